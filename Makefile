@@ -1,0 +1,29 @@
+# `make demo` and `make test` set everything up by themselves; the second time they start at once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-long lint clean
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+test: $(READY) lint
+	$(BIN)/python -m pytest -n 2
+
+test-long: $(READY)
+	$(BIN)/python -m pytest -n 2 -m long
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo

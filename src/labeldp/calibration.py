@@ -1,0 +1,61 @@
+"""Give epsilon, get noise: the smallest deviation that meets a target, rounded so that it never exceeds it."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from labeldp.errors import InputError
+from labeldp.guarantees import check_delta, check_epsilon
+from labeldp.losses import GaussianLoss, Loss, compose, gaussian_delta, unit_shift_delta
+
+_DIGITS = 6  # deviations are rounded up to this many digits, so that they can be printed and typed again
+
+
+@lru_cache(256)
+def unit_shift_sigma(epsilon: float, delta: float) -> float:
+    """Return sigma of discrete Gaussian noise for a move of (+1, -1), by its exact loss distribution."""
+    guess = math.sqrt(2) * analytic_gaussian_ratio(epsilon, delta)
+    return smallest_noise(lambda sigma: unit_shift_delta(epsilon, sigma) <= delta, guess)
+
+
+@lru_cache(256)
+def analytic_gaussian_ratio(epsilon: float, delta: float) -> float:
+    """Return sigma over sensitivity for continuous Gaussian noise (Balle and Wang 2018, Theorem 8)."""
+    check_epsilon(epsilon)
+    check_delta(delta, positive=True)
+    return smallest_noise(lambda ratio: gaussian_delta(epsilon, ratio) <= delta, 1 / epsilon)
+
+
+@lru_cache(256)
+def lattice_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
+    """Return sigma of discrete Gaussian noise for any integer move of at most that length (l2)."""
+    guess = sensitivity * analytic_gaussian_ratio(epsilon, delta)
+    return smallest_noise(lambda sigma: GaussianLoss(sigma, sensitivity).epsilon(delta) <= epsilon, guess)
+
+
+def calibrate(losses: Callable[[float], Sequence[Loss]], epsilon: float, delta: float = 0.0) -> float:
+    """Return the smallest noise parameter whose whole plan `losses(noise)` stays within (epsilon, delta)."""
+    check_epsilon(epsilon)
+    check_delta(delta)
+    return smallest_noise(lambda noise: compose(losses(noise), delta) <= epsilon, 1 / epsilon)
+
+
+def smallest_noise(good_enough: Callable[[float], bool], guess: float) -> float:
+    """Return the smallest noise that is good enough, rounded up to six digits and checked as rounded."""
+    low, high = 0.0, guess
+    while not good_enough(high):
+        low, high = high, 2 * high
+        if high > 1e15:
+            raise InputError("No amount of noise meets this target: raise epsilon or delta.")
+    while high - low > 1e-8 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if good_enough(middle) else (middle, high)
+    step = 10.0 ** (math.floor(math.log10(high)) + 1 - _DIGITS)
+    count = math.ceil(high / step)
+    while not good_enough(_rounded(count, step)):
+        count += 1
+    return _rounded(count, step)
+
+
+def _rounded(count: int, step: float) -> float:
+    return float(f"{count * step:.12g}")

@@ -1,0 +1,17 @@
+"""What can go wrong, each with one sentence that says what to do. No message ever holds a label."""
+
+
+class LabelDPError(ValueError):
+    """Something in the request cannot be done; the message says what to change."""
+
+
+class InputError(LabelDPError):
+    """A value, a file or a column is not what it must be."""
+
+
+class LedgerError(LabelDPError):
+    """The ledger is locked, damaged, or belongs to another data set."""
+
+
+class BudgetExceeded(LabelDPError):
+    """The release would cost more than the budget has left."""

@@ -1,0 +1,68 @@
+"""What is promised (`Guarantee`) and what may be spent (`Budget`)."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from labeldp.errors import InputError
+
+Unit = Literal["label", "record", "user"]
+Trust = Literal["local", "central"]
+
+
+def check_epsilon(epsilon: float) -> float:
+    """Return epsilon as a float, or say why it cannot be one."""
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon < math.inf:
+        raise InputError(f"epsilon must be a finite number above zero, not {epsilon!r}: small is more private.")
+    return float(epsilon)
+
+
+def check_delta(delta: float, *, positive: bool = False) -> float:
+    """Return delta as a float, or say why it cannot be one."""
+    good = not isinstance(delta, bool) and isinstance(delta, int | float) and 0 <= delta < 1
+    if not good or (positive and delta == 0):
+        low = "above 0" if positive else "from 0"
+        raise InputError(f"delta must be a number {low} to below 1, not {delta!r}: 1e-6 is usual.")
+    return float(delta)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """Changing one unit's labels changes the chance of any outcome by exp(epsilon) at most, plus delta.
+
+    Neighbouring data sets differ in the label of one row (replaced, not removed): `unit="label"`. With
+    `unit="user"` they differ in all labels of one user, with `unit="record"` in a whole row. `trust` says who
+    must be trusted with the labels: "local" mechanisms noise each label by itself, "central" ones need a
+    curator who sees them all.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    unit: Unit = "label"
+    trust: Trust = field(default="central", repr=False)
+    derivation: str = field(default="", repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the guarantee; `Guarantee(**data)` reads it back."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that may ever be spent on one data set.
+
+    Releases are chosen one after another in the light of earlier ones, so they pass a privacy filter, whose
+    quantity is fixed beforehand: `composition="sum"` adds epsilons and deltas; `composition="rdp"` adds Renyi
+    divergences at one order, which is cheaper for many Gaussian releases and needs delta > 0. With delta 0
+    every mechanism that is not purely private is refused.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    composition: Literal["sum", "rdp"] = "sum"
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta, positive=self.composition == "rdp")
+        if self.composition not in ("sum", "rdp"):
+            raise InputError('composition must be "sum" or "rdp".')

@@ -1,0 +1,206 @@
+"""How much one unit can lose: pure, approximate and Gaussian losses, and their composition.
+
+Composition over a plan that was fixed before its first draw is left to Google's `dp-accounting`. It is
+imported where it is used, because most releases do not need it and it takes a second to load.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from scipy.special import log_ndtr, logsumexp, ndtr
+
+from labeldp.errors import InputError
+
+# Noise of at least this deviation, in steps of the integer grid, smooths the grid away (see `GaussianLoss`).
+LATTICE_SIGMA = 2.0
+
+
+class Loss(Protocol):
+    """The privacy that one unit loses to one release."""
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest proved epsilon at `delta`; infinite where there is none."""
+
+    def rdp(self, order: float) -> float:
+        """A bound on the Renyi divergence of that order."""
+
+    def distribution(self) -> Any:
+        """The loss as a `dp_accounting` privacy loss distribution, never below the truth."""
+
+
+@dataclass(frozen=True)
+class PureLoss:
+    """Every probability changes by a factor exp(epsilon) at most."""
+
+    bound: float
+
+    def epsilon(self, delta: float) -> float:
+        """Return the bound itself: a delta is not needed."""
+        return self.bound
+
+    def rdp(self, order: float) -> float:
+        """Return the divergence of randomized response between two answers, the worst of its epsilon.
+
+        Every pure mechanism is a post-processing of it (Kairouz, Oh and Viswanath 2015).
+        """
+        stay = -math.log1p(math.exp(-self.bound))
+        flip = stay - self.bound
+        terms = [order * stay + (1 - order) * flip, order * flip + (1 - order) * stay]
+        return float(min(self.bound, logsumexp(terms) / (order - 1)))
+
+    def distribution(self) -> Any:
+        """Return the loss distribution of randomized response between two answers."""
+        return _from_parameters(self.bound, 0.0)
+
+
+@dataclass(frozen=True)
+class ApproximateLoss:
+    """(epsilon, delta) and nothing finer."""
+
+    bound: float
+    delta: float
+
+    def epsilon(self, delta: float) -> float:
+        """Return the bound where `delta` is at least its own, else infinity."""
+        return self.bound if delta >= self.delta else math.inf
+
+    def rdp(self, order: float) -> float:
+        """Return infinity: an approximate guarantee bounds no Renyi divergence."""
+        return math.inf
+
+    def distribution(self) -> Any:
+        """Return the worst loss distribution with this guarantee."""
+        return _from_parameters(self.bound, self.delta)
+
+
+@dataclass(frozen=True)
+class GaussianLoss:
+    """Independent discrete Gaussian noise of deviation `sigma` on an integer vector.
+
+    `units` says that the vector moves by +1 and -1 in that many pairs of coordinates and not at all elsewhere
+    (a histogram, or `units` one-hot rows). Then the loss is known exactly: see `unit_shift_delta`. Otherwise
+    only its length `sensitivity` (l2) is known, and two proved bounds compete:
+
+    - Renyi: order * sensitivity^2 / (2 sigma^2), as for continuous noise (Canonne et al. 2020).
+    - Lattice: let c^2 = sigma^2 - 2^2. Continuous Gaussian noise of deviation c followed by discrete Gaussian
+      noise of deviation 2 around the (real) result is a post-processing of the continuous mechanism. By
+      Poisson summation the normaliser of the second step is constant within a factor 1 + 1e-33, so the result
+      has the law of discrete Gaussian noise of deviation sigma within that factor for each coordinate. The
+      analytic bound of Balle and Wang at c therefore holds for the discrete noise, with an excess below
+      1e-20 up to 1e12 coordinates, which `_HAIR` covers.
+    """
+
+    sigma: float
+    sensitivity: float
+    units: int | None = None
+
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest epsilon that is proved at `delta`."""
+        if delta <= 0:
+            return math.inf
+        if self.units == 1:
+            return _smallest_epsilon(lambda eps: unit_shift_delta(eps, self.sigma), delta)
+        best = min(rdp_to_epsilon(self.rdp(order), order, delta) for order in ORDERS)
+        if self.units is not None:
+            return min(best, float(self.distribution().get_epsilon_for_delta(delta)))
+        smooth = self._smooth_sigma()
+        if smooth > 0:
+            ratio = smooth / self.sensitivity
+            best = min(best, _smallest_epsilon(lambda eps: gaussian_delta(eps, ratio), delta))
+        return best
+
+    def rdp(self, order: float) -> float:
+        """Return order * sensitivity^2 / (2 sigma^2)."""
+        return order * self.sensitivity**2 / (2 * self.sigma**2)
+
+    def distribution(self) -> Any:
+        """Return the exact distribution for unit moves, else that of the lattice bound."""
+        from dp_accounting.pld import privacy_loss_distribution as pld
+
+        if self.units is not None:
+            return pld.from_discrete_gaussian_mechanism(self.sigma).self_compose(2 * self.units)
+        if self._smooth_sigma() <= 0:
+            raise InputError("This noise is too small to be composed: use a finer grid or a smaller epsilon.")
+        return pld.from_gaussian_mechanism(self._smooth_sigma(), sensitivity=self.sensitivity)
+
+    def _smooth_sigma(self) -> float:
+        return math.sqrt(max(0.0, self.sigma**2 - LATTICE_SIGMA**2)) * (1 - _HAIR)
+
+
+_HAIR = 1e-9
+ORDERS = [1 + x / 100 for x in range(1, 100, 3)] + [2 + x / 10 for x in range(100)] + list(range(12, 512, 4))
+
+
+def compose(losses: Sequence[Loss], delta: float) -> float:
+    """Return epsilon at `delta` for a plan of losses that was fixed before the first of them."""
+    if all(isinstance(loss, PureLoss) for loss in losses) and (delta == 0 or len(losses) == 1):
+        return math.fsum(loss.epsilon(0.0) for loss in losses)
+    if len(losses) == 1:
+        return losses[0].epsilon(delta)
+    total = losses[0].distribution()
+    for loss in losses[1:]:
+        total = total.compose(loss.distribution())
+    composed = float(total.get_epsilon_for_delta(delta))
+    # Discretisation only ever rounds up; where it loses to plain addition, addition is as true.
+    return min(composed, math.fsum(loss.epsilon(0.0) for loss in losses))
+
+
+def rdp_to_epsilon(rdp: float, order: float, delta: float, conversion: Literal["classic", "tight"] = "tight") -> float:
+    """Turn a Renyi bound into epsilon at `delta`.
+
+    "classic" is Mironov's lemma (2017), which the papers use; "tight" is Proposition 12 of Canonne et al.
+    (2020), never above it.
+    """
+    if delta <= 0 or order <= 1:
+        return math.inf
+    classic = rdp - math.log(delta) / (order - 1)
+    if conversion == "classic":
+        return classic
+    return max(0.0, classic + math.log1p(-1 / order) - math.log(order) / (order - 1))
+
+
+def unit_shift_delta(epsilon: float, sigma: float) -> float:
+    """Return delta of discrete Gaussian noise for a move of +1 in one coordinate and -1 in another, exactly.
+
+    With D the difference of the two noises, the loss is (1 - D) / sigma^2. The law of D is
+    exp(-d^2 / (4 sigma^2)) times a theta sum that depends only on whether d is even, so
+    delta = sum over d < 1 - epsilon sigma^2 of P(d) (1 - exp(epsilon - (1 - d) / sigma^2)), terms above zero.
+    """
+    variance = sigma * sigma
+    reach = math.ceil(40 * sigma) + 2
+    x = np.arange(-reach, reach + 1)
+    theta = [np.exp(-((x - half) ** 2) / variance).sum() for half in (0.0, 0.5)]
+    log_total = 2 * math.log(np.exp(-(x**2) / (2 * variance)).sum())
+    last = math.ceil(1 - epsilon * variance) - 1  # the largest d whose loss is above epsilon
+    d = np.arange(last - math.ceil(60 * sigma) - 2, last + 1)
+    log_mass = -(d**2) / (4 * variance) + np.log(np.where(d % 2 == 0, theta[0], theta[1])) - log_total
+    return float((np.exp(log_mass) * -np.expm1(epsilon - (1 - d) / variance)).sum())
+
+
+def gaussian_delta(epsilon: float, ratio: float) -> float:
+    """Return delta of continuous Gaussian noise, `ratio` being sigma over sensitivity (Balle and Wang 2018)."""
+    a, b = 0.5 / ratio, epsilon * ratio
+    return float(ndtr(a - b) - math.exp(min(epsilon + log_ndtr(-a - b), 0.0)))
+
+
+def _smallest_epsilon(delta_at: Any, delta: float) -> float:
+    """Return an epsilon with `delta_at(epsilon) <= delta`, within 1e-9 of the smallest."""
+    if delta_at(0.0) <= delta:
+        return 0.0
+    low, high = 0.0, 1.0
+    while delta_at(high) > delta:
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if delta_at(middle) <= delta else (middle, high)
+    return high
+
+
+def _from_parameters(epsilon: float, delta: float) -> Any:
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    return pld.from_privacy_parameters(common.DifferentialPrivacyParameters(epsilon, delta))

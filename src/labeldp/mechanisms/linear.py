@@ -1,0 +1,179 @@
+"""Sums over rows: label moments A'Y for a public matrix A, and their one-hot case, counts by group.
+
+Proof. A changed label of row i takes the row A_i out of one column of A'Y and adds it to another: the result
+moves by (-A_i, +A_i), of length sqrt(2) |A_i| (l2). A is rounded to an integer grid first, and that rounded
+matrix is the query; its longest row is measured after rounding. Discrete Gaussian noise for any integer move of
+that length is calibrated by the lattice bound (`losses.GaussianLoss`). In the one-hot case the move is exactly
+(+1, -1): Gaussian noise is calibrated by its exact loss, and geometric noise with P(x) proportional to
+exp(-|x| epsilon / 2) changes each of the two probabilities by exp(epsilon / 2) at most, and is unbounded.
+
+Group sizes, A'A and A'1 are public. A user with m labels can move a count by m: l2 length m sqrt(2), l1 2m.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.bits import Bits
+from labeldp.calibration import lattice_sigma, unit_shift_sigma
+from labeldp.errors import InputError
+from labeldp.guarantees import Trust
+from labeldp.labels import MISSING, Codes, LabelSpace
+from labeldp.losses import GaussianLoss, Loss, PureLoss
+from labeldp.mechanisms.base import Mechanism, check_privacy
+from labeldp.noise import discrete_gaussian, discrete_laplace
+from labeldp.reals import exactly
+from labeldp.releases.base import Release
+from labeldp.releases.counts import NoisyCounts
+from labeldp.releases.moments import NoisyMoments
+
+_GRID = 4096  # grid steps in the longest row of A: finer than any noise that protects it
+_BLOCK = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class GroupHistogram(Mechanism):
+    """Count the labels of each public group: `groups` holds a number from 0 for each row.
+
+    Noise is "gaussian" with delta above 0, or "geometric" with delta 0; by default delta decides.
+    """
+
+    trust: ClassVar[Trust] = "central"
+
+    groups: NDArray[np.signedinteger]
+    epsilon: float
+    delta: float = 0.0
+    noise: Literal["gaussian", "geometric"] | None = None
+
+    def __post_init__(self) -> None:
+        noise = self.noise or ("gaussian" if self.delta else "geometric")
+        if noise not in ("gaussian", "geometric"):
+            raise InputError('noise must be "gaussian" or "geometric".')
+        if noise == "geometric" and self.delta:
+            raise InputError("Geometric noise is purely private: leave delta at 0.")
+        check_privacy(self.epsilon, self.delta if noise == "gaussian" else None)
+        object.__setattr__(self, "noise", noise)
+        object.__setattr__(self, "groups", np.asarray(self.groups))
+
+    @cached_property
+    def sigma(self) -> float:
+        """The deviation of Gaussian noise."""
+        return unit_shift_sigma(self.epsilon, self.delta)
+
+    def loss(self, labels: int = 1) -> Loss:
+        """Return the loss of one count moved up and another down by `labels`."""
+        if self.noise == "geometric":
+            return PureLoss(labels * self.epsilon)
+        return GaussianLoss(self.sigma, labels * 2**0.5, units=1 if labels == 1 else None)
+
+    def check(self, space: LabelSpace, rows: int) -> None:
+        """Check that each row has a group."""
+        if self.groups.shape != (rows,) or not np.issubdtype(self.groups.dtype, np.integer):
+            raise InputError(f"groups must hold one whole number for each of the {rows} rows.")
+        if rows and (self.groups.min() < 0 or self.groups.max() >= max(rows, 1 << 20)):
+            raise InputError("Number the groups from 0 without large gaps.")
+
+    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyCounts:
+        """Count, and add the noise."""
+        classes, total = len(common["space"]), int(self.groups.max(initial=-1)) + 1
+        labelled = codes != MISSING
+        groups = self.groups[labelled].astype(np.int64)
+        counts = np.bincount(groups * classes + codes[labelled], minlength=total * classes)
+        if self.noise == "gaussian":
+            scale, noise = self.sigma, discrete_gaussian(exactly(self.sigma), counts.size, bits)
+        else:
+            scale, noise = 2 / self.epsilon, discrete_laplace(2 / exactly(self.epsilon), counts.size, bits)
+        return NoisyCounts(
+            **common,
+            groups=self.groups,
+            counts=(counts + noise).reshape(total, classes),
+            sizes=np.bincount(groups, minlength=total),
+            noise=self.noise or "geometric",
+            scale=scale,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LinearQuery(Mechanism):
+    """The sums A'Y of public rows of A by label, with Gaussian noise; rows may have any length up to `bound`."""
+
+    trust: ClassVar[Trust] = "central"
+
+    query: NDArray[np.floating]
+    epsilon: float
+    delta: float
+    bound: float | None = None
+
+    def __post_init__(self) -> None:
+        check_privacy(self.epsilon, self.delta)
+        object.__setattr__(self, "query", np.asarray(self.query))
+
+    @cached_property
+    def scale(self) -> float:
+        """Grid steps in one unit of A."""
+        return _GRID / (self.bound or self._longest(lambda block: block) or 1.0)
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """How far one label moves the sums, in grid steps."""
+        return 2**0.5 * max(1.0, self._longest(self._on_grid)) * (1 + 1e-12)
+
+    @cached_property
+    def sigma(self) -> float:
+        """The deviation of the noise, in grid steps."""
+        return lattice_sigma(self.epsilon, self.delta, self.sensitivity)
+
+    def loss(self, labels: int = 1) -> GaussianLoss:
+        """Return the loss of a move `labels` times as long."""
+        return GaussianLoss(self.sigma, labels * self.sensitivity)
+
+    def check(self, space: LabelSpace, rows: int) -> None:
+        """Check the matrix and the bound."""
+        if self.query.ndim != 2 or len(self.query) != rows or not np.issubdtype(self.query.dtype, np.number):
+            raise InputError(f"The query must be a matrix of numbers with {rows} rows.")
+        if not np.isfinite(self.query).all():
+            raise InputError("The query holds a missing or infinite value: fill or drop it.")
+        if self.bound is not None and not 0 < self.bound < np.inf:
+            raise InputError("bound must be a finite length above zero.")
+        if self.bound and self._longest(lambda block: block) > self.bound * (1 + 1e-6):
+            raise InputError("A row of the query is longer than bound: scale the rows or raise bound.")
+        if rows * _GRID >= 2**52:
+            raise InputError("This many rows cannot be summed exactly: split them.")
+
+    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyMoments:
+        """Sum on the grid, exactly, and add the noise."""
+        width, classes = self.query.shape[1], len(common["space"])
+        sums, gram, totals = np.zeros((width, classes)), np.zeros((width, width)), np.zeros(width)
+        for start in range(0, codes.size, _BLOCK):
+            here = codes[start : start + _BLOCK]
+            labelled = here != MISSING
+            block = self._on_grid(self.query[start : start + _BLOCK][labelled])
+            # Whole numbers below 2^53: these products are exact in float64.
+            sums += block.T @ (here[labelled][:, None] == np.arange(classes)).astype(np.float64)
+            gram += block.T @ block / self.scale**2
+            totals += block.sum(axis=0) / self.scale
+        noise = discrete_gaussian(exactly(self.sigma), width * classes, bits).reshape(width, classes)
+        return NoisyMoments(
+            **common,
+            moments=sums.astype(np.int64) + noise,
+            gram=gram,
+            totals=totals,
+            scale=self.scale,
+            sigma=self.sigma,
+            query=self.query,
+        )
+
+    def restore(self, release: Release) -> Release:
+        """Give the moments their public matrix back."""
+        return release.with_query(self.query) if isinstance(release, NoisyMoments) else release
+
+    def _on_grid(self, block: NDArray[np.floating]) -> NDArray[np.float64]:
+        return np.rint(np.asarray(block, np.float64) * self.scale)
+
+    def _longest(self, view: Any) -> float:
+        blocks = (view(self.query[i : i + _BLOCK]) for i in range(0, len(self.query), _BLOCK))
+        squares = [np.square(np.asarray(block, np.float64)).sum(axis=1).max(initial=0.0) for block in blocks]
+        return float(np.sqrt(max(squares, default=0.0)))

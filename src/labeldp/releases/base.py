@@ -1,0 +1,124 @@
+"""A release: what left the vault, as evidence about each row's label."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.errors import InputError
+from labeldp.guarantees import Guarantee
+from labeldp.labels import MISSING, Codes, LabelSpace
+
+if TYPE_CHECKING:
+    from labeldp.releases.derived import Joined, Relabelled
+
+Arrays = dict[str, NDArray[Any]]
+Evidence = NDArray[np.float32]
+
+_BLOCK = 1 << 16  # rows whose evidence is in memory at once when hard labels are wanted
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Release(ABC):
+    """Released facts about `rows` labels, in compact form, with their guarantee.
+
+    `log_evidence` gives a score for each class of the rows asked. Its `kind` is "likelihood",
+    log p(released | label = c), for mechanisms that act row by row: such evidence adds. Or it is "prior", a
+    modelled log p(label = c | release), for aggregates: it may be averaged or learned from, but is never
+    added to another prior.
+    """
+
+    kind: ClassVar[Literal["likelihood", "prior"]]
+
+    space: LabelSpace
+    guarantee: Guarantee
+    mechanism: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    entry: str | None = None
+    rows: int
+    active: NDArray[np.bool_] | None = None  # the rows that this release speaks of; None for all
+
+    @abstractmethod
+    def arrays(self) -> Arrays:
+        """Return the compact form: what `save` writes and the ledger stores."""
+
+    @abstractmethod
+    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
+        """Return the scores of rows that are active."""
+
+    def log_evidence(self, rows: Any = None) -> Evidence:
+        """Return float32 scores (rows, classes); a row that was not released has zeros."""
+        chosen = self._chosen(rows)
+        out = np.zeros((chosen.size, len(self.space)), np.float32)
+        live = self._is_active(chosen)
+        out[live] = self._log_scores(chosen[live])
+        return out
+
+    def labels(self, seed: int = 0) -> Codes:
+        """Return the best-supported code of each row, -1 where there is none.
+
+        Ties are broken at random, from `seed`: this looks at nothing but the release, so it is no noise.
+        """
+        generator = np.random.default_rng(seed)
+        out = np.full(self.rows, MISSING, np.int32)
+        for start in range(0, self.rows, _BLOCK):
+            rows = np.arange(start, min(start + _BLOCK, self.rows))
+            scores = self.log_evidence(rows)
+            best = scores == scores.max(axis=1, keepdims=True)
+            winner = np.where(best, generator.random(scores.shape), -1.0).argmax(axis=1)
+            out[rows] = np.where(self._is_active(rows), winner, MISSING)
+        return out
+
+    def noise_matrix(self) -> NDArray[np.float64]:
+        """Return P(released label = row | true label = column): cleanlab's convention, columns sum to 1."""
+        raise InputError(f"{self.mechanism} does not release labels, so it has no noise matrix.")
+
+    def keep(self, mask: NDArray[np.bool_]) -> Self:
+        """Forget the rows outside `mask`: same guarantee, no charge."""
+        mask = np.asarray(mask)
+        if mask.shape != (self.rows,) or mask.dtype != bool:
+            raise InputError(f"keep takes a boolean mask of {self.rows} rows.")
+        return replace(self, active=mask if self.active is None else mask & self.active)
+
+    def relabel(self, codes: Codes, confidence: float = 1 - 1e-6) -> "Relabelled":
+        """Replace the labels by others that were worked out from releases: same guarantee, no charge."""
+        from labeldp.releases.derived import Relabelled
+
+        return Relabelled.of(self, codes, confidence)
+
+    @staticmethod
+    def concat(*releases: "Release") -> "Joined":
+        """Join releases of one vault: likelihoods add where they overlap; priors must not overlap."""
+        from labeldp.releases.derived import Joined
+
+        return Joined.of(releases)
+
+    def save(self, path: str | Path) -> None:
+        """Write the release to a `.npz` or `.parquet` file; `Release.load` reads it back."""
+        from labeldp.releases.storage import save
+
+        save(self, Path(path))
+
+    @staticmethod
+    def load(path: str | Path) -> "Release":
+        """Read a release that `save` wrote."""
+        from labeldp.releases.storage import load
+
+        return load(Path(path))
+
+    def _chosen(self, rows: Any) -> NDArray[np.int64]:
+        if rows is None:
+            return np.arange(self.rows)
+        chosen = np.arange(self.rows)[rows] if isinstance(rows, slice) else np.asarray(rows)
+        if chosen.dtype == bool:
+            chosen = np.flatnonzero(chosen)
+        if chosen.ndim != 1 or (chosen.size and not (chosen.min() >= 0 and chosen.max() < self.rows)):
+            raise InputError(f"Ask for rows between 0 and {self.rows - 1}.")
+        return chosen.astype(np.int64)
+
+    def _is_active(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return np.ones(rows.size, bool) if self.active is None else self.active[rows]

@@ -1,0 +1,112 @@
+"""Releases of noisy label counts by group."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import fftconvolve
+from scipy.special import gammaln
+
+from labeldp.releases.base import Arrays, Release
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NoisyCounts(Release):
+    """Counts (groups, classes) plus integer noise; group sizes are public.
+
+    The prior of a row is the posterior predictive under a declared exchangeable model: the labels of a group
+    are exchangeable with a Dirichlet prior of total weight `concentration`, spread evenly over the classes.
+    Then P(label = c | counts) is E[true count of c | noisy counts, size] / size, which is computed exactly.
+    """
+
+    kind: ClassVar[Literal["likelihood", "prior"]] = "prior"
+
+    groups: NDArray[np.signedinteger]
+    counts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    noise: Literal["gaussian", "geometric"]
+    scale: float
+    concentration: float = 1.0
+
+    def arrays(self) -> Arrays:
+        """Return groups, noisy counts and public sizes."""
+        return {"groups": self.groups, "counts": self.counts, "sizes": self.sizes}
+
+    @cached_property
+    def predictive(self) -> NDArray[np.float64]:
+        """P(label = class | release) for a row of each group, (groups, classes)."""
+        classes = len(self.space)
+        return np.array(
+            [
+                expected_counts(noisy, size, self._log_noise, self.concentration / classes) / max(1, size)
+                if size
+                else np.full(classes, 1 / classes)
+                for noisy, size in zip(self.counts, self.sizes, strict=True)
+            ]
+        ).reshape(-1, classes)
+
+    def _log_noise(self, x: NDArray[Any]) -> NDArray[Any]:
+        return -np.abs(x) / self.scale if self.noise == "geometric" else -(x**2) / (2 * self.scale**2)
+
+    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
+        return np.log(np.maximum(self.predictive, 1e-12))[self.groups[rows]]
+
+
+def expected_counts(
+    noisy: NDArray[np.int64],
+    size: int,
+    log_noise: Callable[[NDArray[Any]], NDArray[Any]],
+    weight: float,
+) -> NDArray[np.float64]:
+    """Return E[counts | noisy counts, sum of counts = size] under a Dirichlet-multinomial prior.
+
+    Given the sum, the posterior is a product of one factor a class, so the marginal of a class is its factor
+    times the convolution of the others.
+    """
+    count = np.arange(size + 1)
+    log_factor = gammaln(count + weight) - gammaln(count + 1) + log_noise(noisy[:, None] - count)
+    # A common tilt exp(t * count) leaves the conditional law as it is. It centres the sum of the factors on
+    # the public size, so that the convolution is accurate where it is read.
+    log_factor = log_factor + _tilt(log_factor, size) * count
+    factor = np.exp(log_factor - log_factor.max(axis=1, keepdims=True))
+    factor /= factor.sum(axis=1, keepdims=True)
+    before = _running_convolutions(factor)
+    after = _running_convolutions(factor[::-1])[::-1]
+    expected = np.empty(len(noisy))
+    for c, own in enumerate(factor):
+        others = np.maximum(fftconvolve(before[c], after[c])[: size + 1], 0)
+        law = own * others[::-1]
+        expected[c] = (law @ count) / law.sum()
+    return expected * (size / expected.sum())
+
+
+def _tilt(log_factor: NDArray[np.float64], size: int) -> float:
+    count = np.arange(size + 1)
+
+    def mean_sum(t: float) -> float:
+        w = np.exp((x := log_factor + t * count) - x.max(axis=1, keepdims=True))
+        return float(((w @ count) / w.sum(axis=1)).sum())
+
+    low, high = -1.0, 1.0
+    while mean_sum(low) > size:
+        low *= 2
+    while mean_sum(high) < size:
+        high *= 2
+    while True:
+        middle = (low + high) / 2
+        gap = mean_sum(middle) - size
+        if abs(gap) < 0.1 or high - low < 1e-12:
+            return middle
+        low, high = (low, middle) if gap > 0 else (middle, high)
+
+
+def _running_convolutions(factor: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Return, for each position, the convolution of all factors before it, cut at the largest count."""
+    size = factor.shape[1]
+    running = [np.eye(1, size)[0]]
+    for row in factor[:-1]:
+        running.append(np.maximum(fftconvolve(running[-1], row)[:size], 0))
+    return running

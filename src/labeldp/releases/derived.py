@@ -1,0 +1,109 @@
+"""Releases made from releases: post-processing, free of charge."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.errors import InputError
+from labeldp.guarantees import Guarantee
+from labeldp.labels import MISSING, Codes
+from labeldp.releases.base import Arrays, Release
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Relabelled(Release):
+    """Labels worked out from releases, each believed with `confidence`."""
+
+    kind = "prior"
+
+    codes: Codes
+    confidence: float
+
+    @classmethod
+    def of(cls, source: Release, codes: Codes, confidence: float) -> Self:
+        """Put `codes` (-1 for none) in place of the labels of `source`."""
+        codes = np.asarray(codes)
+        classes = len(source.space)
+        whole = np.issubdtype(codes.dtype, np.integer) and codes.shape == (source.rows,)
+        if not whole or not ((codes >= MISSING) & (codes < classes)).all():
+            raise InputError(f"relabel takes {source.rows} codes from -1 (none) to {classes - 1}.")
+        if not 0 < confidence < 1:
+            raise InputError("The confidence of a label must lie between 0 and 1.")
+        return cls(
+            space=source.space,
+            guarantee=source.guarantee,
+            mechanism=f"relabelled {source.mechanism}",
+            parameters=source.parameters,
+            entry=source.entry,
+            rows=source.rows,
+            active=codes != MISSING,
+            codes=codes,
+            confidence=confidence,
+        )
+
+    def arrays(self) -> Arrays:
+        """Return the codes."""
+        return {"codes": self.codes}
+
+    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
+        said = self.codes[rows][:, None] == np.arange(len(self.space))
+        return np.log(np.where(said, self.confidence, (1 - self.confidence) / (len(self.space) - 1)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Joined(Release):
+    """Several releases of one vault, read as one."""
+
+    kind = "likelihood"
+
+    parts: tuple[Release, ...]
+
+    @classmethod
+    def of(cls, parts: Sequence[Release]) -> Self:
+        """Join `parts`; see `Release.concat`."""
+        if not parts:
+            raise InputError("concat needs at least one release.")
+        first = parts[0]
+        if any(p.space != first.space or p.rows != first.rows for p in parts):
+            raise InputError("concat joins releases of one vault: these differ in classes or in rows.")
+        coverage = sum(p._is_active(np.arange(p.rows)).astype(np.int32) for p in parts)
+        overlap = int(np.max(coverage, initial=0)) > 1
+        if overlap and any(p.kind == "prior" for p in parts):
+            raise InputError("Two priors of one row cannot be added: keep each on rows of its own, or average them.")
+        joined = cls(
+            space=first.space,
+            guarantee=_joint_guarantee([p.guarantee for p in parts], overlap),
+            mechanism=" + ".join(dict.fromkeys(p.mechanism for p in parts)),
+            parameters={},
+            entry=",".join(p.entry for p in parts if p.entry) or None,
+            rows=first.rows,
+            active=np.asarray(coverage) > 0,
+            parts=tuple(parts),
+        )
+        if any(p.kind == "prior" for p in parts):
+            object.__setattr__(joined, "kind", "prior")
+        return joined
+
+    def arrays(self) -> Arrays:
+        """Refuse: the parts are what is stored."""
+        raise InputError("A joined release is saved by its parts: save each of them.")
+
+    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
+        return np.sum([part.log_evidence(rows) for part in self.parts], axis=0)
+
+
+def _joint_guarantee(guarantees: Sequence[Guarantee], overlap: bool) -> Guarantee:
+    # Disjoint rows can still belong to one user, so only labels compose in parallel.
+    parallel = not overlap and all(g.unit == "label" for g in guarantees)
+    total = max if parallel else sum
+    trust: Literal["local", "central"] = "local" if all(g.trust == "local" for g in guarantees) else "central"
+    return Guarantee(
+        total([g.epsilon for g in guarantees]),
+        total([g.delta for g in guarantees]),
+        guarantees[0].unit,
+        trust,
+        f"{'largest' if parallel else 'sum'} of {len(guarantees)} releases",
+    )

@@ -1,0 +1,37 @@
+"""Releases of a noisy one-hot vector a row."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.releases.base import Arrays, Release
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NoisyOneHot(Release):
+    """Integers (rows, classes): `height` in the label's place, plus discrete Laplace or Gaussian noise."""
+
+    kind: ClassVar[Literal["likelihood", "prior"]] = "likelihood"
+
+    values: NDArray[np.signedinteger]
+    noise: Literal["laplace", "gaussian"]
+    scale: float
+    height: int = 1
+
+    def arrays(self) -> Arrays:
+        """Return the noisy vectors."""
+        return {"values": self.values}
+
+    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
+        x = self.values[rows].astype(np.float64)
+        plain = self._log_density(x)
+        return plain.sum(axis=1, keepdims=True) - plain + self._log_density(x - self.height)
+
+    def _log_density(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self.noise == "laplace":
+            return np.log(np.tanh(0.5 / self.scale)) - np.abs(x) / self.scale
+        grid = np.arange(-np.ceil(40 * self.scale) - 1, np.ceil(40 * self.scale) + 2)
+        total = np.exp(-(grid**2) / (2 * self.scale**2)).sum()
+        return -(x**2) / (2 * self.scale**2) - np.log(total)

@@ -1,0 +1,63 @@
+"""Releases of one noisy label a row: randomized response, over all classes or over a row's candidates."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.labels import MISSING, Codes
+from labeldp.releases.base import Arrays, Release
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Responses(Release):
+    """Noisy codes. `candidates` holds each row's candidate set as bits (None: every class everywhere).
+
+    With k candidates, P(o | c) is exp(epsilon) / (exp(epsilon) + k - 1) for o = c, 1 over the same for another
+    candidate c, and 1/k for a label c that is no candidate.
+    """
+
+    kind: ClassVar[Literal["likelihood", "prior"]] = "likelihood"
+
+    codes: Codes
+    epsilon: float
+    candidates: NDArray[np.uint8] | None = None
+
+    def arrays(self) -> Arrays:
+        """Return codes, and candidates where there are."""
+        return {"codes": self.codes} | ({} if self.candidates is None else {"candidates": self.candidates})
+
+    def labels(self, seed: int = 0) -> Codes:
+        """Return the released codes, -1 where there is none."""
+        return self.codes if self.active is None else np.where(self.active, self.codes, MISSING)
+
+    def noise_matrix(self) -> NDArray[np.float64]:
+        """Return the channel, averaged over the released rows where candidates differ."""
+        classes = len(self.space)
+        if self.candidates is None:
+            other = np.exp(-self.epsilon) / (1 + (classes - 1) * np.exp(-self.epsilon))
+            return np.where(np.eye(classes, dtype=bool), 1 - (classes - 1) * other, other)
+        total = np.zeros((classes, classes))
+        live = np.flatnonzero(self._is_active(np.arange(self.rows)))
+        patterns, counts = np.unique(self.candidates[live], axis=0, return_counts=True)
+        for inside, count in zip(self._unpack(patterns), counts, strict=True):
+            k = inside.sum()
+            denominator = 1 + (k - 1) * np.exp(-self.epsilon)
+            channel = np.where(inside[:, None] & inside, np.exp(-self.epsilon) / denominator, 0.0)
+            channel[inside, inside] = 1 / denominator
+            channel[np.ix_(inside, ~inside)] = 1 / k
+            total += count * channel
+        return total / max(1, live.size)
+
+    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
+        classes = len(self.space)
+        said = self.codes[rows][:, None] == np.arange(classes)
+        inside = np.ones((1, classes), bool) if self.candidates is None else self._unpack(self.candidates[rows])
+        k = inside.sum(axis=1, keepdims=True)
+        log_denominator = np.log1p((k - 1) * np.exp(-self.epsilon))
+        scores = np.where(said, 0.0, -self.epsilon) - log_denominator
+        return np.where(inside, scores, -np.log(k))
+
+    def _unpack(self, packed: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        return np.unpackbits(packed, axis=1, count=len(self.space)).astype(bool)

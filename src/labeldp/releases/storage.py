@@ -1,0 +1,133 @@
+"""Releases on disk: arrays and a JSON description, never a pickle."""
+
+import base64
+import dataclasses
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from labeldp.errors import InputError
+from labeldp.guarantees import Guarantee
+from labeldp.labels import LabelSpace
+from labeldp.releases.base import Arrays, Release
+from labeldp.releases.counts import NoisyCounts
+from labeldp.releases.derived import Relabelled
+from labeldp.releases.moments import NoisyMoments
+from labeldp.releases.onehot import NoisyOneHot
+from labeldp.releases.responses import Responses
+
+FORMAT = 1
+_KINDS: dict[str, Any] = {cls.__name__: cls for cls in (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, Relabelled)}
+
+
+def describe(release: Release) -> dict[str, Any]:
+    """Return everything about a release but its arrays, as JSON."""
+    held = set(release.arrays()) | {"active", "query", "space", "guarantee"}
+    fields = {f.name: getattr(release, f.name) for f in dataclasses.fields(release) if f.name not in held}
+    fields = {name: value for name, value in fields.items() if value is not None}
+    return fields | {
+        "format": FORMAT,
+        "type": type(release).__name__,
+        "space": release.space.to_json(),
+        "guarantee": release.guarantee.to_json(),
+    }
+
+
+def rebuild(description: dict[str, Any], arrays: Arrays) -> Release:
+    """Put a release together again from what `describe` and `arrays` gave."""
+    fields = dict(description)
+    if fields.pop("format") != FORMAT:
+        raise InputError("This release was written by another version of labeldp: use that version to read it.")
+    kind = _KINDS[fields.pop("type")]
+    fields["space"] = LabelSpace.from_json(fields["space"])
+    fields["guarantee"] = Guarantee(**fields["guarantee"])
+    return kind(**fields, **arrays)
+
+
+def to_bytes(release: Release) -> bytes:
+    """Return the release as the bytes of an npz file."""
+    buffer = io.BytesIO()
+    description = np.frombuffer(json.dumps(describe(release)).encode(), np.uint8)
+    np.savez(buffer, allow_pickle=False, description=description, **_all_arrays(release))
+    return buffer.getvalue()
+
+
+def from_bytes(data: bytes | Path) -> Release:
+    """Read what `to_bytes` wrote."""
+    with np.load(io.BytesIO(data) if isinstance(data, bytes) else data, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    return rebuild(json.loads(arrays.pop("description").tobytes()), arrays)
+
+
+def save(release: Release, path: Path) -> None:
+    """Write `path` (.npz or .parquet) whole or not at all."""
+    if path.exists():
+        raise InputError(f"{path} exists: choose another path or remove it.")
+    if path.suffix not in (".npz", ".parquet"):
+        raise InputError(f"{path} must end in .npz or .parquet.")
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        if path.suffix == ".npz":
+            partial.write_bytes(to_bytes(release))
+        else:
+            pq.write_table(_to_table(release), partial)
+        os.replace(partial, path)
+    except OSError as problem:
+        raise InputError(f"{path} cannot be written: {problem.strerror}.") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load(path: Path) -> Release:
+    """Read a release, or say that the file is not one."""
+    if not path.exists():
+        raise InputError(f"There is no file {path}.")
+    try:
+        return _from_table(pq.read_table(path)) if path.suffix == ".parquet" else from_bytes(path)
+    except (KeyError, ValueError, TypeError, OSError, zipfile.BadZipFile, pa.ArrowException) as problem:
+        if isinstance(problem, InputError):
+            raise
+        raise InputError(f"{path} is not a release that labeldp wrote, or it is damaged.") from None
+
+
+def _all_arrays(release: Release) -> Arrays:
+    return release.arrays() | ({} if release.active is None else {"active": release.active})
+
+
+# In Parquet, arrays with one entry a row are columns that any tool reads; the rest (counts, say) is metadata.
+
+
+def _to_table(release: Release) -> pa.Table:
+    columns, extra = {}, {}
+    for name, array in _all_arrays(release).items():
+        if len(array) != release.rows:
+            buffer = io.BytesIO()
+            np.save(buffer, array, allow_pickle=False)
+            extra[name] = base64.b64encode(buffer.getvalue()).decode()
+        elif array.ndim == 1:
+            columns[name] = pa.array(array)
+        else:
+            columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(array.ravel()), array.shape[1])
+    meta = {"labeldp": json.dumps(describe(release)), "labeldp.arrays": json.dumps(extra)}
+    return pa.table(columns).replace_schema_metadata(meta)
+
+
+def _from_table(table: pa.Table) -> Release:
+    meta = table.schema.metadata
+    arrays: Arrays = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        flat = column.combine_chunks()
+        if pa.types.is_fixed_size_list(flat.type):
+            arrays[name] = flat.flatten().to_numpy().reshape(len(flat), -1)
+        else:
+            arrays[name] = flat.to_numpy(zero_copy_only=False)
+    for name, text in json.loads(meta[b"labeldp.arrays"]).items():
+        arrays[name] = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
+    return rebuild(json.loads(meta[b"labeldp"]), arrays)

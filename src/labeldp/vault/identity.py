@@ -1,0 +1,72 @@
+"""Which data set a ledger belongs to: public facts only, so that a changed label opens the same ledger."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_ROWS = 1 << 16  # rows hashed at once, whatever the batches of the source: the digest must not depend on those
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A data set's name, label column, number of rows, and a digest of its row ids or features."""
+
+    name: str
+    label: str
+    rows: int
+    digest: str | None = None
+
+    def same_data(self, other: "Identity") -> bool:
+        """Whether both are one data set. A digest says so better than a name, which may change."""
+        named = self.name == other.name if self.digest is None else True
+        return named and (self.label, self.rows, self.digest) == (other.label, other.rows, other.digest)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the identity; `Identity(**data)` reads it back."""
+        return asdict(self)
+
+
+def identify(name: str, label: str, columns: Iterable[pa.RecordBatch]) -> Identity:
+    """Identify a data set by its public columns (features, or row ids alone)."""
+    digest, rows = hashlib.sha256(), 0
+    for batch in _rechunked(columns):
+        rows += batch.num_rows
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            digest.update(f"{field.name}\0{column.null_count}\0".encode())
+            for part in _canonical(column):
+                digest.update(part)
+    return Identity(name, label, rows, digest.hexdigest())
+
+
+def _rechunked(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        while sum(b.num_rows for b in held) >= _ROWS:
+            table = pa.Table.from_batches(held).combine_chunks()
+            yield table.slice(0, _ROWS).to_batches()[0]
+            held = table.slice(_ROWS).to_batches()
+    if sum(b.num_rows for b in held):
+        yield pa.Table.from_batches(held).combine_chunks().to_batches()[0]
+
+
+def _canonical(column: pa.Array) -> Iterable[Any]:
+    """Give bytes that depend on the values alone, not on how Arrow happens to lay them out."""
+    if column.null_count:
+        yield np.packbits(column.is_valid().to_numpy(zero_copy_only=False))
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        yield np.ascontiguousarray(pc.fill_null(column, False if pa.types.is_boolean(kind) else 0)).view(np.uint8)
+        return
+    if pa.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+    text = pc.fill_null(column.cast(pa.large_string()), "")
+    yield np.ascontiguousarray(pc.binary_length(text)).view(np.uint8)
+    _, offsets, data = text.buffers()
+    edges = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
+    yield memoryview(data or b"")[edges[0] : edges[-1]]

@@ -1,0 +1,91 @@
+"""What each unit of privacy has lost so far: releases of its own rows add, others cost it nothing."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Epsilon, delta, and the Renyi divergence at the filter's order (0 where the filter does not use it).
+
+    Fractions, because ten releases at 0.1 must cost 1.
+    """
+
+    epsilon: Fraction = Fraction(0)
+    delta: Fraction = Fraction(0)
+    rdp: Fraction = Fraction(0)
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(self.epsilon + other.epsilon, self.delta + other.delta, self.rdp + other.rdp)
+
+    def __or__(self, other: "Cost") -> "Cost":
+        """Take the worst of two costs, part by part."""
+        return Cost(max(self.epsilon, other.epsilon), max(self.delta, other.delta), max(self.rdp, other.rdp))
+
+    def to_json(self) -> list[str]:
+        """Describe the cost; `from_json` reads it back."""
+        return [str(self.epsilon), str(self.delta), str(self.rdp)]
+
+    @classmethod
+    def from_json(cls, data: list[str]) -> "Cost":
+        """Read what `to_json` wrote."""
+        return cls(*map(Fraction, data))
+
+
+class Spending:
+    """Adds up costs by unit.
+
+    A unit is a row, or a user who owns several rows (`owner` gives a user's number for each row). A release
+    costs a unit by how many of its rows it touches. Units touched alike are kept together as one atom, so
+    that exact sums stay cheap; while every release covers all rows there is one atom and no array at all.
+    """
+
+    def __init__(self, rows: int, owner: NDArray[np.int64] | None = None) -> None:
+        self._rows, self._owner = rows, owner
+        self._atom: NDArray[np.int64] | None = None  # the atom of each unit; None while there is only one
+        self._totals = [Cost()]
+
+    def add(self, mask: Mask | None, costs: dict[int, Cost]) -> None:
+        """Add a release of the rows in `mask` (None: all); `costs` gives its cost by number of rows owned."""
+        if mask is None and self._owner is None:
+            self._totals = [total + costs[1] for total in self._totals]
+            return
+        counts = self.counts(mask)
+        if self._atom is None:
+            self._atom = np.zeros(counts.size, np.int64)
+        base = int(counts.max(initial=0)) + 1
+        pairs, atom = np.unique(self._atom * base + counts, return_inverse=True)
+        self._atom = atom.astype(np.int64)
+        self._totals = [
+            self._totals[pair // base] + (costs[pair % base] if pair % base else Cost()) for pair in pairs.tolist()
+        ]
+
+    def counts(self, mask: Mask | None) -> NDArray[np.int64]:
+        """Return how many rows of `mask` each unit owns."""
+        if self._owner is None:
+            return np.ones(self._rows, np.int64) if mask is None else mask.astype(np.int64)
+        return np.bincount(
+            self._owner if mask is None else self._owner[mask], minlength=int(self._owner.max(initial=-1)) + 1
+        )
+
+    def worst(self, mask: Mask | None = None) -> Cost:
+        """Return the largest cost of any unit that owns a row of `mask` (None: of any unit)."""
+        if mask is None or self._atom is None:
+            return reduce(Cost.__or__, self._totals, Cost())
+        touched = np.unique(self._atom[self.counts(mask) > 0])
+        return reduce(Cost.__or__, [self._totals[i] for i in touched.tolist()], Cost())
+
+
+def group_sizes(mask: Mask | None, owner: NDArray[np.int64] | None) -> list[int]:
+    """Return the different numbers of rows that units own in `mask`."""
+    if owner is None:
+        return [1]
+    counts: Any = np.unique(np.bincount(owner if mask is None else owner[mask]))
+    return [int(c) for c in counts if c] or [1]
