@@ -49,15 +49,15 @@ class Categorical:
 
     def _settle(self, words: NDArray[np.uint64], bits: Bits) -> NDArray[np.int64]:
         uniform = (words << np.uint64(48)) | (bits.uint64(words.size) >> np.uint64(16))
-        cells = np.searchsorted(self._edges64, uniform, "right")
-        tie = self._edges64[np.maximum(cells, 1) - 1] == uniform
-        for i in np.flatnonzero(tie):
-            cells[i] = _settle_tie(self._edges, int(uniform[i]), bits)
+        cells = np.searchsorted(self._edges64, uniform, "left")
+        upto = np.searchsorted(self._edges64, uniform, "right")
+        for i in np.flatnonzero(cells < upto):
+            cells[i] += _settle_tie(self._edges[cells[i] : upto[i]], int(uniform[i]), bits)
         return cells
 
 
 def _settle_tie(edges: Sequence[Real], uniform: int, bits: Bits) -> int:
-    """Return the cell of a uniform real whose first 64 bits are given, drawing as many more as it takes."""
+    """Return how many edges a uniform real reaches whose first 64 bits are given, drawing more as needed."""
     length = 64
     while True:
         floors = [edge.floor(length) for edge in edges]
@@ -106,13 +106,14 @@ def uniform_offset(classes: int) -> Categorical:
 
 
 # The geometric law, P(g) = (1 - q) q^g with q = exp(-rate). It is memoryless, which gives two exact cuts:
-# "g, or at least 512, and then start again", and "g = 512 a + b with a and b independent".
+# "g, or at least m, and then start again", and "g = 512 a + b with a and b independent".
 _DIGIT = 512
 
 
 @lru_cache(64)
 def _geometric_start(rate: Fraction) -> Categorical:
-    return Categorical([one_minus_exp_minus(rate * g) for g in range(1, _DIGIT + 1)])
+    longest = min(_DIGIT, math.ceil(44 / rate))  # going on is rare enough, whatever the rate
+    return Categorical([one_minus_exp_minus(rate * g) for g in range(1, longest + 1)])
 
 
 @lru_cache(64)
@@ -124,12 +125,14 @@ def _geometric(rate: Fraction, count: int, bits: Bits) -> Integers:
     if rate * _DIGIT < 4:  # the mean is beyond one digit
         low = _geometric_digit(rate).sample(count, bits)
         return _DIGIT * _geometric(rate * _DIGIT, count, bits) + low
-    total = _geometric_start(rate).sample(count, bits).astype(np.int64)
-    going = np.flatnonzero(total == _DIGIT)
+    table = _geometric_start(rate)
+    go_on = table.cells - 1
+    total = table.sample(count, bits).astype(np.int64)
+    going = np.flatnonzero(total == go_on)
     while going.size:
-        more = _geometric_start(rate).sample(going.size, bits)
+        more = table.sample(going.size, bits)
         total[going] += more
-        going = going[more == _DIGIT]
+        going = going[more == go_on]
     return total
 
 

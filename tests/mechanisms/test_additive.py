@@ -1,0 +1,87 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import labeldp as ldp
+from labeldp import noise
+from labeldp.mechanisms import additive
+
+SPACE = ldp.LabelSpace(["a", "b", "c"])
+
+
+def noise_law(scale: Fraction, reach: int) -> np.ndarray:
+    """The law of discrete_laplace on -reach..reach, from the edges of the table that it samples from."""
+    table = noise._geometric_start(1 / scale)
+    edges = [0, *[edge.floor(120)[0] for edge in table._edges]]
+    geometric = np.array([float(Fraction(b - a, 2**120)) for a, b in zip(edges, edges[1:], strict=False)])
+    both = np.convolve(geometric, geometric[::-1])
+    return both[len(geometric) - 1 - reach : len(geometric) + reach]
+
+
+def used_scale(monkeypatch, epsilon, height=1):
+    """The scale that the mechanism passes to its sampler."""
+    seen = []
+
+    def spy(scale, count, bits):
+        seen.append(scale)
+        return np.zeros(count, np.int64)
+
+    monkeypatch.setattr(additive, "discrete_laplace", spy)
+    ldp.Vault(["a"], SPACE, ldp.Budget(epsilon)).release(ldp.OneHotLaplace(epsilon, height=height))
+    return seen[0]
+
+
+def loss_of_a_changed_label(scale, height):
+    """Two coordinates move by `height`, in opposite directions: twice the worst log-ratio of one."""
+    law = noise_law(scale, 20)
+    return 2 * np.abs(np.log(law[height:] / law[:-height])).max()
+
+
+@pytest.mark.parametrize(("epsilon", "height"), [(0.5, 1), (2.0, 1), (2.0, 4)])
+def test_laplace_loses_epsilon_and_no_more(monkeypatch, epsilon, height):
+    scale = used_scale(monkeypatch, epsilon, height)
+    assert loss_of_a_changed_label(scale, height) == pytest.approx(epsilon, rel=1e-9)
+    assert loss_of_a_changed_label(scale * 99 / 100, height) > epsilon * 1.005
+
+
+def test_noise_law_is_what_is_drawn():
+    drawn = noise.discrete_laplace(Fraction(2), 10**6)
+    seen = np.bincount(drawn[np.abs(drawn) <= 5] + 5, minlength=11) / 10**6
+    assert np.abs(seen - noise_law(Fraction(2), 5)).max() < 0.003
+
+
+def test_every_coordinate_of_every_row_has_noise_of_its_own():
+    labels = ["a"] * 20_000
+    for mechanism in (ldp.OneHotLaplace(1.0), ldp.OneHotGaussian(1.0, 1e-5)):
+        values = ldp.Vault(labels, SPACE, ldp.Budget(1.0, 1e-5)).release(mechanism).values.astype(float)
+        assert np.abs(np.corrcoef(values.T) - np.eye(3)).max() < 0.05
+        assert abs(np.corrcoef(values[1:, 0], values[:-1, 0])[0, 1]) < 0.05
+        assert np.abs(values.mean(axis=0) - [1, 0, 0]).max() < 6 * values.std() / math.sqrt(len(labels))
+
+
+def test_gaussian_noise_is_as_wide_as_calibrated():
+    mechanism = ldp.OneHotGaussian(0.5, 1e-6)
+    values = ldp.Vault(["b"] * 50_000, SPACE, ldp.Budget(0.5, 1e-6)).release(mechanism).values
+    assert values[:, 0].std() == pytest.approx(mechanism.sigma, rel=0.03)
+
+
+def test_rows_without_a_label_are_empty():
+    space = ldp.LabelSpace(["a", "b"], missing="public")
+    release = ldp.Vault(["a", None, "b"], space, ldp.Budget(9.0)).release(ldp.OneHotLaplace(9.0), rows=[1, 2])
+    assert not release.values[:2].any()
+    assert (release.labels() == -1).tolist() == [True, True, False]
+
+
+def test_gaussian_needs_delta_and_a_budget_that_has_one():
+    with pytest.raises(ldp.InputError, match="delta must be"):
+        ldp.OneHotGaussian(1.0, 0.0)
+    with pytest.raises(ldp.BudgetExceeded, match="delta 0"):
+        ldp.Vault(["a"], SPACE, ldp.Budget(1.0)).release(ldp.OneHotGaussian(1.0, 1e-6))
+
+
+@pytest.mark.parametrize("height", [0, 1.5, True])
+def test_bad_height(height):
+    with pytest.raises(ldp.InputError, match="height"):
+        ldp.OneHotLaplace(1.0, height=height)

@@ -1,0 +1,48 @@
+import math
+
+import pytest
+from test_losses import direct_delta
+
+import labeldp as ldp
+from labeldp.calibration import analytic_gaussian_ratio, lattice_sigma, smallest_noise, unit_shift_sigma
+from labeldp.losses import gaussian_delta
+
+EPSILONS = [0.01, 0.1, 0.5, 1.0, 3.0, 8.0, 10.0]
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-10])
+def test_sigma_meets_delta_by_direct_summation(epsilon, delta):
+    sigma = unit_shift_sigma(epsilon, delta)
+    assert direct_delta(epsilon, sigma) <= delta * (1 + 1e-4)  # the oracle itself rounds
+    assert direct_delta(epsilon, 0.99 * sigma) > delta
+
+
+def test_analytic_ratio_is_the_edge():
+    for epsilon in EPSILONS:
+        ratio = analytic_gaussian_ratio(epsilon, 1e-6)
+        assert gaussian_delta(epsilon, ratio) <= 1e-6 < gaussian_delta(epsilon, ratio * 0.999)
+
+
+def test_a_fine_lattice_costs_nothing_over_continuous_noise():
+    assert lattice_sigma(1.0, 1e-6, 1e4) == pytest.approx(1e4 * analytic_gaussian_ratio(1.0, 1e-6), rel=1e-4)
+
+
+def test_calibrated_plan_never_exceeds_its_target():
+    def plan(sigma):
+        return [ldp.GaussianLoss(sigma, math.sqrt(2), units=1)] * 3 + [ldp.PureLoss(0.1)]
+
+    sigma = ldp.calibrate(plan, 1.0, 1e-6)
+    assert 0.99 < ldp.compose(plan(sigma), 1e-6) <= 1.0
+
+
+def test_rounding_goes_up():
+    assert smallest_noise(lambda x: x >= math.pi, 1.0) == 3.1416
+    assert smallest_noise(lambda x: x >= 123456.71, 1.0) == 123457
+
+
+def test_impossible_targets_say_so():
+    with pytest.raises(ldp.InputError, match="No amount of noise"):
+        ldp.calibrate(lambda s: [ldp.GaussianLoss(s, 1.0)], 1.0, 0.0)
+    with pytest.raises(ldp.InputError, match="delta"):
+        unit_shift_sigma(1.0, 0.0)

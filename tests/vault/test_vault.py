@@ -1,0 +1,234 @@
+import copy
+import pickle
+import threading
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import labeldp as ldp
+
+SPACE = ldp.LabelSpace(["no", "yes"])
+LABELS = ["no", "yes", "yes", "no", "yes", "no"]
+RR = ldp.RandomizedResponse
+
+
+def vault(epsilon=1.0, delta=0.0, labels=LABELS, **options):
+    composition = options.pop("composition", "sum")
+    return ldp.Vault(labels, SPACE, ldp.Budget(epsilon, delta, composition), **options)
+
+
+def test_the_same_request_returns_the_same_noise_and_is_charged_once():
+    v = vault(labels=LABELS * 50)
+    first = v.release(RR(1.0))
+    for again in (v.release(RR(1.0)), v.release(RR(1)), v.release(RR(1.0), rows=np.arange(300))):
+        assert (again.labels() == first.labels()).all()
+        assert again.entry == first.entry
+    assert v.guarantee() == ldp.Guarantee(1.0, 0.0, "label", "local", v.guarantee().derivation)
+
+
+def test_releases_of_the_same_rows_add():
+    v = vault(1.0)
+    v.release(RR(0.3))
+    v.release(RR(0.5))
+    assert v.guarantee().epsilon == 0.8
+    assert v.remaining() == (0.2, 0.0)
+    with pytest.raises(ldp.BudgetExceeded, match=r"costs epsilon 0.3 .* has epsilon 0.2"):
+        v.release(ldp.OneHotLaplace(0.3))
+    assert v.guarantee().epsilon == 0.8
+
+
+def test_ten_tenths_are_one():
+    v = vault(1.0)
+    for height in range(1, 11):
+        v.release(ldp.OneHotLaplace(0.1, height=height))
+    assert v.guarantee().epsilon == 1.0
+    with pytest.raises(ldp.BudgetExceeded):
+        v.release(RR(1e-9))
+
+
+def test_releases_of_other_rows_do_not_add():
+    v = vault(1.0)
+    v.release(RR(1.0), rows=[0, 1, 2])
+    v.release(RR(0.6), rows=[3, 4, 5])
+    assert v.guarantee().epsilon == 1.0
+    assert v.remaining(rows=[3]) == (0.4, 0.0)
+    assert v.remaining() == (0.0, 0.0)
+    with pytest.raises(ldp.BudgetExceeded):
+        v.release(RR(0.5), rows=[2, 3])
+    v.release(RR(0.4), rows=[4])
+
+
+def test_a_row_in_two_stages_is_refused():
+    v = vault(1.0)
+    v.release(RR(1.0), rows=[0, 1, 2])
+    with pytest.raises(ldp.BudgetExceeded):
+        v.release(RR(1.0), rows=[2, 3, 4])
+
+
+def test_deltas_add_too():
+    v = vault(9.0, 1e-6)
+    v.release(ldp.OneHotGaussian(1.0, 6e-7))
+    assert v.guarantee().delta == 6e-7
+    with pytest.raises(ldp.BudgetExceeded, match="delta 4e-07 left"):
+        v.release(ldp.GroupHistogram(np.zeros(6, int), 1.0, 6e-7))
+
+
+def test_a_pure_budget_refuses_every_approximate_mechanism():
+    v = vault(9.0)
+    for mechanism in (
+        ldp.OneHotGaussian(1.0, 1e-6),
+        ldp.GroupHistogram(np.zeros(6, int), 1.0, 1e-6),
+        ldp.LinearQuery(np.ones((6, 2)), 1.0, 1e-6),
+    ):
+        with pytest.raises(ldp.BudgetExceeded, match="only purely private"):
+            v.release(mechanism)
+    assert v.ledger.entries() == []
+
+
+def test_a_renyi_budget_fits_more_gaussian_releases():
+    by_sum = 0
+    v = vault(2.0, 1e-5)
+    with pytest.raises(ldp.BudgetExceeded):
+        for i in range(100):
+            v.release(ldp.GroupHistogram(np.full(6, i), 0.2, 1e-6))
+            by_sum += 1
+    v = vault(2.0, 1e-5, composition="rdp")
+    with pytest.raises(ldp.BudgetExceeded):
+        for i in range(100):
+            v.release(ldp.GroupHistogram(np.full(6, i), 0.2, 1e-6))
+    by_renyi = len(v.ledger.entries())
+    assert by_sum == 10 < by_renyi
+    assert v.guarantee().epsilon <= 2.0
+    # One Gaussian release of that many units is what it amounts to: the filter may not claim less.
+    sigma = ldp.GroupHistogram(np.zeros(6, int), 0.2, 1e-6).sigma
+    assert v.guarantee().epsilon >= ldp.GaussianLoss(sigma, (2 * by_renyi) ** 0.5).epsilon(1e-5)
+
+
+def test_a_renyi_budget_takes_pure_mechanisms_and_reports_nothing_before_the_first():
+    v = vault(2.0, 1e-5, composition="rdp")
+    assert v.guarantee().epsilon == 0
+    v.release(RR(0.5))
+    assert 0 < v.guarantee().epsilon <= 2.0
+
+
+def test_users_pay_for_all_their_rows():
+    v = vault(2.0, users=["u", "u", "v", "v", "v", "w"])
+    release = v.release(RR(0.5))
+    assert (release.guarantee.unit, release.guarantee.epsilon) == ("user", 1.5)
+    v.release(RR(1.0), rows=[5])  # w has spent 0.5 so far
+    assert v.guarantee().epsilon == 1.5
+    with pytest.raises(ldp.BudgetExceeded):
+        v.release(RR(0.6), rows=[2])  # disjoint rows, same user
+    with pytest.raises(ldp.BudgetExceeded):
+        v.release(RR(0.3), rows=[2, 3])
+
+
+def test_users_pay_for_counts_by_how_many_rows_they_can_move():
+    users = ["u", "u", "u", "v", "w", "x"]
+    geometric = vault(3.0, users=users).release(ldp.GroupHistogram(np.zeros(6, int), 0.5))
+    assert geometric.guarantee.epsilon == 1.5
+    gaussian = vault(9.0, 1e-5, users=users).release(ldp.GroupHistogram(np.zeros(6, int), 0.5, 1e-6))
+    assert 1.2 < gaussian.guarantee.epsilon < 2.5
+
+
+def test_a_plan_costs_less_than_its_parts_and_is_charged_at_once():
+    steps = [ldp.GroupHistogram(np.full(6, i), 0.2, 1e-7) for i in range(8)]
+    v = vault(1.2, 1e-5)
+    plan = v.plan(*steps, delta=1e-5)
+    cost = v.guarantee().epsilon
+    assert 0.4 < cost < 8 * 0.2 * 0.75
+    drawn = [plan.release(step) for step in steps]
+    assert v.guarantee().epsilon == cost
+    assert len({r.entry for r in drawn}) == 8
+    with pytest.raises(ldp.BudgetExceeded, match="Every step"):
+        plan.release(steps[0])
+
+
+def test_a_plan_holds_its_user_to_what_was_declared():
+    v = vault(2.0, 1e-5)
+    plan = v.plan(ldp.PureLoss(0.5), ldp.PureLoss(1.0))
+    with pytest.raises(ldp.InputError, match="another loss"):
+        plan.release(RR(1.0))
+    first = plan.release(RR(0.5))
+    plan.release(ldp.RRWithPrior(1.0, np.full((6, 2), 0.5)), derived_from=[first])
+    assert v.guarantee().epsilon == 1.5
+    with pytest.raises(ldp.InputError, match="delta above 0"):
+        v.plan(ldp.GaussianLoss(3.0, 1.0))
+
+
+def test_origins_are_recorded_and_strangers_refused():
+    v, other = vault(2.0), vault(2.0)
+    first = v.release(RR(1.0))
+    v.release(ldp.RRWithPrior(1.0, np.full((6, 2), 0.5)), derived_from=first)
+    origins = [e.details["origin"] for e in v.ledger.entries()]
+    assert origins == ["declared public", [first.entry]]
+    with pytest.raises(ldp.InputError, match="not of this vault"):
+        other.release(RR(1.0), derived_from=[first])
+    assert other.ledger.entries() == []
+
+
+def test_missing_labels_cost_nothing_and_say_nothing():
+    space = ldp.LabelSpace(["no", "yes"], missing="public")
+    v = ldp.Vault(["no", None, "yes"], space, ldp.Budget(1.0))
+    release = v.release(RR(1.0))
+    assert release.labels()[1] == -1
+    assert v.ledger.entries()[0].details["released"] == 2
+    with pytest.raises(ldp.InputError, match="nothing to release"):
+        v.release(RR(1.0), rows=[1])
+
+
+@pytest.mark.parametrize("rows", [[6], [-1], [0.5], [[0]], "all", np.ones(5, bool)])
+def test_bad_rows_cost_nothing(rows):
+    v = vault()
+    with pytest.raises(ldp.InputError, match=r"[Rr]ows"):
+        v.release(RR(1.0), rows=rows)
+    assert v.ledger.entries() == []
+
+
+def test_bad_requests():
+    with pytest.raises(ldp.InputError, match="takes a mechanism"):
+        vault().release("rr")
+    with pytest.raises(ldp.InputError, match="LabelSpace and a Budget"):
+        ldp.Vault(LABELS, ["no", "yes"], ldp.Budget(1.0))
+    with pytest.raises(ldp.InputError, match="each of the 6 rows"):
+        vault(users=["u"])
+    with pytest.raises(ldp.InputError, match="at least one step"):
+        vault().plan()
+
+
+def test_labels_stay_inside():
+    v = vault()
+    assert "yes" not in repr(v).lower()
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            attempt(v)
+
+
+def test_the_ledger_is_charged_before_noise_is_drawn(monkeypatch):
+    v = vault()
+    monkeypatch.setattr(RR, "draw", lambda self, *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        v.release(RR(0.7))
+    assert v.guarantee().epsilon == 0.7
+    assert [e.status for e in v.ledger.entries()] == ["reserved"]
+    monkeypatch.undo()
+    with pytest.raises(ldp.BudgetExceeded):  # a redraw is charged again
+        v.release(RR(0.7))
+
+
+def test_threads_share_one_release():
+    v, seen = vault(1.0, labels=LABELS * 100), []
+    threads = [threading.Thread(target=lambda: seen.append(v.release(RR(1.0)).labels())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 8
+    assert all((codes == seen[0]).all() for codes in seen)
+
+
+def test_exact_epsilon_reaches_the_ledger():
+    v = vault(1.0)
+    v.release(RR(0.1))
+    assert v.ledger.entries()[0].costs[1].epsilon == Fraction(1, 10)
