@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from labeldp.bits import SYSTEM, SystemStream
 
@@ -23,6 +24,14 @@ def words_of_a_forked_child(stream):
     finally:
         child.kill()
         child.join()
+
+
+def test_a_stream_is_the_aes_256_keystream_of_a_key_from_the_system(monkeypatch):
+    monkeypatch.setattr("os.urandom", lambda count: bytes(range(7, 7 + count)))
+    stream = SystemStream()
+    reference = Cipher(algorithms.AES(bytes(range(7, 39))), modes.CTR(bytes(range(7, 23)))).encryptor()
+    assert stream.uint64(3).tobytes() == reference.update(bytes(24))
+    assert stream.uint16(5).tobytes() == reference.update(bytes(10))
 
 
 @needs_fork

@@ -18,9 +18,7 @@ def direct_delta(epsilon, sigma):
     up, down = np.append(0, mass[:-1]), np.append(mass[1:], 0)
     # Block by block: the plane of a wide law is large.
     blocks = np.array_split(np.arange(x.size), 1 + x.size // 500)
-    return sum(
-        np.maximum(0, np.outer(mass[b], mass) - math.exp(epsilon) * np.outer(up[b], down)).sum() for b in blocks
-    )
+    return sum(np.maximum(0, np.outer(mass[b], mass) - math.exp(epsilon) * np.outer(up[b], down)).sum() for b in blocks)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 2.0, 8.0])

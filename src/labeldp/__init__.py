@@ -1,50 +1,70 @@
 """labeldp: train models when the labels are the secret."""
 
-from labeldp.calibration import calibrate
-from labeldp.errors import BudgetExceeded, InputError, LabelDPError, LedgerError
-from labeldp.guarantees import Budget, Guarantee
-from labeldp.labels import LabelSpace
-from labeldp.losses import ApproximateLoss, GaussianLoss, PureLoss, compose, rdp_to_epsilon
-from labeldp.mechanisms import (
-    GroupHistogram,
-    LinearQuery,
-    Mechanism,
-    OneHotGaussian,
-    OneHotLaplace,
-    RandomizedResponse,
-    RRTopK,
-    RRWithPrior,
-)
-from labeldp.releases import Release
-from labeldp.vault import Identity, Ledger, Vault, identify
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from labeldp.calibration import calibrate as calibrate
+    from labeldp.errors import BudgetExceeded as BudgetExceeded
+    from labeldp.errors import InputError as InputError
+    from labeldp.errors import LabelDPError as LabelDPError
+    from labeldp.errors import LedgerError as LedgerError
+    from labeldp.guarantees import Budget as Budget
+    from labeldp.guarantees import Guarantee as Guarantee
+    from labeldp.labels import LabelSpace as LabelSpace
+    from labeldp.losses import ApproximateLoss as ApproximateLoss
+    from labeldp.losses import GaussianLoss as GaussianLoss
+    from labeldp.losses import PureLoss as PureLoss
+    from labeldp.losses import compose as compose
+    from labeldp.losses import rdp_to_epsilon as rdp_to_epsilon
+    from labeldp.mechanisms import GroupHistogram as GroupHistogram
+    from labeldp.mechanisms import LinearQuery as LinearQuery
+    from labeldp.mechanisms import Mechanism as Mechanism
+    from labeldp.mechanisms import OneHotGaussian as OneHotGaussian
+    from labeldp.mechanisms import OneHotLaplace as OneHotLaplace
+    from labeldp.mechanisms import RandomizedResponse as RandomizedResponse
+    from labeldp.mechanisms import RRTopK as RRTopK
+    from labeldp.mechanisms import RRWithPrior as RRWithPrior
+    from labeldp.releases import Release as Release
+    from labeldp.vault import Identity as Identity
+    from labeldp.vault import Ledger as Ledger
+    from labeldp.vault import Vault as Vault
+    from labeldp.vault import identify as identify
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "ApproximateLoss",
-    "Budget",
-    "BudgetExceeded",
-    "GaussianLoss",
-    "GroupHistogram",
-    "Guarantee",
-    "Identity",
-    "InputError",
-    "LabelDPError",
-    "LabelSpace",
-    "Ledger",
-    "LedgerError",
-    "LinearQuery",
-    "Mechanism",
-    "OneHotGaussian",
-    "OneHotLaplace",
-    "PureLoss",
-    "RRTopK",
-    "RRWithPrior",
-    "RandomizedResponse",
-    "Release",
-    "Vault",
-    "calibrate",
-    "compose",
-    "identify",
-    "rdp_to_epsilon",
-]
+# Loaded at first use: the command line must answer `--help` without loading Arrow, SciPy and a database.
+_HOMES = {
+    "calibration": ["calibrate"],
+    "errors": ["BudgetExceeded", "InputError", "LabelDPError", "LedgerError"],
+    "guarantees": ["Budget", "Guarantee"],
+    "labels": ["LabelSpace"],
+    "losses": ["ApproximateLoss", "GaussianLoss", "PureLoss", "compose", "rdp_to_epsilon"],
+    "mechanisms": [
+        "GroupHistogram",
+        "LinearQuery",
+        "Mechanism",
+        "OneHotGaussian",
+        "OneHotLaplace",
+        "RRTopK",
+        "RRWithPrior",
+        "RandomizedResponse",
+    ],
+    "releases": ["Release"],
+    "vault": ["Identity", "Ledger", "Vault", "identify"],
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"labeldp has no attribute {name!r}")
+    value = getattr(import_module(f"labeldp.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,9 +1,10 @@
 """The declared set of labels: what may occur, never what does occur."""
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,13 @@ Codes = NDArray[np.signedinteger]
 MISSING = -1
 
 
-@dataclass(frozen=True, init=False)
+class Encoded(NamedTuple):
+    """Codes that were encoded batch by batch, where a column is too large to hold as values."""
+
+    codes: Codes
+
+
+@dataclass(frozen=True, init=False, eq=False)
 class LabelSpace:
     """The classes that a label can take, declared before any label is seen.
 
@@ -43,7 +50,7 @@ class LabelSpace:
         missing: Literal["error", "public"] = "error",
         _step: float | None = None,
     ) -> None:
-        if isinstance(classes, str) or not hasattr(classes, "__iter__"):
+        if isinstance(classes, str | bytes) or not (isinstance(classes, Sequence) or hasattr(classes, "__array__")):
             raise InputError('Declare the classes as a list, for example LabelSpace(["no", "yes"]).')
         plain = tuple(c.item() if isinstance(c, np.generic) else c for c in classes)
         if len({type(c) for c in plain}) > 1 or not all(isinstance(c, str | bool | int | float) for c in plain):
@@ -52,6 +59,8 @@ class LabelSpace:
             raise InputError("Declare at least two classes: one class alone says nothing about a row.")
         if len(set(plain)) < len(plain):
             raise InputError("Declare each class once: a class is repeated.")
+        if not all(_storable(c) for c in plain):
+            raise InputError("A declared class cannot be stored: use integers of 64 bits, or text without NUL.")
         if missing not in ("error", "public"):
             raise InputError('Set missing to "error" or to "public".')
         if _step is None and isinstance(plain[0], float):
@@ -69,31 +78,44 @@ class LabelSpace:
         count = round((high - low) / step) + 1
         if not math.isclose(low + (count - 1) * step, high, rel_tol=1e-9, abs_tol=step * 1e-6):
             raise InputError("The range must be a whole number of steps: choose a step that divides it.")
-        grid = [float(low + i * step) for i in range(count)]
-        return cls(grid, ordered=True, missing=missing, _step=float(step))
+        return cls(np.linspace(low, high, count).tolist(), ordered=True, missing=missing, _step=float(step))
 
     def __len__(self) -> int:
         return len(self.classes)
 
+    def __eq__(self, other: object) -> bool:
+        # As JSON, because to Python 1 is True, and a class of numbers is not one of booleans.
+        return isinstance(other, LabelSpace) and json.dumps(self.to_json()) == json.dumps(other.to_json())
+
+    def __hash__(self) -> int:
+        return hash(self.classes)
+
     def __iter__(self) -> Iterator[Label]:
         return iter(self.classes)
 
-    def encode(self, labels: Any) -> Codes:
-        """Turn labels (list, NumPy, pandas, Polars or Arrow) into codes, or say that they do not fit."""
+    def encode(self, labels: Any, *, first_row: int = 0) -> Codes:
+        """Turn labels (list, NumPy, pandas, Polars or Arrow) into codes, or say that they do not fit.
+
+        `first_row` is the number of the first label in its table, for the message.
+        """
+        if isinstance(labels, Encoded):
+            if labels.codes.size and not MISSING <= labels.codes.min() <= labels.codes.max() < len(self):
+                raise InputError("The encoded labels do not belong to these classes.")
+            return labels.codes
         column = _to_arrow(labels)
         absent = pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False)
         codes = self._encode_number(column, self.step) if self.step else self._encode_class(column)
         codes[absent] = MISSING
         if self.missing == "error" and absent.any():
             raise InputError(
-                f"A label is missing, first in row {int(absent.argmax())}: fill it, drop the row, or declare "
-                'missing labels public with missing="public".'
+                f"A label is missing, first in row {first_row + int(absent.argmax())}: fill it, drop the row, or "
+                'declare missing labels public with missing="public".'
             )
         outside = (codes == MISSING) & ~absent
         if outside.any():
             raise InputError(
-                f"A label is outside the declared classes, first in row {int(outside.argmax())}: correct it or "
-                "declare its class."
+                f"A label is outside the declared classes, first in row {first_row + int(outside.argmax())}: "
+                "correct it or declare its class."
             )
         return codes
 
@@ -101,6 +123,8 @@ class LabelSpace:
         """Turn codes back into labels; a missing one becomes None."""
         codes = np.asarray(codes)
         values = np.array(self.classes)
+        if codes.size and not MISSING <= codes.min() <= codes.max() < len(self):
+            raise InputError(f"Codes run from 0 to {len(self) - 1}, with -1 for a missing label.")
         if (codes != MISSING).all():
             return values[codes]
         return np.array([*self.classes, None], object)[codes]
@@ -124,45 +148,69 @@ class LabelSpace:
 
     def _encode_class(self, column: pa.Array) -> Codes:
         declared = pa.array(self.classes)
-        try:
-            fitted = declared.cast(column.type)
-            same = fitted.cast(declared.type).equals(declared)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            same = column.null_count == len(column)  # a column without any label has no type to fit
+        fitted = _cast(declared, column.type)
+        if fitted is None or not declared.equals(_cast(fitted, declared.type)):
+            if column.null_count < len(column):  # a column without any label has no type to fit
+                raise InputError(
+                    f"The declared classes have type {declared.type} and the labels another one: declare the classes "
+                    "in the type of the column."
+                )
             fitted = pa.array([], column.type)
-        if not same:
-            raise InputError(
-                f"The labels have type {column.type} and the declared classes {declared.type}: "
-                "declare the classes in the type of the column."
-            )
+        if pa.types.is_floating(column.type):
+            column = pc.add(column, 0.0)  # -0.0 is 0
         codes = pc.fill_null(pc.index_in(column, value_set=fitted), MISSING)
         return np.array(codes.to_numpy(zero_copy_only=False), self._dtype())
 
     def _encode_number(self, column: pa.Array, step: float) -> Codes:
-        try:
-            numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            raise InputError(f"The labels have type {column.type}, and the declared range needs numbers.") from None
+        numbers = _cast(column, pa.float64())
+        if numbers is None:
+            raise InputError("The declared range needs labels that are numbers.")
+        numbers = numbers.to_numpy(zero_copy_only=False)
         low, high = float(self.classes[0]), float(self.classes[-1])
         inside = (numbers >= low) & (numbers <= high)
         steps = np.rint((np.where(inside, numbers, low) - low) / step)
         return np.where(inside, steps, MISSING).astype(self._dtype())
 
 
-def _to_arrow(labels: Any) -> pa.Array:
-    if hasattr(labels, "to_arrow"):
-        labels = labels.to_arrow()
-    if isinstance(labels, np.ndarray) and labels.ndim != 1:
-        raise InputError(f"Labels must be one column; these have {labels.ndim} dimensions.")
-    if isinstance(labels, pa.ChunkedArray):
-        labels = labels.combine_chunks()
+def _storable(label: Label) -> bool:
     try:
-        column = labels if isinstance(labels, pa.Array) else pa.array(labels, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError):
-        # The original message can quote a label.
-        raise InputError("The labels are not of one type: pass a column of strings, integers or booleans.") from None
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+        pa.array([label])
+    except (pa.ArrowException, OverflowError, UnicodeError):
+        return False
+    return "\0" not in label if isinstance(label, str) else True
+
+
+# Arrow's messages can quote a label, and an exception raised while another is handled carries that one along.
+# So these return None, and the caller raises outside.
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    try:
+        return column.cast(kind)
+    except pa.ArrowException:
+        return None
+
+
+def _as_arrow(labels: Any) -> pa.Array | None:
+    try:
+        column = labels.to_arrow() if hasattr(labels, "to_arrow") else labels
+        if not isinstance(column, pa.Array | pa.ChunkedArray):
+            column = pa.array(column, from_pandas=True)
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        if pa.types.is_dictionary(column.type):
+            values = column.dictionary
+            text = pa.types.is_string_view(values.type)
+            column = (values.cast(pa.large_string()) if text else values).take(column.indices)
+        return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+    except (pa.ArrowException, TypeError, ValueError, KeyError, AttributeError, OverflowError):
+        return None
+
+
+def _to_arrow(labels: Any) -> pa.Array:
+    if getattr(labels, "ndim", 1) != 1:
+        raise InputError("Labels must be one column.")
+    column = _as_arrow(labels)
+    if column is None:
+        raise InputError("The labels are not one column of one type: pass strings, integers or booleans.")
+    return column

@@ -43,8 +43,9 @@ class Real:
             context = decimal.Context(prec=digits, Emin=-(10**9), Emax=10**9)
             value = Fraction(self._value(context))
             error = Fraction(1, 10 ** (digits - _SLACK_DIGITS))
-            low, high = ((value - error) * 2**bits).__floor__(), ((value + error) * 2**bits).__floor__()
-            if low == high:  # reached in the end, because an irrational number is never at the edge
+            low = max(0, ((value - error) * 2**bits).__floor__())
+            high = min(2**bits - 1, ((value + error) * 2**bits).__floor__())
+            if low == high:  # reached in the end, because an irrational number is never a multiple of 2^-bits
                 return low, False
             digits *= 2
 
@@ -57,7 +58,9 @@ def exp_minus(x: Fraction) -> Real:
 
 
 def one_minus_exp_minus(x: Fraction, whole: Fraction | None = None) -> Real:
-    """1 - exp(-x), divided by 1 - exp(-whole) where `whole` is given; rational x > 0."""
+    """1 - exp(-x), divided by 1 - exp(-whole) where `whole` is given; rationals 0 < x <= whole."""
+    if x == whole:
+        return Real(Fraction(1))
 
     def formula(c: decimal.Context) -> Decimal:
         # 1 - exp(-x) loses leading digits for a small x: carry as many more.
@@ -73,6 +76,8 @@ def one_minus_exp_minus(x: Fraction, whole: Fraction | None = None) -> Real:
 
 def shifted_odds(x: Fraction, add: int, total: int) -> Real:
     """(exp(x) + add) / (exp(x) + total) for integers 0 <= add <= total and a rational x > 0."""
+    if add == total:
+        return Real(Fraction(1))
 
     def formula(c: decimal.Context) -> Decimal:
         inverse = c.exp(c.minus(to_decimal(x, c)))

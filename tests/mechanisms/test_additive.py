@@ -1,5 +1,6 @@
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ def noise_law(scale: Fraction, reach: int) -> np.ndarray:
     """The law of discrete_laplace on -reach..reach, from the edges of the table that it samples from."""
     table = noise._geometric_start(1 / scale)
     edges = [0, *[edge.floor(120)[0] for edge in table._edges]]
-    geometric = np.array([float(Fraction(b - a, 2**120)) for a, b in zip(edges, edges[1:], strict=False)])
+    geometric = np.array([float(Fraction(b - a, 2**120)) for a, b in pairwise(edges)])
     both = np.convolve(geometric, geometric[::-1])
     return both[len(geometric) - 1 - reach : len(geometric) + reach]
 

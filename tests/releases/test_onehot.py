@@ -71,7 +71,7 @@ def test_small_integer_types_do_not_overflow(noise, dtype):
 def test_a_vaults_release_points_at_the_labels(mechanism):
     labels = np.random.default_rng(0).integers(0, 4, 2000)
     release = ldp.Vault(labels, ldp.LabelSpace(range(4)), ldp.Budget(6.0, 1e-5)).release(mechanism)
-    assert (release.labels() == labels).mean() > 0.6
+    assert (release.labels() == labels).mean() > 0.4
     evidence = release.log_evidence().astype(float)
     calibrated = np.exp(evidence - np.logaddexp.reduce(evidence, axis=1, keepdims=True)).max(axis=1).mean()
     assert calibrated == pytest.approx((release.labels() == labels).mean(), abs=0.07)

@@ -2,9 +2,9 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,18 +18,16 @@ from labeldp.reals import exactly
 from labeldp.releases.base import Release
 
 
-@dataclass(frozen=True, eq=False)
 class Mechanism(ABC):
     """A way for labels to leave the vault.
 
-    Subclasses are frozen descriptions: making one does no work and draws nothing. Arrays that they hold
+    Subclasses are frozen dataclasses: making one does no work and draws nothing. Arrays that they hold
     (priors, groups, queries) must not depend on raw labels: they are public, or computed from releases.
     """
 
     trust: ClassVar[Trust] = "local"
 
-    if TYPE_CHECKING:
-        epsilon: float
+    epsilon: float
 
     @abstractmethod
     def loss(self, labels: int = 1) -> Loss:
@@ -56,7 +54,7 @@ class Mechanism(ABC):
 
     def parameters(self) -> dict[str, Any]:
         """Return the public parameters, arrays by shape and digest. Equal parameters mean the same request."""
-        return {f.name: _summary(getattr(self, f.name)) for f in fields(self)}
+        return {f.name: _summary(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
 
 
 def check_privacy(epsilon: float, delta: float | None = None) -> None:

@@ -40,7 +40,8 @@ class Release(ABC):
     parameters: Mapping[str, Any] = field(default_factory=dict)
     entry: str | None = None
     rows: int
-    active: NDArray[np.bool_] | None = None  # the rows that this release speaks of; None for all
+    released: NDArray[np.bool_] | None = None  # the rows whose labels were used; None for all
+    active: NDArray[np.bool_] | None = None  # the rows that it still speaks of; None for all
 
     @abstractmethod
     def arrays(self) -> Arrays:
@@ -73,6 +74,17 @@ class Release(ABC):
             out[rows] = np.where(self._is_active(rows), winner, MISSING)
         return out
 
+    def unbiased(self, rows: Any = None) -> NDArray[np.float64]:
+        """Return vectors whose mean, over the noise, is the one-hot label; zeros where nothing was released."""
+        chosen = self._chosen(rows)
+        live = self._is_active(chosen)
+        out = np.zeros((chosen.size, len(self.space)))
+        out[live] = self._unbiased(chosen[live])
+        return out
+
+    def _unbiased(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        raise InputError(f"{self.mechanism} has no unbiased labels: learn from its evidence.")
+
     def noise_matrix(self) -> NDArray[np.float64]:
         """Return P(released label = row | true label = column): cleanlab's convention, columns sum to 1."""
         raise InputError(f"{self.mechanism} does not release labels, so it has no noise matrix.")
@@ -82,7 +94,7 @@ class Release(ABC):
         mask = np.asarray(mask)
         if mask.shape != (self.rows,) or mask.dtype != bool:
             raise InputError(f"keep takes a boolean mask of {self.rows} rows.")
-        return replace(self, active=mask if self.active is None else mask & self.active)
+        return replace(self, active=mask.copy() if self.active is None else mask & self.active)
 
     def relabel(self, codes: Codes, confidence: float = 1 - 1e-6) -> "Relabelled":
         """Replace the labels by others that were worked out from releases: same guarantee, no charge."""
@@ -92,7 +104,7 @@ class Release(ABC):
 
     @staticmethod
     def concat(*releases: "Release") -> "Joined":
-        """Join releases of one vault: likelihoods add where they overlap; priors must not overlap."""
+        """Join releases of one vault. Evidence adds: likelihoods, and at most one prior, for each row."""
         from labeldp.releases.derived import Joined
 
         return Joined.of(releases)
@@ -114,10 +126,11 @@ class Release(ABC):
         if rows is None:
             return np.arange(self.rows)
         chosen = np.arange(self.rows)[rows] if isinstance(rows, slice) else np.asarray(rows)
-        if chosen.dtype == bool:
-            chosen = np.flatnonzero(chosen)
-        if chosen.ndim != 1 or (chosen.size and not (chosen.min() >= 0 and chosen.max() < self.rows)):
-            raise InputError(f"Ask for rows between 0 and {self.rows - 1}.")
+        if chosen.dtype == bool and chosen.shape == (self.rows,):
+            return np.flatnonzero(chosen)
+        whole = chosen.ndim == 1 and (np.issubdtype(chosen.dtype, np.integer) or not chosen.size)
+        if not whole or (chosen.size and not 0 <= chosen.min() <= chosen.max() < self.rows):
+            raise InputError(f"Ask for rows by numbers from 0 to {self.rows - 1}, or by a mask of {self.rows} rows.")
         return chosen.astype(np.int64)
 
     def _is_active(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -95,12 +95,13 @@ def _tilt(log_factor: NDArray[np.float64], size: int) -> float:
         low *= 2
     while mean_sum(high) < size:
         high *= 2
-    while True:
+    for _ in range(60):
         middle = (low + high) / 2
         gap = mean_sum(middle) - size
-        if abs(gap) < 0.1 or high - low < 1e-12:
-            return middle
+        if abs(gap) < 0.1:
+            break
         low, high = (low, middle) if gap > 0 else (middle, high)
+    return middle
 
 
 def _running_convolutions(factor: NDArray[np.float64]) -> list[NDArray[np.float64]]:

@@ -39,6 +39,7 @@ class Relabelled(Release):
             parameters=source.parameters,
             entry=source.entry,
             rows=source.rows,
+            released=source.released,
             active=codes != MISSING,
             codes=codes,
             confidence=confidence,
@@ -57,9 +58,12 @@ class Relabelled(Release):
 class Joined(Release):
     """Several releases of one vault, read as one."""
 
-    kind = "likelihood"
-
     parts: tuple[Release, ...]
+
+    @property
+    def kind(self) -> Literal["likelihood", "prior"]:  # type: ignore[override]
+        """A posterior, as soon as one part is one."""
+        return "prior" if any(part.kind == "prior" for part in self.parts) else "likelihood"
 
     @classmethod
     def of(cls, parts: Sequence[Release]) -> Self:
@@ -69,23 +73,24 @@ class Joined(Release):
         first = parts[0]
         if any(p.space != first.space or p.rows != first.rows for p in parts):
             raise InputError("concat joins releases of one vault: these differ in classes or in rows.")
-        coverage = sum(p._is_active(np.arange(p.rows)).astype(np.int32) for p in parts)
-        overlap = int(np.max(coverage, initial=0)) > 1
-        if overlap and any(p.kind == "prior" for p in parts):
+        active = np.stack([_mask(p.active, p.rows) for p in parts])
+        if (active[[p.kind == "prior" for p in parts]].sum(axis=0) > 1).any():
             raise InputError("Two priors of one row cannot be added: keep each on rows of its own, or average them.")
-        joined = cls(
+        for entry in {p.entry for p in parts if p.entry}:
+            if (active[[p.entry == entry for p in parts]].sum(axis=0) > 1).any():
+                raise InputError("The same release is named twice for one row: its evidence counts once.")
+        released = np.stack([_mask(p.released, p.rows) for p in parts])
+        return cls(
             space=first.space,
-            guarantee=_joint_guarantee([p.guarantee for p in parts], overlap),
+            guarantee=_joint_guarantee([p.guarantee for p in parts], bool((released.sum(axis=0) > 1).any())),
             mechanism=" + ".join(dict.fromkeys(p.mechanism for p in parts)),
             parameters={},
-            entry=",".join(p.entry for p in parts if p.entry) or None,
+            entry=",".join(dict.fromkeys(p.entry for p in parts if p.entry)) or None,
             rows=first.rows,
-            active=np.asarray(coverage) > 0,
+            released=np.any(released, axis=0, keepdims=True)[0],
+            active=np.any(active, axis=0, keepdims=True)[0],
             parts=tuple(parts),
         )
-        if any(p.kind == "prior" for p in parts):
-            object.__setattr__(joined, "kind", "prior")
-        return joined
 
     def arrays(self) -> Arrays:
         """Refuse: the parts are what is stored."""
@@ -93,6 +98,10 @@ class Joined(Release):
 
     def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
         return np.sum([part.log_evidence(rows) for part in self.parts], axis=0)
+
+
+def _mask(rows: NDArray[np.bool_] | None, count: int) -> NDArray[np.bool_]:
+    return np.ones(count, bool) if rows is None else rows
 
 
 def _joint_guarantee(guarantees: Sequence[Guarantee], overlap: bool) -> Guarantee:

@@ -1,6 +1,7 @@
 """Releases of a noisy one-hot vector a row."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -24,6 +25,9 @@ class NoisyOneHot(Release):
         """Return the noisy vectors."""
         return {"values": self.values}
 
+    def _unbiased(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self.values[rows] / self.height
+
     def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
         x = self.values[rows].astype(np.float64)
         plain = self._log_density(x)
@@ -32,6 +36,9 @@ class NoisyOneHot(Release):
     def _log_density(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.noise == "laplace":
             return np.log(np.tanh(0.5 / self.scale)) - np.abs(x) / self.scale
+        return -(x**2) / (2 * self.scale**2) - self._log_total
+
+    @cached_property
+    def _log_total(self) -> float:
         grid = np.arange(-np.ceil(40 * self.scale) - 1, np.ceil(40 * self.scale) + 2)
-        total = np.exp(-(grid**2) / (2 * self.scale**2)).sum()
-        return -(x**2) / (2 * self.scale**2) - np.log(total)
+        return float(np.log(np.exp(-(grid**2) / (2 * self.scale**2)).sum()))

@@ -30,7 +30,7 @@ class Responses(Release):
 
     def labels(self, seed: int = 0) -> Codes:
         """Return the released codes, -1 where there is none."""
-        return self.codes if self.active is None else np.where(self.active, self.codes, MISSING)
+        return self.codes.copy() if self.active is None else np.where(self.active, self.codes, MISSING)
 
     def noise_matrix(self) -> NDArray[np.float64]:
         """Return the channel, averaged over the released rows where candidates differ."""
@@ -49,6 +49,11 @@ class Responses(Release):
             channel[np.ix_(inside, ~inside)] = 1 / k
             total += count * channel
         return total / max(1, live.size)
+
+    def _unbiased(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        if self.candidates is not None:  # a label that is no candidate leaves no trace to invert
+            return super()._unbiased(rows)
+        return np.asarray(np.linalg.inv(self.noise_matrix()).T[self.codes[rows]], np.float64)
 
     def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
         classes = len(self.space)

@@ -2,10 +2,9 @@
 
 import base64
 import dataclasses
+import hashlib
 import io
 import json
-import os
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from labeldp.errors import InputError
+from labeldp.files import check_free, written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.releases.base import Arrays, Release
@@ -24,12 +24,13 @@ from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
 
 FORMAT = 1
+_BY_ROW = {"codes", "candidates", "values", "groups", "released", "active"}
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, Relabelled)}
 
 
 def describe(release: Release) -> dict[str, Any]:
     """Return everything about a release but its arrays, as JSON."""
-    held = set(release.arrays()) | {"active", "query", "space", "guarantee"}
+    held = set(release.arrays()) | {"released", "active", "query", "space", "guarantee"}
     fields = {f.name: getattr(release, f.name) for f in dataclasses.fields(release) if f.name not in held}
     fields = {name: value for name, value in fields.items() if value is not None}
     return fields | {
@@ -46,6 +47,8 @@ def rebuild(description: dict[str, Any], arrays: Arrays) -> Release:
     if fields.pop("format") != FORMAT:
         raise InputError("This release was written by another version of labeldp: use that version to read it.")
     kind = _KINDS[fields.pop("type")]
+    if any(len(arrays[name]) != fields["rows"] for name in _BY_ROW & arrays.keys()):
+        raise InputError("This release is damaged: its arrays have other lengths than it says.")
     fields["space"] = LabelSpace.from_json(fields["space"])
     fields["guarantee"] = Guarantee(**fields["guarantee"])
     return kind(**fields, **arrays)
@@ -59,30 +62,21 @@ def to_bytes(release: Release) -> bytes:
     return buffer.getvalue()
 
 
-def from_bytes(data: bytes | Path) -> Release:
+def from_bytes(data: bytes) -> Release:
     """Read what `to_bytes` wrote."""
-    with np.load(io.BytesIO(data) if isinstance(data, bytes) else data, allow_pickle=False) as file:
+    with np.load(io.BytesIO(data), allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     return rebuild(json.loads(arrays.pop("description").tobytes()), arrays)
 
 
 def save(release: Release, path: Path) -> None:
     """Write `path` (.npz or .parquet) whole or not at all."""
-    if path.exists():
-        raise InputError(f"{path} exists: choose another path or remove it.")
-    if path.suffix not in (".npz", ".parquet"):
-        raise InputError(f"{path} must end in .npz or .parquet.")
-    partial = path.with_name(f".{path.name}.partial")
-    try:
+    check_free(path, ".npz", ".parquet")
+    with written_whole(path) as partial:
         if path.suffix == ".npz":
             partial.write_bytes(to_bytes(release))
         else:
             pq.write_table(_to_table(release), partial)
-        os.replace(partial, path)
-    except OSError as problem:
-        raise InputError(f"{path} cannot be written: {problem.strerror}.") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def load(path: Path) -> Release:
@@ -90,15 +84,25 @@ def load(path: Path) -> Release:
     if not path.exists():
         raise InputError(f"There is no file {path}.")
     try:
-        return _from_table(pq.read_table(path)) if path.suffix == ".parquet" else from_bytes(path)
-    except (KeyError, ValueError, TypeError, OSError, zipfile.BadZipFile, pa.ArrowException) as problem:
-        if isinstance(problem, InputError):
-            raise
+        return _from_table(pq.read_table(path)) if path.suffix == ".parquet" else from_bytes(path.read_bytes())
+    except InputError:
+        raise
+    except Exception:  # a damaged file can fail anywhere in NumPy, zip or Arrow
         raise InputError(f"{path} is not a release that labeldp wrote, or it is damaged.") from None
 
 
 def _all_arrays(release: Release) -> Arrays:
-    return release.arrays() | ({} if release.active is None else {"active": release.active})
+    masks = {"released": release.released, "active": release.active}
+    return release.arrays() | {name: mask for name, mask in masks.items() if mask is not None}
+
+
+def _checksum(description: str, arrays: Arrays) -> str:
+    """Parquet pages carry no checksum of their own by default."""
+    digest = hashlib.sha256(description.encode())
+    for name in sorted(arrays):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
 
 
 # In Parquet, arrays with one entry a row are columns that any tool reads; the rest (counts, say) is metadata.
@@ -106,8 +110,9 @@ def _all_arrays(release: Release) -> Arrays:
 
 def _to_table(release: Release) -> pa.Table:
     columns, extra = {}, {}
-    for name, array in _all_arrays(release).items():
-        if len(array) != release.rows:
+    arrays, description = _all_arrays(release), json.dumps(describe(release))
+    for name, array in arrays.items():
+        if name not in _BY_ROW:
             buffer = io.BytesIO()
             np.save(buffer, array, allow_pickle=False)
             extra[name] = base64.b64encode(buffer.getvalue()).decode()
@@ -115,7 +120,11 @@ def _to_table(release: Release) -> pa.Table:
             columns[name] = pa.array(array)
         else:
             columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(array.ravel()), array.shape[1])
-    meta = {"labeldp": json.dumps(describe(release)), "labeldp.arrays": json.dumps(extra)}
+    meta = {
+        "labeldp": description,
+        "labeldp.arrays": json.dumps(extra),
+        "labeldp.sha256": _checksum(description, arrays),
+    }
     return pa.table(columns).replace_schema_metadata(meta)
 
 
@@ -125,9 +134,11 @@ def _from_table(table: pa.Table) -> Release:
     for name, column in zip(table.column_names, table.columns, strict=True):
         flat = column.combine_chunks()
         if pa.types.is_fixed_size_list(flat.type):
-            arrays[name] = flat.flatten().to_numpy().reshape(len(flat), -1)
+            arrays[name] = flat.flatten().to_numpy().reshape(len(flat), flat.type.list_size)
         else:
             arrays[name] = flat.to_numpy(zero_copy_only=False)
     for name, text in json.loads(meta[b"labeldp.arrays"]).items():
         arrays[name] = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
+    if _checksum(meta[b"labeldp"].decode(), arrays) != meta[b"labeldp.sha256"].decode():
+        raise InputError("This release is damaged: its checksum does not match.")
     return rebuild(json.loads(meta[b"labeldp"]), arrays)

@@ -1,7 +1,7 @@
 """Which data set a ledger belongs to: public facts only, so that a changed label opens the same ledger."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,14 +32,15 @@ class Identity:
 
 
 def identify(name: str, label: str, columns: Iterable[pa.RecordBatch]) -> Identity:
-    """Identify a data set by its public columns (features, or row ids alone)."""
+    """Identify a data set by its public columns (features, or row ids alone); the label is passed over."""
     digest, rows = hashlib.sha256(), 0
     for batch in _rechunked(columns):
         rows += batch.num_rows
         for field, column in zip(batch.schema, batch.columns, strict=True):
-            digest.update(f"{field.name}\0{column.null_count}\0".encode())
-            for part in _canonical(column):
-                digest.update(part)
+            if field.name != label:
+                digest.update(f"{field.name}\0".encode())
+                for part in _canonical(column):
+                    digest.update(part)
     return Identity(name, label, rows, digest.hexdigest())
 
 
@@ -55,18 +56,40 @@ def _rechunked(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         yield pa.Table.from_batches(held).combine_chunks().to_batches()[0]
 
 
-def _canonical(column: pa.Array) -> Iterable[Any]:
-    """Give bytes that depend on the values alone, not on how Arrow happens to lay them out."""
+def _canonical(column: pa.Array) -> Iterator[Any]:
+    """Give bytes that depend on values and number types alone, not on how Arrow happens to lay them out."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        values = column.dictionary
+        simple = values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values
+        yield from _canonical(simple.take(column.indices))
+        return
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    yield f"{'number' if number else 'other'}\0{column.null_count}\0".encode()
     if column.null_count:
         yield np.packbits(column.is_valid().to_numpy(zero_copy_only=False))
-    kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+    if number:
         yield np.ascontiguousarray(pc.fill_null(column, False if pa.types.is_boolean(kind) else 0)).view(np.uint8)
-        return
-    if pa.types.is_dictionary(kind):
-        column = column.dictionary_decode()
-    text = pc.fill_null(column.cast(pa.large_string()), "")
-    yield np.ascontiguousarray(pc.binary_length(text)).view(np.uint8)
-    _, offsets, data = text.buffers()
-    edges = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
+    elif pa.types.is_struct(kind):
+        for field, child in zip(kind, column.flatten(), strict=True):
+            yield f"{field.name}\0".encode()
+            yield from _canonical(child)
+    elif pa.types.is_nested(kind):
+        lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int64())
+        yield np.ascontiguousarray(lengths).view(np.uint8)
+        yield from _canonical(column.flatten())
+    else:
+        yield from _canonical_bytes(column)
+
+
+def _canonical_bytes(column: pa.Array) -> Iterator[Any]:
+    """Give text, bytes, and whatever else can be written as text (dates, decimals)."""
+    if "binary" in str(column.type):
+        values = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
+    else:
+        values = column.cast(pa.large_string())
+    values = pc.fill_null(values.cast(pa.large_binary()), b"")
+    yield np.ascontiguousarray(pc.binary_length(values)).view(np.uint8)
+    _, offsets, data = values.buffers()
+    edges = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
     yield memoryview(data or b"")[edges[0] : edges[-1]]

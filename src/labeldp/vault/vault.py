@@ -5,7 +5,6 @@ import json
 import math
 import zlib
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,11 +15,12 @@ from labeldp.bits import SYSTEM, Bits
 from labeldp.errors import BudgetExceeded, InputError
 from labeldp.guarantees import Budget, Guarantee, Trust, Unit
 from labeldp.labels import MISSING, LabelSpace
-from labeldp.losses import ORDERS, Loss, compose, rdp_to_epsilon
+from labeldp.losses import Loss, compose
 from labeldp.mechanisms.base import Mechanism
 from labeldp.reals import exactly
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
+from labeldp.vault.filter import Filter
 from labeldp.vault.identity import Identity
 from labeldp.vault.ledger import Entry, Ledger
 from labeldp.vault.spending import Cost, Mask, Spending, group_sizes
@@ -49,6 +49,8 @@ class Vault:
         self.__codes = space.encode(labels)
         self.space = space
         self.rows = int(self.__codes.size)
+        if not self.rows:
+            raise InputError("There are no labels: a vault needs at least one row.")
         self._labelled = None if (self.__codes != MISSING).all() else self.__codes != MISSING
         self._owner = None if users is None else _number_users(users, self.rows)
         self.unit: Unit = "label" if users is None else "user"
@@ -59,7 +61,7 @@ class Vault:
         self._identity = identity or Identity("in memory", "label", self.rows)
         if self._identity.rows != self.rows:
             raise InputError(f"The identity names {self._identity.rows} rows and there are {self.rows} labels.")
-        self._open(budget)
+        self._filter = self._open(budget)
 
     def release(
         self,
@@ -96,7 +98,7 @@ class Vault:
             epsilon = compose(losses, delta)
             if not math.isfinite(epsilon):
                 raise InputError("A step of this plan is not purely private: give the plan a delta above 0.")
-            costs[m] = self._checked_cost(exactly(epsilon), exactly(delta), losses)
+            costs[m] = self._filter.cost(exactly(epsilon), exactly(delta), losses)
         losses = [s.loss() if isinstance(s, Mechanism) else s for s in steps]
         details = {"mechanism": "plan", "steps": [repr(loss) for loss in losses], "trust": "central"}
         entry = Entry("plan", _digest(details | {"rows": _pack(mask)}), details, costs, _pack(mask))
@@ -110,112 +112,73 @@ class Vault:
         entries = self.ledger.entries()
         trusts = {e.details.get("trust") for e in entries if e.kind != "budget"}
         trust: Trust = "local" if trusts == {"local"} else "central"
-        epsilon, delta = self._as_guarantee(self._spending(entries).worst())
-        how = f"{self._budget.composition} over {sum(e.kind != 'budget' for e in entries)} ledger entries"
-        return Guarantee(epsilon, delta, self.unit, trust, how)
+        epsilon, delta = self._filter.guarantee(self._spending(entries).worst())
+        how = f"{self.budget.composition} over {sum(e.kind != 'budget' for e in entries)} ledger entries"
+        return Guarantee(float(epsilon), float(delta), self.unit, trust, how)
 
     def remaining(self, rows: Any = None) -> tuple[float, float]:
         """Return the epsilon and delta that releases of `rows` can still cost in total."""
-        left = self._left(self._spending(self.ledger.entries()), None if rows is None else self._mask(rows))
-        return float(left.epsilon), float(left.delta)
+        mask = None if rows is None else self._mask(rows)
+        return self._filter.left(self._spending(self.ledger.entries()).worst(mask))
+
+    @property
+    def budget(self) -> Budget:
+        """The most that may ever be spent."""
+        return self._filter.budget
 
     def __len__(self) -> int:
         return self.rows
 
     def __repr__(self) -> str:
-        return f"Vault({self.rows} labels, {len(self.space)} classes, {self._budget})"
+        return f"Vault({self.rows} labels, {len(self.space)} classes, {self.budget})"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("A vault cannot be pickled: labels leave it by release alone.")
 
     # The budget
 
-    def _open(self, budget: Budget) -> None:
-        order = _best_order(budget) if budget.composition == "rdp" else None
-        asked = {
-            "epsilon": budget.epsilon,
-            "delta": budget.delta,
-            "composition": budget.composition,
-            "order": order,
-        }
+    def _open(self, budget: Budget) -> Filter:
+        fresh = Filter.of(budget)
         owners = None if self._owner is None else hashlib.sha256(self._owner.tobytes()).hexdigest()
-        facts = {"identity": self._identity.to_json(), "unit": self.unit, "owners": owners, "budget": asked}
+        facts = {"identity": self._identity.to_json(), "unit": self.unit, "owners": owners, "budget": fresh.to_json()}
 
         def same(known: dict[str, Any]) -> str | None:
+            old = Filter.from_json(known["budget"]).budget
             if not self._identity.same_data(Identity(**known["identity"])):
                 return f'belongs to another data set ("{known["identity"]["name"]}"): name the right ledger.'
             if (known["unit"], known["owners"]) != (self.unit, owners):
                 return f"protects each {known['unit']}: open the vault with the same users as before."
-            if known["budget"]["composition"] != budget.composition:
-                return f'adds up by "{known["budget"]["composition"]}", which cannot be changed later.'
-            if budget.composition == "rdp" and known["budget"]["delta"] != budget.delta:
-                return f'is bound to delta {known["budget"]["delta"]}, which cannot be changed with "rdp".'
+            if old.composition != budget.composition:
+                return f'adds up by "{old.composition}", which cannot be changed later.'
+            if budget.composition == "rdp" and old.delta != budget.delta:
+                return f'is bound to delta {old.delta}, which cannot be changed with "rdp".'
             return None
 
-        known = self.ledger.open(facts, same)
-        self._budget, self._order = budget, known["budget"]["order"]
-        if (known["budget"]["epsilon"], known["budget"]["delta"]) != (budget.epsilon, budget.delta):
-            note = Entry("budget", "", {"mechanism": "new budget", "from": known["budget"], "to": asked})
+        old = Filter.from_json(self.ledger.open(facts, same)["budget"])
+        new = Filter(budget, old.order)
+        if new != old:
+            note = Entry("budget", "", {"mechanism": "new budget", "from": old.to_json(), "to": new.to_json()})
             with self.ledger.exclusive():
                 self.ledger.reserve(note, lambda _: None)
-                self.ledger.set_fact("budget", asked | {"order": self._order})
+                self.ledger.set_fact("budget", new.to_json())
                 self.ledger.commit(note)
-
-    def _cost(self, mechanism: Mechanism, labels: int) -> Cost:
-        return self._checked_cost(*mechanism.price(labels), [mechanism.loss(labels)])
-
-    def _checked_cost(self, epsilon: Fraction, delta: Fraction, losses: Sequence[Loss]) -> Cost:
-        if delta > 0 and self._budget.delta == 0:
-            raise BudgetExceeded(
-                "The budget has delta 0, so only purely private mechanisms fit: choose one, or a budget with delta."
-            )
-        return Cost(epsilon, delta, self._rdp(losses))
-
-    def _rdp(self, losses: Sequence[Loss]) -> Any:
-        if self._order is None:
-            return exactly(0.0)
-        total = math.fsum(loss.rdp(self._order) for loss in losses)
-        if not math.isfinite(total):
-            raise BudgetExceeded('This mechanism has no Renyi bound: use a budget with composition="sum".')
-        return exactly(total)
+        return new
 
     def _spending(self, entries: Sequence[Entry]) -> Spending:
         spending = Spending(self.rows, self._owner)
         for entry in entries:
             if entry.costs:
-                spending.add(_unpack(entry.rows, self.rows), entry.costs)
+                spending.add(unpack_rows(entry.rows, self.rows), entry.costs)
         return spending
 
-    def _left(self, spending: Spending, mask: Mask | None) -> Cost:
-        spent = spending.worst(mask)
-        if self._order is None:
-            return Cost(
-                max(exactly(self._budget.epsilon) - spent.epsilon, exactly(0.0)),
-                max(exactly(self._budget.delta) - spent.delta, exactly(0.0)),
-            )
-        epsilon, _ = self._as_guarantee(spent)
-        return Cost(exactly(max(0.0, self._budget.epsilon - epsilon)), exactly(self._budget.delta))
+    def _cost(self, mechanism: Mechanism, labels: int) -> Cost:
+        return self._filter.cost(*mechanism.price(labels), [mechanism.loss(labels)])
 
     def _afford(self, entries: Sequence[Entry], mask: Mask | None, costs: dict[int, Cost]) -> None:
         spending = self._spending(entries)
-        left = self._left(spending, mask)
+        before = spending.worst(mask)
         spending.add(mask, costs)
-        epsilon, delta = self._as_guarantee(spending.worst(mask))
-        if epsilon > self._budget.epsilon or delta > self._budget.delta:
-            cost = costs[max(costs)]
-            raise BudgetExceeded(
-                f"This release costs epsilon {float(cost.epsilon):.6g} and delta {float(cost.delta):.3g}, and the "
-                f"budget has epsilon {float(left.epsilon):.6g} and delta {float(left.delta):.3g} left for these rows: "
-                "ask for less, for other rows, or raise the budget."
-            )
-
-    def _as_guarantee(self, spent: Cost) -> tuple[float, float]:
-        if self._order is None:
-            return float(spent.epsilon), float(spent.delta)
-        if spent.rdp == 0:
-            return 0.0, 0.0
-        delta = self._budget.delta
-        return rdp_to_epsilon(float(spent.rdp), self._order, delta), delta
+        self._filter.admit(before, spending.worst(mask), costs[max(costs)])
 
     # The release
 
@@ -253,6 +216,7 @@ class Vault:
                 "parameters": details["parameters"],
                 "entry": entry.id,
                 "rows": self.rows,
+                "released": mask,
                 "active": mask,
             }
             codes = self.__codes if mask is None else np.where(mask, self.__codes, MISSING).astype(self.__codes.dtype)
@@ -325,17 +289,12 @@ def _number_users(users: Any, rows: int) -> NDArray[np.int64]:
     return np.unique(names, return_inverse=True)[1].astype(np.int64)
 
 
-def _best_order(budget: Budget) -> float:
-    """Return the order at which Gaussian noise may spend most within the budget."""
-    slack = {order: budget.epsilon - rdp_to_epsilon(0.0, order, budget.delta) for order in ORDERS}
-    return max(slack, key=lambda order: slack[order] / order)
-
-
 def _pack(mask: Mask | None) -> bytes | None:
     return None if mask is None else zlib.compress(np.packbits(mask).tobytes(), 1)
 
 
-def _unpack(packed: bytes | None, rows: int) -> Mask | None:
+def unpack_rows(packed: bytes | None, rows: int) -> Mask | None:
+    """Read a row set as the ledger keeps it; None is all rows."""
     if packed is None:
         return None
     return np.unpackbits(np.frombuffer(zlib.decompress(packed), np.uint8), count=rows).astype(bool)

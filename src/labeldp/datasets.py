@@ -1,0 +1,116 @@
+"""A table whose label column is secret: its public identity, its label space, its vault."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from labeldp.errors import InputError
+from labeldp.files import TableFile
+from labeldp.guarantees import Budget
+from labeldp.labels import Encoded, Label, LabelSpace
+from labeldp.vault import Ledger, Vault, identify
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class SecretTable:
+    """A file, its label column, and the classes that the column may hold."""
+
+    file: TableFile
+    label: str
+    space: LabelSpace
+
+    @classmethod
+    def open(cls, path: Path, label: str, classes: str, missing: Literal["error", "public"] = "error") -> "SecretTable":
+        """Check the column and read the classes, separated by commas, in the column's type."""
+        file = TableFile(path)
+        kind = file.column_type(label)
+        return cls(file, label, LabelSpace([_parse(c.strip(), kind) for c in classes.split(",")], missing=missing))
+
+    @property
+    def ledger_path(self) -> Path:
+        """The ledger's usual place: beside the data."""
+        return self.file.path.with_name(self.file.path.name + ".ledger")
+
+    @property
+    def features(self) -> list[str]:
+        """All columns but the label."""
+        return [name for name in self.file.schema.names if name != self.label]
+
+    def vault(
+        self,
+        epsilon: float,
+        delta: float = 0.0,
+        *,
+        budget: float | None = None,
+        ledger: Path | None = None,
+        ids: str | None = None,
+        progress: Progress = lambda rows: None,
+    ) -> Vault:
+        """Read the labels into a vault, with the ledger of this data set.
+
+        Without `budget`, the total stays what the ledger says, or becomes `epsilon` for a new ledger. `ids`
+        names a column of row ids that identifies the data set; otherwise all features do.
+        """
+        path = ledger or self.ledger_path
+        public = [ids] if ids else self.features
+        if ids:
+            self.file.column_type(ids)
+        if not public:
+            raise InputError(f"{self.file.path} has no column but the label: add the features or row ids.")
+        parts: list[np.ndarray] = []
+
+        def watch() -> Iterator[pa.RecordBatch]:
+            done = 0
+            for batch in self.file.batches([*public, self.label]):
+                parts.append(self.space.encode(self._labels(batch), first_row=done))
+                done += batch.num_rows
+                progress(batch.num_rows)
+                yield batch.select(public)
+
+        identity = identify(self.file.path.name, self.label, watch())
+        codes = np.concatenate(parts) if parts else np.empty(0, np.int8)
+        if not codes.size:
+            raise InputError(f"{self.file.path} has no rows.")
+        known = Ledger(path).facts()["budget"] if path.is_file() else {"epsilon": epsilon, "delta": delta}
+        total = Budget(budget or known["epsilon"], max(delta, known["delta"]))
+        return Vault(Encoded(codes), self.space, total, ledger=path, identity=identity)
+
+    def replaced(self, batch: pa.RecordBatch, codes: np.ndarray) -> pa.RecordBatch:
+        """Put released codes in the place of a batch's labels."""
+        place, kind = batch.schema.get_field_index(self.label), self.file.column_type(self.label)
+        codes = pa.array(codes, mask=codes < 0)
+        values = pa.DictionaryArray.from_arrays(codes, pa.array(self.space.classes)).dictionary_decode()
+        if pa.types.is_dictionary(kind):
+            values = values.cast(kind.value_type).dictionary_encode().cast(kind)
+        column = values.cast(kind)
+        if self.file.path.suffix == ".csv":
+            column = pc.fill_null(column, "")
+        return batch.set_column(place, self.file.schema.field(self.label), column)
+
+    def _labels(self, batch: pa.RecordBatch) -> pa.Array:
+        column = batch.column(self.label)
+        if self.file.path.suffix == ".csv":
+            return pc.if_else(pc.equal(column, ""), None, column)
+        return column
+
+
+def _parse(text: str, kind: pa.DataType) -> Label:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_boolean(kind):
+        if text.lower() not in ("true", "false"):
+            raise InputError("The label column holds booleans: declare --classes false,true.")
+        return text.lower() == "true"
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        try:
+            return int(text)
+        except ValueError:
+            raise InputError(f"The label column holds numbers ({kind}): declare the classes as integers.") from None
+    return text

@@ -1,0 +1,124 @@
+"""Tables on disk, CSV or Parquet, read and written in batches so that no table has to fit in memory."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from labeldp.errors import InputError
+
+_BATCH = 1 << 18
+_CSV_BLOCK = 1 << 24
+
+
+class TableFile:
+    """A CSV or Parquet file. All CSV columns are text, kept as it is written; an empty label is a missing one."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise InputError(f"There is no file {self.path}.")
+        if self.path.suffix not in (".csv", ".parquet"):
+            raise InputError(f"{self.path} must be a .csv or a .parquet file.")
+        with self._readable():
+            self.schema: pa.Schema = self._read_schema()
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows, where the file says so without being read."""
+        return pq.ParquetFile(self.path).metadata.num_rows if self.path.suffix == ".parquet" else None
+
+    def column_type(self, name: str) -> pa.DataType:
+        """Return the type of a column, or say that there is none of that name."""
+        if name not in self.schema.names:
+            known = ", ".join(self.schema.names[:20])
+            raise InputError(f"{self.path} has no column {name!r}: it has {known}.")
+        return self.schema.field(name).type
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Read the file batch by batch."""
+        with self._readable():
+            if self.path.suffix == ".parquet":
+                with pq.ParquetFile(self.path, pre_buffer=False) as file:
+                    yield from file.iter_batches(_BATCH, columns=columns)
+            else:
+                convert = pa.csv.ConvertOptions(
+                    column_types=self.schema, strings_can_be_null=False, include_columns=columns
+                )
+                with pa.csv.open_csv(self.path, self._csv_reading(), convert_options=convert) as reader:
+                    yield from reader
+
+    def rewrite(self, out: Path, change: Callable[[pa.RecordBatch], pa.RecordBatch], facts: dict[str, str]) -> None:
+        """Copy the file to `out` with each batch changed: whole or not at all. Parquet also keeps `facts`."""
+        with written_whole(out) as partial:
+            if self.path.suffix == ".csv":
+                with partial.open("wb") as stream:  # by Polars: Arrow would put every text in quotes
+                    for number, batch in enumerate(self.batches()):
+                        pl.DataFrame(change(batch)).write_csv(stream, include_header=number == 0)
+                return
+            metadata = pq.ParquetFile(self.path).metadata
+            codec = metadata.row_group(0).column(0).compression if metadata.num_row_groups else "ZSTD"
+            schema = self.schema.with_metadata((self.schema.metadata or {}) | facts)
+            with pq.ParquetWriter(partial, schema, compression=codec) as writer:
+                for batch in self.batches():
+                    writer.write_batch(change(batch).replace_schema_metadata(schema.metadata))
+
+    def _read_schema(self) -> pa.Schema:
+        if self.path.suffix == ".parquet":
+            return pq.ParquetFile(self.path).schema_arrow
+        with pa.csv.open_csv(self.path, self._csv_reading()) as reader:
+            return pa.schema([(name, pa.string()) for name in reader.schema.names])
+
+    def _csv_reading(self) -> Any:
+        return pa.csv.ReadOptions(block_size=_CSV_BLOCK)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError) as problem:
+            # Arrow's message can quote a row, and a row holds a label.
+            kind = problem.strerror if isinstance(problem, OSError) and problem.strerror else type(problem).__name__
+            raise InputError(f"{self.path} cannot be read as {self.path.suffix[1:]} ({kind}).") from None
+
+
+def check_free(out: Path, *suffixes: str) -> None:
+    """Say at once if `out` could not be written, before anything is spent on what would go there."""
+    if out.exists():
+        raise InputError(f"{out} exists: choose another path or remove it.")
+    if suffixes and out.suffix not in suffixes:
+        raise InputError(f"{out} must end in {' or '.join(suffixes)}.")
+    folder = out.absolute().parent
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {out.parent} to write {out.name} into.")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"The folder {out.parent} cannot be written to.")
+
+
+@contextmanager
+def written_whole(out: Path) -> Iterator[Path]:
+    """Give a path to write to (a file, or a folder to make), which becomes `out` only if all goes well."""
+    check_free(out)
+    partial = out.with_name(f".{out.name}.partial")
+    _remove(partial)  # left by a process that was killed
+    try:
+        yield partial
+        os.replace(partial, out)
+    except OSError as problem:
+        raise InputError(f"{out} cannot be written: {problem.strerror or problem}.") from None
+    finally:
+        _remove(partial)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,66 @@
+"""Any scikit-learn classifier that takes sample weights, trained on a release by expectation maximisation."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+
+from labeldp.errors import InputError
+from labeldp.releases.base import Release
+
+_FAINT = 1e-3  # posterior weights below this are left out of a fit
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Alternate between a posterior for each row (evidence times the model) and a fit weighted by it.
+
+    From equal weights, a weak signal is never found: the fit stays at the majority class. So the first model
+    is a ridge regression on unbiased labels, where the release has them. A "prior" release is already a
+    posterior and is fitted once: feeding the model back into it would only make it more sure of itself.
+    """
+
+    classifier: Any
+    rounds: int = 10
+
+    def fit(self, features: NDArray[np.floating], release: Release) -> Any:
+        """Return the fitted classifier, whose classes are the codes of the label space."""
+        if len(features) != release.rows:
+            raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
+        rows = np.flatnonzero(release._is_active(np.arange(release.rows)))
+        features, evidence = features[rows], release.log_evidence(rows).astype(np.float64)
+        if release.kind == "prior":
+            return self._fit(features, _normalised(evidence))
+        model_log = self._first_guess(features, release, rows)
+        for _ in range(self.rounds):
+            fitted = self._fit(features, _normalised(evidence + model_log))
+            model_log = _log_proba(fitted, features, len(release.space))
+        return fitted
+
+    def _first_guess(self, features: NDArray[np.floating], release: Release, rows: NDArray[np.int64]) -> Any:
+        try:
+            unbiased = release.unbiased(rows)
+        except InputError:
+            return 0.0
+        # The noise of an unbiased label is known to be large: the penalty grows with its variance.
+        guess = Ridge(alpha=float(unbiased.var())).fit(features, unbiased).predict(features)
+        return np.log(np.clip(guess, 0.02, 1.0))
+
+    def _fit(self, features: NDArray[np.floating], posterior: NDArray[np.float64]) -> Any:
+        row, label = np.nonzero(posterior > _FAINT)
+        return clone(self.classifier).fit(features[row], label, sample_weight=posterior[row, label])
+
+
+def _normalised(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def _log_proba(fitted: Any, features: NDArray[np.floating], classes: int) -> NDArray[np.float64]:
+    """Return log-probabilities for every class, also those that the fit never saw."""
+    proba = np.full((len(features), classes), 1e-9)
+    proba[:, fitted.classes_] = fitted.predict_proba(features)
+    return np.log(np.maximum(proba, 1e-9))

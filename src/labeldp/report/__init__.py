@@ -1,0 +1,1 @@
+"""What people read: ledgers, cards, plots and tables."""

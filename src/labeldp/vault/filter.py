@@ -1,0 +1,82 @@
+"""The privacy filter: whether one more release fits into a budget, however the earlier ones were chosen.
+
+The quantity that adds up is fixed when the ledger is made, because releases are chosen in the light of earlier
+ones. Sums of epsilon and of delta are one valid filter (Rogers et al. 2016); sums of Renyi divergence at one
+fixed order are another (Feldman and Zrnic 2021).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+from labeldp.errors import BudgetExceeded
+from labeldp.guarantees import Budget
+from labeldp.losses import ORDERS, Loss, rdp_to_epsilon
+from labeldp.reals import exactly
+from labeldp.vault.spending import Cost
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A budget, and the Renyi order that it adds up at (None: it adds epsilons and deltas)."""
+
+    budget: Budget
+    order: float | None = None
+
+    @classmethod
+    def of(cls, budget: Budget) -> "Filter":
+        """Choose the order at which Gaussian noise may spend most within the budget."""
+        if budget.composition == "sum":
+            return cls(budget)
+        slack = {order: budget.epsilon - rdp_to_epsilon(0.0, order, budget.delta) for order in ORDERS}
+        return cls(budget, max(slack, key=lambda order: slack[order] / order))
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Filter":
+        """Read what `to_json` wrote."""
+        return cls(Budget(data["epsilon"], data["delta"], data["composition"]), data["order"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the filter."""
+        return asdict(self.budget) | {"order": self.order}
+
+    def cost(self, epsilon: Fraction, delta: Fraction, losses: Sequence[Loss]) -> Cost:
+        """Return what a unit is charged, or say that this kind of loss does not fit the budget at all."""
+        if delta > 0 and self.budget.delta == 0:
+            raise BudgetExceeded(
+                "The budget has delta 0, so only purely private mechanisms fit: choose one, or a budget with delta."
+            )
+        if self.order is None:
+            return Cost(epsilon, delta)
+        rdp = math.fsum(loss.rdp(self.order) for loss in losses)
+        if not math.isfinite(rdp):
+            raise BudgetExceeded('This mechanism has no Renyi bound: use a budget with composition="sum".')
+        return Cost(epsilon, delta, exactly(rdp))
+
+    def guarantee(self, spent: Cost) -> tuple[Fraction, Fraction]:
+        """Return the epsilon and delta that a unit is guaranteed after having spent so much."""
+        if self.order is None:
+            return spent.epsilon, spent.delta
+        if not spent.rdp:
+            return Fraction(0), Fraction(0)
+        delta = self.budget.delta
+        return exactly(rdp_to_epsilon(float(spent.rdp), self.order, delta)), exactly(delta)
+
+    def left(self, spent: Cost) -> tuple[float, float]:
+        """Return the epsilon and delta that remain."""
+        epsilon, delta = self.guarantee(spent)
+        more_delta = exactly(self.budget.delta) - (delta if self.order is None else 0)
+        return float(max(exactly(self.budget.epsilon) - epsilon, Fraction(0))), float(max(more_delta, Fraction(0)))
+
+    def admit(self, before: Cost, after: Cost, cost: Cost) -> None:
+        """Raise BudgetExceeded if a unit would end at `after`."""
+        epsilon, delta = self.guarantee(after)
+        if epsilon > exactly(self.budget.epsilon) or delta > exactly(self.budget.delta):
+            left = self.left(before)
+            raise BudgetExceeded(
+                f"This release costs epsilon {float(cost.epsilon):.6g} and delta {float(cost.delta):.3g}, and the "
+                f"budget has epsilon {left[0]:.6g} and delta {left[1]:.3g} left for these rows: ask for less, for "
+                "other rows, or raise the budget."
+            )

@@ -1,0 +1,180 @@
+from math import log
+
+import numpy as np
+import pytest
+
+import labeldp as ldp
+
+ROWS = 40
+FIRST = np.arange(ROWS) < ROWS // 2
+GROUPS = np.arange(ROWS) % 4
+
+
+def vault(users=None, rows=ROWS):
+    return ldp.Vault(np.arange(rows) % 3, ldp.LabelSpace(range(3)), ldp.Budget(1000.0, 0.5), users=users)
+
+
+def response(vault, epsilon, rows=None):
+    return vault.release(ldp.RandomizedResponse(epsilon), rows=rows)
+
+
+def histogram(vault, epsilon, rows=None, delta=0.0):
+    return vault.release(ldp.GroupHistogram(GROUPS, epsilon, delta), rows=rows)
+
+
+def test_likelihoods_add_where_they_overlap():
+    v = vault()
+    everywhere, half = response(v, 1.0), v.release(ldp.OneHotLaplace(2.0), rows=FIRST)
+    joined = ldp.Release.concat(everywhere, half)
+    assert joined.kind == "likelihood"
+    total = everywhere.log_evidence() + half.log_evidence()
+    assert joined.log_evidence() == pytest.approx(total, abs=1e-6)
+    assert joined.log_evidence([39, 3]) == pytest.approx(total[[39, 3]], abs=1e-6)
+    assert (joined.labels() == total.argmax(axis=1)).mean() > 0.5
+
+
+def test_disjoint_priors_stand_side_by_side():
+    v = vault()
+    one, two = histogram(v, 1.0, FIRST), histogram(v, 2.0, ~FIRST)
+    joined = ldp.Release.concat(one, two)
+    assert joined.kind == "prior"
+    assert np.array_equal(joined.log_evidence(FIRST), one.log_evidence(FIRST))
+    assert np.array_equal(joined.log_evidence(~FIRST), two.log_evidence(~FIRST))
+
+
+def test_rows_of_no_part_are_not_released():
+    v = vault()
+    joined = ldp.Release.concat(response(v, 1.0, [0, 1]), response(v, 1.0, [5]))
+    assert np.flatnonzero(joined.labels() != -1).tolist() == [0, 1, 5]
+    assert np.flatnonzero(joined.log_evidence().any(axis=1)).tolist() == [0, 1, 5]
+
+
+def test_overlapping_priors_are_refused():
+    v = vault()
+    with pytest.raises(ldp.InputError, match="prior"):
+        ldp.Release.concat(histogram(v, 1.0), histogram(v, 2.0, FIRST))
+    with pytest.raises(ldp.InputError, match="prior"):
+        ldp.Release.concat(histogram(v, 1.0), response(v, 2.0).relabel(np.zeros(ROWS, int)))
+
+
+def test_a_kept_join_of_priors_is_still_a_prior():
+    v = vault()
+    joined = ldp.Release.concat(histogram(v, 1.0, FIRST), histogram(v, 2.0, ~FIRST)).keep(FIRST)
+    assert joined.kind == "prior"
+    with pytest.raises(ldp.InputError, match="prior"):
+        ldp.Release.concat(joined, histogram(v, 3.0))
+
+
+def test_one_release_is_not_two_pieces_of_evidence():
+    v = vault()
+    with pytest.raises(ldp.InputError):
+        ldp.Release.concat(response(v, 1.0), response(v, 1.0))
+
+
+def test_a_release_can_be_split_and_joined_again():
+    release = response(vault(), 1.0)
+    joined = ldp.Release.concat(release.keep(FIRST), release.keep(~FIRST))
+    assert np.array_equal(joined.log_evidence(), release.log_evidence())
+
+
+@pytest.mark.parametrize("make", [response, histogram])
+def test_disjoint_rows_cost_the_largest(make):
+    v = vault()
+    guarantee = ldp.Release.concat(make(v, 1.0, FIRST), make(v, 2.5, ~FIRST)).guarantee
+    assert (guarantee.epsilon, guarantee.delta, guarantee.unit) == (2.5, 0.0, "label")
+
+
+def test_overlapping_rows_cost_the_sum():
+    v = vault()
+    gaussian = v.release(ldp.OneHotGaussian(1.0, 1e-4), rows=FIRST)
+    other = v.release(ldp.OneHotGaussian(2.0, 1e-5), rows=[0, 39])
+    guarantee = ldp.Release.concat(gaussian, other).guarantee
+    assert guarantee.epsilon == pytest.approx(3.0)
+    assert guarantee.delta == pytest.approx(1.1e-4)
+
+
+def test_users_pay_the_sum_even_for_disjoint_rows():
+    v = vault(users=np.arange(ROWS) % (ROWS // 2))
+    guarantee = ldp.Release.concat(response(v, 1.0, FIRST), response(v, 2.5, ~FIRST)).guarantee
+    assert (guarantee.epsilon, guarantee.unit) == (3.5, "user")
+
+
+@pytest.mark.parametrize("make", [response, histogram])
+def test_forgetting_rows_does_not_make_two_releases_of_them_cheaper(make):
+    """Every label is in both releases, and what is kept can depend on them."""
+    v = vault()
+    one, two = make(v, 1.0), make(v, 2.5)
+    keep = one.labels() == 0
+    assert ldp.Release.concat(one.keep(keep), two.keep(~keep)).guarantee.epsilon == 3.5
+
+
+def test_labels_worked_out_from_two_releases_do_not_become_cheaper():
+    v = vault()
+    one, two = response(v, 1.0), response(v, 2.5)
+    parts = [r.relabel(np.where(rows, r.labels(), -1)) for r, rows in ((one, FIRST), (two, ~FIRST))]
+    assert ldp.Release.concat(*parts).guarantee.epsilon == 3.5
+
+
+@pytest.mark.parametrize(("makes", "trust"), [((response, response), "local"), ((response, histogram), "central")])
+def test_a_join_is_local_only_if_each_part_is(makes, trust):
+    v = vault()
+    parts = [make(v, 1.0, rows) for make, rows in zip(makes, (FIRST, ~FIRST), strict=True)]
+    assert ldp.Release.concat(*parts).guarantee.trust == trust
+
+
+def test_a_join_names_each_entry_and_can_be_derived_from():
+    v = vault()
+    one, two = response(v, 1.0, FIRST), response(v, 2.0, ~FIRST)
+    joined = ldp.Release.concat(one, two)
+    assert joined.entry.split(",") == [one.entry, two.entry]
+    v.release(ldp.GroupHistogram(GROUPS, 1.0), derived_from=[joined])
+
+
+def test_only_releases_of_the_same_rows_and_classes_are_joined():
+    other_classes = ldp.Vault(["a", "b"] * 20, ldp.LabelSpace(["a", "b"]), ldp.Budget(9.0))
+    for other in (vault(rows=ROWS + 1), other_classes):
+        with pytest.raises(ldp.InputError, match="one vault"):
+            ldp.Release.concat(response(vault(), 1.0), response(other, 1.0))
+    with pytest.raises(ldp.InputError, match="at least one"):
+        ldp.Release.concat()
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_a_join_is_not_saved(tmp_path, suffix):
+    v = vault()
+    with pytest.raises(ldp.InputError, match="parts"):
+        ldp.Release.concat(response(v, 1.0, FIRST), response(v, 1.0, ~FIRST)).save(tmp_path / f"joined{suffix}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_relabel_believes_each_label_with_the_given_confidence():
+    source = response(vault(), 1.0)
+    codes = np.where(FIRST, 2, -1)
+    release = source.relabel(codes, confidence=0.9)
+    assert release.kind == "prior"
+    assert release.log_evidence([0])[0] == pytest.approx([log(0.05), log(0.05), log(0.9)])
+    assert np.exp(release.log_evidence(FIRST)).sum(axis=1) == pytest.approx(1)
+    assert (release.log_evidence(~FIRST) == 0).all()
+    assert np.array_equal(release.labels(), codes)
+    assert (release.guarantee, release.entry) == (source.guarantee, source.entry)
+
+
+def test_relabel_can_label_rows_that_were_not_released():
+    release = response(vault(), 1.0, FIRST).relabel(np.ones(ROWS, np.int64))
+    assert (release.labels() == 1).all()
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [np.zeros(ROWS - 1, int), np.full(ROWS, 3), np.full(ROWS, -2), np.zeros(ROWS), np.zeros((ROWS, 1), int)],
+    ids=["too few", "beyond", "negative", "floats", "matrix"],
+)
+def test_relabel_refuses_what_are_no_codes(codes):
+    with pytest.raises(ldp.InputError, match="relabel takes 40 codes from -1"):
+        response(vault(), 1.0).relabel(codes)
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, -0.5, float("nan")])
+def test_relabel_refuses_certainty_and_nonsense(confidence):
+    with pytest.raises(ldp.InputError, match="confidence"):
+        response(vault(), 1.0).relabel(np.zeros(ROWS, int), confidence)

@@ -1,0 +1,32 @@
+from fractions import Fraction
+
+import pytest
+
+import labeldp as ldp
+from labeldp.losses import rdp_to_epsilon
+from labeldp.vault.filter import Filter
+from labeldp.vault.spending import Cost
+
+
+def test_the_order_is_where_gaussian_noise_may_spend_most():
+    chosen = Filter.of(ldp.Budget(1.0, 1e-5, "rdp"))
+    room = {a: (1.0 - rdp_to_epsilon(0.0, a, 1e-5)) / a for a in (2.0, 8.0, 20.0, 60.0, chosen.order)}
+    assert max(room, key=room.get) == chosen.order
+
+
+def test_json_round_trip():
+    for budget in (ldp.Budget(1.0), ldp.Budget(0.5, 1e-6, "rdp")):
+        assert Filter.from_json(Filter.of(budget).to_json()) == Filter.of(budget)
+
+
+def test_admission_is_exact_at_the_edge():
+    edge = Filter(ldp.Budget(0.3))
+    spent = Cost(Fraction(1, 10)) + Cost(Fraction(2, 10))
+    edge.admit(Cost(), spent, spent)  # 0.1 + 0.2 is above 0.3 in float64
+    with pytest.raises(ldp.BudgetExceeded):
+        edge.admit(Cost(), spent + Cost(Fraction(1, 10**15)), spent)
+
+
+def test_approximate_losses_have_no_renyi_bound():
+    with pytest.raises(ldp.BudgetExceeded, match="no Renyi bound"):
+        Filter.of(ldp.Budget(1.0, 1e-5, "rdp")).cost(Fraction(1), Fraction(0), [ldp.ApproximateLoss(1.0, 1e-6)])
