@@ -11,12 +11,13 @@ from typing import Annotated, Any
 import typer
 
 app = typer.Typer(
+    name="labeldp",
     help="Train models when the labels are the secret: label differential privacy.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-ledger_app = typer.Typer(help="Look at what was spent on a data set.", no_args_is_help=True)
+ledger_app = typer.Typer(name="labeldp", help="Look at what was spent on a data set.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
 
 Data = Annotated[Path, typer.Argument(help="A .csv or .parquet table.")]

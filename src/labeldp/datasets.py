@@ -89,10 +89,7 @@ class SecretTable:
         values = pa.DictionaryArray.from_arrays(codes, pa.array(self.space.classes)).dictionary_decode()
         if pa.types.is_dictionary(kind):
             values = values.cast(kind.value_type).dictionary_encode().cast(kind)
-        column = values.cast(kind)
-        if self.file.path.suffix == ".csv":
-            column = pc.fill_null(column, "")
-        return batch.set_column(place, self.file.schema.field(self.label), column)
+        return batch.set_column(place, self.file.schema.field(self.label), values.cast(kind))
 
     def _labels(self, batch: pa.RecordBatch) -> pa.Array:
         column = batch.column(self.label)

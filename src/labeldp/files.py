@@ -61,7 +61,8 @@ class TableFile:
             if self.path.suffix == ".csv":
                 with partial.open("wb") as stream:  # by Polars: Arrow would put every text in quotes
                     for number, batch in enumerate(self.batches()):
-                        pl.DataFrame(change(batch)).write_csv(stream, include_header=number == 0)
+                        frame = pl.DataFrame(change(batch)).with_columns(pl.when(pl.all() != "").then(pl.all()))
+                        frame.write_csv(stream, include_header=number == 0)
                 return
             metadata = pq.ParquetFile(self.path).metadata
             codec = metadata.row_group(0).column(0).compression if metadata.num_row_groups else "ZSTD"

@@ -100,15 +100,19 @@ def read_report(run: Path) -> dict[str, Any]:
 
 
 def estimate_accuracy(counts: NoisyCounts) -> Estimate:
-    """Estimate accuracy from a noisy confusion matrix: its diagonal over the public number of rows."""
+    """Estimate accuracy from a noisy confusion matrix: its diagonal over the public number of rows.
+
+    The interval adds the variance of the noise to that of the sample (Agresti and Coull's, which does not vanish
+    at 0 and 1).
+    """
     rows = int(counts.sizes.sum())
     right = int(np.trace(counts.counts[:, : len(counts.counts)]))
-    noise = np.exp(-1 / counts.scale)
-    noise_variance = 2 * noise / (1 - noise) ** 2 * min(counts.counts.shape)
-    share = min(max(right / rows, 0.0), 1.0)
-    spread = 1.96 * np.sqrt(share * (1 - share) / rows + noise_variance / rows**2)
-    low, high = np.clip([right / rows - spread, right / rows + spread], 0.0, 1.0)
-    return Estimate(share, float(low), float(high), rows)
+    q = np.exp(-1 / counts.scale)
+    noise = 2 * q / (1 - q) ** 2 * min(counts.counts.shape)
+    centre = min(max((right + 2) / (rows + 4), 0.0), 1.0)
+    spread = 1.96 * np.sqrt(centre * (1 - centre) / (rows + 4) + noise / rows**2)
+    low, high = np.clip([centre - spread, centre + spread], 0.0, 1.0)
+    return Estimate(min(max(right / rows, 0.0), 1.0), float(low), float(high), rows)
 
 
 def _held_out(rows: int, seed: int) -> NDArray[np.bool_]:

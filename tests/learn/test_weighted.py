@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+import labeldp as ldp
+from labeldp.learn.weighted import Weighted
+
+LOGISTIC = LogisticRegression(C=0.1, max_iter=300)
+
+
+@pytest.fixture(scope="module")
+def patients():
+    features, labels = load_breast_cancer(return_X_y=True)
+    return StandardScaler().fit_transform(features), labels
+
+
+def released(labels, mechanism, rows=None):
+    vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(mechanism.epsilon, 1e-5))
+    return vault.release(mechanism, rows=rows)
+
+
+def test_learning_from_evidence_beats_learning_from_noisy_labels(patients):
+    features, labels = patients
+    ours, plain = [], []
+    for _ in range(8):
+        release = released(labels, ldp.RandomizedResponse(0.7))
+        ours.append((Weighted(LOGISTIC).fit(features, release).predict(features) == labels).mean())
+        plain.append(
+            (LogisticRegression(max_iter=300).fit(features, release.labels()).predict(features) == labels).mean()
+        )
+    assert np.mean(ours) > 0.88
+    assert np.mean(ours) > np.mean(plain) + 0.03
+
+
+def test_a_rare_class_is_found_at_a_small_epsilon():
+    generator = np.random.default_rng(0)
+    labels = (generator.random(20_000) < 0.2).astype(int)
+    features = generator.normal(size=(20_000, 3)) + 3 * labels[:, None]
+    release = released(labels, ldp.RandomizedResponse(0.5))
+    predicted = Weighted(LOGISTIC).fit(features, release).predict(features)
+    assert (predicted[labels == 1] == 1).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    "mechanism", [ldp.OneHotLaplace(2.0), ldp.OneHotGaussian(2.0, 1e-5), ldp.RRWithPrior(2.0, np.full((569, 2), 0.5))]
+)
+def test_any_likelihood_will_do(patients, mechanism):
+    features, labels = patients
+    model = Weighted(LOGISTIC).fit(features, released(labels, mechanism))
+    assert (model.predict(features) == labels).mean() > 0.85
+
+
+def test_a_prior_is_fitted_once_and_not_fed_back(patients):
+    features, labels = patients
+    groups = (features[:, 0] > 0).astype(int)
+    release = released(labels, ldp.GroupHistogram(groups, 1.0))
+    one, ten = (Weighted(LOGISTIC, rounds=r).fit(features, release).predict_proba(features) for r in (1, 10))
+    assert np.array_equal(one, ten)
+
+
+def test_unreleased_rows_are_left_out(patients):
+    features, labels = patients
+    half = np.arange(0, 569, 2)
+    release = released(labels, ldp.RandomizedResponse(4.0), rows=half)
+    spoiled = features.copy()
+    spoiled[1::2] = 1e6
+    a, b = (Weighted(LOGISTIC).fit(x, release).coef_ for x in (features, spoiled))
+    assert np.array_equal(a, b)
+
+
+def test_rows_must_match(patients):
+    features, labels = patients
+    with pytest.raises(ldp.InputError, match="10 rows of features and 569"):
+        Weighted(LOGISTIC).fit(features[:10], released(labels, ldp.RandomizedResponse(1.0)))

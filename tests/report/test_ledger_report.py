@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+import labeldp as ldp
+from labeldp.report.ledger import ledger_report, print_ledger
+
+SPACE = ldp.LabelSpace([0, 1])
+
+
+def vault(path, **options):
+    identity = ldp.Identity("people", "income", 4, "abc")
+    return ldp.Vault([0, 1, 1, 0], SPACE, ldp.Budget(2.0, 1e-5), ledger=path, identity=identity, **options)
+
+
+def test_disjoint_rows_are_not_added(tmp_path):
+    v = vault(tmp_path / "l")
+    v.release(ldp.RandomizedResponse(1.0), rows=[0, 1])
+    v.release(ldp.RandomizedResponse(0.5), rows=[2, 3])
+    report = ledger_report(tmp_path / "l")
+    assert report["spent"] == {"epsilon": 1.0, "delta": 0.0, "exact": True}
+    assert report["spent"]["epsilon"] == v.guarantee().epsilon
+
+
+def test_for_users_the_sum_is_an_upper_bound(tmp_path):
+    v = vault(tmp_path / "l", users=["u", "v", "v", "w"])
+    v.release(ldp.RandomizedResponse(0.5))
+    v.release(ldp.RandomizedResponse(0.3), rows=[0])
+    report = ledger_report(tmp_path / "l")
+    assert report["spent"]["exact"] is False
+    assert report["spent"]["epsilon"] >= v.guarantee().epsilon
+
+
+def test_a_lost_release_is_shown_as_spent(tmp_path, monkeypatch, capsys):
+    v = vault(tmp_path / "l")
+    monkeypatch.setattr(ldp.RandomizedResponse, "draw", lambda self, *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        v.release(ldp.RandomizedResponse(1.0))
+    report = ledger_report(tmp_path / "l")
+    assert report["entries"][0]["status"] == "lost, counted as spent"
+    print_ledger(report)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "lost" in said
+    assert "has spent epsilon 1 and delta 0 of epsilon 2 and delta 1e-05; epsilon 1 is left" in said
+
+
+def test_a_release_under_way_is_shown_as_such(tmp_path):
+    v = vault(tmp_path / "l")
+    seen = []
+
+    class Watching(ldp.RandomizedResponse):
+        def draw(self, *arguments):
+            seen.append(ledger_report(tmp_path / "l")["entries"][0]["status"])
+            return super().draw(*arguments)
+
+    v.release(Watching(1.0))
+    v.release(ldp.GroupHistogram(np.zeros(4, int), 0.5, 1e-6))
+    assert seen == ["in progress"]
+    assert [e["status"] for e in ledger_report(tmp_path / "l")["entries"]] == ["done", "done"]

@@ -1,0 +1,105 @@
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import labeldp as ldp
+from labeldp.datasets import SecretTable
+
+N = 40
+
+
+def write(tmp_path, labels, name="t.parquet", **columns):
+    frame = pl.DataFrame({"x": np.arange(len(labels)), **columns, "y": labels})
+    path = tmp_path / name
+    frame.write_csv(path) if name.endswith(".csv") else frame.write_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "expected"),
+    [
+        (["no", "yes"], "no,yes", ("no", "yes")),
+        ([0, 1], "0, 1", (0, 1)),
+        ([0.0, 1.0], "0,1", (0, 1)),
+        ([False, True], "false,true", (False, True)),
+        (pl.Series(["a", "b"], dtype=pl.Categorical), "a,b", ("a", "b")),
+    ],
+)
+def test_classes_are_read_in_the_type_of_the_column(tmp_path, labels, classes, expected):
+    table = SecretTable.open(write(tmp_path, labels), "y", classes)
+    assert table.space.classes == expected
+    vault = table.vault(50.0)
+    assert vault.release(ldp.RandomizedResponse(50.0)).labels().tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+@pytest.mark.parametrize("labels", [["no", "yes", None], [0, 1, None], [True, False, None]])
+def test_released_codes_take_the_place_of_labels(tmp_path, name, labels):
+    if name == "t.csv":
+        labels = [None if value is None else str(value) for value in labels]
+    path = write(tmp_path, labels, name)
+    words = sorted({str(value) for value in labels if value is not None})
+    table = SecretTable.open(path, "y", ",".join(words), "public")
+    batch = next(iter(table.file.batches()))
+    codes = table.vault(50.0).release(ldp.RandomizedResponse(50.0)).labels()
+    swapped = table.replaced(batch, np.where(codes < 0, -1, 1 - codes))
+    assert swapped.schema == batch.schema
+    assert swapped.column("y").to_pylist() == [labels[1], labels[0], None]
+
+
+def test_a_categorical_column_stays_categorical(tmp_path):
+    path = write(tmp_path, pl.Series(["a", "b", "a"], dtype=pl.Categorical))
+    table = SecretTable.open(path, "y", "a,b")
+    batch = next(iter(table.file.batches()))
+    swapped = table.replaced(batch, np.array([1, 0, 1], np.int8))
+    assert pa.types.is_dictionary(swapped.schema.field("y").type)
+    assert swapped.column("y").to_pylist() == ["b", "a", "b"]
+
+
+def test_the_ledger_lies_beside_the_data_and_its_budget_stays(tmp_path):
+    path = write(tmp_path, ["no", "yes"] * N)
+    table = SecretTable.open(path, "y", "no,yes")
+    table.vault(1.0).release(ldp.RandomizedResponse(1.0))
+    assert (tmp_path / "t.parquet.ledger").is_file()
+    later = table.vault(0.5)
+    assert (later.budget.epsilon, later.guarantee().epsilon) == (1.0, 1.0)
+    with pytest.raises(ldp.BudgetExceeded):
+        later.release(ldp.RandomizedResponse(0.5))
+    assert table.vault(0.5, budget=2.0).budget.epsilon == 2.0
+
+
+def test_one_changed_label_opens_the_same_ledger_and_one_changed_feature_does_not(tmp_path):
+    path = write(tmp_path, ["no", "yes"] * N)
+    SecretTable.open(path, "y", "no,yes").vault(1.0).release(ldp.RandomizedResponse(1.0))
+    write(tmp_path, ["yes", "yes"] + ["no", "yes"] * (N - 1))
+    assert SecretTable.open(path, "y", "no,yes").vault(1.0).guarantee().epsilon == 1.0
+    write(tmp_path, ["no", "yes"] * N, x=np.arange(2 * N) + 1)
+    with pytest.raises(ldp.LedgerError, match="another data set"):
+        SecretTable.open(path, "y", "no,yes").vault(1.0)
+
+
+def test_row_ids_can_identify_the_data(tmp_path):
+    path = write(tmp_path, ["no", "yes"] * N, extra=np.zeros(2 * N))
+    SecretTable.open(path, "y", "no,yes").vault(1.0, ids="x")
+    write(tmp_path, ["no", "yes"] * N, extra=np.ones(2 * N))
+    SecretTable.open(path, "y", "no,yes").vault(1.0, ids="x")
+    with pytest.raises(ldp.InputError, match="no column 'id'"):
+        SecretTable.open(path, "y", "no,yes").vault(1.0, ids="id")
+
+
+def test_bad_tables_make_no_ledger(tmp_path):
+    path = write(tmp_path, ["no"] * 30 + ["maybe"])
+    with pytest.raises(ldp.InputError, match="first in row 30") as caught:
+        SecretTable.open(path, "y", "no,yes").vault(1.0)
+    assert "maybe" not in str(caught.value)
+    assert not (tmp_path / "t.parquet.ledger").exists()
+    with pytest.raises(ldp.InputError, match="no rows"):
+        SecretTable.open(write(tmp_path, pl.Series([], dtype=pl.String)), "y", "no,yes").vault(1.0)
+    pl.DataFrame({"y": ["no"]}).write_parquet(tmp_path / "only.parquet")
+    with pytest.raises(ldp.InputError, match="no column but the label"):
+        SecretTable.open(tmp_path / "only.parquet", "y", "no,yes").vault(1.0)
+    with pytest.raises(ldp.InputError, match="holds numbers"):
+        SecretTable.open(write(tmp_path, [1, 2]), "y", "one,two")
+    with pytest.raises(ldp.InputError, match="holds booleans"):
+        SecretTable.open(write(tmp_path, [True, False]), "y", "0,1")

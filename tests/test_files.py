@@ -1,0 +1,100 @@
+import os
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import labeldp as ldp
+from labeldp.files import TableFile, check_free, written_whole
+
+FRAME = pl.DataFrame({"zip": ["007", "a,b", 'say "hi"'], "n": [1, 2, 3], "y": ["no", "yes", ""]})
+
+
+@pytest.fixture
+def csv(tmp_path):
+    FRAME.write_csv(tmp_path / "t.csv")
+    return tmp_path / "t.csv"
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    FRAME.write_parquet(tmp_path / "t.parquet")
+    return tmp_path / "t.parquet"
+
+
+def test_a_csv_is_copied_as_it_is_written(csv, tmp_path):
+    TableFile(csv).rewrite(tmp_path / "copy.csv", lambda batch: batch, {})
+    assert pl.read_csv(tmp_path / "copy.csv", infer_schema=False).equals(pl.read_csv(csv, infer_schema=False))
+    assert "007" in (tmp_path / "copy.csv").read_text()
+
+
+def test_a_parquet_keeps_types_and_codec_and_gains_facts(parquet, tmp_path):
+    import pyarrow.parquet as pq
+
+    TableFile(parquet).rewrite(tmp_path / "copy.parquet", lambda batch: batch, {"k": "v"})
+    copy = pq.ParquetFile(tmp_path / "copy.parquet")
+    assert pl.read_parquet(tmp_path / "copy.parquet").equals(FRAME)
+    assert copy.schema_arrow.metadata[b"k"] == b"v"
+    assert copy.metadata.row_group(0).column(0).compression == "ZSTD"  # as Polars wrote it
+
+
+def test_batches_of_chosen_columns(csv, parquet):
+    for path in (csv, parquet):
+        table = pa.Table.from_batches(list(TableFile(path).batches(["y", "n"])))
+        assert table.column_names == ["y", "n"]
+        assert table.num_rows == 3
+
+
+def test_nothing_is_left_when_writing_fails(parquet, tmp_path):
+    def fail(batch):
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError):
+        TableFile(parquet).rewrite(tmp_path / "copy.parquet", fail, {})
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["t.parquet"]
+
+
+def test_what_a_killed_process_left_is_replaced(tmp_path):
+    (tmp_path / ".run.partial").mkdir()
+    (tmp_path / ".run.partial" / "old").write_text("old")
+    with written_whole(tmp_path / "run") as folder:
+        folder.mkdir()
+        (folder / "new").write_text("new")
+    assert [p.name for p in (tmp_path / "run").iterdir()] == ["new"]
+
+
+def test_bad_paths(tmp_path, csv):
+    (tmp_path / "note.txt").write_text("x")
+    with pytest.raises(ldp.InputError, match="There is no file"):
+        TableFile(tmp_path / "absent.csv")
+    with pytest.raises(ldp.InputError, match=r"must be a \.csv or a \.parquet"):
+        TableFile(tmp_path / "note.txt")
+    with pytest.raises(ldp.InputError, match="no column 'age': it has zip, n, y"):
+        TableFile(csv).column_type("age")
+    with pytest.raises(ldp.InputError, match="exists"):
+        check_free(csv)
+    with pytest.raises(ldp.InputError, match=r"must end in \.npz"):
+        check_free(tmp_path / "x.csv", ".npz")
+    with pytest.raises(ldp.InputError, match="no folder"):
+        check_free(tmp_path / "absent" / "x.csv")
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(ldp.InputError, match="cannot be written"):
+        check_free(tmp_path / "x.csv")
+
+
+def test_a_damaged_file_is_not_quoted(tmp_path):
+    secret = tmp_path / "t.csv"
+    secret.write_text("a,y\n1,no\n2,SECRET,extra\n")
+    with pytest.raises(ldp.InputError, match="cannot be read as csv") as caught:
+        list(TableFile(secret).batches())
+    chain = [caught.value, caught.value.__cause__]
+    assert not any("SECRET" in str(problem) for problem in chain)
+    broken = tmp_path / "t.parquet"
+    broken.write_bytes(b"PAR1 nonsense")
+    with pytest.raises(ldp.InputError, match="cannot be read as parquet"):
+        TableFile(Path(broken))
