@@ -8,7 +8,7 @@ import pytest
 import labeldp as ldp
 from labeldp.files import TableFile, check_free, written_whole
 
-FRAME = pl.DataFrame({"zip": ["007", "a,b", 'say "hi"'], "n": [1, 2, 3], "y": ["no", "yes", ""]})
+FRAME = pl.DataFrame({"zip": ["007", "a,b", 'say "hi"'], "n": [1, 2, 3], "y": ["no", "yes", None]})
 
 
 @pytest.fixture

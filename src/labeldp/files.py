@@ -19,7 +19,7 @@ _CSV_BLOCK = 1 << 24
 
 
 class TableFile:
-    """A CSV or Parquet file. All CSV columns are text, kept as it is written; an empty label is a missing one."""
+    """A CSV or Parquet file. All CSV columns are text, kept as written (an empty one without quotes)."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

@@ -24,7 +24,7 @@ def released(labels, mechanism, rows=None):
 def test_learning_from_evidence_beats_learning_from_noisy_labels(patients):
     features, labels = patients
     ours, plain = [], []
-    for _ in range(8):
+    for _ in range(5):
         release = released(labels, ldp.RandomizedResponse(0.7))
         ours.append((Weighted(LOGISTIC).fit(features, release).predict(features) == labels).mean())
         plain.append(
