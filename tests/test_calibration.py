@@ -46,3 +46,9 @@ def test_impossible_targets_say_so():
         ldp.calibrate(lambda s: [ldp.GaussianLoss(s, 1.0)], 1.0, 0.0)
     with pytest.raises(ldp.InputError, match="delta"):
         unit_shift_sigma(1.0, 0.0)
+
+
+def test_a_very_small_epsilon_is_calibrated_without_long_sums():
+    sigma = unit_shift_sigma(1e-6, 1e-6)
+    assert sigma == pytest.approx(math.sqrt(2) * analytic_gaussian_ratio(1e-6, 1e-6), rel=1e-3)
+    assert ldp.GaussianLoss(sigma, math.sqrt(2), units=1).epsilon(1e-6) <= 1e-6 * (1 + 1e-6)

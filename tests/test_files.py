@@ -24,7 +24,7 @@ def parquet(tmp_path):
 
 
 def test_a_csv_is_copied_as_it_is_written(csv, tmp_path):
-    TableFile(csv).rewrite(tmp_path / "copy.csv", lambda batch: batch, {})
+    TableFile(csv).rewrite(tmp_path / "copy.csv", lambda batch: batch, "y", {})
     assert pl.read_csv(tmp_path / "copy.csv", infer_schema=False).equals(pl.read_csv(csv, infer_schema=False))
     assert "007" in (tmp_path / "copy.csv").read_text()
 
@@ -32,7 +32,7 @@ def test_a_csv_is_copied_as_it_is_written(csv, tmp_path):
 def test_a_parquet_keeps_types_and_codec_and_gains_facts(parquet, tmp_path):
     import pyarrow.parquet as pq
 
-    TableFile(parquet).rewrite(tmp_path / "copy.parquet", lambda batch: batch, {"k": "v"})
+    TableFile(parquet).rewrite(tmp_path / "copy.parquet", lambda batch: batch, "y", {"k": "v"})
     copy = pq.ParquetFile(tmp_path / "copy.parquet")
     assert pl.read_parquet(tmp_path / "copy.parquet").equals(FRAME)
     assert copy.schema_arrow.metadata[b"k"] == b"v"
@@ -46,12 +46,33 @@ def test_batches_of_chosen_columns(csv, parquet):
         assert table.num_rows == 3
 
 
+def test_what_a_file_says_of_itself_and_of_the_label_is_left_behind(tmp_path):
+    import pyarrow.parquet as pq
+
+    label = pa.field("y", pa.string(), metadata={"stats": "no=5"})
+    feature = pa.field("x", pa.int64(), metadata={"unit": "m"})
+    table = pa.table([pa.array([1]), pa.array(["no"])], schema=pa.schema([feature, label], {"class_counts": "no=5"}))
+    pq.write_table(table, tmp_path / "t.parquet")
+    TableFile(tmp_path / "t.parquet").rewrite(tmp_path / "copy.parquet", lambda batch: batch, "y", {"k": "v"})
+    raw = (tmp_path / "copy.parquet").read_bytes()
+    assert b"no=5" not in raw
+    schema = pq.read_schema(tmp_path / "copy.parquet")
+    assert schema.field("x").metadata[b"unit"] == b"m"
+    assert schema.metadata == {b"k": b"v"}
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(ldp.InputError, match="two columns of one name"):
+        TableFile(tmp_path / "t.csv")
+
+
 def test_nothing_is_left_when_writing_fails(parquet, tmp_path):
     def fail(batch):
         raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError):
-        TableFile(parquet).rewrite(tmp_path / "copy.parquet", fail, {})
+        TableFile(parquet).rewrite(tmp_path / "copy.parquet", fail, "y", {})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["t.parquet"]
 
 
@@ -92,7 +113,7 @@ def test_a_damaged_file_is_not_quoted(tmp_path):
     secret.write_text("a,y\n1,no\n2,SECRET,extra\n")
     with pytest.raises(ldp.InputError, match="cannot be read as csv") as caught:
         list(TableFile(secret).batches())
-    chain = [caught.value, caught.value.__cause__]
+    chain = [caught.value, caught.value.__cause__, caught.value.__context__]
     assert not any("SECRET" in str(problem) for problem in chain)
     broken = tmp_path / "t.parquet"
     broken.write_bytes(b"PAR1 nonsense")

@@ -28,3 +28,10 @@ def test_bad_compositions():
         ldp.Budget(1.0, composition="rdp")
     with pytest.raises(ldp.InputError, match="composition"):
         ldp.Budget(1.0, 1e-6, composition="magic")
+
+
+def test_values_that_float64_cannot_honour():
+    with pytest.raises(ldp.InputError, match="at least 1e-09"):
+        ldp.Budget(1e-12)
+    with pytest.raises(ldp.InputError, match="at least 1e-15"):
+        ldp.Budget(1.0, 1e-18)

@@ -51,6 +51,12 @@ def test_pure_loss_bounds_the_divergence_of_randomized_response(epsilon, order):
     assert ldp.PureLoss(epsilon).rdp(order) == pytest.approx(min(true, epsilon), rel=1e-9)
 
 
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-7, 1e-4])
+def test_a_tiny_pure_loss_is_not_rounded_to_nothing(epsilon):
+    for order in (1.01, 2.0, 500.0):
+        assert ldp.PureLoss(epsilon).rdp(order) == pytest.approx(order * epsilon**2 / 2, rel=0.05)
+
+
 @given(st.floats(0.3, 20), st.integers(1, 4), st.floats(1.1, 40))
 @settings(max_examples=50, deadline=None)
 def test_renyi_bound_of_the_discrete_gaussian(sigma, move, order):

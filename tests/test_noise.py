@@ -163,6 +163,12 @@ def test_any_number_of_draws(count):
     assert noise.discrete_laplace(Fraction(3), count).shape == (count,)
 
 
+def test_noise_that_int64_cannot_hold_is_refused():
+    for sampler in (noise.discrete_laplace, noise.discrete_gaussian):
+        with pytest.raises(ValueError, match="narrower"):
+            sampler(Fraction(2**50), 1)
+
+
 # OpenDP's samplers are the oracle: two samples, one law.
 
 

@@ -84,3 +84,19 @@ def test_the_interval_covers_the_truth(accuracy, epsilon):
         estimate = runs.estimate_accuracy(counts)
         covered.append(estimate.low <= accuracy <= estimate.high)
     assert 0.91 < np.mean(covered) < 0.99
+
+
+def test_the_label_column_is_never_parsed_by_the_learning_side(tmp_path):
+    lines = [f"{i},{'0' if i < 150 else 'SECRET'}" for i in range(200)]
+    (tmp_path / "t.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
+    table = SecretTable.open(tmp_path / "t.csv", "y", "0,SECRET")
+    runs.train(table, table.vault(1.0), 1.0, tmp_path / "run")
+
+
+def test_lines_that_are_no_rows_are_noticed_before_anything_is_spent(tmp_path):
+    (tmp_path / "t.csv").write_text("x,z,y\n" + "1,2,no\n" * 30 + "\n" + "2,2,yes\n" * 30)
+    table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
+    vault = table.vault(1.0)
+    with pytest.raises(ldp.InputError, match="blank lines"):
+        runs.train(table, vault, 1.0, tmp_path / "run")
+    assert vault.guarantee().epsilon == 0

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from labeldp.errors import InputError
 from labeldp.guarantees import check_delta, check_epsilon
-from labeldp.losses import GaussianLoss, Loss, compose, gaussian_delta, unit_shift_delta
+from labeldp.losses import EXACT_BELOW, GaussianLoss, Loss, compose, gaussian_delta, unit_shift_delta
 
 _DIGITS = 6  # deviations are rounded up to this many digits, so that they can be printed and typed again
 
@@ -15,6 +15,8 @@ _DIGITS = 6  # deviations are rounded up to this many digits, so that they can b
 def unit_shift_sigma(epsilon: float, delta: float) -> float:
     """Return sigma of discrete Gaussian noise for a move of (+1, -1), by its exact loss distribution."""
     guess = math.sqrt(2) * analytic_gaussian_ratio(epsilon, delta)
+    if guess > EXACT_BELOW / 2:
+        return lattice_sigma(epsilon, delta, math.sqrt(2) * (1 + 1e-12))
     return smallest_noise(lambda sigma: unit_shift_delta(epsilon, sigma) <= delta, guess)
 
 
@@ -45,7 +47,7 @@ def smallest_noise(good_enough: Callable[[float], bool], guess: float) -> float:
     low, high = 0.0, guess
     while not good_enough(high):
         low, high = high, 2 * high
-        if high > 1e15:
+        if high > 2**49:
             raise InputError("No amount of noise meets this target: raise epsilon or delta.")
     while high - low > 1e-8 * high:
         middle = (low + high) / 2

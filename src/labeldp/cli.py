@@ -72,7 +72,7 @@ def privatize(
             return noisy
 
         facts = {"labeldp.guarantee": json.dumps(vault.guarantee().to_json())}
-        table.file.rewrite(out, change, facts)
+        table.file.rewrite(out, change, label, facts)
     kept = 1 / (1 + (len(table.space) - 1) * math.exp(-epsilon))
     _say(
         {"out": str(out), "rows": vault.rows, "kept": kept, "guarantee": vault.guarantee().to_json()},

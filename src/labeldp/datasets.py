@@ -14,6 +14,7 @@ from labeldp.files import TableFile
 from labeldp.guarantees import Budget
 from labeldp.labels import Encoded, Label, LabelSpace
 from labeldp.vault import Ledger, Vault, identify
+from labeldp.vault.filter import Filter
 
 Progress = Callable[[int], None]
 
@@ -60,8 +61,8 @@ class SecretTable:
         """
         path = ledger or self.ledger_path
         public = [ids] if ids else self.features
-        if ids:
-            self.file.column_type(ids)
+        if ids is not None and (self.file.column_type(ids) is None or ids == self.label):
+            raise InputError("The label cannot identify its own data set: name a column of row ids.")
         if not public:
             raise InputError(f"{self.file.path} has no column but the label: add the features or row ids.")
         parts: list[np.ndarray] = []
@@ -78,9 +79,11 @@ class SecretTable:
         codes = np.concatenate(parts) if parts else np.empty(0, np.int8)
         if not codes.size:
             raise InputError(f"{self.file.path} has no rows.")
-        known = Ledger(path).facts()["budget"] if path.is_file() else {"epsilon": epsilon, "delta": delta}
-        total = Budget(budget or known["epsilon"], max(delta, known["delta"]))
-        return Vault(Encoded(codes), self.space, total, ledger=path, identity=identity)
+        begun = path.is_file() and path.stat().st_size > 0
+        known = Filter.from_json(Ledger(path).facts()["budget"]).budget if begun else Budget(epsilon, delta)
+        total = known.epsilon if budget is None else budget
+        limit = Budget(total, max(delta, known.delta), known.composition)
+        return Vault(Encoded(codes), self.space, limit, ledger=path, identity=identity)
 
     def replaced(self, batch: pa.RecordBatch, codes: np.ndarray) -> pa.RecordBatch:
         """Put released codes in the place of a batch's labels."""

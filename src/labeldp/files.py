@@ -27,8 +27,9 @@ class TableFile:
             raise InputError(f"There is no file {self.path}.")
         if self.path.suffix not in (".csv", ".parquet"):
             raise InputError(f"{self.path} must be a .csv or a .parquet file.")
-        with self._readable():
-            self.schema: pa.Schema = self._read_schema()
+        self.schema: pa.Schema = self._attempt(self._read_schema)
+        if len(set(self.schema.names)) < len(self.schema.names):
+            raise InputError(f"{self.path} has two columns of one name: rename one.")
 
     @property
     def rows(self) -> int | None:
@@ -44,19 +45,26 @@ class TableFile:
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Read the file batch by batch."""
-        with self._readable():
-            if self.path.suffix == ".parquet":
-                with pq.ParquetFile(self.path, pre_buffer=False) as file:
-                    yield from file.iter_batches(_BATCH, columns=columns)
-            else:
-                convert = pa.csv.ConvertOptions(
-                    column_types=self.schema, strings_can_be_null=False, include_columns=columns
-                )
-                with pa.csv.open_csv(self.path, self._csv_reading(), convert_options=convert) as reader:
-                    yield from reader
+        source = self._attempt(lambda: self._open(columns))
+        with source:
+            batches = source.iter_batches(_BATCH, columns=columns) if self.path.suffix == ".parquet" else iter(source)
+            while (batch := self._attempt(lambda: next(batches, None))) is not None:
+                yield batch
 
-    def rewrite(self, out: Path, change: Callable[[pa.RecordBatch], pa.RecordBatch], facts: dict[str, str]) -> None:
-        """Copy the file to `out` with each batch changed: whole or not at all. Parquet also keeps `facts`."""
+    def _open(self, columns: Sequence[str] | None) -> Any:
+        if self.path.suffix == ".parquet":
+            return pq.ParquetFile(self.path, pre_buffer=False)
+        convert = pa.csv.ConvertOptions(column_types=self.schema, strings_can_be_null=False, include_columns=columns)
+        return pa.csv.open_csv(self.path, self._csv_reading(), convert_options=convert)
+
+    def rewrite(
+        self, out: Path, change: Callable[[pa.RecordBatch], pa.RecordBatch], secret: str, facts: dict[str, str]
+    ) -> None:
+        """Copy the file to `out` with each batch changed: whole or not at all. Parquet also keeps `facts`.
+
+        What the source file says about itself is left behind, and what it says about the `secret` column: such
+        metadata can count classes.
+        """
         with written_whole(out) as partial:
             if self.path.suffix == ".csv":
                 with partial.open("wb") as stream:  # by Polars: Arrow would put every text in quotes
@@ -66,13 +74,13 @@ class TableFile:
                 return
             metadata = pq.ParquetFile(self.path).metadata
             codec = metadata.row_group(0).column(0).compression if metadata.num_row_groups else "ZSTD"
-            schema = self.schema.with_metadata((self.schema.metadata or {}) | facts)
+            schema = pa.schema([f.remove_metadata() if f.name == secret else f for f in self.schema], facts)
             # Ids and measurements hardly repeat: a dictionary of them costs half of the writing and gains nothing.
             wide = (pa.types.is_floating, pa.types.is_int64, pa.types.is_uint64)
             repeating = [f.name for f in schema if not any(is_wide(f.type) for is_wide in wide)]
             with pq.ParquetWriter(partial, schema, compression=codec, use_dictionary=repeating) as writer:
                 for batch in self.batches():
-                    writer.write_batch(change(batch).replace_schema_metadata(schema.metadata))
+                    writer.write_batch(pa.record_batch(change(batch).columns, schema=schema))
 
     def _read_schema(self) -> pa.Schema:
         if self.path.suffix == ".parquet":
@@ -83,14 +91,13 @@ class TableFile:
     def _csv_reading(self) -> Any:
         return pa.csv.ReadOptions(block_size=_CSV_BLOCK)
 
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
+    def _attempt(self, read: Callable[[], Any]) -> Any:
+        """Read, or say that the file cannot be read: outside the handler, because Arrow's message can quote a label."""
         try:
-            yield
+            return read()
         except (pa.ArrowException, OSError) as problem:
-            # Arrow's message can quote a row, and a row holds a label.
-            kind = problem.strerror if isinstance(problem, OSError) and problem.strerror else type(problem).__name__
-            raise InputError(f"{self.path} cannot be read as {self.path.suffix[1:]} ({kind}).") from None
+            kind = getattr(problem, "strerror", None) or type(problem).__name__
+        raise InputError(f"{self.path} cannot be read as {self.path.suffix[1:]} ({kind}).")
 
 
 def check_free(out: Path, *suffixes: str) -> None:

@@ -202,14 +202,19 @@ def _as_arrow(labels: Any) -> pa.Array | None:
             values = column.dictionary
             text = pa.types.is_string_view(values.type)
             column = (values.cast(pa.large_string()) if text else values).take(column.indices)
-        return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+        if pa.types.is_float16(column.type):
+            column = column.cast(pa.float32())
+        if pa.types.is_string_view(column.type):
+            column = column.cast(pa.large_string())
+        pc.index_in(column.slice(0, 1), value_set=column.slice(0, 0))  # does Arrow compare this type at all?
+        return column
     except (pa.ArrowException, TypeError, ValueError, KeyError, AttributeError, OverflowError):
         return None
 
 
 def _to_arrow(labels: Any) -> pa.Array:
-    if getattr(labels, "ndim", 1) != 1:
-        raise InputError("Labels must be one column.")
+    if getattr(labels, "ndim", 1) != 1 or isinstance(labels, set | frozenset | dict):
+        raise InputError("Labels must be one column, in the order of the rows.")
     column = _as_arrow(labels)
     if column is None:
         raise InputError("The labels are not one column of one type: pass strings, integers or booleans.")

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.special import log_ndtr, ndtr
 
 from labeldp.errors import InputError
 
 # Noise of at least this deviation, in steps of the integer grid, smooths the grid away (see `GaussianLoss`).
 LATTICE_SIGMA = 2.0
+# Above this deviation the exact sums get long, and the lattice bound is as good.
+EXACT_BELOW = 1e4
 
 
 class Loss(Protocol):
@@ -46,10 +48,12 @@ class PureLoss:
 
         Every pure mechanism is a post-processing of it (Kairouz, Oh and Viswanath 2015).
         """
-        stay = -math.log1p(math.exp(-self.bound))
-        flip = stay - self.bound
-        terms = [order * stay + (1 - order) * flip, order * flip + (1 - order) * stay]
-        return float(min(self.bound, logsumexp(terms) / (order - 1)))
+        x = (order - 1) * self.bound
+        if x > 500:
+            return self.bound
+        # cosh x - 1 + tanh(epsilon / 2) sinh x, in a form that keeps a tiny epsilon's digits.
+        excess = 2 * math.sinh(x / 2) ** 2 + math.tanh(self.bound / 2) * math.sinh(x)
+        return min(self.bound, math.log1p(excess) / (order - 1))
 
     def distribution(self) -> Any:
         """Return the loss distribution of randomized response between two answers."""
@@ -101,11 +105,11 @@ class GaussianLoss:
         """Return the smallest epsilon that is proved at `delta`."""
         if delta <= 0:
             return math.inf
-        if self.units == 1:
+        if self.units == 1 and self.sigma < EXACT_BELOW:
             return _smallest_epsilon(lambda eps: unit_shift_delta(eps, self.sigma), delta)
         best = min(rdp_to_epsilon(self.rdp(order), order, delta) for order in ORDERS)
-        if self.units is not None:
-            return min(best, float(self.distribution().get_epsilon_for_delta(delta)))
+        if self.units is not None and self.sigma < EXACT_BELOW:
+            return min(best, _epsilon_of(self.distribution(), delta))
         smooth = self._smooth_sigma()
         if smooth > 0:
             ratio = smooth / self.sensitivity
@@ -143,7 +147,7 @@ def compose(losses: Sequence[Loss], delta: float) -> float:
     total = losses[0].distribution()
     for loss in losses[1:]:
         total = total.compose(loss.distribution())
-    composed = float(total.get_epsilon_for_delta(delta))
+    composed = _epsilon_of(total, delta)
     # Discretisation only ever rounds up; where it loses to plain addition, addition is as true.
     return min(composed, math.fsum(loss.epsilon(0.0) for loss in losses))
 
@@ -184,6 +188,11 @@ def gaussian_delta(epsilon: float, ratio: float) -> float:
     """Return delta of continuous Gaussian noise, `ratio` being sigma over sensitivity (Balle and Wang 2018)."""
     a, b = 0.5 / ratio, epsilon * ratio
     return float(ndtr(a - b) - math.exp(min(epsilon + log_ndtr(-a - b), 0.0)))
+
+
+def _epsilon_of(distribution: Any, delta: float) -> float:
+    """Read epsilon off a distribution, rounded up by more than its float64 sums can be short."""
+    return float(distribution.get_epsilon_for_delta(delta)) * (1 + 1e-8) + 1e-7
 
 
 def _smallest_epsilon(delta_at: Any, delta: float) -> float:

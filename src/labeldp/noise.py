@@ -143,6 +143,8 @@ def discrete_laplace(scale: Fraction, count: int, bits: Bits = SYSTEM) -> Intege
     (1-q)^2 q^(x+2j) over j >= 0 gives (1-q)/(1+q) q^|x|.
     """
 
+    _check_width(scale)
+
     def draw(rows: slice) -> Integers:
         n = _size(rows)
         return _geometric(1 / scale, n, bits) - _geometric(1 / scale, n, bits)
@@ -157,6 +159,7 @@ def discrete_gaussian(sigma: Fraction, count: int, bits: Bits = SYSTEM) -> Integ
     scale t = floor(sigma) + 1 and accept with probability exp(-(|y| - sigma^2/t)^2 / (2 sigma^2)); the
     product of the two is proportional to exp(-y^2 / (2 sigma^2)).
     """
+    _check_width(sigma)
     scale = Fraction(math.floor(sigma) + 1)
 
     def draw(rows: slice) -> Integers:
@@ -169,6 +172,12 @@ def discrete_gaussian(sigma: Fraction, count: int, bits: Bits = SYSTEM) -> Integ
         return np.concatenate(parts)
 
     return in_blocks(count, np.int64, draw)
+
+
+def _check_width(scale: Fraction) -> None:
+    # int64 holds 2^13 scales of noise beyond this: a tail that no machine lives to see.
+    if not 0 < scale < 2**50:
+        raise ValueError("Noise must be wider than 0 and narrower than 2^50 steps.")
 
 
 def _accept(distance: Integers, centre: Fraction, width: Fraction, bits: Bits) -> NDArray[np.bool_]:

@@ -38,11 +38,13 @@ class Estimate:
 def train(table: SecretTable, vault: Vault, epsilon: float, out: Path, *, seed: int = 0) -> dict[str, Any]:
     """Train by randomized response and write the run folder `out`; return what it says."""
     with written_whole(out) as folder:
-        frame = _read(table.file)
+        frame = _read(table.file, table.features)
+        if frame.height != vault.rows:
+            raise InputError(f"{table.file.path} has lines that are no rows: remove blank lines.")
         held_out = _held_out(vault.rows, seed)
         release = vault.release(RandomizedResponse(epsilon), rows=np.flatnonzero(~held_out))
-        model = _pipeline(frame.select(table.features))
-        features = model[:-1].fit_transform(frame.select(table.features))
+        model = _pipeline(frame)
+        features = model[:-1].fit_transform(frame)
         model.steps[-1] = ("classifier", Weighted(model[-1]).fit(features, release))
         predicted = model[-1].predict(features)
         # The held-out rows are other rows, so scoring them at the same epsilon leaves every label's loss at epsilon.
@@ -75,13 +77,14 @@ def predict(run: Path, data: Path) -> pl.DataFrame:
     """Return the predicted label of each row of `data`, and the probability of each class."""
     report = read_report(run)
     space, names = LabelSpace.from_json(report["space"]), report["features"]
-    frame = _read(TableFile(data))
-    absent = [name for name in names if name not in frame.columns]
+    file = TableFile(data)
+    absent = [name for name in names if name not in file.schema.names]
     if absent:
         raise InputError(f"{data} lacks the column {absent[0]!r}, which the model was trained on.")
+    frame = _read(file, names)
     model = _load_model(run / "model.skops")
     try:
-        known = model.predict_proba(frame.select(names))
+        known = model.predict_proba(frame)
     except (ValueError, TypeError):
         raise InputError(f"The columns of {data} have other types than those that the model was trained on.") from None
     proba = np.zeros((frame.height, len(space)))
@@ -121,12 +124,14 @@ def _held_out(rows: int, seed: int) -> NDArray[np.bool_]:
     return order % _HELD_OUT == 0
 
 
-def _read(file: TableFile) -> pl.DataFrame:
-    # Polars reads numbers in a CSV as numbers, which a model wants.
+def _read(file: TableFile, columns: list[str]) -> pl.DataFrame:
+    """Read features, and never the label: Polars' message could quote it. Numbers in a CSV become numbers."""
     try:
-        return pl.read_parquet(file.path) if file.path.suffix == ".parquet" else pl.read_csv(file.path)
+        read = pl.read_parquet if file.path.suffix == ".parquet" else pl.read_csv
+        return read(file.path, columns=columns).select(columns)
     except (pl.exceptions.PolarsError, OSError) as problem:
-        raise InputError(f"{file.path} cannot be read ({type(problem).__name__}).") from None
+        kind = type(problem).__name__
+    raise InputError(f"{file.path} cannot be read ({kind}).")
 
 
 def _pipeline(features: pl.DataFrame) -> Any:

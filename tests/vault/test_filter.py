@@ -4,8 +4,8 @@ import pytest
 
 import labeldp as ldp
 from labeldp.losses import rdp_to_epsilon
+from labeldp.spending import Cost
 from labeldp.vault.filter import Filter
-from labeldp.vault.spending import Cost
 
 
 def test_the_order_is_where_gaussian_noise_may_spend_most():

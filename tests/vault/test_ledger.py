@@ -241,6 +241,26 @@ def test_eight_processes_with_one_request_get_one_release(path):
     assert open_vault(path).guarantee().epsilon == 0.5
 
 
+def _draw_step(plan, mechanism, results):
+    try:
+        results.put(plan.release(mechanism).entry)
+    except ldp.LabelDPError as problem:
+        results.put(type(problem).__name__)
+
+
+def test_a_forked_plan_cannot_be_drawn_twice(path):
+    v = open_vault(path)
+    plan = v.plan(ldp.PureLoss(1.0))
+    context = get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=_draw_step, args=(plan, ldp.GroupHistogram(np.zeros(1000, int), 1.0), results))
+    child.start()
+    assert len(results.get(timeout=30)) == 32
+    child.join()
+    with pytest.raises(ldp.BudgetExceeded, match="drawn before"):
+        plan.release(RR(1.0))
+
+
 def test_a_ledger_in_memory_does_not_follow_a_fork():
     v = ldp.Vault(LABELS, SPACE, ldp.Budget(1.0))
     context = get_context("fork")

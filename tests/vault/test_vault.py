@@ -230,3 +230,97 @@ def test_exact_epsilon_reaches_the_ledger():
     v = vault(1.0)
     v.release(RR(0.1))
     assert v.ledger.entries()[0].costs[1].epsilon == Fraction(1, 10)
+
+
+def test_a_step_holds_for_every_number_of_rows_a_user_owns():
+    users = np.arange(100) // 50
+    v = ldp.Vault([0, 1] * 50, ldp.LabelSpace([0, 1]), ldp.Budget(3.0, 1e-5), users=users)
+    plan = v.plan(ldp.OneHotGaussian(0.2, 1e-6), delta=1e-6)
+    dearer = ldp.GroupHistogram(np.zeros(100, int), 0.2, 1e-6)
+    assert dearer.loss() == ldp.OneHotGaussian(0.2, 1e-6).loss()
+    with pytest.raises(ldp.InputError, match="another loss"):
+        plan.release(dearer)
+
+
+def test_an_array_that_changes_later_does_not_change_the_mechanism():
+    query = np.eye(6)
+    mechanism = ldp.LinearQuery(query, 1.0, 1e-6)
+    before = mechanism.sigma, mechanism.sensitivity, mechanism.parameters()
+    query *= 1e6
+    assert (mechanism.sigma, mechanism.sensitivity, mechanism.parameters()) == before
+    with pytest.raises(ValueError, match="read-only"):
+        mechanism.query[0] = 5
+    groups, prior = np.zeros(6, int), np.full((6, 2), 0.5)
+    histogram, response = ldp.GroupHistogram(groups, 1.0), ldp.RRWithPrior(1.0, prior)
+    groups[:], prior[:] = 1, [1, 0]
+    assert not histogram.groups.any()
+    assert (response.prior == 0.5).all()
+
+
+def test_whole_number_priors_rank_as_they_should():
+    prior = np.array([[0, 0, 1]] * 6, np.uint8)
+    v = ldp.Vault([0, 1, 2, 0, 1, 2], ldp.LabelSpace([0, 1, 2]), ldp.Budget(1.0))
+    assert (v.release(ldp.RRTopK(1.0, prior, k=1)).labels() == 2).all()
+
+
+def test_threads_cannot_draw_one_step_twice():
+    v = vault(6.0, labels=LABELS * 20)
+    plan = v.plan(ldp.PureLoss(5.0), ldp.PureLoss(0.1))
+    outcomes = []
+
+    def draw(group):
+        try:
+            outcomes.append(plan.release(ldp.GroupHistogram(np.full(120, group), 5.0)))
+        except ldp.InputError:
+            outcomes.append(None)
+
+    threads = [threading.Thread(target=draw, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(outcome is not None for outcome in outcomes) == 1
+
+
+def test_the_same_plan_again_is_the_one_that_was_paid_for():
+    v = vault(1.0)
+    first = v.plan(ldp.PureLoss(0.5)).release(RR(0.5))
+    again = v.plan(ldp.PureLoss(0.5))
+    assert v.guarantee().epsilon == 0.5
+    assert again.release(RR(0.5)).entry == first.entry
+    with pytest.raises(ldp.BudgetExceeded, match="drawn before"):
+        v.plan(ldp.PureLoss(0.5)).release(ldp.OneHotLaplace(0.5))
+    v.plan(ldp.PureLoss(0.5), name="second").release(ldp.OneHotLaplace(0.5))
+    assert v.guarantee().epsilon == 1.0
+
+
+def test_what_a_release_was_derived_from_is_part_of_its_guarantee():
+    v = vault(9.0)
+    loud = v.release(RR(8.0))
+    echo = v.release(ldp.RRTopK(0.1, np.eye(2)[loud.labels()], k=1), derived_from=[loud])
+    assert (echo.labels() == loud.labels()).all()
+    assert echo.guarantee.epsilon == 8.1
+
+
+def test_stages_on_other_rows_keep_one_epsilon_though_derived():
+    v = vault(1.0)
+    first = v.release(RR(1.0), rows=[0, 1, 2])
+    second = v.release(ldp.RRWithPrior(1.0, np.full((6, 2), 0.5)), rows=[3, 4, 5], derived_from=[first])
+    assert second.guarantee.epsilon == 1.0
+    joined = ldp.Release.concat(first, second)
+    assert joined.guarantee.epsilon == 1.0
+    assert joined.guarantee.trust == "local"
+
+
+def test_a_lowered_budget_binds_vaults_that_are_open_already(tmp_path):
+    identity = ldp.Identity("people", "y", 6, "abc")
+    early = vault(2.0, ledger=tmp_path / "l", identity=identity)
+    vault(0.5, ledger=tmp_path / "l", identity=identity)
+    assert early.budget.epsilon == 0.5
+    with pytest.raises(ldp.BudgetExceeded):
+        early.release(RR(1.5))
+
+
+def test_a_shared_ledger_needs_to_know_the_data():
+    with pytest.raises(ldp.InputError, match="say which by identity"):
+        vault(ledger=ldp.Ledger())

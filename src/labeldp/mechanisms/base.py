@@ -57,6 +57,13 @@ class Mechanism(ABC):
         return {f.name: _summary(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
 
 
+def private_copy(values: Any, dtype: Any = None) -> NDArray[Any]:
+    """Copy an array and freeze the copy: noise was measured for these values, and no others may take their place."""
+    copied = np.array(values, dtype)
+    copied.setflags(write=False)
+    return copied
+
+
 def check_privacy(epsilon: float, delta: float | None = None) -> None:
     """Check epsilon, and a delta that must be positive where it is given."""
     check_epsilon(epsilon)

@@ -23,7 +23,7 @@ from labeldp.errors import InputError
 from labeldp.guarantees import Trust
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import GaussianLoss, Loss, PureLoss
-from labeldp.mechanisms.base import Mechanism, check_privacy
+from labeldp.mechanisms.base import Mechanism, check_privacy, private_copy
 from labeldp.noise import discrete_gaussian, discrete_laplace
 from labeldp.reals import exactly
 from labeldp.releases.base import Release
@@ -56,7 +56,7 @@ class GroupHistogram(Mechanism):
             raise InputError("Geometric noise is purely private: leave delta at 0.")
         check_privacy(self.epsilon, self.delta if noise == "gaussian" else None)
         object.__setattr__(self, "noise", noise)
-        object.__setattr__(self, "groups", np.asarray(self.groups))
+        object.__setattr__(self, "groups", private_copy(self.groups))
 
     @cached_property
     def sigma(self) -> float:
@@ -109,7 +109,7 @@ class LinearQuery(Mechanism):
 
     def __post_init__(self) -> None:
         check_privacy(self.epsilon, self.delta)
-        object.__setattr__(self, "query", np.asarray(self.query))
+        object.__setattr__(self, "query", private_copy(self.query))
 
     @cached_property
     def scale(self) -> float:

@@ -19,7 +19,7 @@ from labeldp.bits import Bits
 from labeldp.errors import InputError
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import PureLoss
-from labeldp.mechanisms.base import Mechanism, check_distributions, check_privacy
+from labeldp.mechanisms.base import Mechanism, check_distributions, check_privacy, private_copy
 from labeldp.noise import in_blocks, response_offset, uniform_offset
 from labeldp.reals import exactly
 from labeldp.releases.responses import Responses
@@ -63,7 +63,9 @@ class _OverCandidates(Mechanism):
 
     def __post_init__(self) -> None:
         check_privacy(self.epsilon)
-        object.__setattr__(self, "prior", np.asarray(self.prior))
+        prior = np.asarray(self.prior)
+        floating = np.issubdtype(prior.dtype, np.floating)
+        object.__setattr__(self, "prior", private_copy(prior, prior.dtype if floating else np.float64))
 
     def loss(self, labels: int = 1) -> PureLoss:
         """Return epsilon for each label."""

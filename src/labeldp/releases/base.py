@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from labeldp.errors import InputError
 from labeldp.guarantees import Guarantee
 from labeldp.labels import MISSING, Codes, LabelSpace
+from labeldp.spending import Use
 
 if TYPE_CHECKING:
     from labeldp.releases.derived import Joined, Relabelled
@@ -40,7 +41,7 @@ class Release(ABC):
     parameters: Mapping[str, Any] = field(default_factory=dict)
     entry: str | None = None
     rows: int
-    released: NDArray[np.bool_] | None = None  # the rows whose labels were used; None for all
+    lineage: tuple[Use, ...] = ()  # every use of labels that it rests on, also by what it was derived from
     active: NDArray[np.bool_] | None = None  # the rows that it still speaks of; None for all
 
     @abstractmethod
@@ -84,6 +85,12 @@ class Release(ABC):
 
     def _unbiased(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         raise InputError(f"{self.mechanism} has no unbiased labels: learn from its evidence.")
+
+    def dataset(self, data: Any) -> Any:
+        """Pair a torch dataset of features with evidence: items (features, log-evidence), for `learn.EvidenceLoss`."""
+        from labeldp.learn.torch_data import WithEvidence
+
+        return WithEvidence(data, self)
 
     def noise_matrix(self) -> NDArray[np.float64]:
         """Return P(released label = row | true label = column): cleanlab's convention, columns sum to 1."""

@@ -11,6 +11,7 @@ from labeldp.errors import InputError
 from labeldp.guarantees import Guarantee
 from labeldp.labels import MISSING, Codes
 from labeldp.releases.base import Arrays, Release
+from labeldp.spending import joint_cost
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,7 +40,7 @@ class Relabelled(Release):
             parameters=source.parameters,
             entry=source.entry,
             rows=source.rows,
-            released=source.released,
+            lineage=source.lineage,
             active=codes != MISSING,
             codes=codes,
             confidence=confidence,
@@ -76,18 +77,17 @@ class Joined(Release):
         active = np.stack([_mask(p.active, p.rows) for p in parts])
         if (active[[p.kind == "prior" for p in parts]].sum(axis=0) > 1).any():
             raise InputError("Two priors of one row cannot be added: keep each on rows of its own, or average them.")
-        for entry in {p.entry for p in parts if p.entry}:
-            if (active[[p.entry == entry for p in parts]].sum(axis=0) > 1).any():
+        for entry in {entry for p in parts for entry in _entries(p)}:
+            if (active[[entry in _entries(p) for p in parts]].sum(axis=0) > 1).any():
                 raise InputError("The same release is named twice for one row: its evidence counts once.")
-        released = np.stack([_mask(p.released, p.rows) for p in parts])
         return cls(
             space=first.space,
-            guarantee=_joint_guarantee([p.guarantee for p in parts], bool((released.sum(axis=0) > 1).any())),
+            guarantee=_joint_guarantee(parts),
             mechanism=" + ".join(dict.fromkeys(p.mechanism for p in parts)),
             parameters={},
-            entry=",".join(dict.fromkeys(p.entry for p in parts if p.entry)) or None,
+            entry=",".join(dict.fromkeys(entry for p in parts for entry in _entries(p))) or None,
             rows=first.rows,
-            released=np.any(released, axis=0, keepdims=True)[0],
+            lineage=tuple(dict.fromkeys(use for p in parts for use in p.lineage)),
             active=np.any(active, axis=0, keepdims=True)[0],
             parts=tuple(parts),
         )
@@ -104,15 +104,16 @@ def _mask(rows: NDArray[np.bool_] | None, count: int) -> NDArray[np.bool_]:
     return np.ones(count, bool) if rows is None else rows
 
 
-def _joint_guarantee(guarantees: Sequence[Guarantee], overlap: bool) -> Guarantee:
+def _entries(release: Release) -> list[str]:
+    return release.entry.split(",") if release.entry else []
+
+
+def _joint_guarantee(parts: Sequence[Release]) -> Guarantee:
     # Disjoint rows can still belong to one user, so only labels compose in parallel.
-    parallel = not overlap and all(g.unit == "label" for g in guarantees)
-    total = max if parallel else sum
-    trust: Literal["local", "central"] = "local" if all(g.trust == "local" for g in guarantees) else "central"
-    return Guarantee(
-        total([g.epsilon for g in guarantees]),
-        total([g.delta for g in guarantees]),
-        guarantees[0].unit,
-        trust,
-        f"{'largest' if parallel else 'sum'} of {len(guarantees)} releases",
-    )
+    units = {p.guarantee.unit for p in parts}
+    uses = [use for p in parts for use in p.lineage]
+    cost = joint_cost(uses, parts[0].rows, parallel=units == {"label"})
+    local = all(p.guarantee.trust == "local" for p in parts)
+    how = f"{len(set(uses))} uses of labels, added up by {'row' if units == {'label'} else 'user'}"
+    unit = parts[0].guarantee.unit
+    return Guarantee(float(cost.epsilon), float(cost.delta), unit, "local" if local else "central", how)

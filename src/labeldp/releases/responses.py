@@ -51,18 +51,28 @@ class Responses(Release):
         return total / max(1, live.size)
 
     def _unbiased(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        if self.candidates is not None:  # a label that is no candidate leaves no trace to invert
-            return super()._unbiased(rows)
-        return np.asarray(np.linalg.inv(self.noise_matrix()).T[self.codes[rows]], np.float64)
+        # The inverse channel over the k candidates. It is unbiased for a label among them; a label that is none has
+        # left no trace, and its mean is 1/k for each candidate.
+        inside = self._inside(rows)
+        k, e = inside.sum(axis=1, keepdims=True), np.exp(-self.epsilon)
+        said = self.codes[rows][:, None] == np.arange(len(self.space))
+        scale = (1 + (k - 1) * e) / (1 - e)
+        return np.where(inside, scale * said - e / (1 - e), 0.0)
 
     def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
         classes = len(self.space)
         said = self.codes[rows][:, None] == np.arange(classes)
-        inside = np.ones((1, classes), bool) if self.candidates is None else self._unpack(self.candidates[rows])
+        inside = self._inside(rows)
         k = inside.sum(axis=1, keepdims=True)
         log_denominator = np.log1p((k - 1) * np.exp(-self.epsilon))
         scores = np.where(said, 0.0, -self.epsilon) - log_denominator
         return np.where(inside, scores, -np.log(k))
+
+    def _inside(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which classes are candidates of each row."""
+        if self.candidates is None:
+            return np.ones((1, len(self.space)), bool)
+        return self._unpack(self.candidates[rows])
 
     def _unpack(self, packed: NDArray[np.uint8]) -> NDArray[np.bool_]:
         return np.unpackbits(packed, axis=1, count=len(self.space)).astype(bool)

@@ -22,15 +22,16 @@ from labeldp.releases.derived import Relabelled
 from labeldp.releases.moments import NoisyMoments
 from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
+from labeldp.spending import Use
 
 FORMAT = 1
-_BY_ROW = {"codes", "candidates", "values", "groups", "released", "active"}
+_BY_ROW = {"codes", "candidates", "values", "groups", "active"}
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, Relabelled)}
 
 
 def describe(release: Release) -> dict[str, Any]:
     """Return everything about a release but its arrays, as JSON."""
-    held = set(release.arrays()) | {"released", "active", "query", "space", "guarantee"}
+    held = set(release.arrays()) | {"lineage", "active", "query", "space", "guarantee"}
     fields = {f.name: getattr(release, f.name) for f in dataclasses.fields(release) if f.name not in held}
     fields = {name: value for name, value in fields.items() if value is not None}
     return fields | {
@@ -38,6 +39,7 @@ def describe(release: Release) -> dict[str, Any]:
         "type": type(release).__name__,
         "space": release.space.to_json(),
         "guarantee": release.guarantee.to_json(),
+        "lineage": [use.to_json() for use in release.lineage],
     }
 
 
@@ -51,6 +53,7 @@ def rebuild(description: dict[str, Any], arrays: Arrays) -> Release:
         raise InputError("This release is damaged: its arrays have other lengths than it says.")
     fields["space"] = LabelSpace.from_json(fields["space"])
     fields["guarantee"] = Guarantee(**fields["guarantee"])
+    fields["lineage"] = tuple(Use.from_json(use) for use in fields["lineage"])
     return kind(**fields, **arrays)
 
 
@@ -92,8 +95,7 @@ def load(path: Path) -> Release:
 
 
 def _all_arrays(release: Release) -> Arrays:
-    masks = {"released": release.released, "active": release.active}
-    return release.arrays() | {name: mask for name, mask in masks.items() if mask is not None}
+    return release.arrays() | ({} if release.active is None else {"active": release.active})
 
 
 def _checksum(description: str, arrays: Arrays) -> str:

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from labeldp.errors import LedgerError
+from labeldp.spending import Spending, unpack_rows
 from labeldp.vault.filter import Filter
 from labeldp.vault.ledger import Entry, Ledger, in_progress
-from labeldp.vault.spending import Spending
-from labeldp.vault.vault import unpack_rows
 
 
 def ledger_report(path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from labeldp.errors import BudgetExceeded
 from labeldp.guarantees import Budget
 from labeldp.losses import ORDERS, Loss, rdp_to_epsilon
 from labeldp.reals import exactly
-from labeldp.vault.spending import Cost
+from labeldp.spending import Cost
 
 
 @dataclass(frozen=True)

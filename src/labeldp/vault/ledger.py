@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from filelock import FileLock, Timeout
 
 from labeldp.errors import InputError, LedgerError
-from labeldp.vault.spending import Cost
+from labeldp.spending import Cost
 
 FORMAT = 1
 _PART = 1 << 26  # bytes of a release in one database row: SQLite holds less than 1 GB in one
@@ -87,6 +87,7 @@ class Ledger:
         self.path = Path(path) if path is not None else None
         self._owner_process = os.getpid()
         self._threads = threading.RLock()
+        self._held = False  # whether this object holds the file's lock already
         target = ":memory:" if self.path is None else str(self.path)
         self._engine = sa.create_engine(
             "sqlite://",
@@ -107,7 +108,7 @@ class Ledger:
         with self.exclusive(), self._transaction() as db:
             if self.path is not None:
                 self._create_or_recognise(db)
-            known = {key: json.loads(value) for key, value in db.execute(sa.select(_dataset)).tuples()}
+            known = self._facts(db)
             if not known:
                 known = facts | {"format": FORMAT}
                 db.execute(_dataset.insert(), [{"key": k, "value": json.dumps(v)} for k, v in known.items()])
@@ -125,7 +126,7 @@ class Ledger:
             raise LedgerError(f"There is no ledger {self.path}.")
         with self._transaction() as db:
             self._recognise(db)
-            return {key: json.loads(value) for key, value in db.execute(sa.select(_dataset)).tuples()}
+            return self._facts(db)
 
     def set_fact(self, key: str, value: Any) -> None:
         """Change one fact (the budget; the caller has recorded an entry that says so)."""
@@ -134,30 +135,42 @@ class Ledger:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the ledger against all other processes and threads; the system lets go if this process dies."""
+        """Hold the ledger against all other processes and threads; the system lets go if this process dies.
+
+        It may be held again inside.
+        """
         if self.path is None and os.getpid() != self._owner_process:
             raise LedgerError("A ledger in memory cannot follow a fork: give the vault a ledger file.")
         with self._threads:
-            if self.path is None:
+            if self.path is None or self._held:
                 yield
                 return
+            lock = self._acquire(FileLock(f"{self.path}.lock", timeout=_WAIT_SECONDS))
+            self._held = True
             try:
-                with FileLock(f"{self.path}.lock", timeout=_WAIT_SECONDS):
-                    yield
-            except Timeout:
-                raise LedgerError(f"{self.path} has been in use for {_WAIT_SECONDS} s: try again later.") from None
-            except OSError as problem:
-                raise LedgerError(f"{self.path} cannot be locked: {problem.strerror}.") from None
+                yield
+            finally:
+                self._held = False
+                lock.release()
+
+    def _acquire(self, lock: Any) -> Any:
+        try:
+            lock.acquire()
+        except Timeout:
+            raise LedgerError(f"{self.path} has been in use for {_WAIT_SECONDS} s: try again later.") from None
+        except OSError as problem:
+            raise LedgerError(f"{self.path} cannot be locked: {problem.strerror}.") from None
+        return lock
 
     def entries(self) -> list[Entry]:
         """Return all entries, oldest first."""
         with self._transaction() as db:
             return self._read(db)
 
-    def reserve(self, entry: Entry, check: Callable[[list[Entry]], None]) -> None:
-        """Write `entry` as reserved if `check` accepts it beside all earlier entries: one transaction."""
+    def reserve(self, entry: Entry, check: Callable[[list[Entry], dict[str, Any]], None]) -> None:
+        """Write `entry` as reserved if `check` accepts it beside all earlier entries and facts: one transaction."""
         with self._transaction() as db:
-            check(self._read(db))
+            check(self._read(db), self._facts(db))
             db.execute(
                 _entries.insert().values(
                     id=entry.id,
@@ -185,6 +198,9 @@ class Ledger:
         with self._transaction() as db:
             query = sa.select(_payloads.c.data).where(_payloads.c.entry == entry_id).order_by(_payloads.c.part)
             return b"".join(db.execute(query).scalars())
+
+    def _facts(self, db: sa.Connection) -> dict[str, Any]:
+        return {key: json.loads(value) for key, value in db.execute(sa.select(_dataset)).tuples()}
 
     def _read(self, db: sa.Connection) -> list[Entry]:
         return [

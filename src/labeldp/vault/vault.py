@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,10 +19,10 @@ from labeldp.mechanisms.base import Mechanism
 from labeldp.reals import exactly
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
+from labeldp.spending import Cost, Mask, Spending, Use, group_sizes, joint_cost, pack_rows, unpack_rows
 from labeldp.vault.filter import Filter
 from labeldp.vault.identity import Identity
 from labeldp.vault.ledger import Entry, Ledger
-from labeldp.vault.spending import Cost, Mask, Spending, group_sizes
 
 
 class Vault:
@@ -56,12 +55,12 @@ class Vault:
         self.unit: Unit = "label" if users is None else "user"
         self._bits: Bits = SYSTEM
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-        if self.ledger.path is not None and identity is None:
-            raise InputError("A ledger file belongs to a data set: say which by identity=Identity(name, ...).")
+        if ledger is not None and identity is None:
+            raise InputError("A ledger belongs to a data set: say which by identity=Identity(name, ...).")
         self._identity = identity or Identity("in memory", "label", self.rows)
         if self._identity.rows != self.rows:
             raise InputError(f"The identity names {self._identity.rows} rows and there are {self.rows} labels.")
-        self._filter = self._open(budget)
+        self._open(budget)
 
     def release(
         self,
@@ -77,35 +76,40 @@ class Vault:
         again returns the stored release: fresh noise on the same labels could be averaged away.
         """
         self._check(mechanism)
-        mask = self._mask(rows)
-        costs = {m: self._cost(mechanism, m) for m in group_sizes(mask, self._owner)}
-        return self._draw("release", mechanism, mask, costs, self._origin(derived_from))
+        derived_from = [derived_from] if isinstance(derived_from, Release) else list(derived_from)
+        return self._draw(mechanism, self._mask(rows), derived_from)
 
-    def plan(self, *steps: Mechanism | Loss, rows: Any = None, delta: float = 0.0) -> "Plan":
+    def plan(self, *steps: Mechanism | Loss, rows: Any = None, delta: float = 0.0, name: str = "") -> "Plan":
         """Reserve several releases at once, which together cost less than one after another.
 
         The steps' losses are fixed now and composed with `delta`; what exactly each step asks may depend on the
-        ones before. The whole cost is charged at once.
+        ones before. The whole cost is charged at once. The same plan made again is the plan that was paid for; a
+        second one of the same shape needs another `name`.
         """
         if not steps:
             raise InputError("A plan needs at least one step.")
         if self._owner is not None and not all(isinstance(s, Mechanism) for s in steps):
             raise InputError("With users, declare each step of a plan as a mechanism.")
         mask = self._mask(rows)
-        costs = {}
-        for m in group_sizes(mask, self._owner):
-            losses = [s.loss(m) if isinstance(s, Mechanism) else s for s in steps]
-            epsilon = compose(losses, delta)
-            if not math.isfinite(epsilon):
-                raise InputError("A step of this plan is not purely private: give the plan a delta above 0.")
-            costs[m] = self._filter.cost(exactly(epsilon), exactly(delta), losses)
-        losses = [s.loss() if isinstance(s, Mechanism) else s for s in steps]
-        details = {"mechanism": "plan", "steps": [repr(loss) for loss in losses], "trust": "central"}
-        entry = Entry("plan", _digest(details | {"rows": _pack(mask)}), details, costs, _pack(mask))
+        packed = pack_rows(mask)
+        sizes = group_sizes(mask, self._owner)
+        losses = {m: [s.loss(m) if isinstance(s, Mechanism) else s for s in steps] for m in sizes}
+        costs = {m: self._plan_cost(losses[m], delta) for m in sizes}
+        details = {
+            "mechanism": "plan",
+            "name": name,
+            "steps": {m: [repr(loss) for loss in each] for m, each in losses.items()},
+            "composed_at": delta,
+            "trust": "central",
+        }
+        entry = Entry("plan", _digest(details | {"rows": packed}), details, costs, packed)
         with self.ledger.exclusive():
-            self.ledger.reserve(entry, lambda known: self._afford(known, mask, costs))
+            same = [e for e in self.ledger.entries() if e.request == entry.request]
+            if same:
+                return Plan(self, same[0].id, losses, mask)
+            self.ledger.reserve(entry, lambda known, facts: self._afford(known, facts, mask, costs))
             self.ledger.commit(entry)
-        return Plan(self, entry, losses, mask)
+        return Plan(self, entry.id, losses, mask)
 
     def guarantee(self) -> Guarantee:
         """Return what is guaranteed so far, over all releases in the ledger."""
@@ -137,7 +141,12 @@ class Vault:
 
     # The budget
 
-    def _open(self, budget: Budget) -> Filter:
+    @property
+    def _filter(self) -> Filter:
+        """The budget as the ledger has it now: another process may have changed it."""
+        return Filter.from_json(self.ledger.facts()["budget"])
+
+    def _open(self, budget: Budget) -> None:
         fresh = Filter.of(budget)
         owners = None if self._owner is None else hashlib.sha256(self._owner.tobytes()).hexdigest()
         facts = {"identity": self._identity.to_json(), "unit": self.unit, "owners": owners, "budget": fresh.to_json()}
@@ -159,10 +168,9 @@ class Vault:
         if new != old:
             note = Entry("budget", "", {"mechanism": "new budget", "from": old.to_json(), "to": new.to_json()})
             with self.ledger.exclusive():
-                self.ledger.reserve(note, lambda _: None)
+                self.ledger.reserve(note, lambda known, facts: None)
                 self.ledger.set_fact("budget", new.to_json())
                 self.ledger.commit(note)
-        return new
 
     def _spending(self, entries: Sequence[Entry]) -> Spending:
         spending = Spending(self.rows, self._owner)
@@ -174,49 +182,66 @@ class Vault:
     def _cost(self, mechanism: Mechanism, labels: int) -> Cost:
         return self._filter.cost(*mechanism.price(labels), [mechanism.loss(labels)])
 
-    def _afford(self, entries: Sequence[Entry], mask: Mask | None, costs: dict[int, Cost]) -> None:
+    def _plan_cost(self, losses: Sequence[Loss], delta: float) -> Cost:
+        epsilon = compose(losses, delta)
+        if not math.isfinite(epsilon):
+            raise InputError("A step of this plan is not purely private: give the plan a delta above 0.")
+        return self._filter.cost(exactly(epsilon), exactly(delta), losses)
+
+    def _afford(
+        self, entries: Sequence[Entry], facts: dict[str, Any], mask: Mask | None, costs: dict[int, Cost]
+    ) -> None:
         spending = self._spending(entries)
         before = spending.worst(mask)
         spending.add(mask, costs)
-        self._filter.admit(before, spending.worst(mask), costs[max(costs)])
+        Filter.from_json(facts["budget"]).admit(before, spending.worst(mask), costs[max(costs)])
 
     # The release
 
     def _draw(
         self,
-        kind: str,
         mechanism: Mechanism,
         mask: Mask | None,
-        costs: dict[int, Cost],
-        origin: Any,
-        plan: str = "",
+        derived_from: Sequence[Release],
+        step: str = "",
     ) -> Release:
-        name = type(mechanism).__name__
-        details = {
-            "mechanism": name,
-            "parameters": mechanism.parameters(),
-            "classes": self.space.to_json()["classes"],
+        """Reserve, draw, store. A `step` of a plan has been paid for, and is drawn once."""
+        costs = {m: self._cost(mechanism, m) for m in group_sizes(mask, self._owner)}
+        packed, parameters = pack_rows(mask), mechanism.parameters()
+        asked = {
+            "mechanism": type(mechanism).__name__,
+            "parameters": parameters,
+            "classes": list(self.space),
+            "step": step,
+        }
+        details = asked | {
             "released": self.rows if mask is None else int(mask.sum()),
             "trust": mechanism.trust,
-            "origin": origin,
-            "plan": plan,
+            "origin": self._origin(derived_from),
         }
-        packed = _pack(mask)
-        asked = {k: details[k] for k in ("mechanism", "parameters", "classes", "plan")} | {"rows": packed}
-        entry = Entry(kind, _digest(asked), details, costs, packed)
+        request = _digest(asked | {"rows": packed})
+        entry = Entry("step" if step else "release", request, details, {} if step else costs, packed)
+
+        def check(known: list[Entry], facts: dict[str, Any]) -> None:
+            if not step:
+                self._afford(known, facts, mask, costs)
+            elif any(e.details.get("step") == step for e in known):
+                raise BudgetExceeded("This step of the plan was drawn before, with another request: make a new plan.")
+
         with self.ledger.exclusive():
-            earlier = [e for e in self.ledger.entries() if e.request == entry.request and e.status == "committed"]
-            if earlier:
-                return mechanism.restore(from_bytes(self.ledger.payload(earlier[0].id)))
-            self.ledger.reserve(entry, lambda known: self._afford(known, mask, costs) if costs else None)
+            for earlier in self.ledger.entries():
+                if earlier.request == request and earlier.status == "committed":
+                    return mechanism.restore(from_bytes(self.ledger.payload(earlier.id)))
+            self.ledger.reserve(entry, check)
+            lineage = _lineage([*derived_from], Use(entry.id, costs[max(costs)], packed))
             common = {
                 "space": self.space,
-                "guarantee": self._release_guarantee(mechanism, mask),
-                "mechanism": name,
-                "parameters": details["parameters"],
+                "guarantee": self._release_guarantee(mechanism, lineage, derived_from),
+                "mechanism": asked["mechanism"],
+                "parameters": parameters,
                 "entry": entry.id,
                 "rows": self.rows,
-                "released": mask,
+                "lineage": lineage,
                 "active": mask,
             }
             codes = self.__codes if mask is None else np.where(mask, self.__codes, MISSING).astype(self.__codes.dtype)
@@ -224,10 +249,16 @@ class Vault:
             self.ledger.commit(entry, to_bytes(release))
         return release
 
-    def _release_guarantee(self, mechanism: Mechanism, mask: Mask | None) -> Guarantee:
-        cost = self._cost(mechanism, max(group_sizes(mask, self._owner)))
+    def _release_guarantee(
+        self, mechanism: Mechanism, lineage: tuple[Use, ...], derived_from: Sequence[Release]
+    ) -> Guarantee:
+        """Return what holds for this outcome: what it was derived from is part of it."""
+        cost = joint_cost(lineage, self.rows, parallel=self._owner is None)
+        local = mechanism.trust == "local" and all(r.guarantee.trust == "local" for r in derived_from)
         how = f"{type(mechanism).__name__}: {type(mechanism.loss()).__name__}"
-        return Guarantee(float(cost.epsilon), float(cost.delta), self.unit, mechanism.trust, how)
+        if len(lineage) > 1:
+            how += f", with the {len(lineage) - 1} uses of labels that its inputs came from"
+        return Guarantee(float(cost.epsilon), float(cost.delta), self.unit, "local" if local else "central", how)
 
     def _check(self, mechanism: Mechanism) -> None:
         if not isinstance(mechanism, Mechanism):
@@ -253,8 +284,6 @@ class Vault:
         return None if mask.all() else mask
 
     def _origin(self, derived_from: Sequence[Release]) -> Any:
-        if isinstance(derived_from, Release):
-            derived_from = [derived_from]
         known = {e.id for e in self.ledger.entries() if e.status == "committed"}
         names = [name for r in derived_from for name in (r.entry or "unknown").split(",")]
         if not set(names) <= known:
@@ -263,23 +292,28 @@ class Vault:
 
 
 class Plan:
-    """Releases that are paid for and not all drawn yet; see `Vault.plan`."""
+    """Releases that are paid for; see `Vault.plan`. Which of them are drawn, the ledger knows."""
 
-    def __init__(self, vault: Vault, entry: Entry, losses: Sequence[Loss], mask: Mask | None) -> None:
-        self._vault, self._entry, self._mask = vault, entry, mask
-        self._steps = list(losses)
+    def __init__(self, vault: Vault, entry: str, losses: dict[int, list[Loss]], mask: Mask | None) -> None:
+        self._vault, self._entry, self._losses, self._mask = vault, entry, losses, mask
+        self._next = 0
 
     def release(self, mechanism: Mechanism, *, derived_from: Sequence[Release] = ()) -> Release:
-        """Draw the next step. Its loss must be the one that was declared."""
-        if not self._steps:
-            raise BudgetExceeded("Every step of this plan is drawn: make a new plan.")
+        """Draw the next step. Its loss must be the one that was declared, for every number of rows a unit owns."""
+        derived_from = [derived_from] if isinstance(derived_from, Release) else list(derived_from)
         self._vault._check(mechanism)
-        if mechanism.loss() != self._steps[0]:
-            raise InputError("The next step of this plan was declared with another loss: use the same mechanism.")
-        origin = self._vault._origin(derived_from)
-        step = f"{self._entry.id}:{len(self._steps)}"
-        self._steps.pop(0)  # before the draw: a step that fails midway is spent
-        return self._vault._draw("step", mechanism, self._mask, {}, origin, step)
+        with self._vault.ledger.exclusive():
+            step = self._next
+            if step >= len(next(iter(self._losses.values()))):
+                raise BudgetExceeded("Every step of this plan is drawn: make a new plan.")
+            if any(mechanism.loss(m) != losses[step] for m, losses in self._losses.items()):
+                raise InputError("The next step of this plan was declared with another loss: use the same mechanism.")
+            self._next += 1
+            return self._vault._draw(mechanism, self._mask, derived_from, f"{self._entry}:{step}")
+
+
+def _lineage(sources: Sequence[Release], own: Use) -> tuple[Use, ...]:
+    return tuple(dict.fromkeys([*(use for source in sources for use in source.lineage), own]))
 
 
 def _number_users(users: Any, rows: int) -> NDArray[np.int64]:
@@ -287,17 +321,6 @@ def _number_users(users: Any, rows: int) -> NDArray[np.int64]:
     if names.shape != (rows,):
         raise InputError(f"users must name the owner of each of the {rows} rows.")
     return np.unique(names, return_inverse=True)[1].astype(np.int64)
-
-
-def _pack(mask: Mask | None) -> bytes | None:
-    return None if mask is None else zlib.compress(np.packbits(mask).tobytes(), 1)
-
-
-def unpack_rows(packed: bytes | None, rows: int) -> Mask | None:
-    """Read a row set as the ledger keeps it; None is all rows."""
-    if packed is None:
-        return None
-    return np.unpackbits(np.frombuffer(zlib.decompress(packed), np.uint8), count=rows).astype(bool)
 
 
 def _digest(request: dict[str, Any]) -> str:

@@ -1,5 +1,8 @@
 """What each unit of privacy has lost so far: releases of its own rows add, others cost it nothing."""
 
+import base64
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -89,3 +92,42 @@ def group_sizes(mask: Mask | None, owner: NDArray[np.int64] | None) -> list[int]
         return [1]
     counts: Any = np.unique(np.bincount(owner if mask is None else owner[mask]))
     return [int(c) for c in counts if c] or [1]
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of labels that a release rests on: its ledger entry, its cost, and its rows (packed; None for all)."""
+
+    entry: str
+    cost: Cost
+    rows: bytes | None
+
+    def to_json(self) -> list[Any]:
+        """Describe the use; `from_json` reads it back."""
+        return [self.entry, self.cost.to_json(), self.rows and base64.b64encode(self.rows).decode()]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> "Use":
+        """Read what `to_json` wrote."""
+        entry, cost, rows = data
+        return cls(entry, Cost.from_json(cost), rows and base64.b64decode(rows))
+
+
+def joint_cost(uses: Iterable[Use], rows: int, parallel: bool) -> Cost:
+    """Return the worst cost of any row over different uses, or their sum if disjoint rows are not disjoint units."""
+    spending = Spending(rows)
+    for use in dict.fromkeys(uses):
+        spending.add(unpack_rows(use.rows, rows) if parallel else None, {1: use.cost})
+    return spending.worst()
+
+
+def pack_rows(mask: Mask | None) -> bytes | None:
+    """Write a row set as the ledger keeps it; None is all rows."""
+    return None if mask is None else zlib.compress(np.packbits(mask).tobytes(), 1)
+
+
+def unpack_rows(packed: bytes | None, rows: int) -> Mask | None:
+    """Read a row set as the ledger keeps it."""
+    if packed is None:
+        return None
+    return np.unpackbits(np.frombuffer(zlib.decompress(packed), np.uint8), count=rows).astype(bool)

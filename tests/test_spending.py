@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labeldp.vault.spending import Cost, Spending, group_sizes
+from labeldp.spending import Cost, Spending, group_sizes
 
 ROWS = 8
 
