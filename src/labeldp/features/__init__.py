@@ -1,0 +1,9 @@
+"""What the learner sees: images, tables and embeddings, with their augmentations and loaders."""
+
+from labeldp.features.base import Features, choose_device
+from labeldp.features.embeddings import Embeddings
+from labeldp.features.images import Images
+from labeldp.features.loaders import load
+from labeldp.features.tables import Table
+
+__all__ = ["Embeddings", "Features", "Images", "Table", "choose_device", "load"]

@@ -1,0 +1,72 @@
+"""What the learner sees: rows of public features, resident on one device, with their augmentations."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from labeldp.errors import InputError
+
+
+class Features(ABC):
+    """Rows of features. A subclass knows how its kind of row is made into network input, and how it may be varied.
+
+    Augmentations take and return batches of network input, on the same device, each row varied by itself. Their
+    randomness is torch's own, which the training loop seeds; it touches no label and is no privacy noise.
+    """
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one row as a network takes it: (channels, height, width) or (columns,)."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where the rows are."""
+
+    @abstractmethod
+    def to(self, device: str | torch.device) -> Self:
+        """Move the rows."""
+
+    @abstractmethod
+    def select(self, rows: Any) -> Self:
+        """Return the features of some rows (indices or mask)."""
+
+    @abstractmethod
+    def batch(self, rows: Tensor) -> Tensor:
+        """Return float32 network input for rows, by index, not varied and not normalised."""
+
+    @abstractmethod
+    def weak(self, batch: Tensor) -> Tensor:
+        """Vary a batch slightly: what any sensible person would still label alike."""
+
+    @abstractmethod
+    def strong(self, batch: Tensor) -> Tensor:
+        """Vary a batch as much as its labels can bear."""
+
+    @abstractmethod
+    def view(self, batch: Tensor) -> Tensor:
+        """Vary a batch for contrastive learning: two views of a row share what matters."""
+
+    @abstractmethod
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Return mean and deviation for each channel or column, by which a network normalises its input."""
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """Return the device asked for, or say that it is not there; "auto" takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError('There is no GPU that torch can use here: choose device="cpu".')
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise InputError(f"torch knows no device {name!r}: choose cpu or cuda.") from None

@@ -1,0 +1,104 @@
+"""Images: pixels kept as bytes, made into floats batch by batch."""
+
+import copy
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from labeldp.errors import InputError
+from labeldp.features import augment
+from labeldp.features.base import Features, choose_device
+from labeldp.features.rows import normalising, row_indices
+
+_LARGE_ANGLE, _SMALL_ANGLE = 30.0, 10.0
+
+
+class Images(Features):
+    """Pictures of one size, uint8 of shape (rows, channels, height, width) with 1 or 3 channels.
+
+    `flip` says whether the mirror image of a picture has the same label. It is false for digits and letters: they
+    are never flipped, and turned only a little, since a 6 on its side is halfway to a 9.
+    """
+
+    kind: ClassVar[str] = "images"
+
+    def __init__(self, pixels: Any, flip: bool = True, device: str | torch.device = "cpu") -> None:
+        if not isinstance(pixels, Tensor):
+            array = np.asarray(pixels)
+            pixels = torch.from_numpy(array if array.flags.writeable else array.copy())
+        if pixels.dtype != torch.uint8 or pixels.ndim != 4 or pixels.shape[1] not in (1, 3):
+            raise InputError(
+                "Images must be uint8 of shape (rows, channels, height, width) with 1 or 3 channels, "
+                f"not {str(pixels.dtype).removeprefix('torch.')} of shape {tuple(pixels.shape)}."
+            )
+        if 0 in pixels.shape[2:]:
+            raise InputError("Images must have at least one pixel.")
+        self.flip = flip
+        # Channels last, as batches are: a row is then one piece of memory in the layout that a network wants.
+        self._pixels = pixels.permute(0, 2, 3, 1).contiguous().to(choose_device(str(device)))
+
+    def __len__(self) -> int:
+        return len(self._pixels)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height, width."""
+        _, height, width, channels = self._pixels.shape
+        return channels, height, width
+
+    @property
+    def device(self) -> torch.device:
+        """Where the pixels are."""
+        return self._pixels.device
+
+    def to(self, device: str | torch.device) -> Self:
+        """Return these images on another device."""
+        return self._with(self._pixels.to(choose_device(str(device))))
+
+    def select(self, rows: Any) -> Self:
+        """Return the images of some rows."""
+        return self._with(self._pixels[row_indices(rows, len(self), self.device)])
+
+    def batch(self, rows: Tensor) -> Tensor:
+        """Return rows as float32 in [0, 1], in the channels-last memory format."""
+        return self._pixels[rows.to(self.device)].permute(0, 3, 1, 2).float().div_(255)
+
+    def weak(self, batch: Tensor) -> Tensor:
+        """Flip (where the label bears it) and shift by up to an eighth of the height."""
+        if self.flip:
+            batch = augment.flip(batch)
+        # Reflection suits photographs. It would put mirrored pieces of strokes beside a digit.
+        reflect = self.flip and batch.shape[1] == 3
+        return _channels_last(augment.shift(batch, self.shape[1] // 8, reflect))
+
+    def strong(self, batch: Tensor) -> Tensor:
+        """Vary weakly, then by two operations of RandAugment, then cover a square."""
+        degrees = _LARGE_ANGLE if self.flip else _SMALL_ANGLE
+        return _channels_last(augment.strong(self.weak(batch), degrees=degrees))
+
+    def view(self, batch: Tensor) -> Tensor:
+        """Crop, flip (where the label bears it) and vary colours, as SimCLR does."""
+        crop = augment.resized_crop(batch, flip_chance=0.5 if self.flip else 0.0)
+        return _channels_last(augment.jitter(crop))
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Return mean and deviation of each channel over all pixels, in the units of `batch`."""
+        if not len(self):
+            raise InputError("There are no images, so their channels have no mean.")
+        values = torch.arange(256, dtype=torch.float64, device=self.device) / 255
+        counts = [torch.bincount(channel.flatten(), minlength=256) for channel in self._pixels.unbind(3)]
+        shares = torch.stack(counts).double() / counts[0].sum()
+        mean = (shares * values).sum(1)
+        deviation = (shares * (values - mean[:, None]).square()).sum(1).sqrt()
+        return normalising((mean.float(), torch.where(deviation < 1e-6, 0.0, deviation).float()))
+
+    def _with(self, pixels: Tensor) -> Self:
+        other = copy.copy(self)
+        other._pixels = pixels
+        return other
+
+
+def _channels_last(batch: Tensor) -> Tensor:
+    return batch.contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,173 @@
+"""Well-known image data sets, read from the files that their authors publish. Nothing is downloaded."""
+
+import gzip
+import math
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from labeldp.errors import InputError
+from labeldp.features.images import Images
+from labeldp.features.pickles import read_pickle
+
+Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
+_PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+_SPLITS = ("train", "valid", "val", "test")
+
+
+class _Source(NamedTuple):
+    read: Callable[[Path, str], Arrays]
+    flip: bool
+
+
+def load(
+    name: str, folder: str | Path, split: str = "train", flip: bool | None = None, device: str | torch.device = "cpu"
+) -> tuple[Images, NDArray[np.int64]]:
+    """Read one split ("train" or "test"; CINIC-10 also has "valid", SVHN "extra"), with labels from 0.
+
+    `name` is a data set (cifar10, cifar100, mnist, fashion-mnist, kmnist, svhn, cinic10; spelling is free) or a
+    format: "idx" for files named as those of MNIST, "folder" for split/class/picture, where labels number the
+    classes by alphabet. Whether pictures may be flipped is known for a data set; for a format it is `flip`, and
+    false if not given.
+    """
+    source = SOURCES.get(re.sub("[^a-z0-9]", "", name.lower()))
+    if source is None:
+        raise InputError(f"There is no loader for {name!r}: choose one of {', '.join(SOURCES)}.")
+    path = Path(folder)
+    if not path.is_dir():
+        raise InputError(f"There is no folder {path}.")
+    pixels, labels = source.read(path, split)
+    if len(pixels) != len(labels):
+        raise InputError(f"{path} holds {len(pixels)} images but {len(labels)} labels for {split!r}.")
+    return Images(pixels, source.flip if flip is None else flip, device), labels
+
+
+def _cifar(inner: str, parts: dict[str, list[str]], key: str) -> Callable[[Path, str], Arrays]:
+    def read(folder: Path, split: str) -> Arrays:
+        folder = folder / inner if (folder / inner).is_dir() else folder
+        pixels, labels = [], []
+        for name in parts[_known(split, tuple(parts))]:
+            path = _existing(folder / name)
+            part = read_pickle(path)
+            data = part.get("data")
+            if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
+                raise InputError(f"{path} is no CIFAR batch: it holds no uint8 rows of 3072 pixels.")
+            pixels.append(data.reshape(-1, 3, 32, 32))
+            labels.append(_classes(part.get(key), len(data), path))
+        return np.concatenate(pixels), np.concatenate(labels)
+
+    return read
+
+
+def _classes(values: Any, count: int, path: Path) -> NDArray[np.int64]:
+    try:
+        classes = np.asarray(values)
+    except ValueError:
+        classes = np.empty(0)
+    if classes.shape != (count,) or (count and classes.dtype.kind not in "iu"):
+        raise InputError(f"{path} must hold one integer label for each of its {count} images.")
+    return classes.astype(np.int64)
+
+
+def _idx(folder: Path, split: str) -> Arrays:
+    start = {"train": "train", "test": "t10k"}[_known(split, ("train", "test"))]
+    images = _idx_file(folder, f"{start}-images", 3)
+    return images[:, None], _idx_file(folder, f"{start}-labels", 1).astype(np.int64)
+
+
+def _idx_file(folder: Path, name: str, dimensions: int) -> NDArray[np.uint8]:
+    stems = [f"{name}{mark}idx{dimensions}-ubyte" for mark in "-."]
+    found = [path for stem in stems for end in ("", ".gz") if (path := folder / (stem + end)).is_file()]
+    path = _existing(found[0] if found else folder / stems[0])
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            if file.read(4) != bytes([0, 0, 8, dimensions]):
+                raise InputError(f"{path} is no idx file of bytes with {dimensions} dimensions.")
+            shape = np.frombuffer(file.read(4 * dimensions), ">u4").tolist()
+            expected = math.prod(shape)
+            content = file.read(expected + 1)
+    except (OSError, EOFError, ValueError, zlib.error):
+        raise InputError(f"{path} is damaged: it cannot be read to its end.") from None
+    if len(shape) != dimensions or len(content) != expected:
+        raise InputError(f"{path} is damaged: it does not hold as many bytes as it says.")
+    return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def _svhn(folder: Path, split: str) -> Arrays:
+    from scipy.io import loadmat  # slow to import, and only this needs it
+
+    path = _existing(folder / f"{_known(split, ('train', 'test', 'extra'))}_32x32.mat")
+    try:
+        content = loadmat(path, variable_names=["X", "y"])
+        pixels, labels = content["X"], content["y"]
+    except Exception:  # a damaged file can raise nearly anything
+        raise InputError(f"{path} is damaged or no MATLAB file with X and y.") from None
+    if pixels.ndim != 4 or pixels.shape[:3] != (32, 32, 3) or pixels.dtype != np.uint8:
+        raise InputError(f"{path} is no SVHN file: X must be uint8 of shape (32, 32, 3, rows).")
+    return pixels.transpose(3, 2, 0, 1), _classes(labels.ravel(), pixels.shape[3], path) % 10  # a 0 is written as 10
+
+
+def _folder(folder: Path, split: str) -> Arrays:
+    try:
+        from PIL import Image  # not needed by anything else
+    except ImportError:
+        raise InputError("Reading a folder of pictures needs Pillow: pip install pillow.") from None
+    if not (folder / split).is_dir():
+        raise InputError(f"There is no folder {folder / split}.")
+    # Classes are those of all splits: one that is empty here must not move the numbers of the others.
+    splits = {split, *_SPLITS}
+    classes = sorted({c.name for s in splits for c in folder.glob(f"{s}/*") if c.is_dir() and c.name[0] != "."})
+    paths = [
+        (path, label)
+        for label, name in enumerate(classes)
+        for path in sorted((folder / split / name).glob("*"))
+        if path.suffix.lower() in _PICTURES and path.name[0] != "."
+    ]
+    pixels = np.empty((0, 0, 0, 3), np.uint8)
+    for place, (path, _) in enumerate(paths):
+        try:
+            with Image.open(path) as image:
+                picture = np.asarray(image.convert("RGB"))
+        except Exception:  # a damaged picture can raise nearly anything
+            raise InputError(f"{path} is damaged or no picture.") from None
+        if place == 0:
+            pixels = np.empty((len(paths), *picture.shape), np.uint8)
+        if picture.shape != pixels.shape[1:]:
+            sizes = f"{picture.shape[1]} x {picture.shape[0]}", f"{pixels.shape[2]} x {pixels.shape[1]}"
+            raise InputError(f"Pictures must have one size: {path} is {sizes[0]}, {paths[0][0]} is {sizes[1]}.")
+        pixels[place] = picture
+    if not paths:
+        raise InputError(f"{folder / split} holds no pictures in folders named by class.")
+    return pixels.transpose(0, 3, 1, 2), np.array([label for _, label in paths], np.int64)
+
+
+def _known(split: str, splits: tuple[str, ...]) -> str:
+    if split not in splits:
+        raise InputError(f"There is no split {split!r}: choose {' or '.join(splits)}.")
+    return split
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise InputError(f"There is no file {path}.")
+    return path
+
+
+_CIFAR10 = {"train": [f"data_batch_{part}" for part in range(1, 6)], "test": ["test_batch"]}
+SOURCES: dict[str, _Source] = {
+    "cifar10": _Source(_cifar("cifar-10-batches-py", _CIFAR10, "labels"), True),
+    "cifar100": _Source(_cifar("cifar-100-python", {"train": ["train"], "test": ["test"]}, "fine_labels"), True),
+    "mnist": _Source(_idx, False),
+    "fashionmnist": _Source(_idx, True),
+    "kmnist": _Source(_idx, False),
+    "svhn": _Source(_svhn, False),
+    "cinic10": _Source(_folder, True),
+    "idx": _Source(_idx, False),
+    "folder": _Source(_folder, False),
+}

@@ -1,0 +1,98 @@
+"""Pickled arrays, read without running anything that the file asks for.
+
+A pickle may name any function to be called. Here only the few names by which NumPy writes arrays are known, and
+even those stand for plain holders of what was written: no code of NumPy sees it before shape, type and length are
+checked.
+"""
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.errors import InputError
+
+
+class _Type:
+    """A written dtype: its code, such as u1, and its byte order."""
+
+    def __init__(self, code: Any = b"", *_: Any) -> None:
+        self.code = code.decode("latin1") if isinstance(code, bytes) else code
+        self.order = "|"
+
+    def __setstate__(self, state: Any) -> None:
+        order = state[1]
+        self.order = order.decode("latin1") if isinstance(order, bytes) else order
+
+    def dtype(self) -> np.dtype[Any]:
+        if not (isinstance(self.code, str) and re.fullmatch("[iu][1248]", self.code) and self.order in ("|", "<", ">")):
+            raise pickle.UnpicklingError("an array of something else than integers")
+        return np.dtype(self.order + self.code)
+
+
+class _Array:
+    """A written array: what is needed to make it, once all has been read."""
+
+    def __init__(self, *_: Any) -> None:
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        _, *self.state = state
+
+    def array(self) -> NDArray[Any]:
+        shape, kind, fortran, raw = self.state
+        raw = raw.encode("latin1") if isinstance(raw, str) else raw
+        flat = np.frombuffer(raw, kind.dtype())
+        return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def _from_buffer(raw: Any, kind: Any, shape: Any, order: Any, *_: Any) -> _Array:
+    written = _Array()
+    written.__setstate__((1, shape, kind, order in ("F", b"F"), raw))
+    return written
+
+
+def _encoded(text: Any, *_: Any) -> bytes:
+    return text.encode("latin1")
+
+
+def _empty() -> bytes:
+    return b""
+
+
+_KNOWN: dict[tuple[str, str], Any] = {("numpy", "ndarray"): _Array, ("numpy", "dtype"): _Type}
+_KNOWN[("_codecs", "encode")] = _encoded  # how old protocols write bytes, and then empty ones
+_KNOWN[("__builtin__", "bytes")] = _KNOWN[("builtins", "bytes")] = _empty
+for _core in ("numpy.core", "numpy._core"):
+    _KNOWN[(f"{_core}.multiarray", "_reconstruct")] = _Array
+    _KNOWN[(f"{_core}.numeric", "_frombuffer")] = _from_buffer
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _KNOWN:
+            raise pickle.UnpicklingError(f"{module}.{name}, which no array needs")
+        return _KNOWN[module, name]
+
+
+def read_pickle(path: Path) -> dict[str, Any]:
+    """Read a pickled dictionary of integer arrays, texts and lists; refuse one that asks for anything else."""
+    try:
+        with path.open("rb") as file:
+            found = _Reader(file, encoding="bytes").load()
+        if not isinstance(found, dict):
+            raise pickle.UnpicklingError("no dictionary")
+        return {_text(key): value.array() if isinstance(value, _Array) else value for key, value in found.items()}
+    except pickle.UnpicklingError as problem:
+        raise InputError(f"{path} is damaged or no plain pickle of arrays ({problem}).") from None
+    except OSError as problem:
+        raise InputError(f"{path} cannot be read: {problem.strerror}.") from None
+    except Exception as problem:  # a damaged pickle can raise nearly anything
+        raise InputError(f"{path} is damaged or no plain pickle of arrays ({type(problem).__name__}).") from None
+
+
+def _text(key: Any) -> str:
+    return key.decode("latin1") if isinstance(key, bytes) else str(key)

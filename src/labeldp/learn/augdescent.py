@@ -1,0 +1,144 @@
+"""Aug-Descent (Nishi et al. 2021) on DivideMix (Li et al. 2020): two networks sort the labels for each other.
+
+Analysis (losses, guesses) looks at weakly varied rows, descent learns strongly varied ones. Each epoch, each row's
+label gets a chance of being right, from the other network; a label that is likely right is refined, any other is
+replaced by what both networks guess; and all rows are mixed (MixMatch).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from labeldp.errors import InputError
+from labeldp.features.base import Features
+from labeldp.learn.backbones import Average
+from labeldp.learn.base import Learner, active_rows, evidence_of, hard_labels, soft_cross_entropy
+from labeldp.learn.bayes import posterior
+from labeldp.learn.coteaching import noise_rate_of
+from labeldp.learn.model import Model
+from labeldp.releases.base import Release
+from labeldp.releases.responses import Responses
+
+
+@dataclass(frozen=True)
+class AugDescent(Learner):
+    """Two networks; `warmup` is the share of epochs in which they learn the labels as they are."""
+
+    warmup: float = 0.1
+    threshold: float = 0.5  # how likely right a label must be, to be refined rather than replaced
+    temperature: float = 0.5
+    views: int = 2
+    mixing: float = 4.0
+    guess_weight: float = 25.0
+    guess_ramp: float = 0.2  # the share of epochs over which guesses gain their weight
+    balance: float = 1.0  # weight of the penalty on predicting some classes more often than others
+
+    def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
+        """Train both networks; the model averages them."""
+        features = self._place(features, release)
+        device, classes = features.device, len(release.space)
+        pair = nn.ModuleList([self._network(features, classes, start, offset) for offset in (0, 1)])
+        rows, labels = active_rows(release, device), hard_labels(release, device)
+        right = _Rightness(features, release, rows, labels)
+        chances = [torch.ones(len(rows), device=device)] * 2
+        now, warm = 0, max(1, round(self.warmup * self.training.epochs))
+
+        def begin_epoch(epoch: int) -> None:
+            nonlocal now, chances
+            now = epoch
+            if epoch >= warm:
+                chances = [right(network) for network in (pair[1], pair[0])]  # each hears from the other
+
+        def loss(positions: Tensor) -> Tensor:
+            chosen = rows[positions]
+            inputs = features.batch(chosen)
+            wanted = F.one_hot(labels[chosen], classes).float()
+            if now < warm:
+                varied = features.strong(inputs)
+                return soft_cross_entropy(pair[0](varied), wanted) + soft_cross_entropy(pair[1](varied), wanted)
+            looks = [features.weak(inputs) for _ in range(self.views)]
+            with torch.no_grad():
+                seen = [torch.stack([torch.softmax(net(x).float(), 1) for x in looks]).mean(0) for net in pair]
+            ramp = min(1.0, (now - warm + 1) / max(1, self.guess_ramp * self.training.epochs))
+            total = torch.zeros((), device=device)
+            for network, own, chance in zip(pair, seen, chances, strict=True):
+                target, kept = self._targets(wanted, own, (seen[0] + seen[1]) / 2, chance[positions])
+                total = total + self._descend(network, features.strong(inputs), target, kept, ramp)
+            return total
+
+        trained = self._train(pair, len(rows), loss, begin_epoch=begin_epoch)
+        return Model(Average(list(trained.children())), release.space, release.guarantee)
+
+    def _targets(self, wanted: Tensor, own: Tensor, both: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
+        """Refine labels that are likely right, replace the others, and sharpen; also say which were kept."""
+        kept = chance >= self.threshold
+        refined = chance[:, None] * wanted + (1 - chance[:, None]) * own
+        return sharpen(torch.where(kept[:, None], refined, both), self.temperature), kept
+
+    def _descend(self, network: nn.Module, inputs: Tensor, target: Tensor, kept: Tensor, ramp: float) -> Tensor:
+        """MixMatch: cross-entropy where labels were kept, squared error where they are guesses, and balance."""
+        share = torch.distributions.Beta(self.mixing, self.mixing).sample().to(inputs.device)
+        share = torch.maximum(share, 1 - share)
+        other = torch.randperm(len(inputs), device=inputs.device)
+        logits = network(share * inputs + (1 - share) * inputs[other]).float()
+        mixed = share * target + (1 - share) * target[other]
+        log_chance = F.log_softmax(logits, dim=1)
+        labelled = (-(mixed * log_chance).sum(1) * kept).sum() / kept.sum().clamp_min(1)
+        squared = ((log_chance.exp() - mixed) ** 2).mean(1)
+        guessed = (squared * ~kept).sum() / (~kept).sum().clamp_min(1)
+        mean = log_chance.exp().mean(0)
+        uneven = -(mean.clamp_min(1e-9) * mean.shape[0]).log().mean()
+        return labelled + self.guess_weight * ramp * guessed + self.balance * uneven
+
+
+class _Rightness:
+    """The chance that each released label is right, as one network sees it.
+
+    Where the channel is symmetric, the share of right labels is known exactly, and a mixture of two Gaussians with
+    that share sorts the losses. Elsewhere the evidence and the network give the chance by Bayes' rule.
+    """
+
+    def __init__(self, features: Features, release: Release, rows: Tensor, labels: Tensor) -> None:
+        if release.kind != "likelihood":
+            raise InputError(
+                f"{release.mechanism} gives a prior, not noisy labels: relabel rows by it and use FixMatch."
+            )
+        self._features, self._rows, self._labels = features, rows, labels
+        self._evidence = evidence_of(release, features.device)
+        symmetric = isinstance(release, Responses) and release.candidates is None
+        self._right_share = 1 - noise_rate_of(release) if symmetric else None
+
+    def __call__(self, network: nn.Module) -> Tensor:
+        parts = []
+        for chosen in torch.split(self._rows, 2048):
+            logits, said = network(self._features.batch(chosen)).float(), self._labels[chosen]
+            if self._right_share is None:
+                parts.append(posterior(logits, self._evidence(chosen)).gather(1, said[:, None])[:, 0])
+            else:
+                parts.append(F.cross_entropy(logits, said, reduction="none"))
+        values = torch.cat(parts)
+        return values if self._right_share is None else small_component(values, self._right_share)
+
+
+def small_component(losses: Tensor, share: float, rounds: int = 30) -> Tensor:
+    """Return each loss's chance of belonging to the lower of two Gaussians, which has a known share of the rows."""
+    x = (losses - losses.min()) / (losses.max() - losses.min()).clamp_min(1e-9)
+    low, high = x.quantile(share / 2) if len(x) < 1 << 24 else x.min(), x.mean()
+    mean = torch.stack([low, torch.maximum(high, low + 1e-3)])
+    variance = x.var().clamp_min(1e-6).repeat(2)
+    log_share = torch.tensor([share, 1 - share], device=x.device).log()
+    for _ in range(rounds):
+        log_density = log_share - 0.5 * variance.log() - (x[:, None] - mean) ** 2 / (2 * variance)
+        belongs = torch.softmax(log_density, dim=1)
+        weight = belongs.sum(0).clamp_min(1e-9)
+        mean = (belongs * x[:, None]).sum(0) / weight
+        variance = ((belongs * (x[:, None] - mean) ** 2).sum(0) / weight).clamp_min(1e-4)
+    return belongs[:, int(mean.argmin())]
+
+
+def sharpen(chances: Tensor, temperature: float) -> Tensor:
+    """Raise probabilities to 1 / temperature and normalise."""
+    powers = chances.clamp_min(1e-9) ** (1 / temperature)
+    return powers / powers.sum(dim=1, keepdim=True)

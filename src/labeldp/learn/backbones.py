@@ -1,0 +1,202 @@
+"""Networks: ResNet-18, WideResNet-28-k and VGG-16 for small images, the CNN of the PATE papers, an MLP, a line."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from labeldp.errors import InputError
+
+
+class Network(nn.Module):
+    """Normalises its input, encodes it, and scores classes. What `recipe` says rebuilds it."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, encoder: nn.Module, width: int, recipe: dict[str, Any]) -> None:
+        super().__init__()
+        self.recipe = recipe
+        self.width = width
+        shape, classes = recipe["shape"], recipe["classes"]
+        channels = (shape[0], *(1 for _ in shape[1:]))
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("deviation", torch.ones(channels))
+        self.encoder = encoder
+        self.head = nn.Linear(width, classes)
+
+    def normalise_by(self, mean: Tensor, deviation: Tensor) -> None:
+        """Set the moments of the input."""
+        self.mean.copy_(mean.reshape(self.mean.shape))
+        self.deviation.copy_(deviation.clamp_min(1e-6).reshape(self.deviation.shape))
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Return the encoding that the head scores."""
+        return self.encoder((x - self.mean) / self.deviation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a score (logit) for each class."""
+        return self.head(self.embed(x))
+
+
+class Average(nn.Module):
+    """The mean of several networks' probabilities, as logits."""
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """What rebuilds it."""
+        return {"average": [network.recipe for network in self.networks]}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return log-probabilities."""
+        chances = torch.stack([torch.softmax(network(x).float(), dim=1) for network in self.networks])
+        return chances.mean(dim=0).clamp_min(1e-12).log()
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut (He et al. 2016)."""
+
+    def __init__(self, inside: int, outside: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = _conv(inside, outside, stride), nn.BatchNorm2d(outside)
+        self.conv2, self.norm2 = _conv(outside, outside), nn.BatchNorm2d(outside)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inside != outside:
+            self.shortcut = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the block."""
+        y = F.relu(self.norm1(self.conv1(x)))
+        return F.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
+
+
+class WideBlock(nn.Module):
+    """Normalisation before convolution (Zagoruyko and Komodakis 2016), with FixMatch's leaky activations."""
+
+    def __init__(self, inside: int, outside: int, stride: int) -> None:
+        super().__init__()
+        self.norm1, self.conv1 = nn.BatchNorm2d(inside), _conv(inside, outside, stride)
+        self.norm2, self.conv2 = nn.BatchNorm2d(outside), _conv(outside, outside)
+        self.shortcut = nn.Conv2d(inside, outside, 1, stride, bias=False) if inside != outside else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the block."""
+        y = F.leaky_relu(self.norm1(x), 0.1)
+        short = x if self.shortcut is None else self.shortcut(y)
+        return self.conv2(F.leaky_relu(self.norm2(self.conv1(y)), 0.1)) + short
+
+
+def _conv(inside: int, outside: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inside, outside, 3, stride, 1, bias=False)
+
+
+def _pooled(*layers: nn.Module) -> nn.Sequential:
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def resnet18(shape: Sequence[int], width: int = 64) -> tuple[nn.Module, int]:
+    """ResNet-18 with a 3x3 stem and no pooling before the blocks."""
+    layers: list[nn.Module] = [_conv(shape[0], width), nn.BatchNorm2d(width), nn.ReLU()]
+    inside = width
+    for stage in range(4):
+        outside = width * 2**stage
+        layers += [BasicBlock(inside, outside, 1 if stage == 0 else 2), BasicBlock(outside, outside, 1)]
+        inside = outside
+    return _pooled(*layers), inside
+
+
+def wrn28(shape: Sequence[int], k: int = 2) -> tuple[nn.Module, int]:
+    """WideResNet-28-k."""
+    layers: list[nn.Module] = [_conv(shape[0], 16)]
+    inside = 16
+    for stage in range(3):
+        outside = 16 * k * 2**stage
+        layers += [WideBlock(inside if i == 0 else outside, outside, 2 if stage and i == 0 else 1) for i in range(4)]
+        inside = outside
+    return _pooled(*layers, nn.BatchNorm2d(inside), nn.LeakyReLU(0.1)), inside
+
+
+def vgg16(shape: Sequence[int]) -> tuple[nn.Module, int]:
+    """VGG-16 with batch normalisation and one linear layer; small images are pooled as often as they can be."""
+    layers: list[nn.Module] = []
+    inside, side = shape[0], min(shape[1:])
+    for widths in ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512)):
+        for outside in widths:
+            layers += [_conv(inside, outside), nn.BatchNorm2d(outside), nn.ReLU()]
+            inside = outside
+        if side >= 2:
+            layers.append(nn.MaxPool2d(2))
+            side //= 2
+    return _pooled(*layers), inside
+
+
+def cnn(shape: Sequence[int], width: int = 64) -> tuple[nn.Module, int]:
+    """The two-convolution network of the PATE papers, with batch normalisation in the place of theirs."""
+    layers: list[nn.Module] = []
+    inside, (height, across) = shape[0], shape[1:]
+    for _ in range(2):
+        layers += [
+            nn.Conv2d(inside, width, 5, padding=2, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ]
+        inside, height, across = width, height // 2, across // 2
+    flat = width * height * across
+    dense = [nn.Linear(flat, 6 * width), nn.ReLU(), nn.Linear(6 * width, 3 * width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), *dense), 3 * width
+
+
+def mlp(shape: Sequence[int], width: int = 256, depth: int = 2) -> tuple[nn.Module, int]:
+    """Fully connected layers with batch normalisation."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    inside = _flat(shape)
+    for _ in range(depth):
+        layers += [nn.Linear(inside, width, bias=False), nn.BatchNorm1d(width), nn.ReLU()]
+        inside = width
+    return nn.Sequential(*layers), width
+
+
+def linear(shape: Sequence[int]) -> tuple[nn.Module, int]:
+    """Nothing but the head: a linear model."""
+    return nn.Flatten(), _flat(shape)
+
+
+def _flat(shape: Sequence[int]) -> int:
+    return int(torch.Size(shape).numel())
+
+
+BACKBONES: dict[str, Callable[..., tuple[nn.Module, int]]] = {
+    "resnet18": resnet18,
+    "wrn28": wrn28,
+    "vgg16": vgg16,
+    "cnn": cnn,
+    "mlp": mlp,
+    "linear": linear,
+}
+
+
+def build(name: str, shape: Sequence[int], classes: int, **options: Any) -> Network:
+    """Build a network by name for rows of `shape`."""
+    if name not in BACKBONES:
+        raise InputError(f"There is no backbone {name!r}: choose one of {', '.join(BACKBONES)}.")
+    if len(shape) != 3 and name not in ("mlp", "linear"):
+        raise InputError(
+            f"The backbone {name!r} needs images; these rows have shape {tuple(shape)}: choose mlp or linear."
+        )
+    encoder, width = BACKBONES[name](shape, **options)
+    recipe = {"name": name, "shape": list(shape), "classes": classes, "options": options}
+    return Network(encoder, width, recipe)
+
+
+def rebuild(recipe: dict[str, Any]) -> nn.Module:
+    """Build a network again from its recipe, without its weights."""
+    if "average" in recipe:
+        return Average([rebuild(each) for each in recipe["average"]])
+    return build(recipe["name"], recipe["shape"], recipe["classes"], **recipe["options"])

@@ -1,0 +1,114 @@
+"""What learners share: a network to start from, and a release as tensors on the device."""
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from labeldp.errors import InputError
+from labeldp.features.base import Features, choose_device
+from labeldp.learn.backbones import Network, build
+from labeldp.learn.loop import Training, train
+from labeldp.learn.model import Model
+from labeldp.releases.base import Release
+
+Backbone = str | Callable[[tuple[int, ...], int], nn.Module]
+
+_ON_DEVICE = 1 << 28  # numbers of evidence that are kept on the device at once; beyond, they come batch by batch
+
+
+@dataclass(frozen=True)
+class Learner(ABC):
+    """Turns features and a release into a model. It sees no label, so everything it does is free of charge.
+
+    `backbone` is a name, or a function of (shape, classes) that makes a network: `partial(build, "cnn", width=16)`, or
+    any module of the user's.
+    """
+
+    backbone: Backbone = "auto"
+    training: Training = field(default_factory=Training)
+
+    @abstractmethod
+    def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
+        """Train, from `start` where it is given: its encoder, and its head too if that has as many classes."""
+
+    def with_training(self, **changes: Any) -> "Learner":
+        """Return the same learner with other settings of its training."""
+        return replace(self, training=replace(self.training, **changes))
+
+    def _place(self, features: Features, release: Release) -> Features:
+        """Check that features and release belong together and move the features to the device."""
+        if len(features) != release.rows:
+            raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
+        return features.to(choose_device(self.training.device))
+
+    def _network(self, features: Features, classes: int, start: Model | None, offset: int = 0) -> nn.Module:
+        """Make a network; `offset` gives a second one other weights."""
+        torch.manual_seed(self.training.seed + offset)
+        if start is not None:
+            return start_network(start, classes, features)
+        return make_network(self.backbone, features, classes)
+
+    def _train(self, network: nn.Module, rows: int, loss: Callable[[Tensor], Tensor], **hooks: Any) -> nn.Module:
+        return train(network, rows, loss, self.training, **hooks)
+
+
+def make_network(backbone: Backbone, features: Features, classes: int) -> nn.Module:
+    """Build a network that normalises its input by the features' moments."""
+    if backbone == "auto":
+        backbone = "resnet18" if len(features.shape) == 3 else "mlp"
+    network = (
+        build(backbone, features.shape, classes) if isinstance(backbone, str) else backbone(features.shape, classes)
+    )
+    if isinstance(network, Network):
+        network.normalise_by(*features.moments())
+    return on_device(network, features)
+
+
+def start_network(start: Model, classes: int, features: Features) -> nn.Module:
+    """Copy a model's network, with a new head unless it already scores as many classes."""
+    network = copy.deepcopy(start.network)
+    if isinstance(network, Network) and network.head.out_features != classes:
+        network.head = nn.Linear(network.width, classes)
+        network.recipe = network.recipe | {"classes": classes}
+    return on_device(network.requires_grad_(True), features)
+
+
+def on_device(network: nn.Module, features: Features) -> nn.Module:
+    """Move a network to its features, in the memory format that convolutions like."""
+    network = network.to(features.device)
+    if len(features.shape) == 3:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
+
+
+def active_rows(release: Release, device: torch.device) -> Tensor:
+    """Return the rows that a release speaks of."""
+    everything = torch.arange(release.rows)
+    rows = everything if release.active is None else everything[torch.from_numpy(release.active)]
+    if not len(rows):
+        raise InputError("The release speaks of no row: there is nothing to learn from.")
+    return rows.to(device)
+
+
+def hard_labels(release: Release, device: torch.device) -> Tensor:
+    """Return the code of each row, -1 where there is none."""
+    return torch.from_numpy(release.labels().astype("int64")).to(device)
+
+
+def evidence_of(release: Release, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Return a function from rows to their log-evidence on the device."""
+    if release.rows * len(release.space) <= _ON_DEVICE:
+        table = torch.from_numpy(release.log_evidence()).to(device)
+        return lambda rows: table[rows]
+    return lambda rows: torch.from_numpy(release.log_evidence(rows.cpu().numpy())).to(device)
+
+
+def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Cross-entropy with a distribution (or any weights) over classes."""
+    return -(target * F.log_softmax(logits.float(), dim=1)).sum(dim=1).mean()

@@ -1,0 +1,81 @@
+"""ALIBI's loop (Malek et al. 2021) for any release: the posterior from the evidence and the model as it is now."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from labeldp.errors import InputError
+from labeldp.features.base import Features
+from labeldp.learn.base import Learner, active_rows, evidence_of, soft_cross_entropy
+from labeldp.learn.model import Model
+from labeldp.releases.base import Release
+
+
+@dataclass(frozen=True)
+class Bayes(Learner):
+    """Train towards p(label | release, model), recomputed at every step.
+
+    The model's own prediction is the prior, so the better it gets, the more it takes out of the same noisy labels.
+    `denoise` also offers what the paper compares with, which knows nothing of the model: the unbiased vector with its
+    negative entries clamped and the rest normalised, or projected on the simplex.
+    """
+
+    denoise: Literal["bayes", "clamp", "project"] = "bayes"
+
+    def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
+        """Train on the rows that were released."""
+        if release.kind == "prior" and self.denoise == "bayes":
+            raise InputError(
+                f"{release.mechanism} gives a prior, into which the model must not be fed back: "
+                'use Supervised(targets="posteriors").'
+            )
+        features = self._place(features, release)
+        device = features.device
+        network = self._network(features, len(release.space), start)
+        rows, evidence = active_rows(release, device), evidence_of(release, device)
+        fixed = None if self.denoise == "bayes" else uninformed(release, self.denoise).to(device)
+
+        def loss(positions: Tensor) -> Tensor:
+            chosen = rows[positions]
+            logits = network(features.weak(features.batch(chosen)))
+            target = posterior(logits, evidence(chosen)) if fixed is None else fixed[chosen]
+            return soft_cross_entropy(logits, target)
+
+        return Model(self._train(network, len(rows), loss), release.space, release.guarantee)
+
+
+def posterior(logits: Tensor, evidence: Tensor) -> Tensor:
+    """Return p(label | release, features) by Bayes' rule, the model being the prior; no gradient flows through it."""
+    return torch.softmax(F.log_softmax(logits.detach().float(), dim=1) + evidence, dim=1)
+
+
+class EvidenceLoss(nn.Module):
+    """-log p(release | features): what `Bayes` descends, for the user's own training loop.
+
+    Its gradient is that of the cross-entropy with the posterior, because d logsumexp(log p + e) weighs each d log p
+    by its posterior.
+    """
+
+    def forward(self, logits: Tensor, evidence: Tensor) -> Tensor:
+        """Return the mean loss of a batch of logits and of rows of `release.log_evidence()`."""
+        return -torch.logsumexp(F.log_softmax(logits.float(), dim=1) + evidence, dim=1).mean()
+
+
+def uninformed(release: Release, how: Literal["bayes", "clamp", "project"]) -> Tensor:
+    """Return a distribution for each row from its unbiased vector alone."""
+    vectors = torch.from_numpy(release.unbiased()).float()
+    if how == "project":
+        return project_on_simplex(vectors)
+    clamped = vectors.clamp_min(0) + 1e-9
+    return clamped / clamped.sum(dim=1, keepdim=True)
+
+
+def project_on_simplex(vectors: Tensor) -> Tensor:
+    """Return the nearest distribution to each vector (Duchi et al. 2008)."""
+    ordered = vectors.sort(dim=1, descending=True).values
+    excess = (ordered.cumsum(dim=1) - 1) / torch.arange(1, vectors.shape[1] + 1, device=vectors.device)
+    count = (ordered > excess).sum(dim=1, keepdim=True)
+    return (vectors - excess.gather(1, count - 1)).clamp_min(0)

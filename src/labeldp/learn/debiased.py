@@ -1,0 +1,34 @@
+"""The unbiased loss (Ghazi et al. 2021, Theorem 5): linear in the label, so unbiased labels give unbiased gradients."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from labeldp.features.base import Features
+from labeldp.learn.base import Learner, active_rows, soft_cross_entropy
+from labeldp.learn.model import Model
+from labeldp.releases.base import Release
+
+
+@dataclass(frozen=True)
+class Debiased(Learner):
+    """Replace the one-hot label by its unbiased estimate, the inverse channel applied to the released label.
+
+    The estimate has negative entries, so a flexible network can drive the loss far below zero by overfitting: this
+    is meant for linear models, for which the bound is proved, and for networks that are trained briefly. Over
+    candidate sets (RRTop-k) the inverse holds for labels among the candidates.
+    """
+
+    def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
+        """Train on the rows that were released."""
+        features = self._place(features, release)
+        network = self._network(features, len(release.space), start)
+        rows = active_rows(release, features.device)
+        unbiased = torch.from_numpy(release.unbiased()).float().to(features.device)
+
+        def loss(positions: Tensor) -> Tensor:
+            chosen = rows[positions]
+            return soft_cross_entropy(network(features.weak(features.batch(chosen))), unbiased[chosen])
+
+        return Model(self._train(network, len(rows), loss), release.space, release.guarantee)

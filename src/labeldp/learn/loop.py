@@ -1,0 +1,159 @@
+"""The one training loop that all learners share.
+
+Every epoch begins from its own seed, so that a run resumed after any epoch gives the same weights as one that was
+never stopped. The seed is for training alone: privacy noise was drawn before, elsewhere, and has none.
+"""
+
+import copy
+import hashlib
+import math
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from labeldp.errors import InputError
+from labeldp.learn.progress import Progress
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train: the optimiser and its schedule, precision, and where checkpoints go."""
+
+    epochs: int = 30
+    batch: int = 256
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    rate: float = 0.1
+    momentum: float = 0.9
+    decay: float = 5e-4
+    warmup: float = 0.05  # the share of all steps in which the rate rises; then it follows a cosine to zero
+    average: float | None = None  # decay of an exponential moving average of the weights
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU
+    compile: bool = False
+    device: str = "auto"
+    seed: int = 0
+    checkpoint: Path | None = None
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 1 or self.rate <= 0:
+            raise InputError("Training needs at least one epoch, one row a batch, and a rate above zero.")
+
+    def rate_at(self, done: float) -> float:
+        """Return the learning rate after a share of all steps."""
+        if done < self.warmup:
+            return self.rate * done / self.warmup
+        return self.rate * 0.5 * (1 + math.cos(math.pi * (done - self.warmup) / (1 - self.warmup)))
+
+
+def train(
+    network: nn.Module,
+    rows: int,
+    loss: Callable[[Tensor], Tensor],
+    training: Training,
+    *,
+    begin_epoch: Callable[[int], None] | None = None,
+) -> nn.Module:
+    """Train `network` on batches of positions 0..rows-1 and return it, or its moving average.
+
+    `loss(positions)` returns the mean loss of a batch; it calls `network` itself. `begin_epoch(epoch)` runs before
+    each epoch, in evaluation mode and without gradients.
+    """
+    device = next(network.parameters()).device
+    average = copy.deepcopy(network).eval().requires_grad_(False) if training.average else None
+    optimizer = _optimizer(network, training)
+    first = _resume(training.checkpoint, network, average, optimizer, training)
+    if training.compile:
+        network.compile()
+    size = min(training.batch, rows)
+    steps = rows // size
+    half = training.precision == "bfloat16" or (training.precision == "auto" and device.type == "cuda")
+    precision = torch.autocast(device.type, torch.bfloat16) if half else nullcontext()
+    with Progress(training.progress, training.epochs, first, rows) as progress:
+        for epoch in range(first, training.epochs):
+            torch.manual_seed(training.seed * 1_000_003 + epoch)
+            order = torch.randperm(rows, device=device)
+            if begin_epoch is not None:
+                network.eval()
+                with torch.no_grad(), precision:
+                    begin_epoch(epoch)
+            network.train()
+            total = torch.zeros((), device=device)
+            for step in range(steps):
+                for group in optimizer.param_groups:
+                    group["lr"] = training.rate_at((epoch + (step + 1) / steps) / training.epochs)
+                with precision:
+                    value = loss(order[step * size : (step + 1) * size])
+                optimizer.zero_grad(set_to_none=True)
+                value.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                if average is not None:
+                    _move_average(average, network, training.average or 0.0, epoch * steps + step)
+                total += value.detach()
+            _save(training.checkpoint, epoch + 1, network, average, optimizer, training)
+            progress.epoch(float(total) / steps)
+    return average if average is not None else network.eval()
+
+
+def _optimizer(network: nn.Module, training: Training) -> torch.optim.Optimizer:
+    # Scales and shifts are not decayed: pulling them to zero regularises nothing.
+    plain = [p for p in network.parameters() if p.requires_grad and p.ndim <= 1]
+    decayed = [p for p in network.parameters() if p.requires_grad and p.ndim > 1]
+    groups = [{"params": decayed, "weight_decay": training.decay}, {"params": plain, "weight_decay": 0.0}]
+    fused = bool(decayed) and decayed[0].device.type == "cuda"
+    if training.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=training.rate, fused=fused)
+    return torch.optim.SGD(groups, lr=training.rate, momentum=training.momentum, nesterov=True, fused=fused)
+
+
+@torch.no_grad()
+def _move_average(average: nn.Module, network: nn.Module, decay: float, step: int) -> None:
+    weight = 1 - min(decay, (1 + step) / (10 + step))  # the first weights are worth little: forget them fast
+    torch._foreach_lerp_(list(average.parameters()), list(network.parameters()), weight)
+    for ours, theirs in zip(average.buffers(), network.buffers(), strict=True):
+        ours.copy_(theirs)
+
+
+def _signature(network: nn.Module, training: Training) -> str:
+    """Identify the model and the parts of its training that a resumed run must share."""
+    shapes = [(name, tuple(value.shape)) for name, value in network.state_dict().items()]
+    shared = (training.epochs, training.batch, training.optimizer, training.rate, training.seed, training.average)
+    return hashlib.sha256(repr((shapes, shared)).encode()).hexdigest()
+
+
+def _save(path: Path | None, epoch: int, network: nn.Module, average: Any, optimizer: Any, training: Training) -> None:
+    if path is None:
+        return
+    state = {
+        "signature": _signature(network, training),
+        "epoch": epoch,
+        "network": network.state_dict(),
+        "average": average.state_dict() if average is not None else None,
+        "optimizer": optimizer.state_dict(),
+    }
+    partial = path.with_name(f".{path.name}.partial")
+    torch.save(state, partial)
+    os.replace(partial, path)
+
+
+def _resume(path: Path | None, network: nn.Module, average: Any, optimizer: Any, training: Training) -> int:
+    """Load a checkpoint where there is one, and return the epoch to go on with."""
+    if path is None or not path.is_file():
+        return 0
+    try:
+        state = torch.load(path, map_location=next(network.parameters()).device, weights_only=True)
+        signature = state["signature"]
+    except Exception:
+        raise InputError(f"{path} is not a checkpoint, or it is damaged: remove it to start again.") from None
+    if signature != _signature(network, training):
+        raise InputError(f"{path} belongs to another model or training: remove it or name another checkpoint.")
+    network.load_state_dict(state["network"])
+    if average is not None:
+        average.load_state_dict(state["average"])
+    optimizer.load_state_dict(state["optimizer"])
+    return int(state["epoch"])

@@ -1,0 +1,102 @@
+"""A trained model: probabilities for new rows, kept as safetensors and a small JSON that says how to rebuild it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from labeldp.errors import InputError
+from labeldp.features.base import Features, choose_device
+from labeldp.files import written_whole
+from labeldp.guarantees import Guarantee
+from labeldp.labels import LabelSpace
+from labeldp.learn.backbones import Network, rebuild
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network for a label space, with the guarantee of the release that it was trained on.
+
+    An encoder that was trained without labels has no space and no guarantee: it needs none.
+    """
+
+    network: nn.Module
+    space: LabelSpace | None
+    guarantee: Guarantee | None = None
+
+    def predict_proba(self, features: Features, batch: int = 2048) -> NDArray[np.float32]:
+        """Return the probability of each class for each row."""
+        self._classes()
+        return self._apply(features, lambda x: torch.softmax(self.network(x).float(), dim=1), batch)
+
+    def predict(self, features: Features) -> NDArray[Any]:
+        """Return the likeliest label of each row."""
+        return self._classes().decode(self.predict_proba(features).argmax(axis=1))
+
+    def embed(self, features: Features, batch: int = 2048) -> NDArray[np.float32]:
+        """Return each row's encoding."""
+        if not isinstance(self.network, Network):
+            raise InputError("Only networks of this library have encodings: use your own for yours.")
+        return self._apply(features, self.network.embed, batch)
+
+    def _classes(self) -> LabelSpace:
+        if self.space is None:
+            raise InputError("This is an encoder, which knows no classes: give it to a learner as its start.")
+        return self.space
+
+    @torch.no_grad()
+    def _apply(self, features: Features, function: Any, batch: int) -> NDArray[np.float32]:
+        self.network.eval()
+        device = next(self.network.parameters()).device
+        starts = torch.split(torch.arange(len(features), device=features.device), batch)
+        parts = [function(features.batch(rows).to(device)).float().cpu() for rows in starts]
+        return torch.cat(parts).numpy()
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model into a new folder, whole or not at all."""
+        from safetensors.torch import save_file
+
+        recipe = _recipe(self.network)
+        if recipe is None:
+            raise InputError("Only networks of this library can be rebuilt from a file: save the weights of yours.")
+        facts = {
+            "format": FORMAT,
+            "network": recipe,
+            "space": self.space.to_json() if self.space else None,
+            "guarantee": self.guarantee.to_json() if self.guarantee else None,
+        }
+        with written_whole(Path(folder)) as partial:
+            partial.mkdir()
+            (partial / "model.json").write_text(json.dumps(facts, indent=2) + "\n")
+            weights = {name: value.contiguous() for name, value in self.network.state_dict().items()}
+            save_file(weights, partial / "weights.safetensors")
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "auto") -> "Model":
+        """Read a model that `save` wrote, on any machine."""
+        from safetensors.torch import load_file
+
+        where = choose_device(device)
+        try:
+            facts = json.loads((Path(folder) / "model.json").read_text())
+            network = rebuild(facts["network"])
+            network.load_state_dict(load_file(Path(folder) / "weights.safetensors"))
+        except Exception:
+            raise InputError(f"{folder} is not a model that labeldp wrote, or it is damaged.") from None
+        guarantee = Guarantee(**facts["guarantee"]) if facts["guarantee"] else None
+        space = LabelSpace.from_json(facts["space"]) if facts["space"] else None
+        return cls(network.to(where).eval(), space, guarantee)
+
+
+def _recipe(network: nn.Module) -> dict[str, Any] | None:
+    try:
+        return network.recipe  # type: ignore[return-value]
+    except AttributeError:
+        return None

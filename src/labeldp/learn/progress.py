@@ -1,0 +1,37 @@
+"""How far a training is: epochs, rows a second, loss, time left. Shown on a terminal, else silent."""
+
+import time
+from typing import Any, Self
+
+
+class Progress:
+    """A bar for one training; does nothing unless switched on and standard error is a terminal."""
+
+    def __init__(self, on: bool, epochs: int, first: int, rows: int) -> None:
+        self._on, self._epochs, self._first, self._rows = on, epochs, first, rows
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        self._last = time.perf_counter()
+        if self._on:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            console = Console(stderr=True)
+            rate = TextColumn("{task.fields[rate]:,.0f} rows/s  loss {task.fields[loss]:.3f}")
+            columns = ("training", BarColumn(), MofNCompleteColumn(), "epochs", rate, TimeRemainingColumn())
+            self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+            self._bar.start()
+            self._task = self._bar.add_task("", total=self._epochs, completed=self._first, rate=0, loss=float("nan"))
+        return self
+
+    def epoch(self, loss: float) -> None:
+        """Tell that an epoch is done."""
+        now = time.perf_counter()
+        if self._bar is not None:
+            self._bar.update(self._task, advance=1, rate=self._rows / (now - self._last), loss=loss)
+        self._last = now
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,55 @@
+"""Plain supervised training on released labels or on their posteriors, with mixup."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from labeldp.features.base import Features
+from labeldp.learn.base import Learner, active_rows, evidence_of, hard_labels, soft_cross_entropy
+from labeldp.learn.model import Model
+from labeldp.releases.base import Release
+
+
+@dataclass(frozen=True)
+class Supervised(Learner):
+    """Fit the released labels, or the posterior of each row under equal odds.
+
+    With `mixup` above 0, pairs of rows are mixed with a share drawn from Beta(mixup, mixup) (Zhang et al. 2018),
+    which keeps a network from learning noisy labels by heart.
+    """
+
+    targets: Literal["labels", "posteriors"] = "labels"
+    mixup: float = 0.0
+
+    def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
+        """Train on the rows that were released."""
+        features = self._place(features, release)
+        classes, device = len(release.space), features.device
+        network = self._network(features, classes, start)
+        rows = active_rows(release, device)
+        labels, evidence = hard_labels(release, device), evidence_of(release, device)
+
+        def target(chosen: Tensor) -> Tensor:
+            if self.targets == "posteriors":
+                return torch.softmax(evidence(chosen), dim=1)
+            return F.one_hot(labels[chosen], classes).float()
+
+        def loss(positions: Tensor) -> Tensor:
+            chosen = rows[positions]
+            inputs, targets = features.weak(features.batch(chosen)), target(chosen)
+            if self.mixup:
+                inputs, targets = mix(inputs, targets, self.mixup)
+            return soft_cross_entropy(network(inputs), targets)
+
+        return Model(self._train(network, len(rows), loss), release.space, release.guarantee)
+
+
+def mix(inputs: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    """Mix each row with another one of the batch, by one share for all of them."""
+    share = torch.distributions.Beta(alpha, alpha).sample()
+    other = torch.randperm(len(inputs), device=inputs.device)
+    share = share.to(inputs.device)
+    return share * inputs + (1 - share) * inputs[other], share * targets + (1 - share) * targets[other]

@@ -1,0 +1,30 @@
+"""A release beside the user's own torch dataset."""
+
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from labeldp.errors import InputError
+from labeldp.learn.base import active_rows
+from labeldp.releases.base import Release
+
+
+class WithEvidence(Dataset[Any]):
+    """Items (features, log-evidence) of the rows that the release speaks of.
+
+    An item of the given dataset that is a pair is taken to be (features, label), and its label is left out.
+    """
+
+    def __init__(self, data: Any, release: Release) -> None:
+        if len(data) != release.rows:
+            raise InputError(f"The dataset has {len(data)} items and the release {release.rows} rows.")
+        self._data, self._rows = data, active_rows(release, torch.device("cpu")).tolist()
+        self._evidence = torch.from_numpy(release.log_evidence(self._rows))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, position: int) -> tuple[Any, torch.Tensor]:
+        item = self._data[self._rows[position]]
+        return (item[0] if isinstance(item, tuple | list) else item), self._evidence[position]

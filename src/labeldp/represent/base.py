@@ -1,0 +1,46 @@
+"""What label-free learners share. None of them takes a release: they cost nothing and may see every row."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from labeldp.errors import InputError
+from labeldp.features.base import Features, choose_device
+from labeldp.learn.backbones import Network
+from labeldp.learn.base import Backbone, make_network
+from labeldp.learn.loop import Training, train
+from labeldp.learn.model import Model
+
+
+@dataclass(frozen=True)
+class Representation(ABC):
+    """Learns an encoder from features. Learners take the model that it returns as their `start`."""
+
+    backbone: Backbone = "auto"
+    training: Training = field(default_factory=Training)
+
+    @abstractmethod
+    def fit(self, features: Features) -> Model:
+        """Train on all rows and return an encoder: a model without classes."""
+
+    def _prepare(self, features: Features) -> tuple[Features, Network]:
+        features = features.to(choose_device(self.training.device))
+        torch.manual_seed(self.training.seed)
+        network = make_network(self.backbone, features, classes=1)
+        if not isinstance(network, Network):
+            raise InputError("An encoder needs a network of this library: choose a backbone by name or by `build`.")
+        network.head.requires_grad_(False)  # it has no part in this
+        return features, network
+
+    def _finish(self, modules: nn.ModuleList, features: Features, loss: Callable[[Tensor], Tensor]) -> Model:
+        trained = train(modules, len(features), loss, self.training)
+        return Model(next(trained.children()), None)
+
+
+def projector(inside: int, hidden: int, outside: int) -> nn.Module:
+    """Two layers between the encoding and where views are compared."""
+    first = nn.Linear(inside, hidden, bias=False)
+    return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, outside))

@@ -1,0 +1,50 @@
+"""Digits that ship with scikit-learn, as embeddings and as images, with noisy labels."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+import labeldp as ldp
+from labeldp.features import Embeddings, Images
+from labeldp.learn import Training
+
+torch.set_num_threads(1)
+
+SPACE = ldp.LabelSpace(list(range(10)))
+
+
+class Digits:
+    """1,400 digits to learn from, the others to test on."""
+
+    def __init__(self):
+        pixels, labels = load_digits(return_X_y=True)
+        order = np.random.default_rng(0).permutation(len(labels))
+        known, new = order[:1400], order[1400:]
+        self.labels, self.new_labels = labels[known], labels[new]
+        self.features, self.new = Embeddings(pixels[known] / 16), Embeddings(pixels[new] / 16)
+        images = (pixels.reshape(-1, 1, 8, 8) * 15.9).astype(np.uint8)
+        self.images = Images(images[known], flip=False)
+
+    def release(self, mechanism, rows=None):
+        """A new draw of the mechanism on the digits' labels."""
+        vault = ldp.Vault(self.labels, SPACE, ldp.Budget(mechanism.epsilon, 1e-5))
+        return vault.release(mechanism, rows=rows)
+
+    def accuracy(self, model):
+        return float((model.predict(self.new) == self.new_labels).mean())
+
+    def mean_accuracy(self, learner, mechanism, seeds=3):
+        """Over draws of the noise and of the training's seed."""
+        learners = [learner.with_training(seed=seed) for seed in range(seeds)]
+        return float(np.mean([self.accuracy(each.fit(self.features, self.release(mechanism))) for each in learners]))
+
+
+@pytest.fixture(scope="session")
+def digits():
+    return Digits()
+
+
+@pytest.fixture(scope="session")
+def training():
+    return Training(epochs=30, batch=128, rate=0.1, device="cpu")

@@ -1,0 +1,56 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.mixture import GaussianMixture
+
+import labeldp as ldp
+from labeldp.learn import AugDescent, Supervised
+from labeldp.learn.augdescent import sharpen, small_component
+
+
+def test_the_mixture_splits_losses_as_an_obvious_one_does():
+    generator = np.random.default_rng(0)
+    losses = np.concatenate([generator.normal(0.5, 0.2, 700), generator.normal(3.0, 0.5, 300)])
+    ours = small_component(torch.from_numpy(losses), 0.7).numpy()
+    oracle = GaussianMixture(2, random_state=0).fit(losses[:, None])
+    theirs = oracle.predict_proba(losses[:, None])[:, oracle.means_.argmin()]
+    assert np.abs(ours - theirs).max() < 0.05
+
+
+def test_the_known_share_decides_where_losses_overlap():
+    generator = np.random.default_rng(0)
+    losses = torch.from_numpy(np.concatenate([generator.normal(1, 0.6, 300), generator.normal(2, 0.6, 700)]))
+    found = small_component(losses, 0.3)
+    assert float(found.mean()) == pytest.approx(0.3, abs=0.08)
+
+
+def test_sharpening():
+    assert torch.allclose(sharpen(torch.tensor([[0.6, 0.4]]), 0.5), torch.tensor([[0.36, 0.16]]) / 0.52)
+
+
+def test_likely_labels_are_refined_and_others_replaced():
+    learner = AugDescent(temperature=1.0)
+    wanted, own, both = torch.eye(2), torch.full((2, 2), 0.5), torch.tensor([[0.1, 0.9], [0.7, 0.3]])
+    target, kept = learner._targets(wanted, own, both, torch.tensor([0.8, 0.2]))
+    assert kept.tolist() == [True, False]
+    assert torch.allclose(target, torch.tensor([[0.9, 0.1], [0.7, 0.3]]))
+
+
+def test_noise_that_ruins_plain_training_is_survived(digits, training):
+    plain = digits.mean_accuracy(Supervised(training=training), ldp.RandomizedResponse(1.5), seeds=2)
+    ours = digits.mean_accuracy(AugDescent(training=training), ldp.RandomizedResponse(1.5), seeds=2)
+    assert plain < 0.55
+    assert ours > plain + 0.3
+
+
+def test_other_channels_go_by_their_evidence(digits, training):
+    release = digits.release(ldp.OneHotLaplace(2.0))
+    assert digits.accuracy(AugDescent(training=training).fit(digits.features, release)) > 0.8
+
+
+def test_priors_are_refused(digits, training):
+    release = digits.release(ldp.GroupHistogram(np.zeros(1400, int), 1.0))
+    with pytest.raises(ldp.InputError, match="use FixMatch"):
+        AugDescent(training=replace(training, epochs=1)).fit(digits.features, release)

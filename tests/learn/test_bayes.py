@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+import labeldp as ldp
+from labeldp.learn import Bayes, EvidenceLoss, Supervised
+from labeldp.learn.base import soft_cross_entropy
+from labeldp.learn.bayes import posterior, project_on_simplex, uninformed
+
+RR = ldp.RandomizedResponse
+
+
+def test_the_posterior_is_bayes_rule_written_out():
+    space = ldp.LabelSpace([0, 1, 2])
+    release = ldp.Vault([0, 2, 1, 1], space, ldp.Budget(1.0)).release(RR(1.0))
+    logits = torch.randn(4, 3)
+    prior = torch.softmax(logits, 1).numpy()
+    channel = release.noise_matrix()  # P(released | true)
+    expected = np.array([channel[said] * row for said, row in zip(release.labels(), prior, strict=True)])
+    expected /= expected.sum(axis=1, keepdims=True)
+    found = posterior(logits, torch.from_numpy(release.log_evidence()))
+    assert np.allclose(found.numpy(), expected, atol=1e-6)
+
+
+def test_the_evidence_loss_descends_as_alibi_does():
+    logits, evidence = torch.randn(7, 4, requires_grad=True), 3 * torch.randn(7, 4)
+    (direct,) = torch.autograd.grad(EvidenceLoss()(logits, evidence), logits)
+    (alibi,) = torch.autograd.grad(soft_cross_entropy(logits, posterior(logits, evidence)), logits)
+    assert torch.allclose(direct, alibi, atol=1e-6)
+
+
+@pytest.mark.parametrize(("mechanism", "margin"), [(RR(2.0), 0.07), (ldp.OneHotLaplace(2.0), 0.15)])
+def test_the_models_own_prior_takes_more_out_of_noisy_labels(digits, training, mechanism, margin):
+    plain = digits.mean_accuracy(Supervised(training=training), mechanism)
+    assert digits.mean_accuracy(Bayes(training=training), mechanism) > plain + margin
+
+
+def test_what_knows_the_model_beats_what_does_not(digits, training):
+    informed, clamped = (
+        digits.mean_accuracy(Bayes(training=training, denoise=how), ldp.OneHotLaplace(2.0), seeds=2)
+        for how in ("bayes", "clamp")
+    )
+    assert informed > clamped + 0.1
+
+
+def test_projection_finds_the_nearest_distribution():
+    torch.manual_seed(0)
+    vectors = 2 * torch.randn(5, 4)
+    for vector, found in zip(vectors.numpy(), project_on_simplex(vectors).numpy(), strict=True):
+        best = minimize(
+            lambda p, v=vector: ((p - v) ** 2).sum(),
+            np.full(4, 0.25),
+            bounds=[(0, 1)] * 4,
+            constraints={"type": "eq", "fun": lambda p: p.sum() - 1},
+        )
+        assert np.allclose(found, best.x, atol=1e-3)
+
+
+def test_uninformed_targets_are_distributions(digits):
+    release = digits.release(ldp.OneHotLaplace(1.0))
+    for how in ("clamp", "project"):
+        targets = uninformed(release, how)
+        assert torch.allclose(targets.sum(1), torch.ones(1400), atol=1e-5)
+        assert (targets >= 0).all()
+
+
+def test_a_prior_is_not_fed_back(digits, training):
+    release = digits.release(ldp.GroupHistogram(np.zeros(1400, int), 1.0))
+    with pytest.raises(ldp.InputError, match="must not be fed back"):
+        Bayes(training=training).fit(digits.features, release)

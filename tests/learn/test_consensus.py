@@ -1,0 +1,26 @@
+import labeldp as ldp
+from labeldp.learn import Consensus, Supervised
+
+
+def test_retraining_where_both_agree_helps(digits, training):
+    linear = Supervised("linear", training)
+    plain = digits.mean_accuracy(linear, ldp.RandomizedResponse(1.5))
+    ours = digits.mean_accuracy(Consensus(training=training, learner=linear), ldp.RandomizedResponse(1.5))
+    assert ours > plain + 0.03
+
+
+def test_only_rows_that_agree_are_kept(digits, training):
+    kept = []
+
+    class Watching(Supervised):
+        def fit(self, features, release, start=None):
+            kept.append(release)
+            return super().fit(features, release, start)
+
+    release = digits.release(ldp.RandomizedResponse(2.0))
+    model = Watching("linear", training).fit(digits.features, release)
+    agree = model.predict(digits.features) == release.labels()
+    kept.clear()
+    Consensus(learner=Watching("linear", training)).fit(digits.features, release)
+    assert (kept[1].active == agree).all()
+    assert kept[1].guarantee == release.guarantee

@@ -1,0 +1,128 @@
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import labeldp as ldp
+from labeldp.learn.loop import Training, train
+
+
+def problem(seed=0):
+    """A small network with dropout and batch normalisation, so that randomness and buffers matter."""
+    torch.manual_seed(seed)
+    x, y = torch.randn(96, 5), torch.randint(3, (96,))
+    network = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
+    return network, 96, lambda rows: nn.functional.cross_entropy(network(x[rows]), y[rows])
+
+
+def weights(network):
+    return torch.cat([value.flatten().double() for value in network.state_dict().values()])
+
+
+SETTINGS = Training(epochs=6, batch=32, rate=0.05, average=0.9, device="cpu")
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_run_that_was_stopped_and_resumed_gives_the_same_weights(tmp_path, optimizer):
+    settings = replace(SETTINGS, optimizer=optimizer)
+    network, rows, loss = problem()
+    whole = weights(train(network, rows, loss, settings))
+
+    class Stop(Exception):
+        pass
+
+    def stop_at_four(epoch):
+        if epoch == 4:
+            raise Stop
+
+    network, rows, loss = problem()
+    settings = replace(settings, checkpoint=tmp_path / "c.pt")
+    with pytest.raises(Stop):
+        train(network, rows, loss, settings, begin_epoch=stop_at_four)
+    network, rows, loss = problem()
+    resumed = weights(train(network, rows, loss, settings))
+    assert torch.equal(whole, resumed)
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_one_does_not():
+    results = []
+    for seed in (1, 1, 2):
+        network, rows, loss = problem()
+        results.append(weights(train(network, rows, loss, replace(SETTINGS, seed=seed))))
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+def test_a_checkpoint_of_another_model_or_a_damaged_one_is_refused(tmp_path):
+    network, rows, loss = problem()
+    settings = replace(SETTINGS, checkpoint=tmp_path / "c.pt")
+    train(network, rows, loss, settings)
+    with pytest.raises(ldp.InputError, match="another model or training"):
+        train(nn.Linear(2, 2), rows, loss, settings)
+    with pytest.raises(ldp.InputError, match="another model or training"):
+        train(network, rows, loss, replace(settings, rate=0.01))
+    (tmp_path / "c.pt").write_bytes(b"nonsense")
+    with pytest.raises(ldp.InputError, match="damaged"):
+        train(network, rows, loss, settings)
+
+
+def test_the_rate_rises_and_then_follows_a_cosine():
+    settings = Training(rate=1.0, warmup=0.2)
+    assert settings.rate_at(0.1) == pytest.approx(0.5)
+    assert settings.rate_at(0.2) == pytest.approx(1.0)
+    assert settings.rate_at(0.6) == pytest.approx(0.5)
+    assert settings.rate_at(1.0) == pytest.approx(0.0)
+
+
+def test_the_average_is_the_average():
+    network = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(network.weight, 0.0)
+    history = []
+
+    def loss(rows):
+        history.append(float(network.weight.detach()))
+        return (network.weight - 1).square().sum()
+
+    settings = Training(epochs=3, batch=2, rate=0.1, momentum=0.0, decay=0.0, average=0.5, device="cpu", warmup=0.0)
+    settings = replace(settings, optimizer="adamw")
+    averaged = train(network, 4, loss, settings)
+    steps = [*history[1:], float(network.weight.detach())]
+    expected = 0.0
+    for step, value in enumerate(steps):
+        decay = min(0.5, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * value
+    assert float(averaged.weight) == pytest.approx(expected, rel=1e-5)
+
+
+def test_every_row_is_seen_once_an_epoch():
+    network, seen = nn.Linear(1, 1), []
+
+    def loss(rows):
+        seen.append(rows.clone())
+        return network.weight.sum()
+
+    train(network, 10, loss, Training(epochs=2, batch=5, device="cpu"))
+    first, second = torch.cat(seen[:2]), torch.cat(seen[2:])
+    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(10))
+    assert first.tolist() != second.tolist()
+
+
+def test_begin_epoch_looks_without_touching():
+    network, rows, loss = problem()
+    modes = []
+    before = copy.deepcopy(network.state_dict())
+
+    def look(epoch):
+        modes.append((network.training, torch.is_grad_enabled()))
+        if epoch == 0:
+            assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
+
+    train(network, rows, loss, replace(SETTINGS, epochs=2), begin_epoch=look)
+    assert modes == [(False, False)] * 2
+
+
+def test_bad_settings():
+    with pytest.raises(ldp.InputError, match="at least one epoch"):
+        Training(epochs=0)

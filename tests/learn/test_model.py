@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import labeldp as ldp
+from labeldp.features import Embeddings
+from labeldp.learn import Model
+from labeldp.learn.backbones import Average, build
+
+SPACE = ldp.LabelSpace(["a", "b", "c"])
+ROWS = Embeddings(np.random.default_rng(0).normal(size=(50, 4)))
+
+
+def model(network=None, **options):
+    return Model(network or build("mlp", (4,), 3, width=8), SPACE, ldp.Guarantee(1.0, 1e-6), **options)
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_a_saved_model_predicts_the_same(tmp_path, pair):
+    network = Average([build("mlp", (4,), 3, width=8), build("linear", (4,), 3)]) if pair else None
+    first = model(network)
+    first.save(tmp_path / "m")
+    again = Model.load(tmp_path / "m", device="cpu")
+    assert np.array_equal(first.predict_proba(ROWS), again.predict_proba(ROWS))
+    assert (again.space, again.guarantee) == (first.space, first.guarantee)
+    assert sorted(p.name for p in (tmp_path / "m").iterdir()) == ["model.json", "weights.safetensors"]
+
+
+def test_batches_make_no_difference():
+    whole, parts = (model(build("linear", (4,), 3)) for _ in range(2))
+    parts.network.load_state_dict(whole.network.state_dict())
+    assert np.allclose(whole.predict_proba(ROWS), parts.predict_proba(ROWS, batch=7), atol=1e-6)
+
+
+def test_predictions_are_labels():
+    assert set(model().predict(ROWS)) <= {"a", "b", "c"}
+
+
+def test_an_encoder_has_no_classes(tmp_path):
+    encoder = Model(build("mlp", (4,), 1, width=8), None)
+    assert encoder.embed(ROWS).shape == (50, 8)
+    with pytest.raises(ldp.InputError, match="knows no classes"):
+        encoder.predict_proba(ROWS)
+    encoder.save(tmp_path / "e")
+    assert Model.load(tmp_path / "e", device="cpu").space is None
+
+
+def test_a_users_own_module_predicts_but_is_not_rebuilt(tmp_path):
+    own = model(nn.Sequential(nn.Linear(4, 3)))
+    assert own.predict_proba(ROWS).shape == (50, 3)
+    with pytest.raises(ldp.InputError, match="save the weights of yours"):
+        own.save(tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_damaged_models_and_absent_devices(tmp_path):
+    model().save(tmp_path / "m")
+    (tmp_path / "m" / "weights.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(ldp.InputError, match="damaged"):
+        Model.load(tmp_path / "m", device="cpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(ldp.InputError, match="no GPU"):
+            Model.load(tmp_path / "m", device="cuda")
