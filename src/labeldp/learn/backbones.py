@@ -148,9 +148,10 @@ def cnn(shape: Sequence[int], width: int = 64) -> tuple[nn.Module, int]:
             nn.MaxPool2d(2),
         ]
         inside, height, across = width, height // 2, across // 2
-    flat = width * height * across
-    dense = [nn.Linear(flat, 6 * width), nn.ReLU(), nn.Linear(6 * width, 3 * width), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Flatten(), *dense), 3 * width
+    layers.append(nn.Flatten())
+    for before, after in ((width * height * across, 6 * width), (6 * width, 3 * width)):
+        layers += [nn.Linear(before, after, bias=False), nn.BatchNorm1d(after), nn.ReLU()]
+    return nn.Sequential(*layers), 3 * width
 
 
 def mlp(shape: Sequence[int], width: int = 256, depth: int = 2) -> tuple[nn.Module, int]:
