@@ -127,6 +127,18 @@ def test_a_torn_file_is_noticed(path):
         open_vault(path).guarantee()
 
 
+def test_a_ledger_in_use_says_so(path, monkeypatch):
+    from filelock import FileLock
+
+    from labeldp.vault import ledger
+
+    monkeypatch.setattr(ledger, "_WAIT_SECONDS", 0.1)
+    v = open_vault(path)
+    with FileLock(f"{path}.lock"), pytest.raises(ldp.LedgerError, match="has been in use"):
+        v.release(RR(0.5))
+    assert v.guarantee().epsilon == 0
+
+
 def test_redacted_entries_are_plain_json(path):
     v = open_vault(path)
     v.release(RR(0.5), rows=[1, 2])
