@@ -54,3 +54,27 @@ def test_priors_are_refused(digits, training):
     release = digits.release(ldp.GroupHistogram(np.zeros(1400, int), 1.0))
     with pytest.raises(ldp.InputError, match="use FixMatch"):
         AugDescent(training=replace(training, epochs=1)).fit(digits.features, release)
+
+
+def test_an_interrupted_training_goes_on_to_the_same_weights(digits, training, tmp_path):
+    class Interrupted(type(digits.features)):
+        left = 10**9
+
+        def strong(self, batch):
+            type(self).left -= 1
+            if type(self).left == 0:
+                raise KeyboardInterrupt
+            return super().strong(batch)
+
+    release = digits.release(ldp.RandomizedResponse(2.0))
+    settings = replace(training, epochs=5, batch=350)
+    whole = AugDescent(training=settings).fit(digits.features, release)
+    learner = AugDescent(training=replace(settings, checkpoint=tmp_path / "c.pt"))
+    features = Interrupted(digits.features.batch(torch.arange(1400)).numpy())
+    Interrupted.left = 22  # in the fourth epoch: 4 steps of one draw, then of two
+    with pytest.raises(KeyboardInterrupt):
+        learner.fit(features, release)
+    Interrupted.left = 10**9
+    resumed = learner.fit(features, release)
+    pairs = zip(whole.network.state_dict().values(), resumed.network.state_dict().values(), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)

@@ -1,3 +1,7 @@
+from dataclasses import replace
+
+import torch
+
 import labeldp as ldp
 from labeldp.learn import Consensus, Supervised
 
@@ -7,6 +11,16 @@ def test_retraining_where_both_agree_helps(digits, training):
     plain = digits.mean_accuracy(linear, ldp.RandomizedResponse(1.5))
     ours = digits.mean_accuracy(Consensus(training=training, learner=linear), ldp.RandomizedResponse(1.5))
     assert ours > plain + 0.03
+
+
+def test_rounds_do_not_take_each_others_checkpoints(digits, training, tmp_path):
+    release = digits.release(ldp.RandomizedResponse(2.0))
+    plain = Consensus(learner=Supervised("linear", training)).fit(digits.features, release)
+    kept = Supervised("linear", replace(training, checkpoint=tmp_path / "c.pt"))
+    saved = Consensus(learner=kept).fit(digits.features, release)
+    assert torch.equal(plain.network.head.weight, saved.network.head.weight)
+    again = Consensus(learner=kept).fit(digits.features, release)
+    assert torch.equal(saved.network.head.weight, again.network.head.weight)
 
 
 def test_only_rows_that_agree_are_kept(digits, training):

@@ -59,9 +59,9 @@ def test_a_checkpoint_of_another_model_or_a_damaged_one_is_refused(tmp_path):
     network, rows, loss = problem()
     settings = replace(SETTINGS, checkpoint=tmp_path / "c.pt")
     train(network, rows, loss, settings)
-    with pytest.raises(ldp.InputError, match="another model or training"):
+    with pytest.raises(ldp.InputError, match="another model, release or training"):
         train(nn.Linear(2, 2), rows, loss, settings)
-    with pytest.raises(ldp.InputError, match="another model or training"):
+    with pytest.raises(ldp.InputError, match="another model, release or training"):
         train(network, rows, loss, replace(settings, rate=0.01))
     (tmp_path / "c.pt").write_bytes(b"nonsense")
     with pytest.raises(ldp.InputError, match="damaged"):
@@ -126,3 +126,26 @@ def test_begin_epoch_looks_without_touching():
 def test_bad_settings():
     with pytest.raises(ldp.InputError, match="at least one epoch"):
         Training(epochs=0)
+
+
+def test_a_checkpoint_of_another_release_is_refused(digits, training, tmp_path):
+    from labeldp.learn import Supervised
+
+    learner = Supervised("linear", replace(training, epochs=1, checkpoint=tmp_path / "c.pt"))
+    learner.fit(digits.features, digits.release(ldp.RandomizedResponse(1.0)))
+    other = digits.release(ldp.RandomizedResponse(1.0))
+    with pytest.raises(ldp.InputError, match="another model, release or training"):
+        learner.fit(digits.features, other)
+
+
+def test_encoders_are_what_is_compiled(monkeypatch):
+    from labeldp.learn.backbones import build
+    from labeldp.learn.loop import _compile
+
+    compiled = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self: compiled.append(self))
+    pair = nn.ModuleList([build("mlp", (3,), 2), build("mlp", (3,), 2)])
+    own = nn.Linear(2, 2)
+    _compile(pair)
+    _compile(own)
+    assert compiled == [pair[0].encoder, pair[1].encoder, own]

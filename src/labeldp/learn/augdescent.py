@@ -68,7 +68,7 @@ class AugDescent(Learner):
                 total = total + self._descend(network, features.strong(inputs), target, kept, ramp)
             return total
 
-        trained = self._train(pair, len(rows), loss, begin_epoch=begin_epoch)
+        trained = self._train(pair, release, len(rows), loss, begin_epoch=begin_epoch)
         return Model(Average(list(trained.children())), release.space, release.guarantee)
 
     def _targets(self, wanted: Tensor, own: Tensor, both: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:

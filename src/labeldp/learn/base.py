@@ -54,8 +54,11 @@ class Learner(ABC):
             return start_network(start, classes, features)
         return make_network(self.backbone, features, classes)
 
-    def _train(self, network: nn.Module, rows: int, loss: Callable[[Tensor], Tensor], **hooks: Any) -> nn.Module:
-        return train(network, rows, loss, self.training, **hooks)
+    def _train(
+        self, network: nn.Module, release: Release, rows: int, loss: Callable[[Tensor], Tensor], **hooks: Any
+    ) -> nn.Module:
+        identity = f"{type(self).__name__} on {release.entry}"
+        return train(network, rows, loss, self.training, identity=identity, **hooks)
 
 
 def make_network(backbone: Backbone, features: Features, classes: int) -> nn.Module:

@@ -44,7 +44,7 @@ class Bayes(Learner):
             target = posterior(logits, evidence(chosen)) if fixed is None else fixed[chosen]
             return soft_cross_entropy(logits, target)
 
-        return Model(self._train(network, len(rows), loss), release.space, release.guarantee)
+        return Model(self._train(network, release, len(rows), loss), release.space, release.guarantee)
 
 
 def posterior(logits: Tensor, evidence: Tensor) -> Tensor:

@@ -21,8 +21,13 @@ class Consensus(Learner):
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train and retrain; the agreement is post-processing and costs nothing."""
         labels = release.labels()
-        model = self.learner.fit(features, release, start)
-        for _ in range(self.rounds):
+        model = self._round(0).fit(features, release, start)
+        for number in range(self.rounds):
             predicted = model.predict_proba(features).argmax(axis=1)
-            model = self.learner.fit(features, release.keep(np.equal(predicted, labels)), start)
+            model = self._round(number + 1).fit(features, release.keep(np.equal(predicted, labels)), start)
         return model
+
+    def _round(self, number: int) -> Learner:
+        """Return the learner with a checkpoint of its own for each round."""
+        path = self.learner.training.checkpoint
+        return self.learner.with_training(checkpoint=path.with_name(f"{path.name}.{number}")) if path else self.learner

@@ -41,7 +41,7 @@ class FixMatch(Learner):
             agree = (F.cross_entropy(strong, guess, reduction="none") * sure).mean()
             return F.cross_entropy(known_logits, labels[known]) + self.weight * agree
 
-        return Model(self._train(network, release.rows, loss), release.space, release.guarantee)
+        return Model(self._train(network, release, release.rows, loss), release.space, release.guarantee)
 
 
 def confident(logits: Tensor, threshold: float) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from labeldp.errors import InputError
+from labeldp.learn.backbones import Network
 from labeldp.learn.progress import Progress
 
 
@@ -58,18 +59,21 @@ def train(
     training: Training,
     *,
     begin_epoch: Callable[[int], None] | None = None,
+    identity: str = "",
 ) -> nn.Module:
     """Train `network` on batches of positions 0..rows-1 and return it, or its moving average.
 
     `loss(positions)` returns the mean loss of a batch; it calls `network` itself. `begin_epoch(epoch)` runs before
-    each epoch, in evaluation mode and without gradients.
+    each epoch, in evaluation mode and without gradients. `identity` says what is learnt from what, for checkpoints:
+    an interrupted training goes on from its last whole epoch.
     """
     device = next(network.parameters()).device
     average = copy.deepcopy(network).eval().requires_grad_(False) if training.average else None
     optimizer = _optimizer(network, training)
-    first = _resume(training.checkpoint, network, average, optimizer, training)
+    signature = _signature(network, training, identity)
+    first = _resume(training.checkpoint, network, average, optimizer, signature)
     if training.compile:
-        network.compile()
+        _compile(network)
     size = min(training.batch, rows)
     steps = rows // size
     half = training.precision == "bfloat16" or (training.precision == "auto" and device.type == "cuda")
@@ -95,7 +99,7 @@ def train(
                 if average is not None:
                     _move_average(average, network, training.average or 0.0, epoch * steps + step)
                 total += value.detach()
-            _save(training.checkpoint, epoch + 1, network, average, optimizer, training)
+            _save(training.checkpoint, epoch + 1, network, average, optimizer, signature)
             progress.epoch(float(total) / steps)
     return average if average is not None else network.eval()
 
@@ -119,18 +123,25 @@ def _move_average(average: nn.Module, network: nn.Module, decay: float, step: in
         ours.copy_(theirs)
 
 
-def _signature(network: nn.Module, training: Training) -> str:
+def _compile(network: nn.Module) -> None:
+    """Compile in place: the encoders, which every caller goes through, or else the module itself."""
+    encoders = [module.encoder for module in network.modules() if isinstance(module, Network)]
+    for module in encoders or [network]:
+        module.compile()
+
+
+def _signature(network: nn.Module, training: Training, identity: str) -> str:
     """Identify the model and the parts of its training that a resumed run must share."""
     shapes = [(name, tuple(value.shape)) for name, value in network.state_dict().items()]
     shared = (training.epochs, training.batch, training.optimizer, training.rate, training.seed, training.average)
-    return hashlib.sha256(repr((shapes, shared)).encode()).hexdigest()
+    return hashlib.sha256(repr((shapes, shared, identity)).encode()).hexdigest()
 
 
-def _save(path: Path | None, epoch: int, network: nn.Module, average: Any, optimizer: Any, training: Training) -> None:
+def _save(path: Path | None, epoch: int, network: nn.Module, average: Any, optimizer: Any, signature: str) -> None:
     if path is None:
         return
     state = {
-        "signature": _signature(network, training),
+        "signature": signature,
         "epoch": epoch,
         "network": network.state_dict(),
         "average": average.state_dict() if average is not None else None,
@@ -141,17 +152,17 @@ def _save(path: Path | None, epoch: int, network: nn.Module, average: Any, optim
     os.replace(partial, path)
 
 
-def _resume(path: Path | None, network: nn.Module, average: Any, optimizer: Any, training: Training) -> int:
+def _resume(path: Path | None, network: nn.Module, average: Any, optimizer: Any, signature: str) -> int:
     """Load a checkpoint where there is one, and return the epoch to go on with."""
     if path is None or not path.is_file():
         return 0
     try:
         state = torch.load(path, map_location=next(network.parameters()).device, weights_only=True)
-        signature = state["signature"]
+        found = state["signature"]
     except Exception:
         raise InputError(f"{path} is not a checkpoint, or it is damaged: remove it to start again.") from None
-    if signature != _signature(network, training):
-        raise InputError(f"{path} belongs to another model or training: remove it or name another checkpoint.")
+    if found != signature:
+        raise InputError(f"{path} belongs to another model, release or training: remove it or name another.")
     network.load_state_dict(state["network"])
     if average is not None:
         average.load_state_dict(state["average"])
