@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from labeldp.bits import SYSTEM, Bits
 from labeldp.errors import BudgetExceeded, InputError
-from labeldp.guarantees import Budget, Guarantee, Trust, Unit
+from labeldp.guarantees import Budget, Guarantee, Trust, Unit, check_delta
 from labeldp.labels import MISSING, LabelSpace
 from labeldp.losses import Loss, compose
 from labeldp.mechanisms.base import Mechanism
@@ -86,6 +86,7 @@ class Vault:
         ones before. The whole cost is charged at once. The same plan made again is the plan that was paid for; a
         second one of the same shape needs another `name`.
         """
+        check_delta(delta)
         if not steps:
             raise InputError("A plan needs at least one step.")
         if self._owner is not None and not all(isinstance(s, Mechanism) for s in steps):
