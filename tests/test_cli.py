@@ -96,6 +96,11 @@ BAD = {
     "no folder": (["train", "people.csv", *LABELS, "--epsilon", 1, "--out", "absent/run"], "no folder"),
     "no run": (["predict", "absent", "people.csv"], "not a run folder"),
     "no ledger": (["ledger", "show", "absent"], "no ledger"),
+    "a folder": (["ledger", "show", "."], "is a folder"),
+    "no ledger yet": (["ledger", "show", "people.csv"], "nothing has been spent on it yet"),
+    "no such option": (["train", "people.csv", "--epsilonn", 1], "No such option"),
+    "not a number": (["train", "people.csv", *LABELS, "--epsilon", "x", "--out", "o"], "Invalid value for '--epsilon'"),
+    "no such command": (["trein"], "No such command"),
     "not a ledger": (
         ["train", "people.csv", *LABELS, "--epsilon", 1, "--out", "o", "--ledger", "people.parquet"],
         "not a ledger",
@@ -133,6 +138,26 @@ def test_a_missing_label_is_an_error_unless_declared_public(labeldp, folder):
     code, _, _ = labeldp("privatize", "holes.csv", *LABELS, "--epsilon", 1, "--out", "o.csv", "--missing-public")
     assert code == 0
     assert pl.read_csv("o.csv")["income"].null_count() == 6
+
+
+def test_an_interrupt_is_one_sentence_and_leaves_nothing(labeldp, folder, monkeypatch):
+    from labeldp.files import TableFile
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TableFile, "rewrite", interrupt)
+    code, out, err = labeldp("privatize", "people.csv", *LABELS, "--epsilon", 1, "--out", "o.csv")
+    assert (code, out) == (130, "")
+    assert err.startswith("labeldp: interrupted")
+    assert not (folder / "o.csv").exists()
+
+
+def test_version_and_help(labeldp):
+    import labeldp as package
+
+    assert labeldp("--version")[1] == f"labeldp {package.__version__}\n"
+    assert "privatize" in labeldp()[1]
 
 
 def test_help_does_not_load_heavy_modules():

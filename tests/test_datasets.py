@@ -57,6 +57,14 @@ def test_a_categorical_column_stays_categorical(tmp_path):
     assert swapped.column("y").to_pylist() == ["b", "a", "b"]
 
 
+def test_classes_may_hold_commas_and_spaces(tmp_path):
+    path = write(tmp_path, ["a, or b", " c"])
+    assert SecretTable.open(path, "y", '"a, or b"," c"').space.classes == ("a, or b", " c")
+    with pytest.raises(ldp.InputError, match="extra comma"):
+        SecretTable.open(path, "y", "a,,b")
+    assert SecretTable.open(write(tmp_path, [0.0, 1.0]), "y", "0.0,1.0").space.classes == (0, 1)
+
+
 def test_the_ledger_lies_beside_the_data_and_its_budget_stays(tmp_path):
     path = write(tmp_path, ["no", "yes"] * N)
     table = SecretTable.open(path, "y", "no,yes")
@@ -75,7 +83,7 @@ def test_one_changed_label_opens_the_same_ledger_and_one_changed_feature_does_no
     write(tmp_path, ["yes", "yes"] + ["no", "yes"] * (N - 1))
     assert SecretTable.open(path, "y", "no,yes").vault(1.0).guarantee().epsilon == 1.0
     write(tmp_path, ["no", "yes"] * N, x=np.arange(2 * N) + 1)
-    with pytest.raises(ldp.LedgerError, match="another data set"):
+    with pytest.raises(ldp.LedgerError, match="belongs to other data"):
         SecretTable.open(path, "y", "no,yes").vault(1.0)
 
 

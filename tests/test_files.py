@@ -76,13 +76,28 @@ def test_nothing_is_left_when_writing_fails(parquet, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["t.parquet"]
 
 
-def test_what_a_killed_process_left_is_replaced(tmp_path):
-    (tmp_path / ".run.partial").mkdir()
-    (tmp_path / ".run.partial" / "old").write_text("old")
-    with written_whole(tmp_path / "run") as folder:
-        folder.mkdir()
-        (folder / "new").write_text("new")
-    assert [p.name for p in (tmp_path / "run").iterdir()] == ["new"]
+def test_two_writers_do_not_mix(tmp_path):
+    with written_whole(tmp_path / "out") as second:
+        second.write_text("second")
+        with written_whole(tmp_path / "out") as first:
+            first.write_text("first")
+        with pytest.raises(ldp.InputError, match="exists"), written_whole(tmp_path / "out"):
+            pass
+        (tmp_path / "out").rename(tmp_path / "kept")
+    assert (tmp_path / "kept").read_text() == "first"
+    assert (tmp_path / "out").read_text() == "second"
+
+
+def test_what_appeared_meanwhile_is_not_overwritten(tmp_path):
+    def write():
+        with written_whole(tmp_path / "out") as partial:
+            partial.write_text("late")
+            (tmp_path / "out").write_text("early")
+
+    with pytest.raises(ldp.InputError, match="exists"):
+        write()
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out").read_text() == "early"
 
 
 def test_bad_paths(tmp_path, csv):
@@ -111,11 +126,11 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 def test_a_damaged_file_is_not_quoted(tmp_path):
     secret = tmp_path / "t.csv"
     secret.write_text("a,y\n1,no\n2,SECRET,extra\n")
-    with pytest.raises(ldp.InputError, match="cannot be read as csv") as caught:
+    with pytest.raises(ldp.InputError, match="UTF-8 text with a header") as caught:
         list(TableFile(secret).batches())
     chain = [caught.value, caught.value.__cause__, caught.value.__context__]
     assert not any("SECRET" in str(problem) for problem in chain)
     broken = tmp_path / "t.parquet"
     broken.write_bytes(b"PAR1 nonsense")
-    with pytest.raises(ldp.InputError, match="cannot be read as parquet"):
+    with pytest.raises(ldp.InputError, match="a whole Parquet file"):
         TableFile(Path(broken))

@@ -6,23 +6,37 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 app = typer.Typer(
     name="labeldp",
     help="Train models when the labels are the secret: label differential privacy.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 ledger_app = typer.Typer(name="labeldp", help="Look at what was spent on a data set.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
 
+
+@app.callback(invoke_without_command=True)
+def _options(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    if version:
+        from labeldp import __version__
+
+        typer.echo(f"labeldp {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
 Data = Annotated[Path, typer.Argument(help="A .csv or .parquet table.")]
 LabelColumn = Annotated[str, typer.Option("--label", help="The secret column.")]
-Classes = Annotated[str, typer.Option(help='All values that the label may take, as "no,yes".')]
+Classes = Annotated[
+    str, typer.Option(help='All values that the label may take, always in one order: no,yes or "a, or b",c.')
+]
 Epsilon = Annotated[float, typer.Option(help="Privacy of each label: smaller is more private.")]
 Total = Annotated[
     float | None, typer.Option(help="The most that may ever be spent on this data set; at first, epsilon.")
@@ -158,6 +172,9 @@ def show(
         print_ledger(report)
 
 
+_INTERRUPTED = 130  # what shells expect of a command that ends on SIGINT
+
+
 class _Progress:
     """A bar on the terminal; nothing where the output goes elsewhere."""
 
@@ -176,10 +193,11 @@ class _Progress:
 @contextmanager
 def _progress(total: int | None) -> Iterator[_Progress]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description:<15}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    count = TextColumn("{task.completed:,.0f} rows")
+    columns = (TextColumn("{task.description:<15}"), BarColumn(), count, TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         yield _Progress(bar, total)
 
@@ -193,8 +211,24 @@ def main() -> None:
     from labeldp.errors import BudgetExceeded, LabelDPError
 
     try:
-        app()
+        code = app(standalone_mode=False)
     except LabelDPError as problem:
         hint = " (--budget sets the total for this data set.)" if isinstance(problem, BudgetExceeded) else ""
-        typer.echo(f"labeldp: {problem}{hint}", err=True)
-        sys.exit(2)
+        _fail(f"{problem}{hint}", 2)
+    except (typer.Abort, KeyboardInterrupt):
+        code = _INTERRUPTED
+    except SystemExit as stop:  # how some versions of typer end an interrupted command
+        code = stop.code
+    except Exception as problem:
+        # What typer says of wrong options. Its exceptions have had several homes, and always these two attributes.
+        if not (hasattr(problem, "format_message") and hasattr(problem, "exit_code")):
+            raise
+        _fail(f"{problem.format_message()} (labeldp --help lists what there is.)", 2)
+    if code == _INTERRUPTED:
+        _fail("interrupted; nothing is left half-written, and the same command goes on with what was drawn.", code)
+    sys.exit(code)
+
+
+def _fail(sentence: str, code: int) -> NoReturn:
+    typer.echo(f"labeldp: {sentence}", err=True)
+    sys.exit(code)

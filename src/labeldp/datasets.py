@@ -1,5 +1,7 @@
 """A table whose label column is secret: its public identity, its label space, its vault."""
 
+import csv
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +31,13 @@ class SecretTable:
 
     @classmethod
     def open(cls, path: Path, label: str, classes: str, missing: Literal["error", "public"] = "error") -> "SecretTable":
-        """Check the column and read the classes, separated by commas, in the column's type."""
+        """Check the column and read the classes in the column's type: separated by commas, quoted if they hold one."""
         file = TableFile(path)
         kind = file.column_type(label)
-        return cls(file, label, LabelSpace([_parse(c.strip(), kind) for c in classes.split(",")], missing=missing))
+        words = next(csv.reader([classes], skipinitialspace=True), [])
+        if "" in words:
+            raise InputError("An empty class is declared: remove the extra comma.")
+        return cls(file, label, LabelSpace([_parse(word, kind) for word in words], missing=missing))
 
     @property
     def ledger_path(self) -> Path:
@@ -110,7 +115,10 @@ def _parse(text: str, kind: pa.DataType) -> Label:
         return text.lower() == "true"
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         try:
-            return int(text)
+            number = float(text)
         except ValueError:
-            raise InputError(f"The label column holds numbers ({kind}): declare the classes as integers.") from None
+            number = math.nan
+        if not number.is_integer():
+            raise InputError(f"The label column holds numbers ({kind}): declare the classes as integers.")
+        return int(number)
     return text

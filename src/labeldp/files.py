@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,7 +98,9 @@ class TableFile:
             return read()
         except (pa.ArrowException, OSError) as problem:
             kind = getattr(problem, "strerror", None) or type(problem).__name__
-        raise InputError(f"{self.path} cannot be read as {self.path.suffix[1:]} ({kind}).")
+        remedy = "a UTF-8 text with a header and equally many fields in each line"
+        wanted = remedy if self.path.suffix == ".csv" else "a whole Parquet file"
+        raise InputError(f"{self.path} cannot be read ({kind}): it must be {wanted}.")
 
 
 def check_free(out: Path, *suffixes: str) -> None:
@@ -117,10 +120,10 @@ def check_free(out: Path, *suffixes: str) -> None:
 def written_whole(out: Path) -> Iterator[Path]:
     """Give a path to write to (a file, or a folder to make), which becomes `out` only if all goes well."""
     check_free(out)
-    partial = out.with_name(f".{out.name}.partial")
-    _remove(partial)  # left by a process that was killed
+    partial = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.partial")  # another process may write there too
     try:
         yield partial
+        check_free(out)
         os.replace(partial, out)
     except OSError as problem:
         raise InputError(f"{out} cannot be written: {problem.strerror or problem}.") from None

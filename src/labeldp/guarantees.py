@@ -17,7 +17,7 @@ SMALLEST_DELTA = 1e-15  # below, float64 cannot tell whether a calibration meets
 def check_epsilon(epsilon: float) -> float:
     """Return epsilon as a float, or say why it cannot be one."""
     if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon < math.inf:
-        raise InputError(f"epsilon must be a finite number above zero, not {epsilon!r}: small is more private.")
+        raise InputError(f"epsilon must be a finite number above zero, not {_short(epsilon)}: small is more private.")
     if epsilon < SMALLEST_EPSILON:
         raise InputError(f"epsilon must be at least {SMALLEST_EPSILON}: below, nothing but noise would be released.")
     return float(epsilon)
@@ -28,10 +28,15 @@ def check_delta(delta: float, *, positive: bool = False) -> float:
     good = not isinstance(delta, bool) and isinstance(delta, int | float) and 0 <= delta < 1
     if not good or (positive and delta == 0):
         low = "above 0" if positive else "from 0"
-        raise InputError(f"delta must be a number {low} to below 1, not {delta!r}: 1e-6 is usual.")
+        raise InputError(f"delta must be a number {low} to below 1, not {_short(delta)}: 1e-6 is usual.")
     if 0 < delta < SMALLEST_DELTA:
         raise InputError(f"delta must be 0 or at least {SMALLEST_DELTA}: 1e-6 is usual.")
     return float(delta)
+
+
+def _short(value: Any) -> str:
+    """Name a value in a message: a number or a word as it is, anything larger by its type."""
+    return repr(value) if isinstance(value, int | float | str | None) else f"a {type(value).__name__}"
 
 
 @dataclass(frozen=True)

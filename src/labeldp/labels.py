@@ -109,7 +109,7 @@ class LabelSpace:
         if self.missing == "error" and absent.any():
             raise InputError(
                 f"A label is missing, first in row {first_row + int(absent.argmax())}: fill it, drop the row, or "
-                'declare missing labels public with missing="public".'
+                'declare missing labels public: missing="public", or --missing-public on the command line.'
             )
         outside = (codes == MISSING) & ~absent
         if outside.any():
@@ -213,7 +213,7 @@ def _as_arrow(labels: Any) -> pa.Array | None:
 
 
 def _to_arrow(labels: Any) -> pa.Array:
-    if getattr(labels, "ndim", 1) != 1 or isinstance(labels, set | frozenset | dict):
+    if getattr(labels, "ndim", 1) != 1 or isinstance(labels, str | bytes | set | frozenset | dict):
         raise InputError("Labels must be one column, in the order of the rows.")
     column = _as_arrow(labels)
     if column is None:

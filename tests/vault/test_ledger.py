@@ -62,7 +62,7 @@ def test_nothing_about_labels_is_in_the_file(path):
 def test_another_data_set_is_refused(path, change):
     open_vault(path)
     rows = change.get("rows", len(LABELS))
-    with pytest.raises(ldp.LedgerError, match="another data set"):
+    with pytest.raises(ldp.LedgerError, match="belongs to other data"):
         open_vault(path, labels=LABELS[:rows], identity=identity(**change))
 
 
@@ -73,7 +73,7 @@ def test_a_renamed_data_set_with_the_same_features_is_the_same(path):
 
 def test_without_a_digest_the_name_decides(path):
     open_vault(path, identity=identity(digest=None))
-    with pytest.raises(ldp.LedgerError, match='another data set \\("people"\\)'):
+    with pytest.raises(ldp.LedgerError, match="belongs to other data"):
         open_vault(path, identity=identity(digest=None, name="others"))
 
 
@@ -92,6 +92,14 @@ def test_a_new_budget_is_written_down(path):
     kinds = [(e.kind, e.details["mechanism"]) for e in raised.ledger.entries()]
     assert kinds == [("release", "RandomizedResponse"), ("budget", "new budget"), ("release", "RandomizedResponse")]
     assert ldp.Ledger(path).facts()["budget"]["epsilon"] == 2.0
+
+
+def test_a_budget_below_what_is_spent_is_refused_and_not_kept(path):
+    open_vault(path, 1.0).release(RR(0.6))
+    with pytest.raises(ldp.InputError, match=r"Epsilon 0\.6 and delta 0 are spent already"):
+        open_vault(path, 0.5)
+    assert ldp.Ledger(path).facts()["budget"]["epsilon"] == 1.0
+    assert open_vault(path, 0.6).remaining() == (0.0, 0.0)
 
 
 def test_a_file_needs_an_identity(path):

@@ -191,8 +191,15 @@ def test_bad_requests():
         ldp.Vault(LABELS, ["no", "yes"], ldp.Budget(1.0))
     with pytest.raises(ldp.InputError, match="each of the 6 rows"):
         vault(users=["u"])
-    with pytest.raises(ldp.InputError, match="at least one step"):
-        vault().plan()
+    for steps in ([], [[]], [1], [[RR(0.1), "rr"]]):
+        with pytest.raises(ldp.InputError, match="at least one step"):
+            vault().plan(*steps)
+    assert vault().plan([RR(0.5), RR(0.5)]) is not None
+    with pytest.raises(ldp.InputError, match="none missing"):
+        vault(users=["u", None, 3, "v", None, "w"])
+    with pytest.raises(ldp.InputError, match="not a ndarray") as caught:
+        ldp.RRTopK(np.full((500, 2), 0.5), 1.0, 2)
+    assert len(str(caught.value)) < 200
 
 
 def test_labels_stay_inside():

@@ -35,6 +35,10 @@ _HOME_OF = {
 __all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"labeldp.learn has no attribute {name!r}")

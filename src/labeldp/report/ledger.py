@@ -12,10 +12,14 @@ from labeldp.vault.ledger import Entry, Ledger, in_progress
 
 def ledger_report(path: Path) -> dict[str, Any]:
     """Return the entries and totals of a ledger, named by its own path or by its data's."""
+    if path.is_dir():
+        raise LedgerError(f"{path} is a folder: name a ledger, or the data that it lies beside.")
     beside = path.with_name(path.name + ".ledger")
     chosen = beside if beside.is_file() else path
     if not chosen.is_file():
         raise LedgerError(f"There is no ledger {beside} or {path}.")
+    if chosen.suffix in (".csv", ".parquet"):
+        raise LedgerError(f"{path} has no ledger beside it: nothing has been spent on it yet.")
     ledger = Ledger(chosen)
     facts, entries = ledger.facts(), ledger.entries()
     lines = [entry.redacted() for entry in entries]
@@ -48,7 +52,7 @@ def print_ledger(report: dict[str, Any]) -> None:
         title=f"{report['identity']['name']}: column {report['identity']['label']}",
         title_justify="left",
     )
-    for name in ("when (UTC)", "what", "epsilon", "delta", "rows", "inputs", "status"):
+    for name in ("when (UTC)", "what", "epsilon", "delta", "rows", "status"):
         right = name in ("epsilon", "delta", "rows")
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "status")
     for line in report["entries"]:
@@ -59,7 +63,6 @@ def print_ledger(report: dict[str, Any]) -> None:
             f"{line['to']['epsilon']:g} in all" if new_budget else _number(line["epsilon"]),
             "" if new_budget else f"{line['delta']:g}",
             f"{line['released']:,}" if "released" in line else "",
-            {"declared public": "public", "": ""}.get(str(line.get("origin", "")), "derived"),
             line["status"],
         )
     spent, budget = report["spent"], report["budget"]

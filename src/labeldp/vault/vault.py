@@ -87,8 +87,10 @@ class Vault:
         second one of the same shape needs another `name`.
         """
         check_delta(delta)
-        if not steps:
-            raise InputError("A plan needs at least one step.")
+        if len(steps) == 1 and isinstance(steps[0], list | tuple):
+            steps = tuple(steps[0])
+        if not steps or not all(hasattr(step, "loss") or hasattr(step, "rdp") for step in steps):
+            raise InputError("A plan needs at least one step, each a mechanism or a loss.")
         if self._owner is not None and not all(isinstance(s, Mechanism) for s in steps):
             raise InputError("With users, declare each step of a plan as a mechanism.")
         mask = self._mask(rows)
@@ -155,7 +157,12 @@ class Vault:
         def same(known: dict[str, Any]) -> str | None:
             old = Filter.from_json(known["budget"]).budget
             if not self._identity.same_data(Identity(**known["identity"])):
-                return f'belongs to another data set ("{known["identity"]["name"]}"): name the right ledger.'
+                made = known["identity"]
+                return (
+                    f"belongs to other data ({made['name']}, label {made['label']!r}, {made['rows']} rows): features, "
+                    "row ids, label column or number of rows differ. Use the data as they were, or another ledger if "
+                    "these are other people's labels; a new ledger for the same labels would forget what was spent."
+                )
             if (known["unit"], known["owners"]) != (self.unit, owners):
                 return f"protects each {known['unit']}: open the vault with the same users as before."
             if old.composition != budget.composition:
@@ -167,6 +174,11 @@ class Vault:
         old = Filter.from_json(self.ledger.open(facts, same)["budget"])
         new = Filter(budget, old.order)
         if new != old:
+            epsilon, delta = new.guarantee(self._spending(self.ledger.entries()).worst())
+            if epsilon > exactly(budget.epsilon) or delta > exactly(budget.delta):
+                raise InputError(
+                    f"Epsilon {float(epsilon):g} and delta {float(delta):g} are spent already: a budget cannot be less."
+                )
             note = Entry("budget", "", {"mechanism": "new budget", "from": old.to_json(), "to": new.to_json()})
             with self.ledger.exclusive():
                 self.ledger.reserve(note, lambda known, facts: None)
@@ -321,7 +333,10 @@ def _number_users(users: Any, rows: int) -> NDArray[np.int64]:
     names = np.asarray(users)
     if names.shape != (rows,):
         raise InputError(f"users must name the owner of each of the {rows} rows.")
-    return np.unique(names, return_inverse=True)[1].astype(np.int64)
+    try:
+        return np.unique(names, return_inverse=True)[1].astype(np.int64)
+    except TypeError:
+        raise InputError("users must be of one type, with none missing: name an owner for each row.") from None
 
 
 def _digest(request: dict[str, Any]) -> str:
