@@ -24,8 +24,8 @@ import labeldp as ldp
 from labeldp.features import Embeddings, Images
 from labeldp.learn import AugDescent, Bayes, CoTeaching, FixMatch, Supervised, Training
 from labeldp.learn.backbones import build
-from labeldp.represent.byol import BYOL
 from labeldp.represent.contrastive import SimCLR
+from labeldp.represent.momentum import BYOL, MoCo
 
 CLASSES = 10
 
@@ -87,7 +87,7 @@ LEARNERS = {
     "co-teaching": CoTeaching,
     "Aug-Descent": AugDescent,
 }
-REPRESENTATIONS = {"SimCLR": SimCLR, "BYOL": BYOL}
+REPRESENTATIONS = {"SimCLR": SimCLR, "BYOL": BYOL, "MoCo v3": MoCo}
 
 
 def measure(title, features, backbone, batch, device, peak):

@@ -11,9 +11,9 @@ import labeldp as ldp
 from labeldp.features import Embeddings, Images
 from labeldp.learn import Model, Supervised, Training
 from labeldp.learn.backbones import build
-from labeldp.represent.byol import BYOL, follow
 from labeldp.represent.clusters import kmeans, neighbours
 from labeldp.represent.contrastive import SimCLR, find_partner
+from labeldp.represent.momentum import BYOL, MoCo, follow
 from labeldp.represent.scan import SCAN, scan_loss, self_label_loss
 
 torch.set_num_threads(1)
@@ -63,13 +63,24 @@ def test_an_encoder_learns_without_labels(digits, encoder):
     assert after > before - 0.02  # a random network keeps digits apart too; agreement between views must not undo it
 
 
-def test_byol_learns_without_comparing_rows(digits):
+@pytest.mark.parametrize("method", [BYOL, partial(MoCo, views=3)])
+def test_a_slow_copy_teaches(digits, method):
     images, labels = digits
-    settings = Training(epochs=25, batch=256, optimizer="adamw", rate=3e-3, device="cpu")
-    model = BYOL(CNN, settings).fit(images)
+    settings = Training(epochs=20, batch=256, optimizer="adamw", rate=3e-3, device="cpu")
+    model = method(CNN, settings, hidden=128, projection=32).fit(images)
     embeddings = model.embed(images)
     assert nearest_accuracy(embeddings, labels) > 0.85
     assert embeddings.std(axis=0).mean() > 0.01  # it has not collapsed to a constant
+
+
+def test_finding_ones_own_row_in_the_copys_view():
+    said, meant = torch.randn(5, 4), torch.randn(5, 4)
+    a, b = (v / v.norm(dim=1, keepdim=True) for v in (said, meant))
+    terms = []
+    for i in range(5):
+        likeness = [float(a[i] @ b[j]) / 0.2 for j in range(5)]
+        terms.append(-np.log(np.exp(likeness[i]) / np.exp(likeness).sum()))
+    assert float(MoCo().compare(said, meant)) == pytest.approx(np.mean(terms), rel=1e-5)
 
 
 def test_the_copy_follows_slowly():

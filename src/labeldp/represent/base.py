@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,8 +36,11 @@ class Representation(ABC):
         network.head.requires_grad_(False)  # it has no part in this
         return features, network
 
-    def _finish(self, modules: nn.ModuleList, features: Features, loss: Callable[[Tensor], Tensor]) -> Model:
-        trained = train(modules, len(features), loss, self.training)
+    def _finish(
+        self, modules: nn.ModuleList, features: Features, loss: Callable[[Tensor], Tensor], **hooks: Any
+    ) -> Model:
+        identity = f"{type(self).__name__} on {len(features)} rows of {features.kind}"
+        trained = train(modules, len(features), loss, self.training, identity=identity, **hooks)
         return Model(next(trained.children()), None)
 
 
