@@ -1,0 +1,17 @@
+import numpy as np
+import pytest
+
+import labeldp as ldp
+from labeldp.represent.clusters import kmeans, neighbours
+
+
+def test_neighbours_are_the_nearest_in_direction():
+    rows = np.random.default_rng(0).normal(size=(40, 5))
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    likeness = unit @ unit.T
+    np.fill_diagonal(likeness, -9)
+    assert np.array_equal(neighbours(rows, 3), np.argsort(-likeness, axis=1)[:, :3])
+    with pytest.raises(ldp.InputError, match="at most 39 neighbours"):
+        neighbours(rows, 40)
+    with pytest.raises(ldp.InputError, match="choose between 1 and as many clusters"):
+        kmeans(rows, 41)

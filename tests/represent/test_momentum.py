@@ -1,0 +1,35 @@
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from labeldp.learn import Training
+from labeldp.represent.momentum import BYOL, MoCo, follow
+
+
+@pytest.mark.parametrize("method", [BYOL, partial(MoCo, views=3)])
+def test_a_slow_copy_teaches(digits, method, cnn):
+    images = digits.images
+    settings = Training(epochs=20, batch=256, optimizer="adamw", rate=3e-3, device="cpu")
+    model = method(cnn, settings, hidden=128, projection=32).fit(images)
+    embeddings = model.embed(images)
+    assert digits.nearest_accuracy(embeddings) > 0.85
+    assert embeddings.std(axis=0).mean() > 0.01  # it has not collapsed to a constant
+
+
+def test_finding_ones_own_row_in_the_copys_view():
+    said, meant = torch.randn(5, 4), torch.randn(5, 4)
+    a, b = (v / v.norm(dim=1, keepdim=True) for v in (said, meant))
+    terms = []
+    for i in range(5):
+        likeness = [float(a[i] @ b[j]) / 0.2 for j in range(5)]
+        terms.append(-np.log(np.exp(likeness[i]) / np.exp(likeness).sum()))
+    assert float(MoCo().compare(said, meant)) == pytest.approx(np.mean(terms), rel=1e-5)
+
+
+def test_the_copy_follows_slowly():
+    target, source = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    expected = 0.9 * target.weight.detach() + 0.1 * source.weight.detach()
+    follow(target, source, 0.9)
+    assert torch.allclose(target.weight, expected)
