@@ -1,5 +1,10 @@
 """What the learner sees: images, tables and embeddings, with their augmentations and loaders."""
 
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError:
+    raise ImportError("Features for networks need torch: pip install 'labeldp[learn]'.") from None
+
 from labeldp.features.base import Features, choose_device
 from labeldp.features.embeddings import Embeddings
 from labeldp.features.images import Images
