@@ -25,6 +25,19 @@ class Uniform:
         return np.full(count, self._words.pop(0) if self._words else 0, np.uint64)
 
 
+class Seeded:
+    """Bits that are the same in every run, for tests of what learners make of noise."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def uint16(self, count: int) -> np.ndarray:
+        return self._generator.integers(0, 2**16, count, np.uint16)
+
+    def uint64(self, count: int) -> np.ndarray:
+        return self._generator.integers(0, 2**64, count, np.uint64)
+
+
 class Words:
     """Bits from a list: each call takes the next uniform, of 64 bits, for all of its rows."""
 

@@ -35,7 +35,8 @@ def test_a_run_can_be_read_and_used(people, tmp_path):
     predicted = runs.predict(tmp_path / "run", people.file.path)
     right = (predicted["prediction"] == frame["rich"]).mean()
     assert right > 0.85
-    assert report["estimate"]["low"] < right < report["estimate"]["high"]
+    assert abs(report["estimate"]["accuracy"] - right) < 0.09  # five deviations
+    assert report["estimate"]["low"] < report["estimate"]["accuracy"] < report["estimate"]["high"]
     assert np.allclose(predicted["p(False)"] + predicted["p(True)"], 1)
     ledger = json.loads((tmp_path / "run" / "ledger.json").read_text())
     assert [e["mechanism"] for e in ledger] == ["RandomizedResponse", "GroupHistogram"]
@@ -83,7 +84,7 @@ def test_the_interval_covers_the_truth(accuracy, epsilon):
         assert isinstance(counts, NoisyCounts)
         estimate = runs.estimate_accuracy(counts)
         covered.append(estimate.low <= accuracy <= estimate.high)
-    assert 0.91 < np.mean(covered) < 0.99
+    assert 0.90 < np.mean(covered) < 0.995  # 95 %, and four deviations of 400 repetitions
 
 
 def test_the_label_column_is_never_parsed_by_the_learning_side(tmp_path):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scripted import Seeded
 from sklearn.datasets import load_digits
 
 import labeldp as ldp
@@ -26,9 +27,10 @@ class Digits:
         images = (pixels.reshape(-1, 1, 8, 8) * 15.9).astype(np.uint8)
         self.images = Images(images[known], flip=False)
 
-    def release(self, mechanism, rows=None):
-        """A new draw of the mechanism on the digits' labels."""
+    def release(self, mechanism, rows=None, seed=0):
+        """A draw of the mechanism on the digits' labels."""
         vault = ldp.Vault(self.labels, SPACE, ldp.Budget(mechanism.epsilon, 1e-5))
+        vault._bits = Seeded(seed)
         return vault.release(mechanism, rows=rows)
 
     def accuracy(self, model):
@@ -36,8 +38,11 @@ class Digits:
 
     def mean_accuracy(self, learner, mechanism, seeds=3):
         """Over draws of the noise and of the training's seed."""
-        learners = [learner.with_training(seed=seed) for seed in range(seeds)]
-        return float(np.mean([self.accuracy(each.fit(self.features, self.release(mechanism))) for each in learners]))
+        fits = (
+            learner.with_training(seed=seed).fit(self.features, self.release(mechanism, seed=seed))
+            for seed in range(seeds)
+        )
+        return float(np.mean([self.accuracy(model) for model in fits]))
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scripted import Seeded
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -16,16 +17,17 @@ def patients():
     return StandardScaler().fit_transform(features), labels
 
 
-def released(labels, mechanism, rows=None):
+def released(labels, mechanism, rows=None, seed=0):
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(mechanism.epsilon, 1e-5))
+    vault._bits = Seeded(seed)
     return vault.release(mechanism, rows=rows)
 
 
 def test_learning_from_evidence_beats_learning_from_noisy_labels(patients):
     features, labels = patients
     ours, plain = [], []
-    for _ in range(5):
-        release = released(labels, ldp.RandomizedResponse(0.7))
+    for seed in range(5):
+        release = released(labels, ldp.RandomizedResponse(0.7), seed=seed)
         ours.append((Weighted(LOGISTIC).fit(features, release).predict(features) == labels).mean())
         plain.append(
             (LogisticRegression(max_iter=300).fit(features, release.labels()).predict(features) == labels).mean()
