@@ -16,7 +16,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-ledger_app = typer.Typer(name="labeldp", help="Look at what was spent on a data set.", no_args_is_help=True)
+ledger_app = typer.Typer(help="Look at what was spent on a data set.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
 
 

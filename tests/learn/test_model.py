@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -5,7 +7,7 @@ from torch import nn
 
 import labeldp as ldp
 from labeldp.features import Embeddings
-from labeldp.learn import Model
+from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import Average, build
 
 SPACE = ldp.LabelSpace(["a", "b", "c"])
@@ -62,3 +64,20 @@ def test_damaged_models_and_absent_devices(tmp_path):
     if not torch.cuda.is_available():
         with pytest.raises(ldp.InputError, match="no GPU"):
             Model.load(tmp_path / "m", device="cuda")
+
+
+def test_a_model_that_began_from_another_release_carries_both_costs(digits, training, tmp_path):
+    vault = ldp.Vault(digits.labels, ldp.LabelSpace(list(range(10))), ldp.Budget(9.0))
+    loud, quiet = (vault.release(ldp.RandomizedResponse(epsilon)) for epsilon in (4.0, 1.0))
+    learner = Supervised("linear", replace(training, epochs=1))
+    first = learner.fit(digits.features, loud)
+    assert first.guarantee == loud.guarantee
+    second = learner.fit(digits.features, quiet, start=first)
+    assert second.guarantee.epsilon == 5.0
+    second.save(tmp_path / "m")
+    third = learner.fit(digits.features, quiet, start=Model.load(tmp_path / "m", device="cpu"))
+    assert third.guarantee.epsilon == 5.0  # the same uses of labels, counted once
+    agree = first.predict(digits.features) == quiet.labels()
+    assert quiet.keep(agree, derived_from=[first]).guarantee.epsilon == 5.0
+    assert quiet.relabel(loud.labels(), derived_from=[loud]).guarantee.epsilon == 5.0
+    assert quiet.keep(agree).guarantee == quiet.guarantee

@@ -69,7 +69,7 @@ class AugDescent(Learner):
             return total
 
         trained = self._train(pair, release, len(rows), loss, begin_epoch=begin_epoch)
-        return Model(Average(list(trained.children())), release.space, release.guarantee)
+        return Model.trained_on(Average(list(trained.children())), release, start)
 
     def _targets(self, wanted: Tensor, own: Tensor, both: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
         """Refine labels that are likely right, replace the others, and sharpen; also say which were kept."""

@@ -24,7 +24,9 @@ class Consensus(Learner):
         model = self._round(0).fit(features, release, start)
         for number in range(self.rounds):
             predicted = model.predict_proba(features).argmax(axis=1)
-            model = self._round(number + 1).fit(features, release.keep(np.equal(predicted, labels)), start)
+            model = self._round(number + 1).fit(
+                features, release.keep(np.equal(predicted, labels), derived_from=[model]), start
+            )
         return model
 
     def _round(self, number: int) -> Learner:

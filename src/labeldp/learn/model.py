@@ -16,6 +16,8 @@ from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.backbones import Network, rebuild
+from labeldp.releases.base import Release, rest_on
+from labeldp.spending import Use
 
 FORMAT = 1
 
@@ -30,6 +32,13 @@ class Model:
     network: nn.Module
     space: LabelSpace | None
     guarantee: Guarantee | None = None
+    lineage: tuple[Use, ...] = ()
+
+    @classmethod
+    def trained_on(cls, network: nn.Module, release: Release, start: "Model | None" = None) -> "Model":
+        """Return a model of what was learnt from a release, and from whatever `start` had learnt before."""
+        lineage, guarantee = rest_on([release] if start is None else [release, start], release.rows)
+        return cls(network, release.space, guarantee, lineage)
 
     def predict_proba(self, features: Features, batch: int = 2048) -> NDArray[np.float32]:
         """Return the probability of each class for each row."""
@@ -71,6 +80,7 @@ class Model:
             "network": recipe,
             "space": self.space.to_json() if self.space else None,
             "guarantee": self.guarantee.to_json() if self.guarantee else None,
+            "lineage": [use.to_json() for use in self.lineage],
         }
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
@@ -92,7 +102,8 @@ class Model:
             raise InputError(f"{folder} is not a model that labeldp wrote, or it is damaged.") from None
         guarantee = Guarantee(**facts["guarantee"]) if facts["guarantee"] else None
         space = LabelSpace.from_json(facts["space"]) if facts["space"] else None
-        return cls(network.to(where).eval(), space, guarantee)
+        lineage = tuple(Use.from_json(use) for use in facts["lineage"])
+        return cls(network.to(where).eval(), space, guarantee, lineage)
 
 
 def _recipe(network: nn.Module) -> dict[str, Any] | None:

@@ -1,10 +1,10 @@
 """A release: what left the vault, as evidence about each row's label."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,44 @@ from numpy.typing import NDArray
 from labeldp.errors import InputError
 from labeldp.guarantees import Guarantee
 from labeldp.labels import MISSING, Codes, LabelSpace
-from labeldp.spending import Use
+from labeldp.spending import Use, joint_cost
 
 if TYPE_CHECKING:
     from labeldp.releases.derived import Joined, Relabelled
 
 Arrays = dict[str, NDArray[Any]]
 Evidence = NDArray[np.float32]
+
+
+class Rests(Protocol):
+    """Whatever rests on uses of labels: a release, or a model trained on one."""
+
+    @property
+    def lineage(self) -> tuple[Use, ...]:
+        """The uses."""
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """What they guarantee together; None without any."""
+
+
+def rest_on(sources: Sequence[Rests], rows: int) -> tuple[tuple[Use, ...], Guarantee]:
+    """Return the uses of labels that several sources rest on, and what these guarantee together.
+
+    The first source is a release. Uses of one row add; only labels compose in parallel over rows, because disjoint
+    rows can belong to one user.
+    """
+    stated = [source.guarantee for source in sources if source.guarantee is not None]
+    uses = tuple(dict.fromkeys(use for source in sources for use in source.lineage))
+    if set(uses) == set(sources[0].lineage):
+        return uses, stated[0]
+    by_row = all(g.unit == "label" for g in stated)
+    cost = joint_cost(uses, rows, parallel=by_row)
+    local = all(g.trust == "local" for g in stated)
+    how = f"{len(uses)} uses of labels, added up by {'row' if by_row else 'user'}"
+    guarantee = Guarantee(float(cost.epsilon), float(cost.delta), stated[0].unit, "local" if local else "central", how)
+    return uses, guarantee
+
 
 _BLOCK = 1 << 16  # rows whose evidence is in memory at once when hard labels are wanted
 
@@ -96,18 +127,26 @@ class Release(ABC):
         """Return P(released label = row | true label = column): cleanlab's convention, columns sum to 1."""
         raise InputError(f"{self.mechanism} does not release labels, so it has no noise matrix.")
 
-    def keep(self, mask: NDArray[np.bool_]) -> Self:
-        """Forget the rows outside `mask`: same guarantee, no charge."""
+    def keep(self, mask: NDArray[np.bool_], *, derived_from: Sequence["Rests"] = ()) -> Self:
+        """Forget the rows outside `mask`: no charge.
+
+        A mask that was worked out from other releases, or from models trained on them, brings their guarantee along:
+        name them in `derived_from`.
+        """
         mask = np.asarray(mask)
         if mask.shape != (self.rows,) or mask.dtype != bool:
             raise InputError(f"keep takes a boolean mask of {self.rows} rows.")
-        return replace(self, active=mask.copy() if self.active is None else mask & self.active)
+        active = mask.copy() if self.active is None else mask & self.active
+        lineage, guarantee = rest_on([self, *derived_from], self.rows)
+        return replace(self, active=active, lineage=lineage, guarantee=guarantee)
 
-    def relabel(self, codes: Codes, confidence: float = 1 - 1e-6) -> "Relabelled":
-        """Replace the labels by others that were worked out from releases: same guarantee, no charge."""
+    def relabel(
+        self, codes: Codes, confidence: float = 1 - 1e-6, *, derived_from: Sequence["Rests"] = ()
+    ) -> "Relabelled":
+        """Replace the labels by others that were worked out from this release, and from those in `derived_from`."""
         from labeldp.releases.derived import Relabelled
 
-        return Relabelled.of(self, codes, confidence)
+        return Relabelled.of(self, codes, confidence, derived_from)
 
     @staticmethod
     def concat(*releases: "Release") -> "Joined":

@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
-from labeldp.guarantees import Guarantee
 from labeldp.labels import MISSING, Codes
-from labeldp.releases.base import Arrays, Release
-from labeldp.spending import joint_cost
+from labeldp.releases.base import Arrays, Release, Rests, rest_on
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -24,7 +22,7 @@ class Relabelled(Release):
     confidence: float
 
     @classmethod
-    def of(cls, source: Release, codes: Codes, confidence: float) -> Self:
+    def of(cls, source: Release, codes: Codes, confidence: float, derived_from: Sequence[Rests] = ()) -> Self:
         """Put `codes` (-1 for none) in place of the labels of `source`."""
         codes = np.asarray(codes)
         classes = len(source.space)
@@ -33,14 +31,15 @@ class Relabelled(Release):
             raise InputError(f"relabel takes {source.rows} codes from -1 (none) to {classes - 1}.")
         if not 0 < confidence < 1:
             raise InputError("The confidence of a label must lie between 0 and 1.")
+        lineage, guarantee = rest_on([source, *derived_from], source.rows)
         return cls(
             space=source.space,
-            guarantee=source.guarantee,
+            guarantee=guarantee,
             mechanism=f"relabelled {source.mechanism}",
             parameters=source.parameters,
             entry=source.entry,
             rows=source.rows,
-            lineage=source.lineage,
+            lineage=lineage,
             active=codes != MISSING,
             codes=codes,
             confidence=confidence,
@@ -80,14 +79,15 @@ class Joined(Release):
         for entry in {entry for p in parts for entry in _entries(p)}:
             if (active[[entry in _entries(p) for p in parts]].sum(axis=0) > 1).any():
                 raise InputError("The same release is named twice for one row: its evidence counts once.")
+        lineage, guarantee = rest_on(parts, first.rows)
         return cls(
             space=first.space,
-            guarantee=_joint_guarantee(parts),
+            guarantee=guarantee,
             mechanism=" + ".join(dict.fromkeys(p.mechanism for p in parts)),
             parameters={},
             entry=",".join(dict.fromkeys(entry for p in parts for entry in _entries(p))) or None,
             rows=first.rows,
-            lineage=tuple(dict.fromkeys(use for p in parts for use in p.lineage)),
+            lineage=lineage,
             active=np.any(active, axis=0, keepdims=True)[0],
             parts=tuple(parts),
         )
@@ -106,14 +106,3 @@ def _mask(rows: NDArray[np.bool_] | None, count: int) -> NDArray[np.bool_]:
 
 def _entries(release: Release) -> list[str]:
     return release.entry.split(",") if release.entry else []
-
-
-def _joint_guarantee(parts: Sequence[Release]) -> Guarantee:
-    # Disjoint rows can still belong to one user, so only labels compose in parallel.
-    units = {p.guarantee.unit for p in parts}
-    uses = [use for p in parts for use in p.lineage]
-    cost = joint_cost(uses, parts[0].rows, parallel=units == {"label"})
-    local = all(p.guarantee.trust == "local" for p in parts)
-    how = f"{len(set(uses))} uses of labels, added up by {'row' if units == {'label'} else 'user'}"
-    unit = parts[0].guarantee.unit
-    return Guarantee(float(cost.epsilon), float(cost.delta), unit, "local" if local else "central", how)
