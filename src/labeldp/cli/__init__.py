@@ -1,0 +1,3 @@
+"""The command line: one file for each command."""
+
+from labeldp.cli.main import main as main

@@ -1,0 +1,26 @@
+"""`labeldp ledger`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from labeldp.cli.options import AsJson
+
+ledger_app = typer.Typer(help="Look at what was spent on a data set.", no_args_is_help=True)
+
+
+@ledger_app.command("show")
+def show(
+    path: Annotated[Path, typer.Argument(help="A ledger, or the data that it lies beside.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show every release of a data set and what is left."""
+    from labeldp.report.ledger import ledger_report, print_ledger
+
+    report = ledger_report(path)
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        print_ledger(report)

@@ -1,0 +1,62 @@
+"""The `labeldp` command. Heavy modules are imported where they are used, so that help is instant."""
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from labeldp.cli.ledger import ledger_app
+from labeldp.cli.predict import predict
+from labeldp.cli.privatize import privatize
+from labeldp.cli.train import train
+
+app = typer.Typer(
+    name="labeldp",
+    help="Train models when the labels are the secret: label differential privacy.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (train, predict, privatize):
+    app.command()(command)
+app.add_typer(ledger_app, name="ledger")
+_INTERRUPTED = 130  # what shells expect of a command that ends on SIGINT
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    if version:
+        from labeldp import __version__
+
+        typer.echo(f"labeldp {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    """Run the command line; anything wrong with the request is one sentence and exit code 2."""
+    from labeldp.errors import BudgetExceeded, LabelDPError
+
+    try:
+        code = app(standalone_mode=False)
+    except LabelDPError as problem:
+        hint = " (--budget sets the total for this data set.)" if isinstance(problem, BudgetExceeded) else ""
+        _fail(f"{problem}{hint}", 2)
+    except (typer.Abort, KeyboardInterrupt):
+        code = _INTERRUPTED
+    except SystemExit as stop:  # how some versions of typer end an interrupted command
+        code = stop.code
+    except Exception as problem:
+        # What typer says of wrong options. Its exceptions have had several homes, and always these two attributes.
+        if not (hasattr(problem, "format_message") and hasattr(problem, "exit_code")):
+            raise
+        _fail(f"{problem.format_message()} (labeldp --help lists what there is.)", 2)
+    if code == _INTERRUPTED:
+        _fail("interrupted; nothing is left half-written, and the same command goes on with what was drawn.", code)
+    sys.exit(code)
+
+
+def _fail(sentence: str, code: int) -> NoReturn:
+    typer.echo(f"labeldp: {sentence}", err=True)
+    sys.exit(code)

@@ -1,0 +1,31 @@
+"""`labeldp predict`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from labeldp.cli.options import Data
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run folder that `labeldp train` made.")],
+    data: Data,
+    out: Annotated[
+        Path | None, typer.Option(help="A .csv or .parquet file; by default CSV goes to the screen.")
+    ] = None,
+) -> None:
+    """Predict labels for new rows."""
+    from labeldp import runs
+    from labeldp.files import check_free, written_whole
+
+    if out is not None:
+        check_free(out, ".csv", ".parquet")
+    frame = runs.predict(run, data)
+    if out is None:
+        sys.stdout.write(frame.write_csv())
+        return
+    with written_whole(out) as partial:
+        frame.write_csv(partial) if out.suffix == ".csv" else frame.write_parquet(partial)
+    typer.echo(f"Wrote {out}: {frame.height:,} rows.", err=True)

@@ -1,0 +1,43 @@
+"""What commands show while they work and when they are done."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+
+class Bar:
+    """A bar on the terminal; nothing where the output goes elsewhere."""
+
+    def __init__(self, bar: Any, total: int | None) -> None:
+        self._bar, self._total, self._task = bar, total, None
+
+    def start(self, what: str) -> None:
+        """Begin the next part of the work."""
+        if self._task is not None:
+            self._bar.update(self._task, total=1, completed=1)
+        self._task = self._bar.add_task(what, total=self._total if what != "drawing noise" else None)
+
+    def advance(self, rows: int) -> None:
+        """Say that so many more rows are done."""
+        self._bar.advance(self._task, rows)
+
+
+@contextmanager
+def progress_bar(total: int | None) -> Iterator[Bar]:
+    """Show progress over `total` rows (None: unknown) while a command works."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    count = TextColumn("{task.completed:,.0f} rows")
+    columns = (TextColumn("{task.description:<15}"), BarColumn(), count, TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield Bar(bar, total)
+
+
+def say(data: dict[str, Any], sentence: str, as_json: bool) -> None:
+    """Print what was done, as a sentence or as JSON."""
+    typer.echo(json.dumps(data, indent=2) if as_json else sentence)
