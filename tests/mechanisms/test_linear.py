@@ -154,3 +154,31 @@ def test_bad_histograms(arguments, message):
 def test_bad_queries(query, bound, message):
     with pytest.raises(ldp.InputError, match=message):
         vault(epsilon=1.0, delta=1e-5).release(ldp.LinearQuery(query, 1.0, 1e-5, bound=bound))
+
+
+def test_without_delta_the_loss_of_the_worst_label_is_epsilon_and_no_more(silent):
+    query = np.array([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.5, -0.5, 0.7]] * 2)
+    mechanism = ldp.LinearQuery(query, 0.5)
+    before = vault(epsilon=0.5).release(mechanism).moments
+    loss_of_one_step = 1 / float(silent[0])  # P(x) is proportional to exp(-|x| / width)
+    worst = 0.0
+    for row in range(6):
+        for other in SPACE:
+            labels = LABELS.copy()
+            labels[row] = other
+            after = ldp.Vault(labels, SPACE, ldp.Budget(0.5)).release(mechanism).moments
+            worst = max(worst, np.abs(after - before).sum() * loss_of_one_step)
+    assert worst == pytest.approx(0.5, rel=1e-9)
+
+
+def test_the_deviation_of_pure_moments_is_that_of_their_noise():
+    mechanism = ldp.LinearQuery(np.random.default_rng(0).normal(size=(4000, 30)), 1.0)
+    moments = ldp.Vault(["a", "b"] * 2000, ldp.LabelSpace(["a", "b"]), ldp.Budget(1.0)).release(mechanism)
+    noise = moments.moments.sum(axis=1) / moments.scale - moments.totals  # of both classes; the sums are public
+    assert noise.std() * moments.scale / np.sqrt(2) == pytest.approx(moments.sigma, rel=0.5)
+    assert (moments.guarantee.epsilon, moments.guarantee.delta) == (1.0, 0.0)
+
+
+def test_a_user_with_two_labels_loses_twice_as_much_of_pure_moments():
+    people = ldp.Vault(LABELS, SPACE, ldp.Budget(1.0), users=[0, 0, 1, 1, 2, 2])
+    assert people.release(ldp.LinearQuery(np.eye(6), 0.5)).guarantee.epsilon == 1.0

@@ -3,13 +3,16 @@
 Proof. A changed label of row i takes the row A_i out of one column of A'Y and adds it to another: the result
 moves by (-A_i, +A_i), of length sqrt(2) |A_i| (l2). A is rounded to an integer grid first, and that rounded
 matrix is the query; its longest row is measured after rounding. Discrete Gaussian noise for any integer move of
-that length is calibrated by the lattice bound (`losses.GaussianLoss`). In the one-hot case the move is exactly
+that length is calibrated by the lattice bound (`losses.GaussianLoss`). Without delta, noise with P(x) proportional
+to exp(-|x| / b) changes the probability of each coordinate by exp(move / b) at most, and the moves add up to twice
+the largest sum of magnitudes of a rounded row (l1): b is that over epsilon. In the one-hot case the move is exactly
 (+1, -1): Gaussian noise is calibrated by its exact loss, and geometric noise with P(x) proportional to
 exp(-|x| epsilon / 2) changes each of the two probabilities by exp(epsilon / 2) at most, and is unbounded.
 
 Group sizes, A'A and A'1 are public. A user with m labels can move a count by m: l2 length m sqrt(2), l1 2m.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -98,17 +101,22 @@ class GroupHistogram(Mechanism):
 
 @dataclass(frozen=True, eq=False)
 class LinearQuery(Mechanism):
-    """The sums A'Y of public rows of A by label, with Gaussian noise; rows may have any length up to `bound`."""
+    """The sums A'Y of public rows of A by label; rows may have any length up to `bound`.
+
+    Noise is Gaussian with delta above 0, in proportion to the longest row (l2). With delta 0 it is discrete Laplace, in
+    proportion to the largest sum of magnitudes of a row (l1): for dense rows of many columns that is much more, for
+    rows with few entries hardly.
+    """
 
     trust: ClassVar[Trust] = "central"
 
     query: NDArray[np.floating]
     epsilon: float
-    delta: float
+    delta: float = 0.0
     bound: float | None = None
 
     def __post_init__(self) -> None:
-        check_privacy(self.epsilon, self.delta)
+        check_privacy(self.epsilon, self.delta or None)
         object.__setattr__(self, "query", private_copy(self.query))
 
     @cached_property
@@ -119,15 +127,21 @@ class LinearQuery(Mechanism):
     @cached_property
     def sensitivity(self) -> float:
         """How far one label moves the sums, in grid steps."""
+        if not self.delta:
+            return 2 * max(1.0, self._largest(lambda block: np.abs(self._on_grid(block)).sum(axis=1)))
         return 2**0.5 * max(1.0, self._longest(self._on_grid)) * (1 + 1e-12)
 
     @cached_property
     def sigma(self) -> float:
         """The deviation of the noise, in grid steps."""
-        return lattice_sigma(self.epsilon, self.delta, self.sensitivity)
+        if self.delta:
+            return lattice_sigma(self.epsilon, self.delta, self.sensitivity)
+        return float(1 / (np.sqrt(2) * np.sinh(self.epsilon / self.sensitivity / 2)))
 
-    def loss(self, labels: int = 1) -> GaussianLoss:
+    def loss(self, labels: int = 1) -> Loss:
         """Return the loss of a move `labels` times as long."""
+        if not self.delta:
+            return PureLoss(labels * self.epsilon)
         return GaussianLoss(self.sigma, labels * self.sensitivity)
 
     def check(self, space: LabelSpace, rows: int) -> None:
@@ -155,10 +169,10 @@ class LinearQuery(Mechanism):
             sums += block.T @ (here[labelled][:, None] == np.arange(classes)).astype(np.float64)
             gram += block.T @ block / self.scale**2
             totals += block.sum(axis=0) / self.scale
-        noise = discrete_gaussian(exactly(self.sigma), width * classes, bits).reshape(width, classes)
+        noise = self._noise(width * classes, bits)
         return NoisyMoments(
             **common,
-            moments=sums.astype(np.int64) + noise,
+            moments=sums.astype(np.int64) + noise.reshape(width, classes),
             gram=gram,
             totals=totals,
             scale=self.scale,
@@ -170,10 +184,18 @@ class LinearQuery(Mechanism):
         """Give the moments their public matrix back."""
         return release.with_query(self.query) if isinstance(release, NoisyMoments) else release
 
+    def _noise(self, count: int, bits: Bits) -> NDArray[np.int64]:
+        if self.delta:
+            return discrete_gaussian(exactly(self.sigma), count, bits)
+        return discrete_laplace(exactly(self.sensitivity) / exactly(self.epsilon), count, bits)
+
     def _on_grid(self, block: NDArray[np.floating]) -> NDArray[np.float64]:
         return np.rint(np.asarray(block, np.float64) * self.scale)
 
-    def _longest(self, view: Any) -> float:
-        blocks = (view(self.query[i : i + _BLOCK]) for i in range(0, len(self.query), _BLOCK))
-        squares = [np.square(np.asarray(block, np.float64)).sum(axis=1).max(initial=0.0) for block in blocks]
-        return float(np.sqrt(max(squares, default=0.0)))
+    def _longest(self, view: Callable[[Any], Any]) -> float:
+        return self._largest(lambda block: np.square(np.asarray(view(block), np.float64)).sum(axis=1)) ** 0.5
+
+    def _largest(self, size: Callable[[Any], Any]) -> float:
+        """Return the largest size of any row."""
+        blocks = (self.query[start : start + _BLOCK] for start in range(0, len(self.query), _BLOCK))
+        return float(max((size(block).max(initial=0.0) for block in blocks), default=0.0))
