@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from labeldp.losses import PureLoss as PureLoss
     from labeldp.losses import compose as compose
     from labeldp.losses import rdp_to_epsilon as rdp_to_epsilon
+    from labeldp.mechanisms import BestCandidate as BestCandidate
     from labeldp.mechanisms import GroupHistogram as GroupHistogram
     from labeldp.mechanisms import LinearQuery as LinearQuery
     from labeldp.mechanisms import Mechanism as Mechanism
     from labeldp.mechanisms import OneHotGaussian as OneHotGaussian
     from labeldp.mechanisms import OneHotLaplace as OneHotLaplace
     from labeldp.mechanisms import RandomizedResponse as RandomizedResponse
+    from labeldp.mechanisms import RightCount as RightCount
     from labeldp.mechanisms import RRTopK as RRTopK
     from labeldp.mechanisms import RRWithPrior as RRWithPrior
     from labeldp.releases import Release as Release
@@ -41,6 +43,7 @@ _HOMES = {
     "labels": ["LabelSpace"],
     "losses": ["ApproximateLoss", "GaussianLoss", "PureLoss", "compose", "rdp_to_epsilon"],
     "mechanisms": [
+        "BestCandidate",
         "GroupHistogram",
         "LinearQuery",
         "Mechanism",
@@ -49,6 +52,7 @@ _HOMES = {
         "RRTopK",
         "RRWithPrior",
         "RandomizedResponse",
+        "RightCount",
     ],
     "releases": ["Release"],
     "vault": ["Identity", "Ledger", "Vault", "identify"],

@@ -4,8 +4,10 @@ from labeldp.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from labeldp.mechanisms.base import Mechanism
 from labeldp.mechanisms.linear import GroupHistogram, LinearQuery
 from labeldp.mechanisms.randomized_response import RandomizedResponse, RRTopK, RRWithPrior
+from labeldp.mechanisms.selection import BestCandidate, RightCount
 
 __all__ = [
+    "BestCandidate",
     "GroupHistogram",
     "LinearQuery",
     "Mechanism",
@@ -14,4 +16,5 @@ __all__ = [
     "RRTopK",
     "RRWithPrior",
     "RandomizedResponse",
+    "RightCount",
 ]

@@ -6,5 +6,16 @@ from labeldp.releases.derived import Joined, Relabelled
 from labeldp.releases.moments import NoisyMoments
 from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
+from labeldp.releases.scores import Choice, NoisyRight
 
-__all__ = ["Joined", "NoisyCounts", "NoisyMoments", "NoisyOneHot", "Relabelled", "Release", "Responses"]
+__all__ = [
+    "Choice",
+    "Joined",
+    "NoisyCounts",
+    "NoisyMoments",
+    "NoisyOneHot",
+    "NoisyRight",
+    "Relabelled",
+    "Release",
+    "Responses",
+]

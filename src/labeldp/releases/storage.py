@@ -22,11 +22,13 @@ from labeldp.releases.derived import Relabelled
 from labeldp.releases.moments import NoisyMoments
 from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
+from labeldp.releases.scores import Choice, NoisyRight
 from labeldp.spending import Use
 
 FORMAT = 1
 _BY_ROW = {"codes", "candidates", "values", "groups", "active"}
-_KINDS: dict[str, Any] = {cls.__name__: cls for cls in (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, Relabelled)}
+_STORED = (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, NoisyRight, Choice, Relabelled)
+_KINDS: dict[str, Any] = {cls.__name__: cls for cls in _STORED}
 
 
 def describe(release: Release) -> dict[str, Any]:

@@ -1,0 +1,145 @@
+"""Intervals of 95 % that know both the luck of the sample and the noise of the release."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom, norm
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.05
+_Z = float(norm.ppf(1 - LEVEL / 2))
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and the ends of its 95 % interval. `value` is None where nothing was learned: the ends say all."""
+
+    value: float | None
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high") if self.value is None else ("value", "low", "high"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+
+    def to_json(self) -> list[float | None]:
+        """Return [value, low, high]; JSON has no infinity, so an infinite end is null."""
+        return [self.value, self.low, self.high if math.isfinite(self.high) else None]
+
+    @classmethod
+    def from_json(cls, data: list[float | None]) -> "Interval":
+        """Read what `to_json` wrote."""
+        value, low, high = data
+        return cls(value, float(low or 0.0), math.inf if high is None else high)
+
+    @classmethod
+    def of_share(cls, value: float, low: float, high: float) -> "Interval":
+        """Return an interval of a number from 0 to 1, without a value if it holds all of them."""
+        low, high = max(0.0, low), min(1.0, high)
+        return cls(None, 0.0, 1.0) if low <= 0 and high >= 1 else cls(min(max(value, low), high), low, high)
+
+
+def share(seen: int, size: int, scale: float, floor: float = 0.0, top: float = 1.0) -> Interval:
+    """Return the interval of p, where `seen` is Binomial(size, floor + (top - floor) p) plus discrete Laplace noise.
+
+    It holds the p that an exact test does not reject. The test knows the law of `seen`, clipped to what p could bring
+    about without noise. (Nothing is lost by that: the likelihood of p is the same for all counts beyond 0 or `size`.)
+    Its p-value is the smaller tail plus as much of the other tail as is no larger (Blaker 2000); a count in the middle
+    counts half in its own tail, which centres the coverage on 95 %, and the two clipped ends count whole.
+    """
+    test = _Test(size, scale, floor, top)
+    seen = test.clip(seen)
+    value = min(max((seen / size - floor) / (top - floor), 0.0), 1.0)
+
+    def end(out: float) -> float:
+        """Bisect between a rejected end of [0, 1] and the value, which is never rejected."""
+        if test.p_value(seen, out) >= LEVEL:
+            return out
+        inside = value
+        while abs(inside - out) > 1e-6:
+            middle = (inside + out) / 2
+            inside, out = (middle, out) if test.p_value(seen, middle) >= LEVEL else (inside, middle)
+        return out
+
+    return Interval.of_share(value, end(0.0), end(1.0))
+
+
+class _Test:
+    def __init__(self, size: int, scale: float, floor: float, top: float) -> None:
+        self._size, self._floor, self._top = size, floor, top
+        self._ratio = math.exp(-1 / scale) if scale else 0.0
+        self._least, self._most = math.floor(size * floor), math.ceil(size * top)
+
+    def clip(self, seen: int) -> int:
+        return min(max(seen, self._least), self._most)
+
+    def p_value(self, seen: int, p: float) -> float:
+        chance = self._floor + (self._top - self._floor) * p
+        centre, spread = self._size * chance, math.sqrt(self._size * chance * (1 - chance))
+        first, last = max(0, math.floor(centre - 9 * spread - 9)), min(self._size, math.ceil(centre + 9 * spread + 9))
+        count = np.arange(first, last + 1)
+        law = binom.pmf(count, self._size, chance)
+
+        def upto(y: int) -> float:
+            """P(clipped count <= y)."""
+            return 0.0 if y < self._least else 1.0 if y >= self._most else float(law @ self._noise_upto(y - count))
+
+        def low(y: int) -> float:
+            return upto(y) if y <= self._least else (upto(y) + upto(y - 1)) / 2 if y < self._most else 1.0
+
+        def high(y: int) -> float:
+            return 1 - upto(y - 1) if y >= self._most else 1 - (upto(y) + upto(y - 1)) / 2 if y > self._least else 1.0
+
+        below, above = low(seen), high(seen)
+        if below <= above:
+            return below + _largest_upto(below, high, self._most, self._least)
+        return above + _largest_upto(above, low, self._least, self._most)
+
+    def _noise_upto(self, x: NDArray[np.int64]) -> Floats:
+        q = self._ratio
+        tail = q ** np.where(x < 0, -x, x + 1).astype(np.float64) / (1 + q)
+        return np.where(x < 0, tail, 1 - tail)
+
+
+def _largest_upto(limit: float, tail: Callable[[int], float], end: int, other: int) -> float:
+    """Return the largest value of a tail that starts at `end`, grows towards `other`, and stays within `limit`."""
+    if tail(end) > limit * (1 + 1e-9):
+        return 0.0
+    while abs(end - other) > 1:
+        middle = (end + other) // 2
+        end, other = (middle, other) if tail(middle) <= limit * (1 + 1e-9) else (end, middle)
+    return tail(end)
+
+
+def quantile(variance: float, fourth: float) -> float:
+    """Return how many deviations hold 95 % of a sum of normal and Laplace parts, whose fourth cumulant is given.
+
+    Laplace noise has long tails: alone it needs 2.12 deviations instead of 1.96. The first Cornish-Fisher term says so.
+    """
+    kurtosis = min(fourth / variance**2, 6.0) if variance > 0 else 0.0
+    return _Z * (1 + (_Z**2 - 3) * kurtosis / 24)
+
+
+def accepted(theta: Floats, gap: Floats, reach: Floats) -> tuple[float, float] | None:
+    """Return the ends of {theta: |gap(theta)| <= reach(theta)}, both given on a grid; None if no point is accepted.
+
+    For a ratio of noisy sums, gap = numerator - theta * denominator, this is Fieller's set, from its least to its
+    largest member. It needs no denominator away from zero: where that is not known, the set is simply everything.
+    """
+    margin = reach - np.abs(gap)
+    inside = np.flatnonzero(margin >= 0)
+    if not inside.size:
+        return None
+    return _crossing(theta, margin, inside[0], -1), _crossing(theta, margin, inside[-1], 1)
+
+
+def _crossing(theta: Floats, margin: Floats, inside: int, step: int) -> float:
+    outside = inside + step
+    if not 0 <= outside < theta.size:
+        return float(theta[inside])
+    part = margin[inside] / (margin[inside] - margin[outside])
+    return float(theta[inside] + part * (theta[outside] - theta[inside]))

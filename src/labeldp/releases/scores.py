@@ -1,0 +1,45 @@
+"""Releases about public predictions: how often they are right, or which candidate is right most often."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.labels import MISSING, Codes
+from labeldp.releases.base import Arrays, Release
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _OfNoRow(Release):
+    """Facts about all rows together: they speak of no single one, so every class of every row scores alike."""
+
+    kind: ClassVar[Literal["likelihood", "prior"]] = "prior"
+
+    def arrays(self) -> Arrays:
+        """Return nothing: a few numbers are all there is."""
+        return {}
+
+    def labels(self, seed: int = 0) -> Codes:
+        """Return -1 for each row: no row has a label from this."""
+        return np.full(self.rows, MISSING, np.int32)
+
+    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
+        return np.zeros((rows.size, len(self.space)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NoisyRight(_OfNoRow):
+    """How many of `size` labels are as predicted, plus discrete Laplace noise of the given scale."""
+
+    right: int
+    size: int
+    scale: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Choice(_OfNoRow):
+    """Which of the candidates had the largest noisy number of right predictions."""
+
+    best: int
+    candidates: int
