@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from labeldp.evaluate.intervals import Floats, Interval, accepted, quantile
 from labeldp.releases.counts import NoisyCounts
 
-_GRID = np.linspace(0.0, 1.0, 1001)
+_STEPS = np.geomspace(1e-10, 1.0, 500)  # each 5 % longer than the one before
 LEAST = 1e-6  # a probability below counts as this: one label must not make the log-loss infinite
 
 
@@ -87,11 +87,11 @@ class Table:
         out[:, column] = weights
         return out
 
-    def _noise_line(self, at_zero: Floats, slope: Floats) -> Floats:
-        """Return the noise variance for weights at_zero + theta * slope, at each theta of the grid."""
+    def _noise_line(self, theta: Floats, at_zero: Floats, slope: Floats) -> Floats:
+        """Return the noise variance for weights at_zero + theta * slope, at each theta."""
         a = at_zero - at_zero.mean(axis=1, keepdims=True)
         b = slope - slope.mean(axis=1, keepdims=True)
-        return self._variance * ((a**2).sum() + 2 * _GRID * (a * b).sum() + _GRID**2 * (b**2).sum())
+        return self._variance * ((a**2).sum() + 2 * theta * (a * b).sum() + theta**2 * (b**2).sum())
 
     def precision(self, column: int) -> Interval:
         """Return how many of the rows predicted as a class are of it; how many are predicted is public."""
@@ -112,9 +112,10 @@ class Table:
     def _ratio(self, top: float, bottom: float, over: Floats, under: Floats, rows: float) -> Interval:
         """Return Fieller's interval of top / bottom, sums of counts with these weights, for a share of `rows` rows."""
         value = min(max(top / bottom, 0.0), 1.0) if bottom > 0 else 0.5
-        variance = self._noise_line(over, -under) + rows * _GRID * (1 - _GRID)
-        z = quantile(float(np.interp(value, _GRID, variance)), self.noise(over - value * under)[1])
-        ends = accepted(_GRID, top - _GRID * bottom, z * np.sqrt(variance))
+        theta = _around(value)
+        variance = self._noise_line(theta, over, -under) + rows * theta * (1 - theta)
+        z = quantile(float(np.interp(value, theta, variance)), self.noise(over - value * under)[1])
+        ends = accepted(theta, top - theta * bottom, z * np.sqrt(variance))
         return Interval.of_share(value, *ends) if ends and bottom > 0 else Interval(None, 0.0, 1.0)
 
     def log_loss(self) -> Interval:
@@ -188,19 +189,25 @@ class Table:
         found, ranks = float(self.counts[:, column].sum()), float(rank @ self.counts[:, column])
         of_found, of_ranks = self.only(column, np.ones_like(size)), self.only(column, rank)
         square = found**2 - self.noise(of_found)[0]
-        gap = ranks - _GRID * total * found + (_GRID - 0.5) * square
-        value = (ranks - square / 2) / (total * found - square) if 0 < found < total else 0.5
+        value = (ranks - square / 2) / (total * found - square) if 0 < square < total * found else 0.5
+        value = min(max(value, 0.0), 1.0)
+        theta = _around(value)
+        gap = ranks - theta * total * found + (theta - 0.5) * square
         # d gap = (R_g - theta m + (2 theta - 1) p) d p_g, and the spread of the square itself.
-        variance = self._noise_line(of_ranks - found * of_found, (2 * found - total) * of_found)
-        variance += 2 * ((_GRID - 0.5) * self.noise(of_found)[0]) ** 2
+        variance = self._noise_line(theta, of_ranks - found * of_found, (2 * found - total) * of_found)
+        variance += 2 * ((theta - 0.5) * self.noise(of_found)[0]) ** 2
         one, other = self.possible[order, column], size - self.possible[order, column]
         variance += _pair_variance(one, other)
-        value = min(max(value, 0.0), 1.0)
-        theta_weights = of_ranks + (found * (2 * value - 1) - value * total) * of_found
-        z = quantile(float(np.interp(value, _GRID, variance)), self.noise(theta_weights)[1])
+        weights = of_ranks + (found * (2 * value - 1) - value * total) * of_found
+        z = quantile(float(np.interp(value, theta, variance)), self.noise(weights)[1])
         hidden = float((one * other)[open_[order]].sum()) / 2
-        ends = accepted(_GRID, gap, z * np.sqrt(variance) + hidden)
+        ends = accepted(theta, gap, z * np.sqrt(variance) + hidden)
         return Interval.of_share(value, *ends) if ends and 0 < found < total else Interval(None, 0.0, 1.0)
+
+
+def _around(value: float) -> Floats:
+    """Return numbers from 0 to 1, dense around a value: an interval may be tiny, or all there is."""
+    return np.unique(np.clip(np.concatenate([value - _STEPS, [0.0, value, 1.0], value + _STEPS]), 0.0, 1.0))
 
 
 def _pair_variance(one: Floats, other: Floats) -> float:
