@@ -72,8 +72,8 @@ def test_the_code_draws_from_that_law(epsilon):
     mechanism, bits = ldp.BestCandidate(predictions, epsilon), Seeded(0)
     common = vault().release(ldp.RandomizedResponse(1.0))
     common = dict(space=SPACE, guarantee=common.guarantee, mechanism="", rows=6)
-    drawn = np.bincount([mechanism.draw(CODES, common, bits).best for _ in range(6000)], minlength=3)
-    assert chisquare(drawn, 6000 * winners(right, epsilon)).pvalue > 1e-4
+    drawn = np.bincount([mechanism.draw(CODES, common, bits).best for _ in range(3000)], minlength=3)
+    assert chisquare(drawn, 3000 * winners(right, epsilon)).pvalue > 1e-4
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def share(seen: int, size: int, scale: float, floor: float = 0.0, top: float = 1
     Its p-value is the smaller tail plus as much of the other tail as is no larger (Blaker 2000); a count in the middle
     counts half in its own tail, which centres the coverage on 95 %, and the two clipped ends count whole.
     """
-    test = _Test(size, scale, floor, top)
+    test = Test(size, scale, floor, top)
     seen = test.clip(seen)
     value = min(max((seen / size - floor) / (top - floor), 0.0), 1.0)
 
@@ -68,21 +68,29 @@ def share(seen: int, size: int, scale: float, floor: float = 0.0, top: float = 1
     return Interval.of_share(value, end(0.0), end(1.0))
 
 
-class _Test:
-    def __init__(self, size: int, scale: float, floor: float, top: float) -> None:
+class Test:
+    """The exact two-sided test of p that `share` inverts."""
+
+    __test__ = False  # no test of ours, for pytest
+
+    def __init__(self, size: int, scale: float, floor: float = 0.0, top: float = 1.0) -> None:
         self._size, self._floor, self._top = size, floor, top
         self._ratio = math.exp(-1 / scale) if scale else 0.0
         self._least, self._most = math.floor(size * floor), math.ceil(size * top)
 
     def clip(self, seen: int) -> int:
+        """Return the nearest count that p could bring about without noise."""
         return min(max(seen, self._least), self._most)
 
     def p_value(self, seen: int, p: float) -> float:
+        """Return how surprising a clipped count is under p."""
         chance = self._floor + (self._top - self._floor) * p
         centre, spread = self._size * chance, math.sqrt(self._size * chance * (1 - chance))
         first, last = max(0, math.floor(centre - 9 * spread - 9)), min(self._size, math.ceil(centre + 9 * spread + 9))
-        count = np.arange(first, last + 1)
+        # Of very many counts every so-manieth stands for its neighbours: the law is smooth on that scale.
+        count = np.arange(first, last + 1, max(1, (last - first) // 4000))
         law = binom.pmf(count, self._size, chance)
+        law /= law.sum()
 
         def upto(y: int) -> float:
             """P(clipped count <= y)."""
