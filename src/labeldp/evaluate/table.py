@@ -91,7 +91,8 @@ class Table:
         """Return the noise variance for weights at_zero + theta * slope, at each theta."""
         a = at_zero - at_zero.mean(axis=1, keepdims=True)
         b = slope - slope.mean(axis=1, keepdims=True)
-        return self._variance * ((a**2).sum() + 2 * theta * (a * b).sum() + theta**2 * (b**2).sum())
+        squares = (a**2).sum() + 2 * theta * (a * b).sum() + theta**2 * (b**2).sum()
+        return self._variance * np.maximum(squares, 0.0)  # rounding may leave a little less than nothing
 
     def precision(self, column: int) -> Interval:
         """Return how many of the rows predicted as a class are of it; how many are predicted is public."""
@@ -189,8 +190,9 @@ class Table:
         found, ranks = float(self.counts[:, column].sum()), float(rank @ self.counts[:, column])
         of_found, of_ranks = self.only(column, np.ones_like(size)), self.only(column, rank)
         square = found**2 - self.noise(of_found)[0]
-        value = (ranks - square / 2) / (total * found - square) if 0 < square < total * found else 0.5
-        value = min(max(value, 0.0), 1.0)
+        if not 0 < square < total * found:  # one of the two classes is lost in the noise
+            return Interval(None, 0.0, 1.0)
+        value = min(max((ranks - square / 2) / (total * found - square), 0.0), 1.0)
         theta = _around(value)
         gap = ranks - theta * total * found + (theta - 0.5) * square
         # d gap = (R_g - theta m + (2 theta - 1) p) d p_g, and the spread of the square itself.
@@ -202,7 +204,7 @@ class Table:
         z = quantile(float(np.interp(value, theta, variance)), self.noise(weights)[1])
         hidden = float((one * other)[open_[order]].sum()) / 2
         ends = accepted(theta, gap, z * np.sqrt(variance) + hidden)
-        return Interval.of_share(value, *ends) if ends and 0 < found < total else Interval(None, 0.0, 1.0)
+        return Interval.of_share(value, *ends) if ends else Interval(None, 0.0, 1.0)
 
 
 def _around(value: float) -> Floats:

@@ -1,0 +1,95 @@
+from functools import cache
+
+import numpy as np
+import pytest
+from scripted import Seeded
+
+import labeldp as ldp
+from labeldp.evaluate import choose, measure, split_rows
+from labeldp.evaluate.intervals import share
+from labeldp.mechanisms import BestCandidate, RightCount
+
+SPACE = ldp.LabelSpace(["a", "b", "c"])
+RNG = np.random.default_rng(0)
+CODES = RNG.integers(0, 3, 400)
+PROBA = np.where(np.eye(3)[CODES] > 0, 0.8, 0.1)
+
+
+def vault(epsilon=1.0, codes=CODES, seed=0):
+    made = ldp.Vault(np.array(list(SPACE))[codes], SPACE, ldp.Budget(epsilon))
+    made._bits = Seeded(seed)
+    return made
+
+
+def test_the_better_candidate_is_chosen():
+    mine = vault()
+    wrong = (CODES + 1) % 3
+    assert choose(mine, [wrong, PROBA, wrong], np.arange(200), 1.0) == 1
+    assert mine.guarantee().epsilon == 1.0
+    assert choose(mine, [wrong, PROBA, wrong], np.arange(200), 1.0) == 1
+    assert mine.guarantee().epsilon == 1.0
+    assert choose(mine, [CODES, wrong], np.arange(400) >= 200, 1.0) == 0
+    assert mine.guarantee().epsilon == 1.0
+
+
+def test_the_choice_knows_what_the_models_learned_from():
+    mine = vault(2.0)
+    learned = mine.release(ldp.RandomizedResponse(1.0), rows=np.arange(200))
+    choose(mine, [CODES, CODES], np.arange(200, 400), 1.0, derived_from=[learned])
+    assert mine.ledger.entries()[-1].details["origin"] == [learned.entry]
+
+
+def equal_candidates(rng, rows, accuracy=0.8):
+    """Labels, and eight candidates that are equally good and wrong in different places."""
+    codes = rng.integers(0, 3, rows)
+    wrong = rng.random((rows, 8)) > accuracy
+    return codes, (codes[:, None] + wrong * rng.integers(1, 3, (rows, 8))) % 3
+
+
+def test_the_winner_of_eight_equals_is_scored_without_its_luck():
+    """The mechanisms themselves, without a ledger: pick on one part, score on another, a thousand times."""
+    rng, bits, interval = np.random.default_rng(1), Seeded(1), cache(share)
+    common = dict(space=SPACE, guarantee=ldp.Guarantee(1.0), mechanism="test", rows=150)
+    covered = lucky = 0
+    for _ in range(1000):
+        codes, said = equal_candidates(rng, 300)
+        best = BestCandidate(said[:150], 1.0).draw(codes[:150], common, bits).best
+        for part in (slice(150, 300), slice(0, 150)):
+            count = RightCount(said[part, best], 0.5).draw(codes[part], common, bits)
+            found = interval(min(count.right, 150), 150, count.scale)
+            covered += part.start == 150 and found.low <= 0.8 <= found.high
+            lucky += part.start == 0 and found.low <= 0.8 <= found.high
+    assert 930 <= covered <= 970
+    assert lucky < 930  # on the part that chose it, the luck that made it win would be scored too
+
+
+@pytest.mark.long
+def test_the_protocol_covers_through_the_vault():
+    covered = 0
+    for seed in range(1000):
+        codes, said = equal_candidates(np.random.default_rng(seed), 400)
+        mine = vault(1.0, codes, seed)
+        first, second = split_rows(400, (0.5, 0.5), seed)
+        best = choose(mine, list(said.T), first, 1.0)
+        found = measure(mine, np.eye(3)[said[:, best]], second, 1.0).accuracy
+        assert mine.guarantee().epsilon == 1.0
+        covered += found.low <= 0.8 <= found.high
+    assert 930 <= covered <= 970
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        ([], "at least one candidate"),
+        ([CODES[:3]], "one code for each of the 400 rows"),
+        ([CODES * 0.5], "one code for each of the 400 rows"),
+        ([CODES + 1], "from 0 to 2"),
+        ([PROBA[:, :2]], "400 rows and 3 classes"),
+        ([PROBA * 3], "add up to 1"),
+    ],
+)
+def test_bad_candidates_cost_nothing(candidates, message):
+    mine = vault()
+    with pytest.raises(ldp.InputError, match=message):
+        choose(mine, candidates, None, 1.0)
+    assert mine.guarantee().epsilon == 0
