@@ -6,6 +6,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from labeldp.cli.ledger import ledger_app
+from labeldp.cli.plan import plan
 from labeldp.cli.predict import predict
 from labeldp.cli.privatize import privatize
 from labeldp.cli.train import train
@@ -16,7 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (train, predict, privatize):
+for command in (train, predict, privatize, plan):
     app.command()(command)
 app.add_typer(ledger_app, name="ledger")
 _INTERRUPTED = 130  # what shells expect of a command that ends on SIGINT

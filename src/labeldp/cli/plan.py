@@ -1,0 +1,34 @@
+"""`labeldp plan`."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from labeldp.cli.options import AsJson, Epsilon
+
+
+def plan(
+    rows: Annotated[int, typer.Option(help="How many rows have a label.")],
+    classes: Annotated[int, typer.Option(help="How many values the label may take.")],
+    epsilon: Epsilon,
+    delta: Annotated[float, typer.Option(help="Above 0, Gaussian noise may be used too: 1e-6 is usual.")] = 0.0,
+    features: Annotated[str, typer.Option(help="table, embeddings or images.")] = "table",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    clusters: Annotated[
+        int | None, typer.Option(help="How many clusters vote; by default, one for each class.")
+    ] = None,
+    purity: Annotated[
+        float | None, typer.Option(help="Share of rows in their cluster's largest class, if you know it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what each recipe would do, and which to take, before any label is touched."""
+    from labeldp.recipes.advisor import advise
+    from labeldp.report.advice import print_advice, to_json
+
+    advice = advise(rows, classes, epsilon, delta, features, device, clusters, purity)  # type: ignore[arg-type]
+    if as_json:
+        typer.echo(json.dumps(to_json(advice), indent=2))
+    else:
+        print_advice(advice)

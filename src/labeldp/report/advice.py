@@ -1,0 +1,96 @@
+"""Advice as people read it: a table, the recommended recipe first, and why."""
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from labeldp.recipes.advisor import SURVIVES, Advice, Line, Use
+
+_COLUMNS = ("recipe", "right", "agreed", "nats", "vote from", "time", "releases")
+
+
+def to_json(advice: Advice) -> dict[str, Any]:
+    """Return everything that the advisor found, ready for JSON: what is infinite or unknown is null."""
+    lines = [{**asdict(line), "uses": [use._asdict() for use in line.uses], "cost": line.cost} for line in advice.lines]
+    for line in lines:
+        line["cost"] = None if line["reason"] else line["cost"]
+    facts = {name: getattr(advice, name) for name in ("recommended", "why", "nats", "most_clusters")}
+    return _finite({"setting": asdict(advice.setting), **facts, "recipes": lines})
+
+
+def print_advice(advice: Advice) -> None:
+    """Print a table that fits 100 columns, and a paragraph."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    at = advice.setting
+    table = Table(
+        box=SIMPLE_HEAD,
+        title=f"{at.rows:,} rows, {at.classes} classes, {at.features}, epsilon {at.epsilon:g}, delta {at.delta:g}",
+        title_justify="left",
+        pad_edge=False,
+    )
+    for name in _COLUMNS:
+        right = name in ("right", "agreed", "nats", "vote from")
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != "releases")
+    can_run = [line for line in advice.lines if not line.reason]
+    for line in sorted(can_run, key=lambda line: line.recipe != advice.recommended):
+        table.add_row(*_cells(line), style="bold" if line.recipe == advice.recommended else None)
+    console = Console(highlight=False)
+    console.print(table)
+    cannot: dict[str, list[str]] = {}
+    for line in advice.lines:
+        if line.reason:
+            cannot.setdefault(line.reason, []).append(line.recipe)
+    for reason, recipes in cannot.items():
+        console.print(f"Not here ({reason}): {', '.join(recipes)}.", style="dim")
+    if cannot:
+        console.print()
+    console.print(f"Take [bold]{advice.recommended}[/bold]. {advice.why}")
+    ranked = ", ".join(f"{name} {nats:.3g}" for name, nats in advice.nats.items())
+    console.print()
+    console.print(
+        "right: share of right labels after the mechanism. agreed: the same among labels that a cluster vote confirms. "
+        f"nats: what a release tells of one label ({ranked}; a clean label tells {math.log(at.classes):.3g}). vote "
+        f"from: the epsilon from which a cluster vote is right with probability {SURVIVES:.0%}, for {at.clusters:,} "
+        f"clusters of which {at.purity:.0%} belong to one class (assumed: see --clusters, --purity); for moments, the "
+        "sums of rows by class. Times are orders of magnitude.",
+        style="dim",
+    )
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    return (
+        line.recipe,
+        _percent(line.right),
+        _percent(line.agreed),
+        "" if line.nats is None else f"{line.nats:.3f}",
+        _number(line.survives_from),
+        line.cost,
+        f"{line.uses[0].mechanism}, {line.teachers:,} teachers" if line.teachers else _releases(line.uses),
+    )
+
+
+def _releases(uses: tuple[Use, ...]) -> str:
+    each = (f"{use.mechanism}({use.epsilon:.3g}{f', {use.delta:g}' if use.delta else ''})" for use in uses)
+    return (", other rows " if uses[0].rows < 1 else " + ").join(each)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return "never" if math.isinf(value) else f"{value:.2g}"
+
+
+def _finite(value: Any) -> Any:
+    """Replace infinities, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,77 @@
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SETTING = ("--rows", 50000, "--classes", 10, "--epsilon", 0.5)
+
+
+@pytest.fixture
+def plan(monkeypatch, capsys):
+    """Run `labeldp plan` in this process: exit code, output, errors."""
+    from labeldp.cli import main
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["labeldp", "plan", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "100")
+        with pytest.raises(SystemExit) as done:
+            main()
+        said = capsys.readouterr()
+        return done.value.code or 0, said.out, said.err
+
+    return run
+
+
+def test_the_table(plan):
+    code, out, err = plan(*SETTING, "--delta", 1e-5, "--features", "images", "--device", "cuda")
+    assert (code, err) == (0, "")
+    assert "Take randres-denoise." in out
+    assert "15.5%" in out
+
+
+def test_json(plan):
+    code, out, _ = plan(*SETTING, "--features", "embeddings", "--clusters", 20, "--purity", 0.8, "--json")
+    advice = json.loads(out)
+    assert code == 0
+    assert advice["recommended"] == "moments"
+    assert advice["setting"]["clusters"] == 20
+    assert advice["setting"]["purity"] == 0.8
+
+
+BAD = {
+    "no rows": (("--rows", 0, "--classes", 10, "--epsilon", 1), "rows must be a whole number from 1"),
+    "one class": (("--rows", 10, "--classes", 1, "--epsilon", 1), "classes must be a whole number from 2"),
+    "epsilon 0": (("--rows", 10, "--classes", 2, "--epsilon", 0), "epsilon must be"),
+    "delta 2": ((*SETTING, "--delta", 2), "delta must be"),
+    "features": ((*SETTING, "--features", "sounds"), "features must be one of table, embeddings, images"),
+    "device": ((*SETTING, "--device", "tpu"), "device must be cpu or cuda"),
+    "purity": ((*SETTING, "--purity", 0.05), "purity must be above 0.1"),
+    "missing": (("--rows", 10), "Missing option"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence(plan, case):
+    words, expected = BAD[case]
+    code, out, err = plan(*words)
+    assert code == 2
+    assert out == ""
+    assert expected in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_planning_needs_no_torch():
+    script = "import sys, labeldp.cli.plan as p; p.plan(1000, 2, 1.0); assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60).returncode == 0
+
+
+def test_the_guide_shows_what_the_command_prints(plan):
+    guide = (Path(__file__).parents[2] / "docs" / "choosing.md").read_text()
+    shown = re.findall(r"^    labeldp plan ([^\n]*)\n\n```\n(.*?)\n```", guide, re.MULTILINE | re.DOTALL)
+    assert len(shown) == 2
+    for words, table in shown:
+        _, out, _ = plan(*words.split())
+        assert [line.rstrip() for line in out.rstrip().splitlines()] == table.splitlines()
