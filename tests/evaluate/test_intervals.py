@@ -1,6 +1,7 @@
 import json
 import math
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,9 +13,8 @@ from labeldp.evaluate import Interval
 from labeldp.evaluate.intervals import LEVEL, Test, accepted, quantile, share
 
 FULL = [0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98]
-# Where the noise is as wide as the range of the count, the clipped ends hold more than 5 % together, and nothing lies
-# between rejecting both and rejecting none.
-CLIPPED = {(100, 0.1, 0.5)}
+BOTH_ENDS = {(100, 0.1, 0.5)}  # noise as wide as the range: both clipped ends have a chance of 4 % under p
+ONE_END = 0.98  # where one clipped end has a chance of 2.5 to 5 %, it is never rejected, nor as much on the other side
 
 
 def law_of_noise(scale, reach):
@@ -44,27 +44,24 @@ def exact_coverage(size, p, scale):
     return clipped[edge(middle, 0) : edge(middle, size) + 1].sum()
 
 
-def check_coverage(size, epsilon, p):
+def coverage_of(size, epsilon, p):
     covered = exact_coverage(size, p, 2 / epsilon)  # half of epsilon pays for the count
-    if (size, epsilon, p) in CLIPPED:
-        assert covered > 0.97
-    else:
-        assert 0.93 <= covered <= 0.975
+    assert covered >= 0.93
+    assert (covered > 0.99) if (size, epsilon, p) in BOTH_ENDS else (covered <= ONE_END)
+    return covered
 
 
-@pytest.mark.parametrize("size", [100, 1000, 10_000])
 @pytest.mark.parametrize("epsilon", [0.1, 1, 4])
-@pytest.mark.parametrize("p", [0.5, 0.8, 0.98])
-def test_accuracy_is_covered_at_95_percent(size, epsilon, p):
-    check_coverage(size, epsilon, p)
+def test_accuracy_is_covered_at_95_percent(epsilon):
+    covered = [coverage_of(size, epsilon, p) for size in (100, 1000, 10_000) for p in (0.5, 0.8, 0.98)]
+    assert np.mean(np.array(covered) <= 0.97) >= 8 / 9
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("size", [100, 200, 300, 1000, 3000, 10_000])
-@pytest.mark.parametrize("epsilon", [0.1, 0.25, 0.5, 1, 2, 4])
-def test_accuracy_is_covered_everywhere(size, epsilon):
-    for p in FULL:
-        check_coverage(size, epsilon, p)
+def test_accuracy_is_covered_everywhere():
+    grid = product([100, 150, 200, 300, 500, 1000, 3000, 10_000], [0.1, 0.25, 0.5, 1, 2, 4], FULL)
+    covered = [coverage_of(*each) for each in grid]
+    assert np.mean(np.array(covered) <= 0.97) >= 0.97
 
 
 @pytest.mark.parametrize(("size", "epsilon", "p"), [(100, 1.0, 0.9), (150, 4.0, 0.98), (120, 0.25, 0.6)])

@@ -1,7 +1,6 @@
 """Intervals of 95 % that know both the luck of the sample and the noise of the release."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,8 +47,10 @@ def share(seen: int, size: int, scale: float, floor: float = 0.0, top: float = 1
 
     It holds the p that an exact test does not reject. The test knows the law of `seen`, clipped to what p could bring
     about without noise. (Nothing is lost by that: the likelihood of p is the same for all counts beyond 0 or `size`.)
-    Its p-value is the smaller tail plus as much of the other tail as is no larger (Blaker 2000); a count in the middle
-    counts half in its own tail, which centres the coverage on 95 %, and the two clipped ends count whole.
+    The p-value is twice the smaller tail, or that tail alone where the other side has none as small, since the clipped
+    end there is likelier (as in Blaker 2000). A count in the middle counts half in its own tail, which centres the
+    coverage on 95 %; a clipped end counts whole. Coverage is above 97 % in two cases, both of little data: where a
+    clipped end has a chance between 2.5 and 5 % under p (up to 98 %), and where both have (then it is 100 %).
     """
     test = Test(size, scale, floor, top)
     seen = test.clip(seen)
@@ -103,24 +104,13 @@ class Test:
             return 1 - upto(y - 1) if y >= self._most else 1 - (upto(y) + upto(y - 1)) / 2 if y > self._least else 1.0
 
         below, above = low(seen), high(seen)
-        if below <= above:
-            return below + _largest_upto(below, high, self._most, self._least)
-        return above + _largest_upto(above, low, self._least, self._most)
+        own, end = (below, high(self._most)) if below <= above else (above, low(self._least))
+        return own + (own if end <= own * (1 + 1e-9) else 0.0)
 
     def _noise_upto(self, x: NDArray[np.int64]) -> Floats:
         q = self._ratio
         tail = q ** np.where(x < 0, -x, x + 1).astype(np.float64) / (1 + q)
         return np.where(x < 0, tail, 1 - tail)
-
-
-def _largest_upto(limit: float, tail: Callable[[int], float], end: int, other: int) -> float:
-    """Return the largest value of a tail that starts at `end`, grows towards `other`, and stays within `limit`."""
-    if tail(end) > limit * (1 + 1e-9):
-        return 0.0
-    while abs(end - other) > 1:
-        middle = (end + other) // 2
-        end, other = (middle, other) if tail(middle) <= limit * (1 + 1e-9) else (end, middle)
-    return tail(end)
 
 
 def quantile(variance: float, fourth: float) -> float:
