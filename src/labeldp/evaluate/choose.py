@@ -20,8 +20,8 @@ from labeldp.vault import Vault
 
 def choose(
     vault: Vault, candidates: Sequence[Any], rows: Any, epsilon: float, derived_from: Sequence[Release] = ()
-) -> int:
-    """Return the place of the candidate that is right most often on `rows`, by a noisy maximum.
+) -> Choice:
+    """Release which candidate is right most often on `rows`, by a noisy maximum: `choice.best` is its place.
 
     A candidate is a public (n, K) table of probabilities, or n codes, from a model that was trained on other rows.
     The releases that the models were trained on are named in `derived_from`.
@@ -33,4 +33,4 @@ def choose(
     choice = vault.release(BestCandidate(np.stack(codes, axis=1), epsilon), rows=here, derived_from=derived_from)
     if not isinstance(choice, Choice):
         raise TypeError("A noisy maximum gave no choice.")
-    return choice.best
+    return choice

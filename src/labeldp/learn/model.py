@@ -1,6 +1,5 @@
 """A trained model: probabilities for new rows, kept as safetensors and a small JSON that says how to rebuild it."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.backbones import Network, rebuild
+from labeldp.learn.predictor import not_a_model, read_facts, write_facts
 from labeldp.releases.base import Release, rest_on
 from labeldp.spending import Use
-
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -75,16 +73,9 @@ class Model:
         recipe = _recipe(self.network)
         if recipe is None:
             raise InputError("Only networks of this library can be rebuilt from a file: save the weights of yours.")
-        facts = {
-            "format": FORMAT,
-            "network": recipe,
-            "space": self.space.to_json() if self.space else None,
-            "guarantee": self.guarantee.to_json() if self.guarantee else None,
-            "lineage": [use.to_json() for use in self.lineage],
-        }
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
-            (partial / "model.json").write_text(json.dumps(facts, indent=2) + "\n")
+            write_facts(partial, self, {"kind": "network", "network": recipe})
             weights = {name: value.contiguous() for name, value in self.network.state_dict().items()}
             save_file(weights, partial / "weights.safetensors")
 
@@ -94,16 +85,13 @@ class Model:
         from safetensors.torch import load_file
 
         where = choose_device(device)
+        facts = read_facts(folder)
         try:
-            facts = json.loads((Path(folder) / "model.json").read_text())
             network = rebuild(facts["network"])
             network.load_state_dict(load_file(Path(folder) / "weights.safetensors"))
         except Exception:
-            raise InputError(f"{folder} is not a model that labeldp wrote, or it is damaged.") from None
-        guarantee = Guarantee(**facts["guarantee"]) if facts["guarantee"] else None
-        space = LabelSpace.from_json(facts["space"]) if facts["space"] else None
-        lineage = tuple(Use.from_json(use) for use in facts["lineage"])
-        return cls(network.to(where).eval(), space, guarantee, lineage)
+            raise not_a_model(folder) from None
+        return cls(network.to(where).eval(), facts["space"], facts["guarantee"], facts["lineage"])
 
 
 def _recipe(network: nn.Module) -> dict[str, Any] | None:

@@ -26,18 +26,21 @@ class Weighted:
     classifier: Any
     rounds: int = 10
 
-    def fit(self, features: NDArray[np.floating], release: Release) -> Any:
-        """Return the fitted classifier, whose classes are the codes of the label space."""
+    def fit(self, features: NDArray[np.floating], release: Release, guess: NDArray[np.floating] | None = None) -> Any:
+        """Return the fitted classifier, whose classes are the codes of the label space.
+
+        `guess` gives log-probabilities to begin from, for example those of a model from another release.
+        """
         if len(features) != release.rows:
             raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
         rows = np.flatnonzero(release._is_active(np.arange(release.rows)))
         features, evidence = features[rows], release.log_evidence(rows).astype(np.float64)
         if release.kind == "prior":
             return self._fit(features, _normalised(evidence))
-        model_log = self._first_guess(features, release, rows)
+        model_log = self._first_guess(features, release, rows) if guess is None else guess[rows]
         for _ in range(self.rounds):
             fitted = self._fit(features, _normalised(evidence + model_log))
-            model_log = _log_proba(fitted, features, len(release.space))
+            model_log = log_proba(fitted, features, len(release.space))
         return fitted
 
     def _first_guess(self, features: NDArray[np.floating], release: Release, rows: NDArray[np.int64]) -> Any:
@@ -59,7 +62,7 @@ def _normalised(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def _log_proba(fitted: Any, features: NDArray[np.floating], classes: int) -> NDArray[np.float64]:
+def log_proba(fitted: Any, features: NDArray[np.floating], classes: int) -> NDArray[np.float64]:
     """Return log-probabilities for every class, also those that the fit never saw."""
     proba = np.full((len(features), classes), 1e-9)
     proba[:, fitted.classes_] = fitted.predict_proba(features)

@@ -92,6 +92,15 @@ class Joined(Release):
             parts=tuple(parts),
         )
 
+    def labels(self, seed: int = 0) -> Codes:
+        """Return what the only part says that speaks of a row, and else the class that all of them support best."""
+        codes, said = super().labels(seed), np.zeros(self.rows, np.int64)
+        for part in self.parts:
+            active = _mask(part.active, part.rows)
+            said += active
+            codes = np.where(active & (said == 1), part.labels(seed), codes)
+        return codes if said.max() <= 1 else np.where(said > 1, super().labels(seed), codes)
+
     def arrays(self) -> Arrays:
         """Refuse: the parts are what is stored."""
         raise InputError("A joined release is saved by its parts: save each of them.")

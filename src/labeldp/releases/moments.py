@@ -65,6 +65,10 @@ class NoisyMoments(Release):
     def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
         if self.query is None:
             raise InputError("The public matrix A is not stored with its moments: give it back by with_query(A).")
-        scores = np.asarray(self.query[rows], np.float64) @ self.coefficients
-        chance = np.clip(scores, 1e-3, None)
-        return np.log(chance / chance.sum(axis=1, keepdims=True))
+        return np.log(as_chances(np.asarray(self.query[rows], np.float64) @ self.coefficients))
+
+
+def as_chances(scores: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Read estimated probabilities, which may lie outside 0 to 1, as a distribution."""
+    chance = np.clip(scores, 1e-3, None)
+    return chance / chance.sum(axis=1, keepdims=True)

@@ -1,0 +1,105 @@
+"""Any scikit-learn classifier that takes sample weights, on features of any kind."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from labeldp.errors import InputError
+from labeldp.features.base import Features
+from labeldp.files import written_whole
+from labeldp.guarantees import Guarantee
+from labeldp.labels import LabelSpace
+from labeldp.learn.predictor import Predictor, not_a_model, read_facts, write_facts
+from labeldp.learn.weighted import Weighted, log_proba
+from labeldp.releases.base import Release, rest_on
+from labeldp.spending import Use
+
+
+@dataclass(frozen=True)
+class Classical:
+    """`Weighted` for features: rows are standardised by their public moments first."""
+
+    classifier: Any
+    rounds: int = 10
+
+    def fit(self, features: Features, release: Release, start: Predictor | None = None) -> "ClassicalModel":
+        """Fit by expectation maximisation, from the probabilities of `start` where it is given."""
+        if len(features) != release.rows:
+            raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
+        mean, deviation = (part.flatten().cpu().numpy() for part in features.moments())
+        guess = None if start is None else np.log(np.maximum(start.predict_proba(features), 1e-9))
+        fitted = Weighted(self.classifier, self.rounds).fit(_matrix(features, mean, deviation), release, guess)
+        lineage, guarantee = rest_on([release] if start is None else [release, start], release.rows)
+        return ClassicalModel(release.space, guarantee, lineage, fitted, mean, deviation)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassicalModel:
+    """A fitted scikit-learn classifier, whose classes are codes, with the moments of its features."""
+
+    space: LabelSpace
+    guarantee: Guarantee | None
+    lineage: tuple[Use, ...]
+    classifier: Any
+    mean: NDArray[np.float32]
+    deviation: NDArray[np.float32]
+
+    def predict_proba(self, features: Features) -> NDArray[np.floating]:
+        """Return the probability of each class for each row."""
+        return np.exp(log_proba(self.classifier, _matrix(features, self.mean, self.deviation), len(self.space)))
+
+    def predict(self, features: Features) -> NDArray[Any]:
+        """Return the likeliest label of each row."""
+        return self.space.decode(self.predict_proba(features).argmax(axis=1))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model into a new folder: by skops, of scikit-learn's own types, never as a pickle."""
+        import skops.io
+
+        with written_whole(Path(folder)) as partial:
+            partial.mkdir()
+            write_facts(partial, self, {"kind": "classical"})
+            np.savez(partial / "arrays.npz", mean=self.mean, deviation=self.deviation)
+            skops.io.dump(self.classifier, partial / "classifier.skops")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "ClassicalModel":
+        """Read a model that `save` wrote, of scikit-learn's own types only: nothing that a file could make run."""
+        import skops.io
+
+        facts = read_facts(folder)
+        try:
+            classifier = skops.io.load(Path(folder) / "classifier.skops", trusted=_TRUSTED)
+            with np.load(Path(folder) / "arrays.npz") as arrays:
+                moments = arrays["mean"], arrays["deviation"]
+        except Exception:
+            raise not_a_model(folder) from None
+        return cls(facts["space"], facts["guarantee"], facts["lineage"], classifier, *moments)
+
+
+_TRUSTED = [
+    "numpy.dtype",
+    "sklearn._loss.link.Interval",
+    "sklearn._loss.link.LogitLink",
+    "sklearn._loss.link.MultinomialLogit",
+    "sklearn._loss.loss.HalfBinomialLoss",
+    "sklearn._loss.loss.HalfMultinomialLoss",
+    "sklearn._loss._loss.CyHalfBinomialLoss",
+    "sklearn._loss._loss.CyHalfMultinomialLoss",
+    "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+]
+
+
+def _matrix(features: Features, mean: NDArray[np.float32], deviation: NDArray[np.float32]) -> NDArray[np.float32]:
+    parts = torch.split(torch.arange(len(features)), 1 << 14)
+    rows = np.concatenate([features.batch(part).flatten(1).cpu().numpy() for part in parts])
+    if len(mean) != rows.shape[1]:  # images have moments for each channel
+        mean, deviation = (np.repeat(part, rows.shape[1] // len(part)) for part in (mean, deviation))
+    rows -= mean
+    rows /= np.where(deviation > 0, deviation, 1.0)
+    return rows

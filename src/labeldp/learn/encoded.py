@@ -1,0 +1,61 @@
+"""A model that sees images through an encoder which was trained without labels."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.features.base import Features
+from labeldp.features.embeddings import Embeddings
+from labeldp.files import written_whole
+from labeldp.guarantees import Guarantee
+from labeldp.labels import LabelSpace
+from labeldp.learn.model import Model
+from labeldp.learn.predictor import Predictor, load_predictor, write_facts
+from labeldp.spending import Use
+
+
+@dataclass(frozen=True)
+class EncodedModel:
+    """An encoder, and a model of its embeddings."""
+
+    encoder: Model
+    model: Predictor
+
+    @property
+    def space(self) -> LabelSpace | None:
+        """The classes."""
+        return self.model.space
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """That of the model: the encoder needs none."""
+        return self.model.guarantee
+
+    @property
+    def lineage(self) -> tuple[Use, ...]:
+        """That of the model."""
+        return self.model.lineage
+
+    def predict_proba(self, features: Features) -> NDArray[np.floating]:
+        """Return the probability of each class for each row."""
+        return self.model.predict_proba(Embeddings(self.encoder.embed(features)))
+
+    def predict(self, features: Features) -> NDArray[Any]:
+        """Return the likeliest label of each row."""
+        return self.model.predict(Embeddings(self.encoder.embed(features)))
+
+    def save(self, folder: str | Path) -> None:
+        """Write both into a new folder."""
+        with written_whole(Path(folder)) as partial:
+            partial.mkdir()
+            write_facts(partial, self, {"kind": "encoded"})
+            self.encoder.save(partial / "encoder")
+            self.model.save(partial / "model")
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "auto") -> "EncodedModel":
+        """Read what `save` wrote."""
+        return cls(Model.load(Path(folder) / "encoder", device), load_predictor(Path(folder) / "model", device))

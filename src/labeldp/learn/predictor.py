@@ -1,0 +1,120 @@
+"""What a trained model of any kind is, and how it is kept."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.errors import InputError
+from labeldp.features.base import Features
+from labeldp.files import written_whole
+from labeldp.guarantees import Guarantee
+from labeldp.labels import LabelSpace
+from labeldp.spending import Use
+
+FORMAT = 1
+
+
+class Predictor(Protocol):
+    """Probabilities for new rows, with the guarantee of the labels that they rest on."""
+
+    @property
+    def space(self) -> LabelSpace | None:
+        """The classes."""
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """What holds for every label that was used."""
+
+    @property
+    def lineage(self) -> tuple[Use, ...]:
+        """The uses of labels."""
+
+    def predict_proba(self, features: Features) -> NDArray[np.floating]:
+        """Return the probability of each class for each row."""
+
+    def predict(self, features: Features) -> NDArray[Any]:
+        """Return the likeliest label of each row."""
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model into a new folder; `load_predictor` reads it back."""
+
+
+class ArrayModel:
+    """A model that consists of arrays. A subclass is a dataclass that names its `kind` and gives its arrays."""
+
+    kind: str
+    space: LabelSpace
+    guarantee: Guarantee | None
+    lineage: tuple[Use, ...]
+
+    def predict_proba(self, features: Features) -> NDArray[np.floating]:
+        """Return the probability of each class for each row."""
+        raise NotImplementedError
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that make the model."""
+        raise NotImplementedError
+
+    def predict(self, features: Features) -> NDArray[Any]:
+        """Return the likeliest label of each row."""
+        return self.space.decode(self.predict_proba(features).argmax(axis=1))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model into a new folder, whole or not at all."""
+        with written_whole(Path(folder)) as partial:
+            partial.mkdir()
+            write_facts(partial, self, {"kind": self.kind})
+            np.savez(partial / "arrays.npz", **self.arrays())  # type: ignore[arg-type]
+
+
+def write_facts(folder: Path, model: Predictor, more: Mapping[str, Any]) -> None:
+    """Write what every model says of itself, and what its kind adds."""
+    facts = {
+        "format": FORMAT,
+        **more,
+        "space": model.space.to_json() if model.space else None,
+        "guarantee": model.guarantee.to_json() if model.guarantee else None,
+        "lineage": [use.to_json() for use in model.lineage],
+    }
+    (folder / "model.json").write_text(json.dumps(facts, indent=2) + "\n")
+
+
+def read_facts(folder: str | Path) -> dict[str, Any]:
+    """Read `model.json`: space, guarantee and lineage as objects, the rest as written."""
+    try:
+        facts = json.loads((Path(folder) / "model.json").read_text())
+        facts["space"] = LabelSpace.from_json(facts["space"]) if facts["space"] else None
+        facts["guarantee"] = Guarantee(**facts["guarantee"]) if facts["guarantee"] else None
+        facts["lineage"] = tuple(Use.from_json(use) for use in facts["lineage"])
+    except Exception:
+        raise not_a_model(folder) from None
+    return facts
+
+
+def not_a_model(folder: str | Path) -> InputError:
+    """Return the error for a folder that holds no model."""
+    return InputError(f"{folder} is not a model that labeldp wrote, or it is damaged.")
+
+
+def load_predictor(folder: str | Path, device: str = "auto") -> Predictor:
+    """Read a model of any kind."""
+    kind = read_facts(folder).get("kind", "network")
+    if kind == "linear":
+        from labeldp.learn.ridge import LinearModel
+
+        return LinearModel.load(folder)
+    if kind == "classical":
+        from labeldp.learn.classical import ClassicalModel
+
+        return ClassicalModel.load(folder)
+    if kind == "encoded":
+        from labeldp.learn.encoded import EncodedModel
+
+        return EncodedModel.load(folder, device)
+    from labeldp.learn.model import Model
+
+    return Model.load(folder, device)

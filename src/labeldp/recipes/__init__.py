@@ -1,0 +1,1 @@
+"""The papers' pipelines as short compositions of mechanisms and learners, by name."""

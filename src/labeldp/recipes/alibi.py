@@ -1,0 +1,19 @@
+"""ALIBI (Malek et al. 2021): noise on the one-hot label, then Bayes with the model as the prior."""
+
+from typing import Literal
+
+from labeldp.errors import InputError
+from labeldp.learn.bayes import Bayes
+from labeldp.mechanisms import OneHotGaussian, OneHotLaplace
+from labeldp.recipes.base import Ask, Steps, Task, recipe
+
+
+@recipe("alibi", "noise on the one-hot label, then Bayesian training with the model as prior (ALIBI)")
+def alibi(task: Task, noise: Literal["laplace", "gaussian"] = "laplace") -> Steps:
+    """Laplace noise is purely private; Gaussian noise needs delta."""
+    if noise == "gaussian" and not task.delta:
+        raise InputError("Gaussian noise needs a delta above 0: give one, 1e-6 for example, or use Laplace noise.")
+    laplace = noise == "laplace"
+    mechanism = OneHotLaplace(task.epsilon) if laplace else OneHotGaussian(task.epsilon, task.delta)
+    noisy = yield Ask(mechanism)
+    return task.learner(Bayes).fit(task.features, noisy, task.encoder)

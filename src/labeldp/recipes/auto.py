@@ -1,0 +1,65 @@
+"""`auto`: one set of releases, fixed by public facts, and the learner that a private score prefers."""
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+
+from labeldp.features.images import Images
+from labeldp.learn.classical import Classical
+from labeldp.learn.predictor import Predictor
+from labeldp.learn.ridge import Ridge
+from labeldp.learn.supervised import Supervised
+from labeldp.mechanisms import LinearQuery, RRWithPrior
+from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
+from labeldp.releases.base import Release
+
+_LOCAL_FROM = 1.0  # epsilon from which a row's own noisy label can say something that the sums do not
+_QUIET = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
+_FEW_CLASSES = 4  # boosted trees grow one tree for each class: for many classes they are slow and rarely better
+
+
+@recipe(
+    "auto",
+    "noisy sums for a first model; from epsilon 1, randomized response where it is unsure, and the best learner",
+    chooses_from=_LOCAL_FROM,
+)
+def auto(task: Task) -> Steps:
+    """Sums tell most for little, so they come first; they cannot tell more than a linear model holds.
+
+    What they do not need goes on to randomized response among the classes that they leave open, from which trees and
+    networks learn what is not linear. Which of the models is best is for a private choice on held-out rows.
+    """
+    first, second = budget_for_sums(task)
+    sums = yield Ask(LinearQuery(task.lifted, first, task.delta))
+    linear = task.on_points(Ridge(task.lift).fit(task.points, sums))
+    candidates: list[Predictor] = [linear]
+    if second:
+        prior = np.exp(sums.log_evidence().astype(np.float64))
+        noisy = yield Ask(RRWithPrior(second, prior / prior.sum(axis=1, keepdims=True)), None, [sums])
+        if not isinstance(task.features, Images):
+            candidates.append(Classical(LogisticRegression(C=0.1, max_iter=300), 3).fit(task.features, noisy, linear))
+        if task.features.kind == "tables" and len(task.space) <= _FEW_CLASSES:
+            trees = HistGradientBoostingClassifier(max_iter=100, min_samples_leaf=50, random_state=task.seed)
+            candidates.append(Classical(trees, 3).fit(task.features, noisy, linear))
+        both = Release.concat(noisy, sums)
+        network = task.learner(Supervised, targets="posteriors")
+        candidates.append(network.fit(task.features, both, task.encoder))
+    return candidates
+
+
+def budget_for_sums(task: Task) -> tuple[float, float]:
+    """Return what sums get and what is left, from public facts: rows, classes, columns and the noise that they need.
+
+    A sum over n rows of length 1 in D columns has a sampling error of about sqrt(n / D (1 - 1/K) / K) a column.
+    """
+    if task.epsilon < _LOCAL_FROM:
+        return task.epsilon, 0.0
+    rows, classes = int(task.rows.sum()), len(task.space)
+    error = np.sqrt(rows / task.lift.columns * (1 - 1 / classes) / classes)
+    one = LinearQuery(task.lifted, 1.0, task.delta)
+    enough = one.sigma / one.scale / (_QUIET * error)  # noise goes with 1 / epsilon
+    left = task.epsilon - enough
+    # Randomized response at less than this says next to nothing about one row among so many classes.
+    if left < max(enough, np.log(classes) / 2):
+        return task.epsilon, 0.0
+    return split_epsilon(task.epsilon, enough / task.epsilon)

@@ -1,0 +1,164 @@
+"""What recipes share: the task, what they ask of a vault, and the list of all of them by name."""
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.errors import InputError
+from labeldp.features.base import Features
+from labeldp.features.embeddings import Embeddings
+from labeldp.features.images import Images
+from labeldp.labels import LabelSpace
+from labeldp.learn.base import Backbone, Learner
+from labeldp.learn.bayes import Bayes
+from labeldp.learn.classical import Classical
+from labeldp.learn.encoded import EncodedModel
+from labeldp.learn.loop import Training
+from labeldp.learn.model import Model
+from labeldp.learn.predictor import Predictor
+from labeldp.learn.supervised import Supervised
+from labeldp.mechanisms.base import Mechanism
+from labeldp.releases.base import Release
+from labeldp.represent.clusters import kmeans
+from labeldp.represent.lift import Lift
+
+Rows = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request to the vault. Without `rows`, it is for all rows of the task."""
+
+    mechanism: Mechanism
+    rows: Rows | None = None
+    derived_from: Sequence[Release] = ()
+
+
+# A recipe asks, hears a release, and so on; it returns one model, or several to choose from.
+Steps = Generator[Ask, Any, Predictor | list[Predictor]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A pipeline by name: what it does in a sentence, and its steps."""
+
+    name: str
+    summary: str
+    steps: Callable[..., Steps]
+    chooses_from: float = math.inf  # the epsilon from which it returns several models
+
+
+RECIPES: dict[str, Recipe] = {}
+_ROOMS = ("randres", "lp_mst", "moments", "clusters", "alibi", "auto")
+
+
+def recipe(name: str, summary: str, **facts: Any) -> Callable[[Callable[..., Steps]], Callable[..., Steps]]:
+    """Enter a pipeline into the list."""
+
+    def enter(steps: Callable[..., Steps]) -> Callable[..., Steps]:
+        RECIPES[name] = Recipe(name, summary, steps, **facts)
+        return steps
+
+    return enter
+
+
+def find(name: str) -> Recipe:
+    """Return a recipe by name."""
+    for room in _ROOMS:
+        import_module(f"labeldp.recipes.{room}")
+    if name not in RECIPES:
+        raise InputError(f"There is no recipe {name!r}: choose one of {', '.join(sorted(RECIPES))}.")
+    return RECIPES[name]
+
+
+@dataclass(frozen=True)
+class Task:
+    """The public side of a private training: features, and how much may be learnt of the labels of `rows`.
+
+    `model` is a backbone by name, a function that makes a network, or a scikit-learn classifier. `encoder` was trained
+    without labels; with images, clusters and linear queries look at its embeddings, and networks start from it.
+    """
+
+    features: Features
+    space: LabelSpace
+    rows: Rows
+    epsilon: float
+    delta: float = 0.0
+    model: Backbone | Any = "auto"
+    training: Training | None = None
+    encoder: Model | None = None
+    seed: int = 0
+    users: NDArray[Any] | None = field(default=None, repr=False)
+
+    def learner(self, kind: type[Learner], **options: Any) -> Any:
+        """Return a learner for this task's model and training."""
+        if hasattr(self.model, "fit"):
+            if kind in (Supervised, Bayes):
+                return Classical(self.model)
+            raise InputError(f"{kind.__name__} trains networks: choose a backbone, not {type(self.model).__name__}.")
+        return kind(self.model, self.training or default_training(self), **options)
+
+    @cached_property
+    def points(self) -> Features:
+        """The rows as clusters and linear queries see them: images through the encoder, where there is one."""
+        if isinstance(self.features, Images) and self.encoder is not None:
+            return Embeddings(self.encoder.embed(self.features))
+        return self.features
+
+    @cached_property
+    def lift(self) -> Lift:
+        """The map to rows of bounded length. Pure noise grows with the columns of dense rows: then fewer are better."""
+        dense = self.points.kind != "tables"
+        return Lift.fit(self.points, columns=32 if dense and not self.delta else 256)
+
+    @cached_property
+    def lifted(self) -> NDArray[np.float32]:
+        """Every row, lifted."""
+        return self.lift(self.points)
+
+    def on_points(self, model: Predictor) -> Predictor:
+        """Return a model of `points` as one of `features`."""
+        return model if self.points is self.features or self.encoder is None else EncodedModel(self.encoder, model)
+
+    def clusters(self, count: int) -> NDArray[np.int32]:
+        """Group the rows by k-means, without labels."""
+        return kmeans(self.lifted, min(count, len(self.features)), self.seed)
+
+    def parts(self, shares: Sequence[float]) -> list[Rows]:
+        """Cut the rows into disjoint parts at random; all rows of a user fall into one."""
+        from labeldp.evaluate import split_rows
+
+        chosen = np.flatnonzero(self.rows)
+        users = None if self.users is None else self.users[chosen]
+        parts = [np.zeros(len(self.rows), bool) for _ in shares]
+        for part, places in zip(parts, split_rows(len(chosen), shares, self.seed, users), strict=True):
+            part[chosen[places]] = True
+        return parts
+
+    def with_rows(self, rows: Rows) -> "Task":
+        """Return the same task on other rows."""
+        return replace(self, rows=rows)
+
+
+def default_training(task: Task) -> Training:
+    """Return a schedule that suits the size of the task: about a million rows seen, fewer epochs for more rows."""
+    rows = max(1, int(task.rows.sum()))
+    epochs = min(max(1_000_000 // rows, 10), 60 if isinstance(task.features, Images) else 30)
+    return Training(epochs=epochs, batch=128 if rows < 20_000 else 256, rate=0.1, seed=task.seed)
+
+
+def split_epsilon(epsilon: float, share: float) -> tuple[float, float]:
+    """Cut epsilon into two decimals that add up to it exactly, or to the last digit below."""
+    whole = Decimal(repr(float(epsilon)))
+    first = float(f"{epsilon * share:.3g}")
+    second = float(whole - Decimal(repr(first)))
+    while Decimal(repr(first)) + Decimal(repr(second)) > whole:
+        second = float(np.nextafter(second, 0.0))
+    return first, second

@@ -1,0 +1,30 @@
+"""Clusters found without labels: a noisy vote (Tang et al. 2022), or a prior for RRWithPrior (Ghazi et al. 2021)."""
+
+import numpy as np
+
+from labeldp.learn.supervised import Supervised
+from labeldp.mechanisms import GroupHistogram, RRWithPrior
+from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
+from labeldp.recipes.votes import cluster_count
+from labeldp.releases.base import Release
+
+
+@recipe("noise-cluster", "noisy label counts of clusters; each cluster takes the label that leads (NoiseCluster)")
+def noise_cluster(task: Task, clusters: int | None = None) -> Steps:
+    """Noise is Gaussian where delta allows it, geometric otherwise. The model learns the clusters' labels."""
+    groups = task.clusters(clusters or cluster_count(task))
+    counts = yield Ask(GroupHistogram(groups, task.epsilon, task.delta))
+    return task.learner(Supervised).fit(task.features, counts, task.encoder)
+
+
+@recipe(
+    "cluster-prior", "noisy label counts of clusters with part of the budget, as priors for RRWithPrior with the rest"
+)
+def cluster_prior(task: Task, clusters: int | None = None, share: float = 0.2, mixup: float = 4.0) -> Steps:
+    """The counts say which classes a row may have; randomized response among these says more."""
+    first, second = split_epsilon(task.epsilon, share)
+    groups = task.clusters(clusters or cluster_count(task, first))
+    counts = yield Ask(GroupHistogram(groups, first))
+    prior = np.exp(counts.log_evidence().astype(np.float64))
+    noisy: Release = yield Ask(RRWithPrior(second, prior / prior.sum(axis=1, keepdims=True)), None, [counts])
+    return task.learner(Supervised, mixup=mixup).fit(task.features, noisy, task.encoder)

@@ -1,0 +1,51 @@
+"""Randomized response, then one learner: LP-1ST (Ghazi et al. 2021) and what Tang et al. (2022) train on it."""
+
+import numpy as np
+
+from labeldp.learn.augdescent import AugDescent
+from labeldp.learn.fixmatch import FixMatch
+from labeldp.learn.supervised import Supervised
+from labeldp.mechanisms import RandomizedResponse
+from labeldp.recipes.base import Ask, Steps, Task, recipe
+from labeldp.recipes.votes import agreed, cluster_count, vote
+
+
+@recipe("randres", "randomized response, then plain training")
+def randres(task: Task, mixup: float = 0.0) -> Steps:
+    """Learn the noisy labels as they are."""
+    noisy = yield Ask(RandomizedResponse(task.epsilon))
+    return task.learner(Supervised, mixup=mixup).fit(task.features, noisy, task.encoder)
+
+
+@recipe("randres-mixup", "randomized response, then training with mixup (LP-1ST)")
+def randres_mixup(task: Task, mixup: float = 4.0) -> Steps:
+    """Learn mixtures of rows, which keeps a network from learning noisy labels by heart."""
+    return (yield from randres(task, mixup))
+
+
+@recipe("randres-ssl", "randomized response, then FixMatch on all rows")
+def randres_ssl(task: Task) -> Steps:
+    """Every noisy label counts as marked; every row is learnt from as if unlabelled, too."""
+    noisy = yield Ask(RandomizedResponse(task.epsilon))
+    return task.learner(FixMatch).fit(task.features, noisy, task.encoder)
+
+
+@recipe("randres-augdescent", "randomized response, then Aug-Descent: two networks sort the labels for each other")
+def randres_augdescent(task: Task) -> Steps:
+    """Divide the labels anew in every epoch."""
+    noisy = yield Ask(RandomizedResponse(task.epsilon))
+    return task.learner(AugDescent).fit(task.features, noisy, task.encoder)
+
+
+@recipe("randres-denoise", "randomized response, kept where the vote of the row's cluster agrees, then FixMatch")
+def randres_denoise(task: Task, clusters: int | None = None) -> Steps:
+    """The vote is taken among the released labels themselves, so it costs nothing."""
+    noisy = yield Ask(RandomizedResponse(task.epsilon))
+    groups = task.clusters(clusters or cluster_count(task, local=True))
+    kept = agreed(noisy, vote(noisy, groups))
+    return task.learner(FixMatch).fit(task.features, kept if _has_labels(kept) else noisy, task.encoder)
+
+
+def _has_labels(release: object) -> bool:
+    active = getattr(release, "active", None)
+    return active is None or bool(np.any(active))

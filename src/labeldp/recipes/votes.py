@@ -1,0 +1,39 @@
+"""Clusters and their votes: how many clusters a budget bears, and what they say."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.labels import MISSING, Codes
+from labeldp.recipes.base import Task
+from labeldp.releases.base import Release
+
+_SURE = 3.0  # deviations by which a typical cluster's vote must stand above its noise
+_LEAD = 0.5  # by what share of its rows a typical cluster's first class leads
+
+
+def cluster_count(task: Task, epsilon: float | None = None, local: bool = False) -> int:
+    """Return how many clusters the budget bears, from public facts alone.
+
+    More clusters are purer, and smaller. In a cluster of m rows the first class leads by about m / 2 votes. The noise of
+    that lead is about 4 / epsilon for noisy counts, and sqrt(m / 2) / (p - q) for votes among labels that randomized
+    response kept with probability p and turned into any other with q. It must stay below a third of the lead.
+    """
+    epsilon, rows, classes = epsilon or task.epsilon, int(task.rows.sum()), len(task.space)
+    smallest = _SURE * 4 / epsilon / _LEAD
+    if local:
+        other = 1 / (np.exp(epsilon) + classes - 1)
+        smallest = 0.5 * (_SURE / (_LEAD * np.expm1(epsilon) * other)) ** 2
+    return int(np.clip(rows / max(smallest, 20.0), classes, 30 * classes))
+
+
+def vote(release: Release, groups: NDArray[np.int32]) -> Codes:
+    """Return each row's label by the plurality of the released labels in its group."""
+    labels, classes = release.labels(), len(release.space)
+    said = labels != MISSING
+    votes = np.bincount(groups[said] * classes + labels[said], minlength=(groups.max() + 1) * classes)
+    return votes.reshape(-1, classes).argmax(axis=1)[groups]
+
+
+def agreed(release: Release, codes: Codes) -> Release:
+    """Keep the released labels that equal `codes`, which were worked out from the release itself."""
+    return release.keep(release.labels() == codes)

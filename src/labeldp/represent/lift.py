@@ -1,0 +1,88 @@
+"""Public rows of bounded length for linear queries: features brought to one scale and to the unit sphere."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from labeldp.features.base import Features
+from labeldp.features.tables import Table
+
+_LARGEST = 4.0  # deviations at which a number of a table is cut: an outlier must not drown its row's other columns
+_CONSTANT = 0.25  # weight of the constant column beside a row of length 1, for classes of unequal size
+_SAMPLE = 10_000  # rows from which principal directions are found
+_BLOCK = 1 << 13
+
+
+@dataclass(frozen=True)
+class Lift:
+    """A map from features to rows of length 1, learnt from features alone.
+
+    Numbers of a table are standardised and its one-hot columns stay as they are; embeddings and pixels are centred.
+    More than `columns` of them are reduced to that many principal directions. Then a constant is added and each row is
+    brought to length 1, so that no row can move a sum further than another.
+    """
+
+    mean: NDArray[np.float32]
+    scale: NDArray[np.float32]
+    basis: NDArray[np.float32] | None = None
+
+    @classmethod
+    def fit(cls, features: Features, columns: int = 256) -> "Lift":
+        """Learn means, scales and directions."""
+        total = np.zeros(_width(features), np.float64)
+        for block in _blocks(features):
+            total += block.sum(axis=0, dtype=np.float64)
+        mean = (total / len(features)).astype(np.float32)
+        scale = np.ones_like(mean)
+        if isinstance(features, Table):
+            numbers = len(features.encoder.numbers)
+            mean[numbers:] = 0.0
+            scale[:numbers] = features.moments()[1][:numbers].cpu().numpy()
+        scale[scale == 0] = 1.0
+        plain = cls(mean, scale)
+        if len(mean) <= columns:
+            return plain
+        some = torch.linspace(0, len(features) - 1, min(len(features), _SAMPLE)).long()
+        sample = plain._scaled(_matrix(features, some))
+        _, directions = np.linalg.eigh(sample.T @ sample)
+        return cls(mean, scale, directions[:, ::-1][:, :columns].astype(np.float32).copy())
+
+    def __call__(self, features: Features) -> NDArray[np.float32]:
+        """Return a row of length 1 for each row of features."""
+        return np.concatenate([self._lifted(block) for block in _blocks(features)])
+
+    @property
+    def columns(self) -> int:
+        """The length of a lifted row."""
+        return (len(self.mean) if self.basis is None else self.basis.shape[1]) + 1
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what `Lift(**arrays)` reads back."""
+        arrays = {"mean": self.mean, "scale": self.scale}
+        return arrays if self.basis is None else arrays | {"basis": self.basis}
+
+    def _scaled(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
+        scaled = (block - self.mean) / self.scale
+        return np.clip(scaled, -_LARGEST, _LARGEST) if (self.scale != 1).any() else scaled
+
+    def _lifted(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
+        rows = self._scaled(block)
+        rows = rows if self.basis is None else rows @ self.basis
+        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
+        rows = np.concatenate([rows, np.full((len(rows), 1), _CONSTANT, np.float32)], axis=1)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def _blocks(features: Features) -> Any:
+    return (_matrix(features, rows) for rows in torch.split(torch.arange(len(features)), _BLOCK))
+
+
+def _matrix(features: Features, rows: torch.Tensor) -> NDArray[np.float32]:
+    return features.batch(rows).flatten(1).cpu().numpy()
+
+
+def _width(features: Features) -> int:
+    return int(torch.Size(features.shape).numel())
