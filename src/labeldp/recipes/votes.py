@@ -14,15 +14,15 @@ _LEAD = 0.5  # by what share of its rows a typical cluster's first class leads
 def cluster_count(task: Task, epsilon: float | None = None, local: bool = False) -> int:
     """Return how many clusters the budget bears, from public facts alone.
 
-    More clusters are purer, and smaller. In a cluster of m rows the first class leads by about m / 2 votes. The noise of
-    that lead is about 4 / epsilon for noisy counts, and sqrt(m / 2) / (p - q) for votes among labels that randomized
+    More clusters are purer, and smaller. In a cluster of m rows the first class leads by about m / 2 votes. The noise
+    of that lead is about 4 / epsilon for noisy counts, and sqrt(m / 2) / (p - q) for votes among labels that randomized
     response kept with probability p and turned into any other with q. It must stay below a third of the lead.
     """
     epsilon, rows, classes = epsilon or task.epsilon, int(task.rows.sum()), len(task.space)
     smallest = _SURE * 4 / epsilon / _LEAD
     if local:
-        other = 1 / (np.exp(epsilon) + classes - 1)
-        smallest = 0.5 * (_SURE / (_LEAD * np.expm1(epsilon) * other)) ** 2
+        gap = -np.expm1(-epsilon) / (1 + (classes - 1) * np.exp(-epsilon))  # p - q
+        smallest = 0.5 * (_SURE / (_LEAD * gap)) ** 2
     return int(np.clip(rows / max(smallest, 20.0), classes, 30 * classes))
 
 

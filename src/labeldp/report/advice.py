@@ -4,7 +4,8 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from labeldp.recipes.advisor import SURVIVES, Advice, Line, Use
+from labeldp.recipes.advisor import Advice, Line, Use
+from labeldp.recipes.arithmetic import SURVIVES
 
 _COLUMNS = ("recipe", "right", "agreed", "nats", "vote from", "time", "releases")
 
