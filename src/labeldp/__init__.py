@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from labeldp.errors import InputError as InputError
     from labeldp.errors import LabelDPError as LabelDPError
     from labeldp.errors import LedgerError as LedgerError
+    from labeldp.errors import PrivacyWarning as PrivacyWarning
+    from labeldp.estimators import LabelPrivateClassifier as LabelPrivateClassifier
     from labeldp.guarantees import Budget as Budget
     from labeldp.guarantees import Guarantee as Guarantee
     from labeldp.labels import LabelSpace as LabelSpace
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from labeldp.mechanisms import RRTopK as RRTopK
     from labeldp.mechanisms import RRWithPrior as RRWithPrior
     from labeldp.releases import Release as Release
+    from labeldp.search import LabelPrivateSearchCV as LabelPrivateSearchCV
     from labeldp.vault import Identity as Identity
     from labeldp.vault import Ledger as Ledger
     from labeldp.vault import Vault as Vault
@@ -38,7 +41,8 @@ __version__ = "0.1.0"
 # Loaded at first use: the command line must answer `--help` without loading Arrow, SciPy and a database.
 _HOMES = {
     "calibration": ["calibrate"],
-    "errors": ["BudgetExceeded", "InputError", "LabelDPError", "LedgerError"],
+    "errors": ["BudgetExceeded", "InputError", "LabelDPError", "LedgerError", "PrivacyWarning"],
+    "estimators": ["LabelPrivateClassifier"],
     "guarantees": ["Budget", "Guarantee"],
     "labels": ["LabelSpace"],
     "losses": ["ApproximateLoss", "GaussianLoss", "PureLoss", "compose", "rdp_to_epsilon"],
@@ -55,6 +59,7 @@ _HOMES = {
         "RightCount",
     ],
     "releases": ["Release"],
+    "search": ["LabelPrivateSearchCV"],
     "vault": ["Identity", "Ledger", "Vault", "identify"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -65,7 +70,12 @@ __all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"labeldp has no attribute {name!r}")
-    value = getattr(import_module(f"labeldp.{_HOME_OF[name]}"), name)
+    try:
+        value = getattr(import_module(f"labeldp.{_HOME_OF[name]}"), name)
+    except ModuleNotFoundError as problem:
+        if problem.name != "torch":
+            raise
+        raise ImportError(f"{name} needs torch: pip install 'labeldp[learn]'.") from None
     globals()[name] = value
     return value
 

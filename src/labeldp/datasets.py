@@ -55,14 +55,15 @@ class SecretTable:
         delta: float = 0.0,
         *,
         budget: float | None = None,
+        delta_budget: float | None = None,
         ledger: Path | None = None,
         ids: str | None = None,
         progress: Progress = lambda rows: None,
     ) -> Vault:
         """Read the labels into a vault, with the ledger of this data set.
 
-        Without `budget`, the total stays what the ledger says, or becomes `epsilon` for a new ledger. `ids`
-        names a column of row ids that identifies the data set; otherwise all features do.
+        Without `budget` and `delta_budget`, the totals stay what the ledger says, or become `epsilon` and `delta` for
+        a new ledger. `ids` names a column of row ids that identifies the data set; otherwise all features do.
         """
         path = ledger or self.ledger_path
         public = [ids] if ids else self.features
@@ -87,8 +88,16 @@ class SecretTable:
         begun = path.is_file() and path.stat().st_size > 0
         known = Filter.from_json(Ledger(path).facts()["budget"]).budget if begun else Budget(epsilon, delta)
         total = known.epsilon if budget is None else budget
-        limit = Budget(total, max(delta, known.delta), known.composition)
+        limit = Budget(total, max(delta, known.delta) if delta_budget is None else delta_budget, known.composition)
         return Vault(Encoded(codes), self.space, limit, ledger=path, identity=identity)
+
+    def public_codes(self) -> np.ndarray:
+        """Read the labels of a benchmark, which are declared public by whoever calls this."""
+        parts, done = [], 0
+        for batch in self.file.batches([self.label]):
+            parts.append(self.space.encode(self._labels(batch), first_row=done))
+            done += batch.num_rows
+        return np.concatenate(parts) if parts else np.empty(0, np.int8)
 
     def replaced(self, batch: pa.RecordBatch, codes: np.ndarray) -> pa.RecordBatch:
         """Put released codes in the place of a batch's labels."""

@@ -15,3 +15,7 @@ class LedgerError(LabelDPError):
 
 class BudgetExceeded(LabelDPError):
     """The release would cost more than the budget has left."""
+
+
+class PrivacyWarning(UserWarning):
+    """Nothing failed, but a promise is weaker than it may seem."""

@@ -5,6 +5,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from labeldp.cli.compare import compare
 from labeldp.cli.ledger import ledger_app
 from labeldp.cli.plan import plan
 from labeldp.cli.predict import predict
@@ -17,7 +18,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (train, predict, privatize, plan):
+for command in (train, predict, plan, compare, privatize):
     app.command()(command)
 app.add_typer(ledger_app, name="ledger")
 _INTERRUPTED = 130  # what shells expect of a command that ends on SIGINT
@@ -42,7 +43,11 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except LabelDPError as problem:
-        hint = " (--budget sets the total for this data set.)" if isinstance(problem, BudgetExceeded) else ""
+        hint = (
+            " (--budget and --delta-budget set the totals for this data set.)"
+            if isinstance(problem, BudgetExceeded)
+            else ""
+        )
         _fail(f"{problem}{hint}", 2)
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED

@@ -1,7 +1,7 @@
 """Arguments and options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,3 +20,37 @@ MissingPublic = Annotated[
     bool, typer.Option("--missing-public", help="A missing label is a public fact: the row is unlabelled.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Delta = Annotated[float, typer.Option(help="The chance that epsilon may fail; 0 is pure privacy, 1e-6 is usual.")]
+DeltaTotal = Annotated[
+    float | None, typer.Option(help="The largest delta that may ever be spent on this data set; at first, delta.")
+]
+FeatureKind = Annotated[
+    str, typer.Option("--features", help="table, or embeddings: columns of numbers whose scale means something.")
+]
+ModelName = Annotated[str, typer.Option(help="auto, logistic, trees, or a network: mlp, linear.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Option = Annotated[
+    list[str] | None, typer.Option("--option", help="A recipe's own setting, as name=value; repeatable.")
+]
+
+
+def read_options(texts: list[str] | None) -> dict[str, Any]:
+    """Read `name=value` settings: numbers as numbers, the rest as text."""
+    from labeldp.errors import InputError
+
+    options: dict[str, Any] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InputError(f"{text!r} is no setting: write --option name=value.")
+        options[name.strip().replace("-", "_")] = _number(value.strip())
+    return options
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -41,3 +41,12 @@ def progress_bar(total: int | None) -> Iterator[Bar]:
 def say(data: dict[str, Any], sentence: str, as_json: bool) -> None:
     """Print what was done, as a sentence or as JSON."""
     typer.echo(json.dumps(data, indent=2) if as_json else sentence)
+
+
+def tell(what: str) -> None:
+    """Say on a terminal what is being done; nothing where the output goes elsewhere."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        console.print(f"[dim]{what} ...[/dim]")

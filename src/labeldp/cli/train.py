@@ -1,12 +1,29 @@
 """`labeldp train`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from labeldp.cli.options import AsJson, Classes, Data, Epsilon, Ids, LabelColumn, LedgerFile, MissingPublic, Total
-from labeldp.cli.screen import progress_bar, say
+from labeldp.cli.options import (
+    AsJson,
+    Classes,
+    Data,
+    Delta,
+    DeltaTotal,
+    Device,
+    Epsilon,
+    FeatureKind,
+    Ids,
+    LabelColumn,
+    LedgerFile,
+    MissingPublic,
+    ModelName,
+    Option,
+    Total,
+    read_options,
+)
+from labeldp.cli.screen import progress_bar, say, tell
 
 
 def train(
@@ -15,32 +32,63 @@ def train(
     classes: Classes,
     epsilon: Epsilon,
     out: Annotated[Path, typer.Option(help="The run folder to make.")],
+    recipe: Annotated[str, typer.Option(help="A pipeline by name; `labeldp plan` compares them.")] = "auto",
+    option: Option = None,
+    delta: Delta = 0.0,
+    features: FeatureKind = "table",
+    model: ModelName = "auto",
+    epochs: Annotated[int | None, typer.Option(min=1, help="For networks; by default it suits the rows.")] = None,
+    device: Device = "auto",
     budget: Total = None,
+    delta_budget: DeltaTotal = None,
     ledger: LedgerFile = None,
     ids: Ids = None,
     missing_public: MissingPublic = False,
-    seed: Annotated[int, typer.Option(help="For the choice of held-out rows; never for privacy noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="For training and the choice of held-out rows; never for noise.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Train a classifier on a table whose labels stay private."""
-    from labeldp import runs
     from labeldp.datasets import SecretTable
     from labeldp.files import check_free
-    from labeldp.guarantees import check_epsilon
+    from labeldp.guarantees import check_delta, check_epsilon
 
     check_epsilon(epsilon)
+    check_delta(delta)
     check_free(out)
     table = SecretTable.open(data, label, classes, "public" if missing_public else "error")
+    from labeldp import runs  # torch, only now that the request makes sense
+
+    plan = runs.Plan(
+        epsilon, delta, recipe, read_options(option), features, model, epochs, device, seed, progress=not as_json
+    )
+    plan.check()
     with progress_bar(table.file.rows) as progress:
         progress.start("reading labels")
-        vault = table.vault(epsilon, budget=budget, ledger=ledger, ids=ids, progress=progress.advance)
-        progress.start("training")
-        report = runs.train(table, vault, epsilon, out, seed=seed)
-    score = report["estimate"]
-    say(
-        report,
-        f"Wrote {out}: accuracy about {score['accuracy']:.1%} (95 % interval {score['low']:.1%} to "
-        f"{score['high']:.1%}, measured privately on {score['rows']:,} held-out rows). Each label has spent epsilon "
-        f"{report['guarantee']['epsilon']:g} of {vault.budget.epsilon:g} so far.",
-        as_json,
-    )
+        vault = table.vault(
+            epsilon,
+            delta,
+            budget=budget,
+            delta_budget=delta_budget,
+            ledger=ledger,
+            ids=ids,
+            progress=progress.advance,
+        )
+    report = runs.train(table, vault, plan, out, tell)
+    say(report, _sentence(out, report, vault.budget.epsilon), as_json)
+
+
+def _sentence(out: Path, report: dict[str, Any], budget: float) -> str:
+    spent, delta = report["spent"]["epsilon"], report["spent"]["delta"]
+    cost = f"epsilon {spent:g} of {budget:g}" + (f" and delta {delta:g}" if delta else "")
+    return f"Wrote {out}: {accuracy(report['score'])}. Each label has spent {cost} so far."
+
+
+def accuracy(score: dict[str, Any] | None) -> str:
+    """Say what was measured."""
+    if score is None:
+        return "too few rows to set any aside, so its accuracy is not measured"
+    value, low, high = score["accuracy"]
+    where = f"measured privately on {score['rows']:,} held-out rows"
+    if value is None:
+        return f"its accuracy cannot be told apart from noise ({where})"
+    return f"accuracy about {value:.1%} (95 % interval {low:.1%} to {high:.1%}, {where})"

@@ -31,7 +31,8 @@ def group(proba: Floats, epsilon: float, bins: int) -> NDArray[np.int64]:
     rows, classes = proba.shape
     predicted = proba.argmax(axis=1)
     expected = proba.sum(axis=0).min() if classes == 2 else rows / classes
-    total = (max(expected, 1.0) / (2 * math.sqrt(0.1 * _variance(2 / epsilon) * (1 - 1 / classes)))) ** (2 / 3)
+    noise = max(_variance(2 / epsilon), 1e-9)  # at a huge epsilon there is none, and the number of bins is the limit
+    total = (max(expected, 1.0) / (2 * math.sqrt(0.1 * noise * (1 - 1 / classes)))) ** (2 / 3)
     if classes == 2:
         # Equal parts of both classes, as the model expects them: then no bin hides many pairs of unlike labels.
         weight = (proba / np.maximum(proba.sum(axis=0), 1e-300)).sum(axis=1)

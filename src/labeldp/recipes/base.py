@@ -147,11 +147,12 @@ class Task:
         return replace(self, rows=rows)
 
 
-def default_training(task: Task) -> Training:
+def default_training(task: Task, **changes: Any) -> Training:
     """Return a schedule that suits the size of the task: about a million rows seen, fewer epochs for more rows."""
     rows = max(1, int(task.rows.sum()))
     epochs = min(max(1_000_000 // rows, 10), 60 if isinstance(task.features, Images) else 30)
-    return Training(epochs=epochs, batch=128 if rows < 20_000 else 256, rate=0.1, seed=task.seed)
+    usual = {"epochs": epochs, "batch": 128 if rows < 20_000 else 256, "rate": 0.1, "seed": task.seed}
+    return Training(**usual | changes)
 
 
 def split_epsilon(epsilon: float, share: float) -> tuple[float, float]:

@@ -22,7 +22,10 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Trained:
-    """What a recipe gave: the model, all that was released on the way, and a private score of the model."""
+    """What a recipe gave: the model, all that was released on the way, and a private score of the model.
+
+    Of several candidates, `winner` is the place of the model among them.
+    """
 
     recipe: str
     model: Predictor
@@ -30,6 +33,18 @@ class Trained:
     guarantee: Guarantee
     score: Score | None
     candidates: int = 1
+    winner: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        """Describe the training for a report or a card."""
+        return {
+            "recipe": self.recipe,
+            "summary": find(self.recipe).summary,
+            "guarantee": self.guarantee.to_json(),
+            "releases": [_describe(release) for release in self.releases],
+            "candidates": self.candidates,
+            "score": self.score and self.score.to_json(),
+        }
 
 
 def train(
@@ -47,11 +62,32 @@ def train(
     score the winner on yet other rows. They are other people's labels, so they have the same epsilon for themselves.
     A run that was interrupted goes on: what was released before is in the ledger and is not drawn again.
     """
-    chosen = find(name)
-    steps = dict(options or {})
-    _check_options(chosen, steps)
-    fit, choosing, scoring = _set_aside(task, chosen, score)
-    models, releases = _follow(vault, replace(task, rows=fit), chosen, steps, report)
+    return train_best(vault, [task], name, [options or {}], score=score, report=report)
+
+
+def train_best(
+    vault: Vault,
+    tasks: Sequence[Task],
+    name: str,
+    options: Sequence[Mapping[str, Any]],
+    *,
+    score: bool = True,
+    report: Report = lambda what: None,
+) -> Trained:
+    """Train several variants on the same releases and keep the one that a private choice prefers.
+
+    Variants may differ in how they learn, which is free. One that asks for another release is refused by the budget.
+    """
+    recipe, task = find(name), tasks[0]
+    for each in options:
+        check_options(recipe, each)
+    several = len(tasks) > 1 or task.epsilon >= recipe.chooses_from
+    fit, choosing, scoring = _set_aside(task, several, score)
+    models, releases = list[Predictor](), list[Release]()
+    for variant, each in zip(tasks, options, strict=True):
+        found, heard = _follow(vault, replace(variant, rows=fit), recipe, each, report)
+        models += found
+        releases += [release for release in heard if release.entry not in {known.entry for known in releases}]
     winner = 0
     if choosing is not None and len(models) > 1:
         report("choosing")
@@ -66,7 +102,13 @@ def train(
     _, guarantee = rest_on(releases, vault.rows)
     if guarantee.epsilon > task.epsilon or guarantee.delta > task.delta:
         raise LabelDPError(f"The recipe {name!r} spent more than it was given: this is a mistake in the recipe.")
-    return Trained(name, model, tuple(releases), guarantee, result, len(models))
+    return Trained(name, model, tuple(releases), guarantee, result, len(models), winner)
+
+
+def _describe(release: Release) -> dict[str, Any]:
+    rows = release.rows if release.active is None else int(release.active.sum())
+    epsilon = release.parameters.get("epsilon", release.guarantee.epsilon)
+    return {"mechanism": release.mechanism, "rows": rows, "epsilon": epsilon}
 
 
 def _follow(
@@ -88,19 +130,18 @@ def _follow(
         releases.append(reply)
 
 
-def _set_aside(task: Task, chosen: Recipe, score: bool) -> tuple[Rows, Rows | None, Rows | None]:
-    """Return the rows to train on, to choose with and to score with; a part that would be too small is left out."""
+def _set_aside(task: Task, several: bool, score: bool) -> tuple[Rows, Rows | None, Rows | None]:
+    """Return the rows to train on, to choose with and to score with; parts that would be too small are left out."""
     rows = int(task.rows.sum())
     share = min(_SHARE, _MOST / max(1, rows))
-    wanted = [task.epsilon >= chosen.chooses_from, score]
-    if rows * share < _FEWEST or not any(wanted):
+    if rows * share < _FEWEST or not (several or score):
         return task.rows, None, None
-    parts = task.parts([1 - share * sum(wanted), *[share] * sum(wanted)])
-    fit, *others = parts
-    return fit, others.pop(0) if wanted[0] else None, others.pop(0) if wanted[1] else None
+    fit, *others = task.parts([1 - share * (several + score), *[share] * (several + score)])
+    return fit, others.pop(0) if several else None, others.pop(0) if score else None
 
 
-def _check_options(chosen: Recipe, options: Mapping[str, Any]) -> None:
+def check_options(chosen: Recipe, options: Mapping[str, Any]) -> None:
+    """Say if a recipe has no option of some name."""
     known = list(inspect.signature(chosen.steps).parameters)[1:]
     for name in options:
         if name not in known:

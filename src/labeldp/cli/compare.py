@@ -1,0 +1,91 @@
+"""`labeldp compare`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from labeldp.cli.options import (
+    AsJson,
+    Classes,
+    Data,
+    Delta,
+    DeltaTotal,
+    Device,
+    FeatureKind,
+    Ids,
+    LabelColumn,
+    LedgerFile,
+    ModelName,
+    Total,
+)
+from labeldp.cli.screen import say, tell
+
+
+def compare(
+    data: Data,
+    label: LabelColumn,
+    classes: Classes,
+    out: Annotated[Path, typer.Option(help="The folder for rows, table and plot; an unfinished one is gone on with.")],
+    epsilons: Annotated[str, typer.Option(help="Separated by commas.")] = "0.5,1,2,4",
+    recipes: Annotated[str, typer.Option(help="Separated by commas.")] = "auto,moments,noise-cluster,randres",
+    delta: Delta = 0.0,
+    seeds: Annotated[int, typer.Option(min=1, help="How often each cell is trained.")] = 1,
+    features: FeatureKind = "table",
+    model: ModelName = "auto",
+    device: Device = "auto",
+    labels_public: Annotated[
+        bool, typer.Option("--labels-public", help="A benchmark: nobody's labels are protected, and true ones score.")
+    ] = False,
+    test: Annotated[Path | None, typer.Option(help="A table that scores, with --labels-public; else a fifth.")] = None,
+    budget: Total = None,
+    delta_budget: DeltaTotal = None,
+    ledger: LedgerFile = None,
+    ids: Ids = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train several recipes at several epsilons; print a table and draw a plot."""
+    from labeldp.datasets import SecretTable
+    from labeldp.errors import InputError
+    from labeldp.guarantees import check_delta, check_epsilon
+
+    try:
+        wanted = [check_epsilon(float(word)) for word in epsilons.split(",")]
+    except ValueError as problem:
+        raise InputError(f"--epsilons must be numbers separated by commas, like 0.5,1,2: {problem}") from None
+    check_delta(delta)
+    table = SecretTable.open(data, label, classes)
+    if test is not None and not labels_public:
+        raise InputError("True labels score only where they are declared public: add --labels-public, or drop --test.")
+    from labeldp import comparison as compared
+    from labeldp.report.comparison import print_comparison
+    from labeldp.runs import Plan, read_columns, read_features
+
+    names = [name.strip() for name in recipes.split(",") if name.strip()]
+    plan = Plan(max(wanted), delta, features=features, model=model, device=device)
+    of = f"{data.name}, {label}, {classes}, {'public' if labels_public else 'private'}, {test.name if test else ''}"
+    request = compared.Comparison(out, plan, names, wanted, seeds, of)
+    request.check()
+    epsilon, total_delta = request.total()
+    if labels_public:
+        tell("labels are declared public: nothing is protected, every cell starts from a fresh budget")
+        intake, rows = read_features(table, features)
+        scores = None
+        if test is not None:
+            other = SecretTable.open(test, label, classes)
+            scores = (intake(read_columns(other.file, table.features)), other.public_codes())
+        train = compared.on_public_labels(rows, table.public_codes(), table, scores)
+    else:
+        tell(f"all cells together cost a label epsilon {float(epsilon):g} and delta {float(total_delta):g} at most")
+        vault = table.vault(
+            float(epsilon), float(total_delta), budget=budget, delta_budget=delta_budget, ledger=ledger, ids=ids
+        )
+        train = compared.on_private_labels(table, vault, request)
+    found = request.run(train, tell)
+    how = "on true labels, which are declared public" if labels_public else "measured privately"
+    if as_json:
+        say({"cells": found, "measured": how}, "", as_json)
+    else:
+        curves = {name: list(compared.summarise(found, name)) for name in names}
+        print_comparison(curves, f"Accuracy {how}; {seeds} seed{'s' * (seeds > 1)}, delta {delta:g}")
+        typer.echo(f"Wrote {out}: a row for each cell in cells.jsonl, and accuracy.png.")

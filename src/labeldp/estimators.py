@@ -1,0 +1,272 @@
+"""scikit-learn estimators whose `fit` protects the labels that it is given."""
+
+import hashlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from joblib import effective_n_jobs
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_feature_names, check_is_fitted, column_or_1d, validate_data
+from threadpoolctl import threadpool_limits
+
+from labeldp.errors import InputError, PrivacyWarning
+from labeldp.features.base import Features
+from labeldp.features.intake import Intake, is_frame, to_frame
+from labeldp.guarantees import Budget
+from labeldp.labels import LabelSpace
+from labeldp.recipes.base import Task
+from labeldp.recipes.run import Trained, all_rows, train
+from labeldp.report.card import make_card
+from labeldp.vault import Identity, Vault
+
+_INFERRED = (
+    "The classes were inferred from the labels, which reveals which classes occur: declare them for a real guarantee."
+)
+
+
+class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier that learns from labels under label differential privacy.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee for each label: smaller is more private. With delta 0 it is pure.
+    classes : list
+        Every value that a label may take. They are declared, because inferring them would reveal which occur;
+        `"infer"` does so nevertheless, and the card says it.
+    recipe : str
+        `"auto"`, or the name of a published pipeline; `options` are its parameters.
+    model : str, callable or scikit-learn classifier
+        What is trained: the name of a backbone, a function that makes a network, or a classifier with sample weights.
+    training : Training, optional
+        Epochs, rates and so on, for networks.
+    features : {"auto", "table", "embeddings", "images"}
+        How to read X. A matrix is a table of numbers unless it is called embeddings.
+    encoder : Model, optional
+        An encoder that was trained without labels, for images.
+    estimate : bool
+        Whether to set rows aside and measure the model privately: `score_estimate_`.
+    ledger : path, optional
+        The ledger of the data set, which adds up every use of its labels; `budget` is the most that it allows.
+        Without one, each fit counts for itself alone.
+    random_state : int, optional
+        For training and for the choice of held-out rows. Privacy noise has no seed.
+    n_jobs : int, optional
+        Threads for training; -1 for all cores.
+
+    Attributes
+    ----------
+    guarantee_ : Guarantee
+    score_estimate_ : Score or None
+        Accuracy, recall and more, each with its interval, measured without clean labels.
+    release_ : Release
+        What the model was trained on. The labels themselves are not kept.
+    card_ : Card
+    classes_, n_features_in_, feature_names_in_
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        classes: Any = None,
+        recipe: str = "auto",
+        *,
+        delta: float = 0.0,
+        options: dict[str, Any] | None = None,
+        model: Any = "auto",
+        training: Any = None,
+        features: str = "auto",
+        encoder: Any = None,
+        estimate: bool = True,
+        ledger: str | Path | None = None,
+        budget: float | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.classes = classes
+        self.recipe = recipe
+        self.delta = delta
+        self.options = options
+        self.model = model
+        self.training = training
+        self.features = features
+        self.encoder = encoder
+        self.estimate = estimate
+        self.ledger = ledger
+        self.budget = budget
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any) -> "LabelPrivateClassifier":
+        """Train. Only what the guarantee allows is learnt of `y`, and `y` is not kept."""
+        task, vault = self._open(X, y)
+        with threads(self.n_jobs):
+            self._keep(train(vault, task, self.recipe, self.options, score=self.estimate))
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.floating]:
+        """Return the probability of each class, in the order of `classes_`."""
+        check_is_fitted(self)
+        with threads(self.n_jobs):
+            return self._model.predict_proba(self._features_of(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the likeliest class of each row."""
+        check_is_fitted(self)
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+    def get_epsilon(self, delta: float) -> float:
+        """Return the epsilon that is guaranteed at this delta: none if it asks for less than was given."""
+        check_is_fitted(self)
+        return self.guarantee_.epsilon if delta >= self.guarantee_.delta else float("inf")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "guarantee_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True  # privacy noise has no seed
+        tags.input_tags.allow_nan = self.features in ("auto", "table")  # missing values become medians
+        return tags
+
+    # How the labels go into a vault, and what is kept of a training.
+
+    def _open(self, X: Any, y: Any) -> tuple[Task, Vault]:
+        """Check the input, put the labels into a vault, and describe the task."""
+        X, y = self._checked(X, y)
+        space = self._space(y)
+        if isinstance(X, Features):
+            self._intake, features = None, X
+        else:
+            self._intake, features = Intake.fit(X, self.features)  # type: ignore[arg-type]
+        rows, digest = _fingerprint(X)
+        if self.ledger is None:
+            _warn_of_rows_seen_before(rows)
+        budget = Budget(self.epsilon if self.budget is None else self.budget, self.delta)
+        identity = Identity("estimator", "y", len(features), digest)
+        vault = Vault(y, space, budget, ledger=self.ledger, identity=identity)
+        return self._task(features, space), vault
+
+    def _task(self, features: Features, space: LabelSpace, seed: int | None = None) -> Task:
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1)) if seed is None else seed
+        everything = all_rows(len(features))
+        learning = {"model": self.model, "training": self.training, "encoder": self.encoder, "seed": seed}
+        return Task(features, space, everything, self.epsilon, self.delta, **learning)
+
+    def _keep(self, trained: Trained) -> None:
+        self._model = trained.model
+        self.guarantee_ = trained.guarantee
+        self.score_estimate_ = trained.score
+        evidence = [release for release in trained.releases if (release.labels() >= 0).any()]
+        self.release_ = evidence[-1]
+        inferred = isinstance(self.classes, str) and self.classes == "infer"
+        self.card_ = make_card(trained.facts() | {"warnings": [_INFERRED] if inferred else []})
+
+    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
+        if y is None:
+            raise InputError("This estimator needs labels: requires y to be passed, but the target y is None.")
+        if isinstance(X, Features) or getattr(X, "ndim", 2) == 4:
+            self.n_features_in_ = int(np.prod(X.shape if isinstance(X, Features) else np.shape(X)[1:]))
+        elif is_frame(X):
+            _check_feature_names(self, X, reset=True)
+            self.n_features_in_ = X.shape[1]
+        else:
+            X = validate_data(self, X, ensure_all_finite=self._finite, ensure_min_samples=2)
+        y = column_or_1d(y, warn=True)
+        if len(y) != (len(X) if hasattr(X, "__len__") else X.shape[0]):
+            raise InputError(f"X has {len(X)} rows and y has {len(y)} labels: give one label for each row.")
+        return X, y
+
+    @property
+    def _finite(self) -> Any:
+        return True if self.features == "embeddings" else "allow-nan"
+
+    def _features_of(self, X: Any) -> Features:
+        if isinstance(X, Features):
+            return X
+        if self._intake is None:
+            raise InputError("This model was trained on Features: give it Features to predict.")
+        if is_frame(X):
+            _check_feature_names(self, X, reset=False)
+        elif self._intake.kind != "images":
+            X = validate_data(self, X, ensure_all_finite=self._finite, reset=False)
+        return self._intake(X)
+
+    def _space(self, y: Any) -> LabelSpace:
+        if self.classes is None:
+            raise InputError('Declare every class that a label may have: classes=["no", "yes"].')
+        classes = self.classes
+        if isinstance(classes, str):
+            if classes != "infer":
+                raise InputError('classes must be a list, for example ["no", "yes"].')
+            check_classification_targets(y)
+            classes = np.unique(y).tolist()
+            if len(classes) < 2:
+                raise InputError("The labels hold one class only: at least two classes are needed.")
+            if isinstance(classes[0], float):
+                classes = [int(c) for c in classes]
+        space = LabelSpace(list(classes))
+        self.classes_ = np.array(space.classes)
+        return space
+
+
+_SEEN: list[NDArray[np.uint64]] = []  # hashes of rows that were fitted in this process without a ledger
+_MOST_SEEN = 10_000_000
+
+
+def _fingerprint(X: Any) -> tuple[NDArray[np.uint64], str]:
+    """Return a hash for each row of features, and one for all of them in order. No label has a part in it."""
+    if isinstance(X, Features):
+        parts = torch.split(torch.arange(len(X)), 1 << 13)
+        rows = np.concatenate([_hashes(X.batch(part).flatten(1).cpu().numpy()) for part in parts])
+    elif is_frame(X):
+        rows = to_frame(X).hash_rows().to_numpy()
+    else:
+        rows = _hashes(np.asarray(X).reshape(len(X), -1))
+    return rows, hashlib.sha256(rows.tobytes()).hexdigest()
+
+
+def _hashes(matrix: NDArray[Any]) -> NDArray[np.uint64]:
+    plain = np.ascontiguousarray(matrix)
+    if plain.dtype == object:
+        texts = {str(place): [str(value) for value in column] for place, column in enumerate(plain.T)}
+        return pl.DataFrame(texts).hash_rows().to_numpy()
+    digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in plain)
+    return np.frombuffer(b"".join(digests), np.uint64)
+
+
+def _warn_of_rows_seen_before(rows: NDArray[np.uint64]) -> None:
+    if any(np.isin(rows, seen).any() for seen in _SEEN):
+        warnings.warn(
+            "Labels of some of these rows were fitted before in this process, and what is learnt of them adds up: give "
+            "ledger= to account for it, or tune with LabelPrivateSearchCV, which uses one release.",
+            PrivacyWarning,
+            stacklevel=4,
+        )
+    if sum(map(len, _SEEN)) < _MOST_SEEN:
+        _SEEN.append(np.unique(rows))
+
+
+@contextmanager
+def threads(n_jobs: int | None) -> Iterator[None]:
+    """Train with so many threads; None leaves the process as it is."""
+    if n_jobs is None:
+        yield
+        return
+    count, before = effective_n_jobs(n_jobs), torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with threadpool_limits(count):
+            yield
+    finally:
+        torch.set_num_threads(before)

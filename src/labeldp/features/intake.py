@@ -1,0 +1,96 @@
+"""From what people have (arrays, data frames) to features, and the same way again for new rows."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from labeldp.errors import InputError
+from labeldp.features.base import Features
+from labeldp.features.embeddings import Embeddings
+from labeldp.features.images import Images
+from labeldp.features.tables import Table
+
+Kind = Literal["auto", "table", "embeddings", "images"]
+
+
+@dataclass(frozen=True)
+class Intake:
+    """How raw rows become features. What it learnt (categories, medians) came from the training rows' features."""
+
+    kind: Literal["table", "embeddings", "images"]
+    columns: tuple[str, ...] = ()  # of the data frames that it takes; none if it takes arrays
+    encoding: dict[str, Any] = field(default_factory=dict, repr=False)  # of a table
+    flip: bool = False  # whether images may be mirrored
+
+    @classmethod
+    def fit(cls, data: Any, kind: Kind = "auto", flip: bool = False) -> tuple["Intake", Features]:
+        """Learn how to take in rows like these, and return their features.
+
+        By default a data frame or a matrix is a table, whose numbers are standardised and whose texts are categories;
+        an array of bytes with four axes holds images. Embeddings must be named as such: their scale means something.
+        """
+        if kind not in ("auto", "table", "embeddings", "images"):
+            raise InputError('features must be "auto", "table", "embeddings" or "images".')
+        if kind == "auto":
+            kind = "images" if not is_frame(data) and getattr(data, "ndim", 2) == 4 else "table"
+        columns = tuple(to_frame(data).columns) if is_frame(data) else ()
+        if kind == "table":
+            table = Table.fit(to_frame(data))
+            return cls(kind, columns, table.to_json()), table
+        intake = cls(kind, columns, flip=flip)
+        return intake, intake(data)
+
+    def __call__(self, data: Any) -> Features:
+        """Return the features of rows like those of the training."""
+        if self.columns and is_frame(data):
+            data = to_frame(data)
+            absent = [name for name in self.columns if name not in data.columns]
+            if absent:
+                raise InputError(f"The data lack the column {absent[0]!r}, which the model was trained on.")
+            data = data.select(self.columns)
+        if self.kind == "table":
+            return Table.from_json(self.encoding).apply(to_frame(data))
+        if self.kind == "embeddings":
+            return Embeddings(to_frame(data).to_numpy().astype(np.float32) if is_frame(data) else _floats(data))
+        return Images(_channels_first(np.asarray(data)), self.flip)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the intake; `from_json` reads it back."""
+        return {"kind": self.kind, "columns": list(self.columns), "encoding": self.encoding, "flip": self.flip}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Intake":
+        """Read what `to_json` wrote."""
+        return cls(data["kind"], tuple(data["columns"]), data["encoding"], data["flip"])
+
+
+def is_frame(data: Any) -> bool:
+    """Whether this is a data frame of Polars or pandas."""
+    return isinstance(data, pl.DataFrame) or type(data).__module__.partition(".")[0] == "pandas"
+
+
+def to_frame(data: Any) -> pl.DataFrame:
+    """Return a Polars frame; the columns of a matrix are numbered."""
+    if isinstance(data, pl.DataFrame):
+        return data
+    if is_frame(data):
+        data = data.rename(columns=str)
+        return pl.from_pandas(data)
+    matrix = np.asarray(data)
+    if matrix.ndim != 2:
+        raise InputError(f"A table has two axes, rows and columns, not {matrix.ndim}: reshape it.")
+    return pl.DataFrame({f"x{place}": column for place, column in enumerate(matrix.T)})
+
+
+def _floats(data: Any) -> Any:
+    matrix = np.asarray(data)
+    return matrix if matrix.dtype == np.float16 else matrix.astype(np.float32)
+
+
+def _channels_first(pixels: Any) -> Any:
+    """Accept (rows, height, width, channels) too, as most libraries give images."""
+    if pixels.ndim == 4 and pixels.shape[1] not in (1, 3) and pixels.shape[3] in (1, 3):
+        return pixels.transpose(0, 3, 1, 2)
+    return pixels

@@ -1,0 +1,31 @@
+"""A comparison as a table."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from labeldp.report.plots import Point
+
+
+def print_comparison(curves: Mapping[str, Sequence[Point]], title: str) -> None:
+    """Print accuracy by recipe and epsilon, the best of each column in bold."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    epsilons = sorted({point.epsilon for points in curves.values() for point in points})
+    best = {e: max(p.accuracy for points in curves.values() for p in points if p.epsilon == e) for e in epsilons}
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
+    table.add_column("recipe")
+    for epsilon in epsilons:
+        table.add_column(f"epsilon {epsilon:g}", justify="right")
+    for name, points in curves.items():
+        known = {point.epsilon: point for point in points}
+        table.add_row(name, *(_cell(known.get(epsilon), best[epsilon]) for epsilon in epsilons))
+    Console().print(table)
+
+
+def _cell(point: Point | None, best: float) -> Any:
+    if point is None:
+        return "-"
+    text = f"{point.accuracy:.1%} ± {(point.high - point.low) / 2:.1%}"
+    return f"[bold]{text}[/bold]" if point.accuracy == best else text

@@ -1,0 +1,57 @@
+"""Plots in one style: readable in print and in the dark, and told apart without colour vision."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart; markers say the same again.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C510A")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+
+class Point(NamedTuple):
+    """An accuracy at an epsilon, with the ends of its interval."""
+
+    epsilon: float
+    accuracy: float
+    low: float
+    high: float
+
+
+def accuracy_by_epsilon(
+    curves: Mapping[str, Sequence[Point]], path: Path, title: str, clean: float | None = None
+) -> None:
+    """Draw a line with intervals for each recipe; `clean` is the accuracy without privacy."""
+    figure, axes = _figure()
+    for place, (name, points) in enumerate(curves.items()):
+        points = sorted(points)
+        # Lines are moved apart a little, so that their intervals can be told apart.
+        shift = 1.012 ** (place - (len(curves) - 1) / 2)
+        x, y = [p.epsilon * shift for p in points], [100 * p.accuracy for p in points]
+        ends = [[100 * (p.accuracy - p.low) for p in points], [100 * (p.high - p.accuracy) for p in points]]
+        style = {"color": _COLOURS[place % 8], "marker": _MARKERS[place % 8], "markersize": 5, "linewidth": 1.5}
+        axes.errorbar(x, y, yerr=ends, label=name, capsize=2, elinewidth=0.8, **style)
+    if clean is not None:
+        axes.axhline(100 * clean, color="#777777", linestyle="--", linewidth=1)
+        axes.annotate(
+            f"no privacy {clean:.1%}", (0.01, 100 * clean), ("axes fraction", "data"), va="bottom", fontsize=8
+        )
+    ticks = sorted({p.epsilon for points in curves.values() for p in points})
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set(xlabel="epsilon (smaller is more private)", ylabel="accuracy, %", title=title)
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.savefig(path, dpi=150, bbox_inches="tight", facecolor="white")
+
+
+def _figure() -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
