@@ -2,6 +2,8 @@ from math import log
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import labeldp as ldp
 
@@ -47,6 +49,91 @@ def test_rows_of_no_part_are_not_released():
     joined = ldp.Release.concat(response(v, 1.0, [0, 1]), response(v, 1.0, [5]))
     assert np.flatnonzero(joined.labels() != -1).tolist() == [0, 1, 5]
     assert np.flatnonzero(joined.log_evidence().any(axis=1)).tolist() == [0, 1, 5]
+
+
+def one_candidate(vault, rows=None):
+    """RRWithPrior that is sure of class 2: it repeats it, and its evidence is flat."""
+    prior = np.tile([0.0, 0.0, 1.0], (vault.rows, 1))
+    return vault.release(ldp.RRWithPrior(1.0, prior), rows=rows)
+
+
+def test_a_row_of_one_part_keeps_the_label_of_that_part():
+    v = vault()
+    sure, noisy = one_candidate(v, FIRST), response(v, 1.0, ~FIRST)
+    joined = ldp.Release.concat(sure, noisy)
+    assert (np.ptp(joined.log_evidence(FIRST), axis=1) == 0).all()  # flat: evidence alone would break ties at random
+    assert (joined.labels()[FIRST] == 2).all()
+    assert np.array_equal(joined.labels()[~FIRST], noisy.labels()[~FIRST])
+
+
+def test_a_flat_part_leaves_the_label_to_the_others():
+    v = vault()
+    noisy = response(v, 1.0)
+    joined = ldp.Release.concat(one_candidate(v, FIRST), noisy)
+    assert np.array_equal(joined.labels(), noisy.labels())
+
+
+def test_rows_that_a_join_has_forgotten_have_no_label():
+    v = vault()
+    keep = np.arange(ROWS) % 3 == 0
+    for joined in (
+        ldp.Release.concat(response(v, 1.0, FIRST), response(v, 2.0, ~FIRST)),
+        ldp.Release.concat(response(v, 1.0), response(v, 2.0)),
+    ):
+        kept = joined.keep(keep)
+        assert np.array_equal(kept.labels(), np.where(keep, joined.labels(), -1))
+        again = ldp.Release.concat(kept)
+        assert np.array_equal(again.labels(), kept.labels())
+
+
+def test_a_join_of_joins_keeps_the_labels_of_its_parts():
+    v = vault()
+    thirds = [np.arange(ROWS) % 3 == i for i in range(3)]
+    a, b, c = one_candidate(v, thirds[0]), response(v, 1.0, thirds[1]), response(v, 2.0, thirds[2])
+    joined = ldp.Release.concat(ldp.Release.concat(a, b), c)
+    assert np.array_equal(joined.labels(), np.select(thirds, [a.labels(), b.labels(), c.labels()]))
+
+
+@st.composite
+def parts_of_a_vault(draw):
+    """Up to four releases of rows of their own choice, at most one of them a prior, some forgotten afterwards."""
+    v = vault(rows=12)
+    masks = st.lists(st.booleans(), min_size=12, max_size=12).filter(any).map(np.array)
+    parts = []
+    for place in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(["response", "candidate", "laplace", "counts"]))
+        kind = "response" if kind == "counts" and any(p.kind == "prior" for p in parts) else kind
+        epsilon, rows = 0.5 + place, draw(masks)
+        if kind == "response":
+            parts.append(response(v, epsilon, rows))
+        elif kind == "laplace":
+            parts.append(v.release(ldp.OneHotLaplace(epsilon), rows=rows))
+        elif kind == "counts":
+            parts.append(v.release(ldp.GroupHistogram(np.arange(12) % 4, epsilon), rows=rows))
+        else:
+            prior = np.tile([0.0, 0.0, 1.0], (12, 1))
+            parts.append(v.release(ldp.RRWithPrior(epsilon, prior), rows=rows))
+        if draw(st.booleans()):
+            parts[-1] = parts[-1].keep(draw(masks))
+    return parts, draw(st.none() | masks), draw(st.integers(0, 5))
+
+
+@given(parts_of_a_vault())
+@settings(max_examples=80, deadline=None)
+def test_labels_of_a_join_by_a_slow_oracle(case):
+    parts, keep, seed = case
+    joined = ldp.Release.concat(*parts)
+    joined = joined if keep is None else joined.keep(keep)
+    found = joined.labels(seed)
+    for row in range(12):
+        speaking = [p for p in parts if p.active is None or p.active[row]]
+        if not speaking or (keep is not None and not keep[row]):
+            assert found[row] == -1
+        elif len(speaking) == 1:
+            assert found[row] == speaking[0].labels(seed)[row]
+        else:
+            support = sum(p.log_evidence([row])[0].astype(np.float64) for p in speaking)
+            assert support[found[row]] == pytest.approx(support.max(), abs=1e-5)
 
 
 def test_overlapping_priors_are_refused():

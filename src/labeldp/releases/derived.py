@@ -94,12 +94,11 @@ class Joined(Release):
 
     def labels(self, seed: int = 0) -> Codes:
         """Return what the only part says that speaks of a row, and else the class that all of them support best."""
-        codes, said = super().labels(seed), np.zeros(self.rows, np.int64)
-        for part in self.parts:
-            active = _mask(part.active, part.rows)
-            said += active
-            codes = np.where(active & (said == 1), part.labels(seed), codes)
-        return codes if said.max() <= 1 else np.where(said > 1, super().labels(seed), codes)
+        active = np.stack([_mask(part.active, part.rows) for part in self.parts]) & _mask(self.active, self.rows)
+        alone, codes = active.sum(axis=0) == 1, super().labels(seed)
+        for part, speaks in zip(self.parts, active, strict=True):
+            codes = np.where(alone & speaks, part.labels(seed), codes)
+        return codes
 
     def arrays(self) -> Arrays:
         """Refuse: the parts are what is stored."""
