@@ -76,3 +76,39 @@ def test_rows_must_match(patients):
     features, labels = patients
     with pytest.raises(ldp.InputError, match="10 rows of features and 569"):
         Weighted(LOGISTIC).fit(features[:10], released(labels, ldp.RandomizedResponse(1.0)))
+
+
+def test_a_guess_is_where_it_begins(patients):
+    """With no evidence at all, one round fits the guess itself."""
+    features, labels = patients
+    release = released(labels, ldp.RandomizedResponse(1e-6))
+    guess = np.log(np.where(np.eye(2, dtype=bool)[labels], 0.99, 0.01))
+    model = Weighted(LOGISTIC, rounds=1).fit(features, release, guess)
+    assert (model.predict(features) == labels).mean() > 0.95
+    upside_down = Weighted(LOGISTIC, rounds=1).fit(features, release, guess[:, ::-1])
+    assert (upside_down.predict(features) == labels).mean() < 0.05
+
+
+def test_a_guess_is_weighed_against_the_evidence(patients):
+    features, labels = patients
+    release = released(labels, ldp.RandomizedResponse(8.0))
+    wrong = np.log(np.where(np.eye(2, dtype=bool)[labels], 0.4, 0.6))
+    assert (Weighted(LOGISTIC).fit(features, release, wrong).predict(features) == labels).mean() > 0.95
+
+
+def test_a_guess_of_unreleased_rows_makes_no_difference(patients):
+    features, labels = patients
+    release = released(labels, ldp.RandomizedResponse(2.0), rows=np.arange(0, 569, 2))
+    guess = np.log(np.full((569, 2), 0.5))
+    spoiled = guess.copy()
+    spoiled[1::2] = np.log([1e-9, 1.0])
+    a, b = (Weighted(LOGISTIC, rounds=2).fit(features, release, g).coef_ for g in (guess, spoiled))
+    assert np.array_equal(a, b)
+
+
+def test_a_prior_is_no_place_for_a_guess(patients):
+    features, labels = patients
+    release = released(labels, ldp.GroupHistogram((features[:, 0] > 0).astype(int), 1.0))
+    guess = np.log(np.where(np.eye(2, dtype=bool)[labels], 0.99, 0.01))
+    a, b = (Weighted(LOGISTIC).fit(features, release, g).coef_ for g in (None, guess))
+    assert np.array_equal(a, b)

@@ -60,11 +60,18 @@ class ClassicalModel:
         """Write the model into a new folder: by skops, of scikit-learn's own types, never as a pickle."""
         import skops.io
 
+        written = skops.io.dumps(self.classifier)
+        strange = set(skops.io.get_untrusted_types(data=written)) - set(_TRUSTED)
+        if strange:
+            raise InputError(
+                f"This {type(self.classifier).__name__} could not be read back, because it holds {min(strange)}: models "
+                "are kept of scikit-learn's usual classifiers only."
+            )
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
             write_facts(partial, self, {"kind": "classical"})
             np.savez(partial / "arrays.npz", mean=self.mean, deviation=self.deviation)
-            skops.io.dump(self.classifier, partial / "classifier.skops")
+            (partial / "classifier.skops").write_bytes(written)
 
     @classmethod
     def load(cls, folder: str | Path) -> "ClassicalModel":
@@ -92,6 +99,7 @@ _TRUSTED = [
     "sklearn._loss._loss.CyHalfMultinomialLoss",
     "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.tree._tree.Tree",
 ]
 
 

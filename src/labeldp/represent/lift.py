@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.features.tables import Table
 
@@ -52,6 +53,8 @@ class Lift:
 
     def __call__(self, features: Features) -> NDArray[np.float32]:
         """Return a row of length 1 for each row of features."""
+        if _width(features) != len(self.mean):
+            raise InputError(f"These features have {_width(features)} columns, and {len(self.mean)} are expected.")
         return np.concatenate([self._lifted(block) for block in _blocks(features)])
 
     @property

@@ -1,0 +1,134 @@
+import numpy as np
+import polars as pl
+import pytest
+from scripted import Seeded
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+
+import labeldp as ldp
+from labeldp.features import Embeddings, Table
+from labeldp.learn.classical import Classical, ClassicalModel
+from labeldp.learn.predictor import load_predictor
+from labeldp.learn.ridge import Ridge
+from labeldp.learn.weighted import Weighted
+from labeldp.represent.lift import Lift
+
+LOGISTIC = LogisticRegression(C=0.1, max_iter=300)
+RR = ldp.RandomizedResponse
+
+
+def test_it_is_weighted_on_standardised_rows(digits):
+    release = digits.release(RR(3.0))
+    model = Classical(LOGISTIC, 3).fit(digits.features, release)
+    rows = digits.features._matrix.numpy()
+    deviation = rows.std(axis=0)
+    by_hand = (rows - rows.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+    expected = Weighted(LOGISTIC, 3).fit(by_hand, release).predict_proba(by_hand)
+    assert np.allclose(model.predict_proba(digits.features), expected, atol=0.02)
+    assert digits.accuracy(model) > 0.85
+
+
+def test_features_of_any_scale_and_constant_columns_will_do():
+    generator = np.random.default_rng(0)
+    labels = np.arange(600) % 2
+    rows = np.c_[generator.normal(size=600) * 1e5 + labels * 3e5, np.full(600, 7.0), generator.normal(size=600)]
+    vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(2.0))
+    model = Classical(LOGISTIC).fit(Embeddings(rows), vault.release(RR(2.0)))
+    assert (model.predict(Embeddings(rows)) == labels).mean() > 0.85
+
+
+def test_images_are_standardised_by_channel(digits):
+    release = digits.release(RR(4.0))
+    model = Classical(LOGISTIC, 3).fit(digits.images, release)
+    assert len(model.mean) == 1
+    assert (model.predict(digits.images) == digits.labels).mean() > 0.85
+
+
+def test_a_class_that_nobody_has_is_predicted_too():
+    vault = ldp.Vault([0, 1] * 50, ldp.LabelSpace([0, 1, 2]), ldp.Budget(50.0))
+    rows = Embeddings(np.random.default_rng(0).normal(size=(100, 2)))
+    chances = Classical(GaussianNB(), 1).fit(rows, vault.release(RR(50.0))).predict_proba(rows)
+    assert chances.shape == (100, 3)
+    assert (chances[:, 2] < 1e-8).all()
+
+
+def test_a_start_adds_what_it_rests_on(digits):
+    vault = ldp.Vault(digits.labels, ldp.LabelSpace(list(range(10))), ldp.Budget(3.0, 1e-5))
+    lift = Lift.fit(digits.features)
+    sums = vault.release(ldp.LinearQuery(lift(digits.features), 0.5, 1e-5))
+    noisy = vault.release(RR(1.5))
+    linear = Ridge(lift).fit(digits.features, sums)
+    alone = Classical(LOGISTIC, 1).fit(digits.features, noisy)
+    both = Classical(LOGISTIC, 1).fit(digits.features, noisy, linear)
+    assert (alone.guarantee, alone.lineage) == (noisy.guarantee, noisy.lineage)
+    assert (both.guarantee.epsilon, both.guarantee.delta) == (2.0, 1e-5)
+    assert set(both.lineage) == {*noisy.lineage, *sums.lineage}
+
+
+def test_a_good_start_is_made_use_of(digits):
+    """Randomized response at 0.5 alone tells next to nothing; with a good guess it does no harm."""
+    vault = ldp.Vault(digits.labels, ldp.LabelSpace(list(range(10))), ldp.Budget(4.0, 1e-5))
+    vault._bits = Seeded(0)
+    lift = Lift.fit(digits.features)
+    linear = Ridge(lift).fit(digits.features, vault.release(ldp.LinearQuery(lift(digits.features), 1.0, 1e-5)))
+    noisy = vault.release(RR(0.5))
+    alone, both = (Classical(LOGISTIC, 2).fit(digits.features, noisy, start) for start in (None, linear))
+    assert digits.accuracy(both) > digits.accuracy(alone) + 0.2
+
+
+def test_rows_must_match(digits):
+    with pytest.raises(ldp.InputError, match="397 rows of features and 1400 in the release"):
+        Classical(LOGISTIC).fit(digits.new, digits.release(RR(1.0)))
+
+
+@pytest.mark.parametrize(
+    "classifier",
+    [
+        LOGISTIC,
+        HistGradientBoostingClassifier(max_iter=5),
+        RandomForestClassifier(5, max_depth=4),
+        GaussianNB(),
+    ],
+    ids=lambda c: type(c).__name__,
+)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_saved_model_predicts_the_same(classifier, classes, tmp_path):
+    frame = pl.DataFrame({"x": np.linspace(-1, 1, 300), "town": ["a", "b", None] * 100})
+    table = Table.fit(frame)
+    vault = ldp.Vault(np.arange(300) * classes // 300, ldp.LabelSpace(list(range(classes))), ldp.Budget(3.0))
+    vault._bits = Seeded(0)
+    model = Classical(classifier, 2).fit(table, vault.release(RR(3.0)))
+    model.save(tmp_path / "m")
+    again = load_predictor(tmp_path / "m")
+    assert isinstance(again, ClassicalModel)
+    assert np.array_equal(again.predict_proba(table), model.predict_proba(table))
+    assert (again.guarantee, again.lineage, again.space) == (model.guarantee, model.lineage, model.space)
+    assert sorted(p.name for p in (tmp_path / "m").iterdir()) == ["arrays.npz", "classifier.skops", "model.json"]
+
+
+def test_a_file_with_types_of_its_own_is_not_loaded(tmp_path, digits):
+    import skops.io
+
+    model = Classical(GaussianNB(), 1).fit(digits.features, digits.release(RR(3.0)))
+    model.save(tmp_path / "m")
+    (tmp_path / "m" / "classifier.skops").unlink()
+    skops.io.dump({"run": Own()}, tmp_path / "m" / "classifier.skops")
+    with pytest.raises(ldp.InputError, match="is not a model that labeldp wrote"):
+        load_predictor(tmp_path / "m")
+
+
+def test_what_could_not_be_read_back_is_not_written(tmp_path, digits):
+    model = Classical(Odd(), 1).fit(digits.features, digits.release(RR(3.0)))
+    assert digits.accuracy(model) > 0.5
+    with pytest.raises(ldp.InputError, match=r"This Odd could not be read back, because it holds test_classical\.Odd"):
+        model.save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+class Own:
+    """Something that a file could make run."""
+
+
+class Odd(GaussianNB):
+    """A classifier of the user's own."""

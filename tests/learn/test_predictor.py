@@ -1,0 +1,116 @@
+import json
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+
+import labeldp as ldp
+from labeldp.features import Embeddings
+from labeldp.learn import Supervised, Training
+from labeldp.learn.classical import Classical
+from labeldp.learn.predictor import load_predictor
+from labeldp.learn.ridge import Ridge
+from labeldp.represent.lift import Lift
+
+SPACE = ldp.LabelSpace(["low", "high"])
+ROWS = Embeddings(np.random.default_rng(0).normal(size=(120, 4)))
+KINDS = {
+    "linear": {"arrays.npz"},
+    "logistic": {"arrays.npz", "classifier.skops"},
+    "trees": {"arrays.npz", "classifier.skops"},
+    "network": {"weights.safetensors"},
+}
+
+
+def make(kind):
+    vault = ldp.Vault(["high" if v else "low" for v in ROWS._matrix[:, 0] > 0], SPACE, ldp.Budget(2.0))
+    if kind == "linear":
+        lift = Lift.fit(ROWS)
+        return Ridge(lift).fit(ROWS, vault.release(ldp.LinearQuery(lift(ROWS), 0.3)))
+    noisy = vault.release(ldp.RandomizedResponse(0.3), rows=np.arange(100))
+    if kind == "network":
+        return Supervised("linear", Training(epochs=1, device="cpu")).fit(ROWS, noisy)
+    classifier = LogisticRegression() if kind == "logistic" else HistGradientBoostingClassifier(max_iter=3)
+    return Classical(classifier, 1).fit(ROWS, noisy)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_model_is_kept_and_read_back(kind, tmp_path):
+    model = make(kind)
+    model.save(tmp_path / "m")
+    again = load_predictor(tmp_path / "m", device="cpu")
+    assert type(again) is type(model)
+    assert np.array_equal(again.predict_proba(ROWS), model.predict_proba(ROWS))
+    assert np.array_equal(again.predict(ROWS), model.predict(ROWS))
+    assert set(again.predict(ROWS)) <= {"low", "high"}
+    assert again.space == SPACE
+    assert again.guarantee == model.guarantee
+    assert again.guarantee.epsilon == 0.3
+    assert (again.guarantee.trust, again.guarantee.derivation) == (model.guarantee.trust, model.guarantee.derivation)
+    assert again.lineage == model.lineage
+    assert len(again.lineage) == 1
+    again.save(tmp_path / "n")
+    assert (tmp_path / "n" / "model.json").read_text() == (tmp_path / "m" / "model.json").read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_is_lost_or_damaged_is_told_in_a_sentence(kind, tmp_path):
+    for place, name in enumerate(sorted({"model.json", *KINDS[kind]})):
+        for damage in ("lost", "nonsense", "empty"):
+            folder = tmp_path / f"{place}{damage}"
+            make(kind).save(folder)
+            (folder / name).unlink()
+            if damage != "lost":
+                (folder / name).write_bytes(b"nonsense" if damage == "nonsense" else b"")
+            with pytest.raises(
+                ldp.InputError, match=f"{folder.name} is not a model that labeldp wrote, or it is damag"
+            ):
+                load_predictor(folder, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "unheard of"},
+        {"space": {"classes": 3}},
+        {"guarantee": {"epsilons": 1}},
+        {"lineage": [["a"]]},
+        {"lineage": None},
+    ],
+    ids=str,
+)
+def test_facts_that_make_no_sense_are_told_in_a_sentence(change, tmp_path):
+    make("linear").save(tmp_path / "m")
+    path = tmp_path / "m" / "model.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ldp.InputError, match="is not a model that labeldp wrote"):
+        load_predictor(tmp_path / "m", device="cpu")
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", "{}"])
+def test_json_that_is_no_description_is_told_in_a_sentence(text, tmp_path):
+    (tmp_path / "model.json").write_text(text)
+    with pytest.raises(ldp.InputError, match="is not a model that labeldp wrote"):
+        load_predictor(tmp_path, device="cpu")
+
+
+def test_no_folder_at_all(tmp_path):
+    with pytest.raises(ldp.InputError, match="nowhere is not a model that labeldp wrote"):
+        load_predictor(tmp_path / "nowhere")
+
+
+def test_a_folder_that_exists_is_not_written_over(tmp_path):
+    model = make("linear")
+    model.save(tmp_path / "m")
+    before = (tmp_path / "m" / "model.json").read_text()
+    with pytest.raises(ldp.InputError, match="exists: choose another path"):
+        make("logistic").save(tmp_path / "m")
+    assert (tmp_path / "m" / "model.json").read_text() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["m"]
+
+
+def test_no_label_of_the_training_is_in_the_description(tmp_path):
+    make("linear").save(tmp_path / "m")
+    facts = json.loads((tmp_path / "m" / "model.json").read_text())
+    assert set(facts) == {"format", "kind", "space", "guarantee", "lineage"}

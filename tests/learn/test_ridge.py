@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+import labeldp as ldp
+from labeldp.features import Embeddings
+from labeldp.learn.ridge import LinearModel, Ridge
+from labeldp.represent.lift import Lift
+
+RR = ldp.RandomizedResponse
+
+
+def sums(digits, lift, epsilon=1.0, delta=1e-5, rows=None):
+    return digits.release(ldp.LinearQuery(lift(digits.features), epsilon, delta), rows=rows)
+
+
+@pytest.mark.parametrize("columns", [16, 256])
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+def test_the_model_says_of_rows_what_the_release_itself_says(digits, columns, delta):
+    lift = Lift.fit(digits.features, columns)
+    release = sums(digits, lift, delta=delta)
+    chances = Ridge(lift).fit(digits.features, release).predict_proba(digits.features)
+    assert np.allclose(np.log(chances), release.log_evidence(), atol=1e-5)
+    assert np.allclose(chances.sum(axis=1), 1)
+    assert (chances > 0).all()
+
+
+def test_new_rows_are_predicted_as_well_as_the_ones_that_were_summed(digits):
+    lift = Lift.fit(digits.features)
+    model = Ridge(lift).fit(digits.features, sums(digits, lift))
+    known = (model.predict(digits.features) == digits.labels).mean()
+    assert digits.accuracy(model) > 0.8
+    assert abs(digits.accuracy(model) - known) < 0.08
+    assert len(model.predict_proba(digits.new.select(np.arange(0)))) == 0
+
+
+def test_it_carries_the_guarantee_and_lineage_of_its_release(digits):
+    lift = Lift.fit(digits.features)
+    release = sums(digits, lift, epsilon=0.3)
+    model = Ridge(lift).fit(digits.features, release)
+    assert (model.guarantee, model.lineage, model.space) == (release.guarantee, release.lineage, release.space)
+    assert (model.guarantee.epsilon, model.guarantee.delta) == (0.3, 1e-5)
+
+
+def test_other_releases_and_other_columns_are_refused(digits):
+    lift = Lift.fit(digits.features)
+    with pytest.raises(ldp.InputError, match="learns from a LinearQuery, not from RandomizedResponse"):
+        Ridge(lift).fit(digits.features, digits.release(RR(1.0)))
+    with pytest.raises(ldp.InputError, match="of other columns"):
+        Ridge(Lift.fit(digits.features, columns=9)).fit(digits.features, sums(digits, lift))
+
+
+def test_features_of_other_columns_are_refused(digits):
+    lift = Lift.fit(digits.features)
+    model = Ridge(lift).fit(digits.features, sums(digits, lift))
+    with pytest.raises(ldp.InputError, match="have 3 columns, and 64 are expected"):
+        model.predict(Embeddings(np.zeros((2, 3))))
+
+
+@pytest.mark.parametrize("columns", [16, 256])
+def test_a_saved_model_predicts_the_same(digits, columns, tmp_path):
+    lift = Lift.fit(digits.features, columns)
+    model = Ridge(lift).fit(digits.features, sums(digits, lift))
+    model.save(tmp_path / "m")
+    again = LinearModel.load(tmp_path / "m")
+    assert np.array_equal(again.predict_proba(digits.new), model.predict_proba(digits.new))
+    assert (again.guarantee, again.lineage, again.space) == (model.guarantee, model.lineage, model.space)
+    assert sorted(p.name for p in (tmp_path / "m").iterdir()) == ["arrays.npz", "model.json"]
