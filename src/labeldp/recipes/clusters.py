@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from labeldp.errors import InputError
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import GroupHistogram, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
@@ -12,9 +13,9 @@ from labeldp.releases.base import Release
 @recipe("noise-cluster", "noisy label counts of clusters; each cluster takes the label that leads (NoiseCluster)")
 def noise_cluster(task: Task, clusters: int | None = None) -> Steps:
     """Noise is Gaussian where delta allows it, geometric otherwise. The model learns the clusters' labels."""
-    groups = task.clusters(clusters or cluster_count(task))
+    learner, groups = task.learner(Supervised), task.clusters(clusters or cluster_count(task))
     counts = yield Ask(GroupHistogram(groups, task.epsilon, task.delta))
-    return task.learner(Supervised).fit(task.features, counts, task.encoder)
+    return learner.fit(task.features, counts, task.encoder)
 
 
 @recipe(
@@ -22,9 +23,12 @@ def noise_cluster(task: Task, clusters: int | None = None) -> Steps:
 )
 def cluster_prior(task: Task, clusters: int | None = None, share: float = 0.2, mixup: float = 4.0) -> Steps:
     """The counts say which classes a row may have; randomized response among these says more."""
+    if not 0 < share < 1:
+        raise InputError("cluster-prior needs a share of epsilon for the counts that is above 0 and below 1.")
     first, second = split_epsilon(task.epsilon, share)
+    learner = task.learner(Supervised, mixup=mixup)
     groups = task.clusters(clusters or cluster_count(task, first))
     counts = yield Ask(GroupHistogram(groups, first))
     prior = np.exp(counts.log_evidence().astype(np.float64))
-    noisy: Release = yield Ask(RRWithPrior(second, prior / prior.sum(axis=1, keepdims=True)), None, [counts])
-    return task.learner(Supervised, mixup=mixup).fit(task.features, noisy, task.encoder)
+    noisy = yield Ask(RRWithPrior(second, prior / prior.sum(axis=1, keepdims=True)), None, [counts])
+    return learner.fit(task.features, Release.concat(noisy, counts), task.encoder)  # what either says of a row

@@ -15,8 +15,11 @@ def lp_mst(
     task: Task, stages: int = 2, first: float | None = None, temperature: float = 1.0, mixup: float = 4.0
 ) -> Steps:
     """Spend epsilon once: a row is asked in one stage only. `first` is the share of rows in the first stage."""
-    if stages < 1 or not 0 < (first or 0.5) < 1 or temperature <= 0:
-        raise InputError("lp-mst needs at least one stage, a first share between 0 and 1, and a temperature above 0.")
+    whole = isinstance(stages, int) and stages >= 1
+    if not whole or not (first is None or 0 < first < 1) or not temperature > 0:
+        raise InputError(
+            "lp-mst needs a whole number of stages, a first share between 0 and 1, and a temperature above 0."
+        )
     begin = 1 / stages if first is None else first
     shares = [1.0] if stages == 1 else [begin, *[(1 - begin) / (stages - 1)] * (stages - 1)]
     learner, model, heard = task.learner(Supervised, mixup=mixup), task.encoder, list[Release]()

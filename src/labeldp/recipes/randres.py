@@ -13,8 +13,9 @@ from labeldp.recipes.votes import agreed, cluster_count, vote
 @recipe("randres", "randomized response, then plain training")
 def randres(task: Task, mixup: float = 0.0) -> Steps:
     """Learn the noisy labels as they are."""
+    learner = task.learner(Supervised, mixup=mixup)
     noisy = yield Ask(RandomizedResponse(task.epsilon))
-    return task.learner(Supervised, mixup=mixup).fit(task.features, noisy, task.encoder)
+    return learner.fit(task.features, noisy, task.encoder)
 
 
 @recipe("randres-mixup", "randomized response, then training with mixup (LP-1ST)")
@@ -26,24 +27,26 @@ def randres_mixup(task: Task, mixup: float = 4.0) -> Steps:
 @recipe("randres-ssl", "randomized response, then FixMatch on all rows")
 def randres_ssl(task: Task) -> Steps:
     """Every noisy label counts as marked; every row is learnt from as if unlabelled, too."""
+    learner = task.learner(FixMatch)
     noisy = yield Ask(RandomizedResponse(task.epsilon))
-    return task.learner(FixMatch).fit(task.features, noisy, task.encoder)
+    return learner.fit(task.features, noisy, task.encoder)
 
 
 @recipe("randres-augdescent", "randomized response, then Aug-Descent: two networks sort the labels for each other")
 def randres_augdescent(task: Task) -> Steps:
     """Divide the labels anew in every epoch."""
+    learner = task.learner(AugDescent)
     noisy = yield Ask(RandomizedResponse(task.epsilon))
-    return task.learner(AugDescent).fit(task.features, noisy, task.encoder)
+    return learner.fit(task.features, noisy, task.encoder)
 
 
 @recipe("randres-denoise", "randomized response, kept where the vote of the row's cluster agrees, then FixMatch")
 def randres_denoise(task: Task, clusters: int | None = None) -> Steps:
     """The vote is taken among the released labels themselves, so it costs nothing."""
+    learner, groups = task.learner(FixMatch), task.clusters(clusters or cluster_count(task, local=True))
     noisy = yield Ask(RandomizedResponse(task.epsilon))
-    groups = task.clusters(clusters or cluster_count(task, local=True))
     kept = agreed(noisy, vote(noisy, groups))
-    return task.learner(FixMatch).fit(task.features, kept if _has_labels(kept) else noisy, task.encoder)
+    return learner.fit(task.features, kept if _has_labels(kept) else noisy, task.encoder)
 
 
 def _has_labels(release: object) -> bool:

@@ -1,0 +1,93 @@
+import numpy as np
+import polars as pl
+import pytest
+from scripted import Seeded
+
+import labeldp as ldp
+from labeldp.features import Table
+from labeldp.learn import Training
+from labeldp.recipes.auto import budget_for_sums
+from labeldp.recipes.base import Task
+from labeldp.recipes.run import all_rows, train
+
+
+@pytest.fixture(scope="module")
+def people():
+    """A table with numbers, a category and missing values, whose label depends on them in a bent way."""
+    generator = np.random.default_rng(0)
+    a, b = generator.normal(size=(2, 3000))
+    town = generator.choice(["north", "south", "west"], 3000)
+    labels = ((a * b > 0) | (town == "west")).astype(int)
+    seen = np.where(generator.random(3000) < 0.1, None, a.astype(object))
+    return Table.fit(pl.DataFrame({"a": seen.astype(float), "b": b, "town": town}).fill_nan(None)), labels
+
+
+def on_people(people, epsilon, delta=0.0, seed=0):
+    table, labels = people
+    space = ldp.LabelSpace([0, 1])
+    vault = ldp.Vault(labels, space, ldp.Budget(epsilon, delta))
+    vault._bits = Seeded(seed)
+    training = Training(epochs=3, batch=128, rate=0.1, device="cpu")
+    return vault, Task(table, space, all_rows(3000), epsilon, delta, training=training)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 0.99])
+def test_below_epsilon_one_there_is_one_candidate_from_sums_alone(digits, epsilon):
+    trained = train(digits.vault(epsilon), digits.task(epsilon), "auto")
+    assert trained.candidates == 1
+    assert [r.mechanism for r in trained.releases] == ["LinearQuery"]
+    assert type(trained.model).__name__ == "LinearModel"
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 0.99])
+def test_below_epsilon_one_it_is_moments(digits, epsilon):
+    one, two = (
+        train(digits.vault(epsilon), digits.task(epsilon), name, score=False).model for name in ("auto", "moments")
+    )
+    assert np.array_equal(one.coefficients, two.coefficients)
+
+
+def test_above_there_are_several_and_a_private_choice(people):
+    vault, task = on_people(people, 2.0, 1e-6)
+    trained = train(vault, task, "auto")
+    assert trained.candidates == 4  # linear, logistic, trees, network
+    assert [r.mechanism for r in trained.releases] == ["LinearQuery", "RRWithPrior", "BestCandidate"]
+    assert (trained.guarantee.epsilon, trained.guarantee.delta) == (pytest.approx(2.0, rel=1e-12), 1e-6)
+    assert vault.guarantee().epsilon <= 2.0
+
+
+def test_what_is_not_linear_is_learnt_by_trees(people):
+    """A constant model is right for 0.67 of the rows, and a linear one hardly oftener."""
+    vault, task = on_people(people, 3.0, 1e-6)
+    trained = train(vault, task, "auto")
+    assert type(trained.model.classifier).__name__ == "HistGradientBoostingClassifier"
+    table, labels = people
+    assert (trained.model.predict(table) == labels).mean() > 0.8
+    assert trained.score.accuracy.value > 0.75
+
+
+def test_many_classes_and_embeddings_have_no_trees(digits):
+    trained = train(digits.vault(50.0), digits.task(50.0), "auto")
+    assert trained.candidates == 3
+
+
+def test_the_parts_of_the_budget_come_from_public_facts(digits):
+    for epsilon in (1.0, 1 / 3, 2.5, 10.0):
+        first, second = budget_for_sums(digits.task(epsilon, 1e-6))
+        assert first + second == pytest.approx(epsilon, rel=1e-12)
+        assert first > 0
+        assert second == 0 or second >= np.log(10) / 2 - 0.01
+
+
+def test_more_rows_need_less_of_the_budget_for_sums(people):
+    table, _ = people
+    firsts = []
+    for rows in (500, 1500, 3000):
+        task = Task(table, ldp.LabelSpace([0, 1]), np.arange(3000) < rows, 3.0, 1e-6)
+        firsts.append(budget_for_sums(task)[0])
+    assert firsts[0] > firsts[1] > firsts[2]
+
+
+def test_it_beats_randomized_response_at_a_low_epsilon(digits):
+    for epsilon, delta, margin in ((0.5, 0.0, 0.25), (1.0, 1e-5, 0.5)):
+        assert digits.mean_accuracy("auto", epsilon, delta) > digits.mean_accuracy("randres", epsilon) + margin

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+
+import labeldp as ldp
+from labeldp.recipes.base import split_epsilon
+from labeldp.recipes.run import train
+from labeldp.recipes.votes import cluster_count
+
+
+@pytest.mark.parametrize(
+    ("name", "epsilon", "margin"),
+    [
+        ("noise-cluster", 0.5, 0.6),  # measured: 0.74
+        ("noise-cluster", 1.0, 0.5),  # 0.64
+        ("cluster-prior", 0.5, 0.35),  # 0.55
+        ("cluster-prior", 1.0, 0.45),  # 0.58
+    ],
+)
+def test_clusters_beat_randomized_response_at_a_low_epsilon(digits, name, epsilon, margin):
+    assert digits.mean_accuracy(name, epsilon) > digits.mean_accuracy("randres", epsilon) + margin
+
+
+def test_votes_survive_far_below_what_single_labels_do(digits):
+    assert digits.mean_accuracy("noise-cluster", 0.1) > 0.5  # randomized response: 0.12, where chance is 0.1
+
+
+@pytest.mark.parametrize(("delta", "noise"), [(0.0, "geometric"), (1e-6, "gaussian")])
+def test_delta_decides_the_noise_of_counts(digits, delta, noise):
+    trained = train(digits.vault(1.0, delta), digits.task(1.0, delta), "noise-cluster", score=False)
+    (counts,) = trained.releases
+    assert counts.noise == noise
+    assert (trained.guarantee.epsilon, trained.guarantee.delta) == (1.0, delta)
+
+
+@pytest.mark.parametrize("clusters", [3, 10, 40])
+def test_any_number_of_clusters_will_do(digits, clusters):
+    trained = train(digits.vault(5.0), digits.task(5.0), "noise-cluster", {"clusters": clusters}, score=False)
+    assert trained.releases[0].counts.shape == (clusters, 10)
+
+
+def test_the_number_of_clusters_comes_from_public_facts(digits):
+    """Other labels, even constant ones, make no difference."""
+    found = []
+    for labels in (digits.labels, np.zeros(1400, int)):
+        vault = ldp.Vault(labels, digits.task(1.0).space, ldp.Budget(1.0))
+        found.append(train(vault, digits.task(1.0), "noise-cluster", score=False).releases[0].groups)
+    assert np.array_equal(*found)
+    assert found[0].max() + 1 == cluster_count(digits.task(1.0))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.7])
+def test_the_share_is_that_of_the_counts(digits, share):
+    trained = train(digits.vault(0.3), digits.task(0.3), "cluster-prior", {"share": share}, score=False)
+    counts, noisy = trained.releases
+    assert (counts.parameters["epsilon"], noisy.epsilon) == split_epsilon(0.3, share)
+    assert trained.guarantee.epsilon == 0.3
+    assert noisy.guarantee.epsilon == 0.3  # the prior is part of what it rests on
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 1.2, float("nan")])
+def test_a_share_that_leaves_nothing_is_refused(digits, share):
+    vault = digits.vault(1.0)
+    with pytest.raises(ldp.InputError, match="above 0 and below 1"):
+        train(vault, digits.task(1.0), "cluster-prior", {"share": share})
+    assert not vault.ledger.entries()
+
+
+def test_randomized_response_is_asked_among_the_classes_of_the_cluster(digits):
+    trained = train(digits.vault(2.0), digits.task(2.0), "cluster-prior", score=False)
+    counts, noisy = trained.releases
+    inside = noisy._inside(np.arange(1400))
+    assert inside.sum(axis=1).mean() < 5
+    assert inside[np.arange(1400), counts.labels()].all()
+    right = (noisy.labels() == digits.labels).mean()
+    assert right > 0.75 > 0.45  # randomized response with all of epsilon: 0.45
+
+
+def test_a_classifier_learns_from_counts_and_labels_together(digits):
+    """A row with one candidate has a flat likelihood: what is known of it is in the counts. Measured: 0.93."""
+    from sklearn.linear_model import LogisticRegression
+
+    accuracies = []
+    for seed in range(3):
+        task = digits.task(2.0, seed=seed, model=LogisticRegression(C=0.1, max_iter=300))
+        accuracies.append(
+            digits.accuracy(train(digits.vault(2.0, seed=seed), task, "cluster-prior", score=False).model)
+        )
+    assert np.mean(accuracies) > 0.9

@@ -1,0 +1,109 @@
+"""What holds for every pipeline: its cost is the one that was asked for, and it gives a model that predicts."""
+
+import numpy as np
+import pytest
+
+import labeldp as ldp
+from labeldp.learn.predictor import load_predictor
+from labeldp.recipes.base import RECIPES, find
+from labeldp.recipes.run import train
+
+find("randres")  # enters all of them
+SOME = 400
+WITH_DELTA = {"noise-cluster", "moments", "auto"}  # they take Gaussian noise where they may
+
+
+def test_the_papers_pipelines_are_all_there():
+    assert set(RECIPES) >= {
+        *("randres", "randres-mixup", "randres-ssl", "randres-augdescent", "randres-denoise", "lp-mst"),
+        *("cluster-prior", "noise-cluster", "moments", "alibi", "auto"),
+    }
+    assert all(recipe.summary and recipe.name == name for name, recipe in RECIPES.items())
+
+
+def test_an_unknown_recipe_names_those_there_are(digits):
+    vault = digits.vault(1.0, count=SOME)
+    with pytest.raises(ldp.InputError, match=r"no recipe 'randress': choose one of alibi, auto, .*randres"):
+        train(vault, digits.task(1.0, count=SOME), "randress")
+    assert not vault.ledger.entries()
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.3, 1 / 3, 0.1 + 0.2, 2.7])
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_the_cost_is_epsilon_and_no_more(digits, name, epsilon):
+    vault = digits.vault(epsilon, count=SOME)
+    trained = train(vault, digits.task(epsilon, count=SOME), name)
+    assert trained.guarantee.epsilon <= epsilon
+    assert trained.guarantee.epsilon == pytest.approx(epsilon, rel=1e-9)
+    assert (trained.guarantee.delta, trained.guarantee.unit) == (0.0, "label")
+    if len(trained.releases) == 1 or name == "lp-mst":
+        assert trained.guarantee.epsilon == epsilon
+    assert vault.guarantee().epsilon <= epsilon  # the rows that score have the same epsilon for themselves
+    assert vault.guarantee().epsilon == pytest.approx(epsilon, rel=1e-9)
+    assert vault.guarantee().delta == 0.0
+    assert trained.model.guarantee.epsilon <= trained.guarantee.epsilon
+    assert trained.score is not None
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_delta_is_spent_only_where_it_buys_something(digits, name):
+    vault = digits.vault(1.5, 1e-6, count=SOME)
+    trained = train(vault, digits.task(1.5, 1e-6, count=SOME), name)
+    used = 1e-6 if name in WITH_DELTA else 0.0
+    assert (trained.guarantee.epsilon, trained.guarantee.delta) == (pytest.approx(1.5, rel=1e-9), used)
+    assert trained.guarantee.epsilon <= 1.5
+    assert (vault.guarantee().epsilon, vault.guarantee().delta) == (pytest.approx(1.5, rel=1e-9), used)
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_rows_outside_the_task_are_never_released(digits, name):
+    rows = np.arange(SOME) % 3 > 0
+    vault = digits.vault(2.7, count=SOME)
+    train(vault, digits.task(2.7, count=SOME, rows=rows), name)
+    assert vault.remaining(~rows)[0] == 2.7
+    assert vault.remaining(rows)[0] < 1e-9
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_the_model_is_saved_and_predicts_the_same(digits, name, tmp_path):
+    model = train(digits.vault(2.7, count=SOME), digits.task(2.7, count=SOME), name).model
+    chances = model.predict_proba(digits.new)
+    assert chances.shape == (397, 10)
+    assert np.allclose(chances.sum(axis=1), 1, atol=1e-5)
+    model.save(tmp_path / "m")
+    again = load_predictor(tmp_path / "m", device="cpu")
+    assert np.allclose(again.predict_proba(digits.new), chances, atol=1e-6)
+    assert (again.space, again.guarantee, again.lineage) == (model.space, model.guarantee, model.lineage)
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_an_unknown_option_is_refused_before_anything_is_spent(digits, name):
+    vault = digits.vault(1.0, count=SOME)
+    with pytest.raises(ldp.InputError, match=f"'{name}' has no option 'colour': it takes "):
+        train(vault, digits.task(1.0, count=SOME), name, {"colour": 1})
+    assert not vault.ledger.entries()
+
+
+@pytest.mark.parametrize("name", ["randres-ssl", "randres-augdescent", "randres-denoise"])
+def test_what_trains_networks_alone_refuses_a_classifier_before_anything_is_spent(digits, name):
+    from sklearn.linear_model import LogisticRegression
+
+    vault = digits.vault(1.0, count=SOME)
+    with pytest.raises(ldp.InputError, match="choose a backbone, not LogisticRegression"):
+        train(vault, digits.task(1.0, count=SOME, model=LogisticRegression()), name)
+    assert not vault.ledger.entries()
+
+
+@pytest.mark.parametrize("name", ["randres", "randres-mixup", "lp-mst", "alibi", "noise-cluster", "cluster-prior"])
+def test_the_others_train_any_classifier_with_sample_weights(digits, name):
+    from sklearn.linear_model import LogisticRegression
+
+    task = digits.task(3.0, model=LogisticRegression(C=0.1, max_iter=300))
+    trained = train(digits.vault(3.0), task, name, score=False)
+    assert digits.accuracy(trained.model) > 0.85
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_hardly_any_noise_gives_hardly_any_mistakes(digits, name):
+    trained = train(digits.vault(1000.0), digits.task(1000.0, epochs=12), name, score=False)
+    assert digits.accuracy(trained.model) > 0.9

@@ -1,0 +1,33 @@
+import numpy as np
+import pytest
+
+from labeldp.learn.ridge import LinearModel
+from labeldp.recipes.run import train
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "margin"),
+    [(0.5, 0.0, 0.25), (1.0, 0.0, 0.4), (0.5, 1e-5, 0.6), (1.0, 1e-5, 0.5)],  # measured: 0.42, 0.51, 0.68, 0.60
+)
+def test_sums_beat_randomized_response_at_a_low_epsilon(digits, epsilon, delta, margin):
+    assert digits.mean_accuracy("moments", epsilon, delta) > digits.mean_accuracy("randres", epsilon) + margin
+
+
+def test_gaussian_noise_is_much_less_than_pure_noise_for_dense_rows(digits):
+    assert digits.mean_accuracy("moments", 0.5, 1e-5) > digits.mean_accuracy("moments", 0.5) + 0.15  # measured: 0.26
+
+
+def test_one_query_is_all_that_is_asked(digits):
+    vault = digits.vault(0.5, 1e-5)
+    trained = train(vault, digits.task(0.5, 1e-5), "moments", score=False)
+    assert [r.mechanism for r in trained.releases] == ["LinearQuery"]
+    assert isinstance(trained.model, LinearModel)
+    assert trained.model.guarantee == trained.guarantee
+    assert (trained.guarantee.epsilon, trained.guarantee.delta) == (0.5, 1e-5)
+
+
+def test_the_training_of_networks_has_no_part_in_it(digits):
+    one, two = (
+        train(digits.vault(1.0), digits.task(1.0, epochs=epochs), "moments", score=False).model for epochs in (1, 9)
+    )
+    assert np.array_equal(one.coefficients, two.coefficients)

@@ -1,0 +1,246 @@
+import numpy as np
+import pytest
+from scripted import Seeded
+
+import labeldp as ldp
+from labeldp.learn import Supervised
+from labeldp.recipes import base
+from labeldp.recipes.base import Ask, Recipe
+from labeldp.recipes.run import all_rows, train
+from labeldp.spending import unpack_rows
+from labeldp.vault import Identity, Ledger
+
+SOME = 400
+
+
+@pytest.fixture
+def enter(monkeypatch):
+    """Puts a recipe into the list for one test."""
+
+    def put(steps, **facts):
+        base.find("randres")
+        monkeypatch.setitem(base.RECIPES, "tried", Recipe("tried", "of this test", steps, **facts))
+
+    return put
+
+
+def rows_of(entry, count):
+    return np.ones(count, bool) if entry.rows is None else unpack_rows(entry.rows, count)
+
+
+def by_part(vault, trained):
+    """The rows that were trained on, chosen with and scored with, by the ledger."""
+    parts = {name: np.zeros(vault.rows, bool) for name in ("train", "choose", "score")}
+    learnt = {release.entry for release in trained.releases}
+    for entry in vault.ledger.entries():
+        choice = entry.details["mechanism"] == "BestCandidate"
+        parts["choose" if choice else "train" if entry.id in learnt else "score"] |= rows_of(entry, vault.rows)
+    return parts
+
+
+def test_rows_are_set_aside_for_choosing_and_scoring(digits):
+    vault = digits.vault(50.0)
+    trained = train(vault, digits.task(50.0), "auto")
+    parts = by_part(vault, trained)
+    assert trained.candidates > 1
+    assert np.array_equal(np.sum(list(parts.values()), axis=0), np.ones(1400))
+    assert [int(parts[name].sum()) for name in ("train", "choose", "score")] == [1120, 140, 140]
+    assert trained.score.rows == 140
+
+
+@pytest.mark.parametrize(
+    ("name", "score", "aside"), [("randres", True, 140), ("randres", False, 0), ("auto", False, 0)]
+)
+def test_only_what_is_needed_is_set_aside(digits, name, score, aside):
+    vault = digits.vault(0.5)
+    trained = train(vault, digits.task(0.5), name, score=score)
+    assert int(by_part(vault, trained)["train"].sum()) == 1400 - aside
+    assert (trained.score is not None) == score
+
+
+def test_a_user_is_trained_on_or_scored_with_but_never_both(digits):
+    users = np.repeat(np.arange(SOME // 4), 4)  # the guarantee is for labels: users only stay together here
+    vault = digits.vault(1.0, count=SOME)
+    trained = train(vault, digits.task(1.0, count=SOME, users=users), "randres")
+    parts = by_part(vault, trained)
+    assert parts["score"].any()
+    assert not set(users[parts["train"]]) & set(users[parts["score"]])
+
+
+def test_a_vault_of_users_with_a_row_each_is_trained_on_as_one_of_labels_is(digits):
+    users = np.arange(SOME)[::-1].copy()
+    vault = digits.vault(1.0, count=SOME, users=users)
+    trained = train(vault, digits.task(1.0, count=SOME, users=users), "randres")
+    assert (trained.guarantee.epsilon, trained.guarantee.unit) == (1.0, "user")
+    parts = by_part(vault, trained)
+    assert parts["score"].any()
+    assert not (parts["train"] & parts["score"]).any()
+
+
+def test_few_rows_are_all_trained_on_and_have_no_score(digits):
+    vault = digits.vault(2.0, count=190)
+    trained = train(vault, digits.task(2.0, count=190), "randres")
+    assert trained.score is None
+    assert by_part(vault, trained)["train"].all()
+    assert train(digits.vault(2.0, count=210), digits.task(2.0, count=210), "randres").score is not None
+
+
+def test_few_rows_choose_the_first_candidate(digits):
+    trained = train(digits.vault(50.0, count=190), digits.task(50.0, count=190), "auto")
+    assert trained.candidates > 1
+    assert type(trained.model).__name__ == "LinearModel"
+
+
+def test_the_score_is_honest(digits):
+    errors = []
+    for seed in range(12):
+        trained = train(digits.vault(5.0, seed=seed), digits.task(5.0, seed=seed, epochs=3), "moments")
+        estimate = trained.score.accuracy
+        truth = digits.accuracy(trained.model)
+        assert estimate.low <= estimate.value <= estimate.high
+        errors.append(estimate.value - truth)
+    assert abs(np.mean(errors)) < 0.03
+
+
+def test_an_interrupted_run_goes_on_without_a_second_charge(digits, tmp_path, enter):
+    attempts = []
+
+    def steps(task):
+        noisy = yield Ask(ldp.RandomizedResponse(0.4))
+        attempts.append(noisy)
+        if len(attempts) == 1:
+            raise KeyboardInterrupt
+        counts = yield Ask(ldp.GroupHistogram(np.zeros(SOME, int), 0.6), derived_from=[noisy])
+        attempts.append(counts)
+        return task.learner(Supervised).fit(task.features, noisy)
+
+    enter(steps)
+
+    def again(seed):
+        vault = ldp.Vault(
+            digits.labels[:SOME],
+            digits.task(1.0).space,
+            ldp.Budget(1.0),
+            ledger=tmp_path / "ledger.db",
+            identity=Identity("digits", "digit", SOME),
+        )
+        vault._bits = Seeded(seed)
+        return vault
+
+    with pytest.raises(KeyboardInterrupt):
+        train(again(1), digits.task(1.0, count=SOME), "tried")
+    vault = again(2)
+    assert vault.guarantee().epsilon == 0.4
+    trained = train(vault, digits.task(1.0, count=SOME), "tried")
+    assert np.array_equal(attempts[0].labels(), attempts[1].labels())  # other noise would have given others
+    assert attempts[0].entry == attempts[1].entry
+    assert (trained.guarantee.epsilon, vault.guarantee().epsilon) == (1.0, 1.0)
+    entries = len(vault.ledger.entries())
+    more = train(again(3), digits.task(1.0, count=SOME), "tried")
+    assert len(Ledger(tmp_path / "ledger.db").entries()) == entries
+    assert more.score.accuracy == trained.score.accuracy
+
+
+@pytest.mark.parametrize("name", ["lp-mst", "cluster-prior", "auto", "randres-denoise"])
+def test_the_same_run_again_is_free_and_gives_the_same_model(digits, name):
+    vault = digits.vault(3.0, count=SOME)
+    one, two = (train(vault, digits.task(3.0, count=SOME), name) for _ in range(2))
+    assert [r.entry for r in one.releases] == [r.entry for r in two.releases]
+    assert np.array_equal(one.model.predict_proba(digits.new), two.model.predict_proba(digits.new))
+
+
+def test_a_recipe_that_asks_for_a_row_twice_is_refused_by_the_budget(digits, enter):
+    def steps(task):
+        noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
+        yield Ask(ldp.OneHotLaplace(task.epsilon), np.arange(SOME) == 7, [noisy])
+
+    enter(steps)
+    vault = digits.vault(1.0, count=SOME)
+    with pytest.raises(ldp.BudgetExceeded):
+        train(vault, digits.task(1.0, count=SOME), "tried", score=False)
+    assert vault.guarantee().epsilon == 1.0
+
+
+def test_a_recipe_that_overspends_is_refused_where_the_budget_would_allow_it(digits, enter):
+    def steps(task):
+        noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
+        more = yield Ask(ldp.OneHotLaplace(task.epsilon), None, [noisy])
+        return task.learner(Supervised).fit(task.features, ldp.Release.concat(noisy, more))
+
+    enter(steps)
+    with pytest.raises(ldp.LabelDPError, match="'tried' spent more than it was given"):
+        train(digits.vault(9.0, count=SOME), digits.task(1.0, count=SOME), "tried")
+
+
+def test_a_recipe_cannot_reach_rows_outside_the_task(digits, enter):
+    asked = []
+
+    def steps(task):
+        noisy = yield Ask(ldp.RandomizedResponse(task.epsilon), all_rows(SOME))
+        asked.append(noisy)
+        return task.learner(Supervised).fit(task.features, noisy)
+
+    enter(steps)
+    rows = np.arange(SOME) < 100
+    train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME, rows=rows), "tried")
+    assert np.array_equal(asked[0].labels() >= 0, rows)
+
+
+def test_several_models_are_chosen_from_privately(digits, enter):
+    def steps(task):
+        noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
+        good = task.learner(Supervised).fit(task.features, noisy)
+        spoiled = noisy.relabel(np.where(noisy.labels() >= 0, 9 - noisy.labels(), -1))
+        return [task.learner(Supervised).fit(task.features, spoiled), good]
+
+    enter(steps, chooses_from=1.0)
+    vault = digits.vault(3.0)
+    trained = train(vault, digits.task(3.0, epochs=5), "tried")
+    assert trained.candidates == 2
+    assert digits.accuracy(trained.model) > 0.8
+    used = [entry.details["mechanism"] for entry in vault.ledger.entries()]
+    assert used[:2] == ["RandomizedResponse", "BestCandidate"]
+    assert (trained.guarantee.epsilon, vault.guarantee().epsilon) == (3.0, 3.0)
+
+
+def test_progress_is_told_in_words(digits):
+    told = []
+    train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), "randres", report=told.append)
+    assert told == ["preparing", "releasing", "training", "scoring"]
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("randres", {"mixup": 0.0}),
+        ("lp-mst", {"stages": 2, "temperature": 1.0}),
+        ("cluster-prior", {"share": 0.2}),
+        ("alibi", {"noise": "laplace"}),
+        ("noise-cluster", {"clusters": None}),
+    ],
+)
+def test_an_option_at_its_default_changes_nothing(digits, name, same):
+    one, two = (
+        train(digits.vault(1.5, count=SOME), digits.task(1.5, count=SOME), name, options, score=False).model
+        for options in ({}, same)
+    )
+    assert np.array_equal(one.predict_proba(digits.new), two.predict_proba(digits.new))
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("randres", {"mixup": 1.0}),
+        ("lp-mst", {"stages": 3}),
+        ("lp-mst", {"first": 0.8}),
+        ("cluster-prior", {"share": 0.5}),
+        ("noise-cluster", {"clusters": 12}),
+        ("randres-denoise", {"clusters": 12}),
+    ],
+)
+def test_an_option_at_another_value_changes_the_model(digits, name, other):
+    one, two = (
+        train(digits.vault(1.5, count=SOME), digits.task(1.5, count=SOME), name, options, score=False).model
+        for options in ({}, other)
+    )
+    assert not np.array_equal(one.predict_proba(digits.new), two.predict_proba(digits.new))

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import labeldp as ldp
+from labeldp.features import Embeddings
+from labeldp.recipes.base import Task
+from labeldp.recipes.votes import agreed, cluster_count, vote
+
+ONE = Embeddings(np.zeros((1, 1)))
+
+
+def count(rows, classes, budget, **how):
+    task = Task(ONE, ldp.LabelSpace(list(range(classes))), np.ones(rows, bool), budget)
+    return cluster_count(task, **how)
+
+
+@given(st.integers(1, 10**5), st.integers(2, 200), st.floats(1e-3, 1e5), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_more_rows_and_more_epsilon_never_mean_fewer_clusters(rows, classes, epsilon, local):
+    found = count(rows, classes, epsilon, local=local)
+    assert classes <= found <= 30 * classes
+    assert found <= count(2 * rows, classes, epsilon, local=local)
+    assert found <= count(rows, classes, 1.5 * epsilon, local=local)
+
+
+def test_noisy_labels_bear_fewer_clusters_than_noisy_counts_do():
+    assert count(50_000, 10, 0.5, local=True) < count(50_000, 10, 0.5)
+
+
+def test_a_share_of_epsilon_bears_fewer_clusters():
+    assert count(5_000, 10, 1.0, epsilon=0.2) == count(5_000, 10, 0.2) < count(5_000, 10, 1.0)
+
+
+@given(
+    st.integers(1, 40).flatmap(
+        lambda n: st.tuples(
+            st.lists(st.integers(0, 2), min_size=n, max_size=n),
+            st.lists(st.integers(0, 3), min_size=n, max_size=n),
+            st.lists(st.booleans(), min_size=n, max_size=n).filter(any),
+        )
+    )
+)
+@settings(max_examples=50, deadline=None)
+def test_a_vote_is_the_plurality_of_what_was_said_in_the_group(case):
+    labels, groups, said = map(np.array, case)
+    vault = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2]), ldp.Budget(1.0))
+    release = vault.release(ldp.RandomizedResponse(1.0), rows=said)
+    released, found = release.labels(), vote(release, groups.astype(np.int32))
+    for row, group in enumerate(groups):
+        there = released[(groups == group) & said]
+        votes = [int((there == c).sum()) for c in range(3)]
+        assert votes[found[row]] == max(votes)
+    kept = agreed(release, found).labels()
+    assert np.array_equal(kept, np.where(said & (released == found), released, -1))
+
+
+def test_all_rows_of_a_group_get_one_vote():
+    vault = ldp.Vault(np.arange(90) % 3, ldp.LabelSpace([0, 1, 2]), ldp.Budget(1.0))
+    groups = (np.arange(90) // 9).astype(np.int32)
+    found = vote(vault.release(ldp.RandomizedResponse(1.0)), groups)
+    assert all(len(set(found[groups == g])) == 1 for g in range(10))
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1.0, 1e5])
+def test_one_row_and_two_classes_have_at_least_two_clusters(epsilon):
+    assert count(1, 2, epsilon) == count(1, 2, epsilon, local=True) == 2
