@@ -1,9 +1,16 @@
 """What holds for every pipeline: its cost is the one that was asked for, and it gives a model that predicts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
+from labeldp.features import Images
+from labeldp.learn import Model
+from labeldp.learn.backbones import build
 from labeldp.learn.predictor import load_predictor
 from labeldp.recipes.base import RECIPES, find
 from labeldp.recipes.run import train
@@ -86,8 +93,6 @@ def test_an_unknown_option_is_refused_before_anything_is_spent(digits, name):
 
 @pytest.mark.parametrize("name", ["randres-ssl", "randres-augdescent", "randres-denoise"])
 def test_what_trains_networks_alone_refuses_a_classifier_before_anything_is_spent(digits, name):
-    from sklearn.linear_model import LogisticRegression
-
     vault = digits.vault(1.0, count=SOME)
     with pytest.raises(ldp.InputError, match="choose a backbone, not LogisticRegression"):
         train(vault, digits.task(1.0, count=SOME, model=LogisticRegression()), name)
@@ -96,8 +101,6 @@ def test_what_trains_networks_alone_refuses_a_classifier_before_anything_is_spen
 
 @pytest.mark.parametrize("name", ["randres", "randres-mixup", "lp-mst", "alibi", "noise-cluster", "cluster-prior"])
 def test_the_others_train_any_classifier_with_sample_weights(digits, name):
-    from sklearn.linear_model import LogisticRegression
-
     task = digits.task(3.0, model=LogisticRegression(C=0.1, max_iter=300))
     trained = train(digits.vault(3.0), task, name, score=False)
     assert digits.accuracy(trained.model) > 0.85
@@ -107,3 +110,15 @@ def test_the_others_train_any_classifier_with_sample_weights(digits, name):
 def test_hardly_any_noise_gives_hardly_any_mistakes(digits, name):
     trained = train(digits.vault(1000.0), digits.task(1000.0, epochs=12), name, score=False)
     assert digits.accuracy(trained.model) > 0.9
+
+
+@pytest.mark.parametrize("name", ["moments", "noise-cluster", "lp-mst", "auto"])
+def test_images_are_seen_through_an_encoder(digits, name, tmp_path):
+    images = Images((digits.features.batch(torch.arange(SOME)).reshape(-1, 1, 8, 8) * 254).byte().numpy(), flip=False)
+    encoder = Model(build("cnn", (1, 8, 8), 1, width=4), None)
+    vault = digits.vault(9.0, 1e-6, count=SOME)
+    trained = train(vault, replace(digits.task(9.0, 1e-6, count=SOME), features=images, encoder=encoder), name)
+    assert (trained.guarantee.epsilon, vault.guarantee().epsilon) == (9.0, 9.0)
+    trained.model.save(tmp_path / "m")
+    again = load_predictor(tmp_path / "m", device="cpu")
+    assert np.allclose(again.predict_proba(images), trained.model.predict_proba(images), atol=1e-5)

@@ -70,6 +70,8 @@ def test_learners_are_those_of_the_models_kind():
     assert task(model=classifier).learner(Bayes) == Classical(classifier)
     with pytest.raises(ldp.InputError, match="FixMatch trains networks: choose a backbone, not LogisticRegression"):
         task(model=classifier).learner(FixMatch)
+    with pytest.raises(ldp.InputError, match="LogisticRegression cannot begin from an encoder"):
+        task(model=classifier, encoder=Model(build("mlp", (5,), 1, width=4), None)).learner(Supervised)
 
 
 def test_a_default_schedule_sees_about_a_million_rows():

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scripted import Seeded
@@ -201,6 +203,25 @@ def test_several_models_are_chosen_from_privately(digits, enter):
     used = [entry.details["mechanism"] for entry in vault.ledger.entries()]
     assert used[:2] == ["RandomizedResponse", "BestCandidate"]
     assert (trained.guarantee.epsilon, vault.guarantee().epsilon) == (3.0, 3.0)
+
+
+def test_features_of_other_rows_are_refused_before_anything_is_spent(digits):
+    vault = digits.vault(1.0)
+    with pytest.raises(ldp.InputError, match="400 rows of features and 1400 labels"):
+        train(vault, digits.task(1.0, count=SOME), "randres")
+    assert not vault.ledger.entries()
+
+
+def test_rows_without_a_label_are_left_out(digits):
+    space = ldp.LabelSpace(list(range(10)), missing="public")
+    labelled = np.arange(1400) % 3 > 0
+    labels = [int(label) if known else None for label, known in zip(digits.labels, labelled, strict=True)]
+    vault = ldp.Vault(labels, space, ldp.Budget(2.0))
+    vault._bits = Seeded(0)
+    trained = train(vault, replace(digits.task(2.0, epochs=8), space=space), "cluster-prior")
+    assert digits.accuracy(trained.model) > 0.85
+    assert trained.score.rows < 140
+    assert not any((release.labels() >= 0)[~labelled].any() for release in trained.releases)
 
 
 def test_progress_is_told_in_words(digits):

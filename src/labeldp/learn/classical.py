@@ -64,8 +64,8 @@ class ClassicalModel:
         strange = set(skops.io.get_untrusted_types(data=written)) - set(_TRUSTED)
         if strange:
             raise InputError(
-                f"This {type(self.classifier).__name__} could not be read back, because it holds {min(strange)}: models "
-                "are kept of scikit-learn's usual classifiers only."
+                f"This {type(self.classifier).__name__} could not be read back, because it holds {min(strange)}: "
+                "models are kept of scikit-learn's usual classifiers only."
             )
         with written_whole(Path(folder)) as partial:
             partial.mkdir()

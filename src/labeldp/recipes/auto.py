@@ -30,10 +30,11 @@ def auto(task: Task) -> Steps:
     networks learn what is not linear. Which of the models is best is for a private choice on held-out rows.
     """
     first, second = budget_for_sums(task)
+    network = task.learner(Supervised, targets="posteriors") if second else None
     sums = yield Ask(LinearQuery(task.lifted, first, task.delta))
     linear = task.on_points(Ridge(task.lift).fit(task.points, sums))
     candidates: list[Predictor] = [linear]
-    if second:
+    if network is not None:
         prior = np.exp(sums.log_evidence().astype(np.float64))
         noisy = yield Ask(RRWithPrior(second, prior / prior.sum(axis=1, keepdims=True)), None, [sums])
         if not isinstance(task.features, Images):
@@ -42,7 +43,6 @@ def auto(task: Task) -> Steps:
             trees = HistGradientBoostingClassifier(max_iter=100, min_samples_leaf=50, random_state=task.seed)
             candidates.append(Classical(trees, 3).fit(task.features, noisy, linear))
         both = Release.concat(noisy, sums)
-        network = task.learner(Supervised, targets="posteriors")
         candidates.append(network.fit(task.features, both, task.encoder))
     return candidates
 

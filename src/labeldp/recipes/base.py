@@ -100,9 +100,12 @@ class Task:
     def learner(self, kind: type[Learner], **options: Any) -> Any:
         """Return a learner for this task's model and training."""
         if hasattr(self.model, "fit"):
-            if kind in (Supervised, Bayes):
-                return Classical(self.model)
-            raise InputError(f"{kind.__name__} trains networks: choose a backbone, not {type(self.model).__name__}.")
+            name = type(self.model).__name__
+            if kind not in (Supervised, Bayes):
+                raise InputError(f"{kind.__name__} trains networks: choose a backbone, not {name}.")
+            if self.encoder is not None:
+                raise InputError(f"{name} cannot begin from an encoder: give the encoder's embeddings as features.")
+            return Classical(self.model)
         return kind(self.model, self.training or default_training(self), **options)
 
     @cached_property

@@ -81,6 +81,8 @@ def train_best(
     recipe, task = find(name), tasks[0]
     for each in options:
         check_options(recipe, each)
+    if len(task.features) != vault.rows:
+        raise InputError(f"There are {len(task.features)} rows of features and {vault.rows} labels.")
     several = len(tasks) > 1 or task.epsilon >= recipe.chooses_from
     fit, choosing, scoring = _set_aside(task, several, score)
     models, releases = list[Predictor](), list[Release]()
