@@ -48,6 +48,16 @@ def test_augmentations_vary_rows_by_themselves(channels, flip):
     assert torch.equal(batch, images.batch(torch.arange(32)))  # the batch itself is left alone
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_views_may_be_smaller_and_keep_their_shape(channels):
+    torch.manual_seed(0)
+    images = Images(np.full((8, channels, 16, 32), 100, np.uint8))
+    small = images.view(images.batch(torch.arange(8)), 12)
+    assert small.shape == (8, channels, 12, 24)
+    assert small.is_contiguous(memory_format=torch.channels_last)
+    assert torch.allclose(small, small.mean((2, 3), keepdim=True), atol=1e-5)  # one colour stays one colour
+
+
 def edge_picture() -> np.ndarray:
     pixels = np.zeros((300, 3, 32, 32), np.uint8)
     pixels[:, :, :, 16:] = 255  # dark on the left, bright on the right: a flip shows

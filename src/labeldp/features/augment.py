@@ -65,15 +65,17 @@ def resized_crop(
     area: tuple[float, float] = (0.2, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     flip_chance: float = 0.0,
+    size: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Cut out a random share of the area, width to height within `ratio`, zoom it to full size; flip on the way."""
+    """Cut out a random share of the area, width to height within `ratio`, zoom it to a size; flip on the way."""
     share = _between(images, *area)
     shape = (_between(images, math.log(ratio[0]), math.log(ratio[1])) / 2).exp()
     width, height = (share.sqrt() * shape).clamp_max(1), (share.sqrt() / shape).clamp_max(1)
     x, y = (1 - width) * _between(images, -1, 1), (1 - height) * _between(images, -1, 1)
     zero = torch.zeros_like(width)
     across = torch.where(_coin(images, flip_chance), -width, width)
-    return warp(images, torch.stack([across, zero, x, zero, height, y], 1).view(-1, 2, 3), padding="border")
+    maps = torch.stack([across, zero, x, zero, height, y], 1).view(-1, 2, 3)
+    return warp(images, maps, padding="border", size=size)
 
 
 def jitter(
@@ -94,6 +96,11 @@ def jitter(
     turn = torch.where(jittered, _between(images, -hue, hue), 0.0)
     colour = torch.where(_coin(images, gray_chance), 0.0, factor(saturation))
     return recolour(images, factor(brightness), factor(contrast), colour, turn)
+
+
+def invert_bright(images: Tensor, chance: float = 0.1) -> Tensor:
+    """Invert the brighter half of all values, each row with this chance."""
+    return solarize(images, torch.where(_coin(images, chance), 0.5, 1.0))
 
 
 def randaugment(images: Tensor, operations: int = 2, degrees: float = 30.0) -> Tensor:

@@ -52,8 +52,11 @@ class Features(ABC):
         """Vary a batch as much as its labels can bear."""
 
     @abstractmethod
-    def view(self, batch: Tensor) -> Tensor:
-        """Vary a batch for contrastive learning: two views of a row share what matters."""
+    def view(self, batch: Tensor, size: int | None = None) -> Tensor:
+        """Vary a batch for contrastive learning: two views of a row share what matters.
+
+        Views of pictures may be smaller, `size` pixels high: they teach as much and cost less. Other rows have no size.
+        """
 
     @abstractmethod
     def moments(self) -> tuple[Tensor, Tensor]:

@@ -71,7 +71,7 @@ class Embeddings(Features):
         """Add more noise, and take a fifth of each row's columns from other rows."""
         return self._noisy(corrupt(batch, _STRONG_SHARE), _STRONG_NOISE)
 
-    def view(self, batch: Tensor) -> Tensor:
+    def view(self, batch: Tensor, size: int | None = None) -> Tensor:
         """Take half of each row's columns from other rows."""
         return corrupt(batch, _VIEW_SHARE)
 

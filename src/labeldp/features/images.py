@@ -70,18 +70,21 @@ class Images(Features):
         if self.flip:
             batch = augment.flip(batch)
         # Reflection suits photographs. It would put mirrored pieces of strokes beside a digit.
-        reflect = self.flip and batch.shape[1] == 3
-        return _channels_last(augment.shift(batch, self.shape[1] // 8, reflect))
+        return _channels_last(augment.shift(batch, self.shape[1] // 8, reflect=self._photographs))
 
     def strong(self, batch: Tensor) -> Tensor:
         """Vary weakly, then by two operations of RandAugment, then cover a square."""
         degrees = _LARGE_ANGLE if self.flip else _SMALL_ANGLE
         return _channels_last(augment.strong(self.weak(batch), degrees=degrees))
 
-    def view(self, batch: Tensor) -> Tensor:
-        """Crop, flip (where the label bears it) and vary colours, as SimCLR does."""
-        crop = augment.resized_crop(batch, flip_chance=0.5 if self.flip else 0.0)
-        return _channels_last(augment.jitter(crop))
+    def view(self, batch: Tensor, size: int | None = None) -> Tensor:
+        """Crop, flip (where the label bears it) and vary colours, as SimCLR does; crops may be smaller."""
+        height, width = batch.shape[2:]
+        small = None if size is None else (size, round(size * width / height))
+        crop = augment.resized_crop(batch, flip_chance=0.5 if self.flip else 0.0, size=small)
+        varied = augment.jitter(crop, saturation=0.2)
+        # Inverting what is bright suits photographs too. It would erase the strokes of a digit.
+        return _channels_last(augment.invert_bright(varied) if self._photographs else varied)
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """Return mean and deviation of each channel over all pixels, in the units of `batch`."""
@@ -93,6 +96,10 @@ class Images(Features):
         mean = (shares * values).sum(1)
         deviation = (shares * (values - mean[:, None]).square()).sum(1).sqrt()
         return normalising((mean.float(), torch.where(deviation < 1e-6, 0.0, deviation).float()))
+
+    @property
+    def _photographs(self) -> bool:
+        return self.flip and self._pixels.shape[3] == 3
 
     def _with(self, pixels: Tensor) -> Self:
         other = copy.copy(self)

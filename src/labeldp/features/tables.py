@@ -142,7 +142,7 @@ class Table(Features):
         """Take three tenths of each row's original columns from other rows."""
         return self._corrupted(batch, _STRONG_SHARE)
 
-    def view(self, batch: Tensor) -> Tensor:
+    def view(self, batch: Tensor, size: int | None = None) -> Tensor:
         """Take half of each row's original columns from other rows."""
         return self._corrupted(batch, _VIEW_SHARE)
 

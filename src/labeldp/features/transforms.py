@@ -54,14 +54,16 @@ def affine(
     return torch.stack([xx, xy, x, yx, yy, y], 1).view(-1, 2, 3)
 
 
-def warp(images: Tensor, maps: Tensor, padding: str = "zeros") -> Tensor:
-    """Look each output pixel up at `maps` (rows, 2, 3) of its place, bilinearly."""
-    height, width = images.shape[2:]
+def warp(images: Tensor, maps: Tensor, padding: str = "zeros", size: tuple[int, int] | None = None) -> Tensor:
+    """Look each output pixel up at `maps` (rows, 2, 3) of its place, bilinearly; the output may have another size."""
+    height, width = size or images.shape[2:]
     x = ((torch.arange(width, device=images.device) * 2 + 1) / width - 1).view(1, 1, width, 1)
     y = ((torch.arange(height, device=images.device) * 2 + 1) / height - 1).view(1, height, 1, 1)
     across, along, offset = maps[:, None, None].unbind(-1)
     grid = across * x + along * y + offset
     warped = functional.grid_sample(images, grid, mode="bilinear", padding_mode=padding, align_corners=False)
+    if warped.shape != images.shape:
+        return warped
     still = (maps == torch.eye(2, 3, device=maps.device)).flatten(1).all(1)
     return torch.where(each(still), images, warped)
 
