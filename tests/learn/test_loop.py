@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import labeldp as ldp
+import labeldp.learn
 from labeldp.learn.loop import Training, train
 
 
@@ -74,6 +75,15 @@ def test_the_rate_rises_and_then_follows_a_cosine():
     assert settings.rate_at(0.2) == pytest.approx(1.0)
     assert settings.rate_at(0.6) == pytest.approx(0.5)
     assert settings.rate_at(1.0) == pytest.approx(0.0)
+    assert replace(settings, floor=0.1).rate_at(0.6) == pytest.approx(0.55)
+    assert replace(settings, floor=0.1).rate_at(1.0) == pytest.approx(0.1)
+
+
+def test_what_begins_a_step_hears_how_far_the_training_is():
+    network, rows, loss = problem()
+    heard = []
+    train(network, rows, loss, replace(SETTINGS, epochs=2, batch=48), begin_step=heard.append)
+    assert heard == [0, 0.25, 0.5, 0.75]
 
 
 def test_the_average_is_the_average():
@@ -138,14 +148,58 @@ def test_a_checkpoint_of_another_release_is_refused(digits, training, tmp_path):
         learner.fit(digits.features, other)
 
 
-def test_encoders_are_what_is_compiled(monkeypatch):
-    from labeldp.learn.backbones import build
-    from labeldp.learn.loop import _compile
+@pytest.fixture
+def graphs(monkeypatch):
+    """What is compiled, each graph run as it is: tracing is tested here, not the code that a compiler writes."""
+    from torch._dynamo.testing import CompileCounter
 
-    compiled = []
-    monkeypatch.setattr(nn.Module, "compile", lambda self: compiled.append(self))
-    pair = nn.ModuleList([build("mlp", (3,), 2), build("mlp", (3,), 2)])
-    own = nn.Linear(2, 2)
-    _compile(pair)
-    _compile(own)
-    assert compiled == [pair[0].encoder, pair[1].encoder, own]
+    torch._dynamo.reset()
+    counter, compiler = CompileCounter(), torch.compile
+    monkeypatch.setattr(torch, "compile", lambda loss, **_: compiler(loss, backend=counter))
+    return counter
+
+
+LEARNERS = {
+    "Supervised": {"mixup": 1.0, "augment": "strong", "smoothing": 0.1},
+    "Bayes": {},
+    "FixMatch": {},
+    "CoTeaching": {},
+    "AugDescent": {},
+}
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's own, where it goes on after a break
+@pytest.mark.parametrize("name", LEARNERS)
+def test_compiling_changes_no_result_and_happens_once(digits, training, graphs, name):
+    release = digits.release(ldp.RandomizedResponse(2.0))
+    short = replace(training, epochs=4, batch=700)
+    results = []
+    for settings in (short, replace(short, compile=True)):
+        learner = getattr(labeldp.learn, name)("mlp", settings, **LEARNERS[name])
+        results.append(weights(learner.fit(digits.features, release).network))
+    assert torch.equal(*results)
+    # Aug-Descent has two phases; the choice among rows of co-teaching cannot be traced in one piece.
+    assert graphs.frame_count == {"CoTeaching": 5, "AugDescent": 2}.get(name, 1)
+
+
+def test_where_the_compiler_fails_the_loss_runs_as_it_is(monkeypatch):
+    def fails(graph, inputs):
+        raise RuntimeError("no such kernel")
+
+    torch._dynamo.reset()
+    compiler = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda loss, **_: compiler(loss, backend=fails))
+    network, rows, loss = problem()
+    plain = weights(train(network, rows, loss, SETTINGS))
+    network, rows, loss = problem()
+    with pytest.warns(UserWarning, match="no such kernel"):
+        compiled = weights(train(network, rows, loss, replace(SETTINGS, compile=True)))
+    assert torch.equal(plain, compiled)
+
+
+def test_who_asks_is_told_of_each_epoch(tmp_path):
+    told = []
+    network, rows, loss = problem()
+    train(network, rows, loss, replace(SETTINGS, epochs=3, progress=lambda epoch, mean: told.append((epoch, mean))))
+    assert [epoch for epoch, _ in told] == [1, 2, 3]
+    assert all(0 < mean < 3 for _, mean in told)

@@ -32,8 +32,9 @@ def test_mixup_keeps_noise_from_being_learnt_by_heart(digits, training):
     assert mixed > plain + 0.06
 
 
-def test_clean_labels_are_learnt(digits, training):
-    assert digits.mean_accuracy(Supervised(training=training), RR(30.0), seeds=1) > 0.95
+@pytest.mark.parametrize("options", [{}, {"augment": "strong", "smoothing": 0.1}])
+def test_clean_labels_are_learnt(digits, training, options):
+    assert digits.mean_accuracy(Supervised(training=training, **options), RR(30.0), seeds=1) > 0.95
 
 
 def test_a_prior_is_learnt_from_its_posteriors(digits, training):

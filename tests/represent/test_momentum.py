@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from labeldp.learn import Training
+from labeldp.learn.backbones import build
 from labeldp.represent.momentum import BYOL, MoCo, follow
 
 
@@ -26,6 +27,24 @@ def test_finding_ones_own_row_in_the_copys_view():
         likeness = [float(a[i] @ b[j]) / 0.2 for j in range(5)]
         terms.append(-np.log(np.exp(likeness[i]) / np.exp(likeness).sum()))
     assert float(MoCo().compare(said, meant)) == pytest.approx(np.mean(terms), rel=1e-5)
+
+
+def test_the_copy_follows_more_and_more_slowly():
+    method = MoCo(inertia=0.9, last_inertia=1.0)
+    assert [method.inertia_at(done) for done in (0, 0.5, 1)] == pytest.approx([0.9, 0.95, 1.0])
+
+
+def test_views_may_be_smaller_than_the_pictures(digits):
+    small = partial(build, "resnet18", width=4)
+    sizes = []
+    settings = Training(epochs=1, batch=64, device="cpu")
+    images = digits.images.select(range(64))
+    view = images.view
+    images.view = lambda batch, size: sizes.append(view(batch, size).shape[2:]) or view(batch, size)
+    images.to = lambda _: images
+    model = MoCo(small, settings, size=6, views=3, hidden=16, projection=8).fit(images)
+    assert sizes == [(6, 6)] * 3
+    assert model.embed(images).shape == (64, 32)
 
 
 def test_the_copy_follows_slowly():

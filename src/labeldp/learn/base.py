@@ -45,7 +45,7 @@ class Learner(ABC):
         """Check that features and release belong together and move the features to the device."""
         if len(features) != release.rows:
             raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
-        return features.to(choose_device(self.training.device))
+        return place(features, self.training)
 
     def _network(self, features: Features, classes: int, start: Model | None, offset: int = 0) -> nn.Module:
         """Make a network; `offset` gives a second one other weights."""
@@ -59,6 +59,17 @@ class Learner(ABC):
     ) -> nn.Module:
         identity = f"{type(self).__name__} on {release.entry}"
         return train(network, rows, loss, self.training, identity=identity, **hooks)
+
+
+def place(features: Features, training: Training) -> Features:
+    """Move features to the device of a training."""
+    features = features.to(choose_device(training.device))
+    if training.compile and len(features):
+        features.weak(features.batch(torch.zeros(1, dtype=torch.long, device=features.device)))  # measures its columns
+        for value in vars(features).values():
+            if isinstance(value, Tensor):  # a CUDA graph would copy it at every step, if it were not known to stay
+                torch._dynamo.mark_static_address(value, guard=False)
+    return features
 
 
 def make_network(backbone: Backbone, features: Features, classes: int) -> nn.Module:

@@ -8,8 +8,9 @@ import copy
 import hashlib
 import math
 import os
-from collections.abc import Callable
-from contextlib import nullcontext
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from labeldp.errors import InputError
-from labeldp.learn.backbones import Network
 from labeldp.learn.progress import Progress
 
 
@@ -32,14 +32,15 @@ class Training:
     rate: float = 0.1
     momentum: float = 0.9
     decay: float = 5e-4
-    warmup: float = 0.05  # the share of all steps in which the rate rises; then it follows a cosine to zero
+    warmup: float = 0.05  # the share of all steps in which the rate rises; then it follows a cosine
+    floor: float = 0.0  # the share of the rate that is left at the end
     average: float | None = None  # decay of an exponential moving average of the weights
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU
-    compile: bool = False
+    compile: bool = False  # the whole loss, as CUDA graphs on a GPU: pays after some minutes of training
     device: str = "auto"
     seed: int = 0
     checkpoint: Path | None = None
-    progress: bool = False
+    progress: bool | Callable[[int, float], None] = False  # a bar, or what to call after each epoch with its loss
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1 or self.rate <= 0:
@@ -49,7 +50,8 @@ class Training:
         """Return the learning rate after a share of all steps."""
         if done < self.warmup:
             return self.rate * done / self.warmup
-        return self.rate * 0.5 * (1 + math.cos(math.pi * (done - self.warmup) / (1 - self.warmup)))
+        fallen = 0.5 * (1 - math.cos(math.pi * (done - self.warmup) / (1 - self.warmup)))
+        return self.rate * (1 - (1 - self.floor) * fallen)
 
 
 def train(
@@ -59,13 +61,15 @@ def train(
     training: Training,
     *,
     begin_epoch: Callable[[int], None] | None = None,
+    begin_step: Callable[[float], None] | None = None,
     identity: str = "",
 ) -> nn.Module:
     """Train `network` on batches of positions 0..rows-1 and return it, or its moving average.
 
     `loss(positions)` returns the mean loss of a batch; it calls `network` itself. `begin_epoch(epoch)` runs before
-    each epoch, in evaluation mode and without gradients. `identity` says what is learnt from what, for checkpoints:
-    an interrupted training goes on from its last whole epoch.
+    each epoch, in evaluation mode and without gradients; `begin_step(done)` before each step, with the share of all
+    steps that are done. `identity` says what is learnt from what, for checkpoints: an interrupted training goes on from
+    its last whole epoch.
     """
     device = next(network.parameters()).device
     average = copy.deepcopy(network).eval().requires_grad_(False) if training.average else None
@@ -73,12 +77,12 @@ def train(
     signature = _signature(network, training, identity)
     first = _resume(training.checkpoint, network, average, optimizer, signature)
     if training.compile:
-        _compile(network)
+        loss = _compiled(loss)
     size = min(training.batch, rows)
     steps = rows // size
     half = training.precision == "bfloat16" or (training.precision == "auto" and device.type == "cuda")
     precision = torch.autocast(device.type, torch.bfloat16) if half else nullcontext()
-    with Progress(training.progress, training.epochs, first, rows) as progress:
+    with _fastest_convolutions(), Progress(training.progress, training.epochs, first, rows) as progress:
         for epoch in range(first, training.epochs):
             torch.manual_seed(training.seed * 1_000_003 + epoch)
             order = torch.randperm(rows, device=device)
@@ -91,9 +95,11 @@ def train(
             for step in range(steps):
                 for group in optimizer.param_groups:
                     group["lr"] = training.rate_at((epoch + (step + 1) / steps) / training.epochs)
+                if begin_step is not None:
+                    begin_step((epoch + step / steps) / training.epochs)
+                optimizer.zero_grad(set_to_none=True)
                 with precision:
                     value = loss(order[step * size : (step + 1) * size])
-                optimizer.zero_grad(set_to_none=True)
                 value.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 if average is not None:
@@ -123,11 +129,38 @@ def _move_average(average: nn.Module, network: nn.Module, decay: float, step: in
         ours.copy_(theirs)
 
 
-def _compile(network: nn.Module) -> None:
-    """Compile in place: the encoders, which every caller goes through, or else the module itself."""
-    encoders = [module.encoder for module in network.modules() if isinstance(module, Network)]
-    for module in encoders or [network]:
-        module.compile()
+def _compiled(loss: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Compile a loss with all that it calls, augmentations and networks, and their gradients.
+
+    On a GPU it becomes CUDA graphs, without which small batches wait for Python. What cannot be compiled runs as it is,
+    and so does the whole where the compiler itself fails.
+    """
+    fast = torch.compile(loss, mode="reduce-overhead")
+
+    def step(positions: Tensor) -> Tensor:
+        nonlocal fast
+        # What the last step returned may be overwritten.
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        try:
+            return fast(positions)
+        except torch._dynamo.exc.BackendCompilerFailed as error:
+            reason = str(error.inner_exception).partition("\n")[0]
+            warnings.warn(f"torch fails to compile this loss, so it runs as it is: {reason}", stacklevel=3)
+            fast = loss
+            return loss(positions)
+
+    return step
+
+
+@contextmanager
+def _fastest_convolutions() -> Iterator[None]:
+    """Let cuDNN look for the fastest convolutions: shapes stay the same all through, so the search pays."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def _signature(network: nn.Module, training: Training, identity: str) -> str:

@@ -1,19 +1,21 @@
 """How far a training is: epochs, rows a second, loss, time left. Shown on a terminal, else silent."""
 
 import time
+from collections.abc import Callable
 from typing import Any, Self
 
 
 class Progress:
-    """A bar for one training; does nothing unless switched on and standard error is a terminal."""
+    """A bar for one training, if switched on and standard error is a terminal; or a function told of each epoch."""
 
-    def __init__(self, on: bool, epochs: int, first: int, rows: int) -> None:
+    def __init__(self, on: bool | Callable[[int, float], None], epochs: int, first: int, rows: int) -> None:
         self._on, self._epochs, self._first, self._rows = on, epochs, first, rows
+        self._done = first
         self._bar: Any = None
 
     def __enter__(self) -> Self:
         self._last = time.perf_counter()
-        if self._on:
+        if self._on is True:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -27,6 +29,9 @@ class Progress:
 
     def epoch(self, loss: float) -> None:
         """Tell that an epoch is done."""
+        self._done += 1
+        if callable(self._on):
+            self._on(self._done, loss)
         now = time.perf_counter()
         if self._bar is not None:
             self._bar.update(self._task, advance=1, rate=self._rows / (now - self._last), loss=loss)

@@ -18,11 +18,14 @@ class Supervised(Learner):
     """Fit the released labels, or the posterior of each row under equal odds.
 
     With `mixup` above 0, pairs of rows are mixed with a share drawn from Beta(mixup, mixup) (Zhang et al. 2018),
-    which keeps a network from learning noisy labels by heart.
+    which keeps a network from learning noisy labels by heart. `augment` says how much rows are varied. `smoothing` is
+    the share of each target that is spread over all classes.
     """
 
     targets: Literal["labels", "posteriors"] = "labels"
     mixup: float = 0.0
+    augment: Literal["weak", "strong"] = "weak"
+    smoothing: float = 0.0
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train on the rows that were released."""
@@ -31,6 +34,7 @@ class Supervised(Learner):
         network = self._network(features, classes, start)
         rows = active_rows(release, device)
         labels, evidence = hard_labels(release, device), evidence_of(release, device)
+        vary = features.weak if self.augment == "weak" else features.strong
 
         def target(chosen: Tensor) -> Tensor:
             if self.targets == "posteriors":
@@ -39,7 +43,8 @@ class Supervised(Learner):
 
         def loss(positions: Tensor) -> Tensor:
             chosen = rows[positions]
-            inputs, targets = features.weak(features.batch(chosen)), target(chosen)
+            inputs = vary(features.batch(chosen))
+            targets = (1 - self.smoothing) * target(chosen) + self.smoothing / classes
             if self.mixup:
                 inputs, targets = mix(inputs, targets, self.mixup)
             return soft_cross_entropy(network(inputs), targets)
@@ -50,6 +55,6 @@ class Supervised(Learner):
 def mix(inputs: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     """Mix each row with another one of the batch, by one share for all of them."""
     share = torch.distributions.Beta(alpha, alpha).sample()
-    other = torch.randperm(len(inputs), device=inputs.device)
+    other = torch.rand(len(inputs), device=inputs.device).argsort()  # torch fails to compile rows taken by randperm
     share = share.to(inputs.device)
     return share * inputs + (1 - share) * inputs[other], share * targets + (1 - share) * targets[other]

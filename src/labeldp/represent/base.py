@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from labeldp.errors import InputError
-from labeldp.features.base import Features, choose_device
+from labeldp.features.base import Features
 from labeldp.learn.backbones import Network
-from labeldp.learn.base import Backbone, make_network
+from labeldp.learn.base import Backbone, make_network, place
 from labeldp.learn.loop import Training, train
 from labeldp.learn.model import Model
 
@@ -22,13 +22,14 @@ class Representation(ABC):
 
     backbone: Backbone = "auto"
     training: Training = field(default_factory=Training)
+    size: int | None = None  # the height of views of pictures, if it is not the pictures' own
 
     @abstractmethod
     def fit(self, features: Features) -> Model:
         """Train on all rows and return an encoder: a model without classes."""
 
     def _prepare(self, features: Features) -> tuple[Features, Network]:
-        features = features.to(choose_device(self.training.device))
+        features = place(features, self.training)
         torch.manual_seed(self.training.seed)
         network = make_network(self.backbone, features, classes=1)
         if not isinstance(network, Network):
@@ -44,7 +45,7 @@ class Representation(ABC):
         return Model(next(trained.children()), None)
 
 
-def projector(inside: int, hidden: int, outside: int) -> nn.Module:
-    """Two layers between the encoding and where views are compared."""
+def projector(inside: int, hidden: int, outside: int, *last: nn.Module) -> nn.Module:
+    """Two layers, or more, between the encoding and where views are compared."""
     first = nn.Linear(inside, hidden, bias=False)
-    return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, outside))
+    return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, outside), *last)

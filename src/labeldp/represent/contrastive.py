@@ -16,17 +16,18 @@ class SimCLR(Representation):
     """An encoder from features alone. What a view is, the features know: crops and colours, or corrupted columns."""
 
     temperature: float = 0.5
+    hidden: int | None = None  # as wide as the encoding
     projection: int = 128
 
     def fit(self, features: Features) -> Model:
         """Train the encoder; no label is looked at."""
         features, network = self._prepare(features)
-        head = projector(network.width, network.width, self.projection).to(features.device)
+        head = projector(network.width, self.hidden or network.width, self.projection).to(features.device)
         both = nn.ModuleList([network, head])
 
         def loss(rows: Tensor) -> Tensor:
             batch = features.batch(rows)
-            views = torch.cat([features.view(batch), features.view(batch)])
+            views = torch.cat([features.view(batch, self.size) for _ in range(2)])
             return find_partner(head(network.embed(views)), self.temperature)
 
         return self._finish(both, features, loss)

@@ -19,7 +19,8 @@ from labeldp.represent.base import Representation, projector
 class Momentum(Representation):
     """Predict, from each view of a row, what the copy says of every other view.
 
-    The copy follows with `inertia`, which rises to `last_inertia` along a cosine.
+    The copy follows with `inertia`, which rises to `last_inertia` along a cosine. It is an average of the network's
+    last weights, and the better encoder: it is what `fit` returns.
     """
 
     views: int = 2
@@ -35,29 +36,30 @@ class Momentum(Representation):
     def fit(self, features: Features) -> Model:
         """Train the encoder; no label is looked at."""
         features, network = self._prepare(features)
-        project = projector(network.width, self.hidden, self.projection).to(features.device)
+        spread = nn.BatchNorm1d(self.projection, affine=False)  # no direction of the projection may go unused
+        project = projector(network.width, self.hidden, self.projection, spread).to(features.device)
         predict = projector(self.projection, self.hidden, self.projection).to(features.device)
         online = nn.ModuleList([network, project])
         target = copy.deepcopy(online).requires_grad_(False)
-        inertia = self.inertia
 
-        def begin_epoch(epoch: int) -> None:
-            nonlocal inertia
-            done = epoch / self.training.epochs
-            inertia = self.last_inertia - (self.last_inertia - self.inertia) * (1 + math.cos(math.pi * done)) / 2
+        def begin_step(done: float) -> None:
+            follow(target, online, self.inertia_at(done))
 
         def loss(rows: Tensor) -> Tensor:
-            follow(target, online, inertia)
             batch = features.batch(rows)
-            views = torch.cat([features.view(batch) for _ in range(self.views)])
+            views = torch.cat([features.view(batch, self.size) for _ in range(self.views)])
             said = predict(project(network.embed(views))).float().chunk(self.views)
             with torch.no_grad():
                 meant = target[1](target[0].embed(views)).float().chunk(self.views)  # type: ignore[operator]
             pairs = list(permutations(range(self.views), 2))
             return torch.stack([self.compare(said[a], meant[b]) for a, b in pairs]).mean()
 
-        everything = nn.ModuleList([network, project, predict, target])
-        return self._finish(everything, features, loss, begin_epoch=begin_epoch)
+        everything = nn.ModuleList([*target, *online, predict])
+        return self._finish(everything, features, loss, begin_step=begin_step)
+
+    def inertia_at(self, done: float) -> float:
+        """Return the copy's inertia after a share of all steps."""
+        return self.last_inertia - (self.last_inertia - self.inertia) * (1 + math.cos(math.pi * done)) / 2
 
 
 @dataclass(frozen=True)

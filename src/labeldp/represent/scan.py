@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from labeldp.features.base import Features, choose_device
+from labeldp.features.base import Features
 from labeldp.labels import LabelSpace
-from labeldp.learn.base import start_network
+from labeldp.learn.base import place, start_network
 from labeldp.learn.fixmatch import confident
 from labeldp.learn.loop import Training, train
 from labeldp.learn.model import Model
@@ -30,7 +30,7 @@ class SCAN:
 
     def fit(self, features: Features, encoder: Model) -> Model:
         """Cluster, then self-label."""
-        features = features.to(choose_device(self.training.device))
+        features = place(features, self.training)
         embeddings = encoder.embed(features)
         nearest = torch.from_numpy(neighbours(embeddings, self.near, str(features.device))).to(features.device)
         torch.manual_seed(self.training.seed)
@@ -79,6 +79,6 @@ def scan_loss(logits: Tensor, friends: Tensor, entropy: float) -> Tensor:
 def self_label_loss(weak: Tensor, strong: Tensor, threshold: float) -> Tensor:
     """Cross-entropy of strongly varied rows with confident guesses, every cluster weighing the same."""
     guess, sure = confident(weak, threshold)
-    count = torch.bincount(guess[sure], minlength=weak.shape[1]).clamp_min(1)
+    count = torch.zeros_like(weak[0]).scatter_add(0, guess, sure.to(weak.dtype)).clamp_min(1)
     weight = sure / count[guess]
     return (F.cross_entropy(strong, guess, reduction="none") * weight).sum() / weight.sum().clamp_min(1e-9)
