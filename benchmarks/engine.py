@@ -1,21 +1,21 @@
 """How fast each learner trains: rows a second, the share of the device's matrix rate, and a plain loop beside it.
 
-    python benchmarks/engine.py [--device cpu|cuda] [--rows N] [--learners supervised,...]
+    python benchmarks/engine.py [--device cpu|cuda] [--rows N] [--epochs N] [--learners supervised,...]
 
 Random pictures and rows: only the time matters here. The plain loop is what many people write: a DataLoader over a
 TensorDataset, one network, one optimiser, float32, with the same network, batch and weak augmentation as ours. Rows a
-second are of the learner's own steps, so a learner with two networks does about twice the work for a row. Writes
-benchmarks/results/engine-<device>.json.
+second are those of the best epoch in the second half of a training, when all is compiled and warm. A learner with two
+networks, or several views, does more work for a row: the share of the matrix rate counts all operations of an
+epoch. Writes benchmarks/results/engine-<device>.json.
 """
 
 import argparse
 import time
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
-from results import save
+from results import Clock, save
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
@@ -49,35 +49,36 @@ def now(device):
     return time.perf_counter()
 
 
-def plain_loop(features, labels, network, batch, epochs):
+def plain_loop(features, labels, network, batch, epochs, clock):
     """The loop to compare with."""
     inputs = features.batch(torch.arange(len(features)))
     loader = DataLoader(TensorDataset(inputs, labels), batch, shuffle=True, drop_last=True)
     optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
     network.train()
-    for _ in range(epochs):
+    for epoch in range(epochs):
         for x, y in loader:
             loss = nn.functional.cross_entropy(network(features.weak(x)), y)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+        clock(epoch, loss)
 
 
-def rate(run, rows, device, epochs=6, repeats=3):
-    """The best of repeated runs, in rows a second, after one epoch to warm up; setting up a run is part of it."""
-    run(1)
-    best = 0.0
-    for _ in range(repeats):
-        start = now(device)
-        run(epochs)
-        best = max(best, epochs * rows / (now(device) - start))
-    return best
+def rate(run, rows, epochs):
+    """Rows a second in the best epoch of the second half."""
+    clock = Clock()
+    run(epochs, clock)
+    return rows / min(clock.epochs[epochs // 2 :])
 
 
-def flops_per_row(network, features):
-    with FlopCounterMode(display=False) as counter:
-        network(features.batch(torch.arange(2))).sum().backward()
-    return counter.get_total_flops() / 2
+def operations(run, rows):
+    """Operations for a row in the last epoch of a training of two, all networks and gradients counted."""
+    counts = []
+    for epochs in (1, 2):
+        with FlopCounterMode(display=False) as counter:
+            run(epochs, None)
+        counts.append(counter.get_total_flops())
+    return (counts[1] - counts[0]) / rows
 
 
 LEARNERS = {
@@ -92,34 +93,43 @@ SMALL = {"hidden": 512, "projection": 128}
 REPRESENTATIONS = {"SimCLR": SimCLR, "BYOL": partial(BYOL, **SMALL), "MoCo v3": partial(MoCo, **SMALL)}
 
 
-def measure(title, features, backbone, batch, device, peak):
-    """Print and return rows a second for every learner on one kind of features."""
-    rows = len(features)
-    labels = torch.randint(CLASSES, (rows,))
-    space = ldp.LabelSpace(list(range(CLASSES)))
-    release = ldp.Vault(labels.numpy(), space, ldp.Budget(2.0)).release(ldp.RandomizedResponse(2.0))
-    training = Training(batch=batch, rate=0.01, device=device, compile=device == "cuda")
-    work = flops_per_row(backbone(features.shape, CLASSES), features)
+def measure(title, features, backbone, batch, device, peak, epochs):
+    """Print and return rows a second, and the share of the matrix rate, for every learner on one kind of features."""
+    labels = torch.randint(CLASSES, (len(features),))
     features = features.to(device)
 
-    def learn(learner, epochs):
-        learner(backbone, replace(training, epochs=epochs)).fit(features, release)
+    def fit(make, features, training):
+        learner = make(backbone, training)
+        if make in REPRESENTATIONS.values():
+            return learner.fit(features)
+        space = ldp.LabelSpace(list(range(CLASSES)))
+        vault = ldp.Vault(labels[: len(features)].numpy(), space, ldp.Budget(2.0))
+        return learner.fit(features, vault.release(ldp.RandomizedResponse(2.0)))
 
-    def represent(representation, epochs):
-        representation(backbone, replace(training, epochs=epochs)).fit(features)
+    def learn(make, epochs, clock):
+        whole = Training(epochs, batch, rate=0.01, device=device, compile=device == "cuda", progress=clock)
+        fit(make, features, whole)
 
-    print(f"\n{title}, batch {batch}, {rows:,} rows on {device}; matrix rate {peak / 1e12:.2f} TFLOP/s")
+    few = features.select(range(32))
+
+    def count(make, epochs, _):
+        fit(make, few, Training(epochs, len(few), rate=0.01, device=device))
+
+    print(f"\n{title}, batch {batch}, {len(features):,} rows on {device}; matrix rate {peak / 1e12:.2f} TFLOP/s")
     results = {}
     if device == "cpu":  # beside `supervised`, which it is compared with
-        network = backbone(features.shape, CLASSES)
-        results["plain loop"] = rate(partial(plain_loop, features, labels, network, batch), rows, device)
-    results |= {name: rate(partial(learn, each), rows, device) for name, each in LEARNERS.items()}
-    results |= {name: rate(partial(represent, each), rows, device) for name, each in REPRESENTATIONS.items()}
-    for name, speed in results.items():
-        share = f"{speed * work / peak:>8.1%} of the matrix rate" if name == "supervised" else ""
-        print(f"  {name:<16}{speed:>12,.0f} rows/s {share}")
+        plain = partial(plain_loop, features, labels, backbone(features.shape, CLASSES), batch)
+        results["plain loop"] = {"rows a second": rate(plain, len(features), epochs)}
+    for name, make in (LEARNERS | REPRESENTATIONS).items():
+        speed = rate(partial(learn, make), len(features), epochs)
+        share = speed * operations(partial(count, make), len(few)) / peak
+        results[name] = {"rows a second": speed, "share of the matrix rate": share}
+    for name, figures in results.items():
+        share = f"{figures['share of the matrix rate']:>8.1%} of the matrix rate" if len(figures) > 1 else ""
+        print(f"  {name:<16}{figures['rows a second']:>12,.0f} rows/s {share}", flush=True)
     if device == "cpu":
-        print(f"  supervised / plain loop: {results['supervised'] / results['plain loop']:.2f}")
+        ratio = results["supervised"]["rows a second"] / results["plain loop"]["rows a second"]
+        print(f"  supervised / plain loop: {ratio:.2f}")
     return results
 
 
@@ -127,6 +137,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rows", type=int)
+    parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--learners", help="only these, separated by commas")
     chosen = parser.parse_args()
     if chosen.learners:
@@ -147,7 +158,7 @@ def main():
         f"ResNet-18 of width {width}, 32 x 32": (Images(pixels), resnet, batch),
     }
     for title, (features, backbone, size) in problems.items():
-        figures[title] = measure(title, features, backbone, size, device, peak)
+        figures[title] = measure(title, features, backbone, size, device, peak, chosen.epochs)
     if not chosen.learners:
         save(f"engine-{device}", figures)
 
