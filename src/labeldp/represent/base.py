@@ -35,7 +35,18 @@ class Representation(ABC):
         if not isinstance(network, Network):
             raise InputError("An encoder needs a network of this library: choose a backbone by name or by `build`.")
         network.head.requires_grad_(False)  # it has no part in this
+        self._check_size(features, network)
         return features, network
+
+    def _check_size(self, features: Features, network: Network) -> None:
+        if self.size is None:
+            return
+        rows = torch.zeros(1, dtype=torch.long, device=features.device)
+        try:
+            with torch.no_grad():
+                network.eval().embed(features.view(features.batch(rows), self.size))
+        except RuntimeError:
+            raise InputError("This backbone takes one size of pictures: leave out size, or take resnet18.") from None
 
     def _finish(
         self, modules: nn.ModuleList, features: Features, loss: Callable[[Tensor], Tensor], **hooks: Any
