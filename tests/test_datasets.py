@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import labeldp as ldp
-from labeldp.datasets import SecretTable
+from labeldp.datasets import SecretTable, budget_of
 
 N = 40
 
@@ -87,13 +87,34 @@ def test_one_changed_label_opens_the_same_ledger_and_one_changed_feature_does_no
         SecretTable.open(path, "y", "no,yes").vault(1.0)
 
 
-def test_row_ids_can_identify_the_data(tmp_path):
+def test_row_ids_can_identify_the_data_and_are_no_feature(tmp_path):
     path = write(tmp_path, ["no", "yes"] * N, extra=np.zeros(2 * N))
-    SecretTable.open(path, "y", "no,yes").vault(1.0, ids="x")
+    table = SecretTable.open(path, "y", "no,yes", ids="x")
+    assert table.features == ["extra"]
+    table.vault(1.0)
     write(tmp_path, ["no", "yes"] * N, extra=np.ones(2 * N))
-    SecretTable.open(path, "y", "no,yes").vault(1.0, ids="x")
+    SecretTable.open(path, "y", "no,yes", ids="x").vault(1.0)
     with pytest.raises(ldp.InputError, match="no column 'id'"):
-        SecretTable.open(path, "y", "no,yes").vault(1.0, ids="id")
+        SecretTable.open(path, "y", "no,yes", ids="id")
+    with pytest.raises(ldp.InputError, match="The label cannot identify"):
+        SecretTable.open(path, "y", "no,yes", ids="y")
+
+
+def test_nothing_but_a_total_changes_the_budget(tmp_path):
+    table = SecretTable.open(write(tmp_path, ["no", "yes"] * N), "y", "no,yes")
+    table.vault(1.0)
+    assert table.vault(2.0, 1e-6).budget == ldp.Budget(1.0, 0.0)
+    assert table.vault(2.0, 1e-6, delta_budget=1e-5).budget == ldp.Budget(1.0, 1e-5)
+    assert table.vault(2.0, budget=3.0).budget == ldp.Budget(3.0, 1e-5)
+    assert budget_of(None, 0.5, 1e-6) == ldp.Budget(0.5, 1e-6)
+    assert budget_of(table.ledger_path, 0.5) == ldp.Budget(3.0, 1e-5)
+
+
+def test_public_codes_are_those_of_the_declared_classes(tmp_path):
+    for name in ("t.csv", "t.parquet"):
+        table = SecretTable.open(write(tmp_path, ["b", "a", "b"], name), "y", "a,b")
+        assert table.public_codes().tolist() == [1, 0, 1]
+        assert not table.ledger_path.exists()
 
 
 def test_bad_tables_make_no_ledger(tmp_path):

@@ -23,21 +23,34 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class SecretTable:
-    """A file, its label column, and the classes that the column may hold."""
+    """A file, its label column, and the classes that the column may hold.
+
+    `ids` names a column of row ids, which is no feature and identifies the data set; otherwise all features do.
+    """
 
     file: TableFile
     label: str
     space: LabelSpace
+    ids: str | None = None
 
     @classmethod
-    def open(cls, path: Path, label: str, classes: str, missing: Literal["error", "public"] = "error") -> "SecretTable":
-        """Check the column and read the classes in the column's type: separated by commas, quoted if they hold one."""
+    def open(
+        cls,
+        path: Path,
+        label: str,
+        classes: str,
+        missing: Literal["error", "public"] = "error",
+        ids: str | None = None,
+    ) -> "SecretTable":
+        """Check the columns and read the classes in the label's type: separated by commas, quoted if they hold one."""
         file = TableFile(path)
         kind = file.column_type(label)
         words = next(csv.reader([classes], skipinitialspace=True), [])
         if "" in words:
             raise InputError("An empty class is declared: remove the extra comma.")
-        return cls(file, label, LabelSpace([_parse(word, kind) for word in words], missing=missing))
+        if ids is not None and (file.column_type(ids) is None or ids == label):
+            raise InputError("The label cannot identify its own data set: name a column of row ids.")
+        return cls(file, label, LabelSpace([_parse(word, kind) for word in words], missing=missing), ids)
 
     @property
     def ledger_path(self) -> Path:
@@ -46,8 +59,8 @@ class SecretTable:
 
     @property
     def features(self) -> list[str]:
-        """All columns but the label."""
-        return [name for name in self.file.schema.names if name != self.label]
+        """All columns but the label and the row ids."""
+        return [name for name in self.file.schema.names if name not in (self.label, self.ids)]
 
     def vault(
         self,
@@ -57,18 +70,15 @@ class SecretTable:
         budget: float | None = None,
         delta_budget: float | None = None,
         ledger: Path | None = None,
-        ids: str | None = None,
         progress: Progress = lambda rows: None,
     ) -> Vault:
         """Read the labels into a vault, with the ledger of this data set.
 
         Without `budget` and `delta_budget`, the totals stay what the ledger says, or become `epsilon` and `delta` for
-        a new ledger. `ids` names a column of row ids that identifies the data set; otherwise all features do.
+        a new ledger.
         """
         path = ledger or self.ledger_path
-        public = [ids] if ids else self.features
-        if ids is not None and (self.file.column_type(ids) is None or ids == self.label):
-            raise InputError("The label cannot identify its own data set: name a column of row ids.")
+        public = [self.ids] if self.ids else self.features
         if not public:
             raise InputError(f"{self.file.path} has no column but the label: add the features or row ids.")
         parts: list[np.ndarray] = []
@@ -85,10 +95,7 @@ class SecretTable:
         codes = np.concatenate(parts) if parts else np.empty(0, np.int8)
         if not codes.size:
             raise InputError(f"{self.file.path} has no rows.")
-        begun = path.is_file() and path.stat().st_size > 0
-        known = Filter.from_json(Ledger(path).facts()["budget"]).budget if begun else Budget(epsilon, delta)
-        total = known.epsilon if budget is None else budget
-        limit = Budget(total, max(delta, known.delta) if delta_budget is None else delta_budget, known.composition)
+        limit = budget_of(path, epsilon, delta, budget, delta_budget)
         return Vault(Encoded(codes), self.space, limit, ledger=path, identity=identity)
 
     def public_codes(self) -> np.ndarray:
@@ -113,6 +120,24 @@ class SecretTable:
         if self.file.path.suffix == ".csv":
             return pc.if_else(pc.equal(column, ""), None, column)
         return column
+
+
+def budget_of(
+    ledger: str | Path | None,
+    epsilon: float,
+    delta: float = 0.0,
+    total: float | None = None,
+    delta_total: float | None = None,
+) -> Budget:
+    """Return the budget of a ledger: the totals if they are given, else what it says, else epsilon and delta."""
+    path = None if ledger is None else Path(ledger)
+    begun = path is not None and path.is_file() and path.stat().st_size > 0
+    known = Filter.from_json(Ledger(path).facts()["budget"]).budget if begun else Budget(epsilon, delta)
+    return Budget(
+        known.epsilon if total is None else total,
+        known.delta if delta_total is None else delta_total,
+        known.composition,
+    )
 
 
 def _parse(text: str, kind: pa.DataType) -> Label:

@@ -15,18 +15,25 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_feature_names, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_n_features,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 from threadpoolctl import threadpool_limits
 
+from labeldp.datasets import budget_of
 from labeldp.errors import InputError, PrivacyWarning
 from labeldp.features.base import Features
 from labeldp.features.intake import Intake, is_frame, to_frame
 from labeldp.guarantees import Budget
 from labeldp.labels import LabelSpace
-from labeldp.recipes.base import Task
-from labeldp.recipes.run import Trained, all_rows, train
+from labeldp.recipes.base import Task, find
+from labeldp.recipes.run import Trained, all_rows, check_options, train
 from labeldp.report.card import make_card
-from labeldp.vault import Identity, Vault
+from labeldp.vault import Identity, Vault, identify
 
 _INFERRED = (
     "The classes were inferred from the labels, which reveals which classes occur: declare them for a real guarantee."
@@ -42,7 +49,7 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         The guarantee for each label: smaller is more private. With delta 0 it is pure.
     classes : list
         Every value that a label may take. They are declared, because inferring them would reveal which occur;
-        `"infer"` does so nevertheless, and the card says it.
+        `"infer"` does so nevertheless, and the card says it. `classes_` has them sorted, as scikit-learn expects.
     recipe : str
         `"auto"`, or the name of a published pipeline; `options` are its parameters.
     model : str, callable or scikit-learn classifier
@@ -56,8 +63,9 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     estimate : bool
         Whether to set rows aside and measure the model privately: `score_estimate_`.
     ledger : path, optional
-        The ledger of the data set, which adds up every use of its labels; `budget` is the most that it allows.
-        Without one, each fit counts for itself alone.
+        The ledger of the data set, which adds up every use of its labels. Without one, each fit counts for itself.
+    budget : float or Budget, optional
+        The most that the ledger allows, as an epsilon or with a delta; at first, epsilon and delta.
     random_state : int, optional
         For training and for the choice of held-out rows. Privacy noise has no seed.
     n_jobs : int, optional
@@ -88,7 +96,7 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         encoder: Any = None,
         estimate: bool = True,
         ledger: str | Path | None = None,
-        budget: float | None = None,
+        budget: float | Budget | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -111,7 +119,7 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Train. Only what the guarantee allows is learnt of `y`, and `y` is not kept."""
         task, vault = self._open(X, y)
         with threads(self.n_jobs):
-            self._keep(train(vault, task, self.recipe, self.options, score=self.estimate))
+            self._keep(train(vault, task, self.recipe, self.options, score=self.estimate), vault)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
@@ -143,6 +151,7 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _open(self, X: Any, y: Any) -> tuple[Task, Vault]:
         """Check the input, put the labels into a vault, and describe the task."""
+        check_options(find(self.recipe), self.options or {})
         X, y = self._checked(X, y)
         space = self._space(y)
         if isinstance(X, Features):
@@ -150,12 +159,16 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         else:
             self._intake, features = Intake.fit(X, self.features)  # type: ignore[arg-type]
         rows, digest = _fingerprint(X)
+        identity = Identity("estimator", "y", len(features), digest)
+        vault = Vault(y, space, self._budget(), ledger=self.ledger, identity=identity)
         if self.ledger is None:
             _warn_of_rows_seen_before(rows)
-        budget = Budget(self.epsilon if self.budget is None else self.budget, self.delta)
-        identity = Identity("estimator", "y", len(features), digest)
-        vault = Vault(y, space, budget, ledger=self.ledger, identity=identity)
         return self._task(features, space), vault
+
+    def _budget(self) -> Budget:
+        if isinstance(self.budget, Budget):
+            return self.budget
+        return budget_of(self.ledger, self.epsilon, self.delta, self.budget)
 
     def _task(self, features: Features, space: LabelSpace, seed: int | None = None) -> Task:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1)) if seed is None else seed
@@ -163,14 +176,15 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         learning = {"model": self.model, "training": self.training, "encoder": self.encoder, "seed": seed}
         return Task(features, space, everything, self.epsilon, self.delta, **learning)
 
-    def _keep(self, trained: Trained) -> None:
+    def _keep(self, trained: Trained, vault: Vault) -> None:
         self._model = trained.model
         self.guarantee_ = trained.guarantee
         self.score_estimate_ = trained.score
         evidence = [release for release in trained.releases if (release.labels() >= 0).any()]
         self.release_ = evidence[-1]
         inferred = isinstance(self.classes, str) and self.classes == "infer"
-        self.card_ = make_card(trained.facts() | {"warnings": [_INFERRED] if inferred else []})
+        spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
+        self.card_ = make_card(trained.facts() | spent | {"warnings": [_INFERRED] if inferred else []})
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
         if y is None:
@@ -182,8 +196,8 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             self.n_features_in_ = X.shape[1]
         else:
             X = validate_data(self, X, ensure_all_finite=self._finite, ensure_min_samples=2)
-        y = column_or_1d(y, warn=True)
-        if len(y) != (len(X) if hasattr(X, "__len__") else X.shape[0]):
+        y = _one_column(y)
+        if len(y) != len(X):
             raise InputError(f"X has {len(X)} rows and y has {len(y)} labels: give one label for each row.")
         return X, y
 
@@ -198,6 +212,7 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             raise InputError("This model was trained on Features: give it Features to predict.")
         if is_frame(X):
             _check_feature_names(self, X, reset=False)
+            _check_n_features(self, X, reset=False)
         elif self._intake.kind != "images":
             X = validate_data(self, X, ensure_all_finite=self._finite, reset=False)
         return self._intake(X)
@@ -209,15 +224,37 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if isinstance(classes, str):
             if classes != "infer":
                 raise InputError('classes must be a list, for example ["no", "yes"].')
-            check_classification_targets(y)
-            classes = np.unique(y).tolist()
-            if len(classes) < 2:
-                raise InputError("The labels hold one class only: at least two classes are needed.")
-            if isinstance(classes[0], float):
-                classes = [int(c) for c in classes]
-        space = LabelSpace(list(classes))
+            classes = _inferred(y)
+        space = LabelSpace(sorted(LabelSpace(classes)))
         self.classes_ = np.array(space.classes)
         return space
+
+
+# scikit-learn's messages can quote labels, and an exception raised while another is handled carries that one along. So
+# these two raise outside of the handler.
+
+
+def _one_column(y: Any) -> NDArray[Any]:
+    try:
+        return column_or_1d(y, warn=True)
+    except (ValueError, TypeError):
+        shape = np.shape(y) if hasattr(y, "shape") else ()
+    if len(shape) > 1:
+        raise InputError(f"y should be a 1d array, got an array of shape {shape} instead: give one label for each row.")
+    raise InputError("The labels are not one column of one type: pass strings, integers or booleans.")
+
+
+def _inferred(y: NDArray[Any]) -> list[Any]:
+    check_classification_targets(y)  # its messages name types of targets alone
+    try:
+        classes = np.unique(y).tolist()
+    except TypeError:
+        classes = None
+    if classes is None:
+        raise InputError("The labels are not of one type, or one is missing: pass strings, integers or booleans.")
+    if len(classes) < 2:
+        raise InputError("The labels hold one class only: at least two classes are needed.")
+    return [int(c) for c in classes] if isinstance(classes[0], float) else classes
 
 
 _SEEN: list[NDArray[np.uint64]] = []  # hashes of rows that were fitted in this process without a ledger
@@ -230,7 +267,9 @@ def _fingerprint(X: Any) -> tuple[NDArray[np.uint64], str]:
         parts = torch.split(torch.arange(len(X)), 1 << 13)
         rows = np.concatenate([_hashes(X.batch(part).flatten(1).cpu().numpy()) for part in parts])
     elif is_frame(X):
-        rows = to_frame(X).hash_rows().to_numpy()
+        frame = to_frame(X)
+        # Polars may hash otherwise in its next version, which does no harm within one process; a ledger lives longer.
+        return frame.hash_rows().to_numpy(), str(identify("estimator", "y", frame.to_arrow().to_batches()).digest)
     else:
         rows = _hashes(np.asarray(X).reshape(len(X), -1))
     return rows, hashlib.sha256(rows.tobytes()).hexdigest()
@@ -248,7 +287,7 @@ def _hashes(matrix: NDArray[Any]) -> NDArray[np.uint64]:
 def _warn_of_rows_seen_before(rows: NDArray[np.uint64]) -> None:
     if any(np.isin(rows, seen).any() for seen in _SEEN):
         warnings.warn(
-            "Labels of some of these rows were fitted before in this process, and what is learnt of them adds up: give "
+            "Some of these rows were fitted before in this process, and what is learnt of their labels adds up: give "
             "ledger= to account for it, or tune with LabelPrivateSearchCV, which uses one release.",
             PrivacyWarning,
             stacklevel=4,

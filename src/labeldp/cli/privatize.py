@@ -29,11 +29,11 @@ def privatize(
     from labeldp.mechanisms import RandomizedResponse
 
     mechanism = RandomizedResponse(epsilon)
-    table = SecretTable.open(data, label, classes, "public" if missing_public else "error")
+    table = SecretTable.open(data, label, classes, "public" if missing_public else "error", ids)
     check_free(out, data.suffix)
     with progress_bar(table.file.rows) as progress:
         progress.start("reading labels")
-        vault = table.vault(epsilon, budget=budget, ledger=ledger, ids=ids, progress=progress.advance)
+        vault = table.vault(epsilon, budget=budget, ledger=ledger, progress=progress.advance)
         progress.start("drawing noise")
         codes = vault.release(mechanism).labels()
         progress.start("writing")

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features
@@ -43,7 +44,7 @@ class Intake:
         return intake, intake(data)
 
     def __call__(self, data: Any) -> Features:
-        """Return the features of rows like those of the training."""
+        """Return the features of rows like those of the training: columns by name, or by place where one has none."""
         if self.columns and is_frame(data):
             data = to_frame(data)
             absent = [name for name in self.columns if name not in data.columns]
@@ -51,10 +52,18 @@ class Intake:
                 raise InputError(f"The data lack the column {absent[0]!r}, which the model was trained on.")
             data = data.select(self.columns)
         if self.kind == "table":
-            return Table.from_json(self.encoding).apply(to_frame(data))
+            frame = to_frame(data)
+            names = self.columns or [f"x{place}" for place in range(frame.width)]
+            return Table.from_json(self.encoding).apply(frame.rename(dict(zip(frame.columns, names, strict=False))))
         if self.kind == "embeddings":
-            return Embeddings(to_frame(data).to_numpy().astype(np.float32) if is_frame(data) else _floats(data))
+            return Embeddings(_floats(to_frame(data).to_numpy() if is_frame(data) else data))
         return Images(_channels_first(np.asarray(data)), self.flip)
+
+    @property
+    def texts(self) -> list[str]:
+        """The columns of a table that a file must not turn into numbers: texts, but for truth values."""
+        truth = {"true", "false"}
+        return [c["name"] for c in self.encoding.get("categories", ()) if not truth.issuperset(c["values"])]
 
     def to_json(self) -> dict[str, Any]:
         """Describe the intake; `from_json` reads it back."""
@@ -63,12 +72,15 @@ class Intake:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Intake":
         """Read what `to_json` wrote."""
+        if data["kind"] == "table":
+            Table.from_json(data["encoding"])  # it is whole, or says so now
         return cls(data["kind"], tuple(data["columns"]), data["encoding"], data["flip"])
 
 
 def is_frame(data: Any) -> bool:
     """Whether this is a data frame of Polars or pandas."""
-    return isinstance(data, pl.DataFrame) or type(data).__module__.partition(".")[0] == "pandas"
+    of_pandas = type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
+    return isinstance(data, pl.DataFrame) or of_pandas
 
 
 def to_frame(data: Any) -> pl.DataFrame:
@@ -76,8 +88,11 @@ def to_frame(data: Any) -> pl.DataFrame:
     if isinstance(data, pl.DataFrame):
         return data
     if is_frame(data):
-        data = data.rename(columns=str)
-        return pl.from_pandas(data)
+        try:
+            return pl.from_pandas(data.rename(columns=str))
+        except (pa.ArrowException, pl.exceptions.PolarsError, TypeError, ValueError) as problem:
+            why = str(problem).partition("\n")[0]
+        raise InputError(f"The data frame cannot be read ({why}): give each column one type and a name of its own.")
     matrix = np.asarray(data)
     if matrix.ndim != 2:
         raise InputError(f"A table has two axes, rows and columns, not {matrix.ndim}: reshape it.")
@@ -86,7 +101,10 @@ def to_frame(data: Any) -> pl.DataFrame:
 
 def _floats(data: Any) -> Any:
     matrix = np.asarray(data)
-    return matrix if matrix.dtype == np.float16 else matrix.astype(np.float32)
+    try:
+        return matrix if matrix.dtype == np.float16 else matrix.astype(np.float32)
+    except (TypeError, ValueError):
+        raise InputError("Embeddings must be numbers: give a table with other columns as features='table'.") from None
 
 
 def _channels_first(pixels: Any) -> Any:

@@ -56,16 +56,16 @@ class Card:
         writers = {".html": self.to_html, ".md": self.to_markdown, ".json": self.to_json}
         if path.suffix not in writers:
             raise InputError(f"{path} must end in .html, .md or .json.")
-        path.write_text(writers[path.suffix]())
+        path.write_text(writers[path.suffix](), encoding="utf-8")
 
 
 def make_card(facts: dict[str, Any]) -> Card:
     """Write the card of a training from what its report says."""
     guarantee = Guarantee(**facts["guarantee"])
+    what, one = _PROTECTED[guarantee.unit]
     sections = {
         "What is protected": [
-            f"The {guarantee.unit} of each row: any result of this training would have been nearly as likely if one "
-            f"{guarantee.unit} had been another.",
+            f"{what}: any result of this training would have been nearly as likely if {one} had been different.",
             "Features are not protected, nor is the fact that a row exists.",
         ],
         "How much": [
@@ -73,6 +73,7 @@ def make_card(facts: dict[str, Any]) -> Card:
             f"Whoever gave a label even odds before can reach {best_guess(guarantee.epsilon):.0%} confidence at most"
             + (f", except with probability {guarantee.delta:g}." if guarantee.delta else "."),
             f"Who must be trusted with the labels: {_TRUST[guarantee.trust]}.",
+            *_total(facts.get("spent"), guarantee),
         ],
         "How": [f"Recipe {facts['recipe']}: {facts['summary']}.", *_releases(facts["releases"])],
         "How good": _scores(facts.get("score")),
@@ -86,7 +87,21 @@ def best_guess(epsilon: float) -> float:
     return 1 / (1 + math.exp(-epsilon))
 
 
+_PROTECTED = {
+    "label": ("The label of each row", "one label"),
+    "user": ("All labels of each user", "one user's labels"),
+    "record": ("Each row as a whole", "one row"),
+}
 _TRUST = {"local": "nobody but their owners", "central": "the curator who holds them"}
+
+
+def _total(spent: dict[str, Any] | None, guarantee: Guarantee) -> list[str]:
+    if spent is None or (spent["epsilon"], spent["delta"]) == (guarantee.epsilon, guarantee.delta):
+        return []
+    return [
+        f"These labels were used for more than this training: epsilon {spent['epsilon']:g} and delta "
+        f"{spent['delta']:g} in all, by the ledger of the data set."
+    ]
 
 
 def _releases(releases: list[dict[str, Any]]) -> list[str]:
