@@ -1,21 +1,27 @@
 """Tuning without paying twice: every setting is trained on one release, and a private choice decides."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted
 
-from labeldp.errors import BudgetExceeded, InputError
+from labeldp.errors import InputError
 from labeldp.estimators import LabelPrivateClassifier, threads
-from labeldp.recipes.run import train_best
+from labeldp.mechanisms.base import Mechanism
+from labeldp.reals import exactly
+from labeldp.recipes.run import _set_aside, train_best
+from labeldp.releases.base import Release
+from labeldp.spending import Cost, Spending
+from labeldp.vault import Vault
 
 _OF_LEARNING = ("model", "training", "options", "encoder")
 
 
-class LabelPrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Search over settings of a `LabelPrivateClassifier` within one epsilon.
 
     `param_grid` is a grid (or a list of grids) of `model`, `training`, `options` and `encoder`: how to learn. Learning
@@ -31,6 +37,10 @@ class LabelPrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[m
     def fit(self, X: Any, y: Any) -> "LabelPrivateSearchCV":
         """Train every setting on one release and keep the one that is chosen."""
         grid = list(ParameterGrid(self.param_grid))
+        if not grid:
+            raise InputError(
+                "There is no setting to search: give param_grid, for example {'model': ['mlp', 'linear']}."
+            )
         for name in {name for setting in grid for name in setting}:
             if name not in _OF_LEARNING:
                 raise InputError(f"{name!r} cannot be searched within one release: search over {_OF_LEARNING}.")
@@ -38,16 +48,13 @@ class LabelPrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[m
         task, vault = best._open(X, y)
         variants = [clone(self.estimator).set_params(**setting) for setting in grid]
         tasks = [each._task(task.features, task.space, task.seed) for each in variants]
-        try:
-            with threads(best.n_jobs):
-                options = [each.options or {} for each in variants]
-                trained = train_best(vault, tasks, best.recipe, options, score=best.estimate)
-        except BudgetExceeded:
-            raise InputError(
-                "A setting asks for another release than the first, which would cost another epsilon: search over "
-                "settings that change the learning alone."
-            ) from None
-        best._keep(trained)
+        options = [each.options or {} for each in variants]
+        if len(grid) > 1 and _set_aside(task, True, best.estimate)[1] is None:
+            raise InputError(f"{vault.rows} rows are too few to set some aside and choose by them: search on more.")
+        with threads(best.n_jobs):
+            once: Any = _Once(vault, best.epsilon, best.delta)
+            trained = train_best(once, tasks, best.recipe, options, score=best.estimate)
+        best._keep(trained, vault)
         per_setting = trained.candidates // len(grid)
         self.best_params_ = grid[trained.winner // per_setting]
         self.best_estimator_ = best.set_params(**self.best_params_)
@@ -64,3 +71,28 @@ class LabelPrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[m
         """Return the winner's probabilities."""
         check_is_fitted(self)
         return self.best_estimator_.predict_proba(X)
+
+
+class _Once:
+    """A vault of which one search learns no more than its epsilon and delta, whatever else the budget would allow."""
+
+    def __init__(self, vault: Vault, epsilon: float, delta: float) -> None:
+        self._vault, self._epsilon, self._delta = vault, exactly(epsilon), exactly(delta)
+        self._spending, self._known = Spending(vault.rows), set[str]()
+        self.rows, self.space = vault.rows, vault.space
+
+    def release(self, mechanism: Mechanism, rows: Any = None, *, derived_from: Sequence[Release] = ()) -> Release:
+        """Release what was released before, or what fits into epsilon and delta."""
+        mask = np.zeros(self.rows, bool)
+        mask[slice(None) if rows is None else rows] = True
+        request = repr((type(mechanism).__name__, mechanism.parameters(), mask.tobytes()))
+        if request not in self._known:
+            self._spending.add(mask, {1: Cost(*mechanism.price(1))})
+            spent = self._spending.worst()
+            if spent.epsilon > self._epsilon or spent.delta > self._delta:
+                raise InputError(
+                    "A setting asks for another release than the first, which would cost another epsilon: search over "
+                    "settings that change the learning alone."
+                )
+            self._known.add(request)
+        return self._vault.release(mechanism, rows, derived_from=derived_from)

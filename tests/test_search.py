@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+
+import labeldp as ldp
+
+N = 600
+
+
+@pytest.fixture(autouse=True)
+def no_row_was_fitted_before(monkeypatch):
+    monkeypatch.setattr("labeldp.estimators._SEEN", [])
+
+
+@pytest.fixture
+def data():
+    X = np.random.default_rng(0).normal(size=(N, 3))
+    return X, np.where(X[:, 0] > 0, "yes", "no")
+
+
+def search(grid, **changes):
+    settings = {"epsilon": 4.0, "classes": ["no", "yes"], "recipe": "randres", "random_state": 0}
+    return ldp.LabelPrivateSearchCV(ldp.LabelPrivateClassifier(**settings | changes), grid)
+
+
+MODELS = {"model": [DecisionTreeClassifier(max_depth=1, max_features=1), LogisticRegression()]}
+
+
+def test_all_settings_are_trained_within_one_epsilon_and_none_is_warned_about(data):
+    X, y = data
+    found = search(MODELS).fit(X, y)
+    assert found.guarantee_.epsilon == 4.0
+    assert found.best_params_["model"] in MODELS["model"]
+    assert found.best_estimator_.model == found.best_params_["model"]
+    assert (found.predict(X) == found.best_estimator_.predict(X)).all()
+    assert (found.predict_proba(X) == found.best_estimator_.predict_proba(X)).all()
+    assert found.classes_.tolist() == ["no", "yes"]
+    assert found.score_estimate_.rows == N / 10
+    assert is_classifier(found)
+    assert found.score(X, y) > 0.7
+    assert [r["mechanism"] for r in found.best_estimator_.card_.facts["releases"]] == [
+        "RandomizedResponse",
+        "BestCandidate",
+    ]
+
+
+def test_the_better_setting_is_chosen(data):
+    X, _ = data
+    y = np.where(X[:, 0] * X[:, 1] > 0, "yes", "no")  # a linear model cannot tell
+    models = [LogisticRegression(), DecisionTreeClassifier(max_depth=6, min_samples_leaf=10)]
+    found = search({"model": models}, epsilon=20.0).fit(X, y)
+    assert found.best_params_["model"] is models[1]
+
+
+def test_options_that_change_the_learning_can_be_searched(data):
+    from labeldp.learn.loop import Training
+
+    training = Training(epochs=1, device="cpu")
+    found = search({"options": [{"mixup": 0.0}, {"mixup": 4.0}]}, model="linear", training=training).fit(*data)
+    assert found.guarantee_.epsilon == 4.0
+
+
+def test_an_option_that_changes_the_release_is_refused_before_it_is_drawn(data, tmp_path):
+    grid = {"options": [{"clusters": 4}, {"clusters": 8}]}
+    settings = {"recipe": "noise-cluster", "model": LogisticRegression(), "epsilon": 1.0}
+    with pytest.raises(ldp.InputError, match="another release than the first"):
+        search(grid, **settings).fit(*data)
+    # The budget of the data set would have allowed it.
+    with pytest.raises(ldp.InputError, match="another release than the first"):
+        search(grid, **settings, ledger=tmp_path / "l", budget=9.0).fit(*data)
+    released = [entry for entry in ldp.Ledger(tmp_path / "l").entries() if entry.kind == "release"]
+    assert len(released) == 1
+
+
+def test_a_parameter_that_is_not_of_learning_is_refused(data):
+    for name, values in {"epsilon": [1.0, 2.0], "recipe": ["randres", "moments"], "random_state": [0, 1]}.items():
+        with pytest.raises(ldp.InputError, match=f"'{name}' cannot be searched"):
+            search({name: values}).fit(*data)
+
+
+def test_a_budget_that_is_spent_is_named_as_such(data, tmp_path):
+    ledger = tmp_path / "l"
+    search(MODELS, ledger=ledger).fit(*data)
+    with pytest.raises(ldp.BudgetExceeded, match="has epsilon 0 and delta 0 left"):
+        search(MODELS, ledger=ledger, random_state=1).fit(*data)
+
+
+def test_the_same_search_from_a_ledger_costs_nothing_more(data, tmp_path):
+    ledger = tmp_path / "l"
+    first, second = (search(MODELS, ledger=ledger).fit(*data) for _ in range(2))
+    assert first.best_estimator_.release_.entry == second.best_estimator_.release_.entry
+
+
+def test_a_search_needs_settings_and_rows_enough_to_choose_by(data):
+    X, y = data
+    with pytest.raises(ldp.InputError, match="no setting to search"):
+        search([]).fit(X, y)
+    with pytest.raises(ldp.InputError, match="100 rows are too few"):
+        search(MODELS).fit(X[:100], y[:100])
+    assert search({"model": [LogisticRegression()]}).fit(X[100:250], y[100:250]).best_params_
+
+
+def test_a_search_over_auto_knows_whose_candidate_won(data):
+    from labeldp.learn.loop import Training
+
+    grid = {"training": [Training(epochs=1, device="cpu"), Training(epochs=2, device="cpu")]}
+    found = search(grid, recipe="auto").fit(*data)
+    assert found.best_params_["training"] in grid["training"]
+    assert found.guarantee_.epsilon == 4.0
+
+
+def test_a_second_search_warns(data):
+    search(MODELS).fit(*data)
+    with pytest.warns(ldp.PrivacyWarning, match="adds up"):
+        clone(search(MODELS)).fit(*data)
