@@ -1,4 +1,11 @@
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -7,91 +14,246 @@ import pytest
 import labeldp as ldp
 from labeldp import runs
 from labeldp.datasets import SecretTable
-from labeldp.releases import NoisyCounts
+from labeldp.learn.predictor import load_predictor
+from labeldp.runs import Plan
+
+N = 2000
+HERE = os.environ | {"PYTHONPATH": str(Path(ldp.__file__).parents[1])}  # for processes in other folders
 
 
-@pytest.fixture
-def people(tmp_path):
+def make_people(folder, name="people.parquet"):
     generator = np.random.default_rng(0)
-    x = generator.normal(size=2000)
+    x = generator.normal(size=N)
     frame = pl.DataFrame(
         {
             "age": pl.Series(x).scatter([3], [None]),
             "job": np.where(x > 1, "chief", "clerk"),
-            "city": pl.Series(["A", None] * 1000),
-            "rich": x + generator.normal(size=2000) * 0.3 > 0,
+            "city": pl.Series(["A", None] * (N // 2)),
+            "rich": x + generator.normal(size=N) * 0.3 > 0,
         }
     )
-    frame.write_parquet(tmp_path / "people.parquet")
-    return SecretTable.open(tmp_path / "people.parquet", "rich", "false,true")
+    frame.write_csv(folder / name) if name.endswith(".csv") else frame.write_parquet(folder / name)
+    return folder / name
 
 
-def test_a_run_can_be_read_and_used(people, tmp_path):
-    report = runs.train(people, people.vault(1.0), 1.0, tmp_path / "run")
-    assert report == json.loads((tmp_path / "run" / "run.json").read_text())
-    assert report["guarantee"]["epsilon"] == 1.0
-    assert report["features"] == ["age", "job", "city"]
-    frame = pl.read_parquet(people.file.path)
-    predicted = runs.predict(tmp_path / "run", people.file.path)
-    right = (predicted["prediction"] == frame["rich"]).mean()
-    assert right > 0.85
-    assert abs(report["estimate"]["accuracy"] - right) < 0.09  # five deviations
-    assert report["estimate"]["low"] < report["estimate"]["accuracy"] < report["estimate"]["high"]
+@pytest.fixture
+def people(tmp_path):
+    return SecretTable.open(make_people(tmp_path), "rich", "false,true")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run folder that is only read."""
+    folder = tmp_path_factory.mktemp("run")
+    table = SecretTable.open(make_people(folder), "rich", "false,true")
+    report = runs.train(table, table.vault(1.0), Plan(1.0, recipe="moments"), folder / "run")
+    return table, folder / "run", report
+
+
+def test_another_person_can_read_the_run_folder(trained):
+    table, run, report = trained
+    assert sorted(path.name for path in run.iterdir()) == [
+        "card.html",
+        "features.json",
+        "ledger.json",
+        "model",
+        "run.json",
+    ]
+    assert report == json.loads((run / "run.json").read_text())
+    assert report["guarantee"]["epsilon"] == report["spent"]["epsilon"] == report["epsilon"] == 1.0
+    assert report["data"] == {"name": "people.parquet", "rows": N, "label": "rich"}
+    assert report["space"]["classes"] == [False, True]
+    assert report["recipe"] == "moments"
+    value, low, high = report["score"]["accuracy"]
+    assert low < value < high
+    ledger = json.loads((run / "ledger.json").read_text())
+    assert [(e["mechanism"], e["released"]) for e in ledger] == [
+        ("LinearQuery", 1800),
+        ("RightCount", 200),
+        ("GroupHistogram", 200),
+    ]
+    assert json.loads((run / "features.json").read_text())["columns"] == ["age", "job", "city"]
+    assert f"Accuracy {value:.1%}" in (run / "card.html").read_text()
+    model = load_predictor(run / "model")
+    assert model.guarantee.epsilon == 1.0
+
+
+def test_nothing_in_the_run_folder_is_of_one_row(trained):
+    _, run, _ = trained
+    largest = {path.name: path.stat().st_size for path in run.rglob("*") if path.is_file()}
+    assert max(largest.values()) < N * 4, largest  # the rows' noisy labels alone would fill a byte each
+
+
+def test_predictions_are_those_of_the_model_and_near_what_was_estimated(trained):
+    table, run, report = trained
+    predicted = runs.predict(run, table.file.path)
+    right = (predicted["prediction"] == pl.read_parquet(table.file.path)["rich"]).mean()
+    assert right > 0.8
+    assert abs(report["score"]["accuracy"][0] - right) < 0.15  # five deviations
     assert np.allclose(predicted["p(False)"] + predicted["p(True)"], 1)
-    ledger = json.loads((tmp_path / "run" / "ledger.json").read_text())
-    assert [e["mechanism"] for e in ledger] == ["RandomizedResponse", "GroupHistogram"]
-    assert [e["released"] for e in ledger] == [1600, 400]
+    assert (predicted["prediction"] == (predicted["p(True)"] > 0.5)).all()
+
+
+def test_a_run_can_be_moved_and_used_by_another_process(trained, tmp_path):
+    table, run, _ = trained
+    shutil.copytree(run, tmp_path / "moved")
+    done = subprocess.run(
+        [sys.executable, "-m", "labeldp", "predict", "moved", str(table.file.path)],
+        cwd=tmp_path,
+        env=HERE,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == runs.predict(run, table.file.path).write_csv()
+    assert done.stderr == ""
+
+
+def test_new_rows_may_hold_what_training_never_saw(trained, tmp_path):
+    _, run, _ = trained
+    pl.DataFrame({"city": ["Z"], "job": [None], "age": [0.1]}).write_csv(tmp_path / "new.csv")
+    assert runs.predict(run, tmp_path / "new.csv").height == 1
+    everything_missing = {"extra": [1, 2], "city": [None, None], "job": [None, None], "age": [None, None]}
+    pl.DataFrame(everything_missing).write_csv(tmp_path / "missing.csv")
+    assert runs.predict(run, tmp_path / "missing.csv").height == 2
+    pl.DataFrame(everything_missing).write_parquet(tmp_path / "missing.parquet")
+    assert runs.predict(run, tmp_path / "missing.parquet").height == 2
+    (tmp_path / "none.csv").write_text("age,job,city\n")
+    assert runs.predict(run, tmp_path / "none.csv").height == 0
+
+
+def test_bad_input_to_predict(trained, tmp_path):
+    table, run, _ = trained
+    pl.DataFrame({"age": [1.0], "job": ["x"]}).write_parquet(tmp_path / "short.parquet")
+    with pytest.raises(ldp.InputError, match="lacks the column 'city'"):
+        runs.predict(run, tmp_path / "short.parquet")
+    pl.DataFrame({"age": ["old"], "job": ["x"], "city": ["A"]}).write_parquet(tmp_path / "text.parquet")
+    with pytest.raises(ldp.InputError, match="held numbers in the training table"):
+        runs.predict(run, tmp_path / "text.parquet")
+    with pytest.raises(ldp.InputError, match="There is no file"):
+        runs.predict(run, tmp_path / "absent.csv")
+    with pytest.raises(ldp.InputError, match="not a run folder"):
+        runs.predict(tmp_path, table.file.path)
+
+
+@pytest.mark.parametrize("text", [None, "", "nonsense", "[]", "{}", '{"kind": "table"}', "null"])
+@pytest.mark.parametrize("name", ["features.json", "model/model.json", "model/arrays.npz"])
+def test_a_damaged_file_is_one_sentence(trained, tmp_path, name, text):
+    table, run, _ = trained
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / name).unlink()
+    if text is not None:
+        (tmp_path / "run" / name).write_text(text)
+    with pytest.raises(ldp.InputError, match="damaged") as caught:
+        runs.predict(tmp_path / "run", table.file.path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"), [("auto", "csv"), ("logistic", "csv"), ("trees", "csv"), ("mlp", "parquet"), ("linear", "csv")]
+)
+def test_every_model_can_be_trained_kept_and_used(tmp_path, model, kind):
+    table = SecretTable.open(make_people(tmp_path, f"people.{kind}"), "rich", "false,true")
+    plan = Plan(4.0, recipe="randres", model=model, epochs=1, device="cpu")
+    plan.check()
+    report = runs.train(table, table.vault(4.0), plan, tmp_path / "run")
+    assert report["guarantee"]["epsilon"] == 4.0
+    assert runs.predict(tmp_path / "run", table.file.path).height == N
+
+
+def test_columns_can_be_embeddings(tmp_path):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(300, 4))
+    frame = pl.DataFrame(x, ["a", "b", "c", "d"]).with_columns(y=pl.Series((x[:, 0] > 0).astype(int)))
+    for name in ("t.parquet", "t.csv"):
+        frame.write_csv(tmp_path / name) if name.endswith("csv") else frame.write_parquet(tmp_path / name)
+        table = SecretTable.open(tmp_path / name, "y", "0,1")
+        plan = Plan(5.0, 1e-6, "moments", features="embeddings")
+        runs.train(table, table.vault(5.0, 1e-6), plan, tmp_path / f"run of {name}")
+        assert json.loads((tmp_path / f"run of {name}" / "features.json").read_text())["kind"] == "embeddings"
+        said = runs.predict(tmp_path / f"run of {name}", tmp_path / name)["prediction"]
+        assert (said.cast(pl.Int64) == frame["y"]).mean() > 0.8
+
+
+def test_row_ids_are_not_learnt_from(tmp_path):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=300)
+    frame = pl.DataFrame({"id": np.arange(300), "x": x, "y": np.where(x > 0, "b", "a")})
+    frame.write_csv(tmp_path / "t.csv")
+    table = SecretTable.open(tmp_path / "t.csv", "y", "a,b", ids="id")
+    runs.train(table, table.vault(5.0), Plan(5.0, recipe="moments"), tmp_path / "run")
+    frame.select("x").write_csv(tmp_path / "new.csv")
+    assert runs.predict(tmp_path / "run", tmp_path / "new.csv").height == 300
+
+
+def test_numbers_in_a_csv_may_get_decimals_late_and_texts_stay_texts(tmp_path):
+    lines = [f"{i},0{i % 3},{'True' if i % 2 else 'False'},{'b' if i % 2 else 'a'}" for i in range(300)]
+    lines += ["1.5,A,True,a"]
+    (tmp_path / "t.csv").write_text("n,zip,flag,y\n" + "\n".join(lines) + "\n")
+    table = SecretTable.open(tmp_path / "t.csv", "y", "a,b")
+    runs.train(table, table.vault(50.0), Plan(50.0, recipe="moments"), tmp_path / "run")
+    whole = runs.predict(tmp_path / "run", tmp_path / "t.csv")
+    # Alone, these rows' zips look like numbers. They must be read as in the training.
+    (tmp_path / "few.csv").write_text("n,zip,flag\n0,00,False\n1,01,True\n")
+    assert runs.predict(tmp_path / "run", tmp_path / "few.csv").equals(whole.head(2))
 
 
 def test_training_again_adds_up(people, tmp_path):
-    runs.train(people, people.vault(0.5, budget=2.0), 0.5, tmp_path / "a")
-    report = runs.train(people, people.vault(1.0, budget=2.0), 1.0, tmp_path / "b")
-    assert report["guarantee"]["epsilon"] == 1.5
-    with pytest.raises(ldp.BudgetExceeded):
-        runs.train(people, people.vault(1.0), 1.0, tmp_path / "c", seed=1)
+    runs.train(people, people.vault(0.5, budget=2.0), Plan(0.5, recipe="moments"), tmp_path / "a")
+    report = runs.train(people, people.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "b")
+    assert report["guarantee"]["epsilon"] == 1.0
+    assert report["spent"]["epsilon"] == 1.5
+    assert "epsilon 1.5 and delta 0 in all" in (tmp_path / "b" / "card.html").read_text()
+    with pytest.raises(ldp.BudgetExceeded, match=r"epsilon 0\.5 and delta 0 left"):
+        runs.train(people, people.vault(1.0), Plan(1.0, recipe="moments", seed=1), tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
-def test_new_rows_may_hold_what_training_never_saw(people, tmp_path):
-    runs.train(people, people.vault(1.0), 1.0, tmp_path / "run")
-    pl.DataFrame({"city": ["Z"], "job": [None], "age": [0.1]}).write_csv(tmp_path / "new.csv")
-    assert runs.predict(tmp_path / "run", tmp_path / "new.csv").height == 1
+def test_the_same_training_again_costs_nothing_and_gives_the_same(people, tmp_path):
+    plan = Plan(1.0, recipe="moments")
+    first, second = (runs.train(people, people.vault(1.0), plan, tmp_path / name) for name in "ab")
+    assert first["spent"] == second["spent"]
+    assert first["score"] == second["score"]
+    path = people.file.path
+    assert runs.predict(tmp_path / "a", path).equals(runs.predict(tmp_path / "b", path))
 
 
-def test_bad_input_to_predict(people, tmp_path):
-    runs.train(people, people.vault(1.0), 1.0, tmp_path / "run")
-    pl.DataFrame({"age": [1.0], "job": ["x"]}).write_parquet(tmp_path / "short.parquet")
-    with pytest.raises(ldp.InputError, match="lacks the column 'city'"):
-        runs.predict(tmp_path / "run", tmp_path / "short.parquet")
-    pl.DataFrame({"age": ["old"], "job": ["x"], "city": ["A"]}).write_parquet(tmp_path / "text.parquet")
-    with pytest.raises(ldp.InputError, match="other types"):
-        runs.predict(tmp_path / "run", tmp_path / "text.parquet")
-    with pytest.raises(ldp.InputError, match="not a run folder"):
-        runs.predict(tmp_path, people.file.path)
-    (tmp_path / "run" / "model.skops").write_bytes(b"nonsense")
-    with pytest.raises(ldp.InputError, match="damaged"):
-        runs.predict(tmp_path / "run", people.file.path)
+def test_too_few_rows_are_trained_on_and_not_scored(tmp_path):
+    frame = pl.DataFrame({"x": np.arange(60) / 60, "y": ["a", "b"] * 30})
+    frame.write_csv(tmp_path / "t.csv")
+    table = SecretTable.open(tmp_path / "t.csv", "y", "a,b")
+    assert runs.train(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")["score"] is None
 
 
-@pytest.mark.parametrize(("accuracy", "epsilon"), [(0.8, 0.5), (0.97, 0.2), (0.6, 4.0)])
-def test_the_interval_covers_the_truth(accuracy, epsilon):
-    generator = np.random.default_rng(0)
-    space, covered = ldp.LabelSpace([0, 1, 2]), []
-    for _ in range(400):
-        labels = generator.integers(0, 3, 500)
-        predicted = np.where(generator.random(500) < accuracy, labels, (labels + 1) % 3)
-        counts = ldp.Vault(labels, space, ldp.Budget(epsilon)).release(ldp.GroupHistogram(predicted, epsilon))
-        assert isinstance(counts, NoisyCounts)
-        estimate = runs.estimate_accuracy(counts)
-        covered.append(estimate.low <= accuracy <= estimate.high)
-    assert 0.90 < np.mean(covered) < 0.995  # 95 %, and four deviations of 400 repetitions
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"recipe": "none such"}, "There is no recipe"),
+        ({"options": {"none_such": 1}}, "has no option"),
+        ({"recipe": "randres", "options": {"mixup": "x"}}, "must be a number, not 'x'"),
+        ({"recipe": "noise-cluster", "options": {"clusters": 2.5}}, "must be a whole number, not 2.5"),
+        ({"recipe": "alibi", "options": {"noise": "pink"}}, "must be one of laplace, gaussian, not 'pink'"),
+        ({"model": "resnet18"}, "no model 'resnet18' for tables"),
+        ({"features": "images"}, 'a "table", or "embeddings"'),
+        ({"device": "abacus"}, "torch knows no device 'abacus'"),
+    ],
+)
+def test_a_wrong_plan_is_one_sentence(changes, said):
+    with pytest.raises(ldp.InputError, match=said):
+        Plan(1.0, **changes).check()
+
+
+def test_numbers_fit_options_that_take_them():
+    Plan(1.0, recipe="randres", options={"mixup": 1}).check()
+    Plan(1.0, recipe="noise-cluster", options={"clusters": 3}).check()
+    Plan(1.0, recipe="lp-mst", options={"first": 0.6, "stages": 3}).check()
 
 
 def test_the_label_column_is_never_parsed_by_the_learning_side(tmp_path):
-    lines = [f"{i},{'0' if i < 150 else 'SECRET'}" for i in range(200)]
+    lines = [f"{i},{'0' if i < 150 else 'SECRET'}" for i in range(300)]
     (tmp_path / "t.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
     table = SecretTable.open(tmp_path / "t.csv", "y", "0,SECRET")
-    runs.train(table, table.vault(1.0), 1.0, tmp_path / "run")
+    runs.train(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")
 
 
 def test_lines_that_are_no_rows_are_noticed_before_anything_is_spent(tmp_path):
@@ -99,5 +261,47 @@ def test_lines_that_are_no_rows_are_noticed_before_anything_is_spent(tmp_path):
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
     vault = table.vault(1.0)
     with pytest.raises(ldp.InputError, match="blank lines"):
-        runs.train(table, vault, 1.0, tmp_path / "run")
+        runs.train(table, vault, Plan(1.0), tmp_path / "run")
     assert vault.guarantee().epsilon == 0
+
+
+def test_an_interrupted_training_leaves_nothing_and_goes_on_without_a_second_charge(people, tmp_path):
+    words = ["train", people.file.path.name, "--label", "rich", "--classes", "false,true", "--epsilon", "1"]
+    words += ["--recipe", "randres", "--model", "mlp", "--out", "run", "--json", "--device", "cpu"]
+    command = [sys.executable, "-m", "labeldp", *words]
+    running = subprocess.Popen(
+        [*command, "--epochs", "100000"],
+        cwd=tmp_path,
+        env=HERE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    ledger = people.ledger_path
+    while running.poll() is None and not any(e.status == "committed" for e in entries(ledger)):
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, err
+    assert out == ""
+    assert err.startswith("labeldp: interrupted;")
+    assert err.count("\n") == 1
+    assert not [name for name in os.listdir(tmp_path) if "run" in name]
+    before = entries(ledger)
+    assert [e.details["mechanism"] for e in before] == ["RandomizedResponse"]
+    done = subprocess.run(
+        [*command, "--epochs", "1"], cwd=tmp_path, env=HERE, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["spent"]["epsilon"] == 1.0
+    after = entries(ledger)
+    assert after[0].id == before[0].id
+    assert sum(e.details["mechanism"] == "RandomizedResponse" for e in after) == 1
+
+
+def entries(path):
+    if not path.is_file():
+        return []
+    try:
+        return ldp.Ledger(path).entries()
+    except ldp.LabelDPError:  # it is just being made
+        return []

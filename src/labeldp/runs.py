@@ -1,12 +1,13 @@
 """A run: one private training, kept in a folder that another person can read."""
 
+import inspect
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import polars as pl
@@ -14,7 +15,7 @@ import polars as pl
 from labeldp import __version__
 from labeldp.datasets import SecretTable
 from labeldp.errors import InputError
-from labeldp.features.base import Features
+from labeldp.features.base import Features, choose_device
 from labeldp.features.intake import Intake
 from labeldp.features.tables import Table
 from labeldp.files import TableFile, written_whole
@@ -43,15 +44,19 @@ class Plan:
 
     def check(self) -> None:
         """Say at once what is wrong with the plan, before anything is read or spent."""
-        recipes.check_options(find(self.recipe), self.options)
+        recipe = find(self.recipe)
+        recipes.check_options(recipe, self.options)
+        for name, value in self.options.items():
+            _check_value(name, value, inspect.signature(recipe.steps).parameters[name].annotation)
         classifier_or_backbone(self.model)
+        choose_device(self.device)
         if self.features not in ("table", "embeddings"):
             raise InputError('The columns of a file are a "table", or "embeddings": choose one of these.')
 
     def task(self, features: Features, space: LabelSpace) -> Task:
         """Return the public side of the training."""
         everything = recipes.all_rows(len(features))
-        model = classifier_or_backbone(self.model)
+        model = classifier_or_backbone(self.model, self.seed)
         draft = Task(features, space, everything, self.epsilon, self.delta, model=model, seed=self.seed)
         changes: dict[str, Any] = {"device": self.device, "progress": self.progress}
         training = default_training(draft, **changes | ({"epochs": self.epochs} if self.epochs else {}))
@@ -63,9 +68,7 @@ def train(
 ) -> dict[str, Any]:
     """Train as planned and write the run folder `out`; return what it says."""
     with written_whole(out) as folder:
-        intake, features = read_features(table, plan.features)
-        if len(features) != vault.rows:
-            raise InputError(f"{table.file.path} has lines that are no rows: remove blank lines.")
+        intake, features = read_features(table, plan.features, vault.rows)
         trained = recipes.train(vault, plan.task(features, table.space), plan.recipe, plan.options, report=report)
         facts = {
             "version": __version__,
@@ -92,15 +95,13 @@ def train(
 
 def predict(run: Path, data: Path, device: str = "auto") -> pl.DataFrame:
     """Return the predicted label of each row of `data`, and the probability of each class."""
-    report = read_report(run)
-    space = LabelSpace.from_json(report["space"])
     intake = _intake(run)
     file = TableFile(data)
-    absent = [name for name in intake.columns if name not in file.schema.names]
-    if absent:
-        raise InputError(f"{data} lacks the column {absent[0]!r}, which the model was trained on.")
+    frame = read_columns(file, list(intake.columns), intake.texts)
     model = load_predictor(run / "model", device)
-    frame = read_columns(file, list(intake.columns))
+    space = model.space
+    if space is None:
+        raise InputError(f"{run} is damaged: its model knows no classes.")
     try:
         chances = model.predict_proba(intake(frame))
     except InputError:
@@ -111,51 +112,70 @@ def predict(run: Path, data: Path, device: str = "auto") -> pl.DataFrame:
     return pl.DataFrame([labels, *(pl.Series(f"p({c})", chances[:, i]) for i, c in enumerate(space))])
 
 
-def read_report(run: Path) -> dict[str, Any]:
-    """Return what a run folder says about itself."""
-    try:
-        report: dict[str, Any] = json.loads((run / "run.json").read_text())
-    except (OSError, ValueError):
-        raise InputError(f"{run} is not a run folder: `labeldp train --out` makes one.") from None
-    return report
-
-
-def read_features(table: SecretTable, kind: str) -> tuple[Intake, Features]:
-    """Read the features of a table, in batches where the file allows it, and never the label."""
+def read_features(table: SecretTable, kind: str, rows: int) -> tuple[Intake, Features]:
+    """Read the features of a table of `rows` labels, in batches where the file allows it, and never the label."""
     columns = table.features
+    if not columns:
+        raise InputError(f"{table.file.path} has no features: add a column beside the label and the row ids.")
     if kind == "table" and table.file.path.suffix == ".parquet":
-        features = Table.from_parquet(table.file.path, columns)
-        return Intake("table", tuple(columns), features.to_json()), features
-    return Intake.fit(read_columns(table.file, columns), kind)  # type: ignore[arg-type]
+        features: Features = (read := Table.from_parquet(table.file.path, columns))
+        intake = Intake("table", tuple(columns), read.to_json())
+    else:
+        intake, features = Intake.fit(read_columns(table.file, columns), kind)  # type: ignore[arg-type]
+    if len(features) != rows:
+        raise InputError(f"{table.file.path} has lines that are no rows: remove blank lines.")
+    return intake, features
 
 
-def read_columns(file: TableFile, columns: list[str]) -> pl.DataFrame:
-    """Read features, and never the label: Polars' message could quote it. Numbers in a CSV become numbers."""
+def read_columns(file: TableFile, columns: list[str], texts: Sequence[str] = ()) -> pl.DataFrame:
+    """Read features, and never the label: Polars' message could quote it. Numbers in a CSV become numbers.
+
+    Columns in `texts` stay as they are written, because they were texts in the training.
+    """
+    absent = [name for name in columns if name not in file.schema.names]
+    if absent:
+        raise InputError(f"{file.path} lacks the column {absent[0]!r}, which the model was trained on.")
     try:
-        read = pl.read_parquet if file.path.suffix == ".parquet" else pl.read_csv
-        return read(file.path, columns=columns).select(columns)
+        if file.path.suffix == ".parquet":
+            return pl.read_parquet(file.path, columns=columns).select(columns)
+        kinds = dict.fromkeys(texts, pl.String)
+        frame = pl.read_csv(file.path, columns=columns, infer_schema_length=None, schema_overrides=kinds)
+        return frame.select(columns)
     except (pl.exceptions.PolarsError, OSError) as problem:
         kind = type(problem).__name__
     raise InputError(f"{file.path} cannot be read ({kind}).")
 
 
-def classifier_or_backbone(name: str) -> Any:
-    """Return a scikit-learn classifier by its short name, or the name of a backbone as it is."""
+def classifier_or_backbone(name: str, seed: int = 0) -> Any:
+    """Return a scikit-learn classifier by its short name, or the name of a backbone for columns as it is."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
 
-    from labeldp.learn.backbones import BACKBONES
-
-    classifiers = {"logistic": LogisticRegression(C=0.1, max_iter=300), "trees": HistGradientBoostingClassifier()}
-    if name not in ("auto", *classifiers, *BACKBONES):
-        raise InputError(f"There is no model {name!r}: choose auto, {', '.join([*classifiers, *BACKBONES])}.")
+    trees = HistGradientBoostingClassifier(random_state=seed)
+    classifiers = {"logistic": LogisticRegression(C=0.1, max_iter=300), "trees": trees}
+    if name not in ("auto", "mlp", "linear", *classifiers):
+        raise InputError(f"There is no model {name!r} for tables: choose auto, logistic, trees, mlp or linear.")
     return classifiers.get(name, name)
 
 
+def _check_value(name: str, value: Any, kind: Any) -> None:
+    """Say if an option has another type than its recipe takes."""
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise InputError(f"The option {name!r} must be one of {', '.join(get_args(kind))}, not {value!r}.")
+        return
+    kinds = get_args(kind) or (kind,)
+    if type(value) not in kinds and not (float in kinds and type(value) is int):
+        wanted = "a number" if float in kinds else "a whole number" if int in kinds else "a text"
+        raise InputError(f"The option {name!r} must be {wanted}, not {value!r}.")
+
+
 def _intake(run: Path) -> Intake:
+    if not (run / "run.json").is_file():
+        raise InputError(f"{run} is not a run folder: `labeldp train --out` makes one.")
     try:
         return Intake.from_json(json.loads((run / "features.json").read_text()))
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{run} is damaged: it does not say how to read features.") from None
 
 

@@ -44,7 +44,9 @@ def train(
     ledger: LedgerFile = None,
     ids: Ids = None,
     missing_public: MissingPublic = False,
-    seed: Annotated[int, typer.Option(help="For training and the choice of held-out rows; never for noise.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="For training and the choice of held-out rows; never for noise.")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Train a classifier on a table whose labels stay private."""
@@ -55,7 +57,7 @@ def train(
     check_epsilon(epsilon)
     check_delta(delta)
     check_free(out)
-    table = SecretTable.open(data, label, classes, "public" if missing_public else "error")
+    table = SecretTable.open(data, label, classes, "public" if missing_public else "error", ids)
     from labeldp import runs  # torch, only now that the request makes sense
 
     plan = runs.Plan(
@@ -64,15 +66,8 @@ def train(
     plan.check()
     with progress_bar(table.file.rows) as progress:
         progress.start("reading labels")
-        vault = table.vault(
-            epsilon,
-            delta,
-            budget=budget,
-            delta_budget=delta_budget,
-            ledger=ledger,
-            ids=ids,
-            progress=progress.advance,
-        )
+        totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget}
+        vault = table.vault(epsilon, delta, **totals, ledger=ledger, progress=progress.advance)
     report = runs.train(table, vault, plan, out, tell)
     say(report, _sentence(out, report, vault.budget.epsilon), as_json)
 
