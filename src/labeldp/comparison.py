@@ -15,6 +15,7 @@ from labeldp.datasets import SecretTable
 from labeldp.errors import BudgetExceeded, InputError
 from labeldp.evaluate import split_rows
 from labeldp.features.base import Features
+from labeldp.files import check_free
 from labeldp.guarantees import Budget
 from labeldp.labels import Encoded
 from labeldp.reals import exactly
@@ -52,56 +53,90 @@ class Comparison:
 
     def total(self) -> tuple[Fraction, Fraction]:
         """Return what all cells together cost a label at most: every cell is a training of its own."""
-        cells = self.cells()
-        return sum((exactly(c.epsilon) for c in cells), Fraction(0)), len(cells) * exactly(self.plan.delta)
+        return self._cost(self.cells())
+
+    def still(self) -> tuple[Fraction, Fraction]:
+        """Return what the cells to come cost at most. A cell that was stopped midway has been charged already."""
+        return self._cost([cell for cell in self.missing() if cell != self._begun()])
 
     def check(self) -> None:
-        """Say at once what is wrong with the request."""
-        for name in self.recipes:
-            replace(self.plan, recipe=name).check()
+        """Say at once what is wrong with the request, or with a folder that holds cells of something else."""
         if not self.epsilons or not self.recipes or self.seeds < 1:
             raise InputError("A comparison needs at least one epsilon, one recipe and one seed.")
+        for name in self.recipes:
+            replace(self.plan, recipe=name).check()
+        if not self.folder.is_dir():
+            check_free(self.folder)
+        note = self.folder / "comparison.json"
+        if note.is_file() and note.read_text().strip() != self._own():
+            raise InputError(f"{self.folder} holds another comparison: choose another folder for this one.")
 
     def done(self) -> list[dict[str, Any]]:
         """Return the rows of the cells that are finished."""
         path = self.folder / "cells.jsonl"
         lines = path.read_text().splitlines() if path.is_file() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        rows = {_cell(row): row for row in map(_read, lines) if row}
+        return [rows[cell] for cell in self.cells() if cell in rows]
+
+    def missing(self) -> list[Cell]:
+        """Return the cells that are not finished."""
+        finished = {_cell(row) for row in self.done()}
+        return [cell for cell in self.cells() if cell not in finished]
 
     def run(self, train: Callable[[Plan], dict[str, Any]], report: Callable[[str], None]) -> list[dict[str, Any]]:
         """Train the cells that are missing, and write table and plot."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._belongs()
-        wanted = self.cells()
-        finished = {Cell(row["recipe"], row["epsilon"], row["seed"]) for row in self.done()}
-        for number, cell in enumerate(wanted):
-            if cell in finished:
-                continue
-            report(f"{number + 1} of {len(wanted)}: {cell.recipe} at epsilon {cell.epsilon:g}")
+        self.check()
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / "comparison.json").write_text(self._own() + "\n")
+        count = len(self.cells())
+        for cell in self.missing():
+            report(f"{count - len(self.missing()) + 1} of {count}: {cell.recipe} at epsilon {cell.epsilon:g}")
+            (self.folder / "begun.json").write_text(json.dumps(asdict(cell)))
             begun = time.perf_counter()
             outcome = train(replace(self.plan, recipe=cell.recipe, epsilon=cell.epsilon, seed=cell.seed))
             row = asdict(cell) | outcome | {"seconds": round(time.perf_counter() - begun, 1)}
-            with (self.folder / "cells.jsonl").open("a") as file:
-                file.write(json.dumps(row) + "\n")
-        rows = [row for row in self.done() if Cell(row["recipe"], row["epsilon"], row["seed"]) in set(wanted)]
+            _append(self.folder / "cells.jsonl", row)
+        (self.folder / "begun.json").unlink(missing_ok=True)
+        rows = self.done()
         self._draw(rows)
         return rows
 
-    def _belongs(self) -> None:
-        """Note what the cells are of, or refuse to mix them with cells of something else."""
-        note = self.folder / "comparison.json"
+    def _cost(self, cells: Sequence[Cell]) -> tuple[Fraction, Fraction]:
+        return sum((exactly(c.epsilon) for c in cells), Fraction(0)), len(cells) * exactly(self.plan.delta)
+
+    def _begun(self) -> Cell | None:
+        path = self.folder / "begun.json"
+        row = _read(path.read_text()) if path.is_file() else None
+        return _cell(row) if row else None
+
+    def _own(self) -> str:
+        """Say what the cells are of."""
         plan = self.plan
-        own = json.dumps({"of": self.of, "delta": plan.delta, "features": plan.features, "model": plan.model})
-        if not note.is_file():
-            note.write_text(own + "\n")
-        elif note.read_text().strip() != own:
-            raise InputError(f"{self.folder} holds another comparison: choose another folder for this one.")
+        return json.dumps({"of": self.of, "delta": plan.delta, "features": plan.features, "model": plan.model})
 
     def _draw(self, rows: list[dict[str, Any]]) -> None:
         curves = {name: list(summarise(rows, name)) for name in self.recipes}
         told = {name: points for name, points in curves.items() if points}
         if told:
             accuracy_by_epsilon(told, self.folder / "accuracy.png", "Accuracy by epsilon")
+
+
+def _append(path: Path, row: dict[str, Any]) -> None:
+    cut_off = path.is_file() and not path.read_text().endswith("\n")  # when a process died while it wrote
+    with path.open("a") as file:
+        file.write(("\n" if cut_off else "") + json.dumps(row) + "\n")
+
+
+def _read(line: str) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and {"recipe", "epsilon", "seed"} <= row.keys() else None
+
+
+def _cell(row: dict[str, Any]) -> Cell:
+    return Cell(row["recipe"], row["epsilon"], row["seed"])
 
 
 def summarise(rows: Sequence[dict[str, Any]], recipe: str) -> Iterator[Point]:
@@ -120,17 +155,14 @@ def summarise(rows: Sequence[dict[str, Any]], recipe: str) -> Iterator[Point]:
 def on_private_labels(table: SecretTable, vault: Vault, comparison: Comparison) -> Callable[[Plan], dict[str, Any]]:
     """Return a way to train a cell on labels that stay private: scored privately, charged to the data set's ledger."""
     left_epsilon, left_delta = vault.remaining()
-    epsilon, delta = comparison.total()
-    spent = comparison.done()
-    epsilon -= sum((exactly(row["epsilon"]) for row in spent), Fraction(0))
-    delta -= len(spent) * exactly(comparison.plan.delta)
+    epsilon, delta = comparison.still()
     if epsilon > exactly(left_epsilon) or delta > exactly(left_delta):
         raise BudgetExceeded(
-            f"All cells together cost epsilon {float(epsilon):g} and delta {float(delta):g}, and the budget has "
+            f"The cells to come cost epsilon {float(epsilon):g} and delta {float(delta):g}, and the budget has "
             f"epsilon {left_epsilon:g} and delta {left_delta:g} left: compare less, raise the budget, or declare the "
             "labels public for a benchmark (--labels-public)."
         )
-    features = read_features(table, comparison.plan.features)[1]
+    features = read_features(table, comparison.plan.features, vault.rows)[1]
 
     def train(plan: Plan) -> dict[str, Any]:
         trained = recipes.train(vault, plan.task(features, table.space), plan.recipe, plan.options)

@@ -1,7 +1,7 @@
 """`labeldp compare`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -50,18 +50,18 @@ def compare(
     from labeldp.guarantees import check_delta, check_epsilon
 
     try:
-        wanted = [check_epsilon(float(word)) for word in epsilons.split(",")]
+        wanted = sorted({check_epsilon(float(word)) for word in epsilons.split(",")})
     except ValueError as problem:
         raise InputError(f"--epsilons must be numbers separated by commas, like 0.5,1,2: {problem}") from None
     check_delta(delta)
-    table = SecretTable.open(data, label, classes)
+    table = SecretTable.open(data, label, classes, ids=ids)
     if test is not None and not labels_public:
         raise InputError("True labels score only where they are declared public: add --labels-public, or drop --test.")
     from labeldp import comparison as compared
     from labeldp.report.comparison import print_comparison
     from labeldp.runs import Plan, read_columns, read_features
 
-    names = [name.strip() for name in recipes.split(",") if name.strip()]
+    names = list(dict.fromkeys(name.strip() for name in recipes.split(",") if name.strip()))
     plan = Plan(max(wanted), delta, features=features, model=model, device=device)
     of = f"{data.name}, {label}, {classes}, {'public' if labels_public else 'private'}, {test.name if test else ''}"
     request = compared.Comparison(out, plan, names, wanted, seeds, of)
@@ -69,22 +69,24 @@ def compare(
     epsilon, total_delta = request.total()
     if labels_public:
         tell("labels are declared public: nothing is protected, every cell starts from a fresh budget")
-        intake, rows = read_features(table, features)
+        codes = table.public_codes()
+        intake, rows = read_features(table, features, len(codes))
         scores = None
         if test is not None:
-            other = SecretTable.open(test, label, classes)
-            scores = (intake(read_columns(other.file, table.features)), other.public_codes())
-        train = compared.on_public_labels(rows, table.public_codes(), table, scores)
+            other = SecretTable.open(test, label, classes, ids=ids)
+            scores = (intake(read_columns(other.file, table.features, intake.texts)), other.public_codes())
+        train = compared.on_public_labels(rows, codes, table, scores)
     else:
-        tell(f"all cells together cost a label epsilon {float(epsilon):g} and delta {float(total_delta):g} at most")
-        vault = table.vault(
-            float(epsilon), float(total_delta), budget=budget, delta_budget=delta_budget, ledger=ledger, ids=ids
-        )
+        totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget}
+        vault = table.vault(float(epsilon), float(total_delta), **totals, ledger=ledger)
         train = compared.on_private_labels(table, vault, request)
+        cost = f"epsilon {float(epsilon):g} and delta {float(total_delta):g}"
+        typer.echo(f"All cells together cost a label {cost} at most.", err=True)
     found = request.run(train, tell)
     how = "on true labels, which are declared public" if labels_public else "measured privately"
     if as_json:
-        say({"cells": found, "measured": how}, "", as_json)
+        total = None if labels_public else {"epsilon": float(epsilon), "delta": float(total_delta)}
+        say({"cells": found, "measured": how, "total": total}, "", as_json)
     else:
         curves = {name: list(compared.summarise(found, name)) for name in names}
         print_comparison(curves, f"Accuracy {how}; {seeds} seed{'s' * (seeds > 1)}, delta {delta:g}")

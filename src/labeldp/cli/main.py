@@ -49,6 +49,10 @@ def main() -> None:
             else ""
         )
         _fail(f"{problem}{hint}", 2)
+    except ModuleNotFoundError as problem:
+        if problem.name not in ("torch", "safetensors", "PIL", "matplotlib"):
+            raise
+        _fail(f"{problem.name} is not installed: pip install 'labeldp[learn]'.", 2)
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
     except SystemExit as stop:  # how some versions of typer end an interrupted command

@@ -28,7 +28,8 @@ def accuracy_by_epsilon(
         # Lines are moved apart a little, so that their intervals can be told apart.
         shift = 1.012 ** (place - (len(curves) - 1) / 2)
         x, y = [p.epsilon * shift for p in points], [100 * p.accuracy for p in points]
-        ends = [[100 * (p.accuracy - p.low) for p in points], [100 * (p.high - p.accuracy) for p in points]]
+        below, above = ([p.accuracy - p.low for p in points], [p.high - p.accuracy for p in points])
+        ends = [[100 * max(0.0, end) for end in part] for part in (below, above)]
         style = {"color": _COLOURS[place % 8], "marker": _MARKERS[place % 8], "markersize": 5, "linewidth": 1.5}
         axes.errorbar(x, y, yerr=ends, label=name, capsize=2, elinewidth=0.8, **style)
     if clean is not None:
