@@ -6,7 +6,7 @@ from scripted import Seeded
 import labeldp as ldp
 from labeldp.features import Table
 from labeldp.learn import Training
-from labeldp.recipes.auto import budget_for_sums
+from labeldp.recipes.auto import budget_for_sums, smoothed
 from labeldp.recipes.base import Task
 from labeldp.recipes.run import all_rows, train
 
@@ -32,19 +32,24 @@ def on_people(people, epsilon, delta=0.0, seed=0):
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 0.99])
-def test_below_epsilon_one_there_is_one_candidate_from_sums_alone(digits, epsilon):
-    trained = train(digits.vault(epsilon), digits.task(epsilon), "auto")
-    assert trained.candidates == 1
-    assert [r.mechanism for r in trained.releases] == ["LinearQuery"]
-    assert type(trained.model).__name__ == "LinearModel"
+def test_below_epsilon_one_a_table_has_one_candidate_which_is_that_of_moments(people, epsilon):
+    one, two = (train(*on_people(people, epsilon), name) for name in ("auto", "moments"))
+    assert one.candidates == 1
+    assert [r.mechanism for r in one.releases] == ["LinearQuery"]
+    assert np.array_equal(one.model.coefficients, two.model.coefficients)
 
 
-@pytest.mark.parametrize("epsilon", [0.05, 0.5, 0.99])
-def test_below_epsilon_one_it_is_moments(digits, epsilon):
-    one, two = (
-        train(digits.vault(epsilon), digits.task(epsilon), name, score=False).model for name in ("auto", "moments")
-    )
-    assert np.array_equal(one.coefficients, two.coefficients)
+def test_of_few_rows_near_ones_help_and_a_private_choice_decides(digits):
+    trained = train(digits.vault(0.5), digits.task(0.5, epochs=10), "auto")
+    assert trained.candidates == 2
+    assert [r.mechanism for r in trained.releases] == ["LinearQuery", "BestCandidate"]
+
+
+def test_smoothing_over_neighbours_corrects_labels(digits):
+    task = digits.task(0.5, 1e-5)
+    sums = digits.vault(0.5, 1e-5).release(ldp.LinearQuery(task.lifted, 0.5, 1e-5))
+    before, after = (np.mean(r.labels() == digits.labels) for r in (sums, smoothed(task, sums)))
+    assert after > before + 0.02
 
 
 def test_above_there_are_several_and_a_private_choice(people):
@@ -68,7 +73,7 @@ def test_what_is_not_linear_is_learnt_by_trees(people):
 
 def test_many_classes_and_embeddings_have_no_trees(digits):
     trained = train(digits.vault(50.0), digits.task(50.0), "auto")
-    assert trained.candidates == 3
+    assert trained.candidates == 4  # linear, of neighbours, logistic, network
 
 
 def test_the_parts_of_the_budget_come_from_public_facts(digits):

@@ -22,7 +22,7 @@ def test_one_query_is_all_that_is_asked(digits):
     trained = train(vault, digits.task(0.5, 1e-5), "moments", score=False)
     assert [r.mechanism for r in trained.releases] == ["LinearQuery"]
     assert isinstance(trained.model, LinearModel)
-    assert trained.model.guarantee == trained.guarantee
+    assert trained.model.guarantee.epsilon == trained.guarantee.epsilon
     assert (trained.guarantee.epsilon, trained.guarantee.delta) == (0.5, 1e-5)
 
 

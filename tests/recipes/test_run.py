@@ -51,7 +51,7 @@ def test_rows_are_set_aside_for_choosing_and_scoring(digits):
 
 
 @pytest.mark.parametrize(
-    ("name", "score", "aside"), [("randres", True, 140), ("randres", False, 0), ("auto", False, 0)]
+    ("name", "score", "aside"), [("randres", True, 140), ("randres", False, 0), ("auto", False, 140)]
 )
 def test_only_what_is_needed_is_set_aside(digits, name, score, aside):
     vault = digits.vault(0.5)
@@ -195,7 +195,7 @@ def test_several_models_are_chosen_from_privately(digits, enter):
         spoiled = noisy.relabel(np.where(noisy.labels() >= 0, 9 - noisy.labels(), -1))
         return [task.learner(Supervised).fit(task.features, spoiled), good]
 
-    enter(steps, chooses_from=1.0)
+    enter(steps, chooses=lambda task: task.epsilon >= 1.0)
     vault = digits.vault(3.0)
     trained = train(vault, digits.task(3.0, epochs=5), "tried")
     assert trained.candidates == 2

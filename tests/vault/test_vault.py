@@ -331,3 +331,19 @@ def test_a_lowered_budget_binds_vaults_that_are_open_already(tmp_path):
 def test_a_shared_ledger_needs_to_know_the_data():
     with pytest.raises(ldp.InputError, match="say which by identity"):
         vault(ledger=ldp.Ledger())
+
+
+def test_several_releases_are_added_up_by_row_and_by_user():
+    rows = np.arange(6)
+    by_row = ldp.Vault(LABELS, SPACE, ldp.Budget(4.0))
+    parts = [by_row.release(ldp.RandomizedResponse(1.0), rows=rows[rows % 2 == i]) for i in (0, 1)]
+    by_row.release(ldp.OneHotLaplace(1.0))
+    assert by_row.guarantee_of(parts).epsilon == 1.0  # the third release is not among them
+    shared = ldp.Vault(LABELS, SPACE, ldp.Budget(4.0), users=[0, 0, 1, 1, 2, 2])
+    parts = [shared.release(ldp.RandomizedResponse(1.0), rows=rows[rows % 2 == i]) for i in (0, 1)]
+    assert shared.guarantee_of(parts).epsilon == 2.0  # each user is in both
+    own = ldp.Vault(LABELS, SPACE, ldp.Budget(4.0), users=[0, 1, 2, 3, 4, 5])
+    parts = [own.release(ldp.RandomizedResponse(1.0), rows=rows[rows % 2 == i]) for i in (0, 1)]
+    assert own.guarantee_of(parts).epsilon == 1.0
+    with pytest.raises(ldp.InputError, match="of this vault"):
+        own.guarantee_of([by_row.release(ldp.OneHotLaplace(1.0))])

@@ -81,7 +81,7 @@ class AugDescent(Learner):
         """MixMatch: cross-entropy where labels were kept, squared error where they are guesses, and balance."""
         share = torch.distributions.Beta(self.mixing, self.mixing).sample().to(inputs.device)
         share = torch.maximum(share, 1 - share)
-        other = torch.randperm(len(inputs), device=inputs.device)
+        other = torch.rand(len(inputs), device=inputs.device).argsort()  # torch fails to compile rows by randperm
         logits = network(share * inputs + (1 - share) * inputs[other]).float()
         mixed = share * target + (1 - share) * target[other]
         log_chance = F.log_softmax(logits, dim=1)

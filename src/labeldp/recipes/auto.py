@@ -1,10 +1,12 @@
 """`auto`: one set of releases, fixed by public facts, and the learner that a private score prefers."""
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 from labeldp.features.images import Images
+from labeldp.labels import MISSING
 from labeldp.learn.classical import Classical
 from labeldp.learn.predictor import Predictor
 from labeldp.learn.ridge import Ridge
@@ -12,16 +14,24 @@ from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
 from labeldp.releases.base import Release
+from labeldp.represent.clusters import neighbours
 
 _LOCAL_FROM = 1.0  # epsilon from which a row's own noisy label can say something that the sums do not
 _QUIET = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
 _FEW_CLASSES = 4  # boosted trees grow one tree for each class: for many classes they are slow and rarely better
+_FEW_ROWS = 10_000  # with more, sums are quiet enough without the help of neighbours
+_NEAR, _ROUNDS = 10, 2
+
+
+def several(task: Task) -> bool:
+    """Whether there will be models to choose from."""
+    return _has_neighbours(task) or budget_for_sums(task)[1] > 0
 
 
 @recipe(
     "auto",
     "noisy sums for a first model; from epsilon 1, randomized response where it is unsure, and the best learner",
-    chooses_from=_LOCAL_FROM,
+    chooses=several,
 )
 def auto(task: Task) -> Steps:
     """Sums tell most for little, so they come first; they cannot tell more than a linear model holds.
@@ -30,21 +40,40 @@ def auto(task: Task) -> Steps:
     networks learn what is not linear. Which of the models is best is for a private choice on held-out rows.
     """
     first, second = budget_for_sums(task)
-    network = task.learner(Supervised, targets="posteriors") if second else None
+    learner = task.learner(Supervised, targets="posteriors")
     sums = yield Ask(LinearQuery(task.lifted, first, task.delta))
     linear = task.on_points(Ridge(task.lift).fit(task.points, sums))
     candidates: list[Predictor] = [linear]
-    if network is not None:
-        prior = np.exp(sums.log_evidence().astype(np.float64))
-        noisy = yield Ask(RRWithPrior(second, prior / prior.sum(axis=1, keepdims=True)), None, [sums])
+    if _has_neighbours(task):
+        candidates.append(learner.fit(task.features, smoothed(task, sums), task.encoder))
+    if second:
+        noisy = yield Ask(RRWithPrior(second, chances(sums)), None, [sums])
         if not isinstance(task.features, Images):
             candidates.append(Classical(LogisticRegression(C=0.1, max_iter=300), 3).fit(task.features, noisy, linear))
         if task.features.kind == "tables" and len(task.space) <= _FEW_CLASSES:
             trees = HistGradientBoostingClassifier(max_iter=100, min_samples_leaf=50, random_state=task.seed)
             candidates.append(Classical(trees, 3).fit(task.features, noisy, linear))
-        both = Release.concat(noisy, sums)
-        candidates.append(network.fit(task.features, both, task.encoder))
+        candidates.append(learner.fit(task.features, Release.concat(noisy, sums), task.encoder))
     return candidates
+
+
+def chances(release: Release) -> NDArray[np.float64]:
+    """Return what a release that gives a prior says of each row, as probabilities."""
+    likely = np.exp(release.log_evidence().astype(np.float64))
+    return likely / likely.sum(axis=1, keepdims=True)
+
+
+def smoothed(task: Task, sums: Release) -> Release:
+    """Let near rows agree on their labels: noise in the sums bends a linear model, but not the neighbourhoods."""
+    near = neighbours(task.lifted, min(_NEAR, len(task.features) - 1))
+    agreed = chances(sums)
+    for _ in range(_ROUNDS):
+        agreed = (agreed + agreed[near].sum(axis=1)) / (1 + near.shape[1])
+    return sums.relabel(np.where(task.rows, agreed.argmax(axis=1), MISSING).astype(np.int32))
+
+
+def _has_neighbours(task: Task) -> bool:
+    return task.points.kind != "tables" and 2 <= int(task.rows.sum()) <= _FEW_ROWS
 
 
 def budget_for_sums(task: Task) -> tuple[float, float]:

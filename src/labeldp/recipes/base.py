@@ -1,6 +1,5 @@
 """What recipes share: the task, what they ask of a vault, and the list of all of them by name."""
 
-import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -52,7 +51,7 @@ class Recipe:
     name: str
     summary: str
     steps: Callable[..., Steps]
-    chooses_from: float = math.inf  # the epsilon from which it returns several models
+    chooses: Callable[["Task"], bool] = lambda task: False  # whether it returns several models for a task
 
 
 RECIPES: dict[str, Recipe] = {}

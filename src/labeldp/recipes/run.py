@@ -12,7 +12,7 @@ from labeldp.evaluate import Score, choose, measure
 from labeldp.guarantees import Guarantee
 from labeldp.learn.predictor import Predictor
 from labeldp.recipes.base import Ask, Recipe, Rows, Task, find
-from labeldp.releases.base import Release, rest_on
+from labeldp.releases.base import Release
 from labeldp.vault import Vault
 
 _SHARE, _MOST, _FEWEST = 0.1, 2_500, 20  # rows set aside to choose, and to score: a tenth, but no more and no fewer
@@ -83,7 +83,7 @@ def train_best(
         check_options(recipe, each)
     if len(task.features) != vault.rows:
         raise InputError(f"There are {len(task.features)} rows of features and {vault.rows} labels.")
-    several = len(tasks) > 1 or task.epsilon >= recipe.chooses_from
+    several = len(tasks) > 1 or recipe.chooses(task)
     fit, choosing, scoring = _set_aside(task, several, score)
     models, releases = list[Predictor](), list[Release]()
     for variant, each in zip(tasks, options, strict=True):
@@ -101,7 +101,7 @@ def train_best(
     if scoring is not None:
         report("scoring")
         result = measure(vault, model.predict_proba(task.features), scoring, task.epsilon, releases)
-    _, guarantee = rest_on(releases, vault.rows)
+    guarantee = vault.guarantee_of(releases)
     if guarantee.epsilon > task.epsilon or guarantee.delta > task.delta:
         raise LabelDPError(f"The recipe {name!r} spent more than it was given: this is a mistake in the recipe.")
     return Trained(name, model, tuple(releases), guarantee, result, len(models), winner)

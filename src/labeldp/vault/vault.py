@@ -123,6 +123,17 @@ class Vault:
         how = f"{self.budget.composition} over {sum(e.kind != 'budget' for e in entries)} ledger entries"
         return Guarantee(float(epsilon), float(delta), self.unit, trust, how)
 
+    def guarantee_of(self, releases: Sequence[Release]) -> Guarantee:
+        """Return what several releases of this vault guarantee together, whatever else was released."""
+        names = {name for release in releases for name in (release.entry or "").split(",")}
+        entries = [entry for entry in self.ledger.entries() if entry.id in names]
+        if len(entries) < len(names) or any(entry.kind != "release" for entry in entries):
+            raise InputError("Only releases of this vault, each drawn by itself, can be added up here.")
+        epsilon, delta = self._filter.guarantee(self._spending(entries).worst())
+        local = all(entry.details["trust"] == "local" for entry in entries)
+        how = " + ".join(dict.fromkeys(entry.details["mechanism"] for entry in entries)) + f", added up by {self.unit}"
+        return Guarantee(float(epsilon), float(delta), self.unit, "local" if local else "central", how)
+
     def remaining(self, rows: Any = None) -> tuple[float, float]:
         """Return the epsilon and delta that releases of `rows` can still cost in total."""
         mask = None if rows is None else self._mask(rows)
