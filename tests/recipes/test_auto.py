@@ -39,8 +39,13 @@ def test_below_epsilon_one_a_table_has_one_candidate_which_is_that_of_moments(pe
     assert np.array_equal(one.model.coefficients, two.model.coefficients)
 
 
+def test_of_few_rows_whose_sums_noise_would_drown_clusters_vote(digits):
+    trained = train(digits.vault(0.5), digits.task(0.5), "auto")
+    assert [r.mechanism for r in trained.releases] == ["GroupHistogram"]
+
+
 def test_of_few_rows_near_ones_help_and_a_private_choice_decides(digits):
-    trained = train(digits.vault(0.5), digits.task(0.5, epochs=10), "auto")
+    trained = train(digits.vault(1.5, 1e-5), digits.task(1.5, 1e-5, epochs=10), "auto")
     assert trained.candidates == 2
     assert [r.mechanism for r in trained.releases] == ["LinearQuery", "BestCandidate"]
 

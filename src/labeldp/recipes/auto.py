@@ -13,6 +13,7 @@ from labeldp.learn.ridge import Ridge
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
+from labeldp.recipes.clusters import noise_cluster
 from labeldp.releases.base import Release
 from labeldp.represent.clusters import neighbours
 
@@ -25,7 +26,7 @@ _NEAR, _ROUNDS = 10, 2
 
 def several(task: Task) -> bool:
     """Whether there will be models to choose from."""
-    return _has_neighbours(task) or budget_for_sums(task)[1] > 0
+    return not _drowned(task) and (_of_few_rows(task) or budget_for_sums(task)[1] > 0)
 
 
 @recipe(
@@ -37,14 +38,17 @@ def auto(task: Task) -> Steps:
     """Sums tell most for little, so they come first; they cannot tell more than a linear model holds.
 
     What they do not need goes on to randomized response among the classes that they leave open, from which trees and
-    networks learn what is not linear. Which of the models is best is for a private choice on held-out rows.
+    networks learn what is not linear. Which of the models is best is for a private choice on held-out rows. Of few
+    rows, noise can drown the sums; then votes of clusters, which are few numbers, say more.
     """
+    if _drowned(task):
+        return (yield from noise_cluster(task))
     first, second = budget_for_sums(task)
     learner = task.learner(Supervised, targets="posteriors")
     sums = yield Ask(LinearQuery(task.lifted, first, task.delta))
     linear = task.on_points(Ridge(task.lift).fit(task.points, sums))
     candidates: list[Predictor] = [linear]
-    if _has_neighbours(task):
+    if _of_few_rows(task):
         candidates.append(learner.fit(task.features, smoothed(task, sums), task.encoder))
     if second:
         noisy = yield Ask(RRWithPrior(second, chances(sums)), None, [sums])
@@ -72,23 +76,29 @@ def smoothed(task: Task, sums: Release) -> Release:
     return sums.relabel(np.where(task.rows, agreed.argmax(axis=1), MISSING).astype(np.int32))
 
 
-def _has_neighbours(task: Task) -> bool:
+def _of_few_rows(task: Task) -> bool:
     return task.points.kind != "tables" and 2 <= int(task.rows.sum()) <= _FEW_ROWS
 
 
-def budget_for_sums(task: Task) -> tuple[float, float]:
-    """Return what sums get and what is left, from public facts: rows, classes, columns and the noise that they need.
+def _drowned(task: Task) -> bool:
+    return _of_few_rows(task) and task.epsilon < enough_for_sums(task) / 2
+
+
+def enough_for_sums(task: Task) -> float:
+    """Return the epsilon at which more would hardly help the sums, from public facts: rows, classes and columns.
 
     A sum over n rows of length 1 in D columns has a sampling error of about sqrt(n / D (1 - 1/K) / K) a column.
     """
-    if task.epsilon < _LOCAL_FROM:
-        return task.epsilon, 0.0
     rows, classes = int(task.rows.sum()), len(task.space)
     error = np.sqrt(rows / task.lift.columns * (1 - 1 / classes) / classes)
     one = LinearQuery(task.lifted, 1.0, task.delta)
-    enough = one.sigma / one.scale / (_QUIET * error)  # noise goes with 1 / epsilon
-    left = task.epsilon - enough
-    # Randomized response at less than this says next to nothing about one row among so many classes.
-    if left < max(enough, np.log(classes) / 2):
+    return float(one.sigma / one.scale / (_QUIET * error))  # noise goes with 1 / epsilon
+
+
+def budget_for_sums(task: Task) -> tuple[float, float]:
+    """Return what sums get and what is left for randomized response, where that says something."""
+    enough = enough_for_sums(task)
+    # At less than this, randomized response says next to nothing about one row among so many classes.
+    if task.epsilon < max(_LOCAL_FROM, 2 * enough, enough + np.log(len(task.space)) / 2):
         return task.epsilon, 0.0
     return split_epsilon(task.epsilon, enough / task.epsilon)
