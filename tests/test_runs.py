@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from scripted import Seeded
 
 import labeldp as ldp
 from labeldp import runs
@@ -36,6 +37,13 @@ def make_people(folder, name="people.parquet"):
     return folder / name
 
 
+@pytest.fixture(autouse=True, scope="module")
+def the_same_noise_in_every_run():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("labeldp.vault.vault.SYSTEM", Seeded(0))
+        yield
+
+
 @pytest.fixture
 def people(tmp_path):
     return SecretTable.open(make_people(tmp_path), "rich", "false,true")
@@ -51,7 +59,7 @@ def trained(tmp_path_factory):
 
 
 def test_another_person_can_read_the_run_folder(trained):
-    table, run, report = trained
+    _, run, report = trained
     assert sorted(path.name for path in run.iterdir()) == [
         "card.html",
         "features.json",
@@ -231,6 +239,8 @@ def test_too_few_rows_are_trained_on_and_not_scored(tmp_path):
         ({"recipe": "none such"}, "There is no recipe"),
         ({"options": {"none_such": 1}}, "has no option"),
         ({"recipe": "randres", "options": {"mixup": "x"}}, "must be a number, not 'x'"),
+        ({"recipe": "randres", "options": {"mixup": -1}}, "must not be below zero"),
+        ({"recipe": "randres", "options": {"mixup": float("nan")}}, "must not be below zero"),
         ({"recipe": "noise-cluster", "options": {"clusters": 2.5}}, "must be a whole number, not 2.5"),
         ({"recipe": "alibi", "options": {"noise": "pink"}}, "must be one of laplace, gaussian, not 'pink'"),
         ({"model": "resnet18"}, "no model 'resnet18' for tables"),

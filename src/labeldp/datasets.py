@@ -104,7 +104,9 @@ class SecretTable:
         for batch in self.file.batches([self.label]):
             parts.append(self.space.encode(self._labels(batch), first_row=done))
             done += batch.num_rows
-        return np.concatenate(parts) if parts else np.empty(0, np.int8)
+        if not done:
+            raise InputError(f"{self.file.path} has no rows.")
+        return np.concatenate(parts)
 
     def replaced(self, batch: pa.RecordBatch, codes: np.ndarray) -> pa.RecordBatch:
         """Put released codes in the place of a batch's labels."""

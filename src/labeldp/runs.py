@@ -168,6 +168,8 @@ def _check_value(name: str, value: Any, kind: Any) -> None:
     if type(value) not in kinds and not (float in kinds and type(value) is int):
         wanted = "a number" if float in kinds else "a whole number" if int in kinds else "a text"
         raise InputError(f"The option {name!r} must be {wanted}, not {value!r}.")
+    if type(value) in (int, float) and not value >= 0:
+        raise InputError(f"The option {name!r} must not be below zero, as {value!r} is.")
 
 
 def _intake(run: Path) -> Intake:

@@ -79,7 +79,9 @@ class _Once:
     def __init__(self, vault: Vault, epsilon: float, delta: float) -> None:
         self._vault, self._epsilon, self._delta = vault, exactly(epsilon), exactly(delta)
         self._spending, self._known = Spending(vault.rows), set[str]()
-        self.rows, self.space = vault.rows, vault.space
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._vault, name)
 
     def release(self, mechanism: Mechanism, rows: Any = None, *, derived_from: Sequence[Release] = ()) -> Release:
         """Release what was released before, or what fits into epsilon and delta."""

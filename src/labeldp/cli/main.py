@@ -1,6 +1,7 @@
 """The `labeldp` command. Heavy modules are imported where they are used, so that help is instant."""
 
 import sys
+import warnings
 from typing import Annotated, NoReturn
 
 import typer
@@ -40,6 +41,8 @@ def main() -> None:
     """Run the command line; anything wrong with the request is one sentence and exit code 2."""
     from labeldp.errors import BudgetExceeded, LabelDPError
 
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # they are for who writes code: python -W default -m labeldp shows them
     try:
         code = app(standalone_mode=False)
     except LabelDPError as problem:

@@ -45,7 +45,7 @@ def train(
     ids: Ids = None,
     missing_public: MissingPublic = False,
     seed: Annotated[
-        int, typer.Option(min=0, help="For training and the choice of held-out rows; never for noise.")
+        int, typer.Option(min=0, max=2**32 - 1, help="For training and the choice of held-out rows; never for noise.")
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
