@@ -1,12 +1,14 @@
 import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import labeldp as ldp
 import labeldp.learn
+from labeldp.learn import Supervised
 from labeldp.learn.loop import Training, train
 
 
@@ -203,3 +205,16 @@ def test_who_asks_is_told_of_each_epoch(tmp_path):
     train(network, rows, loss, replace(SETTINGS, epochs=3, progress=lambda epoch, mean: told.append((epoch, mean))))
     assert [epoch for epoch, _ in told] == [1, 2, 3]
     assert all(0 < mean < 3 for _, mean in told)
+
+
+def test_a_folder_keeps_a_checkpoint_for_each_training(tmp_path, digits):
+    noisy = digits.release(ldp.RandomizedResponse(2.0))
+    training = Training(epochs=2, batch=128, rate=0.1, checkpoint=tmp_path, device="cpu")
+    one = Supervised("mlp", training).fit(digits.features, noisy)
+    two = Supervised("mlp", training, mixup=4.0).fit(digits.features, noisy)
+    Supervised("mlp", training).fit(digits.features, noisy.keep(np.arange(noisy.rows) < 500))
+    assert len(list(tmp_path.iterdir())) == 3
+    again = Supervised("mlp", training).fit(digits.features, noisy)  # from its own checkpoint: nothing left to do
+    weights, same, other = (model.network.state_dict()["head.weight"] for model in (one, again, two))
+    assert torch.equal(weights, same)
+    assert not torch.equal(weights, other)

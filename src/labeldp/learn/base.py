@@ -1,11 +1,13 @@
 """What learners share: a network to start from, and a release as tensors on the device."""
 
 import copy
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -57,8 +59,17 @@ class Learner(ABC):
     def _train(
         self, network: nn.Module, release: Release, rows: int, loss: Callable[[Tensor], Tensor], **hooks: Any
     ) -> nn.Module:
-        identity = f"{type(self).__name__} on {release.entry}"
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("backbone", "training")}
+        identity = f"{type(self).__name__} {own} on {_mark(release)}"
         return train(network, rows, loss, self.training, identity=identity, **hooks)
+
+
+def _mark(release: Release) -> str:
+    """Tell a release from others, also from those that were made of it."""
+    digest = hashlib.sha256(f"{release.mechanism} {release.entry}".encode())
+    for array in (release.active, getattr(release, "codes", None)):
+        digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def place(features: Features, training: Training) -> Features:

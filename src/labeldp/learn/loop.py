@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,7 +39,7 @@ class Training:
     compile: bool = False  # the whole loss, as CUDA graphs on a GPU: pays after some minutes of training
     device: str = "auto"
     seed: int = 0
-    checkpoint: Path | None = None
+    checkpoint: Path | None = None  # a file, or an existing folder, in which each training has a file of its own
     progress: bool | Callable[[int, float], None] = False  # a bar, or what to call after each epoch with its loss
 
     def __post_init__(self) -> None:
@@ -75,7 +75,10 @@ def train(
     average = copy.deepcopy(network).eval().requires_grad_(False) if training.average else None
     optimizer = _optimizer(network, training)
     signature = _signature(network, training, identity)
-    first = _resume(training.checkpoint, network, average, optimizer, signature)
+    checkpoint = training.checkpoint
+    if checkpoint is not None and checkpoint.is_dir():
+        checkpoint = checkpoint / f"{signature[:32]}.pt"
+    first = _resume(checkpoint, network, average, optimizer, signature)
     if training.compile:
         loss = _compiled(loss)
     size = min(training.batch, rows)
@@ -105,7 +108,7 @@ def train(
                 if average is not None:
                     _move_average(average, network, training.average or 0.0, epoch * steps + step)
                 total += value.detach()
-            _save(training.checkpoint, epoch + 1, network, average, optimizer, signature)
+            _save(checkpoint, epoch + 1, network, average, optimizer, signature)
             progress.epoch(float(total) / steps)
     return average if average is not None else network.eval()
 
@@ -163,10 +166,13 @@ def _fastest_convolutions() -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
+_OF_THE_MACHINE = ("precision", "compile", "device", "checkpoint", "progress")
+
+
 def _signature(network: nn.Module, training: Training, identity: str) -> str:
     """Identify the model and the parts of its training that a resumed run must share."""
     shapes = [(name, tuple(value.shape)) for name, value in network.state_dict().items()]
-    shared = (training.epochs, training.batch, training.optimizer, training.rate, training.seed, training.average)
+    shared = [(f.name, getattr(training, f.name)) for f in fields(training) if f.name not in _OF_THE_MACHINE]
     return hashlib.sha256(repr((shapes, shared, identity)).encode()).hexdigest()
 
 

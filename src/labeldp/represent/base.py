@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -51,7 +51,8 @@ class Representation(ABC):
     def _finish(
         self, modules: nn.ModuleList, features: Features, loss: Callable[[Tensor], Tensor], **hooks: Any
     ) -> Model:
-        identity = f"{type(self).__name__} on {len(features)} rows of {features.kind}"
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("backbone", "training")}
+        identity = f"{type(self).__name__} {own} on {len(features)} rows of {features.kind}"
         trained = train(modules, len(features), loss, self.training, identity=identity, **hooks)
         return Model(next(trained.children()), None)
 
