@@ -1,7 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 import labeldp as ldp
+from labeldp.features import Images
+from labeldp.learn import Model
+from labeldp.learn.backbones import build
 from labeldp.recipes.base import split_epsilon
 from labeldp.recipes.run import train
 from labeldp.recipes.votes import cluster_count
@@ -86,3 +92,16 @@ def test_a_classifier_learns_from_counts_and_labels_together(digits):
             digits.accuracy(train(digits.vault(2.0, seed=seed), task, "cluster-prior", score=False).model)
         )
     assert np.mean(accuracies) > 0.9
+
+
+def test_scan_clusters_from_an_encoder(digits):
+    pixels = (digits.features.batch(torch.arange(300)) * 255).byte().reshape(-1, 1, 8, 8)
+    images = Images(pixels, flip=False)
+    encoder = Model(build("cnn", (1, 8, 8), 1, width=4), None)
+    task = replace(digits.task(5.0, count=300), features=images, encoder=encoder)
+    trained = train(digits.vault(5.0, count=300), task, "noise-cluster", {"method": "scan", "clusters": 10})
+    assert trained.releases[0].counts.shape[0] <= 10
+    with pytest.raises(ldp.InputError, match="starts from an encoder"):
+        train(digits.vault(5.0), digits.task(5.0), "noise-cluster", {"method": "scan"})
+    with pytest.raises(ldp.InputError, match="choose kmeans or scan"):
+        train(digits.vault(5.0), digits.task(5.0), "randres-denoise", {"method": "spectral"})

@@ -27,6 +27,7 @@ from labeldp.mechanisms.base import Mechanism
 from labeldp.releases.base import Release
 from labeldp.represent.clusters import kmeans
 from labeldp.represent.lift import Lift
+from labeldp.represent.scan import SCAN
 
 Rows = NDArray[np.bool_]
 
@@ -129,9 +130,18 @@ class Task:
         """Return a model of `points` as one of `features`."""
         return model if self.points is self.features or self.encoder is None else EncodedModel(self.encoder, model)
 
-    def clusters(self, count: int) -> NDArray[np.int32]:
-        """Group the rows by k-means, without labels."""
-        return kmeans(self.lifted, min(count, len(self.features)), self.seed)
+    def clusters(self, count: int, method: str = "kmeans") -> NDArray[np.signedinteger]:
+        """Group the rows without labels: by k-means, or by SCAN, which starts from the encoder."""
+        if method == "kmeans":
+            return kmeans(self.lifted, min(count, len(self.features)), self.seed)
+        if method != "scan":
+            raise InputError(f"There is no clustering {method!r}: choose kmeans or scan.")
+        if self.encoder is None:
+            raise InputError("SCAN starts from an encoder: train one with labeldp.represent, or choose kmeans.")
+        scan = SCAN(count)
+        device = (self.training or Training()).device
+        training = replace(scan.training, device=device, seed=self.seed)
+        return SCAN.assign(replace(scan, training=training).fit(self.features, self.encoder), self.features)
 
     def parts(self, shares: Sequence[float]) -> list[Rows]:
         """Cut the rows into disjoint parts at random; all rows of a user fall into one."""

@@ -11,9 +11,9 @@ from labeldp.releases.base import Release
 
 
 @recipe("noise-cluster", "noisy label counts of clusters; each cluster takes the label that leads (NoiseCluster)")
-def noise_cluster(task: Task, clusters: int | None = None) -> Steps:
+def noise_cluster(task: Task, clusters: int | None = None, method: str = "kmeans") -> Steps:
     """Noise is Gaussian where delta allows it, geometric otherwise. The model learns the clusters' labels."""
-    learner, groups = task.learner(Supervised), task.clusters(clusters or cluster_count(task))
+    learner, groups = task.learner(Supervised), task.clusters(clusters or cluster_count(task), method)
     counts = yield Ask(GroupHistogram(groups, task.epsilon, task.delta))
     return learner.fit(task.features, counts, task.encoder)
 
@@ -21,13 +21,15 @@ def noise_cluster(task: Task, clusters: int | None = None) -> Steps:
 @recipe(
     "cluster-prior", "noisy label counts of clusters with part of the budget, as priors for RRWithPrior with the rest"
 )
-def cluster_prior(task: Task, clusters: int | None = None, share: float = 0.2, mixup: float = 4.0) -> Steps:
+def cluster_prior(
+    task: Task, clusters: int | None = None, share: float = 0.2, mixup: float = 4.0, method: str = "kmeans"
+) -> Steps:
     """The counts say which classes a row may have; randomized response among these says more."""
     if not 0 < share < 1:
         raise InputError("cluster-prior needs a share of epsilon for the counts that is above 0 and below 1.")
     first, second = split_epsilon(task.epsilon, share)
     learner = task.learner(Supervised, mixup=mixup)
-    groups = task.clusters(clusters or cluster_count(task, first))
+    groups = task.clusters(clusters or cluster_count(task, first), method)
     counts = yield Ask(GroupHistogram(groups, first))
     prior = np.exp(counts.log_evidence().astype(np.float64))
     noisy = yield Ask(RRWithPrior(second, prior / prior.sum(axis=1, keepdims=True)), None, [counts])

@@ -26,7 +26,7 @@ def cluster_count(task: Task, epsilon: float | None = None, local: bool = False)
     return int(np.clip(rows / max(smallest, 20.0), classes, 30 * classes))
 
 
-def vote(release: Release, groups: NDArray[np.int32]) -> Codes:
+def vote(release: Release, groups: NDArray[np.integer]) -> Codes:
     """Return each row's label by the plurality of the released labels in its group."""
     labels, classes = release.labels(), len(release.space)
     said = labels != MISSING
