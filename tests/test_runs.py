@@ -233,6 +233,17 @@ def test_too_few_rows_are_trained_on_and_not_scored(tmp_path):
     assert runs.train(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")["score"] is None
 
 
+def test_rows_without_a_label_are_learnt_about_and_not_scored(tmp_path):
+    x = np.random.default_rng(0).normal(size=N)
+    labels = [("b" if value > 0 else "a") if place % 2 else None for place, value in enumerate(x)]
+    pl.DataFrame({"x": x, "y": labels}).write_csv(tmp_path / "t.csv")
+    table = SecretTable.open(tmp_path / "t.csv", "y", "a,b", "public")
+    report = runs.train(table, table.vault(2.0), Plan(2.0, recipe="moments"), tmp_path / "run")
+    assert sum(each["rows"] for each in report["releases"]) < N / 2
+    assert report["score"]["rows"] < 0.07 * N
+    assert runs.predict(tmp_path / "run", tmp_path / "t.csv").height == N
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

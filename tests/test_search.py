@@ -31,7 +31,7 @@ def search(grid, **changes):
     return ldp.LabelPrivateSearchCV(ldp.LabelPrivateClassifier(**settings | changes), grid)
 
 
-MODELS = {"model": [DecisionTreeClassifier(max_depth=1, max_features=1), LogisticRegression()]}
+MODELS = {"model": [DecisionTreeClassifier(max_depth=1, max_features=1, random_state=0), LogisticRegression()]}
 
 
 def test_all_settings_are_trained_within_one_epsilon_and_none_is_warned_about(data):
@@ -55,7 +55,7 @@ def test_all_settings_are_trained_within_one_epsilon_and_none_is_warned_about(da
 def test_the_better_setting_is_chosen(data):
     X, _ = data
     y = np.where(X[:, 0] * X[:, 1] > 0, "yes", "no")  # a linear model cannot tell
-    models = [LogisticRegression(), DecisionTreeClassifier(max_depth=6, min_samples_leaf=10)]
+    models = [LogisticRegression(), DecisionTreeClassifier(max_depth=6, min_samples_leaf=10, random_state=0)]
     found = search({"model": models}, epsilon=20.0).fit(X, y)
     assert found.best_params_["model"] is models[1]
 
