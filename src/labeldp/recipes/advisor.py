@@ -7,10 +7,9 @@ largest class of their cluster, the other classes being even.
 | the first that holds | take |
 |---|---|
 | randomized response keeps 95 % of the labels | `randres`; images: `randres-mixup` |
-| embeddings, and noisy sums of rows by class stand out | `moments` |
+| table or embeddings, and noisy sums of rows by class stand out | `moments` |
 | noisy labels are worth 100 clean ones a class, or half of all | images: `randres-augdescent`; else see below |
 | images, and a cluster vote among the noisy labels survives | `randres-denoise` |
-| table, and noisy sums of rows by class stand out | `moments` |
 | table or embeddings, and counts of clusters survive with a fifth of epsilon | `cluster-prior` |
 | otherwise | `noise-cluster` |
 
@@ -280,7 +279,7 @@ def _choices(at: Setting, lines: dict[str, Line]) -> Iterator[tuple[str, str]]:
         "A linear model needs only sums of rows by class, and one label hardly moves a sum: sums stand out from about "
         f"epsilon {_short(moments.survives_from)}, while of the labels released one by one {right:.1%} would be right."
     )
-    if at.features == "embeddings" and sums_survive:
+    if not images and sums_survive:
         yield "moments", linear
     rowwise = "randres-augdescent" if images else max("randres", "alibi", key=lambda name: lines[name].nats or 0.0)
     if (lines[rowwise].worth or 0.0) >= min(WORTH_ENOUGH, at.rows / at.classes / 2):
@@ -299,8 +298,6 @@ def _choices(at: Setting, lines: dict[str, Line]) -> Iterator[tuple[str, str]]:
             f"Only {right:.1%} of the labels are right, but clusters vote reliably: of the {agreed.kept:.1%} of labels "
             f"that agree with their cluster's vote, {agreed.agreed:.1%} are right; the rest is learned without labels.",
         )
-    if at.features == "table" and sums_survive:
-        yield "moments", linear
     prior, counts = lines["cluster-prior"], lines["noise-cluster"]
     if not images and (prior.survives_from or math.inf) <= at.epsilon:
         yield (
