@@ -67,7 +67,7 @@ def test_another_person_can_read_the_run_folder(trained):
         "model",
         "run.json",
     ]
-    assert report == json.loads((run / "run.json").read_text())
+    assert report == runs.read_report(run)
     assert report["guarantee"]["epsilon"] == report["spent"]["epsilon"] == report["epsilon"] == 1.0
     assert report["data"] == {"name": "people.parquet", "rows": N, "label": "rich"}
     assert report["space"]["classes"] == [False, True]

@@ -112,6 +112,15 @@ def predict(run: Path, data: Path, device: str = "auto") -> pl.DataFrame:
     return pl.DataFrame([labels, *(pl.Series(f"p({c})", chances[:, i]) for i, c in enumerate(space))])
 
 
+def read_report(run: Path) -> dict[str, Any]:
+    """Return what a run folder says about itself."""
+    try:
+        report: dict[str, Any] = json.loads((run / "run.json").read_text())
+    except (OSError, ValueError):
+        raise InputError(f"{run} is not a run folder: `labeldp train --out` makes one.") from None
+    return report
+
+
 def read_features(table: SecretTable, kind: str, rows: int) -> tuple[Intake, Features]:
     """Read the features of a table of `rows` labels, in batches where the file allows it, and never the label."""
     columns = table.features
@@ -173,8 +182,7 @@ def _check_value(name: str, value: Any, kind: Any) -> None:
 
 
 def _intake(run: Path) -> Intake:
-    if not (run / "run.json").is_file():
-        raise InputError(f"{run} is not a run folder: `labeldp train --out` makes one.")
+    read_report(run)
     try:
         return Intake.from_json(json.loads((run / "features.json").read_text()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
