@@ -218,3 +218,15 @@ def test_a_folder_keeps_a_checkpoint_for_each_training(tmp_path, digits):
     weights, same, other = (model.network.state_dict()["head.weight"] for model in (one, again, two))
     assert torch.equal(weights, same)
     assert not torch.equal(weights, other)
+
+
+def test_a_small_network_trains_on_one_thread_and_gives_the_others_back():
+    network, rows, loss = problem()
+    seen, before = [], torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        train(network, rows, lambda at: seen.append(torch.get_num_threads()) or loss(at), SETTINGS)
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

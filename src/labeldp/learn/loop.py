@@ -85,7 +85,8 @@ def train(
     steps = rows // size
     half = training.precision == "bfloat16" or (training.precision == "auto" and device.type == "cuda")
     precision = torch.autocast(device.type, torch.bfloat16) if half else nullcontext()
-    with _fastest_convolutions(), Progress(training.progress, training.epochs, first, rows) as progress:
+    bar = Progress(training.progress, training.epochs, first, rows)
+    with _fastest_convolutions(), _threads_that_pay(network, size), bar as progress:
         for epoch in range(first, training.epochs):
             torch.manual_seed(training.seed * 1_000_003 + epoch)
             order = torch.randperm(rows, device=device)
@@ -164,6 +165,23 @@ def _fastest_convolutions() -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.benchmark = before
+
+
+_ALONE = 100_000_000  # multiplications in a step up to which a second thread gains little
+
+
+@contextmanager
+def _threads_that_pay(network: nn.Module, size: int) -> Iterator[None]:
+    """Train a small network on one thread: two gain a few percent, and on a busy machine they wait for each other."""
+    weights = [value for value in network.parameters() if value.ndim > 1]
+    flat = all(value.device.type == "cpu" and value.ndim == 2 for value in weights)
+    before = torch.get_num_threads()
+    if flat and size * sum(value.numel() for value in weights) <= _ALONE:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 _OF_THE_MACHINE = ("precision", "compile", "device", "checkpoint", "progress")
