@@ -162,7 +162,7 @@ def on_private_labels(table: SecretTable, vault: Vault, comparison: Comparison) 
             f"epsilon {left_epsilon:g} and delta {left_delta:g} left: compare less, raise the budget, or declare the "
             "labels public for a benchmark (--labels-public)."
         )
-    features = read_features(table, comparison.plan.features, vault.rows)[1]
+    features = read_features(table, comparison.plan.features, vault.rows, comparison.plan.flip)[1]
 
     def train(plan: Plan) -> dict[str, Any]:
         trained = recipes.train(vault, plan.task(features, table.space), plan.recipe, plan.options)

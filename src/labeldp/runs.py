@@ -3,8 +3,10 @@
 import inspect
 import json
 import platform
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -20,6 +22,7 @@ from labeldp.features.intake import Intake
 from labeldp.features.tables import Table
 from labeldp.files import TableFile, written_whole
 from labeldp.labels import LabelSpace
+from labeldp.learn.model import Model
 from labeldp.learn.predictor import load_predictor
 from labeldp.recipes import run as recipes
 from labeldp.recipes.base import Task, default_training, find
@@ -35,8 +38,10 @@ class Plan:
     delta: float = 0.0
     recipe: str = "auto"
     options: Mapping[str, Any] = field(default_factory=dict)
-    features: str = "table"  # or "embeddings"
+    features: str = "table"  # or "embeddings", or "images"
     model: str = "auto"
+    encoder: Path | None = None  # a model that was trained without labels, for images
+    flip: bool = False  # whether a mirror image has the same label
     epochs: int | None = None
     device: str = "auto"
     seed: int = 0
@@ -48,28 +53,36 @@ class Plan:
         recipes.check_options(recipe, self.options)
         for name, value in self.options.items():
             _check_value(name, value, inspect.signature(recipe.steps).parameters[name].annotation)
-        classifier_or_backbone(self.model)
+        if self.features not in ("table", "embeddings", "images"):
+            raise InputError('The columns of a file are a "table", "embeddings" or "images": choose one of these.')
+        if self.encoder is not None and self.features != "images":
+            raise InputError("An encoder is for images: leave it out, or choose --features images.")
+        classifier_or_backbone(self.model, images=self.features == "images")
         choose_device(self.device)
-        if self.features not in ("table", "embeddings"):
-            raise InputError('The columns of a file are a "table", or "embeddings": choose one of these.')
 
-    def task(self, features: Features, space: LabelSpace) -> Task:
+    def task(self, features: Features, space: LabelSpace, checkpoints: Path | None = None) -> Task:
         """Return the public side of the training."""
+        model = classifier_or_backbone(self.model, self.seed, images=self.features == "images")
+        encoder = None if self.encoder is None else Model.load(self.encoder, self.device)
         everything = recipes.all_rows(len(features))
-        model = classifier_or_backbone(self.model, self.seed)
-        draft = Task(features, space, everything, self.epsilon, self.delta, model=model, seed=self.seed)
-        changes: dict[str, Any] = {"device": self.device, "progress": self.progress}
-        training = default_training(draft, **changes | ({"epochs": self.epochs} if self.epochs else {}))
-        return Task(features, space, everything, self.epsilon, self.delta, model, training, seed=self.seed)
+        task = Task(features, space, everything, self.epsilon, self.delta, model, encoder=encoder, seed=self.seed)
+        changes = {"device": self.device, "progress": self.progress, "checkpoint": checkpoints}
+        return replace(
+            task, training=default_training(task, **changes | ({"epochs": self.epochs} if self.epochs else {}))
+        )
 
 
 def train(
     table: SecretTable, vault: Vault, plan: Plan, out: Path, report: Callable[[str], None] = lambda what: None
 ) -> dict[str, Any]:
-    """Train as planned and write the run folder `out`; return what it says."""
-    with written_whole(out) as folder:
-        intake, features = read_features(table, plan.features, vault.rows)
-        trained = recipes.train(vault, plan.task(features, table.space), plan.recipe, plan.options, report=report)
+    """Train as planned and write the run folder `out`; return what it says.
+
+    A training of networks that is stopped leaves its checkpoints beside `out`, and the same request goes on from there.
+    """
+    with written_whole(out) as folder, _checkpoints_of(out) as checkpoints:
+        intake, features = read_features(table, plan.features, vault.rows, plan.flip)
+        task = plan.task(features, table.space, checkpoints)
+        trained = recipes.train(vault, task, plan.recipe, plan.options, report=report)
         facts = {
             "version": __version__,
             "python": platform.python_version(),
@@ -121,7 +134,20 @@ def read_report(run: Path) -> dict[str, Any]:
     return report
 
 
-def read_features(table: SecretTable, kind: str, rows: int) -> tuple[Intake, Features]:
+@contextmanager
+def _checkpoints_of(out: Path) -> Iterator[Path]:
+    """Give a folder for checkpoints. It goes when all went well, or when there is nothing in it."""
+    folder = out.with_name(f".{out.name}.checkpoints")
+    folder.mkdir(exist_ok=True)
+    try:
+        yield folder
+        shutil.rmtree(folder)
+    finally:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def read_features(table: SecretTable, kind: str, rows: int, flip: bool = False) -> tuple[Intake, Features]:
     """Read the features of a table of `rows` labels, in batches where the file allows it, and never the label."""
     columns = table.features
     if not columns:
@@ -130,7 +156,7 @@ def read_features(table: SecretTable, kind: str, rows: int) -> tuple[Intake, Fea
         features: Features = (read := Table.from_parquet(table.file.path, columns))
         intake = Intake("table", tuple(columns), read.to_json())
     else:
-        intake, features = Intake.fit(read_columns(table.file, columns), kind)  # type: ignore[arg-type]
+        intake, features = Intake.fit(read_columns(table.file, columns), kind, flip)  # type: ignore[arg-type]
     if len(features) != rows:
         raise InputError(f"{table.file.path} has lines that are no rows: remove blank lines.")
     return intake, features
@@ -155,15 +181,18 @@ def read_columns(file: TableFile, columns: list[str], texts: Sequence[str] = ())
     raise InputError(f"{file.path} cannot be read ({kind}).")
 
 
-def classifier_or_backbone(name: str, seed: int = 0) -> Any:
-    """Return a scikit-learn classifier by its short name, or the name of a backbone for columns as it is."""
+def classifier_or_backbone(name: str, seed: int = 0, images: bool = False) -> Any:
+    """Return a scikit-learn classifier by its short name, or the name of a backbone as it is."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
 
     trees = HistGradientBoostingClassifier(random_state=seed)
     classifiers = {"logistic": LogisticRegression(C=0.1, max_iter=300), "trees": trees}
-    if name not in ("auto", "mlp", "linear", *classifiers):
-        raise InputError(f"There is no model {name!r} for tables: choose auto, logistic, trees, mlp or linear.")
+    for_images = ("resnet18", "wrn28", "vgg16", "cnn") if images else ()
+    known = ("auto", *classifiers, "mlp", "linear", *for_images)
+    if name not in known:
+        what = "images" if images else "tables"
+        raise InputError(f"There is no model {name!r} for {what}: choose {', '.join(known[:-1])} or {known[-1]}.")
     return classifiers.get(name, name)
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -139,7 +140,7 @@ BAD = {
         [*TRAIN, "--recipe", "randres-ssl", "--model", "trees"],
         "trains networks",
     ),
-    "unknown kind of features": ([*TRAIN, "--features", "sounds"], '"table", or "embeddings"'),
+    "unknown kind of features": ([*TRAIN, "--features", "sounds"], '"embeddings" or "images"'),
     "embeddings of texts": ([*TRAIN, "--features", "embeddings"], "Embeddings must be numbers"),
     "unknown device": ([*TRAIN, "--device", "abacus"], "torch knows no device 'abacus'"),
     "epsilon below 0": (["train", "people.csv", *LABELS, "--epsilon", -1, "--out", "o"], "epsilon must be"),
@@ -290,3 +291,26 @@ def test_the_module_is_the_command():
     )
     assert done.returncode == 0
     assert "privatize" in done.stdout
+
+
+def test_images_in_a_column_are_trained_on_and_predicted(labeldp, tmp_path):
+    import io
+
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    pictures, labels = load_digits().images[:400], load_digits().target[:400] % 2
+    files = []
+    for picture in pictures:
+        file = io.BytesIO()
+        Image.fromarray((picture * 15.9).astype(np.uint8)).save(file, "PNG")
+        files.append(file.getvalue())
+    pl.DataFrame({"image": files, "odd": labels}).write_parquet(tmp_path / "digits.parquet")
+    words = ("--label", "odd", "--classes", "0,1", "--epsilon", 8, "--features", "images", "--epochs", 2)
+    recipe = ("--recipe", "randres", "--model", "cnn")
+    code, said, err = labeldp("train", "digits.parquet", *words, *recipe, "--out", "run")
+    assert code == 0, err
+    code, said, _ = labeldp("predict", "run", "digits.parquet")
+    assert code == 0
+    assert len(said.splitlines()) == 401
+    assert labeldp("train", "people.csv", *LABELS, "--epsilon", 1, "--features", "images", "--out", "r")[0] == 2

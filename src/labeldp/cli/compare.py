@@ -12,7 +12,9 @@ from labeldp.cli.options import (
     Delta,
     DeltaTotal,
     Device,
+    Encoder,
     FeatureKind,
+    Flip,
     Ids,
     LabelColumn,
     LedgerFile,
@@ -33,6 +35,8 @@ def compare(
     seeds: Annotated[int, typer.Option(min=1, help="How often each cell is trained.")] = 1,
     features: FeatureKind = "table",
     model: ModelName = "auto",
+    encoder: Encoder = None,
+    flip: Flip = False,
     device: Device = "auto",
     labels_public: Annotated[
         bool, typer.Option("--labels-public", help="A benchmark: nobody's labels are protected, and true ones score.")
@@ -62,7 +66,7 @@ def compare(
     from labeldp.runs import Plan, read_columns, read_features
 
     names = list(dict.fromkeys(name.strip() for name in recipes.split(",") if name.strip()))
-    plan = Plan(max(wanted), delta, features=features, model=model, device=device)
+    plan = Plan(max(wanted), delta, features=features, model=model, encoder=encoder, flip=flip, device=device)
     of = f"{data.name}, {label}, {classes}, {'public' if labels_public else 'private'}, {test.name if test else ''}"
     request = compared.Comparison(out, plan, names, wanted, seeds, of)
     request.check()
@@ -70,11 +74,11 @@ def compare(
     if labels_public:
         tell("labels are declared public: nothing is protected, every cell starts from a fresh budget")
         codes = table.public_codes()
-        intake, rows = read_features(table, features, len(codes))
+        intake, rows = read_features(table, features, len(codes), flip)
         scores = None
         if test is not None:
             other = SecretTable.open(test, label, classes, ids=ids)
-            scores = (intake(read_columns(other.file, table.features, intake.texts)), other.public_codes())
+            scores = (intake(read_columns(other.file, list(intake.columns), intake.texts)), other.public_codes())
         train = compared.on_public_labels(rows, codes, table, scores)
     else:
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget}

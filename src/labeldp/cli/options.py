@@ -25,9 +25,17 @@ DeltaTotal = Annotated[
     float | None, typer.Option(help="The largest delta that may ever be spent on this data set; at first, delta.")
 ]
 FeatureKind = Annotated[
-    str, typer.Option("--features", help="table, or embeddings: columns of numbers whose scale means something.")
+    str,
+    typer.Option(
+        "--features",
+        help="table; embeddings: columns of numbers whose scale means something; images: a column of picture files.",
+    ),
 ]
-ModelName = Annotated[str, typer.Option(help="auto, logistic, trees, or a network: mlp, linear.")]
+ModelName = Annotated[str, typer.Option(help="auto, logistic, trees, or a network: mlp, linear; resnet18, cnn ...")]
+Encoder = Annotated[
+    Path | None, typer.Option(help="For images: a model folder, trained without labels by labeldp.represent.")
+]
+Flip = Annotated[bool, typer.Option("--flip", help="A mirror image has the same label.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Option = Annotated[
     list[str] | None, typer.Option("--option", help="A recipe's own setting, as name=value; repeatable.")

@@ -12,8 +12,10 @@ from labeldp.cli.options import (
     Delta,
     DeltaTotal,
     Device,
+    Encoder,
     Epsilon,
     FeatureKind,
+    Flip,
     Ids,
     LabelColumn,
     LedgerFile,
@@ -37,6 +39,8 @@ def train(
     delta: Delta = 0.0,
     features: FeatureKind = "table",
     model: ModelName = "auto",
+    encoder: Encoder = None,
+    flip: Flip = False,
     epochs: Annotated[int | None, typer.Option(min=1, help="For networks; by default it suits the rows.")] = None,
     device: Device = "auto",
     budget: Total = None,
@@ -60,9 +64,8 @@ def train(
     table = SecretTable.open(data, label, classes, "public" if missing_public else "error", ids)
     from labeldp import runs  # torch, only now that the request makes sense
 
-    plan = runs.Plan(
-        epsilon, delta, recipe, read_options(option), features, model, epochs, device, seed, progress=not as_json
-    )
+    how: dict[str, Any] = {"epochs": epochs, "device": device, "seed": seed, "progress": not as_json}
+    plan = runs.Plan(epsilon, delta, recipe, read_options(option), features, model, encoder, flip, **how)
     plan.check()
     with progress_bar(table.file.rows) as progress:
         progress.start("reading labels")

@@ -11,6 +11,7 @@ from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.features.embeddings import Embeddings
 from labeldp.features.images import Images
+from labeldp.features.pictures import picture_column, read_pictures
 from labeldp.features.tables import Table
 
 Kind = Literal["auto", "table", "embeddings", "images"]
@@ -37,6 +38,8 @@ class Intake:
         if kind == "auto":
             kind = "images" if not is_frame(data) and getattr(data, "ndim", 2) == 4 else "table"
         columns = tuple(to_frame(data).columns) if is_frame(data) else ()
+        if kind == "images" and columns:
+            columns = (picture_column(to_frame(data).schema),)
         if kind == "table":
             table = Table.fit(to_frame(data))
             return cls(kind, columns, table.to_json()), table
@@ -57,7 +60,8 @@ class Intake:
             return Table.from_json(self.encoding).apply(frame.rename(dict(zip(frame.columns, names, strict=False))))
         if self.kind == "embeddings":
             return Embeddings(_floats(to_frame(data).to_numpy() if is_frame(data) else data))
-        return Images(_channels_first(np.asarray(data)), self.flip)
+        pixels = read_pictures(to_frame(data).to_series()) if is_frame(data) else np.asarray(data)
+        return Images(_channels_first(pixels), self.flip)
 
     @property
     def texts(self) -> list[str]:

@@ -1,0 +1,44 @@
+"""Pictures kept as files in a column of a table: PNG, JPEG and the like, as public data sets are often handed out."""
+
+import io
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from labeldp.errors import InputError
+
+
+def picture_column(schema: pl.Schema) -> str:
+    """Return the column that holds pictures: bytes, or a record with `bytes` in it."""
+    found = [name for name, kind in schema.items() if kind == pl.Binary or _is_record(kind)]
+    if len(found) != 1:
+        has = f"{len(found)} columns of bytes" if found else "none"
+        raise InputError(f"Images need one column of picture files (PNG or JPEG as bytes): the table has {has}.")
+    return found[0]
+
+
+def read_pictures(column: pl.Series) -> NDArray[np.uint8]:
+    """Return pixels (rows, channels, height, width): gray if every picture is, else in colour."""
+    from PIL import Image
+
+    files = column.struct.field("bytes") if _is_record(column.dtype) else column
+    if files.null_count():
+        raise InputError(f"A picture is missing, first in row {int(files.is_null().arg_max() or 0)}: drop the row.")
+    pictures = []
+    for row, file in enumerate(files):
+        try:
+            pictures.append(Image.open(io.BytesIO(file)))
+        except OSError:
+            raise InputError(
+                f"Row {row} holds no picture that can be read: it must be a PNG, JPEG or the like."
+            ) from None
+    if len({picture.size for picture in pictures}) > 1:
+        raise InputError("The pictures differ in size: bring them to one size first.")
+    gray = all(picture.mode in ("1", "L") for picture in pictures)
+    pixels = np.stack([np.asarray(picture.convert("L" if gray else "RGB")) for picture in pictures])
+    return pixels[:, None] if gray else np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
+
+
+def _is_record(kind: pl.DataType) -> bool:
+    return isinstance(kind, pl.Struct) and any(f.name == "bytes" and f.dtype == pl.Binary for f in kind.fields)

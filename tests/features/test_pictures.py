@@ -1,0 +1,56 @@
+import io
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+import labeldp as ldp
+from labeldp.features.intake import Intake
+from labeldp.features.pictures import picture_column, read_pictures
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (4, 6, 5, 3), np.uint8)
+
+
+def png(pixels):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+FILES = [png(pixels) for pixels in PIXELS]
+
+
+@pytest.mark.parametrize("column", [pl.Series(FILES), pl.Series([{"bytes": file, "path": "a.png"} for file in FILES])])
+def test_pictures_are_read_exactly_from_bytes_and_from_records(column):
+    frame = pl.DataFrame({"image": column, "note": ["x"] * 4})
+    assert picture_column(frame.schema) == "image"
+    assert np.array_equal(read_pictures(frame["image"]), PIXELS.transpose(0, 3, 1, 2))
+    intake, images = Intake.fit(frame, "images")
+    assert images.shape == (3, 6, 5)
+    assert intake.columns == ("image",)
+    assert len(Intake.from_json(intake.to_json())(frame.head(2))) == 2
+
+
+def test_gray_pictures_have_one_channel():
+    gray = read_pictures(pl.Series([png(pixels[..., 0]) for pixels in PIXELS]))
+    assert np.array_equal(gray[:, 0], PIXELS[..., 0])
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pl.Series([FILES[0], None]), "missing, first in row 1"),
+        (pl.Series([FILES[0], b"nonsense"]), "Row 1 holds no picture"),
+        (pl.Series([FILES[0], png(PIXELS[0, :3])]), "differ in size"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(column, message):
+    with pytest.raises(ldp.InputError, match=message):
+        read_pictures(column)
+
+
+@pytest.mark.parametrize("columns", [{"a": [1]}, {"a": [b"x"], "b": [b"y"]}])
+def test_images_need_one_column_of_files(columns):
+    with pytest.raises(ldp.InputError, match="one column of picture files"):
+        picture_column(pl.DataFrame(columns).schema)
