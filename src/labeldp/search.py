@@ -13,7 +13,7 @@ from labeldp.errors import InputError
 from labeldp.estimators import LabelPrivateClassifier, threads
 from labeldp.mechanisms.base import Mechanism
 from labeldp.reals import exactly
-from labeldp.recipes.run import _set_aside, train_best
+from labeldp.recipes.run import set_aside, train_best
 from labeldp.releases.base import Release
 from labeldp.spending import Cost, Spending
 from labeldp.vault import Vault
@@ -49,7 +49,7 @@ class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         variants = [clone(self.estimator).set_params(**setting) for setting in grid]
         tasks = [each._task(task.features, task.space, task.seed) for each in variants]
         options = [each.options or {} for each in variants]
-        if len(grid) > 1 and _set_aside(task, True, best.estimate)[1] is None:
+        if len(grid) > 1 and set_aside(task, True, best.estimate)[1] is None:
             raise InputError(f"{vault.rows} rows are too few to set some aside and choose by them: search on more.")
         with threads(best.n_jobs):
             once: Any = _Once(vault, best.epsilon, best.delta)

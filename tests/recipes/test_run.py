@@ -265,3 +265,14 @@ def test_an_option_at_another_value_changes_the_model(digits, name, other):
         for options in ({}, other)
     )
     assert not np.array_equal(one.predict_proba(digits.new), two.predict_proba(digits.new))
+
+
+def test_the_chosen_model_rests_on_the_choice_too(digits):
+    trained = train(digits.vault(1.5, 1e-5), digits.task(1.5, 1e-5), "auto")
+    assert {use.entry for use in trained.model.lineage} == {release.entry for release in trained.releases}
+    assert (trained.model.guarantee.epsilon, trained.model.guarantee.delta) == (1.5, 1e-5)
+
+
+def test_where_few_users_own_all_rows_none_is_set_aside(digits):
+    task = digits.task(1.0, count=SOME, users=np.arange(SOME) % 2)
+    assert train(digits.vault(1.0, count=SOME), task, "moments").score is None

@@ -1,7 +1,8 @@
 """What a trained model of any kind is, and how it is kept."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from labeldp.features.base import Features
 from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
+from labeldp.releases.base import Release, rest_on
 from labeldp.spending import Use
 
 FORMAT = 1
@@ -69,6 +71,15 @@ class ArrayModel:
             partial.mkdir()
             write_facts(partial, self, {"kind": self.kind})
             np.savez(partial / "arrays.npz", **self.arrays())  # type: ignore[arg-type]
+
+
+def resting_on(model: Predictor, releases: Sequence[Release], rows: int) -> Predictor:
+    """Return the model with all that it rests on: also the choice by which it was preferred to others."""
+    inner = getattr(model, "model", None)
+    if inner is not None:
+        return replace(model, model=resting_on(inner, releases, rows))  # type: ignore[type-var]
+    lineage, guarantee = rest_on(releases, rows)
+    return replace(model, lineage=lineage, guarantee=guarantee)  # type: ignore[type-var]
 
 
 def write_facts(folder: Path, model: Predictor, more: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from labeldp.errors import InputError, LabelDPError
 from labeldp.evaluate import Score, choose, measure
 from labeldp.guarantees import Guarantee
-from labeldp.learn.predictor import Predictor
+from labeldp.learn.predictor import Predictor, resting_on
 from labeldp.recipes.base import Ask, Recipe, Rows, Task, find
 from labeldp.releases.base import Release
 from labeldp.vault import Vault
@@ -84,7 +84,7 @@ def train_best(
     if len(task.features) != vault.rows:
         raise InputError(f"There are {len(task.features)} rows of features and {vault.rows} labels.")
     several = len(tasks) > 1 or recipe.chooses(task)
-    fit, choosing, scoring = _set_aside(task, several, score)
+    fit, choosing, scoring = set_aside(task, several, score)
     models, releases = list[Predictor](), list[Release]()
     for variant, each in zip(tasks, options, strict=True):
         found, heard = _follow(vault, replace(variant, rows=fit), recipe, each, report)
@@ -97,7 +97,7 @@ def train_best(
         choice = choose(vault, chances, choosing, task.epsilon, releases)
         releases.append(choice)
         winner = choice.best
-    model, result = models[winner], None
+    model, result = resting_on(models[winner], releases, vault.rows), None
     if scoring is not None:
         report("scoring")
         result = measure(vault, model.predict_proba(task.features), scoring, task.epsilon, releases)
@@ -132,13 +132,16 @@ def _follow(
         releases.append(reply)
 
 
-def _set_aside(task: Task, several: bool, score: bool) -> tuple[Rows, Rows | None, Rows | None]:
+def set_aside(task: Task, several: bool, score: bool) -> tuple[Rows, Rows | None, Rows | None]:
     """Return the rows to train on, to choose with and to score with; parts that would be too small are left out."""
     rows = int(task.rows.sum())
     share = min(_SHARE, _MOST / max(1, rows))
     if rows * share < _FEWEST or not (several or score):
         return task.rows, None, None
-    fit, *others = task.parts([1 - share * (several + score), *[share] * (several + score)])
+    try:
+        fit, *others = task.parts([1 - share * (several + score), *[share] * (several + score)])
+    except InputError:  # a few users own all rows
+        return task.rows, None, None
     return fit, others.pop(0) if several else None, others.pop(0) if score else None
 
 
