@@ -76,14 +76,14 @@ def fill(problem, chosen, clean):
             print(
                 f"{row['recipe']:<20}{row['epsilon']:>6g}  {row['accuracy']:.4f}  {row['seconds']:>6.0f} s", flush=True
             )
-    rows = [row for row in rows if (row["recipe"], row["epsilon"], row["seed"]) in set(cells)]
+    rows = [row for row in rows if row["recipe"] in recipes and row["epsilon"] in epsilons]
     table = {r: {e: _summary(rows, r, e) for e in epsilons} for r in recipes}
-    _print(problem, table, epsilons, clean, chosen.seeds)
+    _print(problem, table, epsilons, clean)
     covered = [row["low"] <= row["accuracy"] <= row["high"] for row in rows]
     print(
         f"The private 95 % interval held the accuracy on the test rows in {np.mean(covered):.1%} of {len(rows)} cells."
     )
-    save(problem.name, {"clean": clean, "seeds": chosen.seeds, "delta": problem.delta, "recipes": table})
+    save(problem.name, {"clean": clean, "delta": problem.delta, "recipes": table})
     curves = {
         name: [Point(e, c["mean"], c["mean"] - c["spread"], c["mean"] + c["spread"]) for e, c in by.items()]
         for name, by in table.items()
@@ -121,16 +121,22 @@ def _summary(rows, recipe, epsilon):
     }
 
 
-def _print(problem, table, epsilons, clean, seeds):
+def _print(problem, table, epsilons, clean):
     without = ", ".join(f"{name} {value:.1%}" for name, value in clean.items())
-    title = f"{problem.name}: accuracy in %, mean ± deviation of {seeds} seeds, delta {problem.delta:g}"
+    title = f"{problem.name}: accuracy in %, mean ± deviation over seeds, delta {problem.delta:g}"
     title += f"; no privacy: {without}"
     shown = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
     shown.add_column("recipe")
     for epsilon in epsilons:
         shown.add_column(f"{epsilon:g}", justify="right")
+    shown.add_column("seeds", justify="right")
     shown.add_column("seconds", justify="right")
     for name, by in table.items():
         cells = [f"{100 * by[e]['mean']:.1f} ± {100 * by[e]['spread']:.1f}" for e in epsilons]
-        shown.add_row(name, *cells, f"{np.mean([by[e]['seconds'] for e in epsilons]):.0f}")
+        shown.add_row(
+            name,
+            *cells,
+            f"{min(by[e]['seeds'] for e in epsilons)}",
+            f"{np.mean([by[e]['seconds'] for e in epsilons]):.0f}",
+        )
     Console(width=120).print(shown)

@@ -78,3 +78,10 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(digits, training, t
     resumed = learner.fit(features, release)
     pairs = zip(whole.network.state_dict().values(), resumed.network.state_dict().values(), strict=True)
     assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+
+
+def test_an_unknown_share_of_right_labels_is_found_with_the_mixture():
+    generator = torch.Generator().manual_seed(0)
+    right = torch.rand(4000, generator=generator) < 0.8
+    losses = torch.where(right, 0.3, 2.0) + 0.2 * torch.randn(4000, generator=generator)
+    assert ((small_component(losses, None) > 0.5) == right).float().mean() > 0.99

@@ -19,6 +19,7 @@ from labeldp.learn.bayes import posterior
 from labeldp.learn.coteaching import noise_rate_of
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release
+from labeldp.releases.derived import Relabelled
 from labeldp.releases.responses import Responses
 
 
@@ -97,44 +98,53 @@ class _Rightness:
     """The chance that each released label is right, as one network sees it.
 
     Where the channel is symmetric, the share of right labels is known exactly, and a mixture of two Gaussians with
-    that share sorts the losses. Elsewhere the evidence and the network give the chance by Bayes' rule.
+    that share sorts the losses. Labels that were worked out from a release have a share that nobody knows: the mixture
+    finds it. Elsewhere the evidence and the network give the chance by Bayes' rule.
     """
 
     def __init__(self, features: Features, release: Release, rows: Tensor, labels: Tensor) -> None:
-        if release.kind != "likelihood":
+        worked_out = isinstance(release, Relabelled)
+        if release.kind != "likelihood" and not worked_out:
             raise InputError(
                 f"{release.mechanism} gives a prior, not noisy labels: relabel rows by it and use FixMatch."
             )
         self._features, self._rows, self._labels = features, rows, labels
         self._evidence = evidence_of(release, features.device)
         symmetric = isinstance(release, Responses) and release.candidates is None
+        self._by_loss = symmetric or worked_out
         self._right_share = 1 - noise_rate_of(release) if symmetric else None
 
     def __call__(self, network: nn.Module) -> Tensor:
         parts = []
         for chosen in torch.split(self._rows, 2048):
             logits, said = network(self._features.batch(chosen)).float(), self._labels[chosen]
-            if self._right_share is None:
-                parts.append(posterior(logits, self._evidence(chosen)).gather(1, said[:, None])[:, 0])
-            else:
+            if self._by_loss:
                 parts.append(F.cross_entropy(logits, said, reduction="none"))
+            else:
+                parts.append(posterior(logits, self._evidence(chosen)).gather(1, said[:, None])[:, 0])
         values = torch.cat(parts)
-        return values if self._right_share is None else small_component(values, self._right_share)
+        return small_component(values, self._right_share) if self._by_loss else values
 
 
-def small_component(losses: Tensor, share: float, rounds: int = 30) -> Tensor:
-    """Return each loss's chance of belonging to the lower of two Gaussians, which has a known share of the rows."""
+def small_component(losses: Tensor, share: float | None, rounds: int = 30) -> Tensor:
+    """Return each loss's chance of belonging to the lower of two Gaussians.
+
+    Its `share` of the rows is known, or None: then it is found with the rest.
+    """
     x = (losses - losses.min()) / (losses.max() - losses.min()).clamp_min(1e-9)
-    low, high = x.quantile(share / 2) if len(x) < 1 << 24 else x.min(), x.mean()
+    begin = 0.5 if share is None else share
+    low, high = x.quantile(begin / 2) if len(x) < 1 << 24 else x.min(), x.mean()
     mean = torch.stack([low, torch.maximum(high, low + 1e-3)])
     variance = x.var().clamp_min(1e-6).repeat(2)
-    log_share = torch.tensor([share, 1 - share], device=x.device).log()
+    log_share = torch.tensor([begin, 1 - begin], device=x.device).log()
     for _ in range(rounds):
         log_density = log_share - 0.5 * variance.log() - (x[:, None] - mean) ** 2 / (2 * variance)
         belongs = torch.softmax(log_density, dim=1)
         weight = belongs.sum(0).clamp_min(1e-9)
         mean = (belongs * x[:, None]).sum(0) / weight
         variance = ((belongs * (x[:, None] - mean) ** 2).sum(0) / weight).clamp_min(1e-4)
+        if share is None:
+            log_share = (weight / weight.sum()).log()
     return belongs[:, int(mean.argmin())]
 
 

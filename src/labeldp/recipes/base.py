@@ -56,7 +56,7 @@ class Recipe:
 
 
 RECIPES: dict[str, Recipe] = {}
-_ROOMS = ("randres", "lp_mst", "moments", "clusters", "alibi", "auto")
+_ROOMS = ("randres", "lp_mst", "moments", "clusters", "alibi", "pate", "auto")
 
 
 def recipe(name: str, summary: str, **facts: Any) -> Callable[[Callable[..., Steps]], Callable[..., Steps]]:

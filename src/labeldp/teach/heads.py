@@ -1,0 +1,48 @@
+"""Many small teachers at once: a linear head for each part, on rows that one label-free encoder gave.
+
+Under label privacy features are public, so that an encoder may see every row: what depends on labels is each teacher's
+head alone, and a head depends on the labels of its own part alone.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.labels import MISSING
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Ridge regression on one-hot labels for every teacher, in closed form.
+
+    The penalty is a public number, the same for all: choosing it by how well teachers do would tie them together.
+    """
+
+    penalty: float = 0.3
+
+    def fit(self, points: NDArray[np.floating], codes: Any, teacher: NDArray[np.int64], classes: int) -> NDArray[Any]:
+        """Return weights (teachers, columns, classes) for rows of length 1, each teacher on its own labelled rows."""
+        teachers, width = int(teacher.max()) + 1, points.shape[1]
+        weights = np.empty((teachers, width, classes), np.float32)
+        used = np.flatnonzero((teacher >= 0) & (codes != MISSING))
+        sizes = np.bincount(teacher[used], minlength=teachers)
+        for number, part in enumerate(np.split(used[np.argsort(teacher[used], kind="stable")], sizes.cumsum()[:-1])):
+            weights[number] = self._one(points[part].astype(np.float64), np.eye(classes)[codes[part]])
+        return weights
+
+    def _one(self, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.floating]:
+        """Fit one teacher, in whichever form is smaller: (X'X + p)^-1 X'Y = X'(XX' + p)^-1 Y."""
+        if len(x) < x.shape[1]:
+            return x.T @ np.linalg.solve(x @ x.T + self.penalty * np.eye(len(x)), y)
+        return np.linalg.solve(x.T @ x + self.penalty * np.eye(x.shape[1]), x.T @ y)
+
+    @staticmethod
+    def vote(weights: NDArray[Any], queries: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Return vote counts (queries, classes)."""
+        counts = np.zeros((len(queries), weights.shape[2]), np.int64)
+        rows = np.arange(len(queries))
+        for head in weights:
+            counts[rows, (queries @ head).argmax(axis=1)] += 1
+        return counts

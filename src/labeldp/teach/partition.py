@@ -1,0 +1,27 @@
+"""Disjoint parts for teachers, dealt out without a look at labels."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.errors import InputError
+
+
+def deal(rows: NDArray[np.bool_], teachers: int, seed: int, users: Any = None) -> NDArray[np.int64]:
+    """Return the teacher of each row, -1 for rows outside `rows`; parts differ in size by one at most.
+
+    With `users`, whole users are dealt out, so that a user touches one teacher alone; parts then differ more. The
+    parts are never balanced by class: that would take a look at labels, and one label could move another row.
+    """
+    chosen = np.flatnonzero(rows)
+    owner = np.arange(chosen.size) if users is None else np.unique(np.asarray(users)[chosen], return_inverse=True)[1]
+    count = int(owner.max(initial=-1)) + 1
+    if not 1 <= teachers <= count:
+        what = "rows" if users is None else "users"
+        raise InputError(f"There are {count} {what} for {teachers} teachers: each needs at least one.")
+    place = np.empty(count, np.int64)
+    place[np.random.default_rng(seed).permutation(count)] = np.arange(count) % teachers
+    teacher = np.full(rows.size, -1, np.int64)
+    teacher[chosen] = place[owner]
+    return teacher

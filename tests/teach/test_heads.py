@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+from labeldp.teach.heads import Heads
+from labeldp.teach.partition import deal
+
+GENERATOR = np.random.default_rng(0)
+POINTS = GENERATOR.normal(size=(300, 12)).astype(np.float32)
+CODES = GENERATOR.integers(0, 4, 300)
+
+
+@pytest.mark.parametrize("teachers", [3, 60])  # more rows than columns in a part, and fewer
+def test_each_head_is_ridge_regression_on_its_own_rows(teachers):
+    teacher = deal(np.ones(300, bool), teachers, 0)
+    weights = Heads(0.5).fit(POINTS, CODES, teacher, 4)
+    for number in range(teachers):
+        own = teacher == number
+        slow = Ridge(alpha=0.5, fit_intercept=False).fit(POINTS[own].astype(float), np.eye(4)[CODES[own]])
+        assert np.allclose(weights[number], slow.coef_.T, atol=1e-4)
+
+
+@pytest.mark.parametrize("teachers", [3, 60])
+def test_one_label_leaves_every_other_teacher_as_it_was_to_the_last_bit(teachers):
+    teacher = deal(np.ones(300, bool), teachers, 0)
+    before = Heads().fit(POINTS, CODES, teacher, 4)
+    for row in (0, 17, 299):
+        changed = CODES.copy()
+        changed[row] = (changed[row] + 1) % 4
+        after = Heads().fit(POINTS, changed, teacher, 4)
+        others = np.arange(teachers) != teacher[row]
+        assert np.array_equal(before[others], after[others])
+        assert not np.array_equal(before[~others], after[~others])
+
+
+def test_votes_are_counted_by_winner():
+    weights = Heads().fit(POINTS, CODES, deal(np.ones(300, bool), 20, 0), 4)
+    counts = Heads.vote(weights, POINTS[:50])
+    slow = np.zeros((50, 4), int)
+    for query in range(50):
+        for head in weights:
+            slow[query, np.argmax(POINTS[query] @ head)] += 1
+    assert np.array_equal(counts, slow)
+    assert (counts.sum(axis=1) == 20).all()
+
+
+def test_rows_without_label_or_teacher_teach_nothing():
+    teacher = deal(np.arange(300) < 200, 5, 0)
+    hidden = np.where(np.arange(300) % 7 == 0, -1, CODES)
+    weights = Heads().fit(POINTS, hidden, teacher, 4)
+    elsewhere = np.where((teacher < 0) | (hidden < 0), (CODES + 1) % 4, CODES)
+    elsewhere[hidden < 0] = -1
+    assert np.array_equal(weights, Heads().fit(POINTS, elsewhere, teacher, 4))
