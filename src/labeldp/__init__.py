@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from labeldp.losses import compose as compose
     from labeldp.losses import rdp_to_epsilon as rdp_to_epsilon
     from labeldp.mechanisms import BestCandidate as BestCandidate
+    from labeldp.mechanisms import ConfidentGNMax as ConfidentGNMax
+    from labeldp.mechanisms import GNMax as GNMax
     from labeldp.mechanisms import GroupHistogram as GroupHistogram
+    from labeldp.mechanisms import ImmutableArgmax as ImmutableArgmax
     from labeldp.mechanisms import LinearQuery as LinearQuery
+    from labeldp.mechanisms import LNMax as LNMax
     from labeldp.mechanisms import Mechanism as Mechanism
     from labeldp.mechanisms import OneHotGaussian as OneHotGaussian
     from labeldp.mechanisms import OneHotLaplace as OneHotLaplace
@@ -29,8 +33,11 @@ if TYPE_CHECKING:
     from labeldp.mechanisms import RightCount as RightCount
     from labeldp.mechanisms import RRTopK as RRTopK
     from labeldp.mechanisms import RRWithPrior as RRWithPrior
+    from labeldp.mechanisms import StableVote as StableVote
+    from labeldp.mechanisms import VoteMechanism as VoteMechanism
     from labeldp.releases import Release as Release
     from labeldp.search import LabelPrivateSearchCV as LabelPrivateSearchCV
+    from labeldp.unproven import allow_unproven as allow_unproven
     from labeldp.vault import Identity as Identity
     from labeldp.vault import Ledger as Ledger
     from labeldp.vault import Vault as Vault
@@ -48,7 +55,11 @@ _HOMES = {
     "losses": ["ApproximateLoss", "GaussianLoss", "PureLoss", "compose", "rdp_to_epsilon"],
     "mechanisms": [
         "BestCandidate",
+        "ConfidentGNMax",
+        "GNMax",
         "GroupHistogram",
+        "ImmutableArgmax",
+        "LNMax",
         "LinearQuery",
         "Mechanism",
         "OneHotGaussian",
@@ -57,9 +68,12 @@ _HOMES = {
         "RRWithPrior",
         "RandomizedResponse",
         "RightCount",
+        "StableVote",
+        "VoteMechanism",
     ],
     "releases": ["Release"],
     "search": ["LabelPrivateSearchCV"],
+    "unproven": ["allow_unproven"],
     "vault": ["Identity", "Ledger", "Vault", "identify"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -5,10 +5,17 @@ from labeldp.mechanisms.base import Mechanism
 from labeldp.mechanisms.linear import GroupHistogram, LinearQuery
 from labeldp.mechanisms.randomized_response import RandomizedResponse, RRTopK, RRWithPrior
 from labeldp.mechanisms.selection import BestCandidate, RightCount
+from labeldp.mechanisms.stable import ImmutableArgmax, StableVote
+from labeldp.mechanisms.voting import Answers, ConfidentGNMax, GNMax, LNMax, VoteMechanism
 
 __all__ = [
+    "Answers",
     "BestCandidate",
+    "ConfidentGNMax",
+    "GNMax",
     "GroupHistogram",
+    "ImmutableArgmax",
+    "LNMax",
     "LinearQuery",
     "Mechanism",
     "OneHotGaussian",
@@ -17,4 +24,6 @@ __all__ = [
     "RRWithPrior",
     "RandomizedResponse",
     "RightCount",
+    "StableVote",
+    "VoteMechanism",
 ]

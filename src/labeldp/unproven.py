@@ -1,0 +1,19 @@
+"""What has no proof must be switched on by name, so that nobody uses it by accident."""
+
+from labeldp.errors import InputError
+
+_WHY = {"immutable": "ImmutableArgmax claims a privacy that it does not have: it tells the exact winner."}
+_ALLOWED: set[str] = set()
+
+
+def allow_unproven(name: str) -> None:
+    """Switch on, for this process, something whose published privacy claim does not hold."""
+    if name not in _WHY:
+        raise InputError(f"Nothing unproven has that name: the names are {', '.join(sorted(_WHY))}.")
+    _ALLOWED.add(name)
+
+
+def require_allowed(name: str) -> None:
+    """Raise InputError unless `allow_unproven(name)` was called."""
+    if name not in _ALLOWED:
+        raise InputError(f'{_WHY[name]} To study it all the same, call labeldp.allow_unproven("{name}") first.')
