@@ -1,6 +1,7 @@
 """What the benchmarks of recipes share: cells that are trained once, a table of means and spreads, a plot."""
 
 import json
+import os
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -101,7 +102,7 @@ _PROBLEM: list[Problem] = []
 
 def _quiet(problem, jobs):
     warnings.simplefilter("ignore")
-    torch.set_num_threads(max(1, 2 // jobs))
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // jobs))
     _PROBLEM.append(problem)
 
 
