@@ -100,3 +100,14 @@ def test_bad_requests_cost_nothing(changes, message):
 def test_laplace_votes_need_no_delta():
     told = vault(delta=0.0, epsilon=100.0).release(votes(LNMax(10.0, 100), delta=0.0))
     assert told.guarantee.epsilon == pytest.approx(20.0)  # two moves of 1/10 for each of 100 queries
+
+
+def test_sealed_votes_are_told_and_never_shown():
+    mine = vault(delta=1e-4)
+    sealed = mine.teach(POINTS, QUERIES, 40)
+    assert repr(sealed) == "SealedVotes(40 teachers, 100 queries)"
+    told = sealed.release(ConfidentGNMax(20, 10, 5, 100, 50), 1e-5)
+    assert told.guarantee.epsilon == votes().epsilon
+    assert not [v for v in vars(sealed)["_asked"].values() if getattr(v, "shape", None) == (100, 10)]
+    sealed.release(GNMax(20, 100), 1e-6)
+    assert mine.guarantee().epsilon > votes().epsilon  # a second mechanism on the same labels adds up

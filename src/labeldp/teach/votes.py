@@ -21,6 +21,7 @@ from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import Loss
 from labeldp.mechanisms.base import Mechanism, private_copy
 from labeldp.mechanisms.voting import VoteMechanism
+from labeldp.releases.base import Release
 from labeldp.releases.derived import Relabelled
 from labeldp.teach.heads import Heads
 from labeldp.teach.partition import deal
@@ -100,3 +101,22 @@ class TeacherVotes(Mechanism):
         told = np.full(codes.size, MISSING, np.int32)
         told[self.queries] = answers.codes
         return Relabelled(**common | {"active": told != MISSING}, codes=told, confidence=1 - 1e-6)
+
+
+@dataclass(frozen=True, eq=False)
+class SealedVotes:
+    """Votes of teachers that nobody can read: they are counted inside a draw, and only there.
+
+    `release` tells their noisy winners; several mechanisms on the same votes add up in the ledger.
+    """
+
+    _vault: Any
+    _asked: dict[str, Any]
+
+    def release(self, votes: VoteMechanism, delta: float = 0.0) -> Release:
+        """Tell the winners by a vote mechanism; rows without an answer have no label."""
+        told: Release = self._vault.release(TeacherVotes(votes=votes, delta=delta, **self._asked))
+        return told
+
+    def __repr__(self) -> str:
+        return f"SealedVotes({self._asked['teachers']} teachers, {len(self._asked['queries'])} queries)"

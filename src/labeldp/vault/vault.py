@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from labeldp.spending import Cost, Mask, Spending, Use, group_sizes, joint_cost,
 from labeldp.vault.filter import Filter
 from labeldp.vault.identity import Identity
 from labeldp.vault.ledger import Entry, Ledger
+
+if TYPE_CHECKING:
+    from labeldp.teach.votes import SealedVotes
 
 
 class Vault:
@@ -113,6 +116,15 @@ class Vault:
             self.ledger.reserve(entry, lambda known, facts: self._afford(known, facts, mask, costs))
             self.ledger.commit(entry)
         return Plan(self, entry.id, losses, mask)
+
+    def teach(self, points: Any, queries: Any, teachers: int, **settings: Any) -> "SealedVotes":
+        """Let teachers on disjoint labels vote on query rows; `SealedVotes.release` tells the winners, with noise.
+
+        `points` holds a public row for each row of the vault; `settings` are those of `teach.TeacherVotes`.
+        """
+        from labeldp.teach.votes import SealedVotes
+
+        return SealedVotes(self, {"points": points, "queries": queries, "teachers": teachers, **settings})
 
     def guarantee(self) -> Guarantee:
         """Return what is guaranteed so far, over all releases in the ledger."""
