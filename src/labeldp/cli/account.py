@@ -1,0 +1,95 @@
+"""`labeldp account`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from labeldp.cli.options import AsJson
+
+_NEEDS = {
+    "lnmax": ("scale",),
+    "gnmax": ("sigma",),
+    "confident-gnmax": ("threshold", "sigma1", "sigma2"),
+}
+
+
+def account(
+    votes: Annotated[Path, typer.Argument(help="A .npy file of vote counts: a row for each query, a column a class.")],
+    mechanism: Annotated[str, typer.Option(help="lnmax, gnmax or confident-gnmax.")],
+    scale: Annotated[float | None, typer.Option(help="lnmax: the scale of the Laplace noise, in votes.")] = None,
+    sigma: Annotated[float | None, typer.Option(help="gnmax: the deviation of the noise, in votes.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="confident-gnmax: how many votes the winner needs.")] = None,
+    sigma1: Annotated[float | None, typer.Option(help="confident-gnmax: the noise of that test.")] = None,
+    sigma2: Annotated[float | None, typer.Option(help="confident-gnmax: the noise of the noisy maximum.")] = None,
+    delta: Annotated[float, typer.Option(help="The chance that epsilon may fail.")] = 1e-5,
+    queries: Annotated[int | None, typer.Option(help="Stop at so many queries; by default, at the last.")] = None,
+    answers: Annotated[float | None, typer.Option(help="Stop at so many expected answers.")] = None,
+    conversion: Annotated[str, typer.Option(help="From Renyi to epsilon: classic, as papers do, or tight.")] = "tight",
+    sanitise: Annotated[
+        bool, typer.Option("--sanitise", help="Draw a figure that may be published: once, for one set of votes.")
+    ] = False,
+    order: Annotated[
+        float | None, typer.Option(help="The Renyi order of the sanitised figure, chosen without a look at votes.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what answers from teachers' votes cost, from a file of vote counts alone."""
+    from labeldp.cli.screen import say
+    from labeldp.errors import InputError
+    from labeldp.teach.accounting import account as add_up
+
+    if order is not None and not sanitise:
+        raise InputError("--order is the order of the sanitised figure: add --sanitise, or leave it out.")
+    given = {"scale": scale, "sigma": sigma, "threshold": threshold, "sigma1": sigma1, "sigma2": sigma2}
+    chosen = _mechanism(mechanism, given)
+    table = _read(votes)
+    result = add_up(table, chosen, delta, queries=queries, answers=answers, conversion=conversion)  # type: ignore[arg-type]
+    if sanitise:
+        from labeldp.teach.sanitising import sanitised
+
+        result = sanitised(result, table, chosen, order)
+    lines = [
+        f"{result.queries:,} queries, {result.answers:,.1f} answers expected, delta {delta:g}, {conversion} conversion:"
+    ]
+    lines.append(f"  epsilon_data_independent  {result.epsilon_data_independent:.4f}  (for any votes, with these caps)")
+    if result.epsilon_sanitised is not None:
+        lines.append(f"  epsilon_sanitised         {result.epsilon_sanitised:.4f}  (may be published, once)")
+    lines.append(
+        f"  epsilon_data_dependent    {result.epsilon_data_dependent:.4f}  (depends on the votes: do not publish)"
+    )
+    say(result.to_json(), "\n".join(lines), as_json)
+
+
+def _mechanism(name: str, given: dict[str, float | None]) -> Any:
+    from labeldp.errors import InputError
+    from labeldp.mechanisms.voting import ConfidentGNMax, GNMax, LNMax
+
+    if name not in _NEEDS:
+        raise InputError(f"--mechanism must be one of {', '.join(_NEEDS)}.")
+    missing = [option for option in _NEEDS[name] if given[option] is None]
+    if missing:
+        raise InputError(f"{name} needs --{' and --'.join(missing)}.")
+    spare = [option for option, value in given.items() if value is not None and option not in _NEEDS[name]]
+    if spare:
+        raise InputError(f"{name} takes no --{' or --'.join(spare)}: it needs --{', --'.join(_NEEDS[name])}.")
+    kind: Any = {"lnmax": LNMax, "gnmax": GNMax, "confident-gnmax": ConfidentGNMax}[name]
+    caps = {"max_queries": 1} | ({"max_answers": 1} if kind is ConfidentGNMax else {})
+    return kind(**{option: given[option] for option in _NEEDS[name]}, **caps)
+
+
+def _read(path: Path) -> Any:
+    import numpy as np
+
+    from labeldp.errors import InputError
+    from labeldp.teach.accounting import read_votes
+
+    try:
+        votes = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError(f"There is no file {path}.") from None
+    except (OSError, ValueError, EOFError):
+        raise InputError(f"{path} is not a .npy file of numbers: write it by numpy.save.") from None
+    if not isinstance(votes, np.ndarray):
+        raise InputError(f"{path} holds several arrays: give a .npy file with one table of votes.")
+    return read_votes(votes)
