@@ -1,0 +1,124 @@
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scripted import Seeded
+from votelaws import divergence, law_of, neighbours
+
+import labeldp as ldp
+from labeldp.teach import sanitising
+from labeldp.teach.accounting import account
+from labeldp.teach.sanitising import Setting, _Boxes, _states, default_setting, sanitised
+
+NOISY = [ldp.GNMax(2.0, 9), ldp.LNMax(2.0, 9), ldp.ConfidentGNMax(5, 2.0, 2.0, 9, 9)]
+ALL = [v for v in product(range(8), repeat=3) if sum(v) == 7]
+ORDER = 4.0
+
+
+def cost(mechanism, *queries):
+    return _states(np.array(queries), mechanism, ORDER)
+
+
+@pytest.mark.parametrize("mechanism", NOISY, ids=repr)
+def test_the_cost_is_never_below_the_true_divergence(mechanism):
+    for votes in ALL:
+        bound, law = cost(mechanism, votes).cost, law_of(votes, mechanism)
+        for other in neighbours(votes):
+            assert divergence(law, law_of(other, mechanism), ORDER) <= bound * (1 + 1e-9) + 1e-9
+
+
+@pytest.mark.parametrize("mechanism", NOISY, ids=repr)
+@pytest.mark.parametrize("cells", [256, 5])
+def test_the_sensitivity_is_smooth_and_bounds_every_change(mechanism, cells, monkeypatch):
+    monkeypatch.setattr(sanitising, "_CELLS", cells)
+    smoothness = 0.1
+    known = {v: cost(mechanism, v) for v in ALL}
+    sensitivity = {v: states.smooth_sensitivity(smoothness) for v, states in known.items()}
+    for votes, states in known.items():
+        for other in map(tuple, neighbours(votes)):
+            assert abs(known[other].cost - states.cost) <= sensitivity[votes] + 1e-12
+            assert sensitivity[other] <= math.exp(smoothness) * sensitivity[votes] + 1e-12
+
+
+def test_several_queries_change_at_once():
+    mechanism = NOISY[0]
+    one, two = ALL[3], ALL[20]
+    both = cost(mechanism, one, two, two)
+    assert both.cost == pytest.approx(cost(mechanism, one).cost + 2 * cost(mechanism, two).cost)
+    for first, second in product(neighbours(one), neighbours(two)):
+        other = cost(mechanism, first, second, second)
+        assert abs(other.cost - both.cost) <= both.smooth_sensitivity(0.1) + 1e-12
+
+
+@pytest.mark.parametrize("setting", [Setting(4.0, 0.02, 3.0), Setting(10.0, 0.01, 12.0), Setting(2.0, 0.1, 2.0)])
+def test_the_own_cost_bounds_the_divergence_of_normal_laws(setting):
+    margin, a = 3.0, setting.order
+    stated = setting.own_cost(margin)
+    for ratio, change in product((-1.0, 0.0, 1.0), (-1.0, 1.0)):
+        wide = math.exp(ratio * setting.smoothness)  # the neighbour's sensitivity, ours being 1
+        change *= min(1.0, wide)
+        mean = change + setting.width * margin * (wide - 1)
+        ours, theirs = setting.width, setting.width * wide
+
+        def inside(x, mean=mean, ours=ours, theirs=theirs):
+            p = -0.5 * (x / ours) ** 2 - math.log(ours)
+            q = -0.5 * ((x - mean) / theirs) ** 2 - math.log(theirs)
+            return math.exp(a * p + (1 - a) * q) / math.sqrt(2 * math.pi)
+
+        total = quad(inside, -60 * ours, 60 * ours, points=[0.0], limit=400)[0]
+        assert math.log(total) / (a - 1) <= stated
+
+
+def test_too_much_smoothness_has_no_bound():
+    assert Setting(10.0, 0.1, 3.0).own_cost(4.0) == math.inf
+
+
+def test_boxes_hold_their_largest_value():
+    generator = np.random.default_rng(0)
+    for shape in ((1, 1), (1, 9), (6, 13), (8, 8)):
+        table = generator.random(shape)
+        boxes = _Boxes(table)
+        for _ in range(50):
+            corners = np.sort(generator.integers(0, shape, (2, 2)), axis=0)
+            (a, b), (c, d) = corners
+            assert boxes.largest(corners[:1], corners[1:])[0] == table[a : c + 1, b : d + 1].max()
+
+
+LARGE = 20 * np.random.default_rng(1).multinomial(250, [0.8] + [0.05] * 4, 200)
+
+
+@pytest.mark.parametrize("mechanism", [ldp.GNMax(200.0, 200), ldp.LNMax(150.0, 200)], ids=repr)
+def test_the_figure_is_above_the_secret_one_and_below_the_data_independent_one(mechanism):
+    result = account(LARGE, mechanism, 1e-5)
+    drawn = [sanitised(result, LARGE, mechanism, bits=Seeded(seed)).epsilon_sanitised for seed in range(8)]
+    assert len(set(drawn)) > 4
+    assert all(result.epsilon_data_dependent < figure < result.epsilon_data_independent for figure in drawn)
+    assert sanitised(result, LARGE, mechanism).publishable == ("epsilon_data_independent", "epsilon_sanitised")
+
+
+def test_a_confident_vote_is_sanitised_for_all_of_its_queries():
+    votes, mechanism = LARGE // 20, ldp.ConfidentGNMax(180, 40.0, 20.0, 200, 50)
+    result = account(votes, mechanism, 1e-5)
+    figure = sanitised(result, votes, mechanism, order=6.0, bits=Seeded(0)).epsilon_sanitised
+    assert figure > result.epsilon_data_dependent
+
+
+def test_settings_come_from_public_facts():
+    setting = default_setting(ldp.GNMax(40.0, 1), 1000, 1e-5)
+    assert setting == default_setting(ldp.GNMax(40.0, 99), 1000, 1e-5)
+    assert default_setting(ldp.GNMax(40.0, 1), 1000, 1e-5, 12.0).order == 12.0
+    for bad in (1.0, 1e5, math.nan, True):
+        with pytest.raises(ldp.InputError, match="order must be"):
+            default_setting(ldp.GNMax(40.0, 1), 1000, 1e-5, bad)
+
+
+def test_the_number_of_teachers_must_be_public():
+    votes = np.array([[5, 1], [5, 2]])
+    result = account(votes, ldp.GNMax(2.0, 2), 1e-5)
+    with pytest.raises(ldp.InputError, match="same number of votes"):
+        sanitised(result, votes, ldp.GNMax(2.0, 2))
+    votes = np.array([[50_000, 1], [1, 50_000]])
+    with pytest.raises(ldp.InputError, match="at most 20000 teachers"):
+        sanitised(account(votes, ldp.GNMax(2.0, 2), 1e-5), votes, ldp.GNMax(2.0, 2))
