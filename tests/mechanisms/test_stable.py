@@ -68,17 +68,37 @@ def outcome_law(votes, m):
     return law
 
 
+def threshold_noise(m):
+    """The law of the noise on the threshold, and for each of its values the chance that a distance passes."""
+    x = np.arange(-400, 401)
+    mass = np.exp(-np.abs(x) / float(m.noise))
+    mass /= mass.sum()
+    tail = np.append(np.cumsum(mass[::-1])[::-1], 0.0)  # P(X >= x[0] + i)
+    return mass, lambda d: tail[np.clip(m.threshold + x - d - x[0], 0, x.size)]
+
+
+@pytest.mark.parametrize("between", [1, 3, 10, 20, 30, 60])
+def test_no_unstable_query_passes_in_a_whole_run_but_with_delta(between):
+    """Parts that lasted long have a low threshold: the chance is summed over where the part of each query began."""
+    m = ldp.StableVote(3.0, 0.05, 8, 4)
+    mass, passes = threshold_noise(m)
+    distances = [1 if i % 2 else between for i in range(8)]
+    begins = np.zeros((5, 9))  # the chance that part j begins at query s
+    begins[0, 0], told = 1.0, 0.0
+    for part, start in product(range(4), range(8)):
+        still = mass * begins[part, start]
+        for i in range(start, 8):
+            passed = still * passes(distances[i])
+            begins[part + 1, i + 1] += (still - passed).sum()
+            told += passed.sum() if distances[i] == 1 else 0.0
+            still = passed
+    assert 0 < told <= m.delta
+
+
 def test_patterns_of_two_queries_by_summation():
     """The whole run on two queries, the threshold noise shared between them until one fails."""
     m = ldp.StableVote(2.0, 0.05, 2, 1)
-    b, t = float(m.noise), m.threshold
-    x = np.arange(-400, 401)
-    mass = np.exp(-np.abs(x) / b)
-    mass /= mass.sum()
-    tail = np.append(np.cumsum(mass[::-1])[::-1], 0.0)  # P(X >= x[0] + i)
-
-    def passes(d):
-        return tail[np.clip(t + x - d - x[0], 0, x.size)]
+    mass, passes = threshold_noise(m)
 
     def law(first, second):
         p, q = passes(first), passes(second)
@@ -93,7 +113,7 @@ def test_patterns_of_two_queries_by_summation():
 
 def test_an_unstable_query_passes_with_less_than_delta():
     for m in (ldp.StableVote(1.0, 1e-5, 1000, 1), ldp.StableVote(1.0, 1e-5, 1000, 50)):
-        chance = 1000 * math.exp(laplace_difference_tail(float(m.noise), m.threshold - 1))
+        chance = 1000 * m.max_unstable * math.exp(laplace_difference_tail(float(m.noise), m.threshold - 1))
         assert 0.1 * m.delta < chance <= m.delta
         assert math.exp(laplace_difference_tail(float(m.noise), m.distance_for(0.9) - m.threshold)) <= 0.1 + 1e-9
 

@@ -52,9 +52,13 @@ def account(
     lines = [
         f"{result.queries:,} queries, {result.answers:,.1f} answers expected, delta {delta:g}, {conversion} conversion:"
     ]
-    lines.append(f"  epsilon_data_independent  {result.epsilon_data_independent:.4f}  (for any votes, with these caps)")
+    lines.append(
+        f"  epsilon_data_independent  {result.epsilon_data_independent:.4f}  (for any votes, if these caps were fixed beforehand)"
+    )
     if result.epsilon_sanitised is not None:
-        lines.append(f"  epsilon_sanitised         {result.epsilon_sanitised:.4f}  (may be published, once)")
+        lines.append(
+            f"  epsilon_sanitised         {result.epsilon_sanitised:.4f}  (may be published, once, if the queries were fixed beforehand)"
+        )
     lines.append(
         f"  epsilon_data_dependent    {result.epsilon_data_dependent:.4f}  (depends on the votes: do not publish)"
     )

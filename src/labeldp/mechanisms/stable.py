@@ -17,9 +17,11 @@ failures the run halts.
    noise, or fewer where the queries run out. So the pattern is a composition of c mechanisms with pure loss 3/b each.
    It loses epsilon by plain addition (3 c / b = epsilon), or by their loss distribution with half of delta.
 2. The winners. Let B be the queries whose winners differ between the neighbours; there d = 1 for both. If no query of
-   B passes, what is told is the same function of the pattern for both. The chance that a given one passes is
-   P(x - r >= t - 1), and t is such that `max_queries` times that is at most (what is left of) delta. So
-   P(S) <= P(S, none of B passes) + delta <= exp(epsilon) P'(S) + delta.
+   B passes, what is told is the same function of the pattern for both. When a part begins, its r and all later x are
+   fresh, so the chance that a given query of B passes within that part is at most P(x - r >= t - 1). (Given that
+   the part lasted so long, r is not fresh any more: passes favour a low r. So parts are counted, too.) There are
+   `max_queries` queries and c parts, and t is such that the product of both with that chance is at most (what is left
+   of) delta. So P(S) <= P(S, none of B passes) + delta <= exp(epsilon) P'(S) + delta.
 
 Everything is known beforehand: epsilon and delta are reserved for the whole run.
 
@@ -114,7 +116,8 @@ class StableVote(VoteMechanism):
         options = [(3 / sum_, self.delta)]
         if parts > 1:
             options.append((3 / self._composed_part(), self.delta / 2))
-        settings = [(noise, 1 + _steps(float(noise), delta / self.max_queries)) for noise, delta in options]
+        pairs = self.max_queries * parts
+        settings = [(noise, 1 + _steps(float(noise), delta / pairs)) for noise, delta in options]
         return min(settings, key=lambda setting: setting[1])
 
     def _composed_part(self) -> Fraction:

@@ -55,8 +55,9 @@ _HAIR = 1e-9  # more than the float64 sums can be short
 class Account:
     """What the first `queries` queries cost, if `answers` of them are expected to be answered.
 
-    `epsilon_data_independent` holds for any votes, for a run with caps of so many queries and answers.
-    `epsilon_data_dependent` depends on the votes: not publishable. `epsilon_sanitised` may be published, once.
+    `epsilon_data_independent` holds for any votes, for a run whose caps on queries and answers were fixed beforehand at
+    these numbers. `epsilon_data_dependent` depends on the votes: not publishable. `epsilon_sanitised` may be published,
+    once, if the number of queries was fixed beforehand.
     """
 
     epsilon_data_dependent: float
