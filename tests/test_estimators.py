@@ -369,7 +369,7 @@ def test_the_guarantee_is_the_one_asked_for(data):
         ({"recipe": "none such"}, "There is no recipe 'none such'"),
         ({"options": {"clusters": 3}}, "has no option 'clusters'"),
         ({"features": "sounds"}, "features must be"),
-        ({"recipe": "randres", "model": "none such"}, "There is no backbone"),
+        ({"recipe": "randres", "model": "none such"}, "There is no model"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(data, changes, said):
@@ -494,3 +494,35 @@ def test_a_grid_search_warns(data):
     grid = GridSearchCV(private(), {"recipe": ["moments"]}, cv=2)
     with pytest.warns(ldp.PrivacyWarning):
         grid.fit(*data)
+
+
+def test_classifiers_have_names_here_too(data):
+    fitted = private(recipe="randres", model="logistic").fit(*data)
+    assert fitted.score(*data) > 0.8
+
+
+def test_a_fit_that_is_repeated_asks_for_nothing_new(data, tmp_path):
+    for _ in range(2):
+        private(epsilon=1.0, recipe="auto", ledger=tmp_path / "l").fit(*data)
+    requests = [entry.request for entry in ldp.Ledger(tmp_path / "l").entries()]
+    assert len(set(requests)) == len(requests)
+
+
+def test_labels_left_among_the_features_are_refused():
+    frame = pd.DataFrame({"a": np.arange(300.0), "y": ["no", "yes"] * 150})
+    with pytest.raises(ldp.InputError, match="X holds the column of the labels, 'y'"):
+        private().fit(frame, frame["y"])
+
+
+def test_a_pickled_estimator_does_not_carry_the_features():
+    X = np.random.default_rng(0).normal(size=(3000, 40))
+    fitted = private().fit(X, np.where(X[:, 0] > 0, "yes", "no"))
+    assert len(pickle.dumps(fitted)) < X.nbytes / 4
+
+
+def test_cards_warn_of_much_and_of_fits_that_add_up(data):
+    loud = private(epsilon=50.0).fit(*data)
+    assert any("hardly protected" in sentence for sentence in loud.card_.facts["warnings"])
+    with pytest.warns(ldp.PrivacyWarning):
+        again = private().fit(*data)
+    assert any("adds up" in sentence for sentence in again.card_.facts["warnings"])

@@ -327,3 +327,20 @@ def entries(path):
         return ldp.Ledger(path).entries()
     except ldp.LabelDPError:  # it is just being made
         return []
+
+
+def test_columns_that_are_not_what_they_seem_are_named(tmp_path):
+    rows = 400
+    frame = pl.DataFrame(
+        {
+            "id": [f"P{i}" for i in range(rows)],
+            "age": ["many", *map(str, range(1, rows))],
+            "good": np.arange(rows) % 7,
+            "y": ["no", "yes"] * (rows // 2),
+        }
+    )
+    frame.write_csv(tmp_path / "t.csv")
+    table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
+    found = runs.train(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")["warnings"]
+    assert [sentence.split("'")[1] for sentence in found] == ["id", "age", "age"]
+    assert "numbers but for 1 row," in found[-1]

@@ -39,6 +39,11 @@ _INFERRED = (
     "The classes were inferred from the labels, which reveals which classes occur: declare them for a real guarantee."
 )
 
+_ADDED_UP = (
+    "Labels of these rows were fitted before in the same process without a ledger: what is learnt of them adds up, and "
+    "this card states the last training alone."
+)
+
 
 class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that learns from labels under label differential privacy.
@@ -67,7 +72,8 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     budget : float or Budget, optional
         The most that the ledger allows, as an epsilon or with a delta; at first, epsilon and delta.
     random_state : int, optional
-        For training and for the choice of held-out rows. Privacy noise has no seed.
+        For training and for the choice of held-out rows; None is 0, so that a repeated fit asks for nothing new.
+        Privacy noise has no seed.
     n_jobs : int, optional
         Threads for training; -1 for all cores.
 
@@ -161,8 +167,7 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         rows, digest = _fingerprint(X)
         identity = Identity("estimator", "y", len(features), digest)
         vault = Vault(y, space, self._budget(), ledger=self.ledger, identity=identity)
-        if self.ledger is None:
-            _warn_of_rows_seen_before(rows)
+        self._seen_before = self.ledger is None and _warn_of_rows_seen_before(rows)
         return self._task(features, space), vault
 
     def _budget(self) -> Budget:
@@ -171,7 +176,9 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return budget_of(self.ledger, self.epsilon, self.delta, self.budget)
 
     def _task(self, features: Features, space: LabelSpace, seed: int | None = None) -> Task:
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1)) if seed is None else seed
+        # Without a random state the seed is 0, so that a fit that is repeated asks for nothing that was not told.
+        state = 0 if self.random_state is None else self.random_state
+        seed = int(check_random_state(state).randint(2**31 - 1)) if seed is None else seed
         everything = all_rows(len(features))
         learning = {"model": self.model, "training": self.training, "encoder": self.encoder, "seed": seed}
         return Task(features, space, everything, self.epsilon, self.delta, **learning)
@@ -184,7 +191,9 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.release_ = evidence[-1]
         inferred = isinstance(self.classes, str) and self.classes == "infer"
         spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
-        self.card_ = make_card(trained.facts() | spent | {"warnings": [_INFERRED] if inferred else []})
+        facts = trained.facts() | spent
+        own = [_INFERRED] * inferred + [_ADDED_UP] * self._seen_before
+        self.card_ = make_card(facts | {"warnings": [*facts["warnings"], *own]})
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
         if y is None:
@@ -192,6 +201,8 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if isinstance(X, Features) or getattr(X, "ndim", 2) == 4:
             self.n_features_in_ = int(np.prod(X.shape if isinstance(X, Features) else np.shape(X)[1:]))
         elif is_frame(X):
+            if getattr(y, "name", None) in list(X.columns):
+                raise InputError(f"X holds the column of the labels, {y.name!r}: drop it from the features.")
             _check_feature_names(self, X, reset=True)
             self.n_features_in_ = X.shape[1]
         else:
@@ -284,8 +295,9 @@ def _hashes(matrix: NDArray[Any]) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join(digests), np.uint64)
 
 
-def _warn_of_rows_seen_before(rows: NDArray[np.uint64]) -> None:
-    if any(np.isin(rows, seen).any() for seen in _SEEN):
+def _warn_of_rows_seen_before(rows: NDArray[np.uint64]) -> bool:
+    before = any(np.isin(rows, seen).any() for seen in _SEEN)
+    if before:
         warnings.warn(
             "Some of these rows were fitted before in this process, and what is learnt of their labels adds up: give "
             "ledger= to account for it, or tune with LabelPrivateSearchCV, which uses one release.",
@@ -294,6 +306,7 @@ def _warn_of_rows_seen_before(rows: NDArray[np.uint64]) -> None:
         )
     if sum(map(len, _SEEN)) < _MOST_SEEN:
         _SEEN.append(np.unique(rows))
+    return before
 
 
 @contextmanager

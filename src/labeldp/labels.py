@@ -115,7 +115,7 @@ class LabelSpace:
         if outside.any():
             raise InputError(
                 f"A label is outside the declared classes, first in row {first_row + int(outside.argmax())}: "
-                "correct it or declare its class."
+                "correct it or declare its class (case, spaces and decimals count; quote a class that holds a comma)."
             )
         return codes
 

@@ -26,6 +26,7 @@ from labeldp.learn.model import Model
 from labeldp.learn.predictor import load_predictor
 from labeldp.recipes import run as recipes
 from labeldp.recipes.base import Task, default_training, find
+from labeldp.recipes.models import find_model
 from labeldp.report.card import make_card
 from labeldp.vault import Vault
 
@@ -57,12 +58,12 @@ class Plan:
             raise InputError('The columns of a file are a "table", "embeddings" or "images": choose one of these.')
         if self.encoder is not None and self.features != "images":
             raise InputError("An encoder is for images: leave it out, or choose --features images.")
-        classifier_or_backbone(self.model, images=self.features == "images")
+        find_model(self.model, images=self.features == "images")
         choose_device(self.device)
 
     def task(self, features: Features, space: LabelSpace, checkpoints: Path | None = None) -> Task:
         """Return the public side of the training."""
-        model = classifier_or_backbone(self.model, self.seed, images=self.features == "images")
+        model = find_model(self.model, self.seed, images=self.features == "images")
         encoder = None if self.encoder is None else Model.load(self.encoder, self.device)
         everything = recipes.all_rows(len(features))
         task = Task(features, space, everything, self.epsilon, self.delta, model, encoder=encoder, seed=self.seed)
@@ -95,8 +96,8 @@ def train(
             "delta": plan.delta,
             "seed": plan.seed,
             "spent": vault.guarantee().to_json(),
-            "warnings": [],
         }
+        facts["warnings"] = [*facts["warnings"], *doubts(table.file, features)]
         folder.mkdir()
         _dump(folder / "run.json", facts)
         _dump(folder / "features.json", intake.to_json())
@@ -132,6 +133,25 @@ def read_report(run: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         raise InputError(f"{run} is not a run folder: `labeldp train --out` makes one.") from None
     return report
+
+
+def doubts(file: TableFile, features: Features) -> list[str]:
+    """Name columns that are unlikely to be what they should be; features are public, so that they may be named."""
+    if not isinstance(features, Table):
+        return []
+    found = [
+        f"Column {column.name!r} has another text in nearly every row: name it by --ids if it identifies rows."
+        for column in features.encoder.categories
+        if not column.values
+    ]
+    texts = [column.name for column in features.encoder.categories] if file.path.suffix == ".csv" else []
+    for column in read_columns(file, texts) if texts else []:
+        present = column.drop_nulls()
+        odd = present.cast(pl.String).cast(pl.Float64, strict=False).is_null()
+        if 0 < odd.sum() < len(present) / 10:
+            what = f"{odd.sum()} row{'s' * (odd.sum() > 1)}"
+            found.append(f"Column {column.name!r} holds numbers but for {what}, so it was read as categories.")
+    return found
 
 
 @contextmanager
@@ -179,21 +199,6 @@ def read_columns(file: TableFile, columns: list[str], texts: Sequence[str] = ())
     except (pl.exceptions.PolarsError, OSError) as problem:
         kind = type(problem).__name__
     raise InputError(f"{file.path} cannot be read ({kind}).")
-
-
-def classifier_or_backbone(name: str, seed: int = 0, images: bool = False) -> Any:
-    """Return a scikit-learn classifier by its short name, or the name of a backbone as it is."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.linear_model import LogisticRegression
-
-    trees = HistGradientBoostingClassifier(random_state=seed)
-    classifiers = {"logistic": LogisticRegression(C=0.1, max_iter=300), "trees": trees}
-    for_images = ("resnet18", "wrn28", "vgg16", "cnn") if images else ()
-    known = ("auto", *classifiers, "mlp", "linear", *for_images)
-    if name not in known:
-        what = "images" if images else "tables"
-        raise InputError(f"There is no model {name!r} for {what}: choose {', '.join(known[:-1])} or {known[-1]}.")
-    return classifiers.get(name, name)
 
 
 def _check_value(name: str, value: Any, kind: Any) -> None:

@@ -197,7 +197,7 @@ FILES = {
 def test_a_bad_file_is_one_sentence(labeldp, folder, name, command):
     content, expected = FILES[name]
     (folder / name).write_bytes(content)
-    more = () if command == "compare" else ("--epsilon", 1)
+    more = ("--budget", 99) if command == "compare" else ("--epsilon", 1)
     code, out, err = labeldp(command, name, *LABELS, *more, "--out", f"o{name[-4:]}")
     assert (code, out) == (2, "")
     assert expected in err

@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 DATA = ("compare", "people.csv", "--label", "income", "--classes", "low,high", "--device", "cpu")
-SMALL = (*DATA, "--out", "out", "--recipes", "moments", "--epsilons", "1,2")
+SMALL = (*DATA, "--out", "out", "--recipes", "moments", "--epsilons", "1,2", "--budget", "3")
 
 
 def spent(labeldp):
@@ -27,7 +27,7 @@ def test_a_table_a_plot_and_the_total_that_it_costs(labeldp, folder):
 
 
 def test_json_is_all_that_is_printed(labeldp):
-    code, out, _ = labeldp(*SMALL, "--json", "--delta", 1e-6)
+    code, out, _ = labeldp(*SMALL, "--json", "--delta", 1e-6, "--delta-budget", 2e-6)
     assert code == 0
     found = json.loads(out)
     assert found["total"] == {"epsilon": 3.0, "delta": 2e-6}
@@ -142,3 +142,17 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(labeldp, folder, case):
     assert err.count("\n") == 1
     assert not (folder / "o").exists()
     assert not list(folder.glob("*.ledger"))
+
+
+def test_a_total_must_be_allowed_before_anything_is_spent(labeldp, folder):
+    code, out, err = labeldp(*DATA, "--out", "o", "--recipes", "moments", "--epsilons", "1,2", "--delta", 1e-6)
+    assert (code, out) == (2, "")
+    assert "--budget 3 --delta-budget 2e-06" in err
+    assert not (folder / "people.csv.ledger").exists()
+
+
+def test_labels_with_a_ledger_are_not_public(labeldp, folder):
+    assert labeldp(*SMALL)[0] == 0
+    code, _, err = labeldp(*SMALL[:8], "--out", "p", "--recipes", "moments", "--labels-public")
+    assert code == 2
+    assert "says that these labels are private" in err

@@ -71,6 +71,11 @@ def compare(
     request = compared.Comparison(out, plan, names, wanted, seeds, of)
     request.check()
     epsilon, total_delta = request.total()
+    if labels_public and table.ledger_path.exists():
+        raise InputError(
+            f"{table.ledger_path.name} says that these labels are private: compare without --labels-public, or remove "
+            "the ledger if they never were."
+        )
     if labels_public:
         tell("labels are declared public: nothing is protected, every cell starts from a fresh budget")
         codes = table.public_codes()
@@ -81,6 +86,12 @@ def compare(
             scores = (intake(read_columns(other.file, list(intake.columns), intake.texts)), other.public_codes())
         train = compared.on_public_labels(rows, codes, table, scores)
     else:
+        if budget is None and not (ledger or table.ledger_path).exists():
+            allow = f"--budget {float(epsilon):g}" + (f" --delta-budget {float(total_delta):g}" if total_delta else "")
+            raise InputError(
+                f"All cells together cost a label epsilon {float(epsilon):g} and delta {float(total_delta):g}: allow "
+                f"that by {allow}, or declare the labels public for a benchmark (--labels-public)."
+            )
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget}
         vault = table.vault(float(epsilon), float(total_delta), **totals, ledger=ledger)
         train = compared.on_private_labels(table, vault, request)
@@ -93,5 +104,7 @@ def compare(
         say({"cells": found, "measured": how, "total": total}, "", as_json)
     else:
         curves = {name: list(compared.summarise(found, name)) for name in names}
-        print_comparison(curves, f"Accuracy {how}; {seeds} seed{'s' * (seeds > 1)}, delta {delta:g}")
+        print_comparison(
+            curves, f"Accuracy {how}, ± half of its 95 % interval; {seeds} seed{'s' * (seeds > 1)}, delta {delta:g}"
+        )
         typer.echo(f"Wrote {out}: a row for each cell in cells.jsonl, and accuracy.png.")

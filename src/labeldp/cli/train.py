@@ -72,6 +72,8 @@ def train(
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget}
         vault = table.vault(epsilon, delta, **totals, ledger=ledger, progress=progress.advance)
     report = runs.train(table, vault, plan, out, tell)
+    for warning in report["warnings"]:
+        typer.echo(f"Note: {warning}", err=True)
     say(report, _sentence(out, report, vault.budget.epsilon), as_json)
 
 

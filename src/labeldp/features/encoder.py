@@ -137,5 +137,8 @@ def learn_categories(names: Sequence[str], frames: Iterable[pl.DataFrame], most:
             both = pl.concat([counts[name], fresh.with_columns(pl.col("count").cast(pl.UInt32))])
             merged = both.group_by("value").agg(pl.col("count").sum())
             counts[name] = merged if merged.height <= _COUNTED else merged.top_k(_COUNTED // 2, by="count")
+    for name, found in counts.items():
+        if found.height > most:  # among so many values, one that occurs once names a row and says nothing of others
+            counts[name] = found.filter(pl.col("count") > 1)
     ordered = (counts[name].sort("count", "value", descending=[True, False]).head(most) for name in names)
     return tuple(Category(name, tuple(part["value"])) for name, part in zip(names, ordered, strict=True))

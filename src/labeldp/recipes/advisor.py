@@ -219,38 +219,24 @@ def _teachers(at: Setting, groups: str) -> Iterator[Line]:
     of teachers that are right.
     """
     parts = {
-        "pate": ("supervised", "supervised"),
-        "pate-fm": ("fixmatch", "fixmatch"),
-        "pate-fm-ssl": ("fixmatch", "fixmatch"),
-        "pate-fm-augdescent": ("fixmatch", "augdescent"),
-        "pate-fm-denoise": ("fixmatch", "fixmatch", groups),
-        "pate-coteaching": ("supervised", "coteaching"),
-        "pate-plus": ("supervised", "coteaching", "coteaching"),
-        "pate-plus-plus": ("supervised", "coteaching", "coteaching", "coteaching"),
-        "stable-vote": ("supervised", "supervised"),
+        "pate-fm": (groups, "fixmatch"),  # teachers are heads on the rows that clusters look at: they cost nothing
+        "pate-fm-ssl": (groups, "fixmatch", "fixmatch"),
+        "pate-fm-augdescent": (groups, "fixmatch", "augdescent"),
+        "pate-fm-denoise": (groups, "fixmatch", "fixmatch"),
     }
     if not at.delta:
         for recipe in parts:
             yield Line(recipe, (), math.inf, reason="needs delta above 0")
-    else:
-        answers = ANSWERS_PER_CLASS * at.classes
-        sigma = analytic_gaussian_ratio(at.epsilon, at.delta) * math.sqrt(2 * answers)
-        few = last_good(lambda few: noisy_argmax("gaussian", 1000.0, 1000 / few, at.classes) >= SURVIVES, 1e-3, 1e3)
-        teachers = math.ceil(sigma / few / (at.purity - at.spread))
-        answer = Use("ConfidentGNMax", at.epsilon, at.delta, min(1.0, answers / at.rows))
-        short = at.rows < teachers * at.classes  # fewer labels for a teacher than there are classes
-        starved = f"needs {teachers:,} teachers by worst-case accounting, too many for these rows" if short else ""
-        for recipe, (teacher, *student) in parts.items():
-            # A supervised teacher sees its own rows only; a semi-supervised one all of them.
-            minutes = _minutes(at, teacher) * (teachers if teacher == "fixmatch" else 1) + _minutes(at, *student)
-            if recipe.startswith("pate-plus") and at.features != "images":
-                yield Line(recipe, (), math.inf, reason="its student generates images")
-                continue
-            if recipe == "stable-vote":  # pays for votes that one label could turn, and no bound says how many are
-                yield Line(recipe, (answer._replace(mechanism="StableVote"),), minutes)
-                continue
-            yield Line(recipe, (answer,), minutes, teachers=teachers, reason=starved)
-    yield Line("immutable", (), math.inf, reason="not differentially private")
+        return
+    answers = ANSWERS_PER_CLASS * at.classes
+    sigma = analytic_gaussian_ratio(at.epsilon, at.delta) * math.sqrt(2 * answers)
+    few = last_good(lambda few: noisy_argmax("gaussian", 1000.0, 1000 / few, at.classes) >= SURVIVES, 1e-3, 1e3)
+    teachers = math.ceil(sigma / few / (at.purity - at.spread))
+    answer = Use("ConfidentGNMax", at.epsilon, at.delta, min(1.0, answers / at.rows))
+    short = at.rows < teachers * at.classes  # fewer labels for a teacher than there are classes
+    starved = f"needs {teachers:,} teachers by worst-case accounting, too many for these rows" if short else ""
+    for recipe, work in parts.items():
+        yield Line(recipe, (answer,), _minutes(at, *work), teachers=teachers, reason=starved)
 
 
 def _voted(at: Setting, vote: float) -> float:

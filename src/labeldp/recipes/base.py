@@ -24,6 +24,7 @@ from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms.base import Mechanism
+from labeldp.recipes.models import find_model
 from labeldp.releases.base import Release
 from labeldp.represent.clusters import kmeans
 from labeldp.represent.lift import Lift
@@ -99,14 +100,15 @@ class Task:
 
     def learner(self, kind: type[Learner], **options: Any) -> Any:
         """Return a learner for this task's model and training."""
-        if hasattr(self.model, "fit"):
-            name = type(self.model).__name__
+        model = find_model(self.model, self.seed, images=len(self.features.shape) == 3)
+        if hasattr(model, "fit"):
+            name = type(model).__name__
             if kind not in (Supervised, Bayes):
                 raise InputError(f"{kind.__name__} trains networks: choose a backbone, not {name}.")
             if self.encoder is not None:
                 raise InputError(f"{name} cannot begin from an encoder: give the encoder's embeddings as features.")
-            return Classical(self.model)
-        return kind(self.model, self.training or default_training(self), **options)
+            return Classical(model)
+        return kind(model, self.training or default_training(self), **options)
 
     @cached_property
     def points(self) -> Features:
@@ -133,7 +135,7 @@ class Task:
     def clusters(self, count: int, method: str = "kmeans") -> NDArray[np.signedinteger]:
         """Group the rows without labels: by k-means, or by SCAN, which starts from the encoder."""
         if method == "kmeans":
-            return kmeans(self.lifted, min(count, len(self.features)), self.seed)
+            return kmeans(self.lifted, min(count, len(self.features)) if count > 0 else count, self.seed)
         if method != "scan":
             raise InputError(f"There is no clustering {method!r}: choose kmeans or scan.")
         if self.encoder is None:

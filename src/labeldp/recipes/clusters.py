@@ -13,7 +13,10 @@ from labeldp.releases.base import Release
 @recipe("noise-cluster", "noisy label counts of clusters; each cluster takes the label that leads (NoiseCluster)")
 def noise_cluster(task: Task, clusters: int | None = None, method: str = "kmeans") -> Steps:
     """Noise is Gaussian where delta allows it, geometric otherwise. The model learns the clusters' labels."""
-    learner, groups = task.learner(Supervised), task.clusters(clusters or cluster_count(task), method)
+    learner, groups = (
+        task.learner(Supervised),
+        task.clusters(cluster_count(task) if clusters is None else clusters, method),
+    )
     counts = yield Ask(GroupHistogram(groups, task.epsilon, task.delta))
     return learner.fit(task.features, counts, task.encoder)
 
@@ -29,7 +32,7 @@ def cluster_prior(
         raise InputError("cluster-prior needs a share of epsilon for the counts that is above 0 and below 1.")
     first, second = split_epsilon(task.epsilon, share)
     learner = task.learner(Supervised, mixup=mixup)
-    groups = task.clusters(clusters or cluster_count(task, first), method)
+    groups = task.clusters(cluster_count(task, first) if clusters is None else clusters, method)
     counts = yield Ask(GroupHistogram(groups, first))
     prior = np.exp(counts.log_evidence().astype(np.float64))
     noisy = yield Ask(RRWithPrior(second, prior / prior.sum(axis=1, keepdims=True)), None, [counts])

@@ -51,7 +51,7 @@ def pate_fm_denoise(
     """The vote is taken among the student's labels."""
     student, told = yield from _student(task, teachers, answers, threshold)
     labelled = _labelled(task, student, told)
-    kept = agreed(labelled, vote(labelled, task.clusters(clusters or cluster_count(task))))
+    kept = agreed(labelled, vote(labelled, task.clusters(cluster_count(task) if clusters is None else clusters)))
     return task.learner(FixMatch).fit(task.features, kept, task.encoder)
 
 

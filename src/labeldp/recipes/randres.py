@@ -43,7 +43,10 @@ def randres_augdescent(task: Task) -> Steps:
 @recipe("randres-denoise", "randomized response, kept where the vote of the row's cluster agrees, then FixMatch")
 def randres_denoise(task: Task, clusters: int | None = None, method: str = "kmeans") -> Steps:
     """The vote is taken among the released labels themselves, so it costs nothing."""
-    learner, groups = task.learner(FixMatch), task.clusters(clusters or cluster_count(task, local=True), method)
+    learner, groups = (
+        task.learner(FixMatch),
+        task.clusters(cluster_count(task, local=True) if clusters is None else clusters, method),
+    )
     noisy = yield Ask(RandomizedResponse(task.epsilon))
     kept = agreed(noisy, vote(noisy, groups))
     return learner.fit(task.features, kept if _has_labels(kept) else noisy, task.encoder)

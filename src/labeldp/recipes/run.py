@@ -17,6 +17,8 @@ from labeldp.vault import Vault
 
 _SHARE, _MOST, _FEWEST = 0.1, 2_500, 20  # rows set aside to choose, and to score: a tenth, but no more and no fewer
 
+_LARGE = 8.0  # whoever gave a label even odds can be sure of it to 99.97 %
+
 Report = Callable[[str], None]
 
 
@@ -43,8 +45,19 @@ class Trained:
             "guarantee": self.guarantee.to_json(),
             "releases": [_describe(release) for release in self.releases],
             "candidates": self.candidates,
+            "warnings": self._warnings(),
             "score": self.score and self.score.to_json(),
         }
+
+    def _warnings(self) -> list[str]:
+        epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
+        rows = self.releases[0].rows
+        found = []
+        if epsilon > _LARGE:
+            found.append(f"Epsilon {epsilon:g} is so large that a label is hardly protected.")
+        if delta * rows > 1:
+            found.append(f"Delta {delta:g} is not small against one in {rows:,} rows: some label may be told outright.")
+        return found
 
 
 def train(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,10 @@ class NoisyMoments(Release):
     def arrays(self) -> Arrays:
         """Return the noisy moments and the public sums."""
         return {"moments": self.moments, "gram": self.gram, "totals": self.totals}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The public matrix can be as large as all features, and a pickled model needs it as little as a stored release.
+        return self.__dict__ | {"query": None}
 
     def with_query(self, query: NDArray[np.floating]) -> "NoisyMoments":
         """Give back the public matrix A, so that rows can be scored."""

@@ -34,7 +34,7 @@ def print_advice(advice: Advice) -> None:
     )
     for name in _COLUMNS:
         right = name in ("right", "agreed", "nats", "vote from")
-        table.add_column(name, justify="right" if right else "left", no_wrap=name != "releases")
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != "releases", overflow="fold")
     can_run = [line for line in advice.lines if not line.reason]
     for line in sorted(can_run, key=lambda line: line.recipe != advice.recommended):
         table.add_row(*_cells(line), style="bold" if line.recipe == advice.recommended else None)

@@ -200,7 +200,7 @@ class Ledger:
             return b"".join(db.execute(query).scalars())
 
     def _facts(self, db: sa.Connection) -> dict[str, Any]:
-        return {key: json.loads(value) for key, value in db.execute(sa.select(_dataset)).tuples()}
+        return {key: json.loads(value) for key, value in db.execute(sa.select(_dataset))}
 
     def _read(self, db: sa.Connection) -> list[Entry]:
         return [
