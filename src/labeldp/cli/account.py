@@ -49,20 +49,21 @@ def account(
         from labeldp.teach.sanitising import sanitised
 
         result = sanitised(result, table, chosen, order)
-    lines = [
-        f"{result.queries:,} queries, {result.answers:,.1f} answers expected, delta {delta:g}, {conversion} conversion:"
-    ]
-    lines.append(
-        f"  epsilon_data_independent  {result.epsilon_data_independent:.4f}  (for any votes, if these caps were fixed beforehand)"
+    say(result.to_json(), _sentences(result), as_json)
+
+
+def _sentences(result: Any) -> str:
+    notes = {
+        "epsilon_data_independent": "for any votes, if these caps were fixed beforehand",
+        "epsilon_sanitised": "may be published, once, if the queries were fixed beforehand",
+        "epsilon_data_dependent": "depends on the votes: do not publish",
+    }
+    found = [(name, getattr(result, name), note) for name, note in notes.items() if getattr(result, name) is not None]
+    first = (
+        f"{result.queries:,} queries, {result.answers:,.1f} answers expected, delta {result.delta:g}, "
+        f"{result.conversion} conversion:"
     )
-    if result.epsilon_sanitised is not None:
-        lines.append(
-            f"  epsilon_sanitised         {result.epsilon_sanitised:.4f}  (may be published, once, if the queries were fixed beforehand)"
-        )
-    lines.append(
-        f"  epsilon_data_dependent    {result.epsilon_data_dependent:.4f}  (depends on the votes: do not publish)"
-    )
-    say(result.to_json(), "\n".join(lines), as_json)
+    return "\n".join([first, *(f"  {name:<25} {value:.4f}  ({note})" for name, value, note in found)])
 
 
 def _mechanism(name: str, given: dict[str, float | None]) -> Any:

@@ -24,7 +24,7 @@ Proof. Fix beforehand, without a look at votes: the number of queries, the order
    some epsilon. If the true one is not above it, P(S) <= exp(epsilon) P'(S) + delta/2; otherwise S is within
    the event E < f, of chance delta/2. Both together: (epsilon, delta) as stated, at every stated value.
 
-Z is exact discrete Gaussian noise on steps of 2^-40. The result is rounded up to 1e-4, far above those steps and
+Z is exact discrete Gaussian noise on steps of 2^-46. The result is rounded up to 1e-4, far above those steps and
 the errors of float64; `_GRID_COST` covers what they change in the chance of a rounded value.
 
 Draw the figure once for one set of votes: the noise of several draws would average out.
@@ -153,7 +153,7 @@ def sanitised(
     margin = _margin(result.delta)
     states = _states(table, mechanism, setting.order)
     spread = setting.width * states.smooth_sensitivity(setting.smoothness)
-    noise = int(discrete_gaussian(Fraction(2**40), 1, bits)[0]) / 2**40
+    noise = int(discrete_gaussian(Fraction(2**46), 1, bits)[0]) / 2**46
     ceiling = data_independent_rdp(mechanism, result.queries, result.queries, np.array([setting.order]))[0]
     drawn = min(max(0.0, states.cost + spread * (noise + margin)), ceiling)  # public limits: post-processing
     rdp = drawn + setting.own_cost(margin)
