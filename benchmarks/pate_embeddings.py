@@ -4,8 +4,8 @@
 
 FOLDER holds train-embeddings.npy, train-labels.npy, test-embeddings.npy and test-labels.npy. Teachers are linear heads
 on rows that a label-free encoder gave, all fitted in closed form; answers are those of Confident-GNMax, its noise
-calibrated so that epsilon holds at delta 1e-5 whatever the teachers say, for 20 answers a class. The student is FixMatch on the
-answers (`pate-fm`). True labels score. Writes benchmarks/results/pate_embeddings.json.
+calibrated so that epsilon holds at delta 1e-5 whatever the teachers say, for 20 answers a class. The student is FixMatch
+on the answers (`pate-fm`). True labels score. Writes benchmarks/results/pate_embeddings.json.
 """
 
 import argparse
