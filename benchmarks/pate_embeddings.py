@@ -4,8 +4,8 @@
 
 FOLDER holds train-embeddings.npy, train-labels.npy, test-embeddings.npy and test-labels.npy. Teachers are linear heads
 on rows that a label-free encoder gave, all fitted in closed form; answers are those of Confident-GNMax, its noise
-calibrated so that epsilon holds at delta 1e-5 whatever the teachers say, for 20 answers a class. The student is FixMatch
-on the answers (`pate-fm`). True labels score. Writes benchmarks/results/pate_embeddings.json.
+calibrated so that epsilon holds at delta 1e-5 whatever the teachers say, for 20 answers a class.
+The student is FixMatch on the answers (`pate-fm`). True labels score. Writes benchmarks/results/pate_embeddings.json.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main():
     seconds = time.perf_counter() - begun
     plurality = float((Heads.vote(weights, new).argmax(axis=1) == truth).mean())
     print(
-        f"{chosen.teachers} teachers in {seconds:.1f} s; their plurality is right for {plurality:.1%} of the test images"
+    print(f"{chosen.teachers} teachers in {seconds:.1f} s; their plurality is right for {plurality:.1%} of new rows")
     )
 
     shown = Table(box=SIMPLE_HEAD, title="Answers and students, mean over seeds", title_justify="left")
