@@ -47,9 +47,7 @@ def main():
     weights = Heads().fit(points, labels, deal(np.ones(len(labels), bool), chosen.teachers, 0), 10)
     seconds = time.perf_counter() - begun
     plurality = float((Heads.vote(weights, new).argmax(axis=1) == truth).mean())
-    print(
     print(f"{chosen.teachers} teachers in {seconds:.1f} s; their plurality is right for {plurality:.1%} of new rows")
-    )
 
     shown = Table(box=SIMPLE_HEAD, title="Answers and students, mean over seeds", title_justify="left")
     for name in ("epsilon", "sigma", "answers", "answers right", "student"):
