@@ -31,12 +31,13 @@ def accuracy_by_epsilon(
         below, above = ([p.accuracy - p.low for p in points], [p.high - p.accuracy for p in points])
         ends = [[100 * max(0.0, end) for end in part] for part in (below, above)]
         style = {"color": _COLOURS[place % 8], "marker": _MARKERS[place % 8], "markersize": 5, "linewidth": 1.5}
+        if place >= len(_COLOURS):  # a second round of the same colours is dashed and hollow
+            style |= {"linestyle": "--", "markerfacecolor": "white"}
         axes.errorbar(x, y, yerr=ends, label=name, capsize=2, elinewidth=0.8, **style)
     if clean is not None:
         axes.axhline(100 * clean, color="#777777", linestyle="--", linewidth=1)
-        axes.annotate(
-            f"no privacy {clean:.1%}", (0.01, 100 * clean), ("axes fraction", "data"), va="bottom", fontsize=8
-        )
+        words = f"no privacy {clean:.1%}"
+        axes.text(0.01, 100 * clean, words, transform=axes.get_yaxis_transform(), va="bottom", fontsize=8)
     ticks = sorted({p.epsilon for points in curves.values() for p in points})
     axes.set_xscale("log")
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
