@@ -1,5 +1,5 @@
 """`python -m labeldp` is the `labeldp` command."""
 
-from labeldp.cli import main
+from labeldp.cli import run
 
-main()
+run()

@@ -1,5 +1,6 @@
 """The `labeldp` command. Heavy modules are imported where they are used, so that help is instant."""
 
+import os
 import sys
 import warnings
 from typing import Annotated, NoReturn
@@ -69,6 +70,20 @@ def main() -> None:
     if code == _INTERRUPTED:
         _fail("interrupted; nothing is left half-written, and the same command goes on with what was drawn.", code)
     sys.exit(code)
+
+
+def run() -> None:
+    """Run the command line as a process of its own."""
+    try:
+        main()
+    except SystemExit as stop:
+        if stop.code == _INTERRUPTED:
+            # If the interrupt passed through an `exec` of some library, Python would end itself by the signal, whatever
+            # was made of it later. Everything is written or removed by now.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(_INTERRUPTED)
+        raise
 
 
 def _fail(sentence: str, code: int) -> NoReturn:
