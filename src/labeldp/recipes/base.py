@@ -156,10 +156,6 @@ class Task:
             part[chosen[places]] = True
         return parts
 
-    def with_rows(self, rows: Rows) -> "Task":
-        """Return the same task on other rows."""
-        return replace(self, rows=rows)
-
 
 def default_training(task: Task, **changes: Any) -> Training:
     """Return a schedule that suits the size of the task: about a million rows seen, fewer epochs for more rows."""
