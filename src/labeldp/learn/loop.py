@@ -167,12 +167,12 @@ def _fastest_convolutions() -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
-_ALONE = 100_000_000  # multiplications in a step up to which a second thread gains little
+_ALONE = 12_000_000  # multiplications in a step up to which a second thread gains nothing
 
 
 @contextmanager
 def _threads_that_pay(network: nn.Module, size: int) -> Iterator[None]:
-    """Train a small network on one thread: two gain a few percent, and on a busy machine they wait for each other."""
+    """Train a small network on one thread: two gain nothing, and on a busy machine they wait for each other."""
     weights = [value for value in network.parameters() if value.ndim > 1]
     flat = all(value.device.type == "cpu" and value.ndim == 2 for value in weights)
     before = torch.get_num_threads()
