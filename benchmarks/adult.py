@@ -9,22 +9,15 @@ benchmarks/results/adult-cells.jsonl, so that the script can be stopped and star
 benchmarks/results/adult.json.
 """
 
-import argparse
-from pathlib import Path
-
 import numpy as np
 import polars as pl
-from recipe_table import Problem, fill
+from recipe_table import Problem, arguments, fill
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 from labeldp.features import Table
 
 CLASSES = ["<=50K", ">50K"]
-RECIPES = (
-    "auto,moments,cluster-prior,noise-cluster,alibi,lp-mst,randres-mixup,randres,randres-denoise,randres-ssl,"
-    "randres-augdescent"
-)
 
 
 def read(path):
@@ -50,12 +43,7 @@ def matrix(features):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--epsilons", default="0.25,0.5,1,2,4")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--recipes", default=RECIPES)
-    parser.add_argument("--jobs", type=int, default=1)
+    parser = arguments(epsilons="0.25,0.5,1,2,4", seeds=5)
     chosen = parser.parse_args()
     frame, labels = read(chosen.data / "train.parquet")
     other, truth = read(chosen.data / "test.parquet")

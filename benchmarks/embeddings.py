@@ -7,28 +7,15 @@ makes an encoder whose embeddings will do). The labels are public; each training
 delta 1e-5. Finished cells are kept in benchmarks/results/embeddings-cells.jsonl, the table in embeddings.json.
 """
 
-import argparse
-from pathlib import Path
-
 import numpy as np
-from recipe_table import Problem, fill
+from recipe_table import Problem, arguments, fill
 from sklearn.linear_model import LogisticRegression
 
 from labeldp.features import Embeddings
 
-RECIPES = (
-    "auto,moments,cluster-prior,noise-cluster,alibi,lp-mst,randres-mixup,randres,randres-denoise,randres-ssl,"
-    "randres-augdescent"
-)
-
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--epsilons", default="0.1,0.5,1,2,4")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--recipes", default=RECIPES)
-    parser.add_argument("--jobs", type=int, default=1)
+    parser = arguments(epsilons="0.1,0.5,1,2,4", seeds=3)
     chosen = parser.parse_args()
     arrays = {name: np.load(chosen.data / f"{name}.npy") for name in ("train-embeddings", "test-embeddings")}
     labels = {name: np.load(chosen.data / f"{name}.npy").astype(np.int64) for name in ("train-labels", "test-labels")}

@@ -5,33 +5,20 @@
 FOLDER holds the official idx files. On the CPU the pictures are rows of pixels for a small network (the full table
 with convolutions is for a GPU): 784 columns, from which linear queries and clusters take the principal directions. The
 labels are public; each training protects them as if they were not, at delta 1e-5. Finished cells are kept in
-benchmarks/results/fashion-cells.jsonl, the table in fashion.json.
+benchmarks/results/fashion-ROWS-cells.jsonl, the table in fashion-ROWS.json.
 """
 
-import argparse
-from pathlib import Path
-
 import torch
-from recipe_table import Problem, fill
+from recipe_table import Problem, arguments, fill
 from sklearn.linear_model import LogisticRegression
 
 from labeldp.features import Embeddings
 from labeldp.features.loaders import load
 
-RECIPES = (
-    "auto,moments,cluster-prior,noise-cluster,alibi,lp-mst,randres-mixup,randres,randres-denoise,randres-ssl,"
-    "randres-augdescent"
-)
-
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--epsilons", default="0.5,1,2,4")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--recipes", default=RECIPES)
+    parser = arguments(epsilons="0.5,1,2,4", seeds=1)
     parser.add_argument("--rows", type=int, default=60_000)
-    parser.add_argument("--jobs", type=int, default=1)
     chosen = parser.parse_args()
 
     def read(split, most=None):
@@ -42,7 +29,7 @@ def main():
     train, test = read("train", chosen.rows), read("test")
     pixels = [part.batch(torch.arange(len(part))).numpy() for part in (train[0], test[0])]
     clean = {"logistic": float(LogisticRegression(max_iter=30).fit(pixels[0], train[1]).score(pixels[1], test[1]))}
-    fill(Problem("fashion", train, test, classes=10, delta=1e-5, epochs=8), chosen, clean)
+    fill(Problem(f"fashion-{len(train[1])}", train, test, classes=10, delta=1e-5, epochs=8), chosen, clean)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What the benchmarks of recipes share: cells that are trained once, a table of means and spreads, a plot."""
 
+import argparse
 import json
 import os
 import time
@@ -7,6 +8,7 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,6 +58,23 @@ def train(problem, recipe, epsilon, seed):
         "spent": trained.guarantee.epsilon,
         "seconds": round(seconds, 1),
     }
+
+
+RECIPES = (
+    "auto,moments,cluster-prior,noise-cluster,alibi,lp-mst,randres-mixup,randres,randres-denoise,randres-ssl,"
+    "randres-augdescent"
+)
+
+
+def arguments(epsilons, seeds):
+    """What every such script asks for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--epsilons", default=epsilons)
+    parser.add_argument("--seeds", type=int, default=seeds)
+    parser.add_argument("--recipes", default=RECIPES)
+    parser.add_argument("--jobs", type=int, default=1)
+    return parser
 
 
 def fill(problem, chosen, clean):

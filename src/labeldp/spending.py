@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.errors import InputError
+
 Mask = NDArray[np.bool_]
 
 
@@ -92,6 +94,17 @@ def group_sizes(mask: Mask | None, owner: NDArray[np.int64] | None) -> list[int]
         return [1]
     counts: Any = np.unique(np.bincount(owner if mask is None else owner[mask]))
     return [int(c) for c in counts if c] or [1]
+
+
+def number_users(users: Any, rows: int) -> NDArray[np.int64]:
+    """Return a number from 0 for the owner of each row."""
+    names = np.asarray(users)
+    if names.shape != (rows,):
+        raise InputError(f"users must name the owner of each of the {rows} rows.")
+    try:
+        return np.unique(names, return_inverse=True)[1].astype(np.int64)
+    except TypeError:
+        raise InputError("users must be of one type, with none missing: name an owner for each row.") from None
 
 
 @dataclass(frozen=True)

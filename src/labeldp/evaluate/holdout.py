@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
+from labeldp.spending import number_users
 
 
 def split_rows(rows: int, shares: Sequence[float], seed: int, users: Any = None) -> list[NDArray[np.int64]]:
@@ -18,7 +19,7 @@ def split_rows(rows: int, shares: Sequence[float], seed: int, users: Any = None)
     wanted = np.asarray(shares, np.float64)
     if wanted.ndim != 1 or not wanted.size or not (wanted > 0).all() or abs(wanted.sum() - 1) > 1e-6:
         raise InputError("shares must be numbers above zero that add up to 1, for example (0.8, 0.1, 0.1).")
-    owner = np.arange(rows) if users is None else _number(users, rows)
+    owner = np.arange(rows) if users is None else number_users(users, rows)
     order = np.random.default_rng(seed).permutation(int(owner.max(initial=-1)) + 1)
     owned = np.bincount(owner, minlength=order.size)[order]
     # A user belongs to the part that holds the middle of its rows when all rows are laid out in the random order.
@@ -29,13 +30,3 @@ def split_rows(rows: int, shares: Sequence[float], seed: int, users: Any = None)
     if not all(p.size for p in parts):
         raise InputError("A part would be empty: give it a larger share, or split more rows.")
     return parts
-
-
-def _number(users: Any, rows: int) -> NDArray[np.int64]:
-    names = np.asarray(users)
-    if names.shape != (rows,):
-        raise InputError(f"users must name the owner of each of the {rows} rows.")
-    try:
-        return np.unique(names, return_inverse=True)[1].astype(np.int64)
-    except TypeError:
-        raise InputError("users must be of one type, with none missing: name an owner for each row.") from None

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features
-from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.releases.base import Release, rest_on
@@ -43,34 +42,6 @@ class Predictor(Protocol):
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new folder; `load_predictor` reads it back."""
-
-
-class ArrayModel:
-    """A model that consists of arrays. A subclass is a dataclass that names its `kind` and gives its arrays."""
-
-    kind: str
-    space: LabelSpace
-    guarantee: Guarantee | None
-    lineage: tuple[Use, ...]
-
-    def predict_proba(self, features: Features) -> NDArray[np.floating]:
-        """Return the probability of each class for each row."""
-        raise NotImplementedError
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that make the model."""
-        raise NotImplementedError
-
-    def predict(self, features: Features) -> NDArray[Any]:
-        """Return the likeliest label of each row."""
-        return self.space.decode(self.predict_proba(features).argmax(axis=1))
-
-    def save(self, folder: str | Path) -> None:
-        """Write the model into a new folder, whole or not at all."""
-        with written_whole(Path(folder)) as partial:
-            partial.mkdir()
-            write_facts(partial, self, {"kind": self.kind})
-            np.savez(partial / "arrays.npz", **self.arrays())  # type: ignore[arg-type]
 
 
 def resting_on(model: Predictor, releases: Sequence[Release], rows: int) -> Predictor:

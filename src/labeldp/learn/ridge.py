@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features
+from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
-from labeldp.learn.predictor import ArrayModel, not_a_model, read_facts
+from labeldp.learn.predictor import not_a_model, read_facts, write_facts
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments, as_chances
 from labeldp.represent.lift import Lift
@@ -34,10 +35,8 @@ class Ridge:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearModel(ArrayModel):
+class LinearModel:
     """Lifted rows times coefficients, cut below and normalised to probabilities."""
-
-    kind = "linear"
 
     space: LabelSpace
     guarantee: Guarantee | None
@@ -49,9 +48,17 @@ class LinearModel(ArrayModel):
         """Return the probability of each class for each row."""
         return as_chances(self.lift(features) @ self.coefficients)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the coefficients and the lift."""
-        return {"coefficients": self.coefficients} | self.lift.arrays()
+    def predict(self, features: Features) -> NDArray[Any]:
+        """Return the likeliest label of each row."""
+        return self.space.decode(self.predict_proba(features).argmax(axis=1))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model into a new folder, whole or not at all."""
+        arrays: dict[str, Any] = {"coefficients": self.coefficients} | self.lift.arrays()
+        with written_whole(Path(folder)) as partial:
+            partial.mkdir()
+            write_facts(partial, self, {"kind": "linear"})
+            np.savez(partial / "arrays.npz", **arrays)
 
     @classmethod
     def load(cls, folder: str | Path) -> "LinearModel":

@@ -1,7 +1,6 @@
 """`auto`: one set of releases, fixed by public facts, and the learner that a private score prefers."""
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
@@ -14,6 +13,7 @@ from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
 from labeldp.recipes.clusters import noise_cluster
+from labeldp.recipes.votes import chances
 from labeldp.releases.base import Release
 from labeldp.represent.clusters import neighbours
 
@@ -59,12 +59,6 @@ def auto(task: Task) -> Steps:
             candidates.append(Classical(trees, 3).fit(task.features, noisy, linear))
         candidates.append(learner.fit(task.features, Release.concat(noisy, sums), task.encoder))
     return candidates
-
-
-def chances(release: Release) -> NDArray[np.float64]:
-    """Return what a release that gives a prior says of each row, as probabilities."""
-    likely = np.exp(release.log_evidence().astype(np.float64))
-    return likely / likely.sum(axis=1, keepdims=True)
 
 
 def smoothed(task: Task, sums: Release) -> Release:

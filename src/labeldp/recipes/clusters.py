@@ -1,12 +1,10 @@
 """Clusters found without labels: a noisy vote (Tang et al. 2022), or a prior for RRWithPrior (Ghazi et al. 2021)."""
 
-import numpy as np
-
 from labeldp.errors import InputError
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import GroupHistogram, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
-from labeldp.recipes.votes import cluster_count
+from labeldp.recipes.votes import chances, cluster_count
 from labeldp.releases.base import Release
 
 
@@ -34,6 +32,5 @@ def cluster_prior(
     learner = task.learner(Supervised, mixup=mixup)
     groups = task.clusters(cluster_count(task, first) if clusters is None else clusters, method)
     counts = yield Ask(GroupHistogram(groups, first))
-    prior = np.exp(counts.log_evidence().astype(np.float64))
-    noisy = yield Ask(RRWithPrior(second, prior / prior.sum(axis=1, keepdims=True)), None, [counts])
+    noisy = yield Ask(RRWithPrior(second, chances(counts)), None, [counts])
     return learner.fit(task.features, Release.concat(noisy, counts), task.encoder)  # what either says of a row

@@ -37,3 +37,9 @@ def vote(release: Release, groups: NDArray[np.integer]) -> Codes:
 def agreed(release: Release, codes: Codes) -> Release:
     """Keep the released labels that equal `codes`, which were worked out from the release itself."""
     return release.keep(release.labels() == codes)
+
+
+def chances(release: Release) -> NDArray[np.float64]:
+    """Return what a release that gives a prior says of each row, as probabilities."""
+    likely = np.exp(release.log_evidence().astype(np.float64))
+    return likely / likely.sum(axis=1, keepdims=True)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
+from labeldp.spending import number_users
 
 
 def deal(rows: NDArray[np.bool_], teachers: int, seed: int, users: Any = None) -> NDArray[np.int64]:
@@ -15,12 +16,12 @@ def deal(rows: NDArray[np.bool_], teachers: int, seed: int, users: Any = None) -
     parts are never balanced by class: that would take a look at labels, and one label could move another row.
     """
     chosen = np.flatnonzero(rows)
-    owner = np.arange(chosen.size) if users is None else np.unique(np.asarray(users)[chosen], return_inverse=True)[1]
+    owner = np.arange(chosen.size) if users is None else number_users(np.asarray(users)[chosen], chosen.size)
     count = int(owner.max(initial=-1)) + 1
     if not 1 <= teachers <= count:
         what = "rows" if users is None else "users"
         raise InputError(f"There are {count} {what} for {teachers} teachers: each needs at least one.")
-    place = np.empty(count, np.int64)
+    place = np.empty(count, np.int64)  # who teaches whom is public, so that a seed will do
     place[np.random.default_rng(seed).permutation(count)] = np.arange(count) % teachers
     teacher = np.full(rows.size, -1, np.int64)
     teacher[chosen] = place[owner]

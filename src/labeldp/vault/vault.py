@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from labeldp.bits import SYSTEM, Bits
 from labeldp.errors import BudgetExceeded, InputError
@@ -19,7 +18,17 @@ from labeldp.mechanisms.base import Mechanism
 from labeldp.reals import exactly
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
-from labeldp.spending import Cost, Mask, Spending, Use, group_sizes, joint_cost, pack_rows, unpack_rows
+from labeldp.spending import (
+    Cost,
+    Mask,
+    Spending,
+    Use,
+    group_sizes,
+    joint_cost,
+    number_users,
+    pack_rows,
+    unpack_rows,
+)
 from labeldp.vault.filter import Filter
 from labeldp.vault.identity import Identity
 from labeldp.vault.ledger import Entry, Ledger
@@ -54,7 +63,7 @@ class Vault:
         if not self.rows:
             raise InputError("There are no labels: a vault needs at least one row.")
         self._labelled = None if (self.__codes != MISSING).all() else self.__codes != MISSING
-        self._owner = None if users is None else _number_users(users, self.rows)
+        self._owner = None if users is None else number_users(users, self.rows)
         self.unit: Unit = "label" if users is None else "user"
         self._bits: Bits = SYSTEM
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
@@ -350,16 +359,6 @@ class Plan:
 
 def _lineage(sources: Sequence[Release], own: Use) -> tuple[Use, ...]:
     return tuple(dict.fromkeys([*(use for source in sources for use in source.lineage), own]))
-
-
-def _number_users(users: Any, rows: int) -> NDArray[np.int64]:
-    names = np.asarray(users)
-    if names.shape != (rows,):
-        raise InputError(f"users must name the owner of each of the {rows} rows.")
-    try:
-        return np.unique(names, return_inverse=True)[1].astype(np.int64)
-    except TypeError:
-        raise InputError("users must be of one type, with none missing: name an owner for each row.") from None
 
 
 def _digest(request: dict[str, Any]) -> str:
