@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from labeldp.learn.fixmatch import FixMatch as FixMatch
     from labeldp.learn.loop import Training as Training
     from labeldp.learn.model import Model as Model
+    from labeldp.learn.semigan import SemiGAN as SemiGAN
     from labeldp.learn.supervised import Supervised as Supervised
     from labeldp.learn.weighted import Weighted as Weighted
 
@@ -28,6 +29,7 @@ _HOME_OF = {
     "FixMatch": "fixmatch",
     "Learner": "base",
     "Model": "model",
+    "SemiGAN": "semigan",
     "Supervised": "supervised",
     "Training": "loop",
     "Weighted": "weighted",

@@ -119,9 +119,9 @@ def _optimizer(network: nn.Module, training: Training) -> torch.optim.Optimizer:
     plain = [p for p in network.parameters() if p.requires_grad and p.ndim <= 1]
     decayed = [p for p in network.parameters() if p.requires_grad and p.ndim > 1]
     groups = [{"params": decayed, "weight_decay": training.decay}, {"params": plain, "weight_decay": 0.0}]
-    fused = bool(decayed) and decayed[0].device.type == "cuda"
     if training.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=training.rate, fused=fused)
+        return torch.optim.AdamW(groups, lr=training.rate, fused=True)  # its many small steps take long on a CPU, too
+    fused = bool(decayed) and decayed[0].device.type == "cuda"
     return torch.optim.SGD(groups, lr=training.rate, momentum=training.momentum, nesterov=True, fused=fused)
 
 
