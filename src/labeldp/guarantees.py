@@ -55,9 +55,18 @@ class Guarantee:
     trust: Trust = field(default="central", repr=False)
     derivation: str = field(default="", repr=False)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+
     def to_json(self) -> dict[str, Any]:
         """Describe the guarantee; `Guarantee(**data)` reads it back."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return facts | {"epsilon": plain_number(self.epsilon)}
+
+
+def plain_number(value: float) -> float | str:
+    """Return a number as JSON can hold it: infinity becomes a text that `float` reads."""
+    return value if math.isfinite(value) else str(value)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ imported where it is used, because most releases do not need it and it takes a s
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr
@@ -58,6 +58,23 @@ class PureLoss:
     def distribution(self) -> Any:
         """Return the loss distribution of randomized response between two answers."""
         return _from_parameters(self.bound, 0.0)
+
+
+@dataclass(frozen=True)
+class NoLoss:
+    """No bound at all: the loss of something that is not private."""
+
+    def epsilon(self, delta: float) -> float:
+        """Return infinity."""
+        return math.inf
+
+    def rdp(self, order: float) -> float:
+        """Return infinity."""
+        return math.inf
+
+    def distribution(self) -> NoReturn:
+        """Refuse: nothing that is not private can be composed."""
+        raise InputError("This mechanism is not private: its loss is infinite, and nothing can be composed with it.")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What each unit of privacy has lost so far: releases of its own rows add, others cost it nothing."""
 
 import base64
+import math
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,10 +21,10 @@ Mask = NDArray[np.bool_]
 class Cost:
     """Epsilon, delta, and the Renyi divergence at the filter's order (0 where the filter does not use it).
 
-    Fractions, because ten releases at 0.1 must cost 1.
+    Fractions, because ten releases at 0.1 must cost 1; infinity for what is not private at all.
     """
 
-    epsilon: Fraction = Fraction(0)
+    epsilon: Fraction | float = Fraction(0)
     delta: Fraction = Fraction(0)
     rdp: Fraction = Fraction(0)
 
@@ -41,7 +42,8 @@ class Cost:
     @classmethod
     def from_json(cls, data: list[str]) -> "Cost":
         """Read what `to_json` wrote."""
-        return cls(*map(Fraction, data))
+        epsilon, delta, rdp = data
+        return cls(math.inf if epsilon == "inf" else Fraction(epsilon), Fraction(delta), Fraction(rdp))
 
 
 class Spending:

@@ -1,9 +1,12 @@
+import pickle
+
 import numpy as np
 import pytest
 from scripted import Seeded
 from sklearn.datasets import load_digits
 
 import labeldp as ldp
+from labeldp.mechanisms.stable import ImmutableArgmax
 from labeldp.mechanisms.voting import ConfidentGNMax, GNMax, LNMax
 from labeldp.teach.heads import Heads
 from labeldp.teach.partition import deal
@@ -35,19 +38,39 @@ def test_answers_are_mostly_right_and_no_more_than_were_paid_for():
     assert (told.labels()[answered] == LABELS[answered]).mean() > 0.9
 
 
-def test_the_ledger_pays_for_the_caps_before_a_teacher_is_trained(monkeypatch):
+def test_the_ledger_pays_for_the_caps_before_noise_is_drawn(monkeypatch):
     mine, asked = vault(), votes()
     paid = asked.votes.loss(100, 50).epsilon(1e-5)
 
     def fail(*_):
         raise RuntimeError
 
-    monkeypatch.setattr(Heads, "fit", fail)
+    monkeypatch.setattr(ConfidentGNMax, "_draw", fail)
     with pytest.raises(RuntimeError):
         mine.release(asked)
     assert mine.guarantee().epsilon == pytest.approx(paid, rel=1e-6)
     assert mine.guarantee().epsilon >= paid
     assert mine.guarantee().delta == 1e-5
+
+
+def test_an_interrupted_training_of_teachers_costs_nothing(monkeypatch):
+    mine = vault()
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Heads, "fit", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            mine.release(votes())
+    assert not mine.ledger.entries()
+    assert mine.release(votes()).guarantee.epsilon == votes().epsilon
+
+
+def test_teachers_are_not_trained_for_what_cannot_be_paid(monkeypatch):
+    monkeypatch.setattr(Heads, "fit", lambda *_: pytest.fail("trained"))
+    with pytest.raises(ldp.BudgetExceeded):
+        vault(epsilon=0.1).release(votes())
 
 
 def test_the_same_request_is_told_again_and_not_drawn_again():
@@ -84,7 +107,12 @@ def test_users_are_dealt_out_whole_or_refused():
     [
         ({"teachers": 5000}, "each needs at least one"),
         ({"delta": 0.0}, "give a delta above 0"),
-        ({"points": POINTS[:10]}, "finite matrix with 1797 rows"),
+        ({"points": POINTS[:10]}, "10 points for 1797 rows"),
+        ({"points": np.full((1797, 3), np.nan)}, "finite matrix"),
+        ({"queries": None}, "either queries"),
+        ({"public": POINTS[:5]}, "either queries"),
+        ({"queries": None, "public": POINTS[:5, :3]}, "3 columns, and points 64"),
+        ({"queries": None, "public": POINTS[:0]}, "no public row"),
         ({"queries": np.array([5, 5])}, "asked about twice"),
         ({"queries": np.array([1797])}, "row number from 0 to 1796"),
     ],
@@ -102,12 +130,56 @@ def test_laplace_votes_need_no_delta():
     assert told.guarantee.epsilon == pytest.approx(20.0)  # two moves of 1/10 for each of 100 queries
 
 
-def test_sealed_votes_are_told_and_never_shown():
-    mine = vault(delta=1e-4)
-    sealed = mine.teach(POINTS, QUERIES, 40)
+def test_sealed_votes_are_counted_once_told_and_never_shown(monkeypatch):
+    mine, trained = vault(delta=1e-4), []
+    fit = Heads.fit
+    monkeypatch.setattr(Heads, "fit", lambda *asked: trained.append(1) or fit(*asked))
+    sealed = mine.teach(POINTS, QUERIES, teachers=40)
     assert repr(sealed) == "SealedVotes(40 teachers, 100 queries)"
     told = sealed.release(ConfidentGNMax(20, 10, 5, 100, 50), 1e-5)
     assert told.guarantee.epsilon == votes().epsilon
-    assert not [v for v in vars(sealed)["_asked"].values() if getattr(v, "shape", None) == (100, 10)]
     sealed.release(GNMax(20, 100), 1e-6)
     assert mine.guarantee().epsilon > votes().epsilon  # a second mechanism on the same labels adds up
+    assert len(trained) == 1
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(sealed)
+    assert "sealed" in repr(vars(sealed)["_asked"]["_counts"])
+
+
+def test_votes_on_other_rows_protect_the_whole_record():
+    private, public = POINTS[:1500], POINTS[1500:]
+    mine = vault(LABELS[:1500])
+    told = mine.teach(private, public=public, teachers=40).release(ConfidentGNMax(20, 20, 10, 297, 200), 1e-5)
+    assert (told.rows, told.guarantee.unit) == (297, "record")
+    known = told.labels() >= 0
+    assert (told.labels()[known] == LABELS[1500:][known]).mean() > 0.7
+    assert told.keep(known).guarantee == told.guarantee
+    again = mine.teach(private, public=public, teachers=40).release(ConfidentGNMax(20, 20, 10, 297, 200), 1e-5)
+    assert np.array_equal(again.labels(), told.labels())
+    assert (again.rows, again.guarantee.unit, again.lineage) == (297, "record", told.lineage)
+    assert mine.remaining()[0] == pytest.approx(20.0 - told.guarantee.epsilon)
+
+
+def test_who_has_a_label_does_not_move_other_records_to_other_teachers(monkeypatch):
+    """A record may differ in whether it has a label, so rows without one are dealt out, too."""
+    parts = []
+    monkeypatch.setattr(Heads, "count", lambda self, lesson: parts.append(lesson.teacher) or np.ones((297, 10), int))
+    for hidden in ([], [3, 400]):
+        labels = [None if row in hidden else label for row, label in enumerate(LABELS[:1500].tolist())]
+        mine = ldp.Vault(labels, ldp.LabelSpace(list(range(10)), missing="public"), ldp.Budget(20.0, 1e-5))
+        mine.teach(POINTS[:1500], public=POINTS[1500:], teachers=40).release(GNMax(20, 297), 1e-5)
+    assert np.array_equal(*parts)
+
+
+def test_what_is_not_private_costs_everything():
+    ldp.allow_unproven("immutable")
+    mine = vault()
+    told = mine.release(votes(ImmutableArgmax(20.0, 100), delta=0.0), rows=np.arange(1000))
+    assert (told.labels()[QUERIES] == LABELS[QUERIES]).mean() > 0.8
+    assert told.guarantee.epsilon == mine.guarantee().epsilon == np.inf
+    assert mine.remaining(np.arange(1000))[0] == 0
+    with pytest.raises(ldp.BudgetExceeded):
+        mine.release(ldp.RandomizedResponse(0.1))
+    assert mine.release(ldp.RandomizedResponse(0.1), rows=np.arange(1000, 1797)).guarantee.epsilon == 0.1
+    assert mine.ledger.entries()[0].redacted()["epsilon"] == "inf"
+    assert ldp.Guarantee(**told.guarantee.to_json()) == told.guarantee

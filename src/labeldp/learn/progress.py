@@ -1,7 +1,8 @@
 """How far a training is: epochs, rows a second, loss, time left. Shown on a terminal, else silent."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 
@@ -40,3 +41,16 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+@contextmanager
+def counted(on: bool, what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar for so many things to do, on a terminal; what is given is to be called after each of them."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not (on and console.is_terminal)) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda: bar.advance(task)

@@ -33,7 +33,7 @@ class Mechanism(ABC):
     def loss(self, labels: int = 1) -> Loss:
         """Return what a unit loses that owns at most `labels` of the released rows."""
 
-    def price(self, labels: int = 1) -> tuple[Fraction, Fraction]:
+    def price(self, labels: int = 1) -> tuple[Fraction | float, Fraction]:
         """Return the epsilon and delta that such a unit is charged: what was asked for, for one label."""
         loss, delta = self.loss(labels), float(getattr(self, "delta", 0.0))
         if labels == 1 or isinstance(loss, PureLoss):
@@ -43,6 +43,14 @@ class Mechanism(ABC):
     @abstractmethod
     def check(self, space: LabelSpace, rows: int) -> None:
         """Raise InputError if this mechanism does not fit the vault. Nothing is charged before this passes."""
+
+    def prepare(self, codes: Codes, space: LabelSpace) -> "Mechanism":
+        """Do the long work that needs labels and no noise, and return what will draw.
+
+        It runs before the charge, so that an interrupted training costs no budget: nothing of it leaves the vault, and
+        it must not fail because of labels.
+        """
+        return self
 
     @abstractmethod
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Release:
@@ -54,7 +62,8 @@ class Mechanism(ABC):
 
     def parameters(self) -> dict[str, Any]:
         """Return the public parameters, arrays by shape and digest. Equal parameters mean the same request."""
-        return {f.name: _summary(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+        public = [f.name for f in fields(self) if not f.name.startswith("_")]  # type: ignore[arg-type]
+        return {name: _summary(getattr(self, name)) for name in public}
 
 
 def private_copy(values: Any, dtype: Any = None) -> NDArray[Any]:
@@ -93,4 +102,4 @@ def _summary(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         digest = hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()
         return {"shape": list(value.shape), "dtype": str(value.dtype), "sha256": digest}
-    return value
+    return value.digest() if hasattr(value, "digest") else value

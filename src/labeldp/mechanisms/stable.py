@@ -38,7 +38,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from labeldp.bits import Bits
 from labeldp.errors import InputError
 from labeldp.guarantees import SMALLEST_EPSILON, check_delta, check_epsilon
-from labeldp.losses import ApproximateLoss, Loss
+from labeldp.losses import ApproximateLoss, Loss, NoLoss
 from labeldp.mechanisms.tails import laplace_difference_tail
 from labeldp.mechanisms.voting import (
     NOT_ANSWERED,
@@ -162,23 +162,6 @@ def _steps(scale: float, chance: float) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if laplace_difference_tail(scale, middle) > math.log(chance) else (low, middle)
     return high
-
-
-@dataclass(frozen=True)
-class NoLoss:
-    """No bound at all: the loss of something that is not private."""
-
-    def epsilon(self, delta: float) -> float:
-        """Return infinity."""
-        return math.inf
-
-    def rdp(self, order: float) -> float:
-        """Return infinity."""
-        return math.inf
-
-    def distribution(self) -> NoReturn:
-        """Refuse: nothing that is not private can be composed."""
-        raise InputError("This mechanism is not private: its loss is infinite, and nothing can be composed with it.")
 
 
 @dataclass(frozen=True)

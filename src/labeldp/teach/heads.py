@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.labels import MISSING
+from labeldp.errors import InputError
+from labeldp.labels import LabelSpace
+from labeldp.teach.lesson import Lesson, check_matrix, tally
+from labeldp.teach.partition import parts
 
 
 @dataclass(frozen=True)
@@ -22,13 +25,26 @@ class Heads:
 
     penalty: float = 0.3
 
+    def check(self, points: Any, asked: Any, space: LabelSpace, whole_records: bool) -> None:
+        """Check both matrices."""
+        check_matrix(points, "points")
+        check_matrix(asked, "public")
+        if asked.shape[1] != points.shape[1]:
+            raise InputError(f"The public rows have {asked.shape[1]} columns, and points {points.shape[1]}.")
+
+    def count(self, lesson: Lesson) -> NDArray[np.int64]:
+        """Fit all heads and count their votes."""
+        weights = self.fit(lesson.points, lesson.codes, lesson.teacher, len(lesson.space))
+        return self.vote(weights, lesson.asked)
+
+    def settings(self) -> str:
+        """Name the penalty."""
+        return repr(self)
+
     def fit(self, points: NDArray[np.floating], codes: Any, teacher: NDArray[np.int64], classes: int) -> NDArray[Any]:
         """Return weights (teachers, columns, classes) for rows of length 1, each teacher on its own labelled rows."""
-        teachers, width = int(teacher.max()) + 1, points.shape[1]
-        weights = np.empty((teachers, width, classes), np.float32)
-        used = np.flatnonzero((teacher >= 0) & (codes != MISSING))
-        sizes = np.bincount(teacher[used], minlength=teachers)
-        for number, part in enumerate(np.split(used[np.argsort(teacher[used], kind="stable")], sizes.cumsum()[:-1])):
+        weights = np.empty((int(teacher.max()) + 1, points.shape[1], classes), np.float32)
+        for number, part in enumerate(parts(teacher, codes)):
             weights[number] = self._one(points[part].astype(np.float64), np.eye(classes)[codes[part]])
         return weights
 
@@ -41,8 +57,4 @@ class Heads:
     @staticmethod
     def vote(weights: NDArray[Any], queries: NDArray[np.floating]) -> NDArray[np.int64]:
         """Return vote counts (queries, classes)."""
-        counts = np.zeros((len(queries), weights.shape[2]), np.int64)
-        rows = np.arange(len(queries))
-        for head in weights:
-            counts[rows, (queries @ head).argmax(axis=1)] += 1
-        return counts
+        return tally([(queries @ head).argmax(axis=1) for head in weights], weights.shape[2])

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
+from labeldp.labels import MISSING, Codes
 from labeldp.spending import number_users
 
 
@@ -26,3 +27,10 @@ def deal(rows: NDArray[np.bool_], teachers: int, seed: int, users: Any = None) -
     teacher = np.full(rows.size, -1, np.int64)
     teacher[chosen] = place[owner]
     return teacher
+
+
+def parts(teacher: NDArray[np.int64], codes: Codes) -> list[NDArray[np.int64]]:
+    """Return the labelled rows of each teacher."""
+    used = np.flatnonzero((teacher >= 0) & (codes != MISSING))
+    sizes = np.bincount(teacher[used], minlength=int(teacher.max()) + 1)
+    return np.split(used[np.argsort(teacher[used], kind="stable")], sizes.cumsum()[:-1])

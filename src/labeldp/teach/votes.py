@@ -1,13 +1,17 @@
 """Teachers' votes behind the vault: trained inside, told through a vote mechanism, never to be read.
 
 Proof. Teachers are dealt disjoint rows without a look at labels, and each depends on the labels of its own part alone
-(`partition`, `heads`). So one label changes one teacher, which casts one vote in each query: a query's counts move by
-+1 in one class and -1 in another, or not at all. That is the neighbourhood for which `mechanisms.voting` states the
-loss of a whole run, up to its caps. The caps are reserved before the first teacher is trained.
+(`partition`, `heads`, `networks`). So one label changes one teacher, which casts one vote in each query or none: a
+query's counts move by +1 in one class, by -1 in another, by both, or not at all. That is within the neighbourhood for
+which `mechanisms.voting` states the loss of a whole run, up to its caps. The caps are reserved before the first draw.
+
+With `public=`, teachers vote on rows of other people. Where each teacher saw nothing but its own part, features and
+labels, a whole record reaches one teacher only, and the same argument protects the record. Every row of the vault is
+then dealt out, labelled or not: who has a label may be a secret, too.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -16,14 +20,16 @@ from numpy.typing import NDArray
 
 from labeldp.bits import Bits
 from labeldp.errors import InputError
-from labeldp.guarantees import Trust, check_delta
+from labeldp.guarantees import Trust, check_delta, plain_number
 from labeldp.labels import MISSING, Codes, LabelSpace
-from labeldp.losses import Loss
+from labeldp.losses import Loss, NoLoss
 from labeldp.mechanisms.base import Mechanism, private_copy
 from labeldp.mechanisms.voting import VoteMechanism
 from labeldp.releases.base import Release
 from labeldp.releases.derived import Relabelled
+from labeldp.spending import Use
 from labeldp.teach.heads import Heads
+from labeldp.teach.lesson import Lesson, Teaching
 from labeldp.teach.partition import deal
 
 
@@ -31,33 +37,40 @@ from labeldp.teach.partition import deal
 class TeacherVotes(Mechanism):
     """Train teachers on the labels, let them vote on query rows, and tell the winners by `votes`.
 
-    `points` holds public rows of length 1, from features or a label-free encoder, for all rows of the vault; `queries`
-    are the rows to ask about, in the order in which they are asked. `seed` deals the rows out: it is public, no noise.
-    With `users`, whole users are dealt out, and the guarantee holds for users.
+    `points` holds the vault's rows as teachers see them: for `Heads` a matrix of rows of length 1, public or from a
+    label-free encoder; for `Networks` features of any kind. `queries` are the rows to ask about, in the order in which
+    they are asked. Or `public` holds rows of its own to ask about, of the same kind as `points`: the release is then
+    about those rows, and what is protected is the whole record, if no row of `points` depends on another (so no
+    encoder that saw the vault's rows). `seed` deals the rows out: it is public, no noise. With `users`, whole users are
+    dealt out, and the guarantee holds for users.
     """
 
     trust: ClassVar[Trust] = "central"
 
-    points: NDArray[np.floating]
-    queries: NDArray[np.integer]
+    points: Any
+    queries: NDArray[np.integer] | None
     teachers: int
     votes: VoteMechanism
     delta: float = 0.0
-    heads: Heads = field(default_factory=Heads)
+    taught: Teaching = field(default_factory=Heads)
     seed: int = 0
     users: Any = None
+    public: Any = None
+    _counts: "Counts" = field(default_factory=lambda: Counts(), repr=False)
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
-        object.__setattr__(self, "points", private_copy(self.points))
-        object.__setattr__(self, "queries", private_copy(self.queries))
-        if self.users is not None:
-            object.__setattr__(self, "users", private_copy(self.users))
+        for name in ("points", "queries", "users", "public"):
+            value = getattr(self, name)
+            if value is not None and not hasattr(value, "batch"):  # features have no way to be changed in place
+                object.__setattr__(self, name, private_copy(value))
 
     @cached_property
     def epsilon(self) -> float:  # type: ignore[override]
         """What a run costs a label, whatever the votes are; the last digit is rounded up."""
         epsilon = self.loss().epsilon(self.delta)
+        if isinstance(self.loss(), NoLoss):
+            return epsilon
         if not math.isfinite(epsilon):
             raise InputError(
                 "These votes have no finite epsilon at this delta: give a delta above 0, 1e-6 for example."
@@ -72,46 +85,88 @@ class TeacherVotes(Mechanism):
 
     def price(self, labels: int = 1) -> tuple[Any, Any]:
         """Return the cost of one teacher, however many labels of it a unit owns."""
-        self.loss(labels)
+        if isinstance(self.loss(labels), NoLoss):
+            return math.inf, 0
         return super().price(1)
 
     def parameters(self) -> dict[str, Any]:
-        """Describe the request; the mechanism and the heads by their own settings."""
-        plain = super().parameters()
-        return plain | {"votes": repr(self.votes), "heads": repr(self.heads), "epsilon": self.epsilon}
+        """Describe the request; the mechanism and the teaching by their own settings."""
+        told = {"votes": repr(self.votes), "taught": self.taught.settings(), "epsilon": plain_number(self.epsilon)}
+        return super().parameters() | told
 
     def check(self, space: LabelSpace, rows: int) -> None:
-        """Check points and queries."""
-        if self.points.ndim != 2 or len(self.points) != rows or not np.isfinite(self.points).all():
-            raise InputError(f"points must be a finite matrix with {rows} rows.")
-        whole = self.queries.ndim == 1 and np.issubdtype(self.queries.dtype, np.integer) and self.queries.size
-        if not whole or not 0 <= self.queries.min() <= self.queries.max() < rows:
-            raise InputError(f"queries must be at least one row number from 0 to {rows - 1}.")
-        if np.unique(self.queries).size < self.queries.size:
-            raise InputError("A row is asked about twice: name each query once.")
+        """Check rows and queries, and that the teaching can learn from them."""
+        if len(self.points) != rows:
+            raise InputError(f"There are {len(self.points)} points for {rows} rows of the vault.")
+        if (self.queries is None) == (self.public is None):
+            raise InputError("Give either queries, rows of the vault to vote on, or public, other rows.")
+        if self.queries is not None:
+            self._check_queries(self.queries, rows)
+        elif not len(self.public):
+            raise InputError("There is no public row to vote on.")
         deal(np.ones(rows, bool), self.teachers, self.seed, self.users)
+        self.taught.check(self.points, self._asked, space, self.public is not None)
+
+    @staticmethod
+    def _check_queries(queries: NDArray[np.integer], rows: int) -> None:
+        whole = queries.ndim == 1 and np.issubdtype(queries.dtype, np.integer) and queries.size
+        if not whole or not 0 <= queries.min() <= queries.max() < rows:
+            raise InputError(f"queries must be at least one row number from 0 to {rows - 1}.")
+        if np.unique(queries).size < queries.size:
+            raise InputError("A row is asked about twice: name each query once.")
+
+    @property
+    def _asked(self) -> Any:
+        if self.queries is None:
+            return self.public
+        return self.points[self.queries] if isinstance(self.points, np.ndarray) else self.points.select(self.queries)
+
+    def prepare(self, codes: Codes, space: LabelSpace) -> "TeacherVotes":
+        """Train and count, before anything is charged."""
+        if self._counts.sealed is None:
+            dealt = codes != MISSING if self.public is None else np.ones(codes.size, bool)
+            teacher = deal(dealt, self.teachers, self.seed, self.users)
+            self._counts.sealed = self.taught.count(Lesson(self.points, codes, teacher, self._asked, space))
+        return self
 
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Relabelled:
-        """Train, count, and answer."""
-        classes = len(common["space"])
-        teacher = deal(codes != MISSING, self.teachers, self.seed, self.users)
-        weights = self.heads.fit(self.points, codes, teacher, classes)
-        counts = self.heads.vote(weights, self.points[self.queries])
-        answers = self.votes.draw(counts, bits)
-        told = np.full(codes.size, MISSING, np.int32)
-        told[self.queries] = answers.codes
+        """Tell the winners."""
+        answers = self.votes.draw(self.prepare(codes, common["space"])._counts.sealed, bits)  # type: ignore[arg-type]
+        told = np.full(codes.size if self.public is None else len(self.public), MISSING, np.int32)
+        told[slice(None) if self.queries is None else self.queries] = answers.codes
+        if self.public is not None:
+            common = common | self._about_records(common)
         return Relabelled(**common | {"active": told != MISSING}, codes=told, confidence=1 - 1e-6)
 
+    def _about_records(self, common: dict[str, Any]) -> dict[str, Any]:
+        """Change the facts of a release: it speaks of public rows, and rests on all rows of the vault."""
+        uses = tuple(Use(use.entry, use.cost, None) for use in common["lineage"])
+        guarantee = common["guarantee"]
+        unit = "record" if guarantee.unit == "label" else guarantee.unit
+        return {"rows": len(self.public), "lineage": uses, "guarantee": replace(guarantee, unit=unit)}
 
-@dataclass(frozen=True, eq=False)
+
+class Counts:
+    """Counted votes, or none yet. They are as secret as labels: no text of it, and no copy in a file."""
+
+    def __init__(self) -> None:
+        self.sealed: NDArray[np.int64] | None = None
+
+    def __repr__(self) -> str:
+        return "Counts(sealed)"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("Votes cannot be pickled: they leave the vault by release alone.")
+
+
 class SealedVotes:
-    """Votes of teachers that nobody can read: they are counted inside a draw, and only there.
+    """Votes of teachers that nobody can read: counted inside the vault, once, when the first release needs them.
 
     `release` tells their noisy winners; several mechanisms on the same votes add up in the ledger.
     """
 
-    _vault: Any
-    _asked: dict[str, Any]
+    def __init__(self, vault: Any, asked: dict[str, Any]) -> None:
+        self._vault, self._asked = vault, asked | {"_counts": Counts()}
 
     def release(self, votes: VoteMechanism, delta: float = 0.0) -> Release:
         """Tell the winners by a vote mechanism; rows without an answer have no label."""
@@ -119,4 +174,5 @@ class SealedVotes:
         return told
 
     def __repr__(self) -> str:
-        return f"SealedVotes({self._asked['teachers']} teachers, {len(self._asked['queries'])} queries)"
+        asked = self._asked["queries"] if self._asked["queries"] is not None else self._asked["public"]
+        return f"SealedVotes({self._asked['teachers']} teachers, {len(asked)} queries)"

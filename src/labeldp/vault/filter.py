@@ -42,7 +42,7 @@ class Filter:
         """Describe the filter."""
         return asdict(self.budget) | {"order": self.order}
 
-    def cost(self, epsilon: Fraction, delta: Fraction, losses: Sequence[Loss]) -> Cost:
+    def cost(self, epsilon: Fraction | float, delta: Fraction, losses: Sequence[Loss]) -> Cost:
         """Return what a unit is charged, or say that this kind of loss does not fit the budget at all."""
         if delta > 0 and self.budget.delta == 0:
             raise BudgetExceeded(
@@ -55,7 +55,7 @@ class Filter:
             raise BudgetExceeded('This mechanism has no Renyi bound: use a budget with composition="sum".')
         return Cost(epsilon, delta, exactly(rdp))
 
-    def guarantee(self, spent: Cost) -> tuple[Fraction, Fraction]:
+    def guarantee(self, spent: Cost) -> tuple[Fraction | float, Fraction]:
         """Return the epsilon and delta that a unit is guaranteed after having spent so much."""
         if self.order is None:
             return spent.epsilon, spent.delta
@@ -71,7 +71,13 @@ class Filter:
         return float(max(exactly(self.budget.epsilon) - epsilon, Fraction(0))), float(max(more_delta, Fraction(0)))
 
     def admit(self, before: Cost, after: Cost, cost: Cost) -> None:
-        """Raise BudgetExceeded if a unit would end at `after`."""
+        """Raise BudgetExceeded if a unit would end at `after`.
+
+        What is not private at all fits no budget, and was switched on by name in full knowledge of that: it is entered
+        at its infinite cost, and nothing is left for these rows.
+        """
+        if math.isinf(cost.epsilon):
+            return
         epsilon, delta = self.guarantee(after)
         if epsilon > exactly(self.budget.epsilon) or delta > exactly(self.budget.delta):
             left = self.left(before)

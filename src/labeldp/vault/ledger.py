@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from filelock import FileLock, Timeout
 
 from labeldp.errors import InputError, LedgerError
+from labeldp.guarantees import plain_number
 from labeldp.spending import Cost
 
 FORMAT = 1
@@ -72,7 +73,7 @@ class Entry:
             "id": self.id,
             "kind": self.kind,
             "status": self.status,
-            "epsilon": float(worst.epsilon),
+            "epsilon": plain_number(float(worst.epsilon)),
             "delta": float(worst.delta),
             "created": self.created,
             "finished": self.finished,

@@ -126,10 +126,11 @@ class Vault:
             self.ledger.commit(entry)
         return Plan(self, entry.id, losses, mask)
 
-    def teach(self, points: Any, queries: Any, teachers: int, **settings: Any) -> "SealedVotes":
+    def teach(self, points: Any, queries: Any = None, *, teachers: int, **settings: Any) -> "SealedVotes":
         """Let teachers on disjoint labels vote on query rows; `SealedVotes.release` tells the winners, with noise.
 
-        `points` holds a public row for each row of the vault; `settings` are those of `teach.TeacherVotes`.
+        `points` holds a public row for each row of the vault; `queries` are some of these rows, or None with `public=`,
+        rows of other people to vote on. `settings` are those of `teach.TeacherVotes`.
         """
         from labeldp.teach.votes import SealedVotes
 
@@ -267,16 +268,27 @@ class Vault:
         request = _digest(asked | {"rows": packed})
         entry = Entry("step" if step else "release", request, details, {} if step else costs, packed)
 
+        def drawn() -> Release | None:
+            for earlier in self.ledger.entries():
+                if earlier.request == request and earlier.status == "committed":
+                    return mechanism.restore(from_bytes(self.ledger.payload(earlier.id)))
+            return None
+
         def check(known: list[Entry], facts: dict[str, Any]) -> None:
             if not step:
                 self._afford(known, facts, mask, costs)
             elif any(e.details.get("step") == step for e in known):
                 raise BudgetExceeded("This step of the plan was drawn before, with another request: make a new plan.")
 
+        codes = self.__codes if mask is None else np.where(mask, self.__codes, MISSING).astype(self.__codes.dtype)
+        if (known := drawn()) is not None:
+            return known
+        if type(mechanism).prepare is not Mechanism.prepare:  # long work: not for what cannot be paid
+            check(self.ledger.entries(), self.ledger.facts())
+        prepared = mechanism.prepare(codes, self.space)
         with self.ledger.exclusive():
-            for earlier in self.ledger.entries():
-                if earlier.request == request and earlier.status == "committed":
-                    return mechanism.restore(from_bytes(self.ledger.payload(earlier.id)))
+            if (known := drawn()) is not None:  # by another process, meanwhile
+                return known
             self.ledger.reserve(entry, check)
             lineage = _lineage([*derived_from], Use(entry.id, costs[max(costs)], packed))
             common = {
@@ -289,8 +301,7 @@ class Vault:
                 "lineage": lineage,
                 "active": mask,
             }
-            codes = self.__codes if mask is None else np.where(mask, self.__codes, MISSING).astype(self.__codes.dtype)
-            release = mechanism.draw(codes, common, self._bits)
+            release = prepared.draw(codes, common, self._bits)
             self.ledger.commit(entry, to_bytes(release))
         return release
 

@@ -1,0 +1,151 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scripted import Seeded
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+import labeldp as ldp
+from labeldp.features import Embeddings, Images
+from labeldp.learn import FixMatch, Supervised, Training
+from labeldp.learn.classical import Classical
+from labeldp.learn.predictor import load_predictor
+from labeldp.mechanisms.voting import GNMax
+from labeldp.teach.lesson import Lesson, tally
+from labeldp.teach.networks import Networks
+from labeldp.teach.partition import deal
+
+PIXELS, LABELS = load_digits(return_X_y=True)
+FEATURES, CODES = Embeddings((PIXELS / 16).astype(np.float32)), LABELS.astype(np.int32)
+ASKED = FEATURES.select(np.arange(200))
+SPACE = ldp.LabelSpace(list(range(10)))
+TRAINING = Training(epochs=4, batch=32, rate=0.1, device="cpu")
+TEACHER = deal(np.ones(len(CODES), bool), 4, 0)
+LINEAR = Networks(Supervised("linear", TRAINING), engine="here")
+SEMI = Networks(FixMatch("linear", TRAINING), sees="all", engine="here")
+
+
+def lesson(codes=CODES, asked=ASKED):
+    return Lesson(FEATURES, codes, TEACHER, asked, SPACE)
+
+
+def teachers(how, folder, codes=CODES):
+    """Every teacher's model, by number."""
+    replace(how, keep=folder).count(lesson(codes))
+    return [load_predictor(found, "cpu") for found in sorted(folder.glob("teacher-*"))]
+
+
+def weights(model):
+    return [value.numpy() for value in model.network.state_dict().values()]
+
+
+@pytest.mark.parametrize("how", [LINEAR, SEMI], ids=["own", "all"])
+def test_one_label_leaves_every_other_teacher_as_it_was_to_the_last_bit(how, tmp_path):
+    before = teachers(how, tmp_path / "before")
+    changed = CODES.copy()
+    changed[5] = (changed[5] + 1) % 10
+    after = teachers(how, tmp_path / "after", changed)
+    assert len(before) == len(after) == 4
+    for number in range(4):
+        same = [np.array_equal(*pair) for pair in zip(weights(before[number]), weights(after[number]), strict=True)]
+        assert all(same) == (number != TEACHER[5])
+
+
+def test_a_teacher_that_sees_its_own_part_ignores_the_features_of_others(tmp_path):
+    before = teachers(LINEAR, tmp_path / "before")
+    pixels = (PIXELS / 16).astype(np.float32)
+    pixels[5] = 1 - pixels[5]  # a record, not only its label
+    changed = replace(lesson(), points=Embeddings(pixels))
+    replace(LINEAR, keep=tmp_path / "after").count(changed)
+    after = [load_predictor(found, "cpu") for found in sorted((tmp_path / "after").glob("teacher-*"))]
+    for number in range(4):
+        same = [np.array_equal(*pair) for pair in zip(weights(before[number]), weights(after[number]), strict=True)]
+        assert all(same) == (number != TEACHER[5])
+
+
+@pytest.mark.parametrize("engine", ["processes", "ray"])
+def test_workers_count_the_same_votes(engine):
+    counts = replace(LINEAR, engine=engine, workers=2).count(lesson())
+    assert np.array_equal(counts, LINEAR.count(lesson()))
+    assert (counts.sum(axis=1) == 4).all()
+    assert (counts.argmax(axis=1) == CODES[:200]).mean() > 0.8
+
+
+def test_finished_teachers_are_kept_and_not_trained_again(tmp_path, monkeypatch):
+    how = replace(LINEAR, keep=tmp_path / "secret")
+    first = how.count(lesson())
+    assert (tmp_path / "secret").stat().st_mode & 0o077 == 0
+    monkeypatch.setattr(Supervised, "fit", lambda *_: pytest.fail("trained again"))
+    assert np.array_equal(how.count(lesson()), first)
+    assert len(how.count(lesson(asked=FEATURES.select(np.arange(300, 350))))) == 50  # other questions, same teachers
+
+
+def test_a_kept_teacher_of_other_labels_is_not_taken(tmp_path):
+    how = replace(LINEAR, keep=tmp_path)
+    how.count(lesson())
+    changed = (CODES + 1) % 10
+    assert np.array_equal(how.count(lesson(changed)), LINEAR.count(lesson(changed)))
+    assert len(list(tmp_path.iterdir())) == 8
+
+
+def test_a_teacher_that_fails_on_its_labels_abstains():
+    """Logistic regression needs two classes: the error must not tell that a part has only one."""
+    how = Networks(Classical(LogisticRegression(max_iter=50)), engine="here")
+    alone = np.where(TEACHER == 1, 3, CODES).astype(np.int32)
+    broken = Networks(_Fails(), engine="here")
+    assert (how.count(lesson()).sum(axis=1) == 4).all()
+    assert how.count(lesson(alone)).sum(axis=1).max() <= 4
+    assert (broken.count(lesson()).sum(axis=1) == 3).all()
+
+
+class _Fails(Classical):
+    def __init__(self):
+        super().__init__(LogisticRegression(max_iter=50))
+
+    def fit(self, features, release, start=None):
+        if release.labels()[0] == CODES[TEACHER == 0][0] and len(features) == (TEACHER == 0).sum():
+            raise ValueError("the label is 7")
+        return super().fit(features, release, start)
+
+
+def test_votes_through_the_vault_protect_labels_or_records():
+    vault = ldp.Vault(LABELS[:1500], SPACE, ldp.Budget(100.0, 1e-4))
+    vault._bits = Seeded(0)
+    private, public = FEATURES.select(np.arange(1500)), FEATURES.select(np.arange(1500, 1797))
+    how = {"teachers": 10, "taught": LINEAR}
+    told = vault.teach(private, np.arange(50), **how).release(GNMax(4.0, 50), 1e-5)
+    assert (told.guarantee.unit, int(told.active.sum())) == ("label", 50)
+    about = vault.teach(private, public=public, **how).release(GNMax(20.0, 297), 1e-5)
+    assert (about.guarantee.unit, about.rows) == ("record", 297)
+
+
+@pytest.mark.parametrize(
+    ("how", "change", "message"),
+    [
+        (SEMI, {}, 'choose sees="own"'),
+        (LINEAR, {"points": PIXELS}, "learn from Features"),
+        (LINEAR, {"asked": Images(np.zeros((2, 1, 8, 8), np.uint8))}, "same kind and shape"),
+        (Networks(Supervised("resnet99", TRAINING)), {}, "resnet99"),
+    ],
+)
+def test_what_fails_for_all_labels_is_said_before_anything_is_spent(how, change, message):
+    rows = {"points": FEATURES, "asked": ASKED} | change
+    with pytest.raises(ldp.InputError, match=message):
+        how.check(rows["points"], rows["asked"], SPACE, True)
+
+
+def test_settings_do_not_depend_on_the_process_or_the_engine():
+    assert LINEAR.settings() == replace(LINEAR, engine="ray", workers=3).settings()
+    assert "0x" not in Networks(Supervised(_backbone, TRAINING)).settings()
+    assert LINEAR.settings() != SEMI.settings()
+
+
+def _backbone(shape, classes):
+    raise NotImplementedError
+
+
+def test_tally_against_a_slow_count():
+    winners = [np.array([0, 2, -1]), np.array([2, 2, -1]), np.array([1, -1, 0])]
+    slow = [[sum(int(w[q] == c) for w in winners) for c in range(3)] for q in range(3)]
+    assert tally(winners, 3).tolist() == slow
