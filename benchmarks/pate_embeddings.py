@@ -21,7 +21,7 @@ from rich.table import Table
 import labeldp as ldp
 from labeldp.features import Embeddings
 from labeldp.learn import FixMatch, Training
-from labeldp.recipes.pate import calibrated
+from labeldp.recipes.teachers import calibrated
 from labeldp.represent.lift import Lift
 from labeldp.teach.heads import Heads
 from labeldp.teach.partition import deal

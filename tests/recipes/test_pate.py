@@ -1,10 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import labeldp as ldp
+from labeldp.learn import FixMatch
+from labeldp.learn.semigan import SemiGAN
 from labeldp.recipes.base import RECIPES, find
-from labeldp.recipes.pate import calibrated
 from labeldp.recipes.run import train
+from labeldp.recipes.teachers import Poll, calibrated, confident
 
 find("pate-fm")
 FAMILY = sorted(name for name in RECIPES if name.startswith("pate"))
@@ -47,3 +51,79 @@ def test_rows_outside_the_task_have_no_teacher_and_no_query(digits):
     vault = digits.vault(2.0, 1e-5)
     train(vault, digits.task(2.0, 1e-5, rows=rows), "pate-fm", {"teachers": 40})
     assert vault.remaining(~rows)[0] == 2.0
+
+
+@pytest.mark.parametrize("name", ["pate", "pate-plus-plus", "pate-fm"])
+def test_with_public_rows_the_student_sees_nothing_else_and_records_are_protected(digits, name, monkeypatch):
+    vault, seen = digits.vault(400.0, 1e-5), []
+    task = digits.task(400.0, 1e-5, epochs=12, public=digits.new)
+    fits = {kind: kind.fit for kind in (FixMatch, SemiGAN)}
+    for kind, fit in fits.items():
+        monkeypatch.setattr(
+            kind, "fit", lambda self, rows, *more, fit=fit: seen.append(len(rows)) or fit(self, rows, *more)
+        )
+    trained = train(vault, task, name, {"teachers": 10, "engine": "here"}, score=False)
+    assert trained.model.guarantee.unit == "record"
+    assert trained.guarantee.epsilon <= 400.0
+    assert set(seen) == {len(digits.new)}
+    assert digits.accuracy(trained.model) > 0.6
+
+
+def test_what_saw_all_rows_is_refused_with_public_rows(digits):
+    vault = digits.vault(2.0, 1e-5)
+    with pytest.raises(ldp.InputError, match="protects labels only"):
+        train(vault, digits.task(2.0, 1e-5, public=digits.new), "pate", {"taught": "heads"})
+    assert not vault.ledger.entries()
+
+
+def test_network_teachers_vote_through_the_vault(digits):
+    vault = digits.vault(100.0, 1e-5)
+    options = {"taught": "networks", "engine": "here", "teachers": 10, "answers": 5}
+    trained = train(vault, digits.task(100.0, 1e-5, epochs=2), "pate-fm", options, score=False)
+    told = trained.releases[0]
+    known = told.labels() >= 0
+    assert (told.labels()[known] == digits.labels[known]).mean() > 0.7
+    assert "FixMatch" in vault.ledger.entries()[0].details["parameters"]["taught"]
+
+
+def test_teachers_are_as_many_as_the_noise_asks_for(digits):
+    rows = np.ones(50_000, bool)
+    task = digits.task(1.0, 1e-5)
+    counts = []
+    for epsilon in (0.2, 1.0, 4.0):
+        poll = Poll(replace(task, rows=rows, epsilon=epsilon), None, 200, 600, 0.5)
+        count, votes = confident(poll)
+        counts.append(count)
+        assert count == min(2500, int(8 * votes.sigma2))  # at least 20 rows each
+        assert votes.threshold == count / 2
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] == 2500
+
+
+def test_stable_votes_say_how_many_teachers_they_need_before_anything_is_spent(digits):
+    vault = digits.vault(1.0, 1e-5)
+    with pytest.raises(ldp.InputError, match=r"need \d+ teachers that all agree"):
+        train(vault, digits.task(1.0, 1e-5), "stable-vote")
+    assert not vault.ledger.entries()
+
+
+def test_stable_votes_tell_exact_winners(digits):
+    vault = digits.vault(200.0, 1e-5)
+    trained = train(vault, digits.task(200.0, 1e-5, epochs=12), "stable-vote", {"teachers": 20}, score=False)
+    assert trained.guarantee.epsilon == 200.0
+    assert digits.accuracy(trained.model) > 0.7
+
+
+def test_immutable_votes_are_switched_on_by_name_and_their_guarantee_is_none(digits, monkeypatch):
+    vault, task = digits.vault(1.0, 1e-5), digits.task(1.0, 1e-5, epochs=12)
+    monkeypatch.setattr("labeldp.unproven._ALLOWED", set())
+    with pytest.raises(ldp.InputError, match="allow_unproven"):
+        train(vault, task, "immutable")
+    assert not vault.ledger.entries()
+    ldp.allow_unproven("immutable")
+    trained = train(vault, task, "immutable", {"teachers": 20})
+    assert trained.guarantee.epsilon == trained.model.guarantee.epsilon == np.inf
+    assert "NOT differentially private" in trained.facts()["warnings"][0]
+    assert digits.accuracy(trained.model) > 0.8
+    with pytest.raises(ldp.BudgetExceeded):
+        vault.release(ldp.RandomizedResponse(0.1))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 import labeldp as ldp
 from labeldp.features import Embeddings
 from labeldp.recipes.base import Task
-from labeldp.recipes.votes import agreed, cluster_count, vote
+from labeldp.recipes.votes import agreed, cluster_count, surest, vote
 
 ONE = Embeddings(np.zeros((1, 1)))
 
@@ -66,3 +66,23 @@ def test_all_rows_of_a_group_get_one_vote():
 @pytest.mark.parametrize("epsilon", [1e-6, 1.0, 1e5])
 def test_one_row_and_two_classes_have_at_least_two_clusters(epsilon):
     assert count(1, 2, epsilon) == count(1, 2, epsilon, local=True) == 2
+
+
+def test_each_group_gives_its_surest_rows_of_a_class():
+    likely = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4], [0.55, 0.45], [0.51, 0.49]])
+    groups = np.array([0, 0, 0, 0, 1, 1])
+    assert surest(likely, groups, 3).tolist() == [0, 0, -1, -1, 0, -1]  # half of each group, not the surest three
+    assert surest(likely, groups, 6).tolist() == [0] * 6
+    assert surest(likely, groups, 100).tolist() == [0] * 6
+
+
+def test_a_class_that_a_group_hardly_holds_gives_no_row_there():
+    likely = np.array([[0.9, 0.1]] * 4 + [[0.1, 0.9]])
+    assert surest(likely, np.zeros(5, int), 9).tolist() == [0, 0, 0, 0, -1]
+    assert surest(likely, np.zeros(5, int), 9, common=0.1).tolist() == [0, 0, 0, 0, 1]
+
+
+def test_labels_are_balanced_where_guesses_are_not():
+    likely = np.concatenate([np.tile([0.8, 0.2], (900, 1)), np.tile([0.3, 0.7], (100, 1))])
+    codes = surest(likely, np.repeat(np.arange(10), 100), 90)
+    assert np.bincount(codes[codes >= 0]).tolist() == [90, 90]

@@ -42,6 +42,7 @@ from labeldp.reals import exactly
 Votes = NDArray[np.int64]
 Noise = Literal["laplace", "gaussian"]
 NOT_ANSWERED = -1
+_LARGE = 30.0  # such an epsilon protects nothing, so that the last percent of it is not worth seconds of computing
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +94,7 @@ class VoteLoss:
         if delta <= 0:
             return total
         best = min(total, *(rdp_to_epsilon(self.rdp(order), order, delta) for order in ORDERS))
-        return min(best, _epsilon_of(self.distribution(), delta))
+        return best if best > _LARGE else min(best, _epsilon_of(self.distribution(), delta))
 
     def rdp(self, order: float) -> float:
         """Return the sum over the parts."""

@@ -85,6 +85,7 @@ class Task:
 
     `model` is a backbone by name, a function that makes a network, or a scikit-learn classifier. `encoder` was trained
     without labels; with images, clusters and linear queries look at its embeddings, and networks start from it.
+    `public` are rows of other people, for teachers to vote on: then their student sees nothing of `features`.
     """
 
     features: Features
@@ -97,6 +98,7 @@ class Task:
     encoder: Model | None = None
     seed: int = 0
     users: NDArray[Any] | None = field(default=None, repr=False)
+    public: Features | None = field(default=None, repr=False)
 
     def learner(self, kind: type[Learner], **options: Any) -> Any:
         """Return a learner for this task's model and training."""

@@ -1,91 +1,101 @@
-"""PATE for labels (Malek et al. 2021, Tang et al. 2022): teachers vote on some rows, a student learns the answers.
+"""PATE for labels (Malek et al. 2021, Zhang et al. 2021, Tang et al. 2022): teachers vote, a student learns.
 
-Features are public, so all teachers share one label-free view of them and are heads on it: a thousand times cheaper
-than a network each, and under the same guarantee.
+Features are public, so all teachers may share one label-free view of them and be heads on it: a thousand times cheaper
+than a network each, and under the same guarantee. With public features of other people, teachers are networks that
+see their own rows alone, and whole records are protected, as in the papers on PATE.
 """
+
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from labeldp.errors import InputError
 from labeldp.learn.augdescent import AugDescent
 from labeldp.learn.fixmatch import FixMatch
 from labeldp.learn.predictor import Predictor
-from labeldp.mechanisms.voting import ConfidentGNMax
-from labeldp.recipes.base import Ask, Steps, Task, recipe
+from labeldp.learn.semigan import SemiGAN
+from labeldp.recipes.base import Task
+from labeldp.recipes.teachers import confident, immutable, stable, with_teachers
 from labeldp.recipes.votes import agreed, cluster_count, vote
 from labeldp.releases.base import Release
-from labeldp.teach.votes import TeacherVotes
-
-_TESTS = (
-    3.0  # noise of the threshold test, in units of that of the answers: tests are many, and need be right less often
-)
 
 
-@recipe(
-    "pate-fm", "teachers on disjoint labels vote, noisily, on a few rows; a semi-supervised student learns the answers"
-)
-def pate_fm(task: Task, teachers: int | None = None, answers: int = 20, threshold: float = 0.5) -> Steps:
-    """`answers` is for each class; `threshold` the share of teachers that must agree."""
-    student, _ = yield from _student(task, teachers, answers, threshold)
+def fixmatch(task: Task, told: Release) -> Predictor:
+    """The student of PATE-FM: the answers, and all other rows without labels."""
+    student: Predictor = task.learner(FixMatch).fit(task.features, told, task.encoder)
     return student
 
 
-@recipe("pate-fm-ssl", "the student of pate-fm labels every row, and FixMatch learns those labels")
-def pate_fm_ssl(task: Task, teachers: int | None = None, answers: int = 20, threshold: float = 0.5) -> Steps:
-    """Labelling all rows is free: the student is public."""
-    student, told = yield from _student(task, teachers, answers, threshold)
-    return task.learner(FixMatch).fit(task.features, _labelled(task, student, told), task.encoder)
+def ssl(task: Task, told: Release) -> Predictor:
+    """FixMatch on what the first student says of every row: free, since that student is public."""
+    again: Predictor = task.learner(FixMatch).fit(task.features, _labelled(task, told), task.encoder)
+    return again
 
 
-@recipe("pate-fm-augdescent", "the student of pate-fm labels every row, and Aug-Descent learns those labels")
-def pate_fm_augdescent(task: Task, teachers: int | None = None, answers: int = 20, threshold: float = 0.5) -> Steps:
-    """Two networks sort the student's labels for each other."""
-    student, told = yield from _student(task, teachers, answers, threshold)
-    return task.learner(AugDescent).fit(task.features, _labelled(task, student, told), task.encoder)
+def augdescent(task: Task, told: Release) -> Predictor:
+    """Two networks sort the first student's labels for each other."""
+    pair: Predictor = task.learner(AugDescent).fit(task.features, _labelled(task, told), task.encoder)
+    return pair
 
 
-@recipe("pate-fm-denoise", "the student's labels, kept where the vote of the row's cluster agrees, then FixMatch")
-def pate_fm_denoise(
-    task: Task, teachers: int | None = None, answers: int = 20, threshold: float = 0.5, clusters: int | None = None
-) -> Steps:
-    """The vote is taken among the student's labels."""
-    student, told = yield from _student(task, teachers, answers, threshold)
-    labelled = _labelled(task, student, told)
-    kept = agreed(labelled, vote(labelled, task.clusters(cluster_count(task) if clusters is None else clusters)))
-    return task.learner(FixMatch).fit(task.features, kept, task.encoder)
+def denoise(task: Task, told: Release) -> Predictor:
+    """The first student's labels, where the vote of the row's cluster agrees."""
+    labelled = _labelled(task, told)
+    kept = agreed(labelled, vote(labelled, task.clusters(cluster_count(task))))
+    again: Predictor = task.learner(FixMatch).fit(task.features, kept, task.encoder)
+    return again
 
 
-def _student(task: Task, teachers: int | None, answers: int, threshold: float):  # type: ignore[no-untyped-def]
-    if not task.delta:
-        raise InputError("Teachers' votes are told with Gaussian noise, which needs a delta above 0: 1e-6 for example.")
-    if not 0 < threshold < 1 or answers < 1:
-        raise InputError("threshold is a share of the teachers between 0 and 1, and answers at least 1.")
-    learner = task.learner(FixMatch)
-    rows = np.flatnonzero(task.rows)
-    count = teachers or int(np.clip(rows.size // 200, 10, 1000))
-    wanted = min(answers * len(task.space), rows.size)
-    queries = np.random.default_rng(task.seed).permutation(rows)[: min(3 * wanted, rows.size)]
-    mechanism = calibrated(task.epsilon, task.delta, threshold * count, queries.size, wanted)
-    told = yield Ask(TeacherVotes(task.lifted, queries, count, mechanism, task.delta, seed=task.seed))
-    if not told.active.any():
-        raise InputError("No vote reached the threshold: lower it, or take fewer teachers. The budget is spent.")
-    return learner.fit(task.features, told, task.encoder), told
+def gan(task: Task, told: Release, **settings: Any) -> Predictor:
+    """A semi-supervised GAN, which learns with Adam."""
+    learner = task.learner(SemiGAN, **settings)
+    training = replace(
+        learner.training, optimizer="adamw", rate=1e-3, decay=0.0, batch=min(100, learner.training.batch)
+    )
+    student: Predictor = replace(learner, training=training).fit(task.features, told, task.encoder)
+    return student
 
 
-def calibrated(epsilon: float, delta: float, threshold: float, queries: int, answers: int) -> ConfidentGNMax:
-    """Return the votes with the least noise that stay within epsilon, whatever the teachers say."""
-
-    def votes(sigma: float) -> ConfidentGNMax:
-        return ConfidentGNMax(threshold, round(_TESTS * sigma, 3), round(sigma, 3), queries, answers)
-
-    low, high = 0.5, 1e6
-    while high / low > 1.001:
-        middle = (low * high) ** 0.5
-        spent = votes(middle).loss(queries, answers).epsilon(delta)
-        low, high = (middle, high) if spent > epsilon - 1e-6 else (low, middle)
-    return votes(high)
-
-
-def _labelled(task: Task, student: Predictor, told: Release) -> Release:
+def _labelled(task: Task, told: Release) -> Release:
+    student = fixmatch(task, told)
     codes = student.predict_proba(task.features).argmax(axis=1)
     return told.relabel(np.where(task.rows, codes, -1).astype(np.int32), derived_from=[student])
+
+
+_VOTE = "teachers on disjoint labels vote, noisily, on a few rows; "
+with_teachers("pate-fm", _VOTE + "a semi-supervised student learns the answers", fixmatch, confident)
+with_teachers(
+    "pate-fm-ssl", "the student of pate-fm labels every row, and FixMatch learns those labels", ssl, confident
+)
+with_teachers(
+    "pate-fm-augdescent", "the student of pate-fm labels every row, and Aug-Descent learns those", augdescent, confident
+)
+with_teachers(
+    "pate-fm-denoise", "the labels of pate-fm, kept where the vote of the row's cluster agrees", denoise, confident
+)
+with_teachers("pate", _VOTE + "a semi-supervised GAN learns the answers", gan, confident)
+with_teachers(
+    "pate-coteaching",
+    "as pate, with two discriminators that pick rows for each other",
+    lambda task, told: gan(task, told, discriminators=2),
+    confident,
+)
+with_teachers(
+    "pate-plus",
+    "as pate-coteaching, among the rows on which the two disagree",
+    lambda task, told: gan(task, told, discriminators=2, plus=True),
+    confident,
+)
+with_teachers(
+    "pate-plus-plus",
+    "as pate-plus, twice: the labels that both contradict most are left out the second time",
+    lambda task, told: gan(task, told, discriminators=2, plus=True, remove=0.3),
+    confident,
+)
+with_teachers("stable-vote", "exact winners where many votes would have to move; then as pate-fm", fixmatch, stable)
+with_teachers(
+    "immutable",
+    "NOT PRIVATE, to be studied only: winners fixed by a large constant; then as pate-fm",
+    fixmatch,
+    immutable,
+)

@@ -1,6 +1,7 @@
 """Run a recipe against a vault: ask, train, choose privately, score privately."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,7 +54,9 @@ class Trained:
         epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
         rows = self.releases[0].rows
         found = []
-        if epsilon > _LARGE:
+        if not math.isfinite(epsilon):
+            found.append("This is NOT differentially private: the recipe's published claim does not hold.")
+        elif epsilon > _LARGE:
             found.append(f"Epsilon {epsilon:g} is so large that a label is hardly protected.")
         if delta * rows > 1:
             found.append(f"Delta {delta:g} is not small against one in {rows:,} rows: some label may be told outright.")
@@ -115,7 +118,8 @@ def train_best(
         report("scoring")
         result = measure(vault, model.predict_proba(task.features), scoring, task.epsilon, releases)
     guarantee = vault.guarantee_of(releases)
-    if guarantee.epsilon > task.epsilon or guarantee.delta > task.delta:
+    private = math.isfinite(guarantee.epsilon)  # what is not was switched on by name
+    if private and (guarantee.epsilon > task.epsilon or guarantee.delta > task.delta):
         raise LabelDPError(f"The recipe {name!r} spent more than it was given: this is a mistake in the recipe.")
     return Trained(name, model, tuple(releases), guarantee, result, len(models), winner)
 

@@ -43,3 +43,24 @@ def chances(release: Release) -> NDArray[np.float64]:
     """Return what a release that gives a prior says of each row, as probabilities."""
     likely = np.exp(release.log_evidence().astype(np.float64))
     return likely / likely.sum(axis=1, keepdims=True)
+
+
+def surest(
+    likely: NDArray[np.floating], groups: NDArray[np.integer], count: int, common: float = 0.3
+) -> NDArray[np.int32]:
+    """Return labels for about `count` rows of each class, and none for the others.
+
+    The surest rows of all would be the easy ones, alike each other. So each group gives the same share of the rows that
+    seem to be of a class, its surest ones, if they are at least a share `common` of the group: those that a group holds
+    few of are mostly mistakes.
+    """
+    guess, sure = likely.argmax(axis=1), likely.max(axis=1)
+    codes = np.full(len(likely), MISSING, np.int32)
+    sizes = np.bincount(groups)
+    for label, total in enumerate(np.bincount(guess, minlength=likely.shape[1])):
+        for group, size in enumerate(sizes):
+            alike = np.flatnonzero((guess == label) & (groups == group))
+            if 0 < len(alike) >= common * size:
+                wanted = round(min(1.0, count / total) * len(alike))
+                codes[alike[np.argsort(-sure[alike], kind="stable")[:wanted]]] = label
+    return codes

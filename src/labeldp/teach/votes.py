@@ -39,10 +39,10 @@ class TeacherVotes(Mechanism):
 
     `points` holds the vault's rows as teachers see them: for `Heads` a matrix of rows of length 1, public or from a
     label-free encoder; for `Networks` features of any kind. `queries` are the rows to ask about, in the order in which
-    they are asked. Or `public` holds rows of its own to ask about, of the same kind as `points`: the release is then
-    about those rows, and what is protected is the whole record, if no row of `points` depends on another (so no
-    encoder that saw the vault's rows). `seed` deals the rows out: it is public, no noise. With `users`, whole users are
-    dealt out, and the guarantee holds for users.
+    they are asked. With `public`, rows of other people of the same kind as `points`, the queries are among those (None:
+    all of them), the release is about them, and what is protected is the whole record, if no row of `points` depends on
+    another (so no encoder that saw the vault's rows). `seed` deals the rows out: it is public, no noise. With `users`,
+    whole users are dealt out, and the guarantee holds for users.
     """
 
     trust: ClassVar[Trust] = "central"
@@ -98,12 +98,12 @@ class TeacherVotes(Mechanism):
         """Check rows and queries, and that the teaching can learn from them."""
         if len(self.points) != rows:
             raise InputError(f"There are {len(self.points)} points for {rows} rows of the vault.")
-        if (self.queries is None) == (self.public is None):
-            raise InputError("Give either queries, rows of the vault to vote on, or public, other rows.")
-        if self.queries is not None:
-            self._check_queries(self.queries, rows)
-        elif not len(self.public):
+        if self.public is not None and not len(self.public):
             raise InputError("There is no public row to vote on.")
+        if self.queries is not None:
+            self._check_queries(self.queries, len(self._askable))
+        elif self.public is None:
+            raise InputError("There is nothing to vote on: name queries, rows of the vault, or give public rows.")
         deal(np.ones(rows, bool), self.teachers, self.seed, self.users)
         self.taught.check(self.points, self._asked, space, self.public is not None)
 
@@ -116,10 +116,15 @@ class TeacherVotes(Mechanism):
             raise InputError("A row is asked about twice: name each query once.")
 
     @property
+    def _askable(self) -> Any:
+        return self.points if self.public is None else self.public
+
+    @property
     def _asked(self) -> Any:
+        rows = self._askable
         if self.queries is None:
-            return self.public
-        return self.points[self.queries] if isinstance(self.points, np.ndarray) else self.points.select(self.queries)
+            return rows
+        return rows[self.queries] if isinstance(rows, np.ndarray) else rows.select(self.queries)
 
     def prepare(self, codes: Codes, space: LabelSpace) -> "TeacherVotes":
         """Train and count, before anything is charged."""
@@ -132,7 +137,7 @@ class TeacherVotes(Mechanism):
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Relabelled:
         """Tell the winners."""
         answers = self.votes.draw(self.prepare(codes, common["space"])._counts.sealed, bits)  # type: ignore[arg-type]
-        told = np.full(codes.size if self.public is None else len(self.public), MISSING, np.int32)
+        told = np.full(len(self._askable), MISSING, np.int32)
         told[slice(None) if self.queries is None else self.queries] = answers.codes
         if self.public is not None:
             common = common | self._about_records(common)

@@ -1,0 +1,177 @@
+"""What the recipes with teachers share: how many teachers, which votes, and one list of settings for all of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.errors import InputError
+from labeldp.learn.fixmatch import FixMatch
+from labeldp.learn.predictor import Predictor
+from labeldp.learn.supervised import Supervised
+from labeldp.mechanisms.stable import ImmutableArgmax, StableVote
+from labeldp.mechanisms.voting import ConfidentGNMax, VoteMechanism
+from labeldp.recipes.base import Ask, Steps, Task, default_training, recipe
+from labeldp.releases.base import Release
+from labeldp.teach.heads import Heads
+from labeldp.teach.networks import Networks
+from labeldp.teach.votes import TeacherVotes
+
+Taught = Literal["auto", "heads", "networks"]
+
+_TESTS = 3.0  # noise of threshold tests, in units of that of answers: tests are many, and may be wrong more often
+_AHEAD = 8.0  # teachers for each unit of noise: where half of them are ahead of the rest, that is four deviations
+_FEW, _CLAIMED = 10, 250  # no fewer teachers than that; and as many as the near-zero-cost paper compares itself with
+_UNSTABLE = 10  # queries that may fail before stable votes halt
+_PASSES = 0.9  # chance that a query with enough distance passes
+
+
+@dataclass(frozen=True)
+class Poll:
+    """What is asked of the teachers: how many answers are wanted, and of how many queries they may come."""
+
+    task: Task
+    teachers: int | None
+    answers: int
+    queries: int
+    threshold: float
+
+    @property
+    def most(self) -> int:
+        """The most teachers that still have two rows for each class, on average."""
+        return max(_FEW, int(self.task.rows.sum()) // (2 * len(self.task.space)))
+
+
+Student = Callable[[Task, Release], Predictor]
+Votes = Callable[[Poll], tuple[int, VoteMechanism]]
+
+
+def with_teachers(name: str, summary: str, student: Student, votes: Votes) -> None:
+    """Enter a recipe: teachers vote by `votes`, and `student` learns from what is told."""
+
+    def steps(
+        task: Task,
+        teachers: int | None = None,
+        answers: int = 20,
+        threshold: float = 0.5,
+        taught: Taught = "auto",
+        engine: str = "processes",
+    ) -> Steps:
+        """`answers` is for each class, `threshold` the share of teachers that must agree.
+
+        Teachers are `heads` on one label-free view of all rows, or `networks` of their own, trained by an `engine`.
+        """
+        if not 0 < threshold < 1 or answers < 1:
+            raise InputError("threshold is a share of the teachers between 0 and 1, and answers at least 1.")
+        asked = task.features if task.public is None else task.public
+        rows = np.flatnonzero(task.rows) if task.public is None else np.arange(len(asked))
+        wanted = min(answers * len(task.space), rows.size)
+        poll = Poll(task, teachers, wanted, min(3 * wanted, rows.size), threshold)
+        count, mechanism = votes(poll)
+        queries = np.random.default_rng(task.seed).permutation(rows)[: poll.queries]
+        told = yield Ask(teacher_votes(task, queries, count, mechanism, taught, engine))
+        if not told.active.any():
+            raise InputError("No vote passed: lower the threshold, or take more teachers. The budget is spent.")
+        return student(replace(task, features=asked, rows=np.isin(np.arange(len(asked)), rows), public=None), told)
+
+    recipe(name, summary)(steps)
+
+
+def teacher_votes(
+    task: Task, queries: NDArray[np.integer], count: int, mechanism: VoteMechanism, taught: Taught, engine: str
+) -> TeacherVotes:
+    """Return the request for votes on `queries`: rows of the task, or of its public features."""
+    delta = task.delta if mechanism.loss(*mechanism.caps).epsilon(task.delta) < np.inf else 0.0
+    common: dict[str, Any] = {"teachers": count, "votes": mechanism, "delta": delta, "seed": task.seed}
+    common["users"] = task.users
+    if task.public is not None:
+        if taught == "heads" or task.encoder is not None:
+            raise InputError(
+                "What saw all rows, as heads or an encoder did, protects labels only: with public rows, take networks "
+                "and no encoder."
+            )
+        own = _networks(task, engine, "own")
+        return TeacherVotes(task.features, queries, public=task.public, taught=own, **common)
+    if taught == "networks":
+        return TeacherVotes(task.features, queries, taught=_networks(task, engine, "all"), **common)
+    return TeacherVotes(task.lifted, queries, taught=Heads(), **common)
+
+
+def _networks(task: Task, engine: str, sees: Literal["own", "all"]) -> Networks:
+    """Return teachers with networks of the task's kind; those that see all features learn from them without labels."""
+    alone = task.learner(Supervised)
+    if not isinstance(alone, Supervised):  # a scikit-learn classifier, which knows no unlabelled rows
+        return Networks(alone, "own", engine, keep=_keep(task))
+    learner = task.learner(FixMatch) if sees == "all" else alone
+    usual = default_training(task, device=learner.training.device)
+    training = replace(usual, epochs=30 if sees == "own" else learner.training.epochs, batch=32, rate=0.05)
+    return Networks(replace(learner, training=training), sees, engine, keep=_keep(task), progress=_shown(task))
+
+
+def _keep(task: Task) -> Path | None:
+    """Return where finished teachers wait for a run that goes on, beside its checkpoints."""
+    folder = None if task.training is None else task.training.checkpoint
+    return folder / "teachers" if folder is not None and folder.is_dir() else None
+
+
+def _shown(task: Task) -> bool:
+    return task.training is not None and task.training.progress is True
+
+
+def confident(poll: Poll) -> tuple[int, VoteMechanism]:
+    """Confident-GNMax with the least noise within epsilon, and teachers enough to be heard above it."""
+    task = poll.task
+    if not task.delta:
+        raise InputError("Teachers' votes are told with Gaussian noise, which needs a delta above 0: 1e-6 for example.")
+    votes = calibrated(task.epsilon, task.delta, 1.0, poll.queries, poll.answers)  # its cost knows no threshold
+    count = poll.teachers or int(np.clip(_AHEAD * votes.sigma2, _FEW, poll.most))
+    return count, replace(votes, threshold=poll.threshold * count)
+
+
+def calibrated(epsilon: float, delta: float, threshold: float, queries: int, answers: int) -> ConfidentGNMax:
+    """Return the votes with the least noise that stay within epsilon, whatever the teachers say."""
+
+    def votes(sigma: float) -> ConfidentGNMax:
+        return ConfidentGNMax(threshold, round(_TESTS * sigma, 3), round(sigma, 3), queries, answers)
+
+    return votes(_least(lambda sigma: votes(sigma).loss(queries, answers).epsilon(delta), epsilon))
+
+
+def stable(poll: Poll) -> tuple[int, VoteMechanism]:
+    """Exact winners of agreed queries; there must be teachers enough for a query to be far from another winner."""
+    task = poll.task
+    if not task.delta:
+        raise InputError("Stable votes need a delta above 0: 1e-6 for example.")
+    votes = StableVote(task.epsilon, task.delta, poll.queries, min(_UNSTABLE, poll.queries))
+    distance = votes.distance_for(_PASSES)
+    needed = 2 * distance  # if all of them agree
+    count = poll.teachers or int(np.clip(2 * needed, _FEW, poll.most))
+    if count < needed:
+        raise InputError(
+            f"Stable votes need {needed} teachers that all agree at this epsilon, and {count} is the most for "
+            f"{int(task.rows.sum())} rows: raise epsilon, or take the recipe pate-fm."
+        )
+    return count, votes
+
+
+def immutable(poll: Poll) -> tuple[int, VoteMechanism]:
+    """NOT PRIVATE: the near-zero-cost votes, with noise for which its authors would claim epsilon."""
+    task = poll.task
+    count = poll.teachers or min(_CLAIMED, max(_FEW, int(task.rows.sum()) // 200))
+
+    def votes(scale: float) -> ImmutableArgmax:
+        return ImmutableArgmax(round(scale, 3), poll.answers)
+
+    return count, votes(_least(lambda scale: votes(scale).claimed(poll.answers).epsilon(task.delta), task.epsilon))
+
+
+def _least(spent: Callable[[float], float], epsilon: float) -> float:
+    """Return the least noise that spends no more than epsilon."""
+    low, high = 0.5, 1e6
+    while high / low > 1.001:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if spent(middle) > epsilon - 1e-6 else (low, middle)
+    return high
