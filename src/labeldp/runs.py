@@ -47,6 +47,7 @@ class Plan:
     device: str = "auto"
     seed: int = 0
     progress: bool = False
+    public: Path | None = None  # rows of other people, for teachers to vote on
 
     def check(self) -> None:
         """Say at once what is wrong with the plan, before anything is read or spent."""
@@ -61,12 +62,21 @@ class Plan:
         find_model(self.model, images=self.features == "images")
         choose_device(self.device)
 
-    def task(self, features: Features, space: LabelSpace, checkpoints: Path | None = None) -> Task:
+    def read(self, table: SecretTable, rows: int) -> tuple[Intake, Features, Features | None]:
+        """Read the features and, where there are any, the public rows, from which alone it is learnt how to read."""
+        if self.public is None:
+            return *read_features(table, self.features, rows, self.flip), None
+        frame = read_columns(TableFile(self.public), table.features)
+        intake, public = Intake.fit(frame, self.features, self.flip)  # type: ignore[arg-type]
+        return intake, intake(read_columns(table.file, list(intake.columns), intake.texts)), public
+
+    def task(self, features: Features, space: LabelSpace, checkpoints: Path | None = None, **more: Any) -> Task:
         """Return the public side of the training."""
         model = find_model(self.model, self.seed, images=self.features == "images")
         encoder = None if self.encoder is None else Model.load(self.encoder, self.device)
         everything = recipes.all_rows(len(features))
-        task = Task(features, space, everything, self.epsilon, self.delta, model, encoder=encoder, seed=self.seed)
+        more |= {"encoder": encoder, "seed": self.seed}
+        task = Task(features, space, everything, self.epsilon, self.delta, model, **more)
         changes = {"device": self.device, "progress": self.progress, "checkpoint": checkpoints}
         return replace(
             task, training=default_training(task, **changes | ({"epochs": self.epochs} if self.epochs else {}))
@@ -81,8 +91,8 @@ def train(
     A training of networks that is stopped leaves its checkpoints beside `out`, and the same request goes on from there.
     """
     with written_whole(out) as folder, _checkpoints_of(out) as checkpoints:
-        intake, features = read_features(table, plan.features, vault.rows, plan.flip)
-        task = plan.task(features, table.space, checkpoints)
+        intake, features, public = plan.read(table, vault.rows)
+        task = plan.task(features, table.space, checkpoints, public=public)
         trained = recipes.train(vault, task, plan.recipe, plan.options, report=report)
         facts = {
             "version": __version__,

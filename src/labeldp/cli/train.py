@@ -36,6 +36,15 @@ def train(
     out: Annotated[Path, typer.Option(help="The run folder to make.")],
     recipe: Annotated[str, typer.Option(help="A pipeline by name; `labeldp plan` compares them.")] = "auto",
     option: Option = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Where teachers train: here, processes, ray, or a cluster's ray://HOST:PORT.")
+    ] = None,
+    public: Annotated[
+        Path | None, typer.Option(help="Unlabelled rows of other people for teachers to vote on: protects records.")
+    ] = None,
+    allow_unproven: Annotated[
+        str | None, typer.Option(help="Switch on, by its name, a recipe whose privacy claim does not hold.")
+    ] = None,
     delta: Delta = 0.0,
     features: FeatureKind = "table",
     model: ModelName = "auto",
@@ -54,6 +63,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a classifier on a table whose labels stay private."""
+    from labeldp import unproven
     from labeldp.datasets import SecretTable
     from labeldp.files import check_free
     from labeldp.guarantees import check_delta, check_epsilon
@@ -64,8 +74,11 @@ def train(
     table = SecretTable.open(data, label, classes, "public" if missing_public else "error", ids)
     from labeldp import runs  # torch, only now that the request makes sense
 
-    how: dict[str, Any] = {"epochs": epochs, "device": device, "seed": seed, "progress": not as_json}
-    plan = runs.Plan(epsilon, delta, recipe, read_options(option), features, model, encoder, flip, **how)
+    if allow_unproven is not None:
+        unproven.allow_unproven(allow_unproven)
+    how: dict[str, Any] = {"epochs": epochs, "device": device, "seed": seed, "progress": not as_json, "public": public}
+    options = read_options(option) | ({} if engine is None else {"engine": engine})
+    plan = runs.Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **how)
     plan.check()
     with progress_bar(table.file.rows) as progress:
         progress.start("reading labels")
@@ -78,7 +91,7 @@ def train(
 
 
 def _sentence(out: Path, report: dict[str, Any], budget: float) -> str:
-    spent, delta = report["spent"]["epsilon"], report["spent"]["delta"]
+    spent, delta = float(report["spent"]["epsilon"]), report["spent"]["delta"]
     cost = f"epsilon {spent:g} of {budget:g}" + (f" and delta {delta:g}" if delta else "")
     return f"Wrote {out}: {accuracy(report['score'])}. Each label has spent {cost} so far."
 

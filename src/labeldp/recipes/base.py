@@ -54,6 +54,7 @@ class Recipe:
     summary: str
     steps: Callable[..., Steps]
     chooses: Callable[["Task"], bool] = lambda task: False  # whether it returns several models for a task
+    asks_teachers: bool = False  # who can vote on public rows
 
 
 RECIPES: dict[str, Recipe] = {}

@@ -99,6 +99,8 @@ def train_best(
         check_options(recipe, each)
     if len(task.features) != vault.rows:
         raise InputError(f"There are {len(task.features)} rows of features and {vault.rows} labels.")
+    if task.public is not None and not recipe.asks_teachers:
+        raise InputError(f"The recipe {name!r} has no use for public rows: take one with teachers, pate for example.")
     several = len(tasks) > 1 or recipe.chooses(task)
     fit, choosing, scoring = set_aside(task, several, score)
     models, releases = list[Predictor](), list[Release]()

@@ -62,8 +62,18 @@ class Card:
 def make_card(facts: dict[str, Any]) -> Card:
     """Write the card of a training from what its report says."""
     guarantee = Guarantee(**facts["guarantee"])
-    what, one = _PROTECTED[guarantee.unit]
     sections = {
+        **(_protection(guarantee, facts) if math.isfinite(guarantee.epsilon) else _NO_PROTECTION),
+        "How": [f"Recipe {facts['recipe']}: {facts['summary']}.", *_releases(facts["releases"])],
+        "How good": _scores(facts.get("score")),
+        "Warnings": facts.get("warnings") or ["None."],
+    }
+    return Card(sections, facts)
+
+
+def _protection(guarantee: Guarantee, facts: dict[str, Any]) -> dict[str, list[str]]:
+    what, one = _PROTECTED[guarantee.unit]
+    return {
         "What is protected": [
             f"{what}: any result of this training would have been nearly as likely if {one} had been different.",
             "Features are not protected, nor is the fact that a row exists.",
@@ -75,11 +85,13 @@ def make_card(facts: dict[str, Any]) -> Card:
             f"Who must be trusted with the labels: {_TRUST[guarantee.trust]}.",
             *_total(facts.get("spent"), guarantee),
         ],
-        "How": [f"Recipe {facts['recipe']}: {facts['summary']}.", *_releases(facts["releases"])],
-        "How good": _scores(facts.get("score")),
-        "Warnings": facts.get("warnings") or ["None."],
     }
-    return Card(sections, facts)
+
+
+_NO_PROTECTION = {
+    "What is protected": ["NOTHING. This training is not differentially private: it was done to study a claim."],
+    "How much": ["Epsilon is infinite: what the model tells about a label is not bounded."],
+}
 
 
 def best_guess(epsilon: float) -> float:
@@ -96,16 +108,16 @@ _TRUST = {"local": "nobody but their owners", "central": "the curator who holds 
 
 
 def _total(spent: dict[str, Any] | None, guarantee: Guarantee) -> list[str]:
-    if spent is None or (spent["epsilon"], spent["delta"]) == (guarantee.epsilon, guarantee.delta):
+    if spent is None or (float(spent["epsilon"]), spent["delta"]) == (guarantee.epsilon, guarantee.delta):
         return []
     return [
-        f"These labels were used for more than this training: epsilon {spent['epsilon']:g} and delta "
+        f"These labels were used for more than this training: epsilon {float(spent['epsilon']):g} and delta "
         f"{spent['delta']:g} in all, by the ledger of the data set."
     ]
 
 
 def _releases(releases: list[dict[str, Any]]) -> list[str]:
-    return [f"{each['mechanism']} on {each['rows']:,} labels, epsilon {each['epsilon']:g}." for each in releases]
+    return [f"{each['mechanism']} on {each['rows']:,} labels, epsilon {float(each['epsilon']):g}." for each in releases]
 
 
 def _scores(score: dict[str, Any] | None) -> list[str]:

@@ -76,5 +76,5 @@ def print_ledger(report: dict[str, Any]) -> None:
     )
 
 
-def _number(value: float) -> str:
-    return f"{value:.6g}" if math.isfinite(value) else "infinite"
+def _number(value: float | str) -> str:
+    return f"{float(value):.6g}" if math.isfinite(float(value)) else "infinite"
