@@ -3,20 +3,43 @@ import pytest
 import torch
 
 import labeldp as ldp
+from labeldp.errors import InputError
 from labeldp.features import Embeddings
 from labeldp.learn import Model, Supervised, Training
-from labeldp.represent.contrastive import SimCLR, find_partner
+from labeldp.represent.contrastive import SimCLR, find_partners
 
 
-def test_finding_the_partner_is_cross_entropy_over_all_other_rows():
-    z = torch.randn(6, 4)
+@pytest.mark.parametrize("views", [2, 3, 4])
+def test_finding_partners_is_cross_entropy_over_one_partner_and_all_other_rows(views):
+    rows = 5
+    z = torch.randn(views * rows, 4)
     unit = z / z.norm(dim=1, keepdim=True)
     terms = []
-    for i in range(6):
-        likeness = {j: float(unit[i] @ unit[j]) / 0.5 for j in range(6) if j != i}
-        total = sum(np.exp(v) for v in likeness.values())
-        terms.append(-np.log(np.exp(likeness[(i + 3) % 6]) / total))
-    assert float(find_partner(z, 0.5)) == pytest.approx(np.mean(terms), rel=1e-5)
+    for i in range(len(z)):
+        likeness = {j: float(unit[i] @ unit[j]) / 0.5 for j in range(len(z))}
+        others = sum(np.exp(v) for j, v in likeness.items() if j % rows != i % rows)
+        for j in range(i % rows, len(z), rows):
+            if j != i:
+                terms.append(-np.log(np.exp(likeness[j]) / (np.exp(likeness[j]) + others)))
+    assert len(terms) == views * (views - 1) * rows
+    assert float(find_partners(z, views, 0.5)) == pytest.approx(np.mean(terms), rel=1e-5)
+
+
+def test_two_views_give_the_loss_of_the_paper():
+    z = torch.randn(12, 4, requires_grad=True)
+    unit = torch.nn.functional.normalize(z, dim=1)
+    likeness = (unit @ unit.T / 0.2).fill_diagonal_(-torch.inf)
+    paper = torch.nn.functional.cross_entropy(likeness, torch.arange(12).roll(6))
+    ours = find_partners(z, 2, 0.2)
+    assert torch.equal(ours, paper)
+    (slope,), (wanted,) = (torch.autograd.grad(value, z) for value in (ours, paper))
+    assert torch.equal(slope, wanted)
+
+
+@pytest.mark.parametrize("views", [0, 1])
+def test_one_view_has_no_partner(digits, views):
+    with pytest.raises(InputError, match="two views"):
+        SimCLR("mlp", views=views).fit(Embeddings(digits.pixels / 16))
 
 
 def test_an_encoder_learns_without_labels(digits, encoder, cnn):
@@ -28,10 +51,11 @@ def test_an_encoder_learns_without_labels(digits, encoder, cnn):
     assert after > before - 0.02  # a random network keeps digits apart too; agreement between views must not undo it
 
 
-def test_tables_and_embeddings_have_encoders_too(digits):
+@pytest.mark.parametrize("views", [2, 3])
+def test_tables_and_embeddings_have_encoders_too(digits, views):
     rows = Embeddings(digits.pixels / 16)
     settings = Training(epochs=20, batch=256, optimizer="adamw", rate=3e-3, device="cpu")
-    model = SimCLR("mlp", settings).fit(rows)
+    model = SimCLR("mlp", settings, views=views).fit(rows)
     assert digits.nearest_accuracy(model.embed(rows)) > 0.9
 
 
