@@ -6,7 +6,8 @@ Random pictures and rows: only the time matters here. The plain loop is what man
 TensorDataset, one network, one optimiser, float32, with the same network, batch and weak augmentation as ours. Rows a
 second are those of the best epoch in the second half of a training, when all is compiled and warm. A learner with two
 networks, or several views, does more work for a row: the share of the matrix rate counts all operations of an
-epoch. Writes benchmarks/results/engine-<device>.json.
+epoch. Writes benchmarks/results/engine-<device>.json after each learner; with `--learners`, only these are measured
+anew. To compile Aug-Descent with two networks of this size takes minutes.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from results import Clock, save
+from results import Clock, read, save
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
@@ -93,8 +94,8 @@ SMALL = {"hidden": 512, "projection": 128}
 REPRESENTATIONS = {"SimCLR": SimCLR, "BYOL": partial(BYOL, **SMALL), "MoCo v3": partial(MoCo, **SMALL)}
 
 
-def measure(title, features, backbone, batch, device, peak, epochs):
-    """Print and return rows a second, and the share of the matrix rate, for every learner on one kind of features."""
+def measure(title, features, backbone, batch, device, peak, epochs, note):
+    """Print and note rows a second, and the share of the matrix rate, for every learner on one kind of features."""
     labels = torch.randint(CLASSES, (len(features),))
     features = features.to(device)
 
@@ -116,27 +117,24 @@ def measure(title, features, backbone, batch, device, peak, epochs):
         fit(make, few, Training(epochs, len(few), rate=0.01, device=device))
 
     print(f"\n{title}, batch {batch}, {len(features):,} rows on {device}; matrix rate {peak / 1e12:.2f} TFLOP/s")
-    results = {}
     if device == "cpu":  # beside `supervised`, which it is compared with
         plain = partial(plain_loop, features, labels, backbone(features.shape, CLASSES), batch)
-        results["plain loop"] = {"rows a second": rate(plain, len(features), epochs)}
+        before = rate(plain, len(features), epochs)
+        note("plain loop", {"rows a second": before})
+        print(f"  {'plain loop':<16}{before:>12,.0f} rows/s", flush=True)
     for name, make in (LEARNERS | REPRESENTATIONS).items():
         speed = rate(partial(learn, make), len(features), epochs)
         share = speed * operations(partial(count, make), len(few)) / peak
-        results[name] = {"rows a second": speed, "share of the matrix rate": share}
-    for name, figures in results.items():
-        share = f"{figures['share of the matrix rate']:>8.1%} of the matrix rate" if len(figures) > 1 else ""
-        print(f"  {name:<16}{figures['rows a second']:>12,.0f} rows/s {share}", flush=True)
-    if device == "cpu":
-        ratio = results["supervised"]["rows a second"] / results["plain loop"]["rows a second"]
-        print(f"  supervised / plain loop: {ratio:.2f}")
-    return results
+        note(name, {"rows a second": speed, "share of the matrix rate": share})
+        print(f"  {name:<16}{speed:>12,.0f} rows/s {share:>8.1%} of the matrix rate", flush=True)
+        if device == "cpu" and name == "supervised":
+            print(f"  supervised / plain loop: {speed / before:.2f}")
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--rows", type=int)
+    parser.add_argument("--rows", type=int, help="only so many, for a trial")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--learners", help="only these, separated by commas")
     chosen = parser.parse_args()
@@ -152,15 +150,20 @@ def main():
     width, batch = (64, 512) if cuda else (8, 128)  # a narrow network, so that two cores are done in minutes
     resnet = partial(build, "resnet18", width=width)
     peak = matrix_rate(device)
-    figures = {"matrix rate": peak}
+    figures = (read(f"engine-{device}") if chosen.learners else {}) | {"matrix rate": peak}
     problems = {
         "MLP, 64 columns": (Embeddings(columns), partial(build, "mlp"), 256),
         f"ResNet-18 of width {width}, 32 x 32": (Images(pixels), resnet, batch),
     }
     for title, (features, backbone, size) in problems.items():
-        figures[title] = measure(title, features, backbone, size, device, peak, chosen.epochs)
-    if not chosen.learners:
-        save(f"engine-{device}", figures)
+        found = figures.setdefault(title, {})
+
+        def note(name, values, found=found):
+            found[name] = values
+            if not chosen.rows:
+                save(f"engine-{device}", figures)
+
+        measure(title, features, backbone, size, device, peak, chosen.epochs, note)
 
 
 if __name__ == "__main__":

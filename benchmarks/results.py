@@ -66,6 +66,12 @@ def save(name, figures):
     path.write_text(json.dumps({"date": when, "machine": machine(), "figures": figures}, indent=2) + "\n")
 
 
+def read(name):
+    """Return the figures that were saved by this name, none if there are none."""
+    path = HERE / "results" / f"{name}.json"
+    return json.loads(path.read_text())["figures"] if path.is_file() else {}
+
+
 def show(figures):
     """Print figures as two columns."""
     for name, value in figures.items():

@@ -44,25 +44,26 @@ class AugDescent(Learner):
         rows, labels = active_rows(release, device), hard_labels(release, device)
         right = _Rightness(features, release, rows, labels)
         chances = [torch.ones(len(rows), device=device)] * 2
-        now, warm = 0, max(1, round(self.warmup * self.training.epochs))
+        warm, warming = max(1, round(self.warmup * self.training.epochs)), True
+        ramp = torch.zeros((), device=device)  # a number of Python's would be compiled into the loss, anew each epoch
 
         def begin_epoch(epoch: int) -> None:
-            nonlocal now, chances
-            now = epoch
-            if epoch >= warm:
+            nonlocal warming, chances
+            warming = epoch < warm
+            ramp.fill_(min(1.0, (epoch - warm + 1) / max(1, self.guess_ramp * self.training.epochs)))
+            if not warming:
                 chances = [right(network) for network in (pair[1], pair[0])]  # each hears from the other
 
         def loss(positions: Tensor) -> Tensor:
             chosen = rows[positions]
             inputs = features.batch(chosen)
             wanted = F.one_hot(labels[chosen], classes).float()
-            if now < warm:
+            if warming:
                 varied = features.strong(inputs)
                 return soft_cross_entropy(pair[0](varied), wanted) + soft_cross_entropy(pair[1](varied), wanted)
             looks = [features.weak(inputs) for _ in range(self.views)]
             with torch.no_grad():
                 seen = [torch.stack([torch.softmax(net(x).float(), 1) for x in looks]).mean(0) for net in pair]
-            ramp = min(1.0, (now - warm + 1) / max(1, self.guess_ramp * self.training.epochs))
             total = torch.zeros((), device=device)
             for network, own, chance in zip(pair, seen, chances, strict=True):
                 target, kept = self._targets(wanted, own, (seen[0] + seen[1]) / 2, chance[positions])
@@ -78,7 +79,7 @@ class AugDescent(Learner):
         refined = chance[:, None] * wanted + (1 - chance[:, None]) * own
         return sharpen(torch.where(kept[:, None], refined, both), self.temperature), kept
 
-    def _descend(self, network: nn.Module, inputs: Tensor, target: Tensor, kept: Tensor, ramp: float) -> Tensor:
+    def _descend(self, network: nn.Module, inputs: Tensor, target: Tensor, kept: Tensor, ramp: Tensor) -> Tensor:
         """MixMatch: cross-entropy where labels were kept, squared error where they are guesses, and balance."""
         share = torch.distributions.Beta(self.mixing, self.mixing).sample().to(inputs.device)
         share = torch.maximum(share, 1 - share)

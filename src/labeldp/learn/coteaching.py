@@ -34,19 +34,20 @@ class CoTeaching(Learner):
         rate = noise_rate_of(release) if self.noise_rate is None else self.noise_rate
         pair = nn.ModuleList([self._network(features, classes, start, offset) for offset in (0, 1)])
         rows, labels = active_rows(release, device), hard_labels(release, device)
-        forget = 0.0
+        forget = torch.zeros((), device=device)  # a number of Python's would be compiled into the loss
+        apart = False
 
         def begin_epoch(epoch: int) -> None:
-            nonlocal forget
-            forget = rate * min(1.0, epoch / max(1, self.ramp * self.training.epochs))
+            nonlocal apart
+            share = rate * min(1.0, epoch / max(1, self.ramp * self.training.epochs))
+            forget.fill_(share)
+            apart = self.plus and share > 0
 
         def loss(positions: Tensor) -> Tensor:
             chosen = rows[positions]
             inputs, wanted = features.weak(features.batch(chosen)), labels[chosen]
             first, second = (network(inputs).float() for network in pair)
-            among = (
-                disagreement(first, second) if self.plus and forget > 0 else torch.ones_like(wanted, dtype=torch.bool)
-            )
+            among = disagreement(first, second) if apart else torch.ones_like(wanted, dtype=torch.bool)
             losses = [F.cross_entropy(logits, wanted, reduction="none") for logits in (first, second)]
             picked = [small_loss(each.detach(), forget, among) for each in losses]
             return (losses[0] * picked[1]).sum() / picked[1].sum() + (losses[1] * picked[0]).sum() / picked[0].sum()
@@ -55,11 +56,10 @@ class CoTeaching(Learner):
         return Model.trained_on(Average(list(trained.children())), release, start)
 
 
-def small_loss(losses: Tensor, forget: float, among: Tensor) -> Tensor:
+def small_loss(losses: Tensor, forget: float | Tensor, among: Tensor) -> Tensor:
     """Mark the rows of smallest loss: all but a share `forget`, of those in `among` (at least one row)."""
     count = (among.sum() * (1 - forget)).ceil().clamp_min(1)
-    if not bool(among.any()):
-        among = torch.ones_like(among)
+    among = among | ~among.any()  # asking whether there is one would make a GPU wait at every step
     place = torch.where(among, losses, torch.inf).argsort().argsort()
     return ((place < count) & among).float()
 
