@@ -7,7 +7,8 @@ import torch
 from labeldp.errors import InputError
 from labeldp.learn import Training
 from labeldp.learn.backbones import build
-from labeldp.represent.momentum import BYOL, MoCo, follow
+from labeldp.learn.base import follow
+from labeldp.represent.momentum import BYOL, MoCo
 
 
 @pytest.mark.parametrize("method", [BYOL, partial(MoCo, views=3)])

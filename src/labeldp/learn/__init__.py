@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from labeldp.learn.loop import Training as Training
     from labeldp.learn.model import Model as Model
     from labeldp.learn.semigan import SemiGAN as SemiGAN
+    from labeldp.learn.softmatch import SoftMatch as SoftMatch
     from labeldp.learn.supervised import Supervised as Supervised
     from labeldp.learn.weighted import Weighted as Weighted
 
@@ -30,6 +31,7 @@ _HOME_OF = {
     "Learner": "base",
     "Model": "model",
     "SemiGAN": "semigan",
+    "SoftMatch": "softmatch",
     "Supervised": "supervised",
     "Training": "loop",
     "Weighted": "weighted",

@@ -137,3 +137,9 @@ def evidence_of(release: Release, device: torch.device) -> Callable[[Tensor], Te
 def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """Cross-entropy with a distribution (or any weights) over classes."""
     return -(target * F.log_softmax(logits.float(), dim=1)).sum(dim=1).mean()
+
+
+@torch.no_grad()
+def follow(slow: nn.Module, network: nn.Module, inertia: float) -> None:
+    """Move a slow copy towards a network by the share that inertia leaves."""
+    torch._foreach_lerp_(list(slow.parameters()), list(network.parameters()), 1 - inertia)

@@ -1,17 +1,21 @@
 """A model that sees images through an encoder which was trained without labels."""
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.features.embeddings import Embeddings
 from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
+from labeldp.learn.backbones import Network
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, load_predictor, write_facts
 from labeldp.spending import Use
@@ -59,3 +63,19 @@ class EncodedModel:
     def load(cls, folder: str | Path, device: str = "auto") -> "EncodedModel":
         """Read what `save` wrote."""
         return cls(Model.load(Path(folder) / "encoder", device), load_predictor(Path(folder) / "model", device))
+
+
+def with_head(encoder: Model, linear: Model) -> Model:
+    """Return one network, the encoder with a linear model of its embeddings as head: a start for any learner."""
+    body, top = encoder.network, linear.network
+    if not isinstance(body, Network) or not isinstance(top, Network) or top.recipe["name"] != "linear":
+        raise InputError("Only a linear model of an encoder's embeddings can become its head: train `linear` on them.")
+    if top.width != body.width:
+        raise InputError(f"The linear model is of {top.width} columns, and the encoder gives {body.width}.")
+    network = copy.deepcopy(body)
+    network.head = copy.deepcopy(top.head)
+    network.recipe = body.recipe | {"classes": top.head.out_features}
+    with torch.no_grad():  # its own normalisation becomes part of the weights
+        network.head.weight.div_(top.deviation)
+        network.head.bias.sub_(network.head.weight @ top.mean)
+    return Model(network.to(body.mean.device), linear.space, linear.guarantee, linear.lineage)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labeldp.features.base import Features
+from labeldp.learn.base import follow
 from labeldp.learn.model import Model
 from labeldp.represent.base import Representation, projector
 
@@ -83,9 +84,3 @@ class MoCo(Momentum):
         with torch.autocast(said.device.type, enabled=False):
             likeness = F.normalize(said, dim=1) @ F.normalize(meant, dim=1).T / self.temperature
             return F.cross_entropy(likeness, torch.arange(len(said), device=said.device))
-
-
-@torch.no_grad()
-def follow(target: nn.Module, source: nn.Module, inertia: float) -> None:
-    """Move `target` towards `source` by the share that inertia leaves."""
-    torch._foreach_lerp_(list(target.parameters()), list(source.parameters()), 1 - inertia)
