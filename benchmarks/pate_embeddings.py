@@ -4,12 +4,14 @@
 
 FOLDER holds train-embeddings.npy, train-labels.npy, test-embeddings.npy and test-labels.npy. Teachers are linear heads
 on rows that a label-free encoder gave, all fitted in closed form; answers are those of Confident-GNMax, its noise
-calibrated so that epsilon holds at delta 1e-5 whatever the teachers say, for 20 answers a class.
+calibrated so that epsilon holds at delta 1e-5 whatever the teachers say, for 20 answers a class. The table has that
+many teachers, and as many as the recipe takes, which follow the noise: eight for each unit of its deviation.
 The student is FixMatch on the answers (`pate-fm`). True labels score. Writes benchmarks/results/pate_embeddings.json.
 """
 
 import argparse
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,8 @@ from rich.table import Table
 import labeldp as ldp
 from labeldp.features import Embeddings
 from labeldp.learn import FixMatch, Training
-from labeldp.recipes.teachers import calibrated
+from labeldp.recipes.base import Task
+from labeldp.recipes.teachers import Poll, confident
 from labeldp.represent.lift import Lift
 from labeldp.teach.heads import Heads
 from labeldp.teach.partition import deal
@@ -50,16 +53,17 @@ def main():
     print(f"{chosen.teachers} teachers in {seconds:.1f} s; their plurality is right for {plurality:.1%} of new rows")
 
     shown = Table(box=SIMPLE_HEAD, title="Answers and students, mean over seeds", title_justify="left")
-    for name in ("epsilon", "sigma", "answers", "answers right", "student"):
+    for name in ("epsilon", "teachers", "sigma", "answers", "answers right", "student"):
         shown.add_column(name, justify="right")
     cells = []
-    for epsilon in map(float, chosen.epsilons.split(",")):
-        votes = calibrated(epsilon, DELTA, chosen.teachers / 2, QUERIES, ANSWERS)
+    everything = np.ones(len(labels), bool)
+    for epsilon, teachers in product(map(float, chosen.epsilons.split(",")), (chosen.teachers, None)):
+        count, votes = confident(Poll(Task(train, space, everything, epsilon, DELTA), teachers, ANSWERS, QUERIES, 0.5))
         found = []
         for seed in range(chosen.seeds):
             queries = np.random.default_rng(seed).permutation(len(labels))[:QUERIES]
             vault = ldp.Vault(labels, space, ldp.Budget(epsilon, DELTA))
-            told = vault.release(TeacherVotes(points, queries, chosen.teachers, votes, DELTA, seed=seed))
+            told = vault.release(TeacherVotes(points, queries, count, votes, DELTA, seed=seed))
             codes = told.labels()
             known = codes >= 0
             student = FixMatch("mlp", Training(epochs=10, batch=256, rate=0.05, seed=seed)).fit(train, told)
@@ -67,9 +71,17 @@ def main():
             found.append((known.sum(), (codes[known] == labels[known]).mean(), right))
         answers, correct, accuracy = np.mean(found, axis=0)
         spread = float(np.std([f[2] for f in found], ddof=1)) if chosen.seeds > 1 else 0.0
-        cell = {"epsilon": epsilon, "sigma": votes.sigma2, "answers": float(answers), "answers right": float(correct)}
+        cell = {
+            "epsilon": epsilon,
+            "teachers": count,
+            "sigma": votes.sigma2,
+            "answers": float(answers),
+            "answers right": float(correct),
+        }
         cells.append(cell | {"student": float(accuracy), "deviation": spread, "spent": told.guarantee.epsilon})
-        shown.add_row(f"{epsilon:g}", f"{votes.sigma2:.0f}", f"{answers:.0f}", f"{correct:.1%}", f"{accuracy:.1%}")
+        shown.add_row(
+            f"{epsilon:g}", str(count), f"{votes.sigma2:.0f}", f"{answers:.0f}", f"{correct:.1%}", f"{accuracy:.1%}"
+        )
     Console().print(shown)
     facts = {"teachers": chosen.teachers, "seconds of teachers": seconds, "plurality": plurality, "seeds": chosen.seeds}
     save("pate_embeddings", facts | {"delta": DELTA, "cells": cells})

@@ -123,7 +123,7 @@ class StableVote(VoteMechanism):
     def _composed_part(self) -> Fraction:
         """Return the pure loss of a part such that all of them together lose epsilon at half of delta."""
         low, high = 0.0, self.epsilon
-        for _ in range(20):
+        while high - low > 1e-3 * high:
             middle = (low + high) / 2
             total = VoteLoss((Moves("laplace", 1 / middle, self.max_unstable),)).epsilon(self.delta / 2)
             low, high = (middle, high) if total <= self.epsilon else (low, middle)

@@ -30,6 +30,7 @@ import numpy as np
 from labeldp.calibration import analytic_gaussian_ratio
 from labeldp.errors import InputError
 from labeldp.guarantees import check_delta, check_epsilon
+from labeldp.mechanisms.stable import StableVote
 from labeldp.recipes.arithmetic import (
     SURVIVES,
     Device,
@@ -62,6 +63,9 @@ CLEAN_ENOUGH = 0.95
 WORTH_ENOUGH = 100
 # Malek et al. (2021): beyond 10 to 25 labels a class, answers of teachers hardly improve a semi-supervised student.
 ANSWERS_PER_CLASS = 20
+QUERIES_PER_ANSWER = 3
+UNSTABLE = 10  # queries that may fail before stable votes halt
+_PASSES_TEST = 0.9  # the chance of a query that is far enough
 PRIOR_SHARE = 0.2  # of epsilon, for the counts that `cluster-prior` begins with
 _PATIENCE = 24 * 60.0  # minutes
 _COLUMNS = {"table": 16, "embeddings": 512, "images": 512}  # assumed of the rows that `moments` adds up
@@ -76,7 +80,15 @@ _RATES = {
     ("images", "cuda"): 1e4,
 }
 # Passes over all rows that a part of a recipe takes: epochs times the work for a row, plain training being 1.
-_PASSES = {"supervised": 100, "fixmatch": 600, "augdescent": 800, "coteaching": 200, "encoder": 1000, "kmeans": 20}
+_PASSES = {
+    "supervised": 100,
+    "fixmatch": 600,
+    "augdescent": 800,
+    "coteaching": 200,
+    "gan": 200,
+    "encoder": 1000,
+    "kmeans": 20,
+}
 
 
 class Use(NamedTuple):
@@ -216,13 +228,18 @@ def _teachers(at: Setting, groups: str) -> Iterator[Line]:
 
     Each answer moves two counts by one, so Q answers cost what one Gaussian release of sensitivity sqrt(2 Q) does. For
     the vote to survive that noise, so many teachers must agree as a cluster's rows would; `purity` stands for the share
-    of teachers that are right.
+    of teachers that are right. Stable votes ask for a distance: half of the winner's lead.
     """
     parts = {
         "pate-fm": (groups, "fixmatch"),  # teachers are heads on the rows that clusters look at: they cost nothing
         "pate-fm-ssl": (groups, "fixmatch", "fixmatch"),
         "pate-fm-augdescent": (groups, "fixmatch", "augdescent"),
         "pate-fm-denoise": (groups, "fixmatch", "fixmatch"),
+        "pate": (groups, "gan"),
+        "pate-coteaching": (groups, "gan", "gan"),
+        "pate-plus": (groups, "gan", "gan"),
+        "pate-plus-plus": (groups, "gan", "gan", "gan", "gan"),
+        "stable-vote": (groups, "fixmatch"),
     }
     if not at.delta:
         for recipe in parts:
@@ -232,11 +249,17 @@ def _teachers(at: Setting, groups: str) -> Iterator[Line]:
     sigma = analytic_gaussian_ratio(at.epsilon, at.delta) * math.sqrt(2 * answers)
     few = last_good(lambda few: noisy_argmax("gaussian", 1000.0, 1000 / few, at.classes) >= SURVIVES, 1e-3, 1e3)
     teachers = math.ceil(sigma / few / (at.purity - at.spread))
-    answer = Use("ConfidentGNMax", at.epsilon, at.delta, min(1.0, answers / at.rows))
-    short = at.rows < teachers * at.classes  # fewer labels for a teacher than there are classes
-    starved = f"needs {teachers:,} teachers by worst-case accounting, too many for these rows" if short else ""
+    stable = StableVote(at.epsilon, at.delta, QUERIES_PER_ANSWER * answers, UNSTABLE)
+    needed = dict.fromkeys(parts, teachers)
+    needed["stable-vote"] = math.ceil(2 * stable.distance_for(_PASSES_TEST) / (at.purity - at.spread))
     for recipe, work in parts.items():
-        yield Line(recipe, (answer,), _minutes(at, *work), teachers=teachers, reason=starved)
+        votes = "StableVote" if recipe == "stable-vote" else "ConfidentGNMax"
+        answer = Use(votes, at.epsilon, at.delta, min(1.0, answers / at.rows))
+        short = at.rows < needed[recipe] * at.classes  # fewer labels for a teacher than there are classes
+        starved = (
+            f"needs {needed[recipe]:,} teachers by worst-case accounting, too many for these rows" if short else ""
+        )
+        yield Line(recipe, (answer,), _minutes(at, *work), teachers=needed[recipe], reason=starved)
 
 
 def _voted(at: Setting, vote: float) -> float:

@@ -14,6 +14,7 @@ from labeldp.learn.predictor import Predictor
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms.stable import ImmutableArgmax, StableVote
 from labeldp.mechanisms.voting import ConfidentGNMax, VoteMechanism
+from labeldp.recipes.advisor import ANSWERS_PER_CLASS, QUERIES_PER_ANSWER, UNSTABLE
 from labeldp.recipes.base import Ask, Steps, Task, default_training, recipe
 from labeldp.releases.base import Release
 from labeldp.teach.heads import Heads
@@ -25,7 +26,6 @@ Taught = Literal["auto", "heads", "networks"]
 _TESTS = 3.0  # noise of threshold tests, in units of that of answers: tests are many, and may be wrong more often
 _AHEAD = 8.0  # teachers for each unit of noise: where half of them are ahead of the rest, that is four deviations
 _FEW, _CLAIMED = 10, 250  # no fewer teachers than that; and as many as the near-zero-cost paper compares itself with
-_UNSTABLE = 10  # queries that may fail before stable votes halt
 _PASSES = 0.9  # chance that a query with enough distance passes
 
 
@@ -55,7 +55,7 @@ def with_teachers(name: str, summary: str, student: Student, votes: Votes) -> No
     def steps(
         task: Task,
         teachers: int | None = None,
-        answers: int = 20,
+        answers: int = ANSWERS_PER_CLASS,
         threshold: float = 0.5,
         taught: Taught = "auto",
         engine: str = "processes",
@@ -69,7 +69,7 @@ def with_teachers(name: str, summary: str, student: Student, votes: Votes) -> No
         asked = task.features if task.public is None else task.public
         rows = np.flatnonzero(task.rows) if task.public is None else np.arange(len(asked))
         wanted = min(answers * len(task.space), rows.size)
-        poll = Poll(task, teachers, wanted, min(3 * wanted, rows.size), threshold)
+        poll = Poll(task, teachers, wanted, min(QUERIES_PER_ANSWER * wanted, rows.size), threshold)
         count, mechanism = votes(poll)
         queries = np.random.default_rng(task.seed).permutation(rows)[: poll.queries]
         told = yield Ask(teacher_votes(task, queries, count, mechanism, taught, engine))
@@ -145,7 +145,7 @@ def stable(poll: Poll) -> tuple[int, VoteMechanism]:
     task = poll.task
     if not task.delta:
         raise InputError("Stable votes need a delta above 0: 1e-6 for example.")
-    votes = StableVote(task.epsilon, task.delta, poll.queries, min(_UNSTABLE, poll.queries))
+    votes = StableVote(task.epsilon, task.delta, poll.queries, min(UNSTABLE, poll.queries))
     distance = votes.distance_for(_PASSES)
     needed = 2 * distance  # if all of them agree
     count = poll.teachers or int(np.clip(2 * needed, _FEW, poll.most))
