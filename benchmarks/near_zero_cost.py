@@ -75,7 +75,7 @@ def rows(many, few):
         yield "LNMax, scale 20", MANY, queries, LNMax(20.0, queries), many
     for queries in (100, 1_000, 5_000, 9_000):
         yield "GNMax, sigma 40", MANY, queries, GNMax(40.0, queries), many
-    yield "StableVote, epsilon 8", MANY, ASKED, StableVote(8.0, DELTA, ASKED, 10), many
+    yield "StableVote, epsilon 8", MANY, ASKED, StableVote(8.0, DELTA, ASKED, 5), many
     for teachers, votes in ((MANY, many), (FEW, few)):
         yield "immutable, Laplace", teachers, ASKED, ImmutableArgmax(**never), votes
         yield "immutable, Gaussian", teachers, ASKED, ImmutableArgmax(**never, noise="gaussian"), votes
@@ -106,7 +106,7 @@ def one_student(shared, job):
         codes=codes.astype(np.int32),
         confidence=1 - 1e-6,
     )
-    epochs = min(400, max(8, 60_000 // int(answered.sum())))
+    epochs = min(400, max(8, 60_000 // max(1, int(answered.sum()))))
     student = network(device, epochs, 64, seed).fit(asked, release)
     right = float((codes[answered] == known[answered]).mean())
     accuracy = float((student.predict(new) == wanted).mean())

@@ -123,14 +123,14 @@ class GaussianLoss:
         if delta <= 0:
             return math.inf
         if self.units == 1 and self.sigma < EXACT_BELOW:
-            return _smallest_epsilon(lambda eps: unit_shift_delta(eps, self.sigma), delta)
+            return smallest_epsilon(lambda eps: unit_shift_delta(eps, self.sigma), delta)
         best = min(rdp_to_epsilon(self.rdp(order), order, delta) for order in ORDERS)
         if self.units is not None and self.sigma < EXACT_BELOW:
             return min(best, _epsilon_of(self.distribution(), delta))
         smooth = self._smooth_sigma()
         if smooth > 0:
             ratio = smooth / self.sensitivity
-            best = min(best, _smallest_epsilon(lambda eps: gaussian_delta(eps, ratio), delta))
+            best = min(best, smallest_epsilon(lambda eps: gaussian_delta(eps, ratio), delta))
         return best
 
     def rdp(self, order: float) -> float:
@@ -148,7 +148,12 @@ class GaussianLoss:
         return pld.from_gaussian_mechanism(self._smooth_sigma(), sensitivity=self.sensitivity)
 
     def _smooth_sigma(self) -> float:
-        return math.sqrt(max(0.0, self.sigma**2 - LATTICE_SIGMA**2)) * (1 - _HAIR)
+        return smooth_sigma(self.sigma)
+
+
+def smooth_sigma(sigma: float) -> float:
+    """Return the deviation of continuous noise that tells at least as much as discrete noise: the lattice bound."""
+    return math.sqrt(max(0.0, sigma**2 - LATTICE_SIGMA**2)) * (1 - _HAIR)
 
 
 _HAIR = 1e-9
@@ -212,7 +217,7 @@ def _epsilon_of(distribution: Any, delta: float) -> float:
     return float(distribution.get_epsilon_for_delta(delta)) * (1 + 1e-8) + 1e-7
 
 
-def _smallest_epsilon(delta_at: Any, delta: float) -> float:
+def smallest_epsilon(delta_at: Any, delta: float) -> float:
     """Return an epsilon with `delta_at(epsilon) <= delta`, within 1e-9 of the smallest."""
     if delta_at(0.0) <= delta:
         return 0.0

@@ -8,6 +8,7 @@ from scripted import Seeded
 from votelaws import COUNTS, divergence, law_of, neighbours
 
 import labeldp as ldp
+from labeldp.losses import rdp_to_epsilon, smallest_epsilon, unit_shift_delta
 from labeldp.mechanisms.voting import Moves, VoteLoss
 
 ORDERS = [1.3, 2.0, 5.0, 20.0]
@@ -159,3 +160,18 @@ def test_bad_caps_thresholds_and_votes_are_refused():
     for votes in (np.ones(3, int), np.ones((3, 1), int), np.ones((3, 2))):
         with pytest.raises(ldp.InputError, match="Votes must be whole numbers"):
             ldp.GNMax(1.0, 1).draw(votes)
+
+
+@pytest.mark.parametrize("sigma", [50.0, 200.0, 3000.0])
+@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
+def test_wide_noise_is_charged_the_closed_form_which_is_never_below_the_exact_loss(sigma, delta):
+    stated = ldp.GNMax(sigma, 1).loss(1, 1).epsilon(delta)
+    exact = smallest_epsilon(lambda epsilon: unit_shift_delta(epsilon, sigma), delta)
+    assert exact <= stated <= exact * 1.002 + 1e-4
+
+
+def test_very_wide_noise_is_accounted_for_at_once():
+    assert ldp.GNMax(1e10, 9_000).guarantee(1e-5).epsilon < 1e-4
+    mixed = ldp.ConfidentGNMax(200, 1e6, 1e5, 10_000, 1_000)
+    slow = min(rdp_to_epsilon(mixed.loss(10_000, 1_000).rdp(order), order, 1e-5) for order in ORDERS)
+    assert mixed.guarantee(1e-5).epsilon <= slow

@@ -35,13 +35,23 @@ from numpy.typing import NDArray
 from labeldp.bits import SYSTEM, Bits
 from labeldp.errors import InputError
 from labeldp.guarantees import Guarantee, Unit
-from labeldp.losses import ORDERS, Loss, PureLoss, _epsilon_of, rdp_to_epsilon
+from labeldp.losses import (
+    ORDERS,
+    Loss,
+    PureLoss,
+    _epsilon_of,
+    gaussian_delta,
+    rdp_to_epsilon,
+    smallest_epsilon,
+    smooth_sigma,
+)
 from labeldp.noise import discrete_gaussian, discrete_laplace
 from labeldp.reals import exactly
 
 Votes = NDArray[np.int64]
 Noise = Literal["laplace", "gaussian"]
 NOT_ANSWERED = -1
+_SMOOTH = 50.0  # where the lattice bound loses less than a thousandth, and the exact sums begin to get long
 _LARGE = 30.0  # such an epsilon protects nothing, so that the last percent of it is not worth seconds of computing
 
 
@@ -83,7 +93,11 @@ class Moves:
 
 @dataclass(frozen=True)
 class VoteLoss:
-    """The joint loss of independent moves, whatever their order."""
+    """The joint loss of independent moves, whatever their order.
+
+    Wide Gaussian noise is as good as continuous noise (the lattice bound of `losses.GaussianLoss`, for each move): all
+    moves together are then one of length sqrt(sum of 1 / sigma^2), for which the loss is known in closed form.
+    """
 
     parts: tuple[Moves, ...]
 
@@ -94,6 +108,9 @@ class VoteLoss:
         if delta <= 0:
             return total
         best = min(total, *(rdp_to_epsilon(self.rdp(order), order, delta) for order in ORDERS))
+        if all(part.noise == "gaussian" and part.scale >= _SMOOTH for part in self.parts):
+            moved = math.sqrt(math.fsum(part.count / smooth_sigma(part.scale) ** 2 for part in self.parts))
+            return min(best, smallest_epsilon(lambda eps: gaussian_delta(eps, 1 / moved), delta))
         return best if best > _LARGE else min(best, _epsilon_of(self.distribution(), delta))
 
     def rdp(self, order: float) -> float:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; markers say the same again.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C510A")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C510A")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
 class Point(NamedTuple):
@@ -22,7 +22,7 @@ def accuracy_by_epsilon(
     curves: Mapping[str, Sequence[Point]], path: Path, title: str, clean: float | None = None
 ) -> None:
     """Draw a line with intervals for each recipe; `clean` is the accuracy without privacy."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     for place, (name, points) in enumerate(curves.items()):
         points = sorted(points)
         # Lines are moved apart a little, so that their intervals can be told apart.
@@ -30,8 +30,8 @@ def accuracy_by_epsilon(
         x, y = [p.epsilon * shift for p in points], [100 * p.accuracy for p in points]
         below, above = ([p.accuracy - p.low for p in points], [p.high - p.accuracy for p in points])
         ends = [[100 * max(0.0, end) for end in part] for part in (below, above)]
-        style = {"color": _COLOURS[place % 8], "marker": _MARKERS[place % 8], "markersize": 5, "linewidth": 1.5}
-        if place >= len(_COLOURS):  # a second round of the same colours is dashed and hollow
+        style = {"color": COLOURS[place % 8], "marker": MARKERS[place % 8], "markersize": 5, "linewidth": 1.5}
+        if place >= len(COLOURS):  # a second round of the same colours is dashed and hollow
             style |= {"linestyle": "--", "markerfacecolor": "white"}
         axes.errorbar(x, y, yerr=ends, label=name, capsize=2, elinewidth=0.8, **style)
     if clean is not None:
@@ -44,16 +44,23 @@ def accuracy_by_epsilon(
     axes.minorticks_off()
     axes.set(xlabel="epsilon (smaller is more private)", ylabel="accuracy, %", title=title)
     axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    figure.savefig(path, dpi=150, bbox_inches="tight", facecolor="white")
+    save_figure(figure, path)
 
 
-def _figure() -> tuple[Any, Any]:
+def new_figure(rows: int = 1) -> tuple[Any, Any]:
+    """Return a figure and its axes, one below the other where there are several."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
-    axes = figure.subplots()
-    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    figure = Figure(figsize=(7.2, 4.2 if rows == 1 else 2.4 * rows), layout="constrained")
+    axes = figure.subplots(rows, sharex=True)
+    for each in axes if rows > 1 else [axes]:
+        each.grid(axis="y", color="#dddddd", linewidth=0.6)
+        each.set_axisbelow(True)
+        for side in ("top", "right"):
+            each.spines[side].set_visible(False)
     return figure, axes
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure on white, which a dark page can bear and print wants."""
+    figure.savefig(path, dpi=150, bbox_inches="tight", facecolor="white")

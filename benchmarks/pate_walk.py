@@ -1,0 +1,95 @@
+"""One run of PATE on CIFAR-10 embeddings, drawn: votes, answers and what they cost, and how many teachers are best.
+
+    python benchmarks/pate_walk.py --data FOLDER [--epsilon 2]
+
+FOLDER holds train-embeddings.npy, train-labels.npy, test-embeddings.npy and test-labels.npy. Teachers are linear heads;
+they vote on test rows, whose true labels score. The votes are shown as they are, which only public data allow. Writes
+benchmarks/results/pate_walk.json and docs/images/pate-*.png.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from results import HERE, save
+
+import labeldp as ldp
+from labeldp.features import Embeddings
+from labeldp.recipes.base import Task
+from labeldp.recipes.teachers import Poll, confident
+from labeldp.report.votes import agreement, by_number_of_teachers, leads, spending
+from labeldp.represent.lift import Lift
+from labeldp.teach.accounting import account, answer_chances
+from labeldp.teach.heads import Heads
+from labeldp.teach.partition import deal
+
+DELTA, ANSWERS, QUERIES = 1e-5, 200, 600
+NUMBERS = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500)
+IMAGES = HERE.parent / "docs" / "images"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--epsilon", type=float, default=2.0)
+    chosen = parser.parse_args()
+    train, test = (Embeddings(np.load(chosen.data / f"{part}-embeddings.npy")) for part in ("train", "test"))
+    labels, truth = (np.load(chosen.data / f"{part}-labels.npy").astype(np.int64) for part in ("train", "test"))
+    lift = Lift.fit(train)
+    points, asked = lift(train), lift(test)
+    everything, space = np.ones(len(labels), bool), ldp.LabelSpace(list(range(10)))
+    IMAGES.mkdir(exist_ok=True)
+
+    counts, single = {}, {}
+    for number in NUMBERS:
+        weights = Heads().fit(points, labels, deal(everything, number, 0), 10)
+        counts[number] = Heads.vote(weights, asked)
+        few = weights[:50]
+        single[number] = float(np.mean([((asked @ head).argmax(axis=1) == truth).mean() for head in few]))
+    plurality = {number: float((votes.argmax(axis=1) == truth).mean()) for number, votes in counts.items()}
+    by_number_of_teachers({"plurality": plurality, "a single teacher": single}, IMAGES / "pate-teachers.png")
+    leads({f"{number:,} teachers": counts[number] for number in (5, 50, 250, 2_500)}, IMAGES / "pate-leads.png")
+
+    count, votes = confident(Poll(Task(train, space, everything, chosen.epsilon, DELTA), None, ANSWERS, QUERIES, 0.5))
+    weights = Heads().fit(points, labels, deal(everything, count, 0), 10)
+    cast = Heads.vote(weights, asked)[:QUERIES]
+    agreement(cast, IMAGES / "pate-agreement.png", votes.threshold)
+    chances = answer_chances(cast, votes).cumsum()
+    halts = min(QUERIES, int(np.searchsorted(chances, ANSWERS)) + 1)  # as expected: chance decides
+    steps = [*range(10, halts, 10), halts]
+    accounts = [account(cast, votes, DELTA, queries=queries) for queries in steps]
+    spent = {
+        "reserved before the first draw": [votes.loss(QUERIES, ANSWERS).epsilon(DELTA)] * len(steps),
+        "whatever the votes are": [votes.loss(n, min(ANSWERS, round(chances[n - 1]))).epsilon(DELTA) for n in steps],
+        "for these votes: not to be published": [each.epsilon_data_dependent for each in accounts],
+    }
+    spending(steps, [float(chances[queries - 1]) for queries in steps], spent, IMAGES / "pate-spending.png")
+
+    answers = votes.draw(cast)
+    known = answers.codes >= 0
+    figures = {
+        "epsilon": chosen.epsilon,
+        "delta": DELTA,
+        "teachers": count,
+        "votes": repr(votes),
+        "asked": answers.asked,
+        "answered": answers.answered,
+        "answers right": float((answers.codes[known] == truth[:QUERIES][known]).mean()),
+        "plurality of all queries right": float((cast.argmax(axis=1) == truth[:QUERIES]).mean()),
+        "plurality by teachers": plurality,
+        "single by teachers": single,
+        "share of queries that lead by more than 2": {n: float((_lead(v) > 2).mean()) for n, v in counts.items()},
+        "spent when it halts, as expected": {"asked": halts} | {name: line[-1] for name, line in spent.items()},
+    }
+    for name, value in figures.items():
+        print(f"{name}: {value}")
+    save("pate_walk", figures)
+
+
+def _lead(votes):
+    ranked = np.sort(votes, axis=1)
+    return ranked[:, -1] - ranked[:, -2]
+
+
+if __name__ == "__main__":
+    main()
