@@ -20,3 +20,15 @@ def test_the_page_on_recipes_runs(capsys, monkeypatch):
         exec(code, names)
     assert capsys.readouterr().out.startswith("Guarantee(epsilon=1.0, delta=1e-06, unit='label') Interval(")
     assert "randres-consensus" in base.RECIPES
+
+
+def test_the_page_on_teachers_prints_what_it_says(capsys):
+    page = (Path(__file__).parent.parent / "docs" / "pate.md").read_text()
+    names: dict[str, object] = {}
+    for code, printed in re.findall(r"```python\n(.*?)```\n```\n(.*?)```", page, re.DOTALL):
+        exec(code, names)
+        assert capsys.readouterr().out == printed
+    student, rows, digits = (names[name] for name in ("student", "rows", "digits"))
+    from labeldp.features import Embeddings
+
+    assert (student.predict(Embeddings(rows)) == digits).mean() > 0.5
