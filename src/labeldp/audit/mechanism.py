@@ -1,0 +1,76 @@
+"""Does a mechanism keep its promise? A lower bound on its epsilon, from draws of its releases.
+
+Proof that the bound is valid. Two worlds are fixed that differ in one label (for votes: in one vote), and the mechanism
+is drawn many times in each, with the noise of every release. One half of the draws, thrown away afterwards, chooses the
+pair of worlds, the event and the world in which it is likelier. For the other half that choice is a constant, so the
+number of draws with the event is binomial in each world, and `bounds.two_worlds` holds for it: no correction for what
+was tried is needed. If the mechanism is (epsilon, delta)-private, the bound exceeds epsilon with a chance of
+1 - confidence at most. It says nothing from above: a low bound can mean that the audit looked in the wrong place.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from labeldp.audit.bounds import error_rate, two_worlds
+from labeldp.audit.events import best_event
+from labeldp.audit.worlds import Worlds, stated_privacy, worst_worlds
+from labeldp.errors import InputError
+from labeldp.guarantees import check_delta, plain_number
+
+_FEWEST = 100
+
+
+@dataclass(frozen=True)
+class MechanismAudit:
+    """What a mechanism states, and what its epsilon is at least."""
+
+    mechanism: str
+    epsilon: float  # as stated
+    delta: float
+    lower: float
+    confidence: float
+    draws: int  # in each world, of which half chose the event
+    worlds: str
+    event: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found against the stated epsilon."""
+        return self.lower <= self.epsilon
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the audit."""
+        facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {"kind": "mechanism", **facts, "epsilon": plain_number(self.epsilon), "holds": self.holds}
+
+
+def audit_mechanism(
+    mechanism: Any,
+    *,
+    worlds: Worlds | Sequence[Worlds] | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    draws: int = 100_000,
+    confidence: float = 0.99,
+) -> MechanismAudit:
+    """Bound a mechanism's epsilon from below, by `draws` of its releases in each of two neighbouring worlds.
+
+    `worlds` are pairs to choose from; by default those that are worst for the mechanism, as far as this library knows.
+    `epsilon` and `delta` are what it is held to; by default what it states itself.
+    """
+    error = error_rate(confidence)
+    if isinstance(draws, bool) or not isinstance(draws, int) or draws < _FEWEST:
+        raise InputError(f"draws must be a whole number from {_FEWEST}: more draws give a sharper bound.")
+    stated = stated_privacy(mechanism, delta)
+    epsilon, delta = stated[0] if epsilon is None else epsilon, check_delta(stated[1])
+    pairs = worst_worlds(mechanism) if worlds is None else [worlds] if isinstance(worlds, Worlds) else list(worlds)
+    each = max(_FEWEST // 2, draws // 2 // len(pairs))
+    tried = [best_event(pair.draw(0, each), pair.draw(1, each), delta, error) for pair in pairs]
+    chosen = max(range(len(pairs)), key=lambda place: tried[place][0])
+    pair, event = pairs[chosen], tried[chosen][1]
+    rest = draws - draws // 2
+    seen = [event.seen(pair.draw(world, rest)) for world in (event.world, 1 - event.world)]
+    lower = float(two_worlds(seen[0], seen[1], rest, delta, error))
+    name = type(mechanism).__name__
+    return MechanismAudit(name, float(epsilon), delta, lower, float(confidence), draws, pair.name, str(event))

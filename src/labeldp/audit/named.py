@@ -1,0 +1,94 @@
+"""Mechanisms by name, set to an epsilon, as `labeldp audit --mechanism` takes them."""
+
+from typing import Any
+
+import numpy as np
+
+from labeldp.calibration import smallest_noise
+from labeldp.errors import InputError
+from labeldp.guarantees import check_delta, check_epsilon
+from labeldp.mechanisms import (
+    ConfidentGNMax,
+    GNMax,
+    GroupHistogram,
+    ImmutableArgmax,
+    LinearQuery,
+    LNMax,
+    OneHotGaussian,
+    OneHotLaplace,
+    RandomizedResponse,
+    RRTopK,
+    RRWithPrior,
+    StableVote,
+)
+from labeldp.unproven import allow_unproven
+
+NAMES = (
+    "rr",
+    "rr-top-k",
+    "rr-with-prior",
+    "laplace",
+    "gaussian",
+    "histogram",
+    "linear",
+    "lnmax",
+    "gnmax",
+    "confident-gnmax",
+    "stable-vote",
+    "immutable",
+)
+_NEED_DELTA = ("gaussian", "gnmax", "confident-gnmax", "stable-vote")
+_NO_DELTA = ("rr", "rr-top-k", "rr-with-prior", "laplace", "lnmax")
+_TESTS = 3.0  # noise of threshold tests, in units of that of answers
+
+
+def named(
+    name: str, epsilon: float, delta: float | None = None, classes: int = 2, queries: int = 1
+) -> tuple[Any, float]:
+    """Return a mechanism whose stated epsilon is the given one, for votes over a run of `queries`; and its delta."""
+    check_epsilon(epsilon)
+    if name not in NAMES:
+        raise InputError(f"There is no mechanism {name!r} to audit: choose one of {', '.join(NAMES)}.")
+    if delta is None:
+        delta = 1e-5 if name in _NEED_DELTA else 0.0
+    check_delta(delta, positive=name in _NEED_DELTA)
+    if delta and name in _NO_DELTA:
+        raise InputError(f"{name} is purely private: leave --delta out.")
+    if classes < 2 or queries < 1:
+        raise InputError("A mechanism needs two or more classes, and votes one or more queries.")
+    if queries > 1 and not name.endswith(("max", "vote", "immutable")):
+        raise InputError(f"{name} answers no queries: leave --queries out.")
+    return _make(name, float(epsilon), delta, classes, queries), delta
+
+
+def _make(name: str, epsilon: float, delta: float, classes: int, queries: int) -> Any:
+    rank = 1 / np.arange(1, classes + 1)
+    prior = (rank / rank.sum())[None, :]  # some classes likely, some not
+    makers: dict[str, Any] = {
+        "rr": lambda: RandomizedResponse(epsilon),
+        "rr-top-k": lambda: RRTopK(epsilon, prior, max(2, classes // 2)),
+        "rr-with-prior": lambda: RRWithPrior(epsilon, prior),
+        "laplace": lambda: OneHotLaplace(epsilon),
+        "gaussian": lambda: OneHotGaussian(epsilon, delta),
+        "histogram": lambda: GroupHistogram(np.zeros(1, np.int64), epsilon, delta),
+        "linear": lambda: LinearQuery(np.ones((1, 1)), epsilon, delta),
+        "lnmax": lambda: LNMax(2 * queries / epsilon, queries),
+        "gnmax": lambda: _quietest(lambda sigma: GNMax(sigma, queries), epsilon, delta),
+        "confident-gnmax": lambda: _quietest(
+            lambda sigma: ConfidentGNMax(8 * sigma, _TESTS * sigma, sigma, queries, queries), epsilon, delta
+        ),
+        "stable-vote": lambda: StableVote(epsilon, delta, queries, min(queries, 8)),
+        "immutable": lambda: _immutable(epsilon, queries),
+    }
+    return makers[name]()
+
+
+def _quietest(votes: Any, epsilon: float, delta: float) -> Any:
+    """Return votes with the least noise that keep epsilon over the whole run."""
+    return votes(smallest_noise(lambda sigma: votes(sigma).guarantee(delta).epsilon <= epsilon, 1 / epsilon))
+
+
+def _immutable(epsilon: float, queries: int) -> ImmutableArgmax:
+    """Return votes for which their authors would claim epsilon. To audit them is what they are switched on for."""
+    allow_unproven("immutable")
+    return ImmutableArgmax(2 * queries / epsilon, queries)

@@ -1,0 +1,102 @@
+"""Many canaries in one training: a lower bound on epsilon that holds, after Steinke, Nasr and Jagielski (2023).
+
+The game. Each of m rows, the canaries, has two labels to choose from, and a fair coin of its own says which it gets.
+All is trained once. From what comes out, a guesser names the coin of some canaries and abstains on the others.
+
+Claim. Let the training be (epsilon, delta)-private for a changed label, and p = exp(epsilon) / (1 + exp(epsilon)). Then
+whatever the guesser does, the number of correct guesses among r is at most that of r independent coins with chance p,
+but for an event whose probability is m delta at most.
+
+Proof. Take the canaries one after another. Fix the coins s of those before i, and let P_b be the law of the output o if
+coin i shows b, averaged over the later coins. As averages of neighbours, P_0 and P_1 are (epsilon, delta)-close, too.
+Let t be the guess that o leads to. Given s and o, it is right with probability P_t(o) / (P_0(o) + P_1(o)). Write
+x_t(o) = max(0, P_t(o) - exp(epsilon) P_1-t(o)). Taking x_t(o) from P_t(o) leaves odds of exp(epsilon) at most, so that
+probability is at most p + g with g = x_t(o) / (P_0(o) + P_1(o)). On average over o, whose law is (P_0 + P_1) / 2,
+g is at most half the sum of x_0 and x_1 over all o, and each of these is delta at most: so is g on average.
+Now let u_1, ..., u_m be independent and uniform, also of o, and let guess i be right where u_i lies below its
+probability given s and o: that is the law of the game. Let B_i say that u_i <= p, and F_i that p < u_i <= p + g.
+Given o, the B_i are independent coins with chance p, and guess i is right only where B_i or F_i holds. Some F_i holds
+with probability m delta at most. Where none does, the r guesses are right at most as often as their B_i. QED.
+
+So the guesses may be any function of the output, and so may their number: given o, both are constants for the B_i. The
+canaries influence each other through the model as they like. The published theorem has a smaller term in place of
+m delta; this one is simpler, and where m delta is far below the error rate, as it should be, hardly larger.
+
+Several ways to guess are tried: by several scores, and on the surest share of all canaries. Each of k ways has
+an error rate of (error - m delta) / k; the event of the claim is the same for all, so m delta is paid once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.audit.bounds import error_rate, guessing
+from labeldp.errors import InputError
+from labeldp.guarantees import check_delta
+
+SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625)
+_FEWEST = 4  # guesses from which a share is worth a try
+
+
+@dataclass(frozen=True)
+class OneRun:
+    """What epsilon is at least, and the guesses that show it."""
+
+    lower: float
+    confidence: float
+    delta: float
+    canaries: int
+    guesses: int
+    correct: int
+    view: str  # what the guesser saw
+    views: dict[str, float]  # the bound that each view gives, within the same confidence for all together
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the bound."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def one_run(
+    scores: Mapping[str, Any],
+    coins: Any,
+    delta: float = 0.0,
+    confidence: float = 0.95,
+    shares: Sequence[float] = SHARES,
+) -> OneRun:
+    """Bound epsilon from below by guesses of fair coins.
+
+    `scores` hold, for each view of the output, a number for each canary: the larger, the likelier its coin shows 1; and
+    the farther from zero, the surer. `coins` are what was tossed.
+    """
+    tossed = np.asarray(coins).astype(bool)
+    seen = {name: np.asarray(values, np.float64) for name, values in scores.items()}
+    if not tossed.size or not seen or any(values.shape != tossed.shape for values in seen.values()):
+        raise InputError("A one-run audit needs a coin, and for each view a score, of each canary; and at least one.")
+    if any(np.isnan(values).any() for values in seen.values()):
+        raise InputError("A score is missing: give 0 where nothing is known.")
+    sizes = sorted({max(1, round(share * tossed.size)) for share in shares})
+    sizes = [size for size in sizes if size >= min(_FEWEST, sizes[-1])]
+    level = (error_rate(confidence) - tossed.size * check_delta(delta)) / (len(sizes) * len(seen))
+    tried = [(name, size, right) for name, values in seen.items() for size, right in _correct(values, tossed, sizes)]
+    bounds = _bounds([right for _, _, right in tried], [size for _, size, _ in tried], level)
+    ways = [(bound, *way) for bound, way in zip(bounds, tried, strict=True)]
+    lower, view, guesses, correct = max(ways, key=lambda way: way[0])
+    views = {name: max(way[0] for way in ways if way[1] == name) for name in seen}
+    return OneRun(lower, float(confidence), float(delta), int(tossed.size), guesses, correct, view, views)
+
+
+def _correct(scores: NDArray[np.float64], coins: NDArray[np.bool_], sizes: list[int]) -> list[tuple[int, int]]:
+    """Count the correct guesses among the surest of each size; of equally sure ones, the first in order."""
+    order = np.argsort(-np.abs(scores), kind="stable")
+    right = np.cumsum(((scores > 0) == coins)[order])
+    return [(size, int(right[size - 1])) for size in sizes]
+
+
+def _bounds(correct: list[int], guesses: list[int], level: float) -> list[float]:
+    if level <= 0:  # delta alone could explain everything
+        return [0.0] * len(correct)
+    found: list[float] = guessing(np.array(correct), np.array(guesses), level).tolist()
+    return found

@@ -1,0 +1,253 @@
+"""Two neighbouring worlds that tell most about a mechanism, and how to draw its releases in each, many at once.
+
+Worlds differ in one label, or for votes in one vote. Mechanisms that act row by row draw as many rows with that label
+at once; a histogram gives each draw a group of its own, a linear query columns of its own. All noise comes from the
+mechanism's own `draw` with the system's bits, as in a vault.
+
+Views. For additive noise a release is seen along the move between the two means: as its inner product with the move
+(the likelihood ratio of Gaussian noise goes with that) and as the difference of the two distances, coordinate by
+coordinate (that of Laplace noise). They are views of one release, not claims about its law.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.audit.events import Outcomes
+from labeldp.bits import SYSTEM
+from labeldp.errors import InputError
+from labeldp.guarantees import Guarantee
+from labeldp.labels import Codes, LabelSpace
+from labeldp.mechanisms.additive import OneHotGaussian, OneHotLaplace
+from labeldp.mechanisms.base import Mechanism
+from labeldp.mechanisms.linear import GroupHistogram, LinearQuery
+from labeldp.mechanisms.randomized_response import RandomizedResponse, RRTopK, RRWithPrior
+from labeldp.mechanisms.selection import BestCandidate, RightCount
+from labeldp.mechanisms.stable import ImmutableArgmax, StableVote
+from labeldp.mechanisms.voting import ConfidentGNMax, LNMax, VoteMechanism
+from labeldp.releases.base import Release
+
+_COLUMNS = 256  # of a linear query that holds several draws
+_QUERIES = 64  # of one run of votes that are looked at
+_MANY = 1 << 22  # votes drawn at once
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """Two neighbouring worlds by name; `draw(world, count)` gives `count` independent releases in world 0 or 1."""
+
+    name: str
+    draw: Callable[[int, int], Outcomes]
+
+
+def stated_privacy(mechanism: Any, delta: float | None = None) -> tuple[float, float]:
+    """Return the epsilon and delta that a mechanism states; `delta` is for votes, whose epsilon depends on it."""
+    if isinstance(mechanism, ImmutableArgmax):
+        return mechanism.claimed(mechanism.max_queries).epsilon(delta or 0.0), delta or 0.0
+    if isinstance(mechanism, StableVote):
+        return mechanism.epsilon, mechanism.delta if delta is None else delta
+    if isinstance(mechanism, VoteMechanism):
+        return mechanism.guarantee(delta or 0.0).epsilon, delta or 0.0
+    if isinstance(mechanism, Mechanism):
+        epsilon, own = mechanism.price()
+        return float(epsilon), float(own) if delta is None else delta
+    raise InputError("An audit takes a mechanism, for example RandomizedResponse(epsilon=1.0).")
+
+
+def worst_worlds(mechanism: Any) -> list[Worlds]:
+    """Return pairs of neighbouring worlds that are bad for a mechanism of this library."""
+    if hasattr(mechanism, "votes") and isinstance(mechanism.votes, VoteMechanism):  # of teachers
+        return worst_worlds(mechanism.votes)
+    for kind, find in _FINDERS:
+        if isinstance(mechanism, kind):
+            return find(mechanism)
+    raise InputError("For this mechanism, say which neighbouring labels to compare: worlds=of_labels(...).")
+
+
+def of_labels(
+    mechanism: Mechanism,
+    space: LabelSpace,
+    here: Sequence[int] | Codes,
+    there: Sequence[int] | Codes,
+    view: Callable[[Release], Sequence[int]],
+) -> Worlds:
+    """Return two worlds by their label codes, which must differ in one row; `view` makes whole numbers of a release."""
+    codes = [np.asarray(world, np.int64) for world in (here, there)]
+    if codes[0].shape != codes[1].shape or (codes[0] != codes[1]).sum() != 1:
+        raise InputError("Neighbouring labels have equally many rows and differ in one of them.")
+    mechanism.check(space, codes[0].size)
+
+    def draw(world: int, count: int) -> Outcomes:
+        return np.array([view(released(mechanism, codes[world], space)) for _ in range(count)], np.int64)
+
+    return Worlds("labels that differ in one row", draw)
+
+
+def of_votes(mechanism: VoteMechanism, here: Sequence[int], there: Sequence[int], name: str = "") -> Worlds:
+    """Return two worlds by the votes on a query, which differ by one vote moved; a run asks it as often as it may.
+
+    Queries that are answered independently of each other are drawn for many runs at once.
+    """
+    pair = np.array([here, there], np.int64)
+    moved = pair[1] - pair[0]
+    if pair.ndim != 2 or np.abs(moved).sum() > 2 or np.abs(moved).max() > 1:
+        raise InputError("Neighbouring votes differ by one vote that moves from one class to another.")
+    queries, answers = mechanism.caps
+    alone = isinstance(mechanism, StableVote)
+    run = min(queries, answers, _QUERIES)
+
+    def runs(world: int, count: int) -> NDArray[np.int64]:
+        if alone:
+            votes = np.tile(pair[world], (run, 1))
+            return np.array([mechanism.draw(votes).codes for _ in range(count)])
+        caps: dict[str, int] = {"max_queries": run * count}
+        caps |= {"max_answers": run * count} if isinstance(mechanism, ConfidentGNMax) else {}
+        wide: Any = replace(mechanism, **caps)  # type: ignore[type-var]
+        return wide.draw(np.tile(pair[world], (run * count, 1))).codes.reshape(count, run)
+
+    def draw(world: int, count: int) -> Outcomes:
+        at_once = max(1, _MANY // (run * pair.shape[1]))
+        sizes = [min(at_once, count - start) for start in range(0, count, at_once)]
+        codes = np.concatenate([runs(world, size) for size in sizes])
+        if run == 1:
+            return codes
+        return np.stack([(codes == 0).sum(axis=1), (codes == 1).sum(axis=1), (codes < 0).sum(axis=1)], axis=1)
+
+    return Worlds(name or f"votes {list(here)} and {list(there)}", draw)
+
+
+def released(mechanism: Mechanism, codes: Codes, space: LabelSpace) -> Any:
+    """Draw a release of these labels as a vault does, with the system's bits."""
+    guarantee = Guarantee(0.0)
+    common = {"space": space, "guarantee": guarantee, "mechanism": type(mechanism).__name__, "rows": codes.size}
+    return mechanism.prepare(codes, space).draw(codes, common, SYSTEM)
+
+
+def along(values: NDArray[Any], here: NDArray[Any], there: NDArray[Any]) -> Outcomes:
+    """View noisy numbers, one draw a row, along the move from the mean `there` to the mean `here`."""
+    move = (here - there).astype(np.int64)
+    aside = values.astype(np.int64) - there.astype(np.int64)
+    return np.stack([aside @ move, (np.abs(aside) - np.abs(aside - move)).sum(axis=1)], axis=1)
+
+
+def _response_worlds(mechanism: RandomizedResponse, classes: int = 2) -> list[Worlds]:
+    space = _space(classes)
+
+    def draw(world: int, count: int) -> Outcomes:
+        return released(mechanism, np.full(count, world, np.int64), space).codes[:, None].astype(np.int64)
+
+    return [Worlds("labels 0 and 1", draw)]
+
+
+def _candidate_worlds(mechanism: RRTopK | RRWithPrior) -> list[Worlds]:
+    prior = mechanism.prior[0]
+    space, ranked = _space(prior.size), np.argsort(-prior, kind="stable")
+
+    def pair(labels: tuple[int, int]) -> Worlds:
+        def draw(world: int, count: int) -> Outcomes:
+            wide = replace(mechanism, prior=np.tile(prior, (count, 1)))
+            return released(wide, np.full(count, labels[world]), space).codes[:, None].astype(np.int64)
+
+        return Worlds(f"labels {labels[0]} and {labels[1]}", draw)
+
+    first, second, last = int(ranked[0]), int(ranked[1]), int(ranked[-1])
+    return [pair(labels) for labels in dict.fromkeys([(first, second), (first, last)])]
+
+
+def _one_hot_worlds(mechanism: OneHotLaplace | OneHotGaussian) -> list[Worlds]:
+    means = getattr(mechanism, "height", 1) * np.eye(2, dtype=np.int64)
+
+    def draw(world: int, count: int) -> Outcomes:
+        values = released(mechanism, np.full(count, world, np.int64), _space(2)).values
+        return along(values, means[0], means[1])
+
+    return [Worlds("labels 0 and 1", draw)]
+
+
+def _histogram_worlds(mechanism: GroupHistogram) -> list[Worlds]:
+    means = np.eye(2, dtype=np.int64)
+
+    def draw(world: int, count: int) -> Outcomes:
+        wide = replace(mechanism, groups=np.arange(count))
+        return along(released(wide, np.full(count, world, np.int64), _space(2)).counts, means[0], means[1])
+
+    return [Worlds("labels 0 and 1 of the one row of a group", draw)]
+
+
+def _linear_worlds(mechanism: LinearQuery) -> list[Worlds]:
+    size = np.square(mechanism.query).sum(axis=1) if mechanism.delta else np.abs(mechanism.query).sum(axis=1)
+    row = np.asarray(mechanism.query[int(np.argmax(size))], np.float64)
+    several = max(1, _COLUMNS // row.size)
+    wide = replace(mechanism, query=np.kron(np.eye(several), row[None, :]))
+    step = np.rint(row * wide.scale).astype(np.int64)
+    means = np.stack([np.stack([step, 0 * step], 1), np.stack([0 * step, step], 1)]).reshape(2, -1)
+
+    def draw(world: int, count: int) -> Outcomes:
+        codes = np.full(several, world, np.int64)
+        parts = [released(wide, codes, _space(2)).moments.reshape(several, -1) for _ in range(0, count, several)]
+        return along(np.concatenate(parts)[:count], means[0], means[1])
+
+    return [Worlds("labels 0 and 1 of the longest row", draw)]
+
+
+def _right_worlds(mechanism: RightCount) -> list[Worlds]:
+    small = replace(mechanism, predictions=np.zeros(1, np.int64))
+    return [of_labels(small, _space(2), [0], [1], lambda release: [release.right])]  # type: ignore[attr-defined]
+
+
+def _best_worlds(mechanism: BestCandidate) -> list[Worlds]:
+    small = replace(mechanism, predictions=np.array([[0, 1]]))
+    return [of_labels(small, _space(2), [0], [1], lambda release: [release.best])]  # type: ignore[attr-defined]
+
+
+def _vote_worlds(mechanism: Any) -> list[Worlds]:
+    """Near ties, and gaps of the size of the noise, where the loser's chance to win changes most."""
+    scale = mechanism.scale if isinstance(mechanism, LNMax | ImmutableArgmax) else mechanism.sigma
+    return [_leading(mechanism, round(4 * scale) + 2, gap) for gap in _gaps(scale)]
+
+
+def _confident_worlds(mechanism: ConfidentGNMax) -> list[Worlds]:
+    """The largest count at the threshold and on both sides of it, ahead of the next by some noise or by all."""
+    found = []
+    for shift in (-1.5, 0.0, 1.5):
+        top = max(2, round(mechanism.threshold + shift * mechanism.sigma1))
+        found += [_leading(mechanism, top - gap, gap) for gap in {*_gaps(mechanism.sigma2), top} if gap <= top]
+    return found
+
+
+def _stable_worlds(mechanism: StableVote) -> list[Worlds]:
+    """Distances at the threshold and around it; and a tie, whose exact winner must not be told."""
+    steps = [round(part * float(mechanism.noise)) for part in (-2, -1, 0, 1)]
+    distances = sorted({max(2, mechanism.threshold + step) for step in steps})
+    return [_leading(mechanism, 1, 0), *(_leading(mechanism, 0, 2 * distance - 1) for distance in distances)]
+
+
+def _gaps(scale: float) -> list[int]:
+    return sorted({0, 1, max(1, round(scale)), max(1, round(2 * scale))})
+
+
+def _leading(mechanism: VoteMechanism, low: int, gap: int) -> Worlds:
+    """Two classes, the first ahead by `gap` votes; in the other world one of its votes goes to the second."""
+    here, there = (low + gap, low), (low + gap - 1, low + 1)
+    return of_votes(mechanism, here, there)
+
+
+def _space(classes: int) -> LabelSpace:
+    return LabelSpace(list(range(classes)))
+
+
+_FINDERS: list[tuple[Any, Callable[[Any], list[Worlds]]]] = [
+    (RandomizedResponse, _response_worlds),
+    ((RRTopK, RRWithPrior), _candidate_worlds),
+    ((OneHotLaplace, OneHotGaussian), _one_hot_worlds),
+    (GroupHistogram, _histogram_worlds),
+    (LinearQuery, _linear_worlds),
+    (RightCount, _right_worlds),
+    (BestCandidate, _best_worlds),
+    (ConfidentGNMax, _confident_worlds),
+    (StableVote, _stable_worlds),
+    (VoteMechanism, _vote_worlds),
+]

@@ -1,0 +1,212 @@
+"""The audit of mechanisms is itself audited: it finds what is broken, and nothing in what is not."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import labeldp as ldp
+from labeldp.audit.mechanism import audit_mechanism
+from labeldp.audit.named import NAMES, named
+from labeldp.audit.worlds import of_labels, of_votes, worst_worlds
+from labeldp.mechanisms.voting import Answers, noisy_winners
+from labeldp.teach.votes import TeacherVotes
+
+SURE = 1 - 1e-7
+PURE = {"rr", "rr-top-k", "rr-with-prior", "laplace", "histogram", "linear"}
+SOUND = [name for name in NAMES if name != "immutable"]
+
+
+@pytest.fixture(autouse=True)
+def _immutable():
+    ldp.allow_unproven("immutable")
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_nothing_is_found_against_a_sound_mechanism(name):
+    mechanism, delta = named(name, 1.5, classes=4) if name in PURE else NOISES[name]
+    draws = 3_000 if name == "stable-vote" else 40_000
+    audit = audit_mechanism(mechanism, delta=delta, draws=draws, confidence=SURE)
+    assert audit.holds
+    assert audit.lower <= audit.epsilon
+    if name in PURE:
+        assert audit.lower > 1.2  # close to what is stated
+    assert audit.to_json()["holds"] is True
+
+
+NOISES = {  # votes, without the time that calibration takes
+    "gaussian": (ldp.OneHotGaussian(1.5, 1e-5), 1e-5),
+    "lnmax": (ldp.LNMax(1.0, 1), 0.0),
+    "gnmax": (ldp.GNMax(4.0, 1), 1e-5),
+    "confident-gnmax": (ldp.ConfidentGNMax(30, 12.0, 4.0, 1, 1), 1e-5),
+    "stable-vote": (ldp.StableVote(1.5, 1e-5, 1, 1), 1e-5),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class BoldResponse(ldp.RandomizedResponse):
+    factor: float = 2.0
+
+    def draw(self, codes, common, bits):
+        return ldp.RandomizedResponse(self.factor * self.epsilon).draw(codes, common, bits)
+
+
+@dataclass(frozen=True, eq=False)
+class BoldLaplace(ldp.OneHotLaplace):
+    factor: float = 2.0
+
+    def draw(self, codes, common, bits):
+        return ldp.OneHotLaplace(self.factor * self.epsilon).draw(codes, common, bits)
+
+
+@dataclass(frozen=True, eq=False)
+class BoldGaussian(ldp.OneHotGaussian):
+    factor: float = 2.0
+
+    def draw(self, codes, common, bits):
+        quiet = ldp.OneHotGaussian(self.epsilon, self.delta)
+        quiet.__dict__["sigma"] = self.sigma / self.factor
+        return quiet.draw(codes, common, bits)
+
+
+@dataclass(frozen=True, eq=False)
+class BoldHistogram(ldp.GroupHistogram):
+    factor: float = 2.0
+
+    def draw(self, codes, common, bits):
+        return ldp.GroupHistogram(self.groups, self.factor * self.epsilon).draw(codes, common, bits)
+
+
+@dataclass(frozen=True, eq=False)
+class BoldSums(ldp.LinearQuery):
+    factor: float = 2.0
+
+    def draw(self, codes, common, bits):
+        return ldp.LinearQuery(self.query, self.factor * self.epsilon).draw(codes, common, bits)
+
+
+@dataclass(frozen=True)
+class BoldVotes(ldp.LNMax):
+    factor: float = 2.0
+
+    def _draw(self, votes, bits):
+        return Answers(noisy_winners(votes, "laplace", self.scale / self.factor, bits), len(votes))
+
+
+BOLD = [
+    BoldResponse(1.0),
+    BoldLaplace(1.0),
+    BoldGaussian(1.0, 1e-5),
+    BoldHistogram(np.zeros(1, np.int64), 1.0),
+    BoldSums(np.ones((1, 1)), 1.0),
+    BoldVotes(4.0, 1),
+]
+
+
+@pytest.mark.parametrize("mechanism", BOLD, ids=lambda m: type(m).__name__)
+def test_half_the_noise_is_caught(mechanism):
+    audit = audit_mechanism(mechanism, draws=60_000, confidence=0.99)
+    assert audit.lower > audit.epsilon
+    assert not audit.holds
+
+
+@pytest.mark.parametrize("mechanism", [replace(m, factor=200.0) for m in BOLD], ids=lambda m: type(m).__name__)
+def test_no_noise_is_caught(mechanism):
+    assert audit_mechanism(mechanism, draws=4_000).lower > 5
+
+
+def test_immutable_is_broken_and_told_so():
+    audit = audit_mechanism(ldp.ImmutableArgmax(20.0, 1), delta=1e-5, draws=10_000)
+    assert audit.epsilon <= 0.1
+    assert audit.lower > 6
+    assert not audit.holds
+
+
+def test_a_label_is_enough_to_break_immutable_votes_of_teachers():
+    """Not only votes: ten teachers of one row each, and one label that decides which class is ahead."""
+    points = np.ones((10, 1), np.float32)
+    common = {"points": points, "queries": np.array([0]), "teachers": 10}
+    space = ldp.LabelSpace([0, 1])
+    here = np.array([0] * 5 + [1] * 5)
+    there = here.copy()
+    there[0] = 1
+    for votes, broken in ((ldp.ImmutableArgmax(20.0, 1), True), (ldp.LNMax(20.0, 1), False)):
+        mechanism = TeacherVotes(votes=votes, **common)
+
+        def view(release):
+            return [release.codes[0]]
+
+        def fresh(labels, mechanism=mechanism):
+            return replace(mechanism, _counts=type(mechanism._counts)())  # each world counts its own votes
+
+        worlds = [of_labels(fresh(here), space, here, there, view), of_labels(fresh(there), space, here, there, view)]
+        pair = type(worlds[0])("ten teachers", lambda world, count, w=worlds: w[world].draw(world, count))
+        audit = audit_mechanism(mechanism, worlds=pair, epsilon=0.1, draws=2_000)
+        assert audit.holds is not broken
+
+
+def test_votes_of_teachers_are_audited_by_near_ties():
+    votes = ldp.LNMax(2.0, 1)
+    mechanism = TeacherVotes(np.ones((4, 1), np.float32), np.array([0]), 2, votes)
+    assert [w.name for w in worst_worlds(mechanism)] == [w.name for w in worst_worlds(votes)]
+    assert audit_mechanism(mechanism, draws=20_000, confidence=SURE).holds
+
+
+def test_runs_of_several_queries_are_drawn_as_a_whole():
+    audit = audit_mechanism(ldp.LNMax(4.0, 8), draws=8_000, confidence=SURE)
+    assert audit.epsilon == 4
+    assert 0.3 < audit.lower < 4
+    stable = ldp.StableVote(3.0, 1e-5, 4, 2)
+    assert audit_mechanism(stable, draws=400, confidence=SURE).holds
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [ldp.RightCount(np.zeros(1, np.int64), 1.0), ldp.BestCandidate(np.zeros((1, 2), np.int64), 1.0)],
+    ids=lambda m: type(m).__name__,
+)
+def test_scores_and_choices_can_be_audited_too(mechanism):
+    audit = audit_mechanism(mechanism, draws=3_000, confidence=SURE)
+    assert audit.holds
+    assert audit.lower > 0.05
+
+
+@pytest.mark.parametrize("mechanism", [ldp.RandomizedResponse(1.0), ldp.OneHotLaplace(1.0), ldp.LNMax(2.0, 1)])
+def test_a_sound_mechanism_fails_no_more_often_than_stated(mechanism):
+    """At a confidence of 90 %, so that a wrong bound would show; counted over many repetitions."""
+    repetitions = 300
+    failed = sum(not audit_mechanism(mechanism, draws=400, confidence=0.9).holds for _ in range(repetitions))
+    assert failed <= binom.ppf(1 - 1e-6, repetitions, 0.1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["rr", "rr-top-k", "laplace", "histogram", "lnmax", "gnmax"])
+def test_a_sound_mechanism_fails_no_more_often_than_stated_long(name):
+    mechanism, delta = named(name, 1.0)
+    repetitions = 3_000
+    audits = (audit_mechanism(mechanism, delta=delta, draws=2_000, confidence=0.9) for _ in range(repetitions))
+    assert sum(not audit.holds for audit in audits) <= binom.ppf(1 - 1e-6, repetitions, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        (lambda: audit_mechanism("rr"), "An audit takes a mechanism"),
+        (lambda: audit_mechanism(ldp.RandomizedResponse(1.0), draws=5), "draws must be a whole number from 100"),
+        (lambda: of_votes(ldp.LNMax(1.0, 1), (3, 3), (1, 5)), "Neighbouring votes differ by one vote"),
+        (
+            lambda: of_labels(ldp.RandomizedResponse(1.0), ldp.LabelSpace([0, 1]), [0, 0], [1, 1], list),
+            "differ in one of them",
+        ),
+        (lambda: named("rrr", 1.0), "no mechanism 'rrr' to audit: choose one of rr, "),
+        (lambda: named("rr", 1.0, 1e-6), "rr is purely private"),
+        (lambda: named("rr", 1.0, queries=3), "rr answers no queries"),
+        (lambda: named("gaussian", 1.0, 0.0), "delta must be a number above 0"),
+        (lambda: named("rr", -1.0), "epsilon must be a finite number above zero"),
+        (lambda: named("rr", 1.0, classes=1), "two or more classes"),
+    ],
+)
+def test_mistakes_are_named(what, message):
+    with pytest.raises(ldp.InputError, match=message):
+        what()
