@@ -151,14 +151,14 @@ def test_the_same_run_again_is_free_and_gives_the_same_model(digits, name):
     assert np.array_equal(one.model.predict_proba(digits.new), two.model.predict_proba(digits.new))
 
 
-def test_a_recipe_that_asks_for_a_row_twice_is_refused_by_the_budget(digits, enter):
+def test_a_recipe_that_asks_for_a_row_twice_is_refused(digits, enter):
     def steps(task):
         noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
         yield Ask(ldp.OneHotLaplace(task.epsilon), np.arange(SOME) == 7, [noisy])
 
     enter(steps)
     vault = digits.vault(1.0, count=SOME)
-    with pytest.raises(ldp.BudgetExceeded):
+    with pytest.raises(ldp.LabelDPError, match="asks for more than it was given"):
         train(vault, digits.task(1.0, count=SOME), "tried", score=False)
     assert vault.guarantee().epsilon == 1.0
 
@@ -170,8 +170,10 @@ def test_a_recipe_that_overspends_is_refused_where_the_budget_would_allow_it(dig
         return task.learner(Supervised).fit(task.features, ldp.Release.concat(noisy, more))
 
     enter(steps)
-    with pytest.raises(ldp.LabelDPError, match="'tried' spent more than it was given"):
-        train(digits.vault(9.0, count=SOME), digits.task(1.0, count=SOME), "tried")
+    vault = digits.vault(9.0, count=SOME)
+    with pytest.raises(ldp.LabelDPError, match="'tried' asks for more than it was given"):
+        train(vault, digits.task(1.0, count=SOME), "tried")
+    assert vault.guarantee().epsilon == 1.0  # before it was spent
 
 
 def test_a_recipe_cannot_reach_rows_outside_the_task(digits, enter):

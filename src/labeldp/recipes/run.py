@@ -119,11 +119,7 @@ def train_best(
     if scoring is not None:
         report("scoring")
         result = measure(vault, model.predict_proba(task.features), scoring, task.epsilon, releases)
-    guarantee = vault.guarantee_of(releases)
-    private = math.isfinite(guarantee.epsilon)  # what is not was switched on by name
-    if private and (guarantee.epsilon > task.epsilon or guarantee.delta > task.delta):
-        raise LabelDPError(f"The recipe {name!r} spent more than it was given: this is a mistake in the recipe.")
-    return Trained(name, model, tuple(releases), guarantee, result, len(models), winner)
+    return Trained(name, model, tuple(releases), vault.guarantee_of(releases), result, len(models), winner)
 
 
 def _describe(release: Release) -> dict[str, Any]:
@@ -147,6 +143,10 @@ def _follow(
             return models, releases
         report("releasing")
         rows = task.rows if ask.rows is None else ask.rows & task.rows
+        after = vault.guarantee_of(releases, ask.mechanism, rows)
+        private = math.isfinite(after.epsilon)  # what is not was switched on by name
+        if private and (after.epsilon > task.epsilon or after.delta > task.delta):
+            raise LabelDPError(f"The recipe {chosen.name!r} asks for more than it was given: a mistake in the recipe.")
         reply = vault.release(ask.mechanism, rows=rows, derived_from=ask.derived_from)
         releases.append(reply)
 

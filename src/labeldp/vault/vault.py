@@ -145,15 +145,24 @@ class Vault:
         how = f"{self.budget.composition} over {sum(e.kind != 'budget' for e in entries)} ledger entries"
         return Guarantee(float(epsilon), float(delta), self.unit, trust, how)
 
-    def guarantee_of(self, releases: Sequence[Release]) -> Guarantee:
-        """Return what several releases of this vault guarantee together, whatever else was released."""
+    def guarantee_of(self, releases: Sequence[Release], more: Mechanism | None = None, rows: Any = None) -> Guarantee:
+        """Return what several releases of this vault guarantee together, whatever else was released.
+
+        With `more`, a mechanism that would be drawn on `rows` beside them: what would hold then.
+        """
         names = {name for release in releases for name in (release.entry or "").split(",")}
         entries = [entry for entry in self.ledger.entries() if entry.id in names]
         if len(entries) < len(names) or any(entry.kind != "release" for entry in entries):
             raise InputError("Only releases of this vault, each drawn by itself, can be added up here.")
-        epsilon, delta = self._filter.guarantee(self._spending(entries).worst())
-        local = all(entry.details["trust"] == "local" for entry in entries)
-        how = " + ".join(dict.fromkeys(entry.details["mechanism"] for entry in entries)) + f", added up by {self.unit}"
+        spending = self._spending(entries)
+        if more is not None:
+            mask = self._mask(rows)
+            spending.add(mask, {m: self._cost(more, m) for m in group_sizes(mask, self._owner)})
+        epsilon, delta = self._filter.guarantee(spending.worst())
+        trusts = [entry.details["trust"] for entry in entries] + ([] if more is None else [more.trust])
+        local = all(trust == "local" for trust in trusts)
+        kinds = [entry.details["mechanism"] for entry in entries] + ([] if more is None else [type(more).__name__])
+        how = " + ".join(dict.fromkeys(kinds)) + f", added up by {self.unit}"
         return Guarantee(float(epsilon), float(delta), self.unit, "local" if local else "central", how)
 
     def remaining(self, rows: Any = None) -> tuple[float, float]:
