@@ -16,6 +16,7 @@ import labeldp as ldp
 from labeldp import runs
 from labeldp.datasets import SecretTable
 from labeldp.learn.predictor import load_predictor
+from labeldp.report.card import FORMATS, card_of_run
 from labeldp.runs import Plan
 
 N = 2000
@@ -62,6 +63,8 @@ def test_another_person_can_read_the_run_folder(trained):
     _, run, report = trained
     assert sorted(path.name for path in run.iterdir()) == [
         "card.html",
+        "card.json",
+        "card.md",
         "features.json",
         "ledger.json",
         "model",
@@ -86,10 +89,17 @@ def test_another_person_can_read_the_run_folder(trained):
     assert model.guarantee.epsilon == 1.0
 
 
-def test_nothing_in_the_run_folder_is_of_one_row(trained):
+def test_nothing_in_the_run_folder_is_of_one_row(trained, tmp_path):
     _, run, _ = trained
-    largest = {path.name: path.stat().st_size for path in run.rglob("*") if path.is_file()}
+    cards = {f"card.{form}" for form in FORMATS}
+    largest = {path.name: path.stat().st_size for path in run.rglob("*") if path.is_file() and path.name not in cards}
     assert max(largest.values()) < N * 4, largest  # the rows' noisy labels alone would fill a byte each
+    (tmp_path / "copy").mkdir()
+    for name in ("run.json", "ledger.json"):  # a card is longer, but holds nothing that these small files do not
+        shutil.copy(run / name, tmp_path / "copy")
+    card = card_of_run(tmp_path / "copy")
+    for form in FORMATS:
+        assert (run / f"card.{form}").read_text(encoding="utf-8") == card.text(form)
 
 
 def test_predictions_are_those_of_the_model_and_near_what_was_estimated(trained):

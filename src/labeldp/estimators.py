@@ -4,6 +4,7 @@ import hashlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from sklearn.utils.validation import (
 )
 from threadpoolctl import threadpool_limits
 
+from labeldp import __version__
 from labeldp.datasets import budget_of
 from labeldp.errors import InputError, PrivacyWarning
 from labeldp.features.base import Features
@@ -33,6 +35,7 @@ from labeldp.labels import LabelSpace
 from labeldp.recipes.base import Task, find
 from labeldp.recipes.run import Trained, all_rows, check_options, train
 from labeldp.report.card import make_card
+from labeldp.report.card_origin import describe_model, versions
 from labeldp.vault import Identity, Vault, identify
 
 _INFERRED = (
@@ -191,9 +194,23 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.release_ = evidence[-1]
         inferred = isinstance(self.classes, str) and self.classes == "infer"
         spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
-        facts = trained.facts() | spent
+        facts = trained.facts() | spent | self._about(trained, vault)
         own = [_INFERRED] * inferred + [_ADDED_UP] * self._seen_before
         self.card_ = make_card(facts | {"warnings": [*facts["warnings"], *own]})
+
+    def _about(self, trained: Trained, vault: Vault) -> dict[str, Any]:
+        """Say what a card tells beside the training itself."""
+        return {
+            "version": __version__,
+            "packages": versions(),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "space": vault.space.to_json(),
+            "model": describe_model(trained.model),
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "entries": [release.entry for release in trained.releases],
+            "ledger": [entry.redacted() for entry in vault.ledger.entries()],
+        }
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
         if y is None:

@@ -27,7 +27,8 @@ from labeldp.learn.predictor import load_predictor
 from labeldp.recipes import run as recipes
 from labeldp.recipes.base import Task, default_training, find
 from labeldp.recipes.models import find_model
-from labeldp.report.card import make_card
+from labeldp.report.card import write_card
+from labeldp.report.card_origin import describe_model, versions
 from labeldp.vault import Vault
 
 
@@ -97,11 +98,17 @@ def train(
         facts = {
             "version": __version__,
             "python": platform.python_version(),
+            "packages": versions(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "data": {"name": table.file.path.name, "rows": vault.rows, "label": table.label},
             "space": table.space.to_json(),
             **trained.facts(),
             "options": dict(plan.options),
+            "features": plan.features,
+            "plan": {"model": plan.model, "epochs": plan.epochs},
+            "model": describe_model(trained.model),
+            "model_unit": trained.model.guarantee.unit if trained.model.guarantee else None,
+            "entries": [release.entry for release in trained.releases],
             "epsilon": plan.epsilon,
             "delta": plan.delta,
             "seed": plan.seed,
@@ -112,7 +119,7 @@ def train(
         _dump(folder / "run.json", facts)
         _dump(folder / "features.json", intake.to_json())
         _dump(folder / "ledger.json", [entry.redacted() for entry in vault.ledger.entries()])
-        make_card(facts).save(folder / "card.html")
+        write_card(folder)
         trained.model.save(folder / "model")
     return facts
 

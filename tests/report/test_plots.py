@@ -1,8 +1,10 @@
+import math
+
 import pytest
 from matplotlib.image import imread
 
 from labeldp.report.comparison import print_comparison
-from labeldp.report.plots import Point, accuracy_by_epsilon
+from labeldp.report.plots import Audited, Point, accuracy_by_epsilon, noisy_label, stated_and_audited
 
 
 @pytest.mark.parametrize("count", [1, 10])
@@ -30,3 +32,17 @@ def test_a_table_has_a_row_for_each_recipe_and_a_column_for_each_epsilon(capsys)
 def test_a_table_without_any_measured_cell_can_be_printed(capsys):
     print_comparison({"auto": []}, "Accuracy")
     assert "auto" in capsys.readouterr().out
+
+
+def test_stated_and_audited_epsilons_of_what_is_private_and_what_is_not(tmp_path):
+    curves = {"randres": [Audited(1.0, 0.5), Audited(4.0, 2.0)], "immutable": [Audited(math.inf, 6.1)]}
+    stated_and_audited(curves, tmp_path / "plot.png")
+    assert imread(tmp_path / "plot.png").shape[:2] > (300, 500)
+    stated_and_audited({"nothing found": [Audited(0.5, 0.0)]}, tmp_path / "zero.png")
+    assert (tmp_path / "zero.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize("classes", [["no", "yes"], ["one and the same long name of a class " * 2] * 100])
+def test_what_a_noisy_label_looks_like(tmp_path, classes):
+    noisy_label(1.0, classes, tmp_path / "plot.png")
+    assert imread(tmp_path / "plot.png").shape[:2] > (300, 500)

@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from labeldp.cli.account import account
+from labeldp.cli.card import card
 from labeldp.cli.compare import compare
 from labeldp.cli.ledger import ledger_app
 from labeldp.cli.plan import plan
@@ -21,7 +22,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (train, predict, plan, compare, privatize, account):
+for command in (train, predict, plan, compare, privatize, account, card):
     app.command()(command)
 app.add_typer(ledger_app, name="ledger")
 _INTERRUPTED = 130  # what shells expect of a command that ends on SIGINT

@@ -1,129 +1,161 @@
-"""The privacy card: what a model promises, what it cost and how good it is, for whoever receives it."""
+"""The privacy card: what a model promises, what it cost and how good it is, for whoever receives it.
 
-import html
+One model of sections is written as a page, as Markdown and as JSON.
+"""
+
 import json
-import math
-from dataclasses import dataclass
+import os
+import uuid
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from labeldp.errors import InputError
-from labeldp.guarantees import Guarantee
+from labeldp.guarantees import Guarantee, plain_number
+from labeldp.report.card_audit import audit_blocks, read_audits
+from labeldp.report.card_blocks import Sections
+from labeldp.report.card_html import to_html
+from labeldp.report.card_ledger import ledger_blocks, mark_own
+from labeldp.report.card_markdown import to_markdown
+from labeldp.report.card_numbers import band, best_guess, gains, survival
+from labeldp.report.card_origin import origin_blocks
+from labeldp.report.card_score import score_blocks
+from labeldp.report.card_warnings import alert, warnings
+from labeldp.report.card_words import how_much, in_short, one_label, protection
 
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Privacy card</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 44rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.1rem; margin-top: 1.5rem; }}
-li {{ margin: .25rem 0; }}
-</style>
-{body}
-</html>
-"""
+__all__ = ["FORMATS", "Card", "best_guess", "card_of_run", "make_card", "write_card"]
+
+FORMATS = ("html", "md", "json")
+_TITLE = "Privacy card"
 
 
 @dataclass(frozen=True)
 class Card:
-    """Sections of plain sentences. `facts` holds the same as data."""
+    """Sections of sentences, tables and pictures; `facts` holds the same as data, and `alert` what comes first."""
 
-    sections: dict[str, list[str]]
+    sections: Sections
     facts: dict[str, Any]
+    alert: str = ""
 
     def to_json(self) -> str:
-        """Return the facts as JSON."""
-        return json.dumps(self.facts, indent=2) + "\n"
+        """Return the facts as JSON, and the sections in words."""
+        blocks = {
+            title: [block if isinstance(block, str) else block.to_json() for block in blocks]
+            for title, blocks in self.sections.items()
+        }
+        data = self.facts | {"alert": self.alert, "sections": blocks}
+        return json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
 
     def to_markdown(self) -> str:
         """Return the card as Markdown."""
-        lines = ["# Privacy card"]
-        for title, sentences in self.sections.items():
-            lines += ["", f"## {title}", "", *(f"- {sentence}" for sentence in sentences)]
-        return "\n".join(lines) + "\n"
+        return to_markdown(_TITLE, self.alert, self.sections)
 
     def to_html(self) -> str:
         """Return the card as one page that asks nothing of the network."""
-        parts = ["<h1>Privacy card</h1>"]
-        for title, sentences in self.sections.items():
-            items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
-            parts.append(f"<h2>{html.escape(title)}</h2><ul>{items}</ul>")
-        return _PAGE.format(body="\n".join(parts))
+        return to_html(_TITLE, _subtitle(self.facts), self.alert, self.sections)
+
+    def text(self, kind: str) -> str:
+        """Return the card as "html", "md" or "json"."""
+        return {"html": self.to_html, "md": self.to_markdown, "json": self.to_json}[kind]()
 
     def save(self, path: str | Path) -> None:
         """Write the card as `.html`, `.md` or `.json`, as its name says."""
         path = Path(path)
-        writers = {".html": self.to_html, ".md": self.to_markdown, ".json": self.to_json}
-        if path.suffix not in writers:
+        if path.suffix.removeprefix(".") not in FORMATS:
             raise InputError(f"{path} must end in .html, .md or .json.")
-        path.write_text(writers[path.suffix](), encoding="utf-8")
+        path.write_text(self.text(path.suffix.removeprefix(".")), encoding="utf-8")
 
 
 def make_card(facts: dict[str, Any]) -> Card:
-    """Write the card of a training from what its report says."""
-    guarantee = Guarantee(**facts["guarantee"])
-    sections = {
-        **(_protection(guarantee, facts) if math.isfinite(guarantee.epsilon) else _NO_PROTECTION),
-        "How": [f"Recipe {facts['recipe']}: {facts['summary']}.", *_releases(facts["releases"])],
-        "How good": _scores(facts.get("score")),
-        "Warnings": facts.get("warnings") or ["None."],
-    }
-    return Card(sections, facts)
+    """Write the card of a training from what its report says.
 
-
-def _protection(guarantee: Guarantee, facts: dict[str, Any]) -> dict[str, list[str]]:
-    what, one = _PROTECTED[guarantee.unit]
-    return {
-        "What is protected": [
-            f"{what}: any result of this training would have been nearly as likely if {one} had been different.",
-            "Features are not protected, nor is the fact that a row exists.",
+    Beside the report, `facts` may hold the `ledger` (redacted entries), `entries` (the ids of the model's own releases)
+    and `audits`.
+    """
+    model = Guarantee(**facts["guarantee"])
+    stated = _stated(model, facts.get("score"))
+    ledger = mark_own(facts.get("ledger") or [], facts.get("entries"))
+    classes = (facts.get("space") or {}).get("classes") or ["yes", "no"]
+    facts = facts | {"ledger": ledger, "audits": facts.get("audits")}
+    facts["warnings"] = warnings(facts, (stated.epsilon, stated.delta))
+    mechanisms = {str(each["mechanism"]) for each in facts["releases"]}
+    sections: Sections = {
+        "In short": in_short(stated, facts),
+        "Warnings": list(facts["warnings"]) or ["None."],
+        "What is protected": protection(stated, facts),
+        "How much": how_much(stated, model, facts),
+        "What a noisy label looks like": one_label(stated, classes, mechanisms),
+        "How": [
+            f"Recipe {facts['recipe']}: {facts['summary']}.",
+            *_chosen(facts),
+            *ledger_blocks(ledger, facts["releases"]),
         ],
-        "How much": [
-            f"Epsilon {guarantee.epsilon:g} and delta {guarantee.delta:g}, against the strongest guesser.",
-            f"Whoever gave a label even odds before can reach {best_guess(guarantee.epsilon):.0%} confidence at most"
-            + (f", except with probability {guarantee.delta:g}." if guarantee.delta else "."),
-            f"Who must be trusted with the labels: {_TRUST[guarantee.trust]}.",
-            *_total(facts.get("spent"), guarantee),
-        ],
+        "How good": score_blocks(facts.get("score"), classes),
+        "Audit": audit_blocks(facts["audits"], stated.epsilon),
+        "Data, model and versions": origin_blocks(facts),
     }
+    return Card(sections, facts | _figures(stated, len(classes)), alert(stated.epsilon, facts["audits"]))
 
 
-_NO_PROTECTION = {
-    "What is protected": ["NOTHING. This training is not differentially private: it was done to study a claim."],
-    "How much": ["Epsilon is infinite: what the model tells about a label is not bounded."],
-}
+def card_of_run(run: Path) -> Card:
+    """Write the card of a run folder anew: an audit may have been added."""
+    facts, ledger = _read(run, "run.json"), _read(run, "ledger.json")
+    try:
+        return make_card(facts | {"ledger": ledger, "audits": read_audits(run / "audit.json")})
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InputError(f"{run} is damaged: its report cannot be read. Train again, or restore a copy.") from None
 
 
-def best_guess(epsilon: float) -> float:
-    """Return the confidence that a guesser with even odds can reach."""
-    return 1 / (1 + math.exp(-epsilon))
+def write_card(run: Path) -> Card:
+    """Write card.html, card.md and card.json into a run folder, where they would change."""
+    card = card_of_run(run)
+    for kind in FORMATS:
+        path, text = run / f"card.{kind}", card.text(kind)
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
+        try:
+            partial.write_text(text, encoding="utf-8")
+            os.replace(partial, path)
+        except OSError as problem:
+            partial.unlink(missing_ok=True)
+            raise InputError(f"{path} cannot be written ({problem.strerror}): copy the run to another place.") from None
+    return card
 
 
-_PROTECTED = {
-    "label": ("The label of each row", "one label"),
-    "user": ("All labels of each user", "one user's labels"),
-    "record": ("Each row as a whole", "one row"),
-}
-_TRUST = {"local": "nobody but their owners", "central": "the curator who holds them"}
+def _stated(model: Guarantee, score: dict[str, Any] | None) -> Guarantee:
+    """Return what holds for every label: held-out ones lose to the score what it was measured with."""
+    held_out = float((score or {}).get("epsilon") or 0.0)
+    return replace(model, epsilon=max(model.epsilon, held_out))
 
 
-def _total(spent: dict[str, Any] | None, guarantee: Guarantee) -> list[str]:
-    if spent is None or (float(spent["epsilon"]), spent["delta"]) == (guarantee.epsilon, guarantee.delta):
+def _chosen(facts: dict[str, Any]) -> list[str]:
+    count = facts.get("candidates", 1)
+    if count < 2:
         return []
-    return [
-        f"These labels were used for more than this training: epsilon {float(spent['epsilon']):g} and delta "
-        f"{spent['delta']:g} in all, by the ledger of the data set."
-    ]
+    privately = any(each["mechanism"] == "BestCandidate" for each in facts["releases"])
+    how = "a private choice on other rows decided" if privately else "the first was taken, without a look at labels"
+    return [f"{count} models were trained from the same releases, and {how}."]
 
 
-def _releases(releases: list[dict[str, Any]]) -> list[str]:
-    return [f"{each['mechanism']} on {each['rows']:,} labels, epsilon {float(each['epsilon']):g}." for each in releases]
+def _figures(stated: Guarantee, classes: int) -> dict[str, Any]:
+    """Return the figures that the card computes, for whoever reads the JSON."""
+    kept, other = survival(stated.epsilon, classes)
+    return {
+        "stated": {"epsilon": plain_number(stated.epsilon), "delta": stated.delta, "protection": band(stated.epsilon)},
+        "gains": gains(stated.epsilon),
+        "noisy_label": {"classes": classes, "kept": kept, "each_other": other},
+    }
 
 
-def _scores(score: dict[str, Any] | None) -> list[str]:
-    if score is None:
-        return ["Not measured: no rows were set aside."]
-    value, low, high = score["accuracy"]
-    if value is None:
-        return [f"Accuracy cannot be told from {score['rows']:,} rows at this epsilon.", f"Method: {score['method']}."]
-    return [f"Accuracy {value:.1%}, 95 % interval {low:.1%} to {high:.1%}.", f"Method: {score['method']}."]
+def _subtitle(facts: dict[str, Any]) -> str:
+    data, made = facts.get("data") or {}, str(facts.get("created") or "")[:10]
+    of = f"a model of “{data['label']}”, trained on {data['rows']:,} rows of {data['name']}" if data else "a model"
+    return f"For {of} by labeldp{f', {made}' if made else ''}."
+
+
+def _read(run: Path, name: str) -> Any:
+    try:
+        return json.loads((run / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InputError(f"{run} is not a run folder: `labeldp train --out` makes one.") from None

@@ -1,12 +1,16 @@
 """Plots in one style: readable in print and in the dark, and told apart without colour vision."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from labeldp.report.card_numbers import percent, survival
+
 # Okabe and Ito's colours, which colour-blind readers can tell apart; markers say the same again.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C510A")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_BARS = 8  # classes with a bar of their own
 
 
 class Point(NamedTuple):
@@ -45,6 +49,69 @@ def accuracy_by_epsilon(
     axes.set(xlabel="epsilon (smaller is more private)", ylabel="accuracy, %", title=title)
     axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     save_figure(figure, path)
+
+
+class Audited(NamedTuple):
+    """A stated epsilon, and the one that an audit proves at least."""
+
+    stated: float
+    lower: float
+
+
+def stated_and_audited(curves: Mapping[str, Sequence[Audited]], path: Path, title: str = "Stated and audited") -> None:
+    """Draw what audits prove against what is stated. Above the diagonal, a statement is refuted.
+
+    An infinite stated epsilon, which promises nothing, stands at the right edge.
+    """
+    figure, axes = new_figure()
+    known = [value for points in curves.values() for point in points for value in point if 0 < value < math.inf]
+    top = 1.6 * max([*known, 1.0])
+    edge = 2.0 * top
+    infinite = any(math.isinf(point.stated) for points in curves.values() for point in points)
+    axes.plot([0, top], [0, top], color="#777777", linestyle="--", linewidth=1, label="as much as is stated")
+    axes.fill_between([0, top], [0, top], top, color="#D55E00", alpha=0.1, linewidth=0, label="refuted")
+    for place, (name, points) in enumerate(curves.items()):
+        points = sorted(points)
+        style = {"color": COLOURS[place % 8], "marker": MARKERS[place % 8], "markersize": 6, "linewidth": 1.2}
+        x = [edge if math.isinf(point.stated) else point.stated for point in points]
+        axes.plot(x, [min(point.lower, top) for point in points], label=name, **style)
+    axes.set_xscale("symlog", linthresh=0.1, linscale=0.3)
+    axes.set_yscale("symlog", linthresh=0.1, linscale=0.3)
+    ticks = [0.0, *(tick for tick in (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0) if tick <= top)]
+    words = [f"{tick:g}" for tick in ticks]
+    axes.set_xticks([*ticks, edge] if infinite else ticks, [*words, "infinite"] if infinite else words)
+    axes.set_yticks(ticks, words)
+    axes.minorticks_off()
+    axes.set(xlim=(0, edge * 1.15 if infinite else top), ylim=(-0.005, top))
+    axes.set(xlabel="stated epsilon (at most)", ylabel="audited epsilon (at least)", title=title)
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    save_figure(figure, path)
+
+
+def noisy_label(epsilon: float, classes: Sequence[Any], path: Path) -> None:
+    """Draw the chance of each answer when a label, the first class, goes through randomized response."""
+    kept, other = survival(epsilon, len(classes))
+    names = [_cut(str(name)) for name in (classes if len(classes) <= _BARS else classes[: _BARS - 1])]
+    names[0] += "\n(the true label)"
+    if len(names) < len(classes):
+        names.append(f"each of the {len(classes) - len(names)} others")
+    figure, axes = new_figure()
+    chances = [kept, *[other] * (len(names) - 1)]
+    colours = [COLOURS[0], *[COLOURS[1]] * (len(names) - 1)]
+    bars = axes.barh(range(len(names)), [100 * chance for chance in chances], height=0.6, color=colours)
+    axes.set_yticks(range(len(names)), names)  # by place: cut names may be equal
+    for bar in bars[1:]:  # hatched, for who cannot tell the colours apart
+        bar.set(hatch="//", edgecolor="white")
+    axes.bar_label(bars, [percent(chance) for chance in chances], padding=4, fontsize=9)
+    axes.invert_yaxis()
+    axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+    axes.grid(visible=False, axis="y")
+    axes.set(xlim=(0, 108), xlabel="chance to be told, %", title=f"A label at epsilon {epsilon:g}")
+    save_figure(figure, path)
+
+
+def _cut(name: str, most: int = 30) -> str:
+    return name if len(name) <= most else name[: most - 1].rstrip() + "…"
 
 
 def new_figure(rows: int = 1) -> tuple[Any, Any]:

@@ -1,0 +1,45 @@
+"""What a card is made of. A section is a list of blocks; a plain text is a sentence."""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a caption; `head` names its columns."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the table as data."""
+        return {"table": self.caption, "rows": [dict(zip(self.head, row, strict=True)) for row in self.rows]}
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The figures that a reader wants first: name, value and a note for each."""
+
+    items: tuple[tuple[str, str, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as data."""
+        return {"figures": [dict(zip(("name", "value", "note"), item, strict=True)) for item in self.items]}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing as SVG; `alt` says in words all that it shows."""
+
+    caption: str
+    alt: str
+    svg: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the picture in words."""
+        return {"picture": self.caption, "shows": self.alt}
+
+
+Block: TypeAlias = str | Table | Tiles | Picture
+Sections: TypeAlias = dict[str, list[Block]]

@@ -1,0 +1,106 @@
+"""A card as one page: no script, no picture file, nothing from the network."""
+
+import html
+import re
+from importlib.resources import files
+
+from labeldp.report.card_blocks import Block, Picture, Sections, Table, Tiles
+
+_SHORT = 18  # letters of a column that is never broken into lines
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<main>
+<h1>{title}</h1>
+<p class="subtitle">{subtitle}</p>
+{body}
+</main>
+</body>
+</html>
+"""
+
+
+_BREAK = r"\1<wbr>"
+
+
+def to_html(title: str, subtitle: str, alert: str, sections: Sections) -> str:
+    """Return the card as a page."""
+    parts = [f'<p class="alert" role="alert">{_text(alert)}</p>'] if alert else []
+    for place, (name, blocks) in enumerate(sections.items()):
+        quiet = "" if name != "Warnings" or blocks == ["None."] else ' class="warnings"'
+        parts.append(f'<section{quiet} aria-labelledby="s{place}">\n<h2 id="s{place}">{_text(name)}</h2>')
+        parts += [*_blocks(blocks), "</section>"]
+    style = files("labeldp.report").joinpath("card.css").read_text(encoding="utf-8")
+    return _PAGE.format(title=_text(title), subtitle=_text(subtitle), style=style, body="\n".join(parts))
+
+
+def _blocks(blocks: list[Block]) -> list[str]:
+    """Render blocks; sentences that follow each other make one list."""
+    parts, sentences = list[str](), list[str]()
+
+    def close() -> None:
+        if sentences:
+            parts.append("<ul>" + "".join(f"<li>{_text(each)}</li>" for each in sentences) + "</ul>")
+            sentences.clear()
+
+    for block in blocks:
+        if isinstance(block, str):
+            sentences.append(block)
+            continue
+        close()
+        parts.append(_block(block))
+    close()
+    return parts
+
+
+def _block(block: Table | Tiles | Picture) -> str:
+    if isinstance(block, Table):
+        return _table(block)
+    if isinstance(block, Tiles):
+        items = "".join(
+            f'<div><dt>{_text(name)}</dt><dd><strong id="{_id(name)}">{_text(value)}</strong>'
+            f"<span>{_text(note)}</span></dd></div>"
+            for name, value, note in block.items
+        )
+        return f'<dl class="tiles">{items}</dl>'
+    return f"<figure>{block.svg}<figcaption>{_text(block.caption)}. {_text(block.alt)}</figcaption></figure>"
+
+
+def _table(table: Table) -> str:
+    """Roles are named, because a narrow screen stacks the cells of wide tables, and browsers then forget them."""
+    columns = list(zip(table.head, *table.rows, strict=True))
+    kinds = [' class="short"' if max(map(len, column)) <= _SHORT else "" for column in columns]
+    head = "".join(
+        f'<th role="columnheader" scope="col"{kind}>{_text(name)}</th>'
+        for name, kind in zip(table.head, kinds, strict=True)
+    )
+    rows = []
+    for first, *rest in table.rows:
+        cells = f'<th role="rowheader" scope="row"{kinds[0]}>{_text(first)}</th>'
+        for name, cell, kind in zip(table.head[1:], rest, kinds[1:], strict=True):
+            cells += f'<td role="cell" data-name="{html.escape(name, quote=True)}"{kind}>{_text(cell)}</td>'
+        rows.append(f'<tr role="row">{cells}</tr>')
+    kind = "wide" if len(table.head) > 3 else "pairs" if len(table.head) == 2 else "plain"
+    return (
+        f'<table role="table" class="{kind}"><caption>{_text(table.caption)}</caption>'
+        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>'
+        f'<tbody role="rowgroup">{"".join(rows)}</tbody></table>'
+    )
+
+
+def _text(text: str) -> str:
+    """Escape a text; what stands between backticks is code, which may break after dots and underscores."""
+    return re.sub(r"`([^`]+)`", lambda m: f"<code>{re.sub('([._])', _BREAK, m[1])}</code>", html.escape(text))
+
+
+def _id(name: str) -> str:
+    return re.sub(r"[^a-z]+", "-", name.lower()).strip("-")

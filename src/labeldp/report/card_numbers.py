@@ -1,0 +1,79 @@
+"""The figures of a card: what a guesser can gain, what noise does to a label, and how numbers are written."""
+
+import math
+from typing import Any
+
+# Names for epsilons up to each bound. They are a convention; what a guesser can gain is the fact.
+BANDS = ((0.1, "very strong"), (1.0, "strong"), (3.0, "moderate"), (8.0, "weak"), (math.inf, "hardly any"))
+_PRIORS = ((0.5, "even odds"), (0.1, "one in ten"), (0.01, "one in a hundred"))
+
+
+def band(epsilon: float) -> str:
+    """Return the usual word for the protection that an epsilon gives."""
+    return "none" if math.isinf(epsilon) else next(name for bound, name in BANDS if epsilon <= bound)
+
+
+def best_guess(epsilon: float, prior: float = 0.5) -> float:
+    """Return the confidence that a guesser can reach at most who gave a label the chance `prior` before."""
+    return prior / (prior + (1 - prior) * math.exp(-epsilon))
+
+
+def gains(epsilon: float) -> list[dict[str, Any]]:
+    """Return what guessers with several chances beforehand can reach."""
+    return [{"words": words, "before": p, "at_most": best_guess(epsilon, p)} for p, words in _PRIORS]
+
+
+def survival(epsilon: float, classes: int) -> tuple[float, float]:
+    """Return the chance that randomized response keeps a label, and that of each other class.
+
+    No release with this epsilon lets a guesser be right more often who takes all classes for equally likely.
+    """
+    kept = 1 / (1 + (classes - 1) * math.exp(-epsilon))
+    return kept, kept * math.exp(-epsilon)
+
+
+def percent(share: float) -> str:
+    """Write a share: two digits, and more near 100 %, which must not be reached by rounding."""
+    if share <= 0 or share >= 1:
+        return f"{share:.0%}"
+    if share < 0.1:
+        return f"{float(f'{100 * share:.2g}'):g}%"
+    if 1 - share < 1e-6:
+        return "nearly 100%"
+    return f"{share:.{max(0, -math.floor(math.log10(1 - share)) - 2)}%}"
+
+
+def one_in(chance: float) -> str:
+    """Write a small chance as people say it."""
+    return f"one in {float(f'{1 / chance:.2g}'):,.0f}"
+
+
+def at_most(value: float) -> str:
+    """Write an upper bound in few digits, never below itself."""
+    if not math.isfinite(value) or value <= 0:
+        return "infinite" if value > 0 else "0"
+    text = f"{value:.4g}"
+    if float(text) < value * (1 - 1e-9):
+        text = f"{value + 10.0 ** (math.floor(math.log10(value)) - 3) / 2:.4g}"
+    return text
+
+
+def at_least(value: float) -> str:
+    """Write a lower bound in few digits, never above itself."""
+    if not math.isfinite(value) or value <= 0:
+        return "infinite" if value > 0 else "0"
+    text = f"{value:.3g}"
+    if float(text) > value * (1 + 1e-9):
+        text = f"{value - 10.0 ** (math.floor(math.log10(value)) - 2) / 2:.3g}"
+    return text
+
+
+def number(value: Any) -> float | None:
+    """Read a number that a JSON file holds, infinity as a text included; None if it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        read = float(value)
+    except ValueError:
+        return None
+    return None if math.isnan(read) else read

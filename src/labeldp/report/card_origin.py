@@ -1,0 +1,76 @@
+"""Data, model and versions of a training, as a card shows them."""
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from labeldp.report.card_blocks import Block, Table
+
+_MOST, _WIDE, _LONGEST = 12, 200, 60  # classes that are named, unless their names are long; letters of a name
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "polars", "dp-accounting", "cryptography")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that a result depends on."""
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def describe_model(model: Any) -> str:
+    """Name a trained model: its kind and its size."""
+    if hasattr(model, "encoder") and hasattr(model, "model"):
+        return f"{describe_model(model.model)} on the embeddings of an encoder that saw no labels"
+    if hasattr(model, "classifier"):
+        return type(model.classifier).__name__
+    if hasattr(model, "network"):
+        size = sum(part.numel() for part in model.network.parameters())
+        recipe = getattr(model.network, "recipe", {})
+        name = recipe.get("backbone") or recipe.get("name") or type(model.network).__name__
+        return f"{name}, a network with {size:,} parameters"
+    return "linear model" if hasattr(model, "coefficients") else type(model).__name__
+
+
+def origin_blocks(facts: dict[str, Any]) -> list[Block]:
+    """Say where the model comes from; what is not known is left out."""
+    data, space = facts.get("data") or {}, facts.get("space") or {}
+    lines = {
+        "Data": data.get("name"),
+        "Rows": None if data.get("rows") is None else f"{data['rows']:,}",
+        "Label": data.get("label"),
+        "Classes": _classes(space.get("classes") or []),
+        "Missing labels": "a public fact of their rows" if space.get("missing") == "public" else None,
+        "Features": facts.get("features"),
+        "Recipe": facts.get("recipe"),
+        "Options": ", ".join(f"{name}={value}" for name, value in (facts.get("options") or {}).items()),
+        "Model": facts.get("model"),
+        "Asked for": _asked(facts),
+        "Seed": None if facts.get("seed") is None else f"{facts['seed']}, for training; privacy noise has no seed",
+        "Made": str(facts.get("created") or "").replace("T", " ").replace("+00:00", " UTC"),
+        "labeldp": facts.get("version"),
+        "Python": facts.get("python"),
+        "Packages": ", ".join(f"{name} {number}" for name, number in (facts.get("packages") or {}).items()),
+    }
+    rows = tuple((name, str(value)) for name, value in lines.items() if value)
+    return [Table("Where this model comes from", ("What", "Value"), rows)]
+
+
+def _classes(classes: Sequence[Any]) -> str:
+    shown = [_cut(str(name)) for name in classes[: _MOST if len("".join(map(str, classes[:_MOST]))) < _WIDE else 3]]
+    names = ", ".join(shown)
+    more = f" and {len(classes) - len(shown):,} more" if len(classes) > len(shown) else ""
+    return f"{len(classes):,}, declared: {names}{more}" if classes else ""
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST else name[: _LONGEST - 1].rstrip() + "…"
+
+
+def _asked(facts: dict[str, Any]) -> str:
+    if facts.get("epsilon") is None:
+        return ""
+    return f"epsilon {facts['epsilon']:g}" + (f", delta {facts['delta']:g}" if facts.get("delta") else "")

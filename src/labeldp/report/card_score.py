@@ -1,0 +1,67 @@
+"""How good a model is, as a card says it."""
+
+from typing import Any
+
+from labeldp.report.card_blocks import Block, Table
+
+_MOST = 12  # classes that are listed one by one
+_OVERALL = (
+    ("accuracy", "Accuracy", "%"),
+    ("auc", "AUC", ""),
+    ("log_loss", "Log-loss", ""),
+    ("calibration_error", "Calibration error", "%"),
+)
+
+
+def score_blocks(score: dict[str, Any] | None, classes: list[Any]) -> list[Block]:
+    """Say what was measured and how, with intervals."""
+    if score is None:
+        return ["Not measured: no rows were set aside."]
+    value, low, high = score["accuracy"]
+    said = (
+        f"Accuracy cannot be told from {score['rows']:,} rows at this epsilon."
+        if value is None
+        else f"Accuracy {value:.1%}, 95 % interval {low:.1%} to {high:.1%}."
+    )
+    blocks: list[Block] = [said, f"Method: {score['method']}."]
+    overall = tuple((title, *_interval(score[name], unit)) for name, title, unit in _OVERALL if score.get(name))
+    if len(overall) > 1:
+        blocks.append(Table("Measured on held-out rows, without clean labels", _HEAD, overall))
+    return blocks + _by_class(score, classes)
+
+
+_HEAD = ("Figure", "Estimate", "95 % interval")
+
+
+def _by_class(score: dict[str, Any], classes: list[Any]) -> list[Block]:
+    recall, precision = score.get("recall"), score.get("precision")
+    if not recall or not precision or len(recall) != len(classes):
+        return []
+    measured = list(zip(classes, recall, precision, strict=True))
+    known = [each for each in measured if each[1][0] is not None or each[2][0] is not None][:_MOST]
+    blocks = list[Block]()
+    if known:
+        rows = tuple((str(name), _within(found), _within(right)) for name, found, right in known)
+        blocks.append(Table("By class, with 95 % intervals", ("Class", "Recall", "Precision"), rows))
+    if len(known) < len(classes):
+        blocks.append(
+            f"{len(known)} of {len(classes):,} classes are shown; the card as JSON has all, also those of which too "
+            "little is known."
+        )
+    return blocks
+
+
+def _interval(measured: list[float | None], unit: str) -> tuple[str, str]:
+    value, low, high = measured
+    return _number(value, unit), f"{_number(low or 0.0, unit)} to {_number(high, unit)}"
+
+
+def _within(measured: list[float | None]) -> str:
+    value, interval = _interval(measured, "%")
+    return value if measured[0] is None else f"{value} ({interval})"
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:.1%}" if unit == "%" else f"{value:.3f}"

@@ -1,0 +1,73 @@
+"""What a reader of a card must be warned of, beside what the training itself warned of."""
+
+import math
+from typing import Any
+
+from labeldp.report.card_audit import contradicts
+from labeldp.report.card_numbers import at_most
+
+NOT_PRIVATE = (
+    "NOTHING IS PROTECTED. This training is not differentially private: epsilon is infinite. It was done to study a "
+    "claim that does not hold; do not use it on labels of real people."
+)
+CONTRADICTED = (
+    "THE AUDIT CONTRADICTS THE STATED EPSILON. An attack on this training proves that it loses more than is stated: "
+    "rely on nothing below until that is explained."
+)
+
+
+def alert(epsilon: float, audits: list[dict[str, Any]] | None) -> str:
+    """Return what must stand above everything else, or nothing."""
+    if math.isinf(epsilon):
+        return NOT_PRIVATE
+    return CONTRADICTED if contradicts(audits, epsilon) else ""
+
+
+def warnings(facts: dict[str, Any], stated: tuple[float, float]) -> list[str]:
+    """Return all warnings: those of the training, then what its report shows."""
+    audited = [CONTRADICTED] if contradicts(facts.get("audits"), stated[0]) else []
+    own = [*_derived(facts), *_spent(facts, stated), *_clean(facts), *_tuned(facts)]
+    return [*audited, *facts.get("warnings", []), *own]
+
+
+def _derived(facts: dict[str, Any]) -> list[str]:
+    how = str(facts["guarantee"].get("derivation", "")).lower()
+    if "data-dependent" not in how or "sanitised" in how.replace("unsanitised", ""):
+        return []
+    return [
+        "The stated epsilon depends on the secret votes and was not sanitised: the figure itself tells about labels, "
+        "and is no guarantee. Publish the data-independent figure, or one drawn by `labeldp account --sanitise`."
+    ]
+
+
+def _spent(facts: dict[str, Any], stated: tuple[float, float]) -> list[str]:
+    """Warn if the labels were used for more than this training: what was learnt of them adds up."""
+    spent = facts.get("spent")
+    if spent is None or (float(spent["epsilon"]), float(spent["delta"])) == stated:
+        return []
+    return [
+        f"These labels were used for more than this training: epsilon {at_most(float(spent['epsilon']))} and delta "
+        f"{float(spent['delta']):g} in all, by the ledger of the data set. Whoever sees all of it can gain that much."
+    ]
+
+
+def _clean(facts: dict[str, Any]) -> list[str]:
+    score = facts.get("score") or {}
+    if not (score.get("clean") or "clean label" in str(score.get("method", "")).lower() or facts.get("clean")):
+        return []
+    return [
+        "An accuracy on this card was measured on clean labels: publishing it tells about those labels, and no epsilon "
+        "accounts for it."
+    ]
+
+
+def _tuned(facts: dict[str, Any]) -> list[str]:
+    """Warn if other models on the same labels were scored, because the best of several scores is partly luck."""
+    others = [each for each in facts.get("ledger", []) if each.get("mechanism") == "RightCount" and not each["own"]]
+    if not others:
+        return []
+    many = f"{len(others)} other model{'s were' if len(others) > 1 else ' was'}"
+    return [
+        f"{many} scored on labels of this data set. If this one was kept because its score was best, the score is "
+        "partly luck: let a private choice decide (the recipe `auto`, or LabelPrivateSearchCV)."
+    ]

@@ -1,0 +1,119 @@
+"""The promise in words: what is protected, how much, and what a guesser can gain."""
+
+import math
+from typing import Any
+
+from labeldp.guarantees import Guarantee
+from labeldp.report.card_audit import proven
+from labeldp.report.card_blocks import Block, Table, Tiles
+from labeldp.report.card_numbers import at_least, at_most, band, best_guess, gains, one_in, percent
+from labeldp.report.card_pictures import noisy_label, scale
+
+_PROTECTED = {
+    "label": ("The label of each row", "one label"),
+    "user": ("All labels of each user", "one user's labels"),
+    "record": ("Each row as a whole", "one row"),
+}
+_NEIGHBOURS = {
+    "label": "the label of one row is replaced by any other label",
+    "user": "all labels of one user are replaced by any others",
+    "record": "one row, label and features, is replaced by any other",
+}
+_TRUST = {"local": "nobody but their owners", "central": "the curator who holds them"}
+
+
+def in_short(stated: Guarantee, facts: dict[str, Any]) -> list[Block]:
+    """Give the figures that a reader wants first."""
+    score, lower = facts.get("score"), proven(facts.get("audits"))
+    finite = math.isfinite(stated.epsilon)
+    epsilon = f"≤ {at_most(stated.epsilon)}" if finite else "infinite"
+    protection = f"{band(stated.epsilon)} protection" if finite else "no protection"
+    accuracy = ("not measured", "no rows were set aside")
+    if score is not None:
+        value, low, high = score["accuracy"]
+        within = f"{low:.1%} to {high:.1%}, measured privately"
+        accuracy = ("unknown", "too much noise to tell") if value is None else (f"{value:.1%}", within)
+    audited = (
+        ("no audit", "proofs alone") if lower is None else (f"≥ {at_least(lower)}", "epsilon, proven by an attack")
+    )
+    return [
+        Tiles(
+            (
+                ("Stated epsilon", epsilon, f"delta {stated.delta:g}, {protection}"),
+                ("Best guess", percent(best_guess(stated.epsilon)), "confidence at most, from even odds"),
+                ("Accuracy", *accuracy),
+                ("Audit", *audited),
+            )
+        )
+    ]
+
+
+def protection(stated: Guarantee, facts: dict[str, Any]) -> list[Block]:
+    """Say what is protected and what is not."""
+    if math.isinf(stated.epsilon):
+        return [
+            "NOTHING. This training is not differentially private: what it tells about a label is not bounded.",
+            "Features are not protected, nor is the fact that a row exists.",
+        ]
+    what, one = _PROTECTED[stated.unit]
+    blocks: list[Block] = [
+        f"{what}: any result of this training would have been nearly as likely if {one} had been different.",
+        f"In terms of the proofs: neighbouring data sets are those in which {_NEIGHBOURS[stated.unit]}.",
+    ]
+    if stated.unit == "record":
+        blocks.append("Features of these rows are protected, too; rows that teachers voted on are public.")
+    else:
+        blocks.append("Features are not protected, nor is the fact that a row exists.")
+    if facts.get("model_unit") == "record" and stated.unit == "label":
+        blocks.append("The model alone protects whole rows, features included; its score protects labels alone.")
+    if stated.unit == "label":
+        blocks.append("A person who owns several rows is protected less: what is lost adds up over their rows.")
+    blocks.append(
+        "A label that follows from the features, or from other people's labels, can be guessed by whoever knows the "
+        "pattern, from this model or without it. What is bounded is how much one's own label adds to such a guess."
+    )
+    return blocks
+
+
+def how_much(stated: Guarantee, model: Guarantee, facts: dict[str, Any]) -> list[Block]:
+    """Say what epsilon and delta mean."""
+    lower = proven(facts.get("audits"))
+    line = scale(stated.epsilon, lower)
+    if math.isinf(stated.epsilon):
+        return ["Epsilon is infinite: what the model tells about a label is not bounded.", line]
+    epsilon, delta = at_most(stated.epsilon), f"{stated.delta:g}"
+    blocks: list[Block] = [
+        f"Epsilon {epsilon} and delta {delta}, against the strongest guesser.",
+        f"Whoever gave a label even odds before can reach {percent(best_guess(stated.epsilon))} confidence at most"
+        + (f", except with probability {delta}." if stated.delta else "."),
+        f"For specialists: every outcome is at most exp({epsilon}) = {at_most(math.exp(min(stated.epsilon, 700)))} "
+        f"times as likely for one data set as for a neighbour{f', up to {delta}' if stated.delta else ''}.",
+        f"Delta {delta}, {one_in(stated.delta)}: the chance by which this may fail, and a label be told outright."
+        if stated.delta
+        else "Delta 0: there is no chance by which this may fail.",
+        f"Who must be trusted with the labels: {_TRUST[stated.trust]}.",
+    ]
+    if model.epsilon < stated.epsilon:
+        blocks.append(
+            f"The model alone: epsilon {at_most(model.epsilon)}. Labels that were set aside to measure it took no part "
+            f"in it; they lose epsilon {epsilon} to its score instead."
+        )
+    rows = tuple((each["words"], percent(each["before"]), percent(each["at_most"])) for each in gains(stated.epsilon))
+    head = ("Chance that a guesser gave a label", "Before", "After, at most")
+    return [*blocks, line, Table("What anybody could gain about one label, knowing all others", head, rows)]
+
+
+def one_label(stated: Guarantee, classes: list[Any], mechanisms: set[str]) -> list[Block]:
+    """Show what a single noisy label looks like at this epsilon."""
+    if math.isinf(stated.epsilon):
+        return [noisy_label(stated.epsilon, classes), "Without a bound, every label may be told as it is."]
+    how = "This training told labels in this way."
+    if mechanisms != {"RandomizedResponse"}:
+        how = "This training did not tell labels one by one in this way; what it told says no more about one label."
+    return [
+        noisy_label(stated.epsilon, classes),
+        "The picture is of randomized response at this epsilon: a label is kept by chance, or replaced by another. No "
+        "release with this epsilon is right more often about a label, if all classes were equally likely before"
+        + (f" (but for delta {stated.delta:g})." if stated.delta else "."),
+        how,
+    ]

@@ -1,0 +1,63 @@
+from test_card import FACTS
+from test_card_warnings import entry
+
+import labeldp.mechanisms as mechanisms
+from labeldp.report.card import make_card
+from labeldp.report.card_ledger import mark_own
+from labeldp.report.card_proofs import proof_title, proofs, what_it_tells
+
+
+def test_a_model_owns_its_releases_and_its_last_score():
+    ledger = [
+        entry("budget", kind="budget"),
+        entry("a", "LinearQuery"),
+        entry("b", "BestCandidate", origin=["a"]),
+        entry("old", "RightCount", origin=["a", "b"]),
+        entry("new", "RightCount", origin=["b", "a"]),
+        entry("more", "GroupHistogram", origin=["a", "b"]),
+        entry("else", "RandomizedResponse"),
+    ]
+    marked = {each["id"]: each["purpose"] if each["own"] else None for each in mark_own(ledger, ["a", "b"])}
+    assert marked == {
+        "a": "training",
+        "b": "choosing a model",
+        "old": None,
+        "new": "scoring",
+        "more": "scoring",
+        "else": None,
+    }
+
+
+def test_without_a_list_of_releases_all_are_taken_for_the_models():
+    assert all(each["own"] for each in mark_own([entry("a"), entry("b", origin=["a"])], None))
+
+
+def test_joined_releases_name_several_entries():
+    assert [each["own"] for each in mark_own([entry("a"), entry("b"), entry("c")], ["a,b"])] == [True, True, False]
+
+
+def test_every_mechanism_has_a_sentence_and_a_proof():
+    for name in mechanisms.__all__:
+        if isinstance(kind := getattr(mechanisms, name), type) and issubclass(kind, mechanisms.Mechanism):
+            assert what_it_tells(name).endswith((".", ")"))
+            assert proofs({"mechanism": name}) == (kind.__module__,)
+            assert len(proof_title(kind.__module__)) > 20
+
+
+def test_votes_of_teachers_have_two_proofs():
+    asked = entry("v", "TeacherVotes", parameters={"votes": "ConfidentGNMax(threshold=1.0)"})
+    assert proofs(asked) == ("labeldp.teach.votes", "labeldp.mechanisms.voting")
+
+
+def test_a_release_without_a_proof_is_called_so():
+    asked = entry("v", "TeacherVotes", parameters={"votes": "ImmutableArgmax(1)"}, epsilon="inf")
+    text = make_card(FACTS | {"ledger": [asked], "entries": ["v"]}).to_markdown()
+    assert "| infinite | 0 | NONE; why there is none: " in text
+    assert "unknown to this version" in make_card(FACTS | {"ledger": [entry("w", "Later")]}).to_markdown()
+
+
+def test_many_other_uses_are_cut_and_lost_ones_said():
+    ledger = [entry(str(i), status="reserved") for i in range(30)]
+    text = make_card(FACTS | {"ledger": ledger, "entries": []}).to_markdown()
+    assert "Of 30 other uses the last 20 are shown" in text
+    assert text.count("counted as spent") == 20
