@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from labeldp.mechanisms import RRWithPrior as RRWithPrior
     from labeldp.mechanisms import StableVote as StableVote
     from labeldp.mechanisms import VoteMechanism as VoteMechanism
+    from labeldp.mechanisms.binning import DiscreteLaplace as DiscreteLaplace
+    from labeldp.mechanisms.binning import RROnBins as RROnBins
+    from labeldp.mechanisms.binning import UnbiasedBins as UnbiasedBins
     from labeldp.releases import Release as Release
     from labeldp.search import LabelPrivateSearchCV as LabelPrivateSearchCV
     from labeldp.unproven import allow_unproven as allow_unproven
@@ -71,6 +74,7 @@ _HOMES = {
         "StableVote",
         "VoteMechanism",
     ],
+    "mechanisms.binning": ["DiscreteLaplace", "RROnBins", "UnbiasedBins"],
     "releases": ["Release"],
     "search": ["LabelPrivateSearchCV"],
     "unproven": ["allow_unproven"],

@@ -4,6 +4,7 @@ from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.derived import Joined, Relabelled
 from labeldp.releases.moments import NoisyMoments
+from labeldp.releases.numbers import NoisyBins, NoisyGrid, Numbers
 from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
 from labeldp.releases.scores import Choice, NoisyRight
@@ -11,10 +12,13 @@ from labeldp.releases.scores import Choice, NoisyRight
 __all__ = [
     "Choice",
     "Joined",
+    "NoisyBins",
     "NoisyCounts",
+    "NoisyGrid",
     "NoisyMoments",
     "NoisyOneHot",
     "NoisyRight",
+    "Numbers",
     "Relabelled",
     "Release",
     "Responses",

@@ -20,6 +20,7 @@ from labeldp.releases.base import Arrays, Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.derived import Relabelled
 from labeldp.releases.moments import NoisyMoments
+from labeldp.releases.numbers import NoisyBins, NoisyGrid
 from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
 from labeldp.releases.scores import Choice, NoisyRight
@@ -27,7 +28,7 @@ from labeldp.spending import Use
 
 FORMAT = 1
 _BY_ROW = {"codes", "candidates", "values", "groups", "active"}
-_STORED = (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, NoisyRight, Choice, Relabelled)
+_STORED = (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, NoisyRight, Choice, Relabelled, NoisyBins, NoisyGrid)
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in _STORED}
 
 
