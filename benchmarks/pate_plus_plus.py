@@ -20,6 +20,7 @@ goes on where the last one stopped; `--limit SECONDS` begins no cell after that.
 """
 
 import argparse
+import hashlib
 import json
 import time
 import warnings
@@ -298,8 +299,8 @@ def spread(values):
 def told(summary, half=False):
     if summary["mean"] is None:
         return "-"
-    width = summary.get("half" if half else "deviation", float("nan"))
-    return f"{summary['mean']:.1f} ± {width:.1f} ({summary['seeds']})"
+    width = summary.get("half" if half else "deviation")
+    return f"{summary['mean']:.1f}" + ("" if width is None else f" ± {width:.1f}") + f" ({summary['seeds']})"
 
 
 def show(title, columns, lines):
@@ -314,7 +315,13 @@ def show(title, columns, lines):
 def report(bench, found, seeds, epochs, levels):
     """Print the tables of the cells that there are, and return their figures."""
     truth = bench.labels[:PUBLIC]
-    figures = {"plurality": float((bench.counts.argmax(axis=1) == truth).mean()), "levels": {}, "sweeps": {}}
+    mark = hashlib.sha256(bench.counts.astype(np.uint8).tobytes()).hexdigest()[:16]  # which votes these cells rest on
+    figures = {
+        "votes": mark,
+        "plurality": float((bench.counts.argmax(axis=1) == truth).mean()),
+        "levels": {},
+        "sweeps": {},
+    }
     cell, lines, noise = partial(Cell, epochs=epochs), [], []
     for epsilon in levels:
         votes, drawn = mechanism(epsilon), [answers(bench.counts, epsilon, seed) for seed in seeds]
@@ -342,7 +349,11 @@ def report(bench, found, seeds, epochs, levels):
     for name, line in sweeps.items():
         by = {x: spread(_over_seeds(found, each, seeds)) for x, each in line}
         figures["sweeps"][name] = by
-        show(f"{name} at epsilon {LEVELS[0]}, by {'tau' if name == 'PATE++' else 'beta'}", by, [map(told, by.values())])
+        show(
+            f"{name} at epsilon {LEVELS[0]}, by {'tau' if name == 'PATE++' else 'beta'}",
+            list(by),
+            [map(told, by.values())],
+        )
     return figures
 
 
