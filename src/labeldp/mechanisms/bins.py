@@ -43,9 +43,10 @@ def best_bins(grid: Floats, prior: Floats, epsilon: float, loss: LossName) -> Bi
     else:
         cost, best_output, constant = _mean_costs(values, mass, epsilon, loss)
     alone = cost[0, -1]
-    least, count, steps = math.inf, 0, []
+    least, count, steps = math.inf, 0, list[Places]()
     for k, (total, before) in enumerate(_cheapest_paths(cost), 1):
-        if total / (1 + (k - 1) * q) < least:
+        # A further bin must gain more than rounding can: two bins with one output are as good as one, and no better.
+        if total / (1 + (k - 1) * q) < least - 1e-13 * alone:
             least, count, steps = total / (1 + (k - 1) * q), k, before
         # Every bin pays q times at least what one bin alone pays, and that bound rises with the number of bins.
         if (k + 1) * q * alone / (1 + k * q) >= least:
