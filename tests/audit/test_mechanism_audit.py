@@ -106,7 +106,8 @@ BOLD = [
 
 @pytest.mark.parametrize("mechanism", BOLD, ids=lambda m: type(m).__name__)
 def test_half_the_noise_is_caught(mechanism):
-    audit = audit_mechanism(mechanism, draws=60_000, confidence=0.99)
+    tails = isinstance(mechanism, BoldGaussian | BoldVotes)  # they differ where little is seen
+    audit = audit_mechanism(mechanism, draws=300_000 if tails else 40_000, confidence=0.99)
     assert audit.lower > audit.epsilon
     assert not audit.holds
 

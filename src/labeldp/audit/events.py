@@ -9,8 +9,8 @@ from labeldp.audit.bounds import two_worlds
 
 Outcomes = NDArray[np.int64]  # one row a draw; its columns are views of one release
 
-_FEW = 40  # values of a column up to which every one is looked at by itself
-_CUTS = 400
+_CUTS = 400  # events of a column that are looked at
+_STRICTER = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,41 +39,43 @@ class Event:
         return f"view {self.column} is {side}"
 
 
-def best_event(here: Outcomes, there: Outcomes, delta: float, level: float) -> tuple[float, Event]:
-    """Return the event whose bound would be largest on these draws, and that bound, which is biased upwards."""
-    found = [_best_of(here[:, column], there[:, column], column, delta, level) for column in range(here.shape[1])]
-    return max(found, key=lambda pair: pair[0])
-
-
-def _best_of(
-    here: NDArray[np.int64], there: NDArray[np.int64], column: int, delta: float, level: float
+def best_event(
+    here: Outcomes, there: Outcomes, delta: float, level: float, ordered: bool = False
 ) -> tuple[float, Event]:
-    values = np.unique(np.concatenate([here, there]))
+    """Return the event whose bound would be largest on these draws, and that bound, which is biased upwards.
+
+    The level is stricter than asked, because of many events that were seen a few times some look good by luck.
+    """
     candidates = list[tuple[Event, int, int]]()
-    for world, (likely, rare) in enumerate(((here, there), (there, here))):
-        if values.size <= _FEW:
-            counts = [np.array([(draws == value).sum() for value in values]) for draws in (likely, rare)]
-            order = np.argsort(-(counts[0] + 0.5) / (counts[1] + 0.5), kind="stable")
-            hits, others = (np.cumsum(count[order]) for count in counts)
-            sets = [Event(column, world, values[order[: place + 1]]) for place in range(values.size)]
-            candidates += zip(sets, hits.tolist(), others.tolist(), strict=True)
-        else:
-            candidates += _thresholds(likely, rare, column, world, values)
-    bounds = two_worlds(
-        np.array([hits for _, hits, _ in candidates]), np.array([o for _, _, o in candidates]), here.size, delta, level
-    )
+    for column in range(here.shape[1]):
+        find = _thresholds if ordered else _sets
+        candidates += find(here[:, column], there[:, column], column, 0)
+        candidates += find(there[:, column], here[:, column], column, 1)
+    hits, others = (np.array([counts[place] for counts in candidates]) for place in (1, 2))
+    bounds = two_worlds(hits, others, len(here), delta, level / _STRICTER)
     best = int(np.argmax(bounds))
     return float(bounds[best]), candidates[best][0]
 
 
+def _sets(likely: NDArray[np.int64], rare: NDArray[np.int64], column: int, world: int) -> list[tuple[Event, int, int]]:
+    """Give the value with the largest ratio of counts, the first two of these, and so on."""
+    values, place = np.unique(np.concatenate([likely, rare]), return_inverse=True)
+    counts = [np.bincount(part, minlength=values.size) for part in (place[: likely.size], place[likely.size :])]
+    order = np.argsort(-(counts[0] + 0.5) / (counts[1] + 0.5), kind="stable")
+    hits, others = (np.cumsum(count[order]).tolist() for count in counts)
+    events = [Event(column, world, values[order[: last + 1]]) for last in range(min(values.size, _CUTS))]
+    return list(zip(events, hits, others, strict=False))
+
+
 def _thresholds(
-    likely: NDArray[np.int64], rare: NDArray[np.int64], column: int, world: int, values: NDArray[np.int64]
+    likely: NDArray[np.int64], rare: NDArray[np.int64], column: int, world: int
 ) -> list[tuple[Event, int, int]]:
-    cuts = np.unique(np.quantile(values, np.linspace(0, 1, _CUTS // 2), method="nearest"))
-    common = np.quantile(np.concatenate([likely, rare]), np.linspace(0, 1, _CUTS // 2), method="nearest")
-    found = []
-    ordered = np.sort(likely), np.sort(rare)
-    for cut in np.union1d(cuts, common).tolist():
+    """Give both sides of thresholds at even steps of the values, and at even shares of the draws."""
+    every = np.concatenate([likely, rare])
+    steps = np.linspace(0, 1, _CUTS // 2)
+    cuts = [np.quantile(draws, steps, method="nearest") for draws in (np.unique(every), every)]
+    found, ordered = [], (np.sort(likely), np.sort(rare))
+    for cut in np.union1d(*cuts).tolist():
         below = [int(np.searchsorted(draws, cut, "left")) for draws in ordered]
         upto = [int(np.searchsorted(draws, cut, "right")) for draws in ordered]
         found.append((Event(column, world, least=cut), likely.size - below[0], rare.size - below[1]))

@@ -41,8 +41,13 @@ class MechanismAudit:
 
     def to_json(self) -> dict[str, Any]:
         """Describe the audit."""
-        facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {"kind": "mechanism", **facts, "epsilon": plain_number(self.epsilon), "holds": self.holds}
+        bounds = {
+            "lower_bound": self.lower,
+            "confidence": self.confidence,
+            "stated_epsilon": plain_number(self.epsilon),
+        }
+        facts = {name: getattr(self, name) for name in ("mechanism", "delta", "draws", "worlds", "event", "holds")}
+        return {"kind": "mechanism", **bounds, **facts}
 
 
 def audit_mechanism(
@@ -66,7 +71,7 @@ def audit_mechanism(
     epsilon, delta = stated[0] if epsilon is None else epsilon, check_delta(stated[1])
     pairs = worst_worlds(mechanism) if worlds is None else [worlds] if isinstance(worlds, Worlds) else list(worlds)
     each = max(_FEWEST // 2, draws // 2 // len(pairs))
-    tried = [best_event(pair.draw(0, each), pair.draw(1, each), delta, error) for pair in pairs]
+    tried = [best_event(pair.draw(0, each), pair.draw(1, each), delta, error, pair.ordered) for pair in pairs]
     chosen = max(range(len(pairs)), key=lambda place: tried[place][0])
     pair, event = pairs[chosen], tried[chosen][1]
     rest = draws - draws // 2

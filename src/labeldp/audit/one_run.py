@@ -22,7 +22,7 @@ So the guesses may be any function of the output, and so may their number: given
 canaries influence each other through the model as they like. The published theorem has a smaller term in place of
 m delta; this one is simpler, and where m delta is far below the error rate, as it should be, hardly larger.
 
-Several ways to guess are tried: by several scores, and on the surest share of all canaries. Each of k ways has
+Several ways to guess are tried: by several scores, and on the surest canaries, up to a share of all. Each of k ways has
 an error rate of (error - m delta) / k; the event of the claim is the same for all, so m delta is paid once.
 """
 
@@ -89,14 +89,15 @@ def one_run(
 
 
 def _correct(scores: NDArray[np.float64], coins: NDArray[np.bool_], sizes: list[int]) -> list[tuple[int, int]]:
-    """Count the correct guesses among the surest of each size; of equally sure ones, the first in order."""
+    """Count the correct guesses among the surest of each size; of equally sure ones, the first. Zero is no guess."""
     order = np.argsort(-np.abs(scores), kind="stable")
-    right = np.cumsum(((scores > 0) == coins)[order])
-    return [(size, int(right[size - 1])) for size in sizes]
+    right = np.append(0, np.cumsum(((scores > 0) == coins)[order]))
+    known = int(np.count_nonzero(scores))
+    return [(min(size, known), int(right[min(size, known)])) for size in sizes]
 
 
 def _bounds(correct: list[int], guesses: list[int], level: float) -> list[float]:
     if level <= 0:  # delta alone could explain everything
         return [0.0] * len(correct)
-    found: list[float] = guessing(np.array(correct), np.array(guesses), level).tolist()
+    found: list[float] = guessing(np.array(correct), np.maximum(guesses, 1), level).tolist()
     return found

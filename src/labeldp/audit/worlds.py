@@ -37,10 +37,14 @@ _MANY = 1 << 22  # votes drawn at once
 
 @dataclass(frozen=True)
 class Worlds:
-    """Two neighbouring worlds by name; `draw(world, count)` gives `count` independent releases in world 0 or 1."""
+    """Two neighbouring worlds by name; `draw(world, count)` gives `count` independent releases in world 0 or 1.
+
+    Where outcomes are `ordered`, events are what lies beyond a threshold; otherwise they are sets of values.
+    """
 
     name: str
     draw: Callable[[int, int], Outcomes]
+    ordered: bool = False
 
 
 def stated_privacy(mechanism: Any, delta: float | None = None) -> tuple[float, float]:
@@ -73,6 +77,7 @@ def of_labels(
     here: Sequence[int] | Codes,
     there: Sequence[int] | Codes,
     view: Callable[[Release], Sequence[int]],
+    ordered: bool = False,
 ) -> Worlds:
     """Return two worlds by their label codes, which must differ in one row; `view` makes whole numbers of a release."""
     codes = [np.asarray(world, np.int64) for world in (here, there)]
@@ -83,7 +88,7 @@ def of_labels(
     def draw(world: int, count: int) -> Outcomes:
         return np.array([view(released(mechanism, codes[world], space)) for _ in range(count)], np.int64)
 
-    return Worlds("labels that differ in one row", draw)
+    return Worlds("labels that differ in one row", draw, ordered)
 
 
 def of_votes(mechanism: VoteMechanism, here: Sequence[int], there: Sequence[int], name: str = "") -> Worlds:
@@ -116,7 +121,7 @@ def of_votes(mechanism: VoteMechanism, here: Sequence[int], there: Sequence[int]
             return codes
         return np.stack([(codes == 0).sum(axis=1), (codes == 1).sum(axis=1), (codes < 0).sum(axis=1)], axis=1)
 
-    return Worlds(name or f"votes {list(here)} and {list(there)}", draw)
+    return Worlds(name or f"votes {list(here)} and {list(there)}", draw, ordered=run > 1)
 
 
 def released(mechanism: Mechanism, codes: Codes, space: LabelSpace) -> Any:
@@ -164,7 +169,7 @@ def _one_hot_worlds(mechanism: OneHotLaplace | OneHotGaussian) -> list[Worlds]:
         values = released(mechanism, np.full(count, world, np.int64), _space(2)).values
         return along(values, means[0], means[1])
 
-    return [Worlds("labels 0 and 1", draw)]
+    return [Worlds("labels 0 and 1", draw, ordered=True)]
 
 
 def _histogram_worlds(mechanism: GroupHistogram) -> list[Worlds]:
@@ -174,7 +179,7 @@ def _histogram_worlds(mechanism: GroupHistogram) -> list[Worlds]:
         wide = replace(mechanism, groups=np.arange(count))
         return along(released(wide, np.full(count, world, np.int64), _space(2)).counts, means[0], means[1])
 
-    return [Worlds("labels 0 and 1 of the one row of a group", draw)]
+    return [Worlds("labels 0 and 1 of the one row of a group", draw, ordered=True)]
 
 
 def _linear_worlds(mechanism: LinearQuery) -> list[Worlds]:
@@ -190,12 +195,12 @@ def _linear_worlds(mechanism: LinearQuery) -> list[Worlds]:
         parts = [released(wide, codes, _space(2)).moments.reshape(several, -1) for _ in range(0, count, several)]
         return along(np.concatenate(parts)[:count], means[0], means[1])
 
-    return [Worlds("labels 0 and 1 of the longest row", draw)]
+    return [Worlds("labels 0 and 1 of the longest row", draw, ordered=True)]
 
 
 def _right_worlds(mechanism: RightCount) -> list[Worlds]:
     small = replace(mechanism, predictions=np.zeros(1, np.int64))
-    return [of_labels(small, _space(2), [0], [1], lambda release: [release.right])]  # type: ignore[attr-defined]
+    return [of_labels(small, _space(2), [0], [1], lambda release: [release.right], True)]  # type: ignore[attr-defined]
 
 
 def _best_worlds(mechanism: BestCandidate) -> list[Worlds]:

@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from labeldp.cli.account import account
+from labeldp.cli.audit import audit
 from labeldp.cli.card import card
 from labeldp.cli.compare import compare
 from labeldp.cli.ledger import ledger_app
@@ -22,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (train, predict, plan, compare, privatize, account, card):
+for command in (train, predict, plan, compare, privatize, account, card, audit):
     app.command()(command)
 app.add_typer(ledger_app, name="ledger")
 _INTERRUPTED = 130  # what shells expect of a command that ends on SIGINT

@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import labeldp as ldp
+from labeldp.audit.canaries import canary_game, deal, play, rows_to_train
+from labeldp.audit.one_run import one_run
+
+SURE = 1 - 1e-6
+
+
+def fresh():
+    return np.random.default_rng()
+
+
+def test_canaries_get_one_of_two_wrong_labels_by_a_fair_coin():
+    codes = np.arange(20_000) % 5
+    game = deal(codes, np.ones(codes.size, bool), 5, fresh(), 10_000)
+    true = codes[game.rows]
+    assert (game.options != true[:, None]).all()
+    assert (game.options[:, 0] != game.options[:, 1]).all()
+    assert (game.codes[game.rows] == game.options[np.arange(10_000), game.coins]).all()
+    others = np.setdiff1d(np.arange(codes.size), game.rows)
+    assert (game.codes[others] == codes[others]).all()
+    low, high = binom.ppf([1e-9, 1 - 1e-9], 10_000, 0.5)
+    assert low < game.coins.sum() < high
+    # All ordered pairs of wrong labels are alike, so neither place tells which label was used.
+    pairs, counts = np.unique((game.options - true[:, None]) % 5, axis=0, return_counts=True)
+    assert len(pairs) == 12
+    assert counts.min() > binom.ppf(1e-9, 10_000, 1 / 12)
+
+
+def test_with_two_classes_the_coin_is_the_label():
+    codes = np.zeros(100, np.int64)
+    game = deal(codes, np.ones(100, bool), 2, fresh())
+    assert game.rows.size == 20
+    assert (game.codes[game.rows] == game.coins).all()
+
+
+def test_canaries_are_rows_that_are_trained_on(digits):
+    task = digits.task(2.0, count=600)
+    trained = rows_to_train(task, "auto")
+    assert 0 < trained.sum() < 600  # it sets rows aside to choose with
+    game = deal(digits.labels[:600], trained, 10, fresh())
+    assert trained[game.rows].all()
+    assert rows_to_train(task, "randres").all()
+    with pytest.raises(ldp.InputError, match="601 canaries are not between 8 and the 600 rows"):
+        deal(digits.labels[:600], np.ones(600, bool), 10, fresh(), 601)
+
+
+def lower(digits, epsilon, recipe="randres", **more):
+    task = digits.task(epsilon, **more)
+    game = deal(digits.labels, rows_to_train(task, recipe), 10, fresh(), 1_400)
+    played = play(game, task, recipe)
+    return one_run(played.scores, game.coins, task.delta, SURE), canary_game(
+        played.scores["model"], played.sureness, game.coins, SURE
+    )
+
+
+def test_one_training_separates_no_privacy_from_epsilon_4_and_1(digits):
+    (none, none_game), (four, four_game), (one, one_game) = (lower(digits, epsilon) for epsilon in (60.0, 4.0, 1.0))
+    assert one.lower <= 1 < four.lower <= 4 < none.lower
+    assert one_game.lower <= 1 < four_game.lower <= 4
+    assert none_game.lower > 3.5
+    assert none_game.upper == np.inf
+    assert none_game.to_json()["attack_interval"][1] is None
+    assert four.views["model"] > 1  # a network learns canaries by heart, so that the model alone tells
+
+
+def test_votes_of_teachers_tell_little_about_canaries(digits):
+    found, game = lower(digits, 4.0, "pate-fm", delta=1e-6, epochs=2)
+    assert set(found.views) == {"model"}
+    assert found.lower < 0.5
+    assert game.lower < 0.5
+
+
+def test_a_reference_takes_away_what_the_model_would_say_anyway(digits):
+    task = digits.task(4.0, count=400, epochs=1)
+    game = deal(digits.labels[:400], np.ones(400, bool), 10, fresh(), 100)
+    chances = np.random.default_rng(0).dirichlet(np.ones(10), 400)
+    plain = play(game, task, "randres")
+    aware = play(game, task, "randres", reference=chances)
+    assert plain.sureness.shape == aware.sureness.shape == (100,)
+    assert not np.allclose(plain.scores["model"], aware.scores["model"])
+    assert plain.evidence.shape == (400, 10)
+
+
+def test_the_threshold_comes_from_one_half_and_the_rate_from_the_other():
+    coins = np.ones(400, np.int64)
+    scores, sureness = np.ones(400), np.linspace(1, 0, 400)
+    scores[200:] = np.where(np.arange(200) // 2 % 2, 1, -1)  # the sure half is right, the rest a coin toss
+    game = canary_game(scores, sureness, coins)
+    assert game.guesses == game.correct >= 99
+    assert game.threshold == pytest.approx(0.5, abs=0.01)
+    assert game.rate == 1
+    scores[1::2] = -1  # the other half contradicts: only what it says counts
+    assert canary_game(scores, sureness, coins).lower == 0
+
+
+def test_nothing_guessed_is_nothing_known():
+    coins = np.ones(8)
+    game = canary_game(np.ones(8), np.array([1.0, 0, 1, 0, 1, 0, 1, 0]), coins)
+    assert (game.lower, game.upper, game.rate) == (0.0, np.inf, None)
+    with pytest.raises(ldp.InputError, match="at least 8 canaries"):
+        canary_game([1.0], [1.0], [1])
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_the_lower_end_fails_no_more_often_than_stated(epsilon):
+    """Answers of randomized response, with a sureness that depends on all answers; many games."""
+    generator, games, confidence = np.random.default_rng(5), 1000, 0.8
+    keep = np.exp(epsilon) / (1 + np.exp(epsilon))
+    wrong = 0
+    for _ in range(games):
+        coins = generator.integers(0, 2, 40)
+        answers = np.where(generator.random(40) < keep, coins, 1 - coins)
+        sureness = np.round(np.roll(answers, 1) + 2 * answers.mean() * generator.random(40), 1)
+        wrong += canary_game(2 * answers - 1, sureness, coins, confidence).lower > epsilon
+    assert wrong <= binom.ppf(1 - 1e-6, games, (1 - confidence) / 2)

@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+import labeldp as ldp
+from labeldp.audit.inference import label_inference, most_right
+
+
+def drawn(rows=4000, classes=4, seed=0):
+    generator = np.random.default_rng(seed)
+    prior = generator.dirichlet(np.ones(classes), rows)
+    labels = (generator.random((rows, 1)) > prior.cumsum(axis=1)[:, :-1]).sum(axis=1)
+    return generator, prior, labels
+
+
+def test_a_model_that_knows_no_more_than_the_features_gives_no_advantage():
+    _, prior, labels = drawn()
+    found = label_inference(labels, prior, prior, 1.0)
+    assert found.advantage == found.low == found.high == 0
+    assert found.features_alone == pytest.approx(prior.max(axis=1).mean(), abs=0.03)
+
+
+def test_a_model_that_learnt_labels_by_heart_is_seen():
+    _, prior, labels = drawn()
+    found = label_inference(labels, prior, 0.9 * np.eye(4)[labels] + 0.1 * prior, 1.0)
+    assert found.attack == 1
+    assert found.low > 0.3
+    assert found.advantage > found.allowed  # epsilon 1 does not allow that
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+def test_releases_give_what_epsilon_allows_at_most(epsilon):
+    generator, prior, labels = drawn(20_000)
+    keep = np.exp(epsilon) / (np.exp(epsilon) + 3)
+    noisy = np.where(generator.random(labels.size) < keep, labels, (labels + generator.integers(1, 4, labels.size)) % 4)
+    evidence = np.where(np.eye(4)[noisy] > 0, epsilon, 0.0)
+    found = label_inference(labels, prior, prior, epsilon, evidence=evidence)
+    assert found.view == "releases" or found.advantage == 0
+    assert found.low <= found.allowed
+    assert found.advantage >= -0.01
+
+
+def test_the_most_that_is_allowed_is_attained_by_randomized_response():
+    """With a uniform prior over two classes it is the chance that randomized response keeps a label."""
+    epsilon = np.array(1.0)
+    assert most_right(np.array(0.5), float(epsilon)) == pytest.approx(np.exp(1) / (1 + np.exp(1)))
+    assert most_right(np.array(0.25), 1.0) == pytest.approx(np.exp(1) / (3 + np.exp(1)))
+    assert most_right(np.array(0.5), 0.0, 0.1) == pytest.approx(0.55)  # delta tells outright in a tenth of cases
+    assert most_right(np.array(1.0), 1.0) == 1
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ldp.InputError, match="chances of all classes"):
+        label_inference([0, 1], np.ones((2, 2)) / 2, np.ones((2, 2)) / 2, 1.0)

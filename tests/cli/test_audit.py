@@ -1,0 +1,89 @@
+import json
+from pathlib import Path
+
+import pytest
+
+SURE = ("--confidence", 0.999999)  # a sound mechanism must not fail a test by chance
+LABELS = ("--label", "income", "--classes", "low,high")
+
+
+@pytest.fixture(autouse=True)
+def _no_processes(monkeypatch):
+    """Fresh processes take seconds each: tests/audit/test_fresh.py starts some."""
+    monkeypatch.setattr("labeldp.audit.fresh.same_twice", lambda *_: False)
+
+
+def test_a_mechanism(labeldp):
+    code, out, err = labeldp("audit", "--mechanism", "rr", "--epsilon", 1, "--draws", 20_000, *SURE)
+    assert (code, err) == (0, "")
+    stated, lower, fresh = out.splitlines()
+    assert stated == "RandomizedResponse states epsilon 1."
+    assert 0.7 < float(lower.split()[4]) <= 1
+    assert lower.endswith("(0.999999 confidence, 20,000 draws in each of two worlds): nothing was found against it.")
+    assert fresh == "Two fresh processes drew different noise."
+
+
+def test_a_mechanism_as_json(labeldp):
+    words = ("--mechanism", "histogram", "--epsilon", 2, "--delta", 1e-5, "--draws", 2_000, *SURE)
+    code, out, err = labeldp("audit", *words, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert (found["kind"], found["mechanism"], found["stated_epsilon"]) == ("mechanism", "GroupHistogram", 2)
+    assert found["delta"] == 1e-5
+    assert 0 < found["lower_bound"] <= 2
+    assert (found["confidence"], found["draws"], found["holds"], found["seeded"]) == (0.999999, 2_000, True, False)
+
+
+def test_a_false_claim_has_an_exit_code_of_its_own(labeldp):
+    code, out, _ = labeldp("audit", "--mechanism", "immutable", "--epsilon", 0.5, "--draws", 2_000)
+    assert code == 1
+    assert "ImmutableArgmax states epsilon 0.5." in out
+    assert "THE CLAIM IS FALSE" in out
+
+
+def test_seeded_noise_is_a_false_claim_too(labeldp, monkeypatch):
+    monkeypatch.setattr("labeldp.audit.fresh.same_twice", lambda *_: True)
+    code, out, _ = labeldp("audit", "--mechanism", "laplace", "--epsilon", 1, "--draws", 1_000, *SURE)
+    assert code == 1
+    assert "IT IS SEEDED" in out
+
+
+def test_a_run(labeldp, folder):
+    train = ("train", "people.csv", *LABELS, "--epsilon", 3, "--recipe", "randres", "--model", "linear", "--epochs", 3)
+    assert labeldp(*train, "--out", "run")[0] == 0
+    ledger = (folder / "people.csv.ledger").read_bytes()
+    code, out, err = labeldp("audit", "run", "people.csv", "--epochs", 3, *SURE)
+    assert (code, err) == (0, "")
+    stated, lower, gain = out.splitlines()
+    assert stated == "The run states epsilon 3."
+    assert lower.startswith("Epsilon is at least ")
+    assert "canaries): nothing was found against it." in lower
+    assert "from features alone; epsilon allows" in gain
+    result = json.loads(Path("run/audit.json").read_text())
+    assert 0 < result["lower_bound"] <= 3
+    assert (folder / "people.csv.ledger").read_bytes() == ledger  # nothing was spent
+    code, _, err = labeldp("audit", "run", "people.csv")
+    assert code == 2
+    assert "run/audit.json exists" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "Name a run folder and its table, or a mechanism"),
+        (("run",), "Name the table too: labeldp audit run DATA"),
+        (("run", "people.csv"), "run is not a run folder"),
+        (("--mechanism", "rr"), "Say by --epsilon"),
+        (("--mechanism", "r", "--epsilon", 1), "There is no mechanism 'r' to audit: choose one of rr, rr-top-k"),
+        (("run", "--mechanism", "rr"), "RUN is for a run, and --mechanism audits a mechanism"),
+        (("--mechanism", "rr", "--epsilon", 1, "--canaries", 9), "--canaries is for a run"),
+        (("run", "people.csv", "--draws", 9), "--draws is for a mechanism: name one by --mechanism"),
+        (("--mechanism", "rr", "--epsilon", 1, "--draws", 9), "draws must be a whole number from 100"),
+        (("--mechanism", "rr", "--epsilon", 1, "--confidence", 2), "confidence must be a number from 0.5"),
+    ],
+)
+def test_a_mistake_is_one_sentence(labeldp, words, message):
+    code, out, err = labeldp("audit", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
