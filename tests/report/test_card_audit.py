@@ -44,9 +44,18 @@ def test_a_file_of_several_audits_with_notes(tmp_path):
     assert proven(audits) == ONE["lower_bound"]
     text = make_card(FACTS | {"audits": audits}).to_markdown()
     assert "- No real label was used." in text
-    assert "- Audit: trainings 2." in text
+    assert "- Made in 2 trainings." in text
     assert "right for 71% of rows by whoever sees the model, and for 68%" in text
     assert "allows 23% more" in text
+
+
+def test_an_attack_that_finds_nothing_proves_nothing():
+    card = make_card(FACTS | {"audits": [ONE | {"lower_bound": 0.0, "rate": [0.5, 0.4]}]})
+    text = card.to_markdown()
+    assert "The attack found nothing" in text
+    assert "Audit: **≥ 0** (the attack found nothing)" in text
+    assert "| rate | 0.5, 0.4 |" in text
+    assert "audited: nothing found" in card.to_html()
 
 
 def test_an_audit_of_what_is_not_private():

@@ -10,7 +10,6 @@ from labeldp.report.card_numbers import at_least, at_most, number, percent
 
 _FIRST = ("kind", "lower_bound", "confidence", "stated_epsilon")
 _LONGEST = 80
-_OUTSIDE = ("created", "trainings", "rows")  # what is said once for all audits of a file
 
 Audits = list[dict[str, Any]] | None
 
@@ -28,13 +27,22 @@ def read_audits(path: Path) -> Audits:
         return [{"note": f"{path.name} cannot be read: remove it, and run `labeldp audit` again."}]
     notes = list[dict[str, Any]]()
     if isinstance(data, dict) and isinstance(data.get("audits"), list | dict):
-        about = ", ".join(f"{name} {data[name]}" for name in _OUTSIDE if name in data)
         said = data["notes"] if isinstance(data.get("notes"), list) else []
-        notes = [{"note": str(note)} for note in [*said, *([f"Audit: {about}."] if about else [])]]
+        notes = [{"note": str(note)} for note in [*said, *_made(data)]]
         data = data["audits"]
     if isinstance(data, dict) and data and all(isinstance(each, dict) for each in data.values()):
         data = [{"kind": name} | each for name, each in data.items()]
     return [each for each in (data if isinstance(data, list) else [data]) if isinstance(each, dict)] + notes
+
+
+def _made(data: dict[str, Any]) -> list[str]:
+    """Say when and how the audits of a file were made."""
+    when = f" on {str(data['created'])[:10]}" if "created" in data else ""
+    count = number(data.get("trainings"))
+    how = "" if count is None else f" in {count:g} training{'s' * (count != 1)}"
+    rows = number(data.get("rows"))
+    of = "" if rows is None else f" of {rows:,.0f} rows"
+    return [f"Made{when}{how}{of}."] if when or how else []
 
 
 def proven(audits: Audits) -> float | None:
@@ -78,6 +86,8 @@ def audit_blocks(audits: Audits, epsilon: float) -> list[Block]:
 
 def _sentence(lower: float, epsilon: float) -> str:
     bound = at_least(lower)
+    if lower <= 0:
+        return "The attack found nothing, and proves no loss. That agrees with what is stated, and is no proof of it."
     if lower > epsilon * (1 + 1e-9):
         return f"THE AUDIT CONTRADICTS THE STATED EPSILON: it proves at least {bound}. Do not rely on this card."
     if math.isinf(epsilon):
@@ -120,6 +130,8 @@ def _words(name: str) -> str:
 def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
+    if isinstance(value, list) and value and all(isinstance(inner, int | float) for inner in value[:9]):
+        return ", ".join(map(_short, value[:9])) + (", ..." if len(value) > 9 else "")
     if isinstance(value, dict) and value and all(isinstance(inner, int | float) for inner in value.values()):
         return ", ".join(f"{name} {_short(inner)}" for name, inner in value.items())
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

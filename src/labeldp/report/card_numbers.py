@@ -68,6 +68,11 @@ def at_least(value: float) -> str:
     return text
 
 
+def cut(name: str, most: int) -> str:
+    """Shorten a long name."""
+    return name if len(name) <= most else name[: most - 1].rstrip() + "…"
+
+
 def number(value: Any) -> float | None:
     """Read a number that a JSON file holds, infinity as a text included; None if it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):

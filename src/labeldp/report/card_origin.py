@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from labeldp.report.card_blocks import Block, Table
+from labeldp.report.card_numbers import cut
 
 _MOST, _WIDE, _LONGEST = 12, 200, 60  # classes that are named, unless their names are long; letters of a name
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "polars", "dp-accounting", "cryptography")
@@ -60,14 +61,12 @@ def origin_blocks(facts: dict[str, Any]) -> list[Block]:
 
 
 def _classes(classes: Sequence[Any]) -> str:
-    shown = [_cut(str(name)) for name in classes[: _MOST if len("".join(map(str, classes[:_MOST]))) < _WIDE else 3]]
+    shown = [
+        cut(str(name), _LONGEST) for name in classes[: _MOST if len("".join(map(str, classes[:_MOST]))) < _WIDE else 3]
+    ]
     names = ", ".join(shown)
     more = f" and {len(classes) - len(shown):,} more" if len(classes) > len(shown) else ""
     return f"{len(classes):,}, declared: {names}{more}" if classes else ""
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST else name[: _LONGEST - 1].rstrip() + "…"
 
 
 def _asked(facts: dict[str, Any]) -> str:

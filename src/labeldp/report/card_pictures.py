@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from labeldp.report.card_blocks import Picture
-from labeldp.report.card_numbers import BANDS, at_least, at_most, band, percent, survival
+from labeldp.report.card_numbers import BANDS, at_least, at_most, band, cut, percent, survival
 
 _LEFT, _RIGHT, _NONE = 0.01, 20.0, 96.0  # epsilons at the ends of the line; where "none" begins, in percent
 _TICKS = (0.01, 0.1, 1.0, 3.0, 8.0)
-_SHOWN = 6  # classes with a bar of their own
+_SHOWN, _LONGEST = 6, 28  # classes with a bar of their own; letters of a name
 
 
 def scale(epsilon: float, lower: float | None = None) -> Picture:
@@ -24,12 +24,15 @@ def scale(epsilon: float, lower: float | None = None) -> Picture:
     at, height = _place(epsilon), 100
     parts = [_rect("band", 0, 46, _NONE, 12), _rect("lost", _NONE, 46, 100 - _NONE, 12)]
     if lower is not None:
-        words += f" An audit proves at least {at_least(lower)}"
-        words += "; the true value lies between the two." if lower <= epsilon else ", which contradicts it."
+        proves = f"at least {at_least(lower)}" if lower > 0 else "nothing found"
+        words += f" An audit: {proves}" + (
+            "; the true value lies between." if lower <= epsilon else ", a contradiction."
+        )
         (low, high), height = sorted((_place(lower), at)), 130
-        parts += [_rect("between", low, 46, high - low, 12), _line("proven", _place(lower), 59, 100)]
+        between = "between" if lower <= epsilon else "refuted"
+        parts += [_rect(between, low, 46, high - low, 12), _line("proven", _place(lower), 59, 100)]
         parts.append(_marker("proven", _place(lower), 100, "M0 -6 L6 0 L0 6 L-6 0 Z"))
-        parts.append(_text("proven", _place(lower), 124, f"audited: at least {at_least(lower)}"))
+        parts.append(_text("proven", _place(lower), 124, f"audited: {proves}"))
     parts += [_marker("stated", at, 45, "M0 0 L-7 -12 L7 -12 Z")]
     parts += [
         _text("stated", at, 26, "stated: infinite" if math.isinf(epsilon) else f"stated: at most {at_most(epsilon)}"),
@@ -43,7 +46,7 @@ def noisy_label(epsilon: float, classes: Sequence[Any]) -> Picture:
     """Draw what becomes of a hundred equal labels, and the chance of each answer."""
     names = [str(name) for name in classes]
     kept, other = survival(epsilon, len(names))
-    told, others = f"“{_cut(names[0])}”", "the other class" if len(names) == 2 else "other classes"
+    told, others = f"“{cut(names[0], _LONGEST)}”", "the other class" if len(names) == 2 else "other classes"
     words = (
         f"Of 100 rows whose label is {told}, about {round(100 * kept)} would be told as they are and "
         f"{100 - round(100 * kept)} as {others}. The chance to be told as it is: {percent(kept)}; as each other class: "
@@ -88,7 +91,7 @@ def _bars(bars: Sequence[tuple[str, float, bool]], title: str) -> str:
     parts = []
     for place, (name, chance, kept) in enumerate(bars):
         top, kind = 34 * place, "kept" if kept else "moved"
-        said = f"{percent(chance)} {'as it is: ' if kept else 'as '}{_cut(name)}"
+        said = f"{percent(chance)} {'as it is: ' if kept else 'as '}{cut(name, _LONGEST)}"
         parts.append(f'<text class="bar-name" x="0" y="{top + 12}">{html.escape(said)}</text>')
         parts.append(_rect("track", 0, top + 18, 100, 9))
         if chance > 0:
@@ -127,7 +130,3 @@ def _text(kind: str, x: float, y: float, text: str) -> str:
     if kind in ("stated", "proven"):  # long words, which must not leave the picture
         side = "start" if x < 25 else "end" if x > 75 else "middle"
     return f'<text class="{kind}" text-anchor="{side}" x="{x:.2f}%" y="{y:g}">{html.escape(text)}</text>'
-
-
-def _cut(name: str, most: int = 28) -> str:
-    return name if len(name) <= most else name[: most - 1].rstrip() + "…"

@@ -3,6 +3,7 @@
 from typing import Any
 
 from labeldp.report.card_blocks import Block, Table
+from labeldp.report.card_numbers import cut
 
 _MOST = 12  # classes that are listed one by one
 _OVERALL = (
@@ -41,7 +42,7 @@ def _by_class(score: dict[str, Any], classes: list[Any]) -> list[Block]:
     known = [each for each in measured if each[1][0] is not None or each[2][0] is not None][:_MOST]
     blocks = list[Block]()
     if known:
-        rows = tuple((str(name), _within(found), _within(right)) for name, found, right in known)
+        rows = tuple((cut(str(name), 48), _within(found), _within(right)) for name, found, right in known)
         blocks.append(Table("By class, with 95 % intervals", ("Class", "Recall", "Precision"), rows))
     if len(known) < len(classes):
         blocks.append(

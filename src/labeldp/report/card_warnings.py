@@ -11,8 +11,8 @@ NOT_PRIVATE = (
     "claim that does not hold; do not use it on labels of real people."
 )
 CONTRADICTED = (
-    "THE AUDIT CONTRADICTS THE STATED EPSILON. An attack on this training proves that it loses more than is stated: "
-    "rely on nothing below until that is explained."
+    "THE AUDIT CONTRADICTS THE STATED EPSILON. An attack on this training proves, with the confidence of the audit, "
+    "that it loses more than is stated: rely on nothing below until that is explained."
 )
 
 

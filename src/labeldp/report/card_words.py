@@ -33,9 +33,10 @@ def in_short(stated: Guarantee, facts: dict[str, Any]) -> list[Block]:
         value, low, high = score["accuracy"]
         within = f"{low:.1%} to {high:.1%}, measured privately"
         accuracy = ("unknown", "too much noise to tell") if value is None else (f"{value:.1%}", within)
-    audited = (
-        ("no audit", "proofs alone") if lower is None else (f"≥ {at_least(lower)}", "epsilon, proven by an attack")
-    )
+    audited = ("none yet", "the proofs stand alone")
+    if lower is not None:
+        audited = (f"≥ {at_least(lower)}", "epsilon, proven by an attack")
+        audited = audited if lower > 0 else ("≥ 0", "the attack found nothing")
     return [
         Tiles(
             (

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labeldp.report.card_numbers import percent, survival
+from labeldp.report.card_numbers import cut, percent, survival
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; markers say the same again.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C510A")
@@ -91,7 +91,7 @@ def stated_and_audited(curves: Mapping[str, Sequence[Audited]], path: Path, titl
 def noisy_label(epsilon: float, classes: Sequence[Any], path: Path) -> None:
     """Draw the chance of each answer when a label, the first class, goes through randomized response."""
     kept, other = survival(epsilon, len(classes))
-    names = [_cut(str(name)) for name in (classes if len(classes) <= _BARS else classes[: _BARS - 1])]
+    names = [cut(str(name), 30) for name in (classes if len(classes) <= _BARS else classes[: _BARS - 1])]
     names[0] += "\n(the true label)"
     if len(names) < len(classes):
         names.append(f"each of the {len(classes) - len(names)} others")
@@ -108,10 +108,6 @@ def noisy_label(epsilon: float, classes: Sequence[Any], path: Path) -> None:
     axes.grid(visible=False, axis="y")
     axes.set(xlim=(0, 108), xlabel="chance to be told, %", title=f"A label at epsilon {epsilon:g}")
     save_figure(figure, path)
-
-
-def _cut(name: str, most: int = 30) -> str:
-    return name if len(name) <= most else name[: most - 1].rstrip() + "…"
 
 
 def new_figure(rows: int = 1) -> tuple[Any, Any]:
