@@ -25,10 +25,12 @@ from labeldp.audit.bounds import error_rate, guessing, share_high, share_low
 from labeldp.errors import InputError
 from labeldp.guarantees import Budget
 from labeldp.labels import Codes, Encoded
+from labeldp.learn.predictor import Predictor
 from labeldp.recipes.base import Rows, Task, find
 from labeldp.recipes.run import set_aside, train
 from labeldp.vault import Identity, Ledger, Vault
 
+SURE = "model, where sure"
 _FEWEST = 8
 _SHARE, _MOST = 0.2, 1000  # canaries, of the rows that are trained on
 _TINY = 1e-12
@@ -52,6 +54,7 @@ class Played:
     sureness: NDArray[np.float64]
     chances: NDArray[np.floating]  # of the trained model, for every row
     evidence: NDArray[np.floating] | None  # of what was released of every row, where it speaks of single rows
+    model: Predictor | None = None
 
 
 def deal(codes: Codes, eligible: Rows, classes: int, generator: np.random.Generator, count: int | None = None) -> Game:
@@ -103,13 +106,15 @@ def play(
     told = _pairs(np.log(np.maximum(chances, _TINY)), game)
     usual = 0.0 if reference is None else _pairs(np.log(np.maximum(reference, _TINY)), game)
     leaned = told - usual
-    scores = {"model": leaned[:, 1] - leaned[:, 0]}
+    sureness = np.exp(told.max(axis=1))
+    # Two ways to read a model: by how far it leans to one option, and by its preference where it is sure of either.
+    scores = {"model": leaned[:, 1] - leaned[:, 0], SURE: np.sign(told[:, 1] - told[:, 0]) * sureness}
     local = [release.log_evidence() for release in trained.releases if release.kind == "likelihood"]
     evidence = np.sum(local, axis=0) if local else None
     if evidence is not None:
         own = _pairs(evidence, game)
         scores["releases"] = own[:, 1] - own[:, 0]
-    return Played(scores, np.exp(told.max(axis=1)), chances, evidence)
+    return Played(scores, sureness, chances, evidence, trained.model)
 
 
 def _pairs(logs: NDArray[Any], game: Game) -> NDArray[np.float64]:

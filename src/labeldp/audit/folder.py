@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from labeldp import __version__, runs, unproven
 from labeldp.audit.bounds import error_rate
-from labeldp.audit.canaries import Game, Played, canary_game, deal, play, rows_to_train
+from labeldp.audit.canaries import SURE, Game, Played, canary_game, deal, play, rows_to_train
 from labeldp.audit.inference import label_inference
 from labeldp.audit.one_run import one_run
 from labeldp.errors import InputError
@@ -198,7 +198,7 @@ def _result(
     views = {name: np.concatenate([each.scores[name] for each in played]) for name in played[0].scores}
     bound = one_run(views, coins, delta, request.confidence)
     sureness = np.concatenate([each.sureness for each in played])
-    guessed = canary_game(views["model"], sureness, coins, request.confidence)
+    guessed = canary_game(views[SURE], sureness, coins, request.confidence)
     others = trained.copy()
     others[games[-1].rows] = False
     last = played[-1]
