@@ -33,6 +33,7 @@ from labeldp.releases.numbers import NoisyBins, NoisyGrid, log_cut_laplace, log_
 
 LARGEST_RANGE = 2000  # values; the search looks at every pair of them, for every number of bins
 _WIDEST = 2**49  # steps of noise that the sampler draws
+_BLOCK = 256
 
 _LOSSES: dict[LossName, Callable[[Floats, Floats], Floats]] = {
     "squared": lambda v, y: (v - y) ** 2,
@@ -127,7 +128,7 @@ class _OverPlaces(_OnRange):
         With groups, it is the mean over all rows. A `prior` that is given, one for all rows, takes the place of what
         the mechanism believed: so a wrong belief can be priced.
         """
-        self.check(space, 0 if self.groups is None else self.groups.size)
+        self.check(space, 1 if self.groups is None else max(1, self.groups.size))
         tables = self.tables(space)
         beliefs = list(np.atleast_2d(self.prior)) if prior is None else [_one_prior(prior, space)] * len(tables)
         rows = np.ones(1) if self.groups is None else np.bincount(self.groups, minlength=len(tables))
@@ -260,11 +261,16 @@ class DiscreteLaplace(_OnRange):
         self, space: LabelSpace, prior: Any, loss: LossName = "squared", *, unbiased: bool = False
     ) -> float:
         """Return the exact expected loss of `values()`, or of `unbiased_values()`, under a prior."""
-        self.check(space, 0)
-        scale = (len(space) - 1) / self.epsilon
+        self.check(space, 1)
+        belief, size = _one_prior(prior, space), len(space)
+        scale = (size - 1) / self.epsilon
         grid = np.array(space.classes, np.float64)
-        law = np.exp(log_cut_laplace(scale, np.arange(len(space)), len(space)))
-        return _mean_loss(law, uncut(grid, scale) if unbiased else grid, _one_prior(prior, space), space, loss)
+        outputs, total = uncut(grid, scale) if unbiased else grid, 0.0
+        for start in range(0, size, _BLOCK):  # answers, whose losses add: a fine range has too many to hold at once
+            said = np.arange(start, min(start + _BLOCK, size))
+            law = np.exp(log_cut_laplace(scale, said, size))
+            total += _mean_loss(law, outputs[said], belief, space, loss)
+        return total
 
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyGrid:
         """Add the noise, and cut."""
