@@ -9,7 +9,7 @@ from scipy.stats import binom
 import labeldp as ldp
 from labeldp.audit.mechanism import audit_mechanism
 from labeldp.audit.named import NAMES, named
-from labeldp.audit.worlds import of_labels, of_votes, worst_worlds
+from labeldp.audit.worlds import of_labels, of_rows, of_votes, worst_worlds
 from labeldp.mechanisms.voting import Answers, noisy_winners
 from labeldp.teach.votes import TeacherVotes
 
@@ -145,6 +145,15 @@ def test_a_label_is_enough_to_break_immutable_votes_of_teachers():
         pair = type(worlds[0])("ten teachers", lambda world, count, w=worlds: w[world].draw(world, count))
         audit = audit_mechanism(mechanism, worlds=pair, epsilon=0.1, draws=2_000)
         assert audit.holds is not broken
+
+
+def test_rows_of_a_mechanism_of_ones_own_are_as_many_draws():
+    space = ldp.LabelSpace(["a", "b", "c"])
+    worlds = of_rows(BoldResponse(1.0), space, (0, 2), lambda release: release.codes)
+    assert worlds.draw(0, 50).shape == (50, 1)
+    audit = audit_mechanism(BoldResponse(1.0), worlds=worlds, draws=10_000)
+    assert audit.worlds == "labels 0 and 2"
+    assert not audit.holds
 
 
 def test_votes_of_teachers_are_audited_by_near_ties():

@@ -91,6 +91,28 @@ def of_labels(
     return Worlds("labels that differ in one row", draw, ordered)
 
 
+def of_rows(
+    mechanism: Mechanism | Callable[[int], Mechanism],
+    space: LabelSpace,
+    labels: tuple[int, int],
+    view: Callable[[Any], NDArray[Any]],
+    ordered: bool = False,
+) -> Worlds:
+    """Return two worlds for a mechanism that acts row by row: every row has the one label, or every row the other.
+
+    Then a release of many rows is as many draws. `view` gives whole numbers for each row of a release; a mechanism with
+    public arrays of its own, such as a prior, is given as a function from the number of rows.
+    """
+
+    def draw(world: int, count: int) -> Outcomes:
+        wide = mechanism if isinstance(mechanism, Mechanism) else mechanism(count)
+        wide.check(space, count)
+        seen = np.asarray(view(released(wide, np.full(count, labels[world], np.int64), space)))
+        return seen.reshape(count, -1).astype(np.int64)
+
+    return Worlds(f"labels {labels[0]} and {labels[1]}", draw, ordered)
+
+
 def of_votes(mechanism: VoteMechanism, here: Sequence[int], there: Sequence[int], name: str = "") -> Worlds:
     """Return two worlds by the votes on a query, which differ by one vote moved; a run asks it as often as it may.
 
@@ -138,38 +160,25 @@ def along(values: NDArray[Any], here: NDArray[Any], there: NDArray[Any]) -> Outc
     return np.stack([aside @ move, (np.abs(aside) - np.abs(aside - move)).sum(axis=1)], axis=1)
 
 
-def _response_worlds(mechanism: RandomizedResponse, classes: int = 2) -> list[Worlds]:
-    space = _space(classes)
-
-    def draw(world: int, count: int) -> Outcomes:
-        return released(mechanism, np.full(count, world, np.int64), space).codes[:, None].astype(np.int64)
-
-    return [Worlds("labels 0 and 1", draw)]
+def _response_worlds(mechanism: RandomizedResponse) -> list[Worlds]:
+    return [of_rows(mechanism, _space(2), (0, 1), lambda release: release.codes)]
 
 
 def _candidate_worlds(mechanism: RRTopK | RRWithPrior) -> list[Worlds]:
+    """The likeliest label against the next, and against the last, which may be no candidate."""
     prior = mechanism.prior[0]
-    space, ranked = _space(prior.size), np.argsort(-prior, kind="stable")
+    first, second, last = (int(np.argsort(-prior, kind="stable")[place]) for place in (0, 1, -1))
 
-    def pair(labels: tuple[int, int]) -> Worlds:
-        def draw(world: int, count: int) -> Outcomes:
-            wide = replace(mechanism, prior=np.tile(prior, (count, 1)))
-            return released(wide, np.full(count, labels[world]), space).codes[:, None].astype(np.int64)
+    def wide(count: int) -> Mechanism:
+        return replace(mechanism, prior=np.tile(prior, (count, 1)))
 
-        return Worlds(f"labels {labels[0]} and {labels[1]}", draw)
-
-    first, second, last = int(ranked[0]), int(ranked[1]), int(ranked[-1])
-    return [pair(labels) for labels in dict.fromkeys([(first, second), (first, last)])]
+    pairs = dict.fromkeys([(first, second), (first, last)])
+    return [of_rows(wide, _space(prior.size), pair, lambda release: release.codes) for pair in pairs]
 
 
 def _one_hot_worlds(mechanism: OneHotLaplace | OneHotGaussian) -> list[Worlds]:
     means = getattr(mechanism, "height", 1) * np.eye(2, dtype=np.int64)
-
-    def draw(world: int, count: int) -> Outcomes:
-        values = released(mechanism, np.full(count, world, np.int64), _space(2)).values
-        return along(values, means[0], means[1])
-
-    return [Worlds("labels 0 and 1", draw, ordered=True)]
+    return [of_rows(mechanism, _space(2), (0, 1), lambda release: along(release.values, *means), ordered=True)]
 
 
 def _histogram_worlds(mechanism: GroupHistogram) -> list[Worlds]:
