@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from scipy.optimize import linprog, minimize_scalar
 
 from labeldp.mechanisms.bins import best_bins, best_points
@@ -196,3 +197,30 @@ def test_points_hold_both_ends_and_gain_by_epsilon(problem, epsilon, factor):
     assert (np.diff(found.points) > 0).all()
     assert best_points(grid, prior, epsilon * factor).variance <= found.variance * (1 + 1e-9)
     assert found.variance <= variance_of(np.array([0, len(grid) - 1]), grid, prior, epsilon) * (1 + 1e-9)
+
+
+def least_unbiased(outputs, grid, prior, epsilon):
+    """The least expected variance of any epsilon-private unbiased mechanism with these outputs, as above but sparse."""
+    k, size = len(outputs), len(grid)
+    price = np.concatenate([(prior * (outputs[:, None] - grid) ** 2).ravel(), np.zeros(k)])
+    each, t = sparse.identity(k * size), sparse.kron(sparse.identity(k), np.ones((size, 1)))
+    bounds = sparse.vstack([sparse.hstack([-each, t]), sparse.hstack([math.exp(-epsilon) * each, -t])]).tocsr()
+    both = np.vstack([np.ones(k), outputs])  # a law for each label, and its mean
+    sums = sparse.hstack([sparse.kron(both, sparse.identity(size)), sparse.csr_matrix((2 * size, k))]).tocsr()
+    right = np.concatenate([np.ones(size), grid])
+    found = linprog(price, bounds, np.zeros(bounds.shape[0]), sums, right, (0, 1), "highs")
+    assert found.status == 0
+    return found.fun
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize(("rate", "gap"), [(0, 0.12), (10, 0.025)], ids=["uniform", "skewed"])
+def test_points_are_close_to_the_best_unbiased_mechanism(rate, gap, epsilon):
+    grid = np.linspace(0, 1, 11)
+    prior = np.exp(-rate * grid) / np.exp(-rate * grid).sum()
+    found = best_points(grid, prior, epsilon)
+    a, r = grid[found.points], 1 / math.expm1(epsilon)
+    own = (1 + a.size * r) * a - r * a.sum()
+    wider = 0.3 * (own[-1] - own[0])
+    least = least_unbiased(np.unique([*own, *np.linspace(own[0] - wider, own[-1] + wider, 120)]), grid, prior, epsilon)
+    assert (1 - gap) * found.variance <= least <= found.variance * (1 + 1e-6)
