@@ -81,6 +81,12 @@ def test_a_score_that_is_not_there_is_said_to_be_so(score, said):
     assert said in make_card(FACTS | {"score": score}).to_markdown()
 
 
+def test_a_score_of_numbers_has_no_accuracy():
+    text = make_card(FACTS | {"score": {"rows": 40, "mean_error": [0.5, 0.25, None], "method": "m"}}).to_markdown()
+    assert "- mean error: **0.500** (0.250 to unknown, measured privately)" in text
+    assert "| mean error | 0.500 | 0.250 to unknown |" in text
+
+
 def test_held_out_labels_count_in_what_is_stated():
     card = make_card(guarantee(epsilon=1.9987) | {"score": FACTS["score"] | {"epsilon": 2.0}})
     assert card.facts["stated"]["epsilon"] == 2.0

@@ -41,7 +41,11 @@ def test_an_epsilon_that_depends_on_secret_votes(how, bad):
 
 def test_an_accuracy_on_clean_labels():
     assert "clean labels" in warned(score=FACTS["score"] | {"method": "accuracy on clean labels"})
-    assert "clean labels" in warned(score=FACTS["score"] | {"clean": True})
+    clean = FACTS["score"] | {"clean": True, "auc": [0.9, 0.8, 1.0]}
+    assert "clean labels" in warned(score=clean)
+    text = make_card(FACTS | {"score": clean}).to_markdown()
+    assert "measured privately" not in text
+    assert "without clean labels" not in text
 
 
 def test_models_that_were_scored_on_the_same_labels():

@@ -6,32 +6,45 @@ from labeldp.report.card_blocks import Block, Table
 from labeldp.report.card_numbers import cut
 
 _MOST = 12  # classes that are listed one by one
-_OVERALL = (
-    ("accuracy", "Accuracy", "%"),
-    ("auc", "AUC", ""),
-    ("log_loss", "Log-loss", ""),
-    ("calibration_error", "Calibration error", "%"),
-)
+_TITLES = {"accuracy": "Accuracy", "auc": "AUC", "log_loss": "Log-loss", "calibration_error": "Calibration error"}
+_SHARES = ("accuracy", "calibration_error")
+_HEAD = ("Figure", "Estimate", "95 % interval")
 
 
 def score_blocks(score: dict[str, Any] | None, classes: list[Any]) -> list[Block]:
     """Say what was measured and how, with intervals."""
     if score is None:
         return ["Not measured: no rows were set aside."]
-    value, low, high = score["accuracy"]
-    said = (
-        f"Accuracy cannot be told from {score['rows']:,} rows at this epsilon."
-        if value is None
-        else f"Accuracy {value:.1%}, 95 % interval {low:.1%} to {high:.1%}."
-    )
-    blocks: list[Block] = [said, f"Method: {score['method']}."]
-    overall = tuple((title, *_interval(score[name], unit)) for name, title, unit in _OVERALL if score.get(name))
-    if len(overall) > 1:
-        blocks.append(Table("Measured on held-out rows, without clean labels", _HEAD, overall))
+    blocks: list[Block] = [_accuracy(score)] if "accuracy" in score else []
+    if score.get("method"):
+        blocks.append(f"Method: {score['method']}.")
+    measured = intervals(score)
+    if len(measured) > 1 or "accuracy" not in score:
+        rows = tuple((title, *texts) for title, *texts in measured)
+        how = "on clean labels" if on_clean_labels(score) else "without clean labels"
+        blocks.append(Table(f"Measured on held-out rows, {how}", _HEAD, rows))
     return blocks + _by_class(score, classes)
 
 
-_HEAD = ("Figure", "Estimate", "95 % interval")
+def on_clean_labels(score: dict[str, Any]) -> bool:
+    """Whether a score says that it looked at labels as they are, which no epsilon accounts for."""
+    return bool(score.get("clean")) or "clean label" in str(score.get("method", "")).lower()
+
+
+def intervals(score: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return every figure that was measured with its interval: title, estimate, interval."""
+    return [
+        (_TITLES.get(name, name.replace("_", " ")), *_interval(value, "%" if name in _SHARES else ""))
+        for name, value in score.items()
+        if isinstance(value, list) and len(value) == 3 and not any(isinstance(each, list) for each in value)
+    ]
+
+
+def _accuracy(score: dict[str, Any]) -> str:
+    value, low, high = score["accuracy"]
+    if value is None:
+        return f"Accuracy cannot be told from {score['rows']:,} rows at this epsilon."
+    return f"Accuracy {value:.1%}, 95 % interval {low:.1%} to {high:.1%}."
 
 
 def _by_class(score: dict[str, Any], classes: list[Any]) -> list[Block]:

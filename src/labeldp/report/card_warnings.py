@@ -5,6 +5,7 @@ from typing import Any
 
 from labeldp.report.card_audit import contradicts
 from labeldp.report.card_numbers import at_most
+from labeldp.report.card_score import on_clean_labels
 
 NOT_PRIVATE = (
     "NOTHING IS PROTECTED. This training is not differentially private: epsilon is infinite. It was done to study a "
@@ -52,8 +53,7 @@ def _spent(facts: dict[str, Any], stated: tuple[float, float]) -> list[str]:
 
 
 def _clean(facts: dict[str, Any]) -> list[str]:
-    score = facts.get("score") or {}
-    if not (score.get("clean") or "clean label" in str(score.get("method", "")).lower() or facts.get("clean")):
+    if not on_clean_labels(facts.get("score") or {}):
         return []
     return [
         "An accuracy on this card was measured on clean labels: publishing it tells about those labels, and no epsilon "

@@ -8,6 +8,7 @@ from labeldp.report.card_audit import proven
 from labeldp.report.card_blocks import Block, Table, Tiles
 from labeldp.report.card_numbers import at_least, at_most, band, best_guess, gains, one_in, percent
 from labeldp.report.card_pictures import noisy_label, scale
+from labeldp.report.card_score import intervals, on_clean_labels
 
 _PROTECTED = {
     "label": ("The label of each row", "one label"),
@@ -24,15 +25,10 @@ _TRUST = {"local": "nobody but their owners", "central": "the curator who holds 
 
 def in_short(stated: Guarantee, facts: dict[str, Any]) -> list[Block]:
     """Give the figures that a reader wants first."""
-    score, lower = facts.get("score"), proven(facts.get("audits"))
+    lower = proven(facts.get("audits"))
     finite = math.isfinite(stated.epsilon)
     epsilon = f"≤ {at_most(stated.epsilon)}" if finite else "infinite"
     protection = f"{band(stated.epsilon)} protection" if finite else "no protection"
-    accuracy = ("not measured", "no rows were set aside")
-    if score is not None:
-        value, low, high = score["accuracy"]
-        within = f"{low:.1%} to {high:.1%}, measured privately"
-        accuracy = ("unknown", "too much noise to tell") if value is None else (f"{value:.1%}", within)
     audited = ("none yet", "the proofs stand alone")
     if lower is not None:
         audited = (f"≥ {at_least(lower)}", "epsilon, proven by an attack")
@@ -42,11 +38,20 @@ def in_short(stated: Guarantee, facts: dict[str, Any]) -> list[Block]:
             (
                 ("Stated epsilon", epsilon, f"delta {stated.delta:g}, {protection}"),
                 ("Best guess", percent(best_guess(stated.epsilon)), "confidence at most, from even odds"),
-                ("Accuracy", *accuracy),
+                _utility(facts.get("score")),
                 ("Audit", *audited),
             )
         )
     ]
+
+
+def _utility(score: dict[str, Any] | None) -> tuple[str, str, str]:
+    """Return the first figure of a score, which is the accuracy where there is one."""
+    if not score or not (measured := intervals(score)):
+        return "Accuracy", "not measured", "no rows were set aside"
+    title, value, interval = measured[0]
+    how = "measured on clean labels" if on_clean_labels(score) else "measured privately"
+    return title, value, f"{interval}, {how}" if value != "unknown" else "too much noise to tell"
 
 
 def protection(stated: Guarantee, facts: dict[str, Any]) -> list[Block]:
