@@ -112,6 +112,14 @@ def test_half_the_noise_is_caught(mechanism):
     assert not audit.holds
 
 
+def test_another_delta_holds_gaussian_noise_to_another_point_of_its_curve():
+    """Where delta is large, what is rare hardly matters, and few draws tell much."""
+    sound = audit_mechanism(ldp.OneHotGaussian(1.0, 1e-5), delta=0.05, draws=40_000, confidence=SURE)
+    assert 0 < sound.epsilon < 0.3
+    assert sound.holds
+    assert not audit_mechanism(BoldGaussian(1.0, 1e-5), delta=0.05, draws=40_000).holds
+
+
 @pytest.mark.parametrize("mechanism", [replace(m, factor=200.0) for m in BOLD], ids=lambda m: type(m).__name__)
 def test_no_noise_is_caught(mechanism):
     assert audit_mechanism(mechanism, draws=4_000).lower > 5

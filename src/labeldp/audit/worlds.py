@@ -48,17 +48,18 @@ class Worlds:
 
 
 def stated_privacy(mechanism: Any, delta: float | None = None) -> tuple[float, float]:
-    """Return the epsilon and delta that a mechanism states; `delta` is for votes, whose epsilon depends on it."""
+    """Return the epsilon and delta that a mechanism states; for another `delta`, the epsilon that its loss proves."""
     if isinstance(mechanism, ImmutableArgmax):
         return mechanism.claimed(mechanism.max_queries).epsilon(delta or 0.0), delta or 0.0
-    if isinstance(mechanism, StableVote):
-        return mechanism.epsilon, mechanism.delta if delta is None else delta
+    if not isinstance(mechanism, Mechanism | VoteMechanism):
+        raise InputError("An audit takes a mechanism, for example RandomizedResponse(epsilon=1.0).")
+    own = float(getattr(mechanism, "delta", 0.0))
+    if delta is not None and delta != own:
+        loss = mechanism.loss(*mechanism.caps) if isinstance(mechanism, VoteMechanism) else mechanism.loss()
+        return loss.epsilon(delta), delta
     if isinstance(mechanism, VoteMechanism):
-        return mechanism.guarantee(delta or 0.0).epsilon, delta or 0.0
-    if isinstance(mechanism, Mechanism):
-        epsilon, own = mechanism.price()
-        return float(epsilon), float(own) if delta is None else delta
-    raise InputError("An audit takes a mechanism, for example RandomizedResponse(epsilon=1.0).")
+        return mechanism.guarantee(own).epsilon, own
+    return float(mechanism.price()[0]), own
 
 
 def worst_worlds(mechanism: Any) -> list[Worlds]:
