@@ -125,6 +125,13 @@ def test_votes_of_teachers_and_votes_that_are_not_private(place, make):
     assert result["stated"] == {"epsilon": "inf", "delta": 0.0, "claimed": 3.0}
 
 
+def test_a_large_delta_allows_few_canaries():
+    facts = {"guarantee": {"delta": 1e-4}}
+    assert audited._most(facts, Request()) == 125
+    assert audited._most(facts, Request(trainings=5)) == 25
+    assert audited._most({"guarantee": {"delta": 0.0}}, Request()) == 1000
+
+
 def test_mistakes_are_named(place, make, tmp_path):
     run = make("moments")
     pl.read_parquet(place / "features.parquet").head(100).write_parquet(tmp_path / "short.parquet")

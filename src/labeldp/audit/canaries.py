@@ -32,7 +32,7 @@ from labeldp.vault import Identity, Ledger, Vault
 
 SURE = "model, where sure"
 _FEWEST = 8
-_SHARE, _MOST = 0.2, 1000  # canaries, of the rows that are trained on
+MOST, _SHARE = 1000, 0.2  # canaries, of the rows that are trained on
 _TINY = 1e-12
 
 
@@ -57,10 +57,20 @@ class Played:
     model: Predictor | None = None
 
 
-def deal(codes: Codes, eligible: Rows, classes: int, generator: np.random.Generator, count: int | None = None) -> Game:
-    """Choose canaries among eligible rows, two options for each, and toss the coins."""
+def deal(
+    codes: Codes,
+    eligible: Rows,
+    classes: int,
+    generator: np.random.Generator,
+    count: int | None = None,
+    most: int = MOST,
+) -> Game:
+    """Choose canaries among eligible rows, two options for each, and toss the coins.
+
+    Without a count, a fifth of these rows are canaries, and no more than `most`.
+    """
     places = np.flatnonzero(eligible)
-    count = min(_MOST, int(_SHARE * places.size)) if count is None else count
+    count = min(most, int(_SHARE * places.size)) if count is None else count
     if not _FEWEST <= count <= places.size:
         raise InputError(f"{count} canaries are not between {_FEWEST} and the {places.size} rows that are trained on.")
     rows = generator.permutation(places)[:count]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from labeldp import __version__, runs, unproven
 from labeldp.audit.bounds import error_rate
-from labeldp.audit.canaries import SURE, Game, Played, canary_game, deal, play, rows_to_train
+from labeldp.audit.canaries import MOST, SURE, Game, Played, canary_game, deal, play, rows_to_train
 from labeldp.audit.inference import label_inference
 from labeldp.audit.one_run import one_run
 from labeldp.errors import InputError
@@ -80,12 +80,13 @@ def audit_run(
     folder = _kept(run, facts, request)
     started = json.loads((folder / "request.json").read_text())
     games, played = list[Game](), list[Played]()
+    wanted = request.canaries, _most(facts, request)
     for number in range(request.trainings):
         report(f"training {number + 1} of {request.trainings}")
         own = folder / str(number)
         own.mkdir(exist_ok=True)
         task = plan.task(features, space, own, public=public)
-        games.append(_game(task, plan.recipe, chances, [started["seed"], number], request.canaries))
+        games.append(_game(task, plan.recipe, chances, [started["seed"], number], wanted))
         played.append(_play(games[-1], task, plan, chances, own, report))
     report("counting")
     result = _result(facts, request, games, played, chances, rows_to_train(task, plan.recipe))
@@ -140,7 +141,7 @@ def _schema(written: bytes) -> bytes:
 
 def _kept(run: Path, facts: dict[str, Any], request: Request) -> Path:
     """Return the folder of this request's checkpoints, with the seed of its canaries, drawn when it began."""
-    what = [facts["created"], request.canaries, request.trainings, request.model, request.epochs]
+    what = [facts["created"], request.canaries, _most(facts, request), request.trainings, request.model, request.epochs]
     what += [str(request.encoder), str(request.public)]
     folder = run / f".audit.{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]}.checkpoints"
     if not (folder / "request.json").is_file():
@@ -154,12 +155,20 @@ def _kept(run: Path, facts: dict[str, Any], request: Request) -> Path:
     return folder
 
 
-def _game(task: Task, recipe: str, chances: NDArray[np.float64], seed: list[int], canaries: int | None) -> Game:
+def _most(facts: dict[str, Any], request: Request) -> int:
+    """Return how many canaries a training may have: delta for each of them must stay far below the error rate."""
+    delta = float(facts["guarantee"]["delta"])
+    return MOST if not delta else min(MOST, int(error_rate(request.confidence) / (4 * delta * request.trainings)))
+
+
+def _game(
+    task: Task, recipe: str, chances: NDArray[np.float64], seed: list[int], wanted: tuple[int | None, int]
+) -> Game:
     """Draw labels from the released model, and canaries among the rows that are trained on."""
     generator = np.random.default_rng(seed)
     edges = chances.cumsum(axis=1)
     codes = (generator.random((len(chances), 1)) * edges[:, -1:] >= edges[:, :-1]).sum(axis=1)
-    return deal(codes, rows_to_train(task, recipe), chances.shape[1], generator, canaries)
+    return deal(codes, rows_to_train(task, recipe), chances.shape[1], generator, *wanted)
 
 
 def _play(
