@@ -15,6 +15,7 @@ from labeldp.cli.ledger import ledger_app
 from labeldp.cli.plan import plan
 from labeldp.cli.predict import predict
 from labeldp.cli.privatize import privatize
+from labeldp.cli.reproduce import reproduce
 from labeldp.cli.train import train
 
 app = typer.Typer(
@@ -23,7 +24,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (train, predict, plan, compare, privatize, account, card, audit):
+for command in (train, predict, plan, compare, privatize, account, card, audit, reproduce):
     app.command()(command)
 app.add_typer(ledger_app, name="ledger")
 _INTERRUPTED = 130  # what shells expect of a command that ends on SIGINT

@@ -1,0 +1,121 @@
+"""One cell of a table: a fresh vault, the row's recipe at one epsilon, and the accuracy that the paper measured.
+
+A cell has a ledger of its own in the work folder, so that a training which was stopped goes on with the same release,
+from its last whole epoch. The labels of these data sets are public: the vaults are here because the recipes need them.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import labeldp as ldp
+from labeldp.features.images import Images
+from labeldp.learn.backbones import build
+from labeldp.learn.loop import Training
+from labeldp.learn.model import Model
+from labeldp.recipes.base import Task
+from labeldp.recipes.run import all_rows
+from labeldp.recipes.run import train as train_recipe
+from labeldp.reproduce.tables import Experiment, Row
+
+# What a network needs to learn these pictures, by what it does in an epoch; the rest follows the papers' habits.
+_SUPERVISED = {"epochs": 60, "batch": 256, "rate": 0.1, "decay": 1e-3}
+_SEMI = {"epochs": 60, "batch": 256, "rate": 0.03, "decay": 5e-4, "average": 0.999}
+_PAIR = {"epochs": 100, "batch": 128, "rate": 0.02, "decay": 5e-4}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row at an epsilon, trained with a seed."""
+
+    row: Row
+    epsilon: float
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Name the cell, for results and for its own folder."""
+        return f"{self.row.method}, epsilon {self.epsilon:g}, seed {self.seed}"
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """A data set: what is learnt from, and what tests."""
+
+    train: Images
+    labels: Any
+    test: Images
+    truth: Any
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How cells are trained: where, from which encoder, and shorter than usual for a trial."""
+
+    work: Path
+    device: str = "auto"
+    encoder: Model | None = None
+    epochs: int | None = None
+    model: str | None = None
+    progress: bool = False
+
+    def training(self, recipe: str, seed: int, checkpoints: Path) -> Training:
+        """Return the schedule for a recipe's learner."""
+        kind = _PAIR if "augdescent" in recipe else _SEMI if "ssl" in recipe or "pate" in recipe else _SUPERVISED
+        own: dict[str, Any] = dict(kind) | ({"epochs": self.epochs} if self.epochs else {})
+        fast = self.device.startswith("cuda")
+        return Training(**own, compile=fast, device=self.device, seed=seed, checkpoint=checkpoints)
+
+
+def cells(experiment: Experiment, seeds: int, epsilons: set[float] | None, methods: set[str] | None) -> list[Cell]:
+    """Return the cells of a table that are asked for, seed by seed."""
+    return [
+        Cell(row, epsilon, seed)
+        for seed in range(seeds)
+        for row in experiment.rows
+        if methods is None or row.method in methods
+        for epsilon in row.paper
+        if epsilons is None or epsilon in epsilons
+    ]
+
+
+def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Callable[[str], None]) -> dict[str, Any]:
+    """Train one cell and measure it."""
+    row, classes = cell.row, int(max(data.labels.max(), data.truth.max())) + 1
+    folder = setting.work / "unfinished" / cell.key.replace("/", " ")
+    folder.mkdir(parents=True, exist_ok=True)
+    space = ldp.LabelSpace(list(range(classes)))
+    identity = ldp.Identity(cell.key, "label", len(data.labels))
+    budget = ldp.Budget(cell.epsilon, delta)
+    vault = ldp.Vault(data.labels, space, budget, ledger=folder / "ledger.db", identity=identity)
+    task = Task(data.train, space, all_rows(len(data.labels)), cell.epsilon, delta, seed=cell.seed)
+    training = setting.training(row.recipe, cell.seed, folder)
+    encoder = setting.encoder if row.encoder else None
+    task = replace(task, model=backbone(setting.model or row.model), training=training, encoder=encoder)
+    begun = time.perf_counter()
+    trained = train_recipe(vault, task, row.recipe, row.options, score=False, report=report)
+    seconds = time.perf_counter() - begun
+    if row.measures == "test":
+        right = trained.model.predict(data.test) == data.truth
+    elif "pate" in row.recipe:
+        right = trained.model.predict(data.train) == data.labels
+    else:
+        right = trained.releases[0].labels() == data.labels
+    return {
+        "cell": cell.key,
+        "accuracy": 100 * float(np.mean(right)),
+        "epsilon spent": trained.guarantee.epsilon,
+        "delta": trained.guarantee.delta,
+        "seconds": round(seconds, 1),
+        "epochs": training.epochs,
+    }
+
+
+def backbone(name: str) -> Any:
+    """Return a backbone by the name that tables use; WideResNets state their width."""
+    return partial(build, "wrn28", k=4) if name == "wrn28-4" else name

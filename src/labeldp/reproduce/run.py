@@ -1,0 +1,89 @@
+"""Fill a table: train the cells that are missing, keep each as it comes, and set ours beside the paper's."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from labeldp.features.loaders import load
+from labeldp.learn.loop import Training
+from labeldp.learn.model import Model
+from labeldp.represent.momentum import MoCo
+from labeldp.reproduce.cells import Cell, Pictures, Setting, run
+from labeldp.reproduce.tables import Experiment
+
+Line = dict[str, Any]
+
+
+def read(experiment: Experiment, folder: Path, device: str, sample: int | None = None) -> Pictures:
+    """Read a data set, or its first rows for a trial."""
+    parts = [load(experiment.data, folder, split) for split in ("train", "test")]
+    chosen = [(x.select(np.arange(min(len(x), sample or len(x)))).to(device), y[:sample]) for x, y in parts]
+    (train, labels), (test, truth) = chosen
+    return Pictures(train, labels, test, truth)
+
+
+def fill(
+    experiment: Experiment,
+    wanted: list[Cell],
+    data: Pictures,
+    setting: Setting,
+    report: Callable[[str], None] = lambda what: None,
+) -> list[Line]:
+    """Return a line for every cell asked for, training those that are not in the results yet."""
+    results = setting.work / f"{experiment.name}.jsonl"
+    known = {line["cell"]: line for line in _lines(results)}
+    if any(cell.row.encoder and cell.key not in known for cell in wanted) and setting.encoder is None:
+        setting = replace(setting, encoder=shared_encoder(data, setting, report))
+    for number, cell in enumerate(wanted, 1):
+        if cell.key in known:
+            continue
+        report(f"{number} of {len(wanted)}: {cell.key}")
+        known[cell.key] = run(cell, data, experiment.delta, setting, report)
+        with results.open("a") as lines:
+            lines.write(json.dumps(known[cell.key]) + "\n")
+        shutil.rmtree(setting.work / "unfinished" / cell.key.replace("/", " "))
+    return [known[cell.key] | {"method": cell.row.method, "epsilon": cell.epsilon} for cell in wanted]
+
+
+def shared_encoder(data: Pictures, setting: Setting, report: Callable[[str], None]) -> Model:
+    """Train the label-free encoder that all cells share, or read it from the work folder."""
+    folder = setting.work / "encoder"
+    if not folder.is_dir():
+        report("training an encoder without labels")
+        usual = Training(240, 256, rate=0.5, floor=0.2, decay=1e-4, warmup=0.02, device=setting.device)
+        epochs = setting.epochs or usual.epochs
+        fast = setting.device.startswith("cuda")
+        training = replace(usual, epochs=epochs, compile=fast, checkpoint=setting.work / "encoder.checkpoint")
+        views = {"size": 24, "views": 4, "hidden": 4096, "projection": 256}
+        MoCo(setting.model or "resnet18", training, **views).fit(data.train).save(folder)
+        (setting.work / "encoder.checkpoint").unlink(missing_ok=True)
+    return Model.load(folder, setting.device)
+
+
+def table(experiment: Experiment, results: Path) -> list[Line]:
+    """Return a line for every cell of the paper's table: its figure, ours over all seeds, and the difference."""
+    found: dict[tuple[str, float], list[Line]] = {}
+    for line in _lines(results):
+        method, _, rest = line["cell"].rpartition(", epsilon ")
+        found.setdefault((method, float(rest.split(",")[0])), []).append(line)
+    lines = []
+    for row in experiment.rows:
+        for epsilon, paper in row.paper.items():
+            runs = found.get((row.method, epsilon), [])
+            ours = [line["accuracy"] for line in runs]
+            line = {"method": row.method, "recipe": row.recipe, "epsilon": epsilon, "paper": paper, "seeds": len(ours)}
+            if ours:
+                line |= {"ours": float(np.mean(ours)), "minutes": float(np.mean([r["seconds"] for r in runs])) / 60}
+                line["deviation"] = float(np.std(ours, ddof=1)) if len(ours) > 1 else None
+                line["difference"] = None if paper is None else line["ours"] - paper
+            lines.append(line)
+    return lines
+
+
+def _lines(path: Path) -> list[Line]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []

@@ -1,0 +1,204 @@
+"""What the papers printed, row by row, and how each row is made here. Accuracies are in percent.
+
+Ghazi et al. (2021): tables 1 and 2, figures 1a and 1b (drawn, so that there is nothing to compare with). Malek et al.
+(2021): tables 1 and 2. Tang et al. (2022): tables 2, 3, 4, 6 and 9.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from labeldp.errors import InputError
+
+Figures = Mapping[float, float | None]  # by epsilon; None where the paper shows no number
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method of a table: its name there, its recipe here, and the paper's figures.
+
+    `measures` says whose accuracy it is: the model's on test pictures, or that of the labels which were told (by the
+    mechanism itself, or by the student of teachers, on the training pictures).
+    """
+
+    method: str
+    recipe: str
+    paper: Figures
+    options: Mapping[str, Any] = field(default_factory=dict)
+    model: str = "resnet18"
+    encoder: bool = False  # it begins from a label-free encoder, or looks at its embeddings
+    measures: Literal["test", "labels"] = "test"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table of a paper."""
+
+    name: str
+    title: str
+    data: Literal["cifar10", "cifar100"]
+    rows: tuple[Row, ...]
+    delta: float = 1e-5
+
+
+def _row(method: str, recipe: str, epsilons: tuple[float, ...], *figures: float | None, **more: Any) -> Row:
+    return Row(method, recipe, dict(zip(epsilons, figures or [None] * len(epsilons), strict=True)), **more)
+
+
+def _framework(at: tuple[float, ...], *figures: tuple[float, ...]) -> tuple[Row, ...]:
+    """Return the eight rows that Tang et al. have for each data set, and `auto` beside the best of each column."""
+    clusters, denoise, ssl, descent, pate, pate_denoise, pate_ssl, pate_descent = figures
+    best = tuple(max(column) for column in zip(*figures, strict=True))
+    scan = {"options": {"method": "scan"}, "encoder": True}
+    taught = {"encoder": True}
+    return (
+        _row("NoiseCluster (SCAN)", "noise-cluster", at, *clusters, **scan),
+        _row("RandRes, DenoiseSSL", "randres-denoise", at, *denoise, **scan),
+        _row("RandRes, SSL", "randres-ssl", at, *ssl),
+        _row("RandRes, Aug-Descent", "randres-augdescent", at, *descent),
+        _row("PATE-FM", "pate-fm", at, *pate, **taught),
+        _row("PATE-FM, DenoiseSSL", "pate-fm-denoise", at, *pate_denoise, **taught),
+        _row("PATE-FM, SSL", "pate-fm-ssl", at, *pate_ssl, **taught),
+        _row("PATE-FM, Aug-Descent", "pate-fm-augdescent", at, *pate_descent, **taught),
+        _row("best of the table / auto", "auto", at, *best, **taught),
+    )
+
+
+def _architectures() -> tuple[Row, ...]:
+    at = (2.0, 3.0, 4.0)
+    figures = {
+        "resnet18": ((95.2, 96.2, 96.5), (81.9, 87.2, 89.6), (83.2, 89.5, 92.0)),
+        "vgg16": ((94.5, 95.0, 95.4), (81.6, 86.0, 88.3), (83.5, 87.0, 91.8)),
+        "wrn28-4": ((93.1, 94.1, 94.7), (73.0, 82.8, 86.9), (75.7, 88.7, 92.7)),
+    }
+    names = (("Aug-Descent", "randres-augdescent"), ("ALIBI", "alibi"), ("LP-1ST", "randres-mixup"))
+    return tuple(
+        _row(f"{method}, {model}", recipe, at, *line, model=model)
+        for model, lines in figures.items()
+        for (method, recipe), line in zip(names, lines, strict=True)
+    )
+
+
+_TEN, _HUNDRED = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0), (3.0, 4.0, 5.0, 6.0, 8.0)
+_LOW, _WIDE = (0.5, 1.0, 2.0, 4.0), (0.5, 1.0, 2.0, 3.0, 4.0)
+
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (
+        Experiment(
+            "ghazi-table-1",
+            "LP-1ST and LP-2ST on CIFAR-10",
+            "cifar10",
+            (
+                _row("LP-1ST", "randres-mixup", _TEN, 59.96, 82.38, 89.89, 92.58, 93.58, 94.70),
+                _row("LP-2ST", "lp-mst", _TEN, 63.67, 86.05, 92.19, 93.37, 94.26, 94.52, options={"stages": 2}),
+            ),
+            delta=0.0,
+        ),
+        Experiment(
+            "ghazi-table-2",
+            "LP-1ST and LP-2ST on CIFAR-100",
+            "cifar100",
+            (
+                _row("LP-1ST", "randres-mixup", _HUNDRED, 20.96, 46.28, 61.38, 68.34, 73.59),
+                _row("LP-2ST", "lp-mst", _HUNDRED, 28.74, 50.15, 63.51, 70.58, 74.14, options={"stages": 2}),
+            ),
+            delta=0.0,
+        ),
+        Experiment(
+            "ghazi-figure-1a",
+            "Stages of LP-MST on CIFAR-10",
+            "cifar10",
+            (
+                _row("1 stage", "randres-mixup", (1.0, 2.0, 4.0)),
+                *(_row(f"{n} stages", "lp-mst", (1.0, 2.0, 4.0), options={"stages": n}) for n in (2, 3, 4)),
+            ),
+            delta=0.0,
+        ),
+        Experiment(
+            "ghazi-figure-1b",
+            "RRWithPrior with priors from clusters of self-supervised embeddings, CIFAR-10",
+            "cifar10",
+            (_row("cluster priors", "cluster-prior", (0.1, 0.5, 1.0, 2.0, 4.0), encoder=True),),
+            delta=0.0,
+        ),
+        Experiment(
+            "antipodes-table-1",
+            "PATE-FM and ALIBI on CIFAR-10, by accuracy",
+            "cifar10",
+            (
+                _row("PATE-FM", "pate-fm", (0.18, 0.29, 1.6), 73.4, 86.9, 93.7, encoder=True),
+                _row("ALIBI", "alibi", (1.0, 2.1, 8.0), 71.0, 84.2, 94.0, options={"noise": "laplace"}),
+            ),
+        ),
+        Experiment(
+            "antipodes-table-2",
+            "ALIBI and LP-2ST on CIFAR-100",
+            "cifar100",
+            (
+                _row("ALIBI", "alibi", _HUNDRED, 55.0, 65.0, 69.0, 71.5, 74.4, options={"noise": "laplace"}),
+                _row("LP-2ST", "lp-mst", _HUNDRED, 28.7, 50.2, 63.5, 70.6, 74.1, options={"stages": 2}),
+            ),
+            delta=0.0,
+        ),
+        Experiment(
+            "tang-table-2",
+            "Private labels of the training pictures of CIFAR-10",
+            "cifar10",
+            (
+                _row("RandRes", "randres", _LOW, 15.5, 23.2, 45.2, 85.9, measures="labels"),
+                _row("PATE-FM", "pate-fm", _LOW, 93.2, 93.7, 94.9, 94.9, encoder=True, measures="labels"),
+            ),
+        ),
+        Experiment(
+            "tang-table-3",
+            "The framework on CIFAR-10",
+            "cifar10",
+            _framework(
+                _LOW,
+                (88.3, 88.3, 88.3, 88.3),
+                (90.7, 90.8, 91.2, 93.6),
+                (36.2, 61.9, 84.6, 92.7),
+                (37.7, 94.1, 95.2, 96.5),
+                (94.1, 94.5, 95.1, 95.1),
+                (93.3, 93.6, 93.7, 93.7),
+                (93.4, 94.2, 94.5, 94.5),
+                (94.6, 95.0, 95.1, 95.1),
+            ),
+        ),
+        Experiment(
+            "tang-table-4",
+            "The framework on CIFAR-100",
+            "cifar100",
+            _framework(
+                (1.0, 2.0, 4.0, 6.0),
+                (34.5, 34.5, 34.5, 34.5),
+                (8.3, 25.5, 43.3, 50.2),
+                (1.8, 3.5, 51.4, 70.5),
+                (2.6, 10.8, 75.3, 79.5),
+                (31.9, 55.1, 59.0, 68.1),
+                (30.7, 34.7, 40.3, 42.8),
+                (41.2, 47.4, 54.0, 58.1),
+                (46.0, 55.0, 60.1, 65.3),
+            ),
+        ),
+        Experiment(
+            "tang-table-6",
+            "Comparison on CIFAR-10",
+            "cifar10",
+            (
+                _row("their best / auto", "auto", _WIDE, 94.6, 95.0, 95.2, 96.2, 96.5, encoder=True),
+                _row("ALIBI", "alibi", _WIDE, 33.8, 70.0, 81.9, 87.2, 89.6),
+                _row("LP-1ST", "randres-mixup", _WIDE, 38.4, 61.4, 83.2, 89.5, 92.0),
+            ),
+        ),
+        Experiment("tang-table-9", "Architectures on CIFAR-10", "cifar10", _architectures()),
+    )
+}
+
+
+def find(name: str) -> Experiment:
+    """Return a table by name."""
+    if name not in EXPERIMENTS:
+        raise InputError(f"There is no table {name!r}: choose one of {', '.join(EXPERIMENTS)}.")
+    return EXPERIMENTS[name]

@@ -1,0 +1,110 @@
+import json
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from labeldp.learn import Supervised, Training
+from labeldp.learn.backbones import build
+from labeldp.reproduce import run
+from labeldp.reproduce.cells import Setting, cells
+from labeldp.reproduce.tables import EXPERIMENTS
+
+
+def trial(folder, **more):
+    return Setting(folder, "cpu", epochs=1, model="linear", **more)
+
+
+def test_cells_are_trained_once_and_shown_beside_the_paper(cifar, tmp_path):
+    experiment = EXPERIMENTS["ghazi-table-1"]
+    data = run.read(experiment, cifar, "cpu")
+    assert (len(data.train), len(data.test)) == (600, 120)
+    wanted = cells(experiment, 2, {1.0, 8.0}, {"LP-1ST"})
+    said = []
+    lines = run.fill(experiment, wanted, data, trial(tmp_path), said.append)
+    assert [(line["epsilon"], line["epsilon spent"]) for line in lines] == [(1.0, 1.0), (8.0, 8.0)] * 2
+    assert "1 of 4: LP-1ST, epsilon 1, seed 0" in said
+    assert not list((tmp_path / "unfinished").iterdir())
+    again = run.fill(experiment, wanted, data, trial(tmp_path), said.append)
+    assert again == lines
+    assert len((tmp_path / "ghazi-table-1.jsonl").read_text().splitlines()) == 4
+    table = {
+        (line["method"], line["epsilon"]): line for line in run.table(experiment, tmp_path / "ghazi-table-1.jsonl")
+    }
+    assert len(table) == 12
+    first = table["LP-1ST", 1.0]
+    ours = [line["accuracy"] for line in lines if line["epsilon"] == 1.0]
+    assert first["ours"] == pytest.approx(np.mean(ours))
+    assert first["difference"] == pytest.approx(np.mean(ours) - 59.96)
+    assert first["seeds"] == 2
+    assert table["LP-2ST", 3.0]["seeds"] == 0
+
+
+def test_a_cell_that_was_stopped_goes_on_with_the_same_release(cifar, tmp_path, monkeypatch):
+    experiment = EXPERIMENTS["ghazi-table-1"]
+    data = run.read(experiment, cifar, "cpu")
+    wanted, told = cells(experiment, 1, {2.0}, {"LP-1ST"}), []
+    fit = Supervised.fit
+
+    def stop(self, features, release, start=None):
+        told.append(release.labels())
+        if len(told) == 1:
+            raise KeyboardInterrupt
+        return fit(self, features, release, start)
+
+    monkeypatch.setattr(Supervised, "fit", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run.fill(experiment, wanted, data, trial(tmp_path))
+    run.fill(experiment, wanted, data, trial(tmp_path))
+    assert np.array_equal(*told)
+
+
+FIRST = {}  # every recipe once, in the first table that has it; and once on a hundred classes
+for experiment in EXPERIMENTS.values():
+    for row in experiment.rows:
+        FIRST.setdefault(
+            (row.recipe, row.measures) if experiment.data == "cifar10" else experiment.data, (experiment, row)
+        )
+
+
+@pytest.mark.parametrize(("experiment", "row"), FIRST.values(), ids=map(str, FIRST))
+def test_every_recipe_of_the_tables_runs_on_a_sample(cifar, tmp_path, experiment, row, encoder):
+    data = run.read(experiment, cifar, "cpu", sample=120)
+    row = replace(row, options=_small(row.options))
+    epsilon = max(row.paper)
+    wanted = cells(replace(experiment, rows=(row,)), 1, {epsilon}, None)
+    (line,) = run.fill(experiment, wanted, data, trial(tmp_path, encoder=encoder))
+    assert (line["method"], line["epsilon"]) == (row.method, epsilon)
+    assert 0 <= line["accuracy"] <= 100
+    assert line["epsilon spent"] <= epsilon
+
+
+def _small(options):
+    """SCAN clusters pictures by a network of its own, which takes its time: k-means will do on a sample."""
+    return {name: "kmeans" if value == "scan" else value for name, value in options.items()}
+
+
+@pytest.fixture(scope="session")
+def encoder(cifar):
+    from labeldp.represent.contrastive import SimCLR
+
+    pictures = run.read(EXPERIMENTS["ghazi-table-1"], cifar, "cpu", sample=200).train
+    return SimCLR(partial(build, "cnn", width=8), Training(epochs=1, batch=64, device="cpu")).fit(pictures)
+
+
+def test_the_encoder_is_made_once(cifar, tmp_path, monkeypatch):
+    data = run.read(EXPERIMENTS["tang-table-6"], cifar, "cpu", sample=16)
+    setting = Setting(tmp_path, "cpu", epochs=1)
+    first = run.shared_encoder(data, setting, lambda what: None)
+    monkeypatch.setattr("labeldp.reproduce.run.MoCo", None)
+    again = run.shared_encoder(data, setting, lambda what: None)
+    assert np.array_equal(first.embed(data.test), again.embed(data.test))
+
+
+def test_a_line_of_results_is_one_json_object(cifar, tmp_path):
+    experiment = EXPERIMENTS["tang-table-2"]
+    data = run.read(experiment, cifar, "cpu")
+    run.fill(experiment, cells(experiment, 1, {4.0}, {"RandRes"}), data, trial(tmp_path))
+    line = json.loads((tmp_path / "tang-table-2.jsonl").read_text())
+    assert line["accuracy"] == pytest.approx(85.9, abs=6)  # of the labels that randomized response tells
