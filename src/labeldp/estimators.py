@@ -1,6 +1,7 @@
 """scikit-learn estimators whose `fit` protects the labels that it is given."""
 
 import hashlib
+import platform
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -192,17 +193,23 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.score_estimate_ = trained.score
         evidence = [release for release in trained.releases if (release.labels() >= 0).any()]
         self.release_ = evidence[-1]
-        inferred = isinstance(self.classes, str) and self.classes == "infer"
         spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
         facts = trained.facts() | spent | self._about(trained, vault)
-        own = [_INFERRED] * inferred + [_ADDED_UP] * self._seen_before
+        own = [_INFERRED] * self._infers + [_ADDED_UP] * self._seen_before
         self.card_ = make_card(facts | {"warnings": [*facts["warnings"], *own]})
+
+    @property
+    def _infers(self) -> bool:
+        return isinstance(self.classes, str) and self.classes == "infer"
 
     def _about(self, trained: Trained, vault: Vault) -> dict[str, Any]:
         """Say what a card tells beside the training itself."""
         return {
             "version": __version__,
+            "python": platform.python_version(),
             "packages": versions(),
+            "data": {"name": "data in memory", "rows": vault.rows, "label": "y"},
+            "classes_inferred": self._infers,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "space": vault.space.to_json(),
             "model": describe_model(trained.model),

@@ -1,12 +1,10 @@
 import json
 
 import pytest
-from test_card import FACTS, NOT_PRIVATE
+from cardfacts import FACTS, NOT_PRIVATE, ONE
 
 from labeldp.report.card import make_card
 from labeldp.report.card_audit import proven, read_audits
-
-ONE = {"kind": "one-run", "lower_bound": 0.4127, "confidence": 0.95, "stated_epsilon": 1.0, "canaries": 500}
 
 
 @pytest.mark.parametrize(

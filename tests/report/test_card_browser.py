@@ -9,8 +9,7 @@ import shutil
 import numpy as np
 import polars as pl
 import pytest
-from test_card import FACTS, NOT_PRIVATE
-from test_card_audit import ONE
+from cardfacts import FACTS, NOT_PRIVATE, ONE
 
 from labeldp import runs
 from labeldp.datasets import SecretTable

@@ -1,5 +1,4 @@
-from test_card import FACTS
-from test_card_warnings import entry
+from cardfacts import FACTS, entry
 
 import labeldp.mechanisms as mechanisms
 from labeldp.report.card import make_card

@@ -1,8 +1,7 @@
 from html.parser import HTMLParser
 
 import pytest
-from test_card import FACTS, NOT_PRIVATE
-from test_card_audit import ONE
+from cardfacts import FACTS, NOT_PRIVATE, ONE
 
 from labeldp.report.card import make_card
 
@@ -69,6 +68,12 @@ def test_a_hundred_classes_have_a_few_bars():
     assert "100, declared: class 0, " in seen.text
     assert "and 88 more" in seen.text
     assert sum(attrs.get("class") == "bar-name" for _, attrs in seen.tags) == 5
+
+
+def test_classes_that_were_inferred_are_not_called_declared():
+    text = make_card(MANY | {"classes_inferred": True}).to_markdown()
+    assert "100, inferred: class 0, " in text
+    assert "declared" not in text
 
 
 def test_classes_of_which_nothing_is_known_are_left_out():

@@ -1,8 +1,7 @@
 import json
 
 import pytest
-from test_card import FACTS
-from test_card_audit import ONE
+from cardfacts import FACTS, ONE
 
 import labeldp as ldp
 from labeldp.report.card import card_of_run, write_card

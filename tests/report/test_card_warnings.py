@@ -1,14 +1,9 @@
 import pytest
-from test_card import FACTS
+from cardfacts import FACTS, entry
 
 from labeldp.report.card import make_card
 
 SPENT = FACTS["guarantee"]
-
-
-def entry(name, mechanism="RightCount", origin="declared public", **more):
-    facts = {"id": name, "mechanism": mechanism, "kind": "release", "epsilon": 0.5, "delta": 0.0, "released": 10}
-    return facts | {"origin": origin, "status": "committed"} | more
 
 
 def warned(**facts):

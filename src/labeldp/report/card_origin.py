@@ -43,7 +43,7 @@ def origin_blocks(facts: dict[str, Any]) -> list[Block]:
         "Data": data.get("name"),
         "Rows": None if data.get("rows") is None else f"{data['rows']:,}",
         "Label": data.get("label"),
-        "Classes": _classes(space.get("classes") or []),
+        "Classes": _classes(space.get("classes") or [], "inferred" if facts.get("classes_inferred") else "declared"),
         "Missing labels": "a public fact of their rows" if space.get("missing") == "public" else None,
         "Features": facts.get("features"),
         "Recipe": facts.get("recipe"),
@@ -60,13 +60,13 @@ def origin_blocks(facts: dict[str, Any]) -> list[Block]:
     return [Table("Where this model comes from", ("What", "Value"), rows)]
 
 
-def _classes(classes: Sequence[Any]) -> str:
+def _classes(classes: Sequence[Any], how: str) -> str:
     shown = [
         cut(str(name), _LONGEST) for name in classes[: _MOST if len("".join(map(str, classes[:_MOST]))) < _WIDE else 3]
     ]
     names = ", ".join(shown)
     more = f" and {len(classes) - len(shown):,} more" if len(classes) > len(shown) else ""
-    return f"{len(classes):,}, declared: {names}{more}" if classes else ""
+    return f"{len(classes):,}, {how}: {names}{more}" if classes else ""
 
 
 def _asked(facts: dict[str, Any]) -> str:
