@@ -3,7 +3,6 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from conftest import PEOPLE
 
 from labeldp.vault.ledger import Ledger
 
@@ -21,7 +20,8 @@ def test_network_teachers_on_an_engine(labeldp, folder):
 
 
 def test_public_rows_give_a_model_that_protects_records(labeldp, folder):
-    PEOPLE.drop("income").with_columns(pl.col("age") + 1).write_csv(folder / "others.csv")
+    people = pl.read_csv(folder / "people.csv")
+    people.drop("income").with_columns(pl.col("age") + 1).write_csv(folder / "others.csv")
     code, out, _ = labeldp(*ASK, "--epsilon", 50, "--recipe", "pate", "--public", "others.csv", *NETWORKS, "--json")
     assert code == 0
     assert json.loads(out)["recipe"] == "pate"

@@ -151,7 +151,7 @@ def released(mechanism: Mechanism, codes: Codes, space: LabelSpace) -> Any:
     """Draw a release of these labels as a vault does, with the system's bits."""
     guarantee = Guarantee(0.0)
     common = {"space": space, "guarantee": guarantee, "mechanism": type(mechanism).__name__, "rows": codes.size}
-    return mechanism.prepare(codes, space).draw(codes, common, SYSTEM)
+    return mechanism.prepare(codes, space, {}).draw(codes, common, SYSTEM)
 
 
 def along(values: NDArray[Any], here: NDArray[Any], there: NDArray[Any]) -> Outcomes:

@@ -44,11 +44,11 @@ class Mechanism(ABC):
     def check(self, space: LabelSpace, rows: int) -> None:
         """Raise InputError if this mechanism does not fit the vault. Nothing is charged before this passes."""
 
-    def prepare(self, codes: Codes, space: LabelSpace) -> "Mechanism":
-        """Do the long work that needs labels and no noise, and return what will draw.
+    def prepare(self, codes: Codes, space: LabelSpace, memory: dict[Any, Any]) -> "Mechanism":
+        """Do the long work that needs labels and no noise, and return what will draw: a new object, for the vault only.
 
         It runs before the charge, so that an interrupted training costs no budget: nothing of it leaves the vault, and
-        it must not fail because of labels.
+        it must not fail because of labels. `memory` is the vault's, for what a next request can use again.
         """
         return self
 

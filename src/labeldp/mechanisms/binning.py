@@ -102,7 +102,7 @@ class _OverPlaces(_OnRange):
         if not 0 <= self.groups.min() <= self.groups.max() < len(self.prior):
             raise InputError(f"groups must number the rows of the prior, from 0 to {len(self.prior) - 1}.")
 
-    def prepare(self, codes: Codes, space: LabelSpace) -> Mechanism:
+    def prepare(self, codes: Codes, space: LabelSpace, memory: dict[Any, Any]) -> Mechanism:
         """Search the tables before anything is charged: it can take a while, and knows the prior alone."""
         self.tables(space)
         return self

@@ -56,7 +56,7 @@ class TeacherVotes(Mechanism):
     seed: int = 0
     users: Any = None
     public: Any = None
-    _counts: "Counts" = field(default_factory=lambda: Counts(), repr=False)
+    _counts: NDArray[np.int64] | None = field(default=None, repr=False)  # in the vault's own copy only
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
@@ -126,17 +126,23 @@ class TeacherVotes(Mechanism):
             return rows
         return rows[self.queries] if isinstance(rows, np.ndarray) else rows.select(self.queries)
 
-    def prepare(self, codes: Codes, space: LabelSpace) -> "TeacherVotes":
-        """Train and count, before anything is charged."""
-        if self._counts.sealed is None:
+    def prepare(self, codes: Codes, space: LabelSpace, memory: dict[Any, Any]) -> "TeacherVotes":
+        """Train and count, before anything is charged; several mechanisms on the same votes train once."""
+        about = ("votes", "delta", "epsilon")
+        taught = {name: value for name, value in self.parameters().items() if name not in about}
+        key = repr(taught), np.packbits(codes != MISSING).tobytes()
+        if key not in memory:
             dealt = codes != MISSING if self.public is None else np.ones(codes.size, bool)
             teacher = deal(dealt, self.teachers, self.seed, self.users)
-            self._counts.sealed = self.taught.count(Lesson(self.points, codes, teacher, self._asked, space))
-        return self
+            counts = self.taught.count(Lesson(self.points, codes, teacher, self._asked, space))
+            memory.clear()
+            memory[key] = counts
+        return replace(self, _counts=memory[key])
 
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Relabelled:
         """Tell the winners."""
-        answers = self.votes.draw(self.prepare(codes, common["space"])._counts.sealed, bits)  # type: ignore[arg-type]
+        counts = self._counts if self._counts is not None else self.prepare(codes, common["space"], {})._counts
+        answers = self.votes.draw(counts, bits)  # type: ignore[arg-type]
         told = np.full(len(self._askable), MISSING, np.int32)
         told[slice(None) if self.queries is None else self.queries] = answers.codes
         if self.public is not None:
@@ -151,27 +157,14 @@ class TeacherVotes(Mechanism):
         return {"rows": len(self.public), "lineage": uses, "guarantee": replace(guarantee, unit=unit)}
 
 
-class Counts:
-    """Counted votes, or none yet. They are as secret as labels: no text of it, and no copy in a file."""
-
-    def __init__(self) -> None:
-        self.sealed: NDArray[np.int64] | None = None
-
-    def __repr__(self) -> str:
-        return "Counts(sealed)"
-
-    def __reduce__(self) -> Any:
-        raise TypeError("Votes cannot be pickled: they leave the vault by release alone.")
-
-
 class SealedVotes:
-    """Votes of teachers that nobody can read: counted inside the vault, once, when the first release needs them.
+    """Votes of teachers that nobody can read: they are counted inside the vault, when a release needs them.
 
     `release` tells their noisy winners; several mechanisms on the same votes add up in the ledger.
     """
 
     def __init__(self, vault: Any, asked: dict[str, Any]) -> None:
-        self._vault, self._asked = vault, asked | {"_counts": Counts()}
+        self._vault, self._asked = vault, asked
 
     def release(self, votes: VoteMechanism, delta: float = 0.0) -> Release:
         """Tell the winners by a vote mechanism; rows without an answer have no label."""

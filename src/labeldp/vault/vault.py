@@ -66,6 +66,7 @@ class Vault:
         self._owner = None if users is None else number_users(users, self.rows)
         self.unit: Unit = "label" if users is None else "user"
         self._bits: Bits = SYSTEM
+        self.__memory: dict[Any, Any] = {}  # as secret as the labels
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         if ledger is not None and identity is None:
             raise InputError("A ledger belongs to a data set: say which by identity=Identity(name, ...).")
@@ -294,7 +295,7 @@ class Vault:
             return known
         if type(mechanism).prepare is not Mechanism.prepare:  # long work: not for what cannot be paid
             check(self.ledger.entries(), self.ledger.facts())
-        prepared = mechanism.prepare(codes, self.space)
+        prepared = mechanism.prepare(codes, self.space, self.__memory)
         with self.ledger.exclusive():
             if (known := drawn()) is not None:  # by another process, meanwhile
                 return known
