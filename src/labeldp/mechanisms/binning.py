@@ -86,26 +86,27 @@ class _OverPlaces(_OnRange):
             object.__setattr__(self, "groups", private_copy(self.groups))
 
     def check(self, space: LabelSpace, rows: int) -> None:
-        """Check that the prior is a distribution over the range, and that each row has one."""
+        """Check that the prior is a distribution over the range and that each row has one, and search the tables.
+
+        The search knows no label and can take a while: it is done before anything is charged.
+        """
         super().check(space, rows)
         if len(space) > LARGEST_RANGE:
             raise InputError(f"The range has {len(space)} values and the search takes {LARGEST_RANGE}: widen the step.")
         _check_prior(self.prior, space)
-        if self.groups is None:
-            if self.prior.ndim != 1:
-                raise InputError("The prior has several rows: say by groups which of them each label has.")
-            return
+        if self.groups is not None:
+            self._check_groups(self.groups, rows)
+        elif self.prior.ndim != 1:
+            raise InputError("The prior has several rows: say by groups which of them each label has.")
+        self.tables(space)
+
+    def _check_groups(self, groups: NDArray[np.signedinteger], rows: int) -> None:
         if self.prior.ndim != 2:
             raise InputError("groups needs a prior with one row for each group.")
-        if self.groups.shape != (rows,) or not np.issubdtype(self.groups.dtype, np.integer):
+        if groups.shape != (rows,) or not np.issubdtype(groups.dtype, np.integer):
             raise InputError(f"groups must hold one whole number for each of the {rows} rows.")
-        if not 0 <= self.groups.min() <= self.groups.max() < len(self.prior):
+        if not 0 <= groups.min() <= groups.max() < len(self.prior):
             raise InputError(f"groups must number the rows of the prior, from 0 to {len(self.prior) - 1}.")
-
-    def prepare(self, codes: Codes, space: LabelSpace, memory: dict[Any, Any]) -> Mechanism:
-        """Search the tables before anything is charged: it can take a while, and knows the prior alone."""
-        self.tables(space)
-        return self
 
     def tables(self, space: LabelSpace) -> list[_Table]:
         """Return the table of each row of the prior; equal rows are searched once."""
@@ -211,9 +212,9 @@ class RROnBins(_OverPlaces):
 
     def check(self, space: LabelSpace, rows: int) -> None:
         """Check prior, groups, and that a Poisson loss is asked of counts."""
-        super().check(space, rows)
-        if self.objective == "poisson" and float(space.classes[0]) < 0:
+        if self.objective == "poisson" and space.step is not None and float(space.classes[0]) < 0:
             raise InputError("The Poisson loss needs labels from 0: declare a range without negative numbers.")
+        super().check(space, rows)
 
     def _search(self, grid: Floats, prior: Floats) -> _Table:
         bins = best_bins(grid, prior, self.epsilon, self.objective)
