@@ -36,7 +36,7 @@ from labeldp.labels import LabelSpace
 from labeldp.recipes.base import Task, find
 from labeldp.recipes.run import Trained, all_rows, check_options, train
 from labeldp.report.card import make_card
-from labeldp.report.card_origin import describe_model, versions
+from labeldp.report.card.origin import describe_model, versions
 from labeldp.vault import Identity, Vault, identify
 
 _INFERRED = (

@@ -28,7 +28,7 @@ from labeldp.recipes import run as recipes
 from labeldp.recipes.base import Task, default_training, find
 from labeldp.recipes.models import find_model
 from labeldp.report.card import write_card
-from labeldp.report.card_origin import describe_model, versions
+from labeldp.report.card.origin import describe_model, versions
 from labeldp.vault import Vault
 
 

@@ -25,7 +25,7 @@ def test_every_pitfall_says_what_the_library_does():
 
 
 def test_the_table_of_guesses_is_what_the_audit_allows():
-    from labeldp.report.card_numbers import best_guess
+    from labeldp.report.card.numbers import best_guess
 
     for line in re.findall(r"^\| (\d\d) % \|(.*)\|$", PAGE, re.MULTILINE):
         chances = [best_guess(epsilon, int(line[0]) / 100) for epsilon in (0.1, 0.5, 1, 2, 4)]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labeldp.report.card_numbers import cut, percent, survival
+from labeldp.report.card.numbers import cut, percent, survival
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; markers say the same again.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C510A")

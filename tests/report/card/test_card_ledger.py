@@ -2,8 +2,8 @@ from cardfacts import FACTS, entry
 
 import labeldp.mechanisms as mechanisms
 from labeldp.report.card import make_card
-from labeldp.report.card_ledger import mark_own
-from labeldp.report.card_proofs import proof_title, proofs, what_it_tells
+from labeldp.report.card.ledger import mark_own
+from labeldp.report.card.proofs import proof_title, proofs, what_it_tells
 
 
 def test_a_model_owns_its_releases_and_its_last_score():

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from labeldp.report.card_blocks import Block, Table
-from labeldp.report.card_numbers import cut
+from labeldp.report.card.blocks import Block, Table
+from labeldp.report.card.numbers import cut
 
 _MOST, _WIDE, _LONGEST = 12, 200, 60  # classes that are named, unless their names are long; letters of a name
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "polars", "dp-accounting", "cryptography")

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from labeldp.report.card_blocks import Block, Table
-from labeldp.report.card_numbers import at_most
-from labeldp.report.card_proofs import proof_title, proofs, what_it_tells
+from labeldp.report.card.blocks import Block, Table
+from labeldp.report.card.numbers import at_most
+from labeldp.report.card.proofs import proof_title, proofs, what_it_tells
 
 _MOST = 20  # other uses that are listed one by one
 _HEAD = ("Mechanism", "Used for", "Labels", "Epsilon", "Delta", "Proof")

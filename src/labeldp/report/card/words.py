@@ -4,11 +4,11 @@ import math
 from typing import Any
 
 from labeldp.guarantees import Guarantee
-from labeldp.report.card_audit import proven
-from labeldp.report.card_blocks import Block, Table, Tiles
-from labeldp.report.card_numbers import at_least, at_most, band, best_guess, gains, one_in, percent
-from labeldp.report.card_pictures import noisy_label, scale
-from labeldp.report.card_score import intervals, on_clean_labels
+from labeldp.report.card.audit import proven
+from labeldp.report.card.blocks import Block, Table, Tiles
+from labeldp.report.card.numbers import at_least, at_most, band, best_guess, gains, one_in, percent
+from labeldp.report.card.pictures import noisy_label, scale
+from labeldp.report.card.score import intervals, on_clean_labels
 
 _PROTECTED = {
     "label": ("The label of each row", "one label"),

@@ -5,8 +5,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from labeldp.report.card_blocks import Block, Table
-from labeldp.report.card_numbers import at_least, at_most, number, percent
+from labeldp.report.card.blocks import Block, Table
+from labeldp.report.card.numbers import at_least, at_most, number, percent
 
 _FIRST = ("kind", "lower_bound", "confidence", "stated_epsilon")
 _LONGEST = 80

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from labeldp.report.card_numbers import at_least, at_most, band, best_guess, number, one_in, percent, survival
+from labeldp.report.card.numbers import at_least, at_most, band, best_guess, number, one_in, percent, survival
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])

@@ -4,7 +4,7 @@ import pytest
 from cardfacts import FACTS, NOT_PRIVATE, ONE
 
 from labeldp.report.card import make_card
-from labeldp.report.card_audit import proven, read_audits
+from labeldp.report.card.audit import proven, read_audits
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import html
 import re
 from importlib.resources import files
 
-from labeldp.report.card_blocks import Block, Picture, Sections, Table, Tiles
+from labeldp.report.card.blocks import Block, Picture, Sections, Table, Tiles
 
 _SHORT = 18  # letters of a column that is never broken into lines
 
@@ -39,7 +39,7 @@ def to_html(title: str, subtitle: str, alert: str, sections: Sections) -> str:
         quiet = "" if name != "Warnings" or blocks == ["None."] else ' class="warnings"'
         parts.append(f'<section{quiet} aria-labelledby="s{place}">\n<h2 id="s{place}">{_text(name)}</h2>')
         parts += [*_blocks(blocks), "</section>"]
-    style = files("labeldp.report").joinpath("card.css").read_text(encoding="utf-8")
+    style = files("labeldp.report.card").joinpath("card.css").read_text(encoding="utf-8")
     return _PAGE.format(title=_text(title), subtitle=_text(subtitle), style=style, body="\n".join(parts))
 
 

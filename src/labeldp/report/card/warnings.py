@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from labeldp.report.card_audit import contradicts
-from labeldp.report.card_numbers import at_most
-from labeldp.report.card_score import on_clean_labels
+from labeldp.report.card.audit import contradicts
+from labeldp.report.card.numbers import at_most
+from labeldp.report.card.score import on_clean_labels
 
 NOT_PRIVATE = (
     "NOTHING IS PROTECTED. This training is not differentially private: epsilon is infinite. It was done to study a "

@@ -2,7 +2,7 @@
 
 import re
 
-from labeldp.report.card_blocks import Block, Picture, Sections, Table, Tiles
+from labeldp.report.card.blocks import Block, Picture, Sections, Table, Tiles
 
 
 def to_markdown(title: str, alert: str, sections: Sections) -> str:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from labeldp.report.card_blocks import Block, Table
-from labeldp.report.card_numbers import cut
+from labeldp.report.card.blocks import Block, Table
+from labeldp.report.card.numbers import cut
 
 _MOST = 12  # classes that are listed one by one
 _TITLES = {"accuracy": "Accuracy", "auc": "AUC", "log_loss": "Log-loss", "calibration_error": "Calibration error"}

@@ -12,16 +12,16 @@ from typing import Any
 
 from labeldp.errors import InputError
 from labeldp.guarantees import Guarantee, plain_number
-from labeldp.report.card_audit import audit_blocks, read_audits
-from labeldp.report.card_blocks import Sections
-from labeldp.report.card_html import to_html
-from labeldp.report.card_ledger import ledger_blocks, mark_own
-from labeldp.report.card_markdown import to_markdown
-from labeldp.report.card_numbers import band, best_guess, gains, survival
-from labeldp.report.card_origin import origin_blocks
-from labeldp.report.card_score import score_blocks
-from labeldp.report.card_warnings import alert, warnings
-from labeldp.report.card_words import how_much, in_short, one_label, protection
+from labeldp.report.card.audit import audit_blocks, read_audits
+from labeldp.report.card.blocks import Sections
+from labeldp.report.card.html import to_html
+from labeldp.report.card.ledger import ledger_blocks, mark_own
+from labeldp.report.card.markdown import to_markdown
+from labeldp.report.card.numbers import band, best_guess, gains, survival
+from labeldp.report.card.origin import origin_blocks
+from labeldp.report.card.score import score_blocks
+from labeldp.report.card.warnings import alert, warnings
+from labeldp.report.card.words import how_much, in_short, one_label, protection
 
 __all__ = ["FORMATS", "Card", "best_guess", "card_of_run", "make_card", "write_card"]
 

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from labeldp.report.card_blocks import Picture
-from labeldp.report.card_numbers import BANDS, at_least, at_most, band, cut, percent, survival
+from labeldp.report.card.blocks import Picture
+from labeldp.report.card.numbers import BANDS, at_least, at_most, band, cut, percent, survival
 
 _LEFT, _RIGHT, _NONE = 0.01, 20.0, 96.0  # epsilons at the ends of the line; where "none" begins, in percent
 _TICKS = (0.01, 0.1, 1.0, 3.0, 8.0)

@@ -14,7 +14,7 @@ from cardfacts import FACTS, NOT_PRIVATE, ONE
 from labeldp import runs
 from labeldp.datasets import SecretTable
 from labeldp.report.card import make_card, write_card
-from labeldp.report.card_numbers import at_least, at_most, percent
+from labeldp.report.card.numbers import at_least, at_most, percent
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium, which drives browsers, is not installed")
 from selenium.webdriver.chrome.service import Service  # noqa: E402
