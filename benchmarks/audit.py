@@ -44,7 +44,7 @@ from labeldp.report.plots import Audited, stated_and_audited
 
 CELLS = HERE / "results" / "audit-cells.jsonl"
 DELTA, ERROR = 1e-5, 0.2
-ALIBI, PATE = (0.5, 1.0, 2.0, 4.0, 8.0), (0.1, 0.15, 0.2, 0.3, 1.0)
+ALIBI, PATE = (0.5, 1.0, 2.0, 4.0, 8.0), (0.04, 0.06, 0.1, 0.15, 0.2, 0.3, 1.0)
 REPEATED = ("randres", "randres-denoise", "alibi", "lp-mst", "cluster-prior", "moments", "noise-cluster", "pate-fm")
 SPACE = ldp.LabelSpace(list(range(10)))
 
