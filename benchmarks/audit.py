@@ -132,10 +132,8 @@ def embeddings(kept, chosen):
         near = min(of["pate-fm"], key=lambda row: abs(row["accuracy"] - own["accuracy"]))
         for row in (near, own):
             low, high = row["interval"]
-            views = (
-                f"{max(row['views']['model'], row['views'][SURE]):.2f}",
-                f"{row['views'].get('releases', np.nan):.2f}",
-            )
+            by_row = row["views"].get("releases")
+            views = f"{max(row['views']['model'], row['views'][SURE]):.2f}", "" if by_row is None else f"{by_row:.2f}"
             interval = f"{low:.2f} - {np.inf if high is None else high:.2f}"
             shown.add_row(row["recipe"], f"{row['accuracy']:.1%}", f"{row['epsilon']:g}", interval, *views)
         shown.add_section()
