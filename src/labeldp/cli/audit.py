@@ -104,9 +104,11 @@ def _run(
     if data is None:
         raise InputError(f"Name the table too: labeldp audit {run} DATA. Its features are read, its labels are not.")
     from labeldp.audit.folder import Request, audit_run  # torch, only now that the request makes sense
+    from labeldp.report.card import write_card
 
     sure: dict[str, Any] = {} if confidence is None else {"confidence": confidence}
     result = audit_run(run, data, Request(device=device, progress=not as_json, **given, **sure), tell)
+    write_card(run)
     stated, (bound, _, inferred) = result["stated"], result["audits"]
     said = f"The run states epsilon {float(stated['epsilon']):g}" + (
         f" and delta {stated['delta']:g}." if stated["delta"] else "."
