@@ -16,9 +16,7 @@ def reproduce(
         "reproductions"
     ),
     epsilons: Annotated[str | None, typer.Option(help="Only these columns, separated by commas.")] = None,
-    method: Annotated[
-        list[str] | None, typer.Option(help="Only this row, by its name there; repeatable.")
-    ] = None,
+    method: Annotated[list[str] | None, typer.Option(help="Only this row, by its name there; repeatable.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How often each cell is trained.")] = 1,
     encoder: Encoder = None,
     device: Device = "auto",
