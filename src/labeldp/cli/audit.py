@@ -85,7 +85,7 @@ def _mechanism(name: str, given: dict[str, Any], confidence: float | None, as_js
     said = f"{found.mechanism} states epsilon {found.epsilon:.4g}" + (f" and delta {delta:g}." if delta else ".")
     noise = {
         False: "Two fresh processes drew different noise.",
-        None: "Two fresh processes drew the same, as they would without a seed: there is hardly any noise.",
+        None: "Two fresh processes drew the same, as chance alone often has it here: that tells nothing.",
         True: "Two fresh processes drew the same noise: IT IS SEEDED, and protects nothing.",
     }[seeded]
     lower = _at_least(found.lower, found.confidence, found.holds, f"{found.draws:,} draws in each of two worlds")
