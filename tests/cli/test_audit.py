@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 SURE = ("--confidence", 0.999999)  # a sound mechanism must not fail a test by chance
@@ -87,3 +88,14 @@ def test_a_mistake_is_one_sentence(labeldp, words, message):
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+def test_a_run_on_public_rows_asks_for_them_again(labeldp, folder):
+    people = pl.read_csv(folder / "people.csv")
+    people.drop("income").write_csv(folder / "others.csv")
+    asked = ("--label", "income", "--classes", "low,high", "--epsilon", 50, "--delta", 1e-3, "--recipe", "pate")
+    how = ("--engine", "here", "--option", "teachers=10", "--epochs", 1, "--model", "linear")
+    assert labeldp("train", "people.csv", *asked, "--public", "others.csv", *how, "--out", "run")[0] == 0
+    code, out, err = labeldp("audit", "run", "people.csv")
+    assert (code, out) == (2, "")
+    assert "--public" in err

@@ -108,7 +108,7 @@ def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> 
     public = None
     if request.public is not None:
         public = intake(runs.read_columns(TableFile(request.public), list(intake.columns), intake.texts))
-    elif facts["guarantee"].get("unit") == "record":
+    elif "record" in (facts.get("model_unit"), facts["guarantee"].get("unit")):
         raise InputError("The teachers of this run voted on public rows: name their table by --public.")
     how: dict[str, Any] = {"flip": intake.flip, "device": request.device, "progress": request.progress}
     how |= {"encoder": request.encoder, "seed": facts["seed"], "public": request.public}
