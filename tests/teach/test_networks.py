@@ -95,7 +95,7 @@ def test_a_teacher_that_fails_on_its_labels_abstains():
     alone = np.where(TEACHER == 1, 3, CODES).astype(np.int32)
     broken = Networks(_Fails(), engine="here")
     assert (how.count(lesson()).sum(axis=1) == 4).all()
-    assert how.count(lesson(alone)).sum(axis=1).max() <= 4
+    assert set(how.count(lesson(alone)).sum(axis=1)) in ({3}, {4})  # it abstains always, or never
     assert (broken.count(lesson()).sum(axis=1) == 3).all()
 
 

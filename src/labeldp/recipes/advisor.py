@@ -65,7 +65,7 @@ WORTH_ENOUGH = 100
 ANSWERS_PER_CLASS = 20
 QUERIES_PER_ANSWER = 3
 UNSTABLE = 10  # queries that may fail before stable votes halt
-_PASSES_TEST = 0.9  # the chance of a query that is far enough
+PASSES = 0.9  # the chance that a query passes which is far enough from another winner
 PRIOR_SHARE = 0.2  # of epsilon, for the counts that `cluster-prior` begins with
 _PATIENCE = 24 * 60.0  # minutes
 _COLUMNS = {"table": 16, "embeddings": 512, "images": 512}  # assumed of the rows that `moments` adds up
@@ -251,7 +251,7 @@ def _teachers(at: Setting, groups: str) -> Iterator[Line]:
     teachers = math.ceil(sigma / few / (at.purity - at.spread))
     stable = StableVote(at.epsilon, at.delta, QUERIES_PER_ANSWER * answers, UNSTABLE)
     needed = dict.fromkeys(parts, teachers)
-    needed["stable-vote"] = math.ceil(2 * stable.distance_for(_PASSES_TEST) / (at.purity - at.spread))
+    needed["stable-vote"] = math.ceil(2 * stable.distance_for(PASSES) / (at.purity - at.spread))
     for recipe, work in parts.items():
         votes = "StableVote" if recipe == "stable-vote" else "ConfidentGNMax"
         answer = Use(votes, at.epsilon, at.delta, min(1.0, answers / at.rows))

@@ -14,7 +14,7 @@ from labeldp.learn.predictor import Predictor
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms.stable import ImmutableArgmax, StableVote
 from labeldp.mechanisms.voting import ConfidentGNMax, VoteMechanism
-from labeldp.recipes.advisor import ANSWERS_PER_CLASS, QUERIES_PER_ANSWER, UNSTABLE
+from labeldp.recipes.advisor import ANSWERS_PER_CLASS, PASSES, QUERIES_PER_ANSWER, UNSTABLE
 from labeldp.recipes.base import Ask, Steps, Task, default_training, recipe
 from labeldp.releases.base import Release
 from labeldp.teach.heads import Heads
@@ -26,7 +26,6 @@ Taught = Literal["auto", "heads", "networks"]
 _TESTS = 3.0  # noise of threshold tests, in units of that of answers: tests are many, and may be wrong more often
 _AHEAD = 8.0  # teachers for each unit of noise: where half of them are ahead of the rest, that is four deviations
 _FEW, _CLAIMED = 10, 250  # no fewer teachers than that; and as many as the near-zero-cost paper compares itself with
-_PASSES = 0.9  # chance that a query with enough distance passes
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ def stable(poll: Poll) -> tuple[int, VoteMechanism]:
     if not task.delta:
         raise InputError("Stable votes need a delta above 0: 1e-6 for example.")
     votes = StableVote(task.epsilon, task.delta, poll.queries, min(UNSTABLE, poll.queries))
-    distance = votes.distance_for(_PASSES)
+    distance = votes.distance_for(PASSES)
     needed = 2 * distance  # if all of them agree
     count = poll.teachers or int(np.clip(2 * needed, _FEW, poll.most))
     if count < needed:

@@ -42,6 +42,10 @@ class Cell:
         """Name the cell, for results and for its own folder."""
         return f"{self.row.method}, epsilon {self.epsilon:g}, seed {self.seed}"
 
+    def unfinished(self, work: Path) -> Path:
+        """Return the folder that the cell needs until it is done."""
+        return work / "unfinished" / self.key.replace("/", " ")
+
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
@@ -62,7 +66,6 @@ class Setting:
     encoder: Model | None = None
     epochs: int | None = None
     model: str | None = None
-    progress: bool = False
 
     def training(self, recipe: str, seed: int, checkpoints: Path) -> Training:
         """Return the schedule for a recipe's learner."""
@@ -87,7 +90,7 @@ def cells(experiment: Experiment, seeds: int, epsilons: set[float] | None, metho
 def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Callable[[str], None]) -> dict[str, Any]:
     """Train one cell and measure it."""
     row, classes = cell.row, int(max(data.labels.max(), data.truth.max())) + 1
-    folder = setting.work / "unfinished" / cell.key.replace("/", " ")
+    folder = cell.unfinished(setting.work)
     folder.mkdir(parents=True, exist_ok=True)
     space = ldp.LabelSpace(list(range(classes)))
     identity = ldp.Identity(cell.key, "label", len(data.labels))

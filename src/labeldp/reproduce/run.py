@@ -46,7 +46,7 @@ def fill(
         known[cell.key] = run(cell, data, experiment.delta, setting, report)
         with results.open("a") as lines:
             lines.write(json.dumps(known[cell.key]) + "\n")
-        shutil.rmtree(setting.work / "unfinished" / cell.key.replace("/", " "))
+        shutil.rmtree(cell.unfinished(setting.work))
     return [known[cell.key] | {"method": cell.row.method, "epsilon": cell.epsilon} for cell in wanted]
 
 

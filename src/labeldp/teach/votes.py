@@ -141,8 +141,7 @@ class TeacherVotes(Mechanism):
 
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Relabelled:
         """Tell the winners."""
-        counts = self._counts if self._counts is not None else self.prepare(codes, common["space"], {})._counts
-        answers = self.votes.draw(counts, bits)  # type: ignore[arg-type]
+        answers = self.votes.draw(self._counts, bits)  # type: ignore[arg-type]  # prepared before
         told = np.full(len(self._askable), MISSING, np.int32)
         told[slice(None) if self.queries is None else self.queries] = answers.codes
         if self.public is not None:
