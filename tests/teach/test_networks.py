@@ -135,6 +135,16 @@ def test_what_fails_for_all_labels_is_said_before_anything_is_spent(how, change,
         how.check(rows["points"], rows["asked"], SPACE, True)
 
 
+def test_secret_records_take_no_part_in_the_rehearsal(monkeypatch):
+    points, seen = FEATURES.select(np.arange(300)), []
+    fit = Supervised.fit
+    monkeypatch.setattr(
+        Supervised, "fit", lambda self, rows, *more: seen.append(rows.digest()) or fit(self, rows, *more)
+    )
+    LINEAR.check(points, ASKED, SPACE, True)
+    assert seen == [ASKED.select(np.arange(64)).digest()]
+
+
 def test_settings_do_not_depend_on_the_process_or_the_engine():
     assert LINEAR.settings() == replace(LINEAR, engine="ray", workers=3).settings()
     assert "0x" not in Networks(Supervised(_backbone, TRAINING)).settings()

@@ -61,9 +61,10 @@ class Networks:
             raise InputError("Network teachers learn from Features, and vote on rows of the same kind and shape.")
         if whole_records and self.sees == "all":
             raise InputError('A teacher that sees all features protects labels only: choose sees="own" with public=.')
-        few = np.arange(min(len(points), _REHEARSED))
+        public = asked if whole_records else points  # where records are secret, not even a failure may tell of them
+        few = np.arange(min(len(public), _REHEARSED))
         made_up = Relabelled(codes=(few % len(space)).astype(np.int32), **_inside(space, len(few)))
-        rehearsal = self._quiet(0, epochs=1).fit(points.select(few), made_up)
+        rehearsal = self._quiet(0, epochs=1).fit(public.select(few), made_up)
         rehearsal.predict_proba(asked.select(np.arange(1)))
         if self.keep is not None:
             with tempfile.TemporaryDirectory() as folder:
