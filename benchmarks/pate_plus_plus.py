@@ -11,12 +11,13 @@ seed hear the same answers. `--sweeps` adds the paper's tables II and III.
 Students differ in nothing but their method. On the CPU their network is small. Its rate was chosen on labels of which
 a third was made wrong at random, its dropout on the answers of seed 100, by the mean of PATE, PATE+ and PATE++: without
 it all were worse there, PATE by eleven points, PATE++ by less than one. The paper varies no pictures, and neither do
-we; 20 epochs are what time allowed. The network for `--device cuda` is that of the PATE papers, and nothing was tuned
-on it.
+we; 20 epochs are what time allowed. The network for `--device cuda` is that of the PATE papers; nothing was tuned on
+it, its rate is the small one's.
 
-Votes are kept in the work folder (as secret as labels, were these not public), cells in benchmarks/results, and a run
-goes on where the last one stopped; `--limit SECONDS` begins no cell after that. On a GPU several trainings at once
-(`--jobs 4`) hide how long a small step takes to begin. True labels score, and do nothing else.
+Votes are kept in the work folder (as secret as labels, were these not public); artifacts/fashion-votes.npy, put there as
+votes.npy, is what the kept figures rest on. Cells are kept in benchmarks/results, and a run goes on where the last one
+stopped; `--limit SECONDS` begins no cell after that. On a GPU several trainings at once (`--jobs 4`) hide how long a
+small step takes to begin. True labels score, and do nothing else.
 """
 
 import argparse
@@ -123,7 +124,7 @@ class LightlyVaried(Images):
 
 SETTINGS = {  # the same for all students
     "cpu": (small, Training(epochs=20, batch=100, optimizer="adamw", rate=3e-3, device="cpu")),
-    "cuda": (deep, Training(epochs=20, batch=100, optimizer="adamw", rate=1e-3, device="cuda")),
+    "cuda": (deep, Training(epochs=20, batch=100, optimizer="adamw", rate=3e-3, device="cuda")),
 }
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from labeldp.mechanisms import OneHotLaplace as OneHotLaplace
     from labeldp.mechanisms import RandomizedResponse as RandomizedResponse
     from labeldp.mechanisms import RightCount as RightCount
+    from labeldp.mechanisms import RRInformative as RRInformative
     from labeldp.mechanisms import RRTopK as RRTopK
     from labeldp.mechanisms import RRWithPrior as RRWithPrior
     from labeldp.mechanisms import StableVote as StableVote
@@ -67,6 +68,7 @@ _HOMES = {
         "Mechanism",
         "OneHotGaussian",
         "OneHotLaplace",
+        "RRInformative",
         "RRTopK",
         "RRWithPrior",
         "RandomizedResponse",

@@ -14,7 +14,7 @@ from labeldp.mechanisms.voting import Answers, noisy_winners
 from labeldp.teach.votes import TeacherVotes
 
 SURE = 1 - 1e-7
-PURE = {"rr", "rr-top-k", "rr-with-prior", "laplace", "histogram", "linear"}
+PURE = {"rr", "rr-top-k", "rr-with-prior", "rr-informative", "laplace", "histogram", "linear"}
 SOUND = [name for name in NAMES if name != "immutable"]
 
 

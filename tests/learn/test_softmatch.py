@@ -6,17 +6,17 @@ import torch
 
 import labeldp as ldp
 from labeldp.learn import SoftMatch, Supervised, Training
-from labeldp.learn.softmatch import Judge
+from labeldp.learn.softmatch import Judge, class_shares
 
 
 def test_guesses_are_aligned_and_weighed_as_by_hand():
-    judge = Judge(torch.tensor([5, 2, 1]), inertia=0.9)
-    chances = torch.softmax(torch.randn(8, 3), dim=1)
-    guess, weight = judge(chances)
+    judge = Judge(torch.tensor([6, 3, 2]) / 11, inertia=0.9)
+    chances, evidence = torch.softmax(torch.randn(8, 3), dim=1), torch.randn(8, 3)
+    guess, weight = judge(chances, evidence)
     shares = np.array([6, 3, 2]) / 11
     p = chances.numpy().astype(np.float64)
     usual = 0.9 * shares + 0.1 * p.mean(axis=0)
-    aligned = p * shares / usual
+    aligned = p * shares / usual * np.exp(evidence.numpy().astype(np.float64))
     aligned /= aligned.sum(axis=1, keepdims=True)
     sure = aligned.max(axis=1)
     centre, spread = 0.9 / 3 + 0.1 * sure.mean(), 0.9 + 0.1 * sure.var(ddof=1)
@@ -26,14 +26,28 @@ def test_guesses_are_aligned_and_weighed_as_by_hand():
 
 
 def test_a_class_that_is_guessed_too_often_is_held_back():
-    judge = Judge(torch.tensor([50, 50]))
-    lopsided = torch.tensor([[0.95, 0.05]] * 3 + [[0.55, 0.45]])
-    before = judge.eval()(lopsided)[0].tolist()
+    judge = Judge(torch.tensor([0.5, 0.5]))
+    lopsided, nothing = torch.tensor([[0.95, 0.05]] * 3 + [[0.55, 0.45]]), torch.zeros(4, 2)
+    before = judge.eval()(lopsided, nothing)[0].tolist()
     judge.train()
     for _ in range(500):
-        judge(lopsided)
+        judge(lopsided, nothing)
     assert before == [0, 0, 0, 0]
-    assert judge(lopsided)[0].tolist() == [0, 0, 0, 1]
+    assert judge(lopsided, nothing)[0].tolist() == [0, 0, 0, 1]
+
+
+def test_shares_are_the_likeliest_ones():
+    evidence = torch.randn(400, 3)
+    found = class_shares([evidence[:150], evidence[150:]], rounds=2000).numpy().astype(np.float64)
+
+    def likelihood(shares):  # with one row of each class beside those of the evidence
+        return np.log(np.exp(evidence.numpy().astype(np.float64)) @ shares).sum() + np.log(shares).sum()
+
+    for a, b in ((0, 1), (1, 2), (0, 2)):
+        for step in (0.01, -0.01):
+            other = found.copy()
+            other[[a, b]] += step, -step
+            assert likelihood(other) < likelihood(found)
 
 
 def test_unlabelled_rows_help(digits, training):
@@ -56,14 +70,26 @@ def test_wrong_labels_are_doubted(digits, training):
     marked = np.full(1400, -1, np.int32)
     marked[known] = codes[known]
     marked[wrong] = (codes[wrong] + generator.integers(1, 10, len(wrong))) % 10
-    noisy = release.relabel(marked)
-    start = Supervised(training=replace(training, batch=64, epochs=10)).fit(digits.features, noisy)
+    start = Supervised(training=replace(training, batch=64, epochs=10)).fit(digits.features, release.relabel(marked))
     found = {}
-    for doubt in (True, False):
-        learner = SoftMatch(training=training, inertia=0.99, doubt=doubt)
-        found[doubt] = digits.accuracy(learner.fit(digits.features, noisy, start))
-    assert found[True] > found[False]
-    assert found[True] > 0.93
+    for confidence in (0.9, 1 - 1e-6):
+        learner = SoftMatch(training=training, inertia=0.99)
+        found[confidence] = digits.accuracy(learner.fit(digits.features, release.relabel(marked, confidence), start))
+    assert found[0.9] > found[1 - 1e-6]
+    assert found[0.9] > 0.9
+
+
+def test_noisy_labels_of_all_rows_are_evidence(digits, training):
+    """Three labels of four are wrong; plain training on them is the start."""
+    ours, plain = [], []
+    for seed in range(2):
+        release = digits.release(ldp.RandomizedResponse(1.1), seed=seed)
+        settings = replace(training, epochs=30, seed=seed)
+        start = Supervised(training=settings).fit(digits.features, release)
+        plain.append(digits.accuracy(start))
+        learner = SoftMatch(training=settings, inertia=0.99, ratio=1)
+        ours.append(digits.accuracy(learner.fit(digits.features, release, start)))
+    assert np.mean(ours) > np.mean(plain) + 0.05
 
 
 def test_a_stopped_training_goes_on_as_if_it_had_not(digits, tmp_path):

@@ -48,6 +48,7 @@ def mechanisms(epsilon):
     yield "rr of two", ldp.RandomizedResponse(epsilon), 2
     for name, prior in PRIORS.items():
         yield f"prior {name}", ldp.RRWithPrior(epsilon, prior[None]), 5
+        yield f"informative {name}", ldp.RRInformative(epsilon, prior[None]), 5
         for k in (1, 2, 4, 5):
             yield f"top-{k} {name}", ldp.RRTopK(epsilon, prior[None], k=k), 5
 
@@ -172,3 +173,32 @@ def test_bad_k(k):
     vault = ldp.Vault([0, 1], ldp.LabelSpace([0, 1]), ldp.Budget(1.0))
     with pytest.raises(ldp.InputError, match="k must be"):
         vault.release(ldp.RRTopK(1.0, np.full((2, 2), 0.5), k=k))
+
+
+def told(law, prior):
+    """The mutual information of label and answer, by definition."""
+    joint = law * prior
+    apart = joint.sum(axis=1, keepdims=True) * prior
+    return float((joint[joint > 0] * np.log(joint[joint > 0] / apart[joint > 0])).sum())
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=4), st.sampled_from([0.3, 1.0, 3.0]))
+@settings(max_examples=30, deadline=None)
+def test_no_number_of_candidates_tells_more_than_the_informative_one(weights, epsilon):
+    prior = (np.array(weights) + 1e-3) / (np.array(weights) + 1e-3).sum()
+    space = ldp.LabelSpace(list(range(len(prior))))
+
+    def law(mechanism):
+        return ldp.Vault([0], space, ldp.Budget(epsilon)).release(mechanism).noise_matrix()
+
+    ranked = np.sort(prior)[::-1][None]
+    by_count = [told(law(ldp.RRTopK(epsilon, prior[None], k=k)), prior) for k in range(1, len(prior) + 1)]
+    for k, expected in enumerate(by_count, 1):
+        assert randomized_response.told_by_response(ranked, k, epsilon)[0] == pytest.approx(expected, abs=1e-9)
+    assert told(law(ldp.RRInformative(epsilon, prior[None])), prior) == pytest.approx(max(by_count), abs=1e-9)
+
+
+def test_a_fairly_sure_prior_is_asked_all_the_same():
+    ranked = np.array([[0.9, 0.06, 0.04], [1.0, 0.0, 0.0]])
+    assert ldp.RRWithPrior(1.0, ranked).candidates(ranked).tolist() == [1, 1]
+    assert ldp.RRInformative(1.0, ranked).candidates(ranked).tolist() == [3, 1]

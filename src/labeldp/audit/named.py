@@ -17,6 +17,7 @@ from labeldp.mechanisms import (
     OneHotGaussian,
     OneHotLaplace,
     RandomizedResponse,
+    RRInformative,
     RRTopK,
     RRWithPrior,
     StableVote,
@@ -27,6 +28,7 @@ NAMES = (
     "rr",
     "rr-top-k",
     "rr-with-prior",
+    "rr-informative",
     "laplace",
     "gaussian",
     "histogram",
@@ -38,7 +40,7 @@ NAMES = (
     "immutable",
 )
 _NEED_DELTA = ("gaussian", "gnmax", "confident-gnmax", "stable-vote")
-_NO_DELTA = ("rr", "rr-top-k", "rr-with-prior", "laplace", "lnmax")
+_NO_DELTA = ("rr", "rr-top-k", "rr-with-prior", "rr-informative", "laplace", "lnmax")
 _TESTS = 3.0  # noise of threshold tests, in units of that of answers
 
 
@@ -68,6 +70,7 @@ def _make(name: str, epsilon: float, delta: float, classes: int, queries: int) -
         "rr": lambda: RandomizedResponse(epsilon),
         "rr-top-k": lambda: RRTopK(epsilon, prior, max(2, classes // 2)),
         "rr-with-prior": lambda: RRWithPrior(epsilon, prior),
+        "rr-informative": lambda: RRInformative(epsilon, prior),
         "laplace": lambda: OneHotLaplace(epsilon),
         "gaussian": lambda: OneHotGaussian(epsilon, delta),
         "histogram": lambda: GroupHistogram(np.zeros(1, np.int64), epsilon, delta),

@@ -24,7 +24,7 @@ from labeldp.labels import Codes, LabelSpace
 from labeldp.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from labeldp.mechanisms.base import Mechanism
 from labeldp.mechanisms.linear import GroupHistogram, LinearQuery
-from labeldp.mechanisms.randomized_response import RandomizedResponse, RRTopK, RRWithPrior
+from labeldp.mechanisms.randomized_response import RandomizedResponse, RRInformative, RRTopK, RRWithPrior
 from labeldp.mechanisms.selection import BestCandidate, RightCount
 from labeldp.mechanisms.stable import ImmutableArgmax, StableVote
 from labeldp.mechanisms.voting import ConfidentGNMax, LNMax, VoteMechanism
@@ -165,7 +165,7 @@ def _response_worlds(mechanism: RandomizedResponse) -> list[Worlds]:
     return [of_rows(mechanism, _space(2), (0, 1), lambda release: release.codes)]
 
 
-def _candidate_worlds(mechanism: RRTopK | RRWithPrior) -> list[Worlds]:
+def _candidate_worlds(mechanism: RRTopK | RRWithPrior | RRInformative) -> list[Worlds]:
     """The likeliest label against the next, and against the last, which may be no candidate."""
     prior = mechanism.prior[0]
     first, second, last = (int(np.argsort(-prior, kind="stable")[place]) for place in (0, 1, -1))
@@ -256,7 +256,7 @@ def _space(classes: int) -> LabelSpace:
 
 _FINDERS: list[tuple[Any, Callable[[Any], list[Worlds]]]] = [
     (RandomizedResponse, _response_worlds),
-    ((RRTopK, RRWithPrior), _candidate_worlds),
+    ((RRTopK, RRWithPrior, RRInformative), _candidate_worlds),
     ((OneHotLaplace, OneHotGaussian), _one_hot_worlds),
     (GroupHistogram, _histogram_worlds),
     (LinearQuery, _linear_worlds),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from labeldp.learn.bayes import EvidenceLoss as EvidenceLoss
     from labeldp.learn.consensus import Consensus as Consensus
     from labeldp.learn.coteaching import CoTeaching as CoTeaching
+    from labeldp.learn.crossfit import CrossFit as CrossFit
     from labeldp.learn.debiased import Debiased as Debiased
     from labeldp.learn.fixmatch import FixMatch as FixMatch
     from labeldp.learn.loop import Training as Training
@@ -25,6 +26,7 @@ _HOME_OF = {
     "Bayes": "bayes",
     "CoTeaching": "coteaching",
     "Consensus": "consensus",
+    "CrossFit": "crossfit",
     "Debiased": "debiased",
     "EvidenceLoss": "bayes",
     "FixMatch": "fixmatch",

@@ -3,7 +3,7 @@
 from labeldp.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from labeldp.mechanisms.base import Mechanism
 from labeldp.mechanisms.linear import GroupHistogram, LinearQuery
-from labeldp.mechanisms.randomized_response import RandomizedResponse, RRTopK, RRWithPrior
+from labeldp.mechanisms.randomized_response import RandomizedResponse, RRInformative, RRTopK, RRWithPrior
 from labeldp.mechanisms.selection import BestCandidate, RightCount
 from labeldp.mechanisms.stable import ImmutableArgmax, StableVote
 from labeldp.mechanisms.voting import Answers, ConfidentGNMax, GNMax, LNMax, VoteMechanism
@@ -20,6 +20,7 @@ __all__ = [
     "Mechanism",
     "OneHotGaussian",
     "OneHotLaplace",
+    "RRInformative",
     "RRTopK",
     "RRWithPrior",
     "RandomizedResponse",

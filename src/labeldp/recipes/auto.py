@@ -13,6 +13,7 @@ from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
 from labeldp.recipes.clusters import noise_cluster
+from labeldp.recipes.refine import begins_from_encoder, refine
 from labeldp.recipes.votes import chances
 from labeldp.releases.base import Release
 from labeldp.represent.clusters import neighbours
@@ -26,7 +27,7 @@ _NEAR, _ROUNDS = 10, 2
 
 def several(task: Task) -> bool:
     """Whether there will be models to choose from."""
-    return not _drowned(task) and (_of_few_rows(task) or budget_for_sums(task)[1] > 0)
+    return not begins_from_encoder(task) and not _drowned(task) and (_of_few_rows(task) or budget_for_sums(task)[1] > 0)
 
 
 @recipe(
@@ -39,8 +40,11 @@ def auto(task: Task) -> Steps:
 
     What they do not need goes on to randomized response among the classes that they leave open, from which trees and
     networks learn what is not linear. Which of the models is best is for a private choice on held-out rows. Of few
-    rows, noise can drown the sums; then votes of clusters, which are few numbers, say more.
+    rows, noise can drown the sums; then votes of clusters, which are few numbers, say more. Pictures with an encoder go
+    another way, that of `refine`.
     """
+    if begins_from_encoder(task):
+        return (yield from refine(task))
     if _drowned(task):
         return (yield from noise_cluster(task))
     first, second = budget_for_sums(task)

@@ -58,7 +58,7 @@ class Recipe:
 
 
 RECIPES: dict[str, Recipe] = {}
-_ROOMS = ("randres", "lp_mst", "moments", "clusters", "alibi", "pate", "auto")
+_ROOMS = ("randres", "lp_mst", "moments", "clusters", "alibi", "pate", "refine", "auto")
 
 
 def recipe(name: str, summary: str, **facts: Any) -> Callable[[Callable[..., Steps]], Callable[..., Steps]]:

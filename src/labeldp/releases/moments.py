@@ -49,13 +49,33 @@ class NoisyMoments(Release):
     @cached_property
     def coefficients(self) -> NDArray[np.float64]:
         """The fitted linear model: A @ coefficients estimates the probability of each class."""
-        classes = len(self.space)
+        directions, gain = self._fit
+        return directions @ (gain[:, None] * (directions.T @ self._told))
+
+    @cached_property
+    def mean_score(self) -> float:
+        """The mean score that the linear model gives to the true class of the rows that were summed.
+
+        It is linear in labels, so the sums tell it; what the model owes to their noise is taken off.
+        """
+        owed = (len(self.space) - 1) * (self.sigma / self.scale) ** 2 * self._fit[1].sum()
+        count = self.rows if self.active is None else int(self.active.sum())
+        return float(((self.coefficients * self._told).sum() - owed) / count)
+
+    @cached_property
+    def _told(self) -> NDArray[np.float64]:
+        """A'Y without the part of its noise that is known: its columns add up to A'1, which is public."""
         z = self.moments / self.scale
-        # The columns of A'Y add up to A'1, which is public: remove the part of the noise that disagrees.
-        z -= (z.sum(axis=1) - self.totals)[:, None] / classes
+        z -= (z.sum(axis=1) - self.totals)[:, None] / len(self.space)
+        return z
+
+    @cached_property
+    def _fit(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Directions of A'A, and by how much the fit multiplies the moments in each."""
+        classes = len(self.space)
         size, directions = np.linalg.eigh(self.gram)
         size = np.maximum(size, 0)
-        z = directions.T @ z
+        z = directions.T @ self._told
         # In each direction z = size * b + (label scatter) + (privacy noise), with b ~ N(0, spread).
         other = size * (1 - 1 / classes) / classes + (self.sigma / self.scale) ** 2
 
@@ -64,7 +84,7 @@ class NoisyMoments(Release):
             return float(classes * np.log(variance).sum() + ((z**2).sum(axis=1) / variance).sum())
 
         spread = np.exp(minimize_scalar(surprise, bounds=(-30, 30), method="bounded").x)
-        return directions @ ((spread * size / (spread * size**2 + other))[:, None] * z)
+        return directions, spread * size / (spread * size**2 + other)
 
     def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
         if self.query is None:

@@ -26,6 +26,7 @@ from labeldp.reproduce.tables import Experiment, Row
 # What a network needs to learn these pictures, by what it does in an epoch; the rest follows the papers' habits.
 _SUPERVISED = {"epochs": 60, "batch": 256, "rate": 0.1, "decay": 1e-3}
 _SEMI = {"epochs": 60, "batch": 256, "rate": 0.03, "decay": 5e-4, "average": 0.999}
+_REFINED = {"epochs": 100, "batch": 256, "rate": 0.02, "decay": 5e-4}
 _PAIR = {"epochs": 100, "batch": 128, "rate": 0.02, "decay": 5e-4}
 
 
@@ -70,6 +71,7 @@ class Setting:
     def training(self, recipe: str, seed: int, checkpoints: Path) -> Training:
         """Return the schedule for a recipe's learner."""
         kind = _PAIR if "augdescent" in recipe else _SEMI if "ssl" in recipe or "pate" in recipe else _SUPERVISED
+        kind = _REFINED if recipe in ("auto", "refine") else kind
         own: dict[str, Any] = dict(kind) | ({"epochs": self.epochs} if self.epochs else {})
         fast = self.device.startswith("cuda")
         return Training(**own, compile=fast, device=self.device, seed=seed, checkpoint=checkpoints)

@@ -1,0 +1,89 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import labeldp as ldp
+from labeldp.features import Embeddings
+from labeldp.learn import CrossFit, Supervised, Training
+from labeldp.learn.crossfit import trust
+
+
+class Fixed(torch.nn.Module):
+    """A network that gives the logits which its rows hold."""
+
+    def forward(self, rows):
+        return rows
+
+
+def test_evidence_says_how_far_to_trust_a_network():
+    """Labels follow the logits, and the network states them three times as sure, or a third as sure."""
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(20_000, 3))
+    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = (chances.cumsum(axis=1) > generator.random((20_000, 1))).argmax(axis=1)
+    vault = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2]), ldp.Budget(2.0))
+    evidence = torch.from_numpy(vault.release(ldp.RandomizedResponse(2.0)).log_evidence())
+    rows = torch.arange(20_000)
+    for stated in (1 / 3, 1.0, 3.0):
+        features = Embeddings((stated * logits).astype(np.float32))
+        found = float(trust(Fixed(), features, rows, lambda part: evidence[part]))
+        assert found == pytest.approx(1 / stated, rel=0.25)
+
+
+def test_it_learns_what_long_training_on_noisy_labels_forgets(digits, training):
+    """Half of the labels are wrong. The start knows sixty right ones."""
+    ours, plain, begun = [], [], []
+    for seed in range(2):
+        few = digits.release(ldp.RandomizedResponse(30.0), rows=np.arange(60), seed=seed)
+        noisy = digits.release(ldp.RandomizedResponse(2.1), seed=seed)
+        settings = replace(training, epochs=40, seed=seed)
+        start = Supervised(training=replace(settings, epochs=30, batch=32)).fit(digits.features, few)
+        begun.append(digits.accuracy(start))
+        plain.append(digits.accuracy(Supervised(training=settings).fit(digits.features, noisy, start)))
+        ours.append(digits.accuracy(CrossFit(training=settings, inertia=0.99).fit(digits.features, noisy, start)))
+    assert np.mean(ours) > max(np.mean(plain), np.mean(begun)) + 0.03
+
+
+def test_each_network_hears_one_half(digits, training, monkeypatch):
+    asked = []
+    release = digits.release(ldp.RandomizedResponse(1.0), rows=np.arange(101))
+    plain = type(release).log_evidence
+    monkeypatch.setattr("labeldp.learn.crossfit.evidence_of", lambda release, device: heard)
+
+    def heard(rows):
+        asked.append(rows.tolist())
+        return torch.from_numpy(plain(release, rows.numpy()))
+
+    CrossFit(training=replace(training, epochs=2, batch=50)).fit(digits.features, release)
+    first, second = set(asked[0]), set(asked[1])  # as trust looked at them
+    assert len(first) == len(second) == 50
+    assert not first & second
+    assert first | second < set(range(101))
+    assert all(set(rows) <= first or set(rows) <= second for rows in asked)
+
+
+def test_a_stopped_training_goes_on_as_if_it_had_not(digits, tmp_path):
+    release = digits.release(ldp.RandomizedResponse(2.0))
+
+    class Stop(Exception):
+        pass
+
+    def stop(epoch, loss):
+        if epoch == 2:
+            raise Stop
+
+    whole = Training(epochs=4, batch=128, rate=0.05, device="cpu")
+    expected = CrossFit(training=whole).fit(digits.features, release).predict_proba(digits.new)
+    part = replace(whole, checkpoint=tmp_path / "half.pt", progress=stop)
+    with pytest.raises(Stop):
+        CrossFit(training=part).fit(digits.features, release)
+    resumed = CrossFit(training=replace(part, progress=False)).fit(digits.features, release)
+    assert np.array_equal(resumed.predict_proba(digits.new), expected)
+
+
+def test_a_prior_is_refused(digits, training):
+    counts = digits.release(ldp.GroupHistogram(np.arange(1400) % 7, 1.0))
+    with pytest.raises(ldp.InputError, match="learns from likelihoods: use SoftMatch"):
+        CrossFit(training=training).fit(digits.features, counts)

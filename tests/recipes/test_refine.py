@@ -1,0 +1,84 @@
+"""`refine` on pictures of digits, through an encoder that was trained without labels."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from scripted import Seeded
+
+import labeldp as ldp
+from labeldp.features import Images
+from labeldp.learn import Model, Training
+from labeldp.learn.backbones import build
+from labeldp.learn.predictor import load_predictor
+from labeldp.recipes.refine import calibrated
+from labeldp.recipes.run import train
+from labeldp.represent.contrastive import SimCLR
+
+SOME = 1000
+
+
+def pictures(features, count):
+    pixels = features.batch(torch.arange(count)).reshape(-1, 1, 8, 8)
+    return Images((pixels * 254).byte().numpy(), flip=False)
+
+
+@pytest.fixture(scope="module")
+def encoder(digits):
+    training = Training(epochs=8, batch=250, rate=0.1, device="cpu")
+    return SimCLR("cnn", training).fit(pictures(digits.features, SOME))
+
+
+def refined(digits, encoder, epsilon, seed=0, **options):
+    training = Training(epochs=12, batch=100, rate=0.02, device="cpu", seed=seed)
+    task = digits.task(epsilon, 1e-5, seed, count=SOME, training=training)
+    task = replace(task, features=pictures(digits.features, SOME), encoder=encoder)
+    vault = digits.vault(epsilon, 1e-5, seed, count=SOME)
+    return train(vault, task, "refine", options, score=False)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "asks", "gain"), [(0.9, ["LinearQuery"], -0.05), (4.0, ["LinearQuery", "RRInformative"], 0.01)]
+)
+def test_it_ends_near_or_above_the_linear_model_of_its_sums(digits, encoder, epsilon, asks, gain, tmp_path):
+    """Guesses on a thousand digits, of which all look alike to a small encoder, are no gain; answers are."""
+    trained = refined(digits, encoder, epsilon)
+    assert [release.mechanism for release in trained.releases] == asks
+    assert epsilon * (1 - 1e-12) < trained.guarantee.epsilon <= epsilon
+    assert trained.guarantee.delta == 1e-5
+    linear = (trained.releases[0].labels() == digits.labels[:SOME]).mean()
+    known, new = pictures(digits.features, SOME), pictures(digits.new, len(digits.new))
+    assert (trained.model.predict(known) == digits.labels[:SOME]).mean() > linear + gain
+    trained.model.save(tmp_path / "m")
+    again = load_predictor(tmp_path / "m", device="cpu")
+    assert np.allclose(again.predict_proba(new), trained.model.predict_proba(new), atol=1e-6)
+
+
+def test_it_needs_an_encoder_and_says_so_before_anything_is_spent(digits):
+    vault, task = digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME)
+    for encoder in (None, Model(build("cnn", (1, 8, 8), 1, width=4), None)):
+        with pytest.raises(ldp.InputError, match="begins from an encoder of pictures"):
+            train(vault, replace(task, encoder=encoder), "refine")
+    assert not vault.ledger.entries()
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 5.0])
+def test_probabilities_are_as_sharp_as_they_are_right(epsilon):
+    """Labels drawn from a known law, of which a ridge regression sees the shape but not the sharpness."""
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(20_000, 8))
+    rows = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    chances = softmax(9 * rows @ generator.normal(size=(9, 4)), axis=1)
+    labels = (chances.cumsum(axis=1) > generator.random((len(rows), 1))).argmax(axis=1)
+    vault = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2, 3]), ldp.Budget(epsilon, 1e-5))
+    vault._bits = Seeded(0)
+    sums = vault.release(ldp.LinearQuery(rows, epsilon, 1e-5))
+    found = calibrated(rows, sums)
+    right = found.argmax(axis=1) == labels
+    assert found.max(axis=1).mean() == pytest.approx(right.mean(), abs=0.03)
+    assert sums.mean_score == pytest.approx((rows @ sums.coefficients)[np.arange(len(rows)), labels].mean(), abs=0.01)
+    plain = np.exp(sums.log_evidence())
+    assert plain.max(axis=1).mean() < right.mean() - 0.1  # which is what there was to mend
