@@ -14,10 +14,10 @@ it all were worse there, PATE by eleven points, PATE++ by less than one. The pap
 we; 20 epochs are what time allowed. The network for `--device cuda` is that of the PATE papers; nothing was tuned on
 it, its rate is the small one's.
 
-Votes are kept in the work folder (as secret as labels, were these not public); artifacts/fashion-votes.npy, put there as
-votes.npy, is what the kept figures rest on. Cells are kept in benchmarks/results, and a run goes on where the last one
-stopped; `--limit SECONDS` begins no cell after that. On a GPU several trainings at once (`--jobs 4`) hide how long a
-small step takes to begin. True labels score, and do nothing else.
+Votes are kept in the work folder (as secret as labels, were these not public); the kept figures rest on those in
+artifacts/fashion-votes.npy, which can be put there as votes.npy. Cells are kept in benchmarks/results, and a run goes
+on where the last one stopped; `--limit SECONDS` begins no cell after that. On a GPU several trainings at once
+(`--jobs 4`) hide how long a small step takes to begin. True labels score, and do nothing else.
 """
 
 import argparse
