@@ -81,6 +81,7 @@ def main():
     parser.add_argument("--rows", type=int, help="only so many pictures, for a trial")
     parser.add_argument("--size", type=int, help="the height of views")
     parser.add_argument("--save", type=Path)
+    parser.add_argument("--start", type=Path, help="an encoder to go on from; its own time is not counted here")
     parser.add_argument("--watch", type=int)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
@@ -95,8 +96,8 @@ def main():
     made = []
 
     def backbone(shape, classes):
-        made.append(build("resnet18", shape, classes))
-        return made[-1]
+        made.append(Model.load(chosen.start).network if chosen.start else build("resnet18", shape, classes))
+        return made[-1].requires_grad_(True)
 
     def score(model, measure):
         encodings = [torch.from_numpy(model.embed(x)).to(device) for x in (pictures, test)]
@@ -115,7 +116,7 @@ def main():
     if chosen.save:
         model = keep(model, chosen.save)
     figures = {"method": chosen.method, "seed": chosen.seed, "views": len(pictures) * settings.get("views", 2)}
-    figures |= {"settings": settings | schedule} | clock.figures()
+    figures |= {"settings": settings | schedule, "goes on": chosen.start is not None} | clock.figures()
     figures["seconds for 100,000 views"] = round(clock.epoch / figures["views"] * 100_000, 4)
     figures["k-NN accuracy"] = score(model, nearest_accuracy)
     figures["linear accuracy"] = score(model, linear_accuracy)
