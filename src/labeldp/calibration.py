@@ -42,6 +42,17 @@ def calibrate(losses: Callable[[float], Sequence[Loss]], epsilon: float, delta: 
     return smallest_noise(lambda noise: compose(losses(noise), delta) <= epsilon, 1 / epsilon)
 
 
+def largest_epsilon(fits: Callable[[float], bool], guess: float, most: float) -> float:
+    """Return the largest epsilon up to `most` that fits, to a millionth; no less than a guess that fits."""
+    low, high = guess, most
+    while not fits(low):
+        low, high = low / 2, low
+    while high > low * (1 + 1e-6):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
 def smallest_noise(good_enough: Callable[[float], bool], guess: float) -> float:
     """Return the smallest noise that is good enough, rounded up to six digits and checked as rounded."""
     low, high = 0.0, guess

@@ -112,7 +112,8 @@ class Comparison:
     def _own(self) -> str:
         """Say what the cells are of."""
         plan = self.plan
-        return json.dumps({"of": self.of, "delta": plan.delta, "features": plan.features, "model": plan.model})
+        own = {"of": self.of, "delta": plan.delta, "features": plan.features, "model": plan.model}
+        return json.dumps(own | ({"labels_per_user": plan.labels_per_user} if plan.labels_per_user else {}))
 
     def _draw(self, rows: list[dict[str, Any]]) -> None:
         curves = {name: list(summarise(rows, name)) for name in self.recipes}
@@ -163,9 +164,10 @@ def on_private_labels(table: SecretTable, vault: Vault, comparison: Comparison) 
             "labels public for a benchmark (--labels-public)."
         )
     features = read_features(table, comparison.plan.features, vault.rows, comparison.plan.flip)[1]
+    rows = vault.capped(comparison.plan.labels_per_user)  # one choice for all seeds: a second would use more labels
 
     def train(plan: Plan) -> dict[str, Any]:
-        trained = recipes.train(vault, plan.task(features, table.space), plan.recipe, plan.options)
+        trained = recipes.train(vault, plan.task(features, table.space, rows), plan.recipe, plan.options)
         if trained.score is None:
             return {"accuracy": None, "low": 0.0, "high": 1.0, "measured": "not measured"}
         found = trained.score.accuracy
@@ -178,15 +180,18 @@ def on_public_labels(
     features: Features, codes: NDArray[Any], table: SecretTable, test: tuple[Features, NDArray[Any]] | None = None
 ) -> Callable[[Plan], dict[str, Any]]:
     """Return a way to train a cell of a benchmark, whose labels are public: scored on true labels of other rows."""
+    users = table.owners()
 
     def train(plan: Plan) -> dict[str, Any]:
         if test is None:
-            fit, held = split_rows(len(codes), (1 - _TEST, _TEST), plan.seed)
+            fit, held = split_rows(len(codes), (1 - _TEST, _TEST), plan.seed, users)
             learn, known, score, truth = features.select(fit), codes[fit], features.select(held), codes[held]
+            owners = None if users is None else users[fit]
         else:
-            learn, known, (score, truth) = features, codes, test
-        vault = Vault(Encoded(known), table.space, Budget(plan.epsilon, plan.delta))
-        trained = recipes.train(vault, plan.task(learn, table.space), plan.recipe, plan.options, score=False)
+            learn, known, owners, (score, truth) = features, codes, users, test
+        vault = Vault(Encoded(known), table.space, Budget(plan.epsilon, plan.delta), users=owners)
+        rows = vault.capped(plan.labels_per_user, plan.seed)
+        trained = recipes.train(vault, plan.task(learn, table.space, rows), plan.recipe, plan.options, score=False)
         right = trained.model.predict_proba(score).argmax(axis=1) == truth
         half = 1.96 * right.std() / np.sqrt(len(right))
         value = float(right.mean())

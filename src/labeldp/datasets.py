@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from labeldp.errors import InputError
 from labeldp.files import TableFile
 from labeldp.guarantees import Budget
-from labeldp.labels import Encoded, Label, LabelSpace
+from labeldp.labels import MISSING, Encoded, Label, LabelSpace
+from labeldp.spending import capped_rows
 from labeldp.vault import Ledger, Vault, identify
 from labeldp.vault.filter import Filter
 
@@ -25,13 +26,15 @@ Progress = Callable[[int], None]
 class SecretTable:
     """A file, its label column, and the classes that the column may hold.
 
-    `ids` names a column of row ids, which is no feature and identifies the data set; otherwise all features do.
+    `ids` names a column of row ids, which is no feature and identifies the data set; otherwise all features do. `users`
+    names the column of the owner of each row, which is no feature either.
     """
 
     file: TableFile
     label: str
     space: LabelSpace
     ids: str | None = None
+    users: str | None = None
 
     @classmethod
     def open(
@@ -41,6 +44,7 @@ class SecretTable:
         classes: str,
         missing: Literal["error", "public"] = "error",
         ids: str | None = None,
+        users: str | None = None,
     ) -> "SecretTable":
         """Check the columns and read the classes in the label's type: separated by commas, quoted if they hold one."""
         file = TableFile(path)
@@ -50,7 +54,9 @@ class SecretTable:
             raise InputError("An empty class is declared: remove the extra comma.")
         if ids is not None and (file.column_type(ids) is None or ids == label):
             raise InputError("The label cannot identify its own data set: name a column of row ids.")
-        return cls(file, label, LabelSpace([_parse(word, kind) for word in words], missing=missing), ids)
+        if users is not None and (file.column_type(users) is None or users == label):
+            raise InputError("The label cannot own its own row: name the column of users.")
+        return cls(file, label, LabelSpace([_parse(word, kind) for word in words], missing=missing), ids, users)
 
     @property
     def ledger_path(self) -> Path:
@@ -59,8 +65,8 @@ class SecretTable:
 
     @property
     def features(self) -> list[str]:
-        """All columns but the label and the row ids."""
-        return [name for name in self.file.schema.names if name not in (self.label, self.ids)]
+        """All columns but the label, the row ids and the users."""
+        return [name for name in self.file.schema.names if name not in (self.label, self.ids, self.users)]
 
     def vault(
         self,
@@ -69,24 +75,29 @@ class SecretTable:
         *,
         budget: float | None = None,
         delta_budget: float | None = None,
+        labels_per_user: int | None = None,
         ledger: Path | None = None,
         progress: Progress = lambda rows: None,
     ) -> Vault:
         """Read the labels into a vault, with the ledger of this data set.
 
         Without `budget` and `delta_budget`, the totals stay what the ledger says, or become `epsilon` and `delta` for
-        a new ledger.
+        a new ledger. `labels_per_user` is only looked at: a bad one makes no ledger.
         """
         path = ledger or self.ledger_path
-        public = [self.ids] if self.ids else self.features
+        public = [self.ids] if self.ids else [name for name in self.file.schema.names if name != self.label]
         if not public:
             raise InputError(f"{self.file.path} has no column but the label: add the features or row ids.")
+        columns = list(dict.fromkeys([*public, self.label, *([self.users] if self.users else [])]))
         parts: list[np.ndarray] = []
+        owners: list[pa.Array] = []
 
         def watch() -> Iterator[pa.RecordBatch]:
             done = 0
-            for batch in self.file.batches([*public, self.label]):
+            for batch in self.file.batches(columns):
                 parts.append(self.space.encode(self._labels(batch), first_row=done))
+                if self.users is not None:
+                    owners.append(self._owners(batch, done))
                 done += batch.num_rows
                 progress(batch.num_rows)
                 yield batch.select(public)
@@ -96,7 +107,19 @@ class SecretTable:
         if not codes.size:
             raise InputError(f"{self.file.path} has no rows.")
         limit = budget_of(path, epsilon, delta, budget, delta_budget)
-        return Vault(Encoded(codes), self.space, limit, ledger=path, identity=identity)
+        users = None if self.users is None else numbered(owners)
+        capped_rows(users, codes != MISSING, codes.size, labels_per_user)
+        return Vault(Encoded(codes), self.space, limit, users=users, ledger=path, identity=identity)
+
+    def owners(self) -> np.ndarray | None:
+        """Read a number for the owner of each row; None without a column of users."""
+        if self.users is None:
+            return None
+        found, done = list[pa.Array](), 0
+        for batch in self.file.batches([self.users]):
+            found.append(self._owners(batch, done))
+            done += batch.num_rows
+        return numbered(found)
 
     def public_codes(self) -> np.ndarray:
         """Read the labels of a benchmark, which are declared public by whoever calls this."""
@@ -117,11 +140,30 @@ class SecretTable:
             values = values.cast(kind.value_type).dictionary_encode().cast(kind)
         return batch.set_column(place, self.file.schema.field(self.label), values.cast(kind))
 
+    def _owners(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
+        column = batch.column(self.users)
+        nobody = pc.equal(column, "") if self.file.path.suffix == ".csv" else pc.is_null(column, nan_is_null=True)
+        if pc.any(nobody).as_py():
+            row = first_row + int(np.argmax(nobody.to_numpy(zero_copy_only=False)))
+            raise InputError(f"Row {row} has no user in column {self.users!r}: name an owner for each row, or drop it.")
+        return column
+
     def _labels(self, batch: pa.RecordBatch) -> pa.Array:
         column = batch.column(self.label)
         if self.file.path.suffix == ".csv":
             return pc.if_else(pc.equal(column, ""), None, column)
         return column
+
+
+def numbered(parts: list[pa.Array]) -> np.ndarray:
+    """Number the different values of a column, in the order in which they come."""
+    try:
+        values = pa.chunked_array(parts).unify_dictionaries().combine_chunks()
+        if not pa.types.is_dictionary(values.type):
+            values = pc.dictionary_encode(values)
+    except pa.ArrowException:
+        raise InputError("Users must be named by texts, numbers or dates.") from None
+    return np.asarray(values.indices, np.int64)
 
 
 def budget_of(

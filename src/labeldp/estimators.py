@@ -5,6 +5,7 @@ import platform
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from labeldp.recipes.base import Task, find
 from labeldp.recipes.run import Trained, all_rows, check_options, train
 from labeldp.report.card import make_card
 from labeldp.report.card.origin import describe_model, versions
+from labeldp.spending import capped_rows, number_users
 from labeldp.vault import Identity, Vault, identify
 
 _INFERRED = (
@@ -55,7 +57,7 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     Parameters
     ----------
     epsilon, delta : float
-        The guarantee for each label: smaller is more private. With delta 0 it is pure.
+        The guarantee for each label, or for all labels of a user: smaller is more private. With delta 0 it is pure.
     classes : list
         Every value that a label may take. They are declared, because inferring them would reveal which occur;
         `"infer"` does so nevertheless, and the card says it. `classes_` has them sorted, as scikit-learn expects.
@@ -75,6 +77,9 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         The ledger of the data set, which adds up every use of its labels. Without one, each fit counts for itself.
     budget : float or Budget, optional
         The most that the ledger allows, as an epsilon or with a delta; at first, epsilon and delta.
+    labels_per_user : int, optional
+        With `fit(X, y, users=...)`, how many labels of a user may take part; other rows are dropped at random. It must
+        be given where a user owns several rows.
     random_state : int, optional
         For training and for the choice of held-out rows; None is 0, so that a repeated fit asks for nothing new.
         Privacy noise has no seed.
@@ -107,6 +112,7 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         estimate: bool = True,
         ledger: str | Path | None = None,
         budget: float | Budget | None = None,
+        labels_per_user: int | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -122,12 +128,16 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.estimate = estimate
         self.ledger = ledger
         self.budget = budget
+        self.labels_per_user = labels_per_user
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any) -> "LabelPrivateClassifier":
-        """Train. Only what the guarantee allows is learnt of `y`, and `y` is not kept."""
-        task, vault = self._open(X, y)
+    def fit(self, X: Any, y: Any, users: Any = None) -> "LabelPrivateClassifier":
+        """Train. Only what the guarantee allows is learnt of `y`, and `y` is not kept.
+
+        `users` names the owner of each row, a public fact: then the guarantee is for users.
+        """
+        task, vault = self._open(X, y, users)
         with threads(self.n_jobs):
             self._keep(train(vault, task, self.recipe, self.options, score=self.estimate), vault)
         return self
@@ -159,7 +169,7 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     # How the labels go into a vault, and what is kept of a training.
 
-    def _open(self, X: Any, y: Any) -> tuple[Task, Vault]:
+    def _open(self, X: Any, y: Any, users: Any = None) -> tuple[Task, Vault]:
         """Check the input, put the labels into a vault, and describe the task."""
         check_options(find(self.recipe), self.options or {})
         X, y = self._checked(X, y)
@@ -170,9 +180,11 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             self._intake, features = Intake.fit(X, self.features)  # type: ignore[arg-type]
         rows, digest = _fingerprint(X)
         identity = Identity("estimator", "y", len(features), digest)
-        vault = Vault(y, space, self._budget(), ledger=self.ledger, identity=identity)
+        task, owner = self._task(features, space), None if users is None else number_users(users, len(features))
+        task = replace(task, rows=capped_rows(owner, None, len(features), self.labels_per_user, task.seed))
+        vault = Vault(y, space, self._budget(), users=owner, ledger=self.ledger, identity=identity)
         self._seen_before = self.ledger is None and _warn_of_rows_seen_before(rows)
-        return self._task(features, space), vault
+        return task, vault
 
     def _budget(self) -> Budget:
         if isinstance(self.budget, Budget):

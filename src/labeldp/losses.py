@@ -61,6 +61,42 @@ class PureLoss:
 
 
 @dataclass(frozen=True)
+class RepeatedLoss:
+    """So many independent draws, each purely private: the labels of one unit, each with noise of its own.
+
+    A pure draw is a post-processing of randomized response between two answers (Kairouz, Oh and Viswanath 2015), and
+    independent draws are one of as many such responses. With k of them true, which has a binomial chance at
+    p = exp(bound) / (1 + exp(bound)), the loss is (2 k - times) bound: so delta is a sum of `times` + 1 terms.
+    """
+
+    bound: float
+    times: int
+
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest epsilon at `delta`, rounded up: the plain sum without one."""
+        if delta <= 0:
+            return self.times * self.bound
+        # The sum has no term below zero, so that its relative error is that of its terms.
+        return smallest_epsilon(lambda epsilon: self._delta(epsilon) * (1 + 1e-9), delta)
+
+    def rdp(self, order: float) -> float:
+        """Return the sum over the draws."""
+        return self.times * PureLoss(self.bound).rdp(order)
+
+    def distribution(self) -> Any:
+        """Return the composed loss distribution."""
+        return PureLoss(self.bound).distribution().self_compose(self.times)
+
+    def _delta(self, epsilon: float) -> float:
+        from scipy.stats import binom  # takes a while to load, and few need it
+
+        true = np.arange(self.times + 1)
+        above = epsilon - (2 * true - self.times) * self.bound
+        chance = binom.pmf(true, self.times, 1 / (1 + math.exp(-self.bound)))
+        return float(chance @ -np.expm1(np.minimum(above, 0.0)))
+
+
+@dataclass(frozen=True)
 class NoLoss:
     """No bound at all: the loss of something that is not private."""
 
@@ -162,7 +198,7 @@ ORDERS = [1 + x / 100 for x in range(1, 100, 3)] + [2 + x / 10 for x in range(10
 
 def compose(losses: Sequence[Loss], delta: float) -> float:
     """Return epsilon at `delta` for a plan of losses that was fixed before the first of them."""
-    if all(isinstance(loss, PureLoss) for loss in losses) and (delta == 0 or len(losses) == 1):
+    if delta == 0 and all(isinstance(loss, PureLoss | RepeatedLoss) for loss in losses):
         return math.fsum(loss.epsilon(0.0) for loss in losses)
     if len(losses) == 1:
         return losses[0].epsilon(delta)

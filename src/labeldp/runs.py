@@ -25,7 +25,7 @@ from labeldp.labels import LabelSpace
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import load_predictor
 from labeldp.recipes import run as recipes
-from labeldp.recipes.base import Task, default_training, find
+from labeldp.recipes.base import Rows, Task, default_training, find
 from labeldp.recipes.models import find_model
 from labeldp.report.card import write_card
 from labeldp.report.card.origin import describe_model, versions
@@ -49,6 +49,7 @@ class Plan:
     seed: int = 0
     progress: bool = False
     public: Path | None = None  # rows of other people, for teachers to vote on
+    labels_per_user: int | None = None  # the most of a user that take part
 
     def check(self) -> None:
         """Say at once what is wrong with the plan, before anything is read or spent."""
@@ -71,13 +72,14 @@ class Plan:
         intake, public = Intake.fit(frame, self.features, self.flip)  # type: ignore[arg-type]
         return intake, intake(read_columns(table.file, list(intake.columns), intake.texts)), public
 
-    def task(self, features: Features, space: LabelSpace, checkpoints: Path | None = None, **more: Any) -> Task:
-        """Return the public side of the training."""
+    def task(
+        self, features: Features, space: LabelSpace, rows: Rows, checkpoints: Path | None = None, **more: Any
+    ) -> Task:
+        """Return the public side of the training on `rows`."""
         model = find_model(self.model, self.seed, images=self.features == "images")
         encoder = None if self.encoder is None else Model.load(self.encoder, self.device)
-        everything = recipes.all_rows(len(features))
         more |= {"encoder": encoder, "seed": self.seed}
-        task = Task(features, space, everything, self.epsilon, self.delta, model, **more)
+        task = Task(features, space, rows, self.epsilon, self.delta, model, **more)
         changes = {"device": self.device, "progress": self.progress, "checkpoint": checkpoints}
         return replace(
             task, training=default_training(task, **changes | ({"epochs": self.epochs} if self.epochs else {}))
@@ -91,9 +93,10 @@ def train(
 
     A training of networks that is stopped leaves its checkpoints beside `out`, and the same request goes on from there.
     """
+    rows = vault.capped(plan.labels_per_user, plan.seed)
     with written_whole(out) as folder, _checkpoints_of(out) as checkpoints:
         intake, features, public = plan.read(table, vault.rows)
-        task = plan.task(features, table.space, checkpoints, public=public)
+        task = plan.task(features, table.space, rows, checkpoints, public=public)
         trained = recipes.train(vault, task, plan.recipe, plan.options, report=report)
         facts = {
             "version": __version__,
@@ -106,6 +109,7 @@ def train(
             "options": dict(plan.options),
             "features": plan.features,
             "plan": {"model": plan.model, "epochs": plan.epochs},
+            "users": trained.users and trained.users | {"column": table.users},
             "model": describe_model(trained.model),
             "model_unit": trained.model.guarantee.unit if trained.model.guarantee else None,
             "entries": [release.entry for release in trained.releases],

@@ -1,6 +1,7 @@
 """Tuning without paying twice: every setting is trained on one release, and a private choice decides."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from labeldp.mechanisms.base import Mechanism
 from labeldp.reals import exactly
 from labeldp.recipes.run import set_aside, train_best
 from labeldp.releases.base import Release
-from labeldp.spending import Cost, Spending
+from labeldp.spending import Cost, Spending, group_sizes
 from labeldp.vault import Vault
 
 _OF_LEARNING = ("model", "training", "options", "encoder")
@@ -34,8 +35,8 @@ class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.estimator = estimator
         self.param_grid = param_grid
 
-    def fit(self, X: Any, y: Any) -> "LabelPrivateSearchCV":
-        """Train every setting on one release and keep the one that is chosen."""
+    def fit(self, X: Any, y: Any, users: Any = None) -> "LabelPrivateSearchCV":
+        """Train every setting on one release and keep the one that is chosen; `users` names the owner of each row."""
         grid = list(ParameterGrid(self.param_grid))
         if not grid:
             raise InputError(
@@ -45,11 +46,11 @@ class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             if name not in _OF_LEARNING:
                 raise InputError(f"{name!r} cannot be searched within one release: search over {_OF_LEARNING}.")
         best = clone(self.estimator)
-        task, vault = best._open(X, y)
+        task, vault = best._open(X, y, users)
         variants = [clone(self.estimator).set_params(**setting) for setting in grid]
-        tasks = [each._task(task.features, task.space, task.seed) for each in variants]
+        tasks = [replace(each._task(task.features, task.space, task.seed), rows=task.rows) for each in variants]
         options = [each.options or {} for each in variants]
-        if len(grid) > 1 and set_aside(task, True, best.estimate)[1] is None:
+        if len(grid) > 1 and set_aside(replace(task, users=vault.users), True, best.estimate)[1] is None:
             raise InputError(f"{vault.rows} rows are too few to set some aside and choose by them: search on more.")
         with threads(best.n_jobs):
             once: Any = _Once(vault, best.epsilon, best.delta)
@@ -78,7 +79,7 @@ class _Once:
 
     def __init__(self, vault: Vault, epsilon: float, delta: float) -> None:
         self._vault, self._epsilon, self._delta = vault, exactly(epsilon), exactly(delta)
-        self._spending, self._known = Spending(vault.rows), set[str]()
+        self._spending, self._known = Spending(vault.rows, vault.users), set[str]()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._vault, name)
@@ -89,7 +90,8 @@ class _Once:
         mask[slice(None) if rows is None else rows] = True
         request = repr((type(mechanism).__name__, mechanism.parameters(), mask.tobytes()))
         if request not in self._known:
-            self._spending.add(mask, {1: Cost(*mechanism.price(1))})
+            sizes = group_sizes(mask, self._vault.users)
+            self._spending.add(mask, {m: Cost(*mechanism.price(m)) for m in sizes})
             spent = self._spending.worst()
             if spent.epsilon > self._epsilon or spent.delta > self._delta:
                 raise InputError(

@@ -98,6 +98,46 @@ def group_sizes(mask: Mask | None, owner: NDArray[np.int64] | None) -> list[int]
     return [int(c) for c in counts if c] or [1]
 
 
+def rows_of_units(mask: Mask | None, owner: NDArray[np.int64] | None) -> Mask | None:
+    """Return all rows of the units that own a row of `mask`: two such sets are disjoint if the units are."""
+    if mask is None or owner is None:
+        return mask
+    touched = np.bincount(owner[mask], minlength=int(owner.max()) + 1) > 0
+    return None if touched.all() else touched[owner]
+
+
+def capped_rows(
+    owner: NDArray[np.int64] | None, labelled: Mask | None, rows: int, most: int | None, seed: int = 0
+) -> Mask:
+    """Return the rows that are left if each user keeps at most `most` labelled rows, drawn from `seed`."""
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1):
+        raise InputError("labels_per_user must be a whole number from 1.")
+    if owner is None:
+        if most is not None:
+            raise InputError("labels_per_user is for users: say who owns each row.")
+        return np.ones(rows, bool)
+    candidates = np.arange(rows) if labelled is None else np.flatnonzero(labelled)
+    owned = np.bincount(owner[candidates])
+    if most is None and owned.max(initial=0) > 1:
+        raise InputError(_say_what_is_kept(owned))
+    shuffled = np.random.default_rng(seed).permutation(candidates)
+    by_owner = shuffled[np.argsort(owner[shuffled], kind="stable")]
+    place = np.arange(candidates.size) - np.repeat(np.cumsum(owned) - owned, owned)
+    kept = np.ones(rows, bool)
+    kept[by_owner[place >= (most or 1)]] = False
+    return kept
+
+
+def _say_what_is_kept(owned: NDArray[np.int64]) -> str:
+    largest, total = int(owned.max()), int(owned.sum())
+    steps = [step for step in (1, 2, 5, 10, 20, 50, 100) if step < largest]
+    kept = ", ".join(f"{step} keeps {int(np.minimum(owned, step).sum()):,}" for step in steps)
+    return (
+        f"A user owns up to {largest:,} rows: say by labels_per_user how many labels of a user may take part. Of "
+        f"{total:,} rows, {kept}, and {largest:,} keeps all; the more, the more noise on each."
+    )
+
+
 def number_users(users: Any, rows: int) -> NDArray[np.int64]:
     """Return a number from 0 for the owner of each row."""
     names = np.asarray(users)
@@ -111,7 +151,10 @@ def number_users(users: Any, rows: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Use:
-    """One use of labels that a release rests on: its ledger entry, its cost, and its rows (packed; None for all)."""
+    """One use of labels that a release rests on: its ledger entry, its cost, and all rows of the units that it touched.
+
+    Rows are packed; None is all of them.
+    """
 
     entry: str
     cost: Cost
@@ -128,8 +171,8 @@ class Use:
         return cls(entry, Cost.from_json(cost), rows and base64.b64decode(rows))
 
 
-def joint_cost(uses: Iterable[Use], rows: int, parallel: bool) -> Cost:
-    """Return the worst cost of any row over different uses, or their sum if disjoint rows are not disjoint units."""
+def joint_cost(uses: Iterable[Use], rows: int, parallel: bool = True) -> Cost:
+    """Return the worst cost of any unit over different uses, or their sum where rows tell nothing of units."""
     spending = Spending(rows)
     for use in dict.fromkeys(uses):
         spending.add(unpack_rows(use.rows, rows) if parallel else None, {1: use.cost})

@@ -90,8 +90,9 @@ def test_a_score_rests_on_what_the_model_learned_from():
 
 def test_users_pay_for_all_their_rows():
     mine = vault(0.6, users=np.arange(600) // 3)
-    measure(mine, PROBA, np.arange(300, 600), 0.2)
-    assert mine.guarantee().epsilon == 0.6
+    measure(mine, PROBA, np.arange(300, 600), 0.6)
+    assert 0.6 - 1e-9 < mine.guarantee().epsilon <= 0.6
+    assert [e.details["parameters"]["epsilon"] for e in mine.ledger.entries()] == [pytest.approx(0.1)] * 2
 
 
 def test_missing_labels_take_no_part():

@@ -38,12 +38,16 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Game:
-    """Labels of all rows; those of `rows` were chosen between two `options` by `coins`."""
+    """Labels of all rows; those of `rows` were chosen between two `options` by `coins`.
+
+    A canary is a row; or a user, one coin for all of whose rows decides. `canary` is the number of each row's coin.
+    """
 
     codes: Codes
     rows: NDArray[np.int64]
-    options: NDArray[np.int64]  # (canaries, 2)
+    options: NDArray[np.int64]  # (rows, 2)
     coins: NDArray[np.int64]
+    canary: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,28 +68,34 @@ def deal(
     generator: np.random.Generator,
     count: int | None = None,
     most: int = MOST,
+    users: NDArray[np.int64] | None = None,
 ) -> Game:
-    """Choose canaries among eligible rows, two options for each, and toss the coins.
+    """Choose canaries among eligible rows, or among the `users` who own them, two options for each, and toss the coins.
 
-    Without a count, a fifth of these rows are canaries, and no more than `most`.
+    Without a count, a fifth of these are canaries, and no more than `most`.
     """
     places = np.flatnonzero(eligible)
-    count = min(most, int(_SHARE * places.size)) if count is None else count
-    if not _FEWEST <= count <= places.size:
-        raise InputError(f"{count} canaries are not between {_FEWEST} and the {places.size} rows that are trained on.")
-    rows = generator.permutation(places)[:count]
+    owner = np.arange(places.size) if users is None else np.unique(users[places], return_inverse=True)[1]
+    units, what = int(owner.max(initial=-1)) + 1, "rows" if users is None else "users"
+    count = min(most, int(_SHARE * units)) if count is None else count
+    if not _FEWEST <= count <= units:
+        raise InputError(f"{count} canaries are not between {_FEWEST} and the {units} {what} that are trained on.")
+    number = np.full(units, -1)
+    number[generator.permutation(units)[:count]] = np.arange(count)
+    order = np.argsort(number[owner], kind="stable")[np.count_nonzero(number[owner] < 0) :]
+    rows, canary = places[order], number[owner][order]
     if classes == 2:
-        options = np.tile([0, 1], (count, 1))
+        options = np.tile([0, 1], (rows.size, 1))
     else:
         # Two different numbers from 1 to classes - 1, added to the label: wrong labels, all pairs alike.
-        first = generator.integers(1, classes, count)
-        second = generator.integers(1, classes - 1, count)
+        first = generator.integers(1, classes, rows.size)
+        second = generator.integers(1, classes - 1, rows.size)
         second += second >= first
         options = (codes[rows, None] + np.stack([first, second], axis=1)) % classes
     coins = generator.integers(0, 2, count)
     changed = codes.copy()
-    changed[rows] = options[np.arange(count), coins]
-    return Game(changed, rows, options, coins)
+    changed[rows] = options[np.arange(rows.size), coins[canary]]
+    return Game(changed, rows, options, coins, canary)
 
 
 def rows_to_train(task: Task, recipe: str) -> Rows:
@@ -110,7 +120,7 @@ def play(
     """
     identity = None if ledger is None else Identity("canaries", "label", len(game.codes))
     limit = Budget(task.epsilon, task.delta)
-    vault = Vault(Encoded(game.codes), task.space, limit, ledger=ledger, identity=identity)
+    vault = Vault(Encoded(game.codes), task.space, limit, users=task.users, ledger=ledger, identity=identity)
     trained = train(vault, task, recipe, options, score=False, report=report)
     chances = trained.model.predict_proba(task.features)
     told = _pairs(np.log(np.maximum(chances, _TINY)), game)
@@ -128,7 +138,10 @@ def play(
 
 
 def _pairs(logs: NDArray[Any], game: Game) -> NDArray[np.float64]:
-    return np.take_along_axis(logs[game.rows], game.options, axis=1).astype(np.float64)
+    """Return the score of either option for each canary, summed over its rows."""
+    found = np.zeros((game.coins.size, 2))
+    np.add.at(found, game.canary, np.take_along_axis(logs[game.rows], game.options, axis=1))
+    return found
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,14 @@ from labeldp.audit.bounds import error_rate
 from labeldp.audit.canaries import MOST, SURE, Game, Played, canary_game, deal, play, rows_to_train
 from labeldp.audit.inference import label_inference
 from labeldp.audit.one_run import one_run
+from labeldp.datasets import SecretTable
 from labeldp.errors import InputError
 from labeldp.files import TableFile, check_free, written_whole
 from labeldp.guarantees import plain_number
 from labeldp.labels import LabelSpace
 from labeldp.learn.predictor import load_predictor
 from labeldp.recipes.base import Task
+from labeldp.spending import capped_rows
 from labeldp.vault import Ledger
 
 RESULT = "audit.json"
@@ -72,6 +74,8 @@ def audit_run(
     facts = runs.read_report(run)
     check_free(run / RESULT)
     features, plan, public = _reading(run, data, facts, request)
+    owners = _owners(data, facts)
+    rows = capped_rows(owners, None, len(features), plan.labels_per_user, plan.seed)
     released = load_predictor(run / "model", request.device)
     space = LabelSpace.from_json(facts["space"])
     chances = np.asarray(released.predict_proba(features), np.float64)
@@ -85,7 +89,7 @@ def audit_run(
         report(f"training {number + 1} of {request.trainings}")
         own = folder / str(number)
         own.mkdir(exist_ok=True)
-        task = plan.task(features, space, own, public=public)
+        task = plan.task(features, space, rows, own, public=public, users=owners)
         games.append(_game(task, plan.recipe, chances, [started["seed"], number], wanted))
         played.append(_play(games[-1], task, plan, chances, own, report))
     report("counting")
@@ -114,10 +118,21 @@ def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> 
     how |= {"encoder": request.encoder, "seed": facts["seed"], "public": request.public}
     asked = facts.get("plan", {})  # what the training was given, where the run keeps that
     how |= {"epochs": request.epochs or asked.get("epochs")}
+    how |= {"labels_per_user": (facts.get("users") or {}).get("labels_per_user")}
     how |= {"model": request.model or asked.get("model") or _model_of(run, facts["recipe"])}
     plan = runs.Plan(facts["epsilon"], facts["delta"], facts["recipe"], facts["options"], intake.kind, **how)
     plan.check()
     return features, plan, public
+
+
+def _owners(data: Path, facts: dict[str, Any]) -> NDArray[np.int64] | None:
+    """Read who owns which row, a public fact, where the run protects users."""
+    if not facts.get("users"):
+        return None
+    space = LabelSpace.from_json(facts["space"])
+    table = SecretTable(TableFile(data), facts["data"]["label"], space, users=facts["users"]["column"])
+    table.file.column_type(facts["users"]["column"])
+    return table.owners()
 
 
 def _model_of(run: Path, recipe: str) -> str:
@@ -168,7 +183,7 @@ def _game(
     generator = np.random.default_rng(seed)
     edges = chances.cumsum(axis=1)
     codes = (generator.random((len(chances), 1)) * edges[:, -1:] >= edges[:, :-1]).sum(axis=1)
-    return deal(codes, rows_to_train(task, recipe), chances.shape[1], generator, *wanted)
+    return deal(codes, rows_to_train(task, recipe), chances.shape[1], generator, *wanted, task.users)
 
 
 def _play(
@@ -213,7 +228,9 @@ def _result(
     last = played[-1]
     own = None if last.evidence is None else last.evidence[others]
     law = games[-1].codes[others], chances[others], last.chances[others]
-    inferred = label_inference(*law, epsilon, delta, request.confidence, own)
+    alone = facts["users"]["label"] if facts.get("users") else facts["guarantee"]  # a single label may lose less
+    limits = float(alone["epsilon"]), float(alone["delta"])
+    inferred = label_inference(*law, *limits, request.confidence, own)
     claimed = epsilon if math.isfinite(epsilon) else float(facts["epsilon"])
     common = {"confidence": request.confidence, "stated_epsilon": plain_number(epsilon)}
     return {
@@ -232,7 +249,7 @@ def _result(
             {"kind": "canary game", **common, **guessed.to_json()},
             {"kind": "label inference", **common, **inferred.to_json()},
         ],
-        "notes": _NOTES,
+        "notes": [*_NOTES, *([_OF_USERS] if facts.get("users") else [])],
     }
 
 
@@ -240,6 +257,7 @@ def _without(facts: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if key != name}
 
 
+_OF_USERS = "A canary is a user: one coin decides all of their labels that take part."
 _NOTES = [
     "Labels were drawn from the released model, and canaries replaced some: no real label was used.",
     "A lower bound holds but for an error rate of 1 - confidence; nothing here bounds epsilon from above.",

@@ -17,9 +17,11 @@ from labeldp.cli.options import (
     Flip,
     Ids,
     LabelColumn,
+    LabelsPerUser,
     LedgerFile,
     ModelName,
     Total,
+    UserColumn,
 )
 from labeldp.cli.screen import say, tell
 
@@ -46,6 +48,8 @@ def compare(
     delta_budget: DeltaTotal = None,
     ledger: LedgerFile = None,
     ids: Ids = None,
+    user_column: UserColumn = None,
+    labels_per_user: LabelsPerUser = None,
     as_json: AsJson = False,
 ) -> None:
     """Train several recipes at several epsilons; print a table and draw a plot."""
@@ -58,7 +62,7 @@ def compare(
     except ValueError as problem:
         raise InputError(f"--epsilons must be numbers separated by commas, like 0.5,1,2: {problem}") from None
     check_delta(delta)
-    table = SecretTable.open(data, label, classes, ids=ids)
+    table = SecretTable.open(data, label, classes, ids=ids, users=user_column)
     if test is not None and not labels_public:
         raise InputError("True labels score only where they are declared public: add --labels-public, or drop --test.")
     from labeldp import comparison as compared
@@ -66,11 +70,14 @@ def compare(
     from labeldp.runs import Plan, read_columns, read_features
 
     names = list(dict.fromkeys(name.strip() for name in recipes.split(",") if name.strip()))
-    plan = Plan(max(wanted), delta, features=features, model=model, encoder=encoder, flip=flip, device=device)
+    settings: dict[str, Any] = {"encoder": encoder, "flip": flip, "device": device, "labels_per_user": labels_per_user}
+    plan = Plan(max(wanted), delta, features=features, model=model, **settings)
     of = f"{data.name}, {label}, {classes}, {'public' if labels_public else 'private'}, {test.name if test else ''}"
+    of += f", {user_column}" if user_column else ""
     request = compared.Comparison(out, plan, names, wanted, seeds, of)
     request.check()
     epsilon, total_delta = request.total()
+    unit = "user" if user_column else "label"
     if labels_public and table.ledger_path.exists():
         raise InputError(
             f"{table.ledger_path.name} says that these labels are private: compare without --labels-public, or remove "
@@ -82,21 +89,21 @@ def compare(
         intake, rows = read_features(table, features, len(codes), flip)
         scores = None
         if test is not None:
-            other = SecretTable.open(test, label, classes, ids=ids)
+            other = SecretTable.open(test, label, classes, ids=ids, users=user_column)
             scores = (intake(read_columns(other.file, list(intake.columns), intake.texts)), other.public_codes())
         train = compared.on_public_labels(rows, codes, table, scores)
     else:
         if budget is None and not (ledger or table.ledger_path).exists():
             allow = f"--budget {float(epsilon):g}" + (f" --delta-budget {float(total_delta):g}" if total_delta else "")
             raise InputError(
-                f"All cells together cost a label epsilon {float(epsilon):g} and delta {float(total_delta):g}: allow "
+                f"All cells together cost a {unit} epsilon {float(epsilon):g} and delta {float(total_delta):g}: allow "
                 f"that by {allow}, or declare the labels public for a benchmark (--labels-public)."
             )
-        totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget}
+        totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget, "labels_per_user": labels_per_user}
         vault = table.vault(float(epsilon), float(total_delta), **totals, ledger=ledger)
         train = compared.on_private_labels(table, vault, request)
         cost = f"epsilon {float(epsilon):g} and delta {float(total_delta):g}"
-        typer.echo(f"All cells together cost a label {cost} at most.", err=True)
+        typer.echo(f"All cells together cost a {unit} {cost} at most.", err=True)
     found = request.run(train, tell)
     how = "on true labels, which are declared public" if labels_public else "measured privately"
     if as_json:

@@ -19,6 +19,14 @@ Ids = Annotated[str | None, typer.Option(help="A column of row ids that identifi
 MissingPublic = Annotated[
     bool, typer.Option("--missing-public", help="A missing label is a public fact: the row is unlabelled.")
 ]
+UserColumn = Annotated[
+    str | None,
+    typer.Option(help="The owner of each row: epsilon is then for all labels of a user together. It is no feature."),
+]
+LabelsPerUser = Annotated[
+    int | None,
+    typer.Option(min=1, help="How many labels of a user may take part; other rows are dropped at random."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Delta = Annotated[float, typer.Option(help="The chance that epsilon may fail; 0 is pure privacy, 1e-6 is usual.")]
 DeltaTotal = Annotated[

@@ -7,7 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from labeldp.cli.options import AsJson, Classes, Data, Epsilon, Ids, LabelColumn, LedgerFile, MissingPublic, Total
+from labeldp.cli.options import (
+    AsJson,
+    Classes,
+    Data,
+    Epsilon,
+    Ids,
+    LabelColumn,
+    LabelsPerUser,
+    LedgerFile,
+    MissingPublic,
+    Total,
+    UserColumn,
+)
 from labeldp.cli.screen import progress_bar, say
 
 
@@ -21,6 +33,8 @@ def privatize(
     ledger: LedgerFile = None,
     ids: Ids = None,
     missing_public: MissingPublic = False,
+    user_column: UserColumn = None,
+    labels_per_user: LabelsPerUser = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a copy of a table whose labels went through randomized response."""
@@ -28,14 +42,17 @@ def privatize(
     from labeldp.files import check_free
     from labeldp.mechanisms import RandomizedResponse
 
-    mechanism = RandomizedResponse(epsilon)
-    table = SecretTable.open(data, label, classes, "public" if missing_public else "error", ids)
+    asked = RandomizedResponse(epsilon)
+    table = SecretTable.open(data, label, classes, "public" if missing_public else "error", ids, user_column)
     check_free(out, data.suffix)
     with progress_bar(table.file.rows) as progress:
         progress.start("reading labels")
-        vault = table.vault(epsilon, budget=budget, ledger=ledger, progress=progress.advance)
+        totals: dict[str, Any] = {"budget": budget, "labels_per_user": labels_per_user}
+        vault = table.vault(epsilon, **totals, ledger=ledger, progress=progress.advance)
         progress.start("drawing noise")
-        codes = vault.release(mechanism).labels()
+        rows = vault.capped(labels_per_user)
+        mechanism = vault.shared(asked, rows)
+        codes = vault.release(mechanism, rows).labels()
         progress.start("writing")
         done = 0
 
@@ -48,10 +65,12 @@ def privatize(
 
         facts = {"labeldp.guarantee": json.dumps(vault.guarantee().to_json())}
         table.file.rewrite(out, change, label, facts)
-    kept = 1 / (1 + (len(table.space) - 1) * math.exp(-epsilon))
+    kept = 1 / (1 + (len(table.space) - 1) * math.exp(-mechanism.epsilon))
+    spent, dropped = vault.guarantee(), vault.rows - int(rows.sum())
+    left_out = f", of which {dropped:,} have no label, as a user keeps {labels_per_user}" if dropped else ""
     say(
-        {"out": str(out), "rows": vault.rows, "kept": kept, "guarantee": vault.guarantee().to_json()},
-        f"Wrote {out}: {vault.rows:,} rows. Each label is the true one with probability {kept:.3f}; "
-        f"this data set has now spent epsilon {vault.guarantee().epsilon:g} of {vault.budget.epsilon:g}.",
+        {"out": str(out), "rows": vault.rows, "dropped": dropped, "kept": kept, "guarantee": spent.to_json()},
+        f"Wrote {out}: {vault.rows:,} rows{left_out}. Each label is the true one with probability {kept:.3f}; "
+        f"each {vault.unit} has now spent epsilon {spent.epsilon:g} of {vault.budget.epsilon:g}.",
         as_json,
     )

@@ -18,11 +18,13 @@ from labeldp.cli.options import (
     Flip,
     Ids,
     LabelColumn,
+    LabelsPerUser,
     LedgerFile,
     MissingPublic,
     ModelName,
     Option,
     Total,
+    UserColumn,
     read_options,
 )
 from labeldp.cli.screen import progress_bar, say, tell
@@ -57,6 +59,8 @@ def train(
     ledger: LedgerFile = None,
     ids: Ids = None,
     missing_public: MissingPublic = False,
+    user_column: UserColumn = None,
+    labels_per_user: LabelsPerUser = None,
     seed: Annotated[
         int, typer.Option(min=0, max=2**32 - 1, help="For training and the choice of held-out rows; never for noise.")
     ] = 0,
@@ -71,29 +75,44 @@ def train(
     check_epsilon(epsilon)
     check_delta(delta)
     check_free(out)
-    table = SecretTable.open(data, label, classes, "public" if missing_public else "error", ids)
+    table = SecretTable.open(data, label, classes, "public" if missing_public else "error", ids, user_column)
     from labeldp import runs  # torch, only now that the request makes sense
 
     if allow_unproven is not None:
         unproven.allow_unproven(allow_unproven)
     how: dict[str, Any] = {"epochs": epochs, "device": device, "seed": seed, "progress": not as_json, "public": public}
+    how |= {"labels_per_user": labels_per_user}
     options = read_options(option) | ({} if engine is None else {"engine": engine})
     plan = runs.Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **how)
     plan.check()
     with progress_bar(table.file.rows) as progress:
         progress.start("reading labels")
-        totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget}
+        totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget, "labels_per_user": labels_per_user}
         vault = table.vault(epsilon, delta, **totals, ledger=ledger, progress=progress.advance)
     report = runs.train(table, vault, plan, out, tell)
     for warning in report["warnings"]:
         typer.echo(f"Note: {warning}", err=True)
+    if report["users"] and not as_json:
+        typer.echo(f"Note: {of_users(report['users'])}", err=True)
     say(report, _sentence(out, report, vault.budget.epsilon), as_json)
 
 
 def _sentence(out: Path, report: dict[str, Any], budget: float) -> str:
     spent, delta = float(report["spent"]["epsilon"]), report["spent"]["delta"]
     cost = f"epsilon {spent:g} of {budget:g}" + (f" and delta {delta:g}" if delta else "")
-    return f"Wrote {out}: {accuracy(report['score'])}. Each label has spent {cost} so far."
+    return f"Wrote {out}: {accuracy(report['score'])}. Each {report['spent']['unit']} has spent {cost} so far."
+
+
+def of_users(about: dict[str, Any]) -> str:
+    """Say how the labels of users took part."""
+    most, dropped = about["labels_per_user"], about["dropped"]
+    used = f"at most {most} label{'s' * (most > 1)} of each of {about['count']:,} users took part"
+    rows = (
+        f"{dropped:,} of {about['rows'] + dropped:,} rows were dropped at random" if dropped else "no row was dropped"
+    )
+    own = about["label"]
+    share = f"epsilon {float(own['epsilon']):.4g}" + (f" and delta {own['delta']:g}" if own["delta"] else "")
+    return f"{used}, and {rows}. A label that was learnt from has {share} for itself."
 
 
 def accuracy(score: dict[str, Any] | None) -> str:

@@ -24,13 +24,15 @@ def choose(
     """Release which candidate is right most often on `rows`, by a noisy maximum: `choice.best` is its place.
 
     A candidate is a public (n, K) table of probabilities, or n codes, from a model that was trained on other rows.
-    The releases that the models were trained on are named in `derived_from`.
+    The releases that the models were trained on are named in `derived_from`. In a vault of users, epsilon is what a
+    user pays for all of their rows.
     """
     if not len(candidates):
         raise InputError("There is nothing to choose from: give at least one candidate.")
     here = chosen_rows(rows, vault.rows)
     codes = [predicted_codes(c, here, vault.rows, len(vault.space)) for c in candidates]
-    choice = vault.release(BestCandidate(np.stack(codes, axis=1), epsilon), rows=here, derived_from=derived_from)
+    mechanism = vault.shared(BestCandidate(np.stack(codes, axis=1), epsilon), here)
+    choice = vault.release(mechanism, rows=here, derived_from=derived_from)
     if not isinstance(choice, Choice):
         raise TypeError("A noisy maximum gave no choice.")
     return choice

@@ -1,6 +1,5 @@
 """A model's score, measured privately on rows that it has not seen."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,9 +11,9 @@ from labeldp.evaluate.inputs import check_proba, chosen_rows, distributions, pre
 from labeldp.evaluate.intervals import Interval, share
 from labeldp.evaluate.table import Table, group
 from labeldp.guarantees import check_epsilon
+from labeldp.mechanisms.base import in_parts
 from labeldp.mechanisms.linear import GroupHistogram
 from labeldp.mechanisms.selection import RightCount
-from labeldp.reals import exactly
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.scores import NoisyRight
@@ -68,21 +67,24 @@ def measure(
     of right predictions, hence the accuracy: a single count has far less noise than a table. The other half pays for
     the table of labels by predicted class and confidence, with at most `bins` bins for each class (fewer where noise
     would drown them), from which all else is read. The releases that the model was trained on are named in
-    `derived_from`.
+    `derived_from`. In a vault of users, epsilon is what a user pays for all of theirs; intervals take rows as
+    independent, which they are if each user has one.
     """
     if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
         raise InputError("bins must be a whole number above zero.")
-    table = check_proba(proba, vault.rows, len(vault.space))
+    chances = check_proba(proba, vault.rows, len(vault.space))
     here = chosen_rows(rows, vault.rows)
-    half = _half(check_epsilon(epsilon))
-    codes = predicted_codes(table, here, vault.rows, len(vault.space))
-    count = vault.release(RightCount(codes, half), rows=here, derived_from=derived_from)
+    half = in_parts(check_epsilon(epsilon), 2)
+    codes = predicted_codes(chances, here, vault.rows, len(vault.space))
+    counting = vault.shared(RightCount(codes, half), here)
+    count = vault.release(counting, rows=here, derived_from=derived_from)
     # Rows whose label is missing, a public fact, take no part.
     here = here if count.active is None else np.flatnonzero(count.active)
-    known = distributions(table, here)
+    known = distributions(chances, here)
     groups = np.zeros(vault.rows, np.int32)
-    groups[here] = group(known, half, int(bins))
-    counts = vault.release(GroupHistogram(groups, half), rows=here, derived_from=derived_from)
+    groups[here] = group(known, counting.epsilon, int(bins))
+    table = vault.shared(GroupHistogram(groups, half), here)
+    counts = vault.release(table, rows=here, derived_from=derived_from)
     if not isinstance(count, NoisyRight) or not isinstance(counts, NoisyCounts):
         raise TypeError("Counting gave no counts.")
     seen = Table(counts, known, groups[here].astype(np.int64))
@@ -98,14 +100,6 @@ def measure(
         auc=seen.auc(),
         method=METHOD.format(rows=here.size, epsilon=epsilon),
     )
-
-
-def _half(epsilon: float) -> float:
-    """Return half of epsilon, such that two of it are no more than the decimal that the ledger reads in epsilon."""
-    half = epsilon / 2
-    while 2 * exactly(half) > exactly(epsilon):
-        half = math.nextafter(half, 0)
-    return half
 
 
 def _plain(value: Any) -> Any:

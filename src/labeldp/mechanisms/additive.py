@@ -21,32 +21,27 @@ from labeldp.bits import Bits
 from labeldp.calibration import unit_shift_sigma
 from labeldp.errors import InputError
 from labeldp.labels import MISSING, Codes, LabelSpace
-from labeldp.losses import GaussianLoss, PureLoss
-from labeldp.mechanisms.base import Mechanism, check_privacy, smallest_integers
+from labeldp.losses import GaussianLoss
+from labeldp.mechanisms.base import ByLabel, Mechanism, check_privacy, smallest_integers
 from labeldp.noise import discrete_gaussian, discrete_laplace
 from labeldp.reals import exactly
 from labeldp.releases.onehot import NoisyOneHot
 
 
 @dataclass(frozen=True, eq=False)
-class OneHotLaplace(Mechanism):
+class OneHotLaplace(ByLabel):
     """Discrete Laplace noise of scale 2 * height / epsilon on each coordinate (ALIBI, Malek et al. 2021).
 
     A one-hot row has `height` in the label's place. Height 1 tells most: each coordinate then says "likely" or
     "unlikely" by epsilon / 2. A large height approaches the continuous noise of the paper.
     """
 
-    epsilon: float
     height: int = 1
 
     def __post_init__(self) -> None:
-        check_privacy(self.epsilon)
+        super().__post_init__()
         if isinstance(self.height, bool) or not isinstance(self.height, int) or self.height < 1:
             raise InputError("height must be a whole number from 1.")
-
-    def loss(self, labels: int = 1) -> PureLoss:
-        """Return epsilon for each label."""
-        return PureLoss(labels * self.epsilon)
 
     def check(self, space: LabelSpace, rows: int) -> None:
         """Fit every vault."""

@@ -1,21 +1,25 @@
 """What every mechanism is: a frozen description that can state its loss, check its input and draw."""
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
-from dataclasses import fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.bits import Bits
+from labeldp.calibration import largest_epsilon
 from labeldp.errors import InputError
 from labeldp.guarantees import Trust, check_delta, check_epsilon
 from labeldp.labels import Codes, LabelSpace
-from labeldp.losses import Loss, PureLoss
+from labeldp.losses import Loss, PureLoss, RepeatedLoss
 from labeldp.reals import exactly
 from labeldp.releases.base import Release
+
+_WORTH = 1.01  # by how much each label's epsilon must grow for delta to be spent on it
 
 
 class Mechanism(ABC):
@@ -39,6 +43,29 @@ class Mechanism(ABC):
         if labels == 1 or isinstance(loss, PureLoss):
             return labels * exactly(self.epsilon), exactly(delta)
         return exactly(loss.epsilon(delta)), exactly(delta)
+
+    def at(self, epsilon: float, **changes: Any) -> Self:
+        """Return the same mechanism at another epsilon."""
+        return replace(self, epsilon=epsilon, **changes)  # type: ignore[type-var]
+
+    def shared(self, labels: int, delta: float = 0.0) -> "Mechanism":
+        """Return this mechanism with the least noise at which a unit with `labels` labels pays the price of one.
+
+        So whoever says what one label may lose says it for the unit. `delta` may be spent by mechanisms that have none
+        of their own and lose less with it.
+        """
+        asked = self.price()
+
+        def within(mechanism: Mechanism) -> bool:
+            epsilon, chance = mechanism.price(labels)
+            return epsilon <= asked[0] and chance <= asked[1]
+
+        if within(self):
+            return self
+        part = in_parts(self.epsilon, labels)
+        if isinstance(self.loss(labels), PureLoss):
+            return self.at(part)
+        return self.at(largest_epsilon(lambda epsilon: within(self.at(epsilon)), part, self.epsilon))
 
     @abstractmethod
     def check(self, space: LabelSpace, rows: int) -> None:
@@ -64,6 +91,56 @@ class Mechanism(ABC):
         """Return the public parameters, arrays by shape and digest. Equal parameters mean the same request."""
         public = [f.name for f in fields(self) if not f.name.startswith("_")]  # type: ignore[arg-type]
         return {name: _summary(getattr(self, name)) for name in public}
+
+
+@dataclass(frozen=True, eq=False)
+class ByLabel(Mechanism):
+    """Noise for each label by itself, purely private for each.
+
+    Proof for a unit with m labels: its rows are drawn independently, and each is epsilon-private. So the unit loses
+    m epsilon at most, or what `losses.RepeatedLoss` composes at `delta`: whichever is less is charged. `delta` is
+    not spent by units with one label.
+    """
+
+    epsilon: float
+    delta: float = field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_privacy(self.epsilon)
+        check_delta(self.delta)
+
+    def loss(self, labels: int = 1) -> PureLoss | RepeatedLoss:
+        """Return epsilon for one label, and the joint loss of several."""
+        return PureLoss(self.epsilon) if labels == 1 else RepeatedLoss(self.epsilon, labels)
+
+    def price(self, labels: int = 1) -> tuple[Fraction, Fraction]:
+        """Return the plain sum, or less with delta."""
+        plain, composed = labels * exactly(self.epsilon), exactly(self.loss(labels).epsilon(self.delta))
+        return (composed, exactly(self.delta)) if self.delta and composed < plain else (plain, Fraction(0))
+
+    def shared(self, labels: int, delta: float = 0.0) -> "ByLabel":
+        """Return epsilon in equal parts, or larger ones that cost the unit as much at `delta`."""
+        part = in_parts(self.epsilon, labels)
+        if not delta or labels == 1:
+            return self.at(part)
+
+        def within(epsilon: float) -> bool:
+            return RepeatedLoss(epsilon, labels).epsilon(delta) <= self.epsilon
+
+        larger = largest_epsilon(within, part, self.epsilon)
+        return self.at(larger, delta=delta) if larger > _WORTH * part else self.at(part)
+
+    def parameters(self) -> dict[str, Any]:
+        """Leave a delta out that is none."""
+        return {name: value for name, value in super().parameters().items() if name != "delta" or value}
+
+
+def in_parts(epsilon: float, parts: int) -> float:
+    """Return the largest decimal of which so many are no more than epsilon."""
+    part = epsilon / parts
+    while parts * exactly(part) > exactly(epsilon):
+        part = math.nextafter(part, 0.0)
+    return part
 
 
 def private_copy(values: Any, dtype: Any = None) -> NDArray[Any]:

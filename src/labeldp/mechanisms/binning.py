@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from labeldp.bits import Bits
 from labeldp.errors import InputError
 from labeldp.labels import MISSING, Codes, LabelSpace
-from labeldp.losses import PureLoss
-from labeldp.mechanisms.base import Mechanism, check_privacy, private_copy
+from labeldp.mechanisms.base import ByLabel, private_copy
 from labeldp.mechanisms.bins import Floats, LossName, best_bins, best_points
 from labeldp.noise import discrete_laplace, response_offset, uniform_offset
 from labeldp.reals import exactly
@@ -47,16 +46,7 @@ def _log(values: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class _OnRange(Mechanism):
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        check_privacy(self.epsilon)
-
-    def loss(self, labels: int = 1) -> PureLoss:
-        """Return epsilon for each label."""
-        return PureLoss(labels * self.epsilon)
-
+class _OnRange(ByLabel):
     def check(self, space: LabelSpace, rows: int) -> None:
         """Check that labels are numbers of a range."""
         if space.step is None:
@@ -203,12 +193,17 @@ class RROnBins(_OverPlaces):
         loss: LossName = "squared",
         *,
         groups: Any = None,
+        delta: float = 0.0,
     ) -> None:
         # A method is called `loss`, so the field is not.
-        for name, value in dict(epsilon=epsilon, prior=prior, groups=groups, objective=loss).items():
+        for name, value in dict(epsilon=epsilon, prior=prior, groups=groups, objective=loss, delta=delta).items():
             object.__setattr__(self, name, value)
         self.__post_init__()
         _check_loss(loss)
+
+    def at(self, epsilon: float, **changes: Any) -> "RROnBins":
+        """Return the same mechanism at another epsilon."""
+        return RROnBins(epsilon, self.prior, self.objective, groups=self.groups, **{"delta": self.delta} | changes)
 
     def check(self, space: LabelSpace, rows: int) -> None:
         """Check prior, groups, and that a Poisson loss is asked of counts."""

@@ -18,25 +18,15 @@ from numpy.typing import NDArray
 from labeldp.bits import Bits
 from labeldp.errors import InputError
 from labeldp.labels import MISSING, Codes, LabelSpace
-from labeldp.losses import PureLoss
-from labeldp.mechanisms.base import Mechanism, check_distributions, check_privacy, private_copy
+from labeldp.mechanisms.base import ByLabel, check_distributions, private_copy
 from labeldp.noise import in_blocks, response_offset, uniform_offset
 from labeldp.reals import exactly
 from labeldp.releases.responses import Responses
 
 
 @dataclass(frozen=True, eq=False)
-class RandomizedResponse(Mechanism):
+class RandomizedResponse(ByLabel):
     """Keep each label with odds exp(epsilon) against each other class (Warner 1965)."""
-
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        check_privacy(self.epsilon)
-
-    def loss(self, labels: int = 1) -> PureLoss:
-        """Return epsilon for each label."""
-        return PureLoss(labels * self.epsilon)
 
     def check(self, space: LabelSpace, rows: int) -> None:
         """Fit every vault."""
@@ -57,19 +47,14 @@ class RandomizedResponse(Mechanism):
 
 
 @dataclass(frozen=True, eq=False)
-class _OverCandidates(Mechanism):
-    epsilon: float
+class _OverCandidates(ByLabel):
     prior: NDArray[np.floating]
 
     def __post_init__(self) -> None:
-        check_privacy(self.epsilon)
+        super().__post_init__()
         prior = np.asarray(self.prior)
         floating = np.issubdtype(prior.dtype, np.floating)
         object.__setattr__(self, "prior", private_copy(prior, prior.dtype if floating else np.float64))
-
-    def loss(self, labels: int = 1) -> PureLoss:
-        """Return epsilon for each label."""
-        return PureLoss(labels * self.epsilon)
 
     def check(self, space: LabelSpace, rows: int) -> None:
         """Check that the prior is a distribution for each row."""

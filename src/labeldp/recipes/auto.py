@@ -79,11 +79,11 @@ def _of_few_rows(task: Task) -> bool:
 
 
 def _drowned(task: Task) -> bool:
-    return _of_few_rows(task) and task.epsilon < enough_for_sums(task) / 2
+    return _of_few_rows(task) and task.label_epsilon < enough_for_sums(task) / 2
 
 
 def enough_for_sums(task: Task) -> float:
-    """Return the epsilon at which more would hardly help the sums, from public facts: rows, classes and columns.
+    """Return the epsilon of a label at which more would hardly help the sums, by rows, classes and columns.
 
     A sum over n rows of length 1 in D columns has a sampling error of about sqrt(n / D (1 - 1/K) / K) a column.
     """
@@ -97,6 +97,6 @@ def budget_for_sums(task: Task) -> tuple[float, float]:
     """Return what sums get and what is left for randomized response, where that says something."""
     enough = enough_for_sums(task)
     # At less than this, randomized response says next to nothing about one row among so many classes.
-    if task.epsilon < max(_LOCAL_FROM, 2 * enough, enough + np.log(len(task.space)) / 2):
+    if task.label_epsilon < max(_LOCAL_FROM, 2 * enough, enough + np.log(len(task.space)) / 2):
         return task.epsilon, 0.0
-    return split_epsilon(task.epsilon, enough / task.epsilon)
+    return split_epsilon(task.epsilon, enough / task.label_epsilon)

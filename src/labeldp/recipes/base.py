@@ -86,7 +86,8 @@ class Task:
 
     `model` is a backbone by name, a function that makes a network, or a scikit-learn classifier. `encoder` was trained
     without labels; with images, clusters and linear queries look at its embeddings, and networks start from it.
-    `public` are rows of other people, for teachers to vote on: then their student sees nothing of `features`.
+    `public` are rows of other people, for teachers to vote on: then their student sees nothing of `features`. Where
+    users own the rows, epsilon and delta are for a user, whose labels in `rows` share them.
     """
 
     features: Features
@@ -112,6 +113,18 @@ class Task:
                 raise InputError(f"{name} cannot begin from an encoder: give the encoder's embeddings as features.")
             return Classical(model)
         return kind(model, self.training or default_training(self), **options)
+
+    @cached_property
+    def labels_per_user(self) -> int:
+        """The most labels of one user in `rows`; 1 where each label is a unit of its own."""
+        if self.users is None:
+            return 1
+        return int(np.unique(self.users[self.rows], return_counts=True)[1].max(initial=1))
+
+    @property
+    def label_epsilon(self) -> float:
+        """What a label has for itself, about: by this, recipes tell what noise to expect."""
+        return self.epsilon / self.labels_per_user
 
     @cached_property
     def points(self) -> Features:

@@ -12,6 +12,7 @@ from labeldp.errors import InputError, LabelDPError
 from labeldp.evaluate import Score, choose, measure
 from labeldp.guarantees import Guarantee
 from labeldp.learn.predictor import Predictor, resting_on
+from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.base import Ask, Recipe, Rows, Task, find
 from labeldp.releases.base import Release
 from labeldp.vault import Vault
@@ -27,7 +28,8 @@ Report = Callable[[str], None]
 class Trained:
     """What a recipe gave: the model, all that was released on the way, and a private score of the model.
 
-    Of several candidates, `winner` is the place of the model among them.
+    Of several candidates, `winner` is the place of the model among them. `users` says how the labels of users
+    took part.
     """
 
     recipe: str
@@ -37,6 +39,7 @@ class Trained:
     score: Score | None
     candidates: int = 1
     winner: int = 0
+    users: dict[str, Any] | None = None
 
     def facts(self) -> dict[str, Any]:
         """Describe the training for a report or a card."""
@@ -46,6 +49,7 @@ class Trained:
             "guarantee": self.guarantee.to_json(),
             "releases": [_describe(release) for release in self.releases],
             "candidates": self.candidates,
+            "users": self.users,
             "warnings": self._warnings(),
             "score": self.score and self.score.to_json(),
         }
@@ -76,6 +80,7 @@ def train(
 
     Some rows are set aside without a look at labels: to choose among models where the recipe gives several, and to
     score the winner on yet other rows. They are other people's labels, so they have the same epsilon for themselves.
+    In a vault of users, epsilon and delta are for a user: all labels of a user in one release share them.
     A run that was interrupted goes on: what was released before is in the ledger and is not drawn again.
     """
     return train_best(vault, [task], name, [options or {}], score=score, report=report)
@@ -94,6 +99,8 @@ def train_best(
 
     Variants may differ in how they learn, which is free. One that asks for another release is refused by the budget.
     """
+    if vault.users is not None:  # who is kept together where rows are dealt out
+        tasks = [replace(each, users=vault.users) for each in tasks]
     recipe, task = find(name), tasks[0]
     for each in options:
         check_options(recipe, each)
@@ -119,7 +126,21 @@ def train_best(
     if scoring is not None:
         report("scoring")
         result = measure(vault, model.predict_proba(task.features), scoring, task.epsilon, releases)
-    return Trained(name, model, tuple(releases), vault.guarantee_of(releases), result, len(models), winner)
+    guarantee, about = vault.guarantee_of(releases), _about_users(vault, task, releases)
+    return Trained(name, model, tuple(releases), guarantee, result, len(models), winner, about)
+
+
+def _about_users(vault: Vault, task: Task, releases: Sequence[Release]) -> dict[str, Any] | None:
+    """Say how many labels of a user, and rows, took part, and what a single label loses to the model."""
+    if vault.users is None:
+        return None
+    return {
+        "count": int(vault.users.max()) + 1,
+        "labels_per_user": task.labels_per_user,
+        "rows": int(task.rows.sum()),
+        "dropped": vault.rows - int(task.rows.sum()),
+        "label": vault.guarantee_of(releases, unit="label").to_json(),
+    }
 
 
 def _describe(release: Release) -> dict[str, Any]:
@@ -143,12 +164,25 @@ def _follow(
             return models, releases
         report("releasing")
         rows = task.rows if ask.rows is None else ask.rows & task.rows
-        after = vault.guarantee_of(releases, ask.mechanism, rows)
-        private = math.isfinite(after.epsilon)  # what is not was switched on by name
-        if private and (after.epsilon > task.epsilon or after.delta > task.delta):
+        mechanism = _shared(vault, task, releases, ask.mechanism, rows)
+        if mechanism is None:
             raise LabelDPError(f"The recipe {chosen.name!r} asks for more than it was given: a mistake in the recipe.")
-        reply = vault.release(ask.mechanism, rows=rows, derived_from=ask.derived_from)
+        reply = vault.release(mechanism, rows=rows, derived_from=ask.derived_from)
         releases.append(reply)
+
+
+def _shared(vault: Vault, task: Task, heard: Sequence[Release], asked: Mechanism, rows: Rows) -> Mechanism | None:
+    """Turn what a recipe asks for a unit into what its labels get, within what the task has left; None without such.
+
+    The labels of a user share epsilon. Where delta is left over, many labels can share it to more effect.
+    """
+    for delta in dict.fromkeys((task.delta, 0.0)):
+        mechanism = vault.shared(asked, rows, delta)
+        after = vault.guarantee_of(heard, mechanism, rows)
+        private = math.isfinite(after.epsilon)  # what is not was switched on by name
+        if not private or (after.epsilon <= task.epsilon and after.delta <= task.delta):
+            return mechanism
+    return None
 
 
 def set_aside(task: Task, several: bool, score: bool) -> tuple[Rows, Rows | None, Rows | None]:
@@ -161,7 +195,20 @@ def set_aside(task: Task, several: bool, score: bool) -> tuple[Rows, Rows | None
         fit, *others = task.parts([1 - share * (several + score), *[share] * (several + score)])
     except InputError:  # a few users own all rows
         return task.rows, None, None
+    others = [_one_each(task, part) for part in others]
+    if min(part.sum() for part in others) < _FEWEST:
+        return task.rows, None, None
     return fit, others.pop(0) if several else None, others.pop(0) if score else None
+
+
+def _one_each(task: Task, part: Rows) -> Rows:
+    """Keep one row of each user: intervals take rows as independent, and a label alone has the whole of epsilon."""
+    if task.users is None:
+        return part
+    rows = np.random.default_rng(task.seed).permutation(np.flatnonzero(part))
+    kept = np.zeros_like(part)
+    kept[rows[np.unique(task.users[rows], return_index=True)[1]]] = True
+    return kept
 
 
 def check_options(chosen: Recipe, options: Mapping[str, Any]) -> None:

@@ -40,8 +40,9 @@ class Poll:
 
     @property
     def most(self) -> int:
-        """The most teachers that still have two rows for each class, on average."""
-        return max(_FEW, int(self.task.rows.sum()) // (2 * len(self.task.space)))
+        """The most teachers that still have two rows for each class, on average, and a user each."""
+        most = max(_FEW, int(self.task.rows.sum()) // (2 * len(self.task.space)))
+        return most if self.task.users is None else min(most, np.unique(self.task.users[self.task.rows]).size)
 
 
 Student = Callable[[Task, Release], Predictor]

@@ -18,7 +18,8 @@ def cluster_count(task: Task, epsilon: float | None = None, local: bool = False)
     of that lead is about 4 / epsilon for noisy counts, and sqrt(m / 2) / (p - q) for votes among labels that randomized
     response kept with probability p and turned into any other with q. It must stay below a third of the lead.
     """
-    epsilon, rows, classes = epsilon or task.epsilon, int(task.rows.sum()), len(task.space)
+    epsilon = (epsilon or task.epsilon) / task.labels_per_user
+    rows, classes = int(task.rows.sum()), len(task.space)
     smallest = _SURE * 4 / epsilon / _LEAD
     if local:
         gap = -np.expm1(-epsilon) / (1 + (classes - 1) * np.exp(-epsilon))  # p - q

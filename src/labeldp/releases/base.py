@@ -36,17 +36,17 @@ class Rests(Protocol):
 def rest_on(sources: Sequence[Rests], rows: int) -> tuple[tuple[Use, ...], Guarantee]:
     """Return the uses of labels that several sources rest on, and what these guarantee together.
 
-    The first source is a release. Uses of one row add; only labels compose in parallel over rows, because disjoint
-    rows can belong to one user.
+    The first source is a release. Uses of one unit add; labels and users compose in parallel, and whole records,
+    about which other rows speak, do not.
     """
     stated = [source.guarantee for source in sources if source.guarantee is not None]
     uses = tuple(dict.fromkeys(use for source in sources for use in source.lineage))
     if set(uses) == set(sources[0].lineage):
         return uses, stated[0]
-    by_row = all(g.unit == "label" for g in stated)
-    cost = joint_cost(uses, rows, parallel=by_row)
+    apart = all(g.unit != "record" for g in stated)
+    cost = joint_cost(uses, rows, parallel=apart)
     local = all(g.trust == "local" for g in stated)
-    how = f"{len(uses)} uses of labels, added up by {'row' if by_row else 'user'}"
+    how = f"{len(uses)} uses of labels, added up by {stated[0].unit if apart else 'use'}"
     guarantee = Guarantee(float(cost.epsilon), float(cost.delta), stated[0].unit, "local" if local else "central", how)
     return uses, guarantee
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from labeldp.bits import SYSTEM, Bits
 from labeldp.errors import BudgetExceeded, InputError
@@ -23,10 +24,12 @@ from labeldp.spending import (
     Mask,
     Spending,
     Use,
+    capped_rows,
     group_sizes,
     joint_cost,
     number_users,
     pack_rows,
+    rows_of_units,
     unpack_rows,
 )
 from labeldp.vault.filter import Filter
@@ -92,6 +95,26 @@ class Vault:
         derived_from = [derived_from] if isinstance(derived_from, Release) else list(derived_from)
         return self._draw(mechanism, self._mask(rows), derived_from)
 
+    def shared(self, mechanism: Mechanism, rows: Any = None, delta: float = 0.0) -> Mechanism:
+        """Return a mechanism with so much noise that a unit pays, for all of its labels in `rows`, what one would have.
+
+        Without users it is the mechanism itself. See `Mechanism.shared`.
+        """
+        return mechanism.shared(max(group_sizes(self._mask(rows), self._owner)), delta)
+
+    @property
+    def users(self) -> NDArray[np.int64] | None:
+        """A number for the owner of each row, a public fact; None where each label is a unit."""
+        return self._owner
+
+    def capped(self, labels_per_user: int | None, seed: int = 0) -> Mask:
+        """Return the rows that take part if a user keeps at most so many labels: chosen without a look at them.
+
+        Without a number, every user must own one row. The choice is public, and has a seed; rows that are known to have
+        no label cost nothing and stay.
+        """
+        return capped_rows(self._owner, self._labelled, self.rows, labels_per_user, seed)
+
     def plan(self, *steps: Mechanism | Loss, rows: Any = None, delta: float = 0.0, name: str = "") -> "Plan":
         """Reserve several releases at once, which together cost less than one after another.
 
@@ -142,34 +165,39 @@ class Vault:
         entries = self.ledger.entries()
         trusts = {e.details.get("trust") for e in entries if e.kind != "budget"}
         trust: Trust = "local" if trusts == {"local"} else "central"
-        epsilon, delta = self._filter.guarantee(self._spending(entries).worst())
+        epsilon, delta = self._filter.guarantee(self._spending(entries, self._owner).worst())
         how = f"{self.budget.composition} over {sum(e.kind != 'budget' for e in entries)} ledger entries"
         return Guarantee(float(epsilon), float(delta), self.unit, trust, how)
 
-    def guarantee_of(self, releases: Sequence[Release], more: Mechanism | None = None, rows: Any = None) -> Guarantee:
+    def guarantee_of(
+        self, releases: Sequence[Release], more: Mechanism | None = None, rows: Any = None, *, unit: Unit | None = None
+    ) -> Guarantee:
         """Return what several releases of this vault guarantee together, whatever else was released.
 
-        With `more`, a mechanism that would be drawn on `rows` beside them: what would hold then.
+        With `more`, a mechanism that would be drawn on `rows` beside them: what would hold then. With `unit="label"`,
+        in a vault of users: what holds for a single label of theirs.
         """
+        unit = unit or self.unit
+        owner = None if unit == "label" else self._owner
         names = {name for release in releases for name in (release.entry or "").split(",")}
         entries = [entry for entry in self.ledger.entries() if entry.id in names]
         if len(entries) < len(names) or any(entry.kind != "release" for entry in entries):
             raise InputError("Only releases of this vault, each drawn by itself, can be added up here.")
-        spending = self._spending(entries)
+        spending = self._spending(entries, owner)
         if more is not None:
             mask = self._mask(rows)
-            spending.add(mask, {m: self._cost(more, m) for m in group_sizes(mask, self._owner)})
+            spending.add(mask, {m: self._cost(more, m) for m in group_sizes(mask, owner)})
         epsilon, delta = self._filter.guarantee(spending.worst())
         trusts = [entry.details["trust"] for entry in entries] + ([] if more is None else [more.trust])
         local = all(trust == "local" for trust in trusts)
         kinds = [entry.details["mechanism"] for entry in entries] + ([] if more is None else [type(more).__name__])
-        how = " + ".join(dict.fromkeys(kinds)) + f", added up by {self.unit}"
-        return Guarantee(float(epsilon), float(delta), self.unit, "local" if local else "central", how)
+        how = " + ".join(dict.fromkeys(kinds)) + f", added up by {unit}"
+        return Guarantee(float(epsilon), float(delta), unit, "local" if local else "central", how)
 
     def remaining(self, rows: Any = None) -> tuple[float, float]:
         """Return the epsilon and delta that releases of `rows` can still cost in total."""
         mask = None if rows is None else self._mask(rows)
-        return self._filter.left(self._spending(self.ledger.entries()).worst(mask))
+        return self._filter.left(self._spending(self.ledger.entries(), self._owner).worst(mask))
 
     @property
     def budget(self) -> Budget:
@@ -217,7 +245,7 @@ class Vault:
         old = Filter.from_json(self.ledger.open(facts, same)["budget"])
         new = Filter(budget, old.order)
         if new != old:
-            epsilon, delta = new.guarantee(self._spending(self.ledger.entries()).worst())
+            epsilon, delta = new.guarantee(self._spending(self.ledger.entries(), self._owner).worst())
             if epsilon > exactly(budget.epsilon) or delta > exactly(budget.delta):
                 raise InputError(
                     f"Epsilon {float(epsilon):g} and delta {float(delta):g} are spent already: a budget cannot be less."
@@ -228,11 +256,12 @@ class Vault:
                 self.ledger.set_fact("budget", new.to_json())
                 self.ledger.commit(note)
 
-    def _spending(self, entries: Sequence[Entry]) -> Spending:
-        spending = Spending(self.rows, self._owner)
+    def _spending(self, entries: Sequence[Entry], owner: NDArray[np.int64] | None) -> Spending:
+        spending = Spending(self.rows, owner)
         for entry in entries:
             if entry.costs:
-                spending.add(unpack_rows(entry.rows, self.rows), entry.costs)
+                one = entry.costs.get(1, entry.costs[max(entry.costs)])  # no label loses more than its owner
+                spending.add(unpack_rows(entry.rows, self.rows), entry.costs | {1: one})
         return spending
 
     def _cost(self, mechanism: Mechanism, labels: int) -> Cost:
@@ -247,7 +276,7 @@ class Vault:
     def _afford(
         self, entries: Sequence[Entry], facts: dict[str, Any], mask: Mask | None, costs: dict[int, Cost]
     ) -> None:
-        spending = self._spending(entries)
+        spending = self._spending(entries, self._owner)
         before = spending.worst(mask)
         spending.add(mask, costs)
         Filter.from_json(facts["budget"]).admit(before, spending.worst(mask), costs[max(costs)])
@@ -262,7 +291,7 @@ class Vault:
         step: str = "",
     ) -> Release:
         """Reserve, draw, store. A `step` of a plan has been paid for, and is drawn once."""
-        costs = {m: self._cost(mechanism, m) for m in group_sizes(mask, self._owner)}
+        costs = {m: self._cost(mechanism, m) for m in {1, *group_sizes(mask, self._owner)}}
         packed, parameters = pack_rows(mask), mechanism.parameters()
         asked = {
             "mechanism": type(mechanism).__name__,
@@ -300,7 +329,8 @@ class Vault:
             if (known := drawn()) is not None:  # by another process, meanwhile
                 return known
             self.ledger.reserve(entry, check)
-            lineage = _lineage([*derived_from], Use(entry.id, costs[max(costs)], packed))
+            touched = pack_rows(rows_of_units(mask, self._owner))
+            lineage = _lineage([*derived_from], Use(entry.id, costs[max(costs)], touched))
             common = {
                 "space": self.space,
                 "guarantee": self._release_guarantee(mechanism, lineage, derived_from),
@@ -319,7 +349,7 @@ class Vault:
         self, mechanism: Mechanism, lineage: tuple[Use, ...], derived_from: Sequence[Release]
     ) -> Guarantee:
         """Return what holds for this outcome: what it was derived from is part of it."""
-        cost = joint_cost(lineage, self.rows, parallel=self._owner is None)
+        cost = joint_cost(lineage, self.rows)
         local = mechanism.trust == "local" and all(r.guarantee.trust == "local" for r in derived_from)
         how = f"{type(mechanism).__name__}: {type(mechanism.loss()).__name__}"
         if len(lineage) > 1:

@@ -38,10 +38,11 @@ def describe_model(model: Any) -> str:
 
 def origin_blocks(facts: dict[str, Any]) -> list[Block]:
     """Say where the model comes from; what is not known is left out."""
-    data, space = facts.get("data") or {}, facts.get("space") or {}
+    data, space, users = facts.get("data") or {}, facts.get("space") or {}, facts.get("users")
     lines = {
         "Data": data.get("name"),
         "Rows": None if data.get("rows") is None else f"{data['rows']:,}",
+        "Users": f"{users['count']:,}, who own {users['rows']:,} rows that took part" if users else None,
         "Label": data.get("label"),
         "Classes": _classes(space.get("classes") or [], "inferred" if facts.get("classes_inferred") else "declared"),
         "Missing labels": "a public fact of their rows" if space.get("missing") == "public" else None,

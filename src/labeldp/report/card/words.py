@@ -72,6 +72,8 @@ def protection(stated: Guarantee, facts: dict[str, Any]) -> list[Block]:
         blocks.append("Features are not protected, nor is the fact that a row exists.")
     if facts.get("model_unit") == "record" and stated.unit == "label":
         blocks.append("The model alone protects whole rows, features included; its score protects labels alone.")
+    if facts.get("users"):
+        blocks += _of_users(facts["users"])
     if stated.unit == "label":
         blocks.append("A person who owns several rows is protected less: what is lost adds up over their rows.")
     blocks.append(
@@ -79,6 +81,20 @@ def protection(stated: Guarantee, facts: dict[str, Any]) -> list[Block]:
         "pattern, from this model or without it. What is bounded is how much one's own label adds to such a guess."
     )
     return blocks
+
+
+def _of_users(about: dict[str, Any]) -> list[Block]:
+    """Say how many labels of a user took part, and what a single one loses."""
+    most, rows, dropped = about["labels_per_user"], about["rows"], about["dropped"]
+    label = Guarantee(**about["label"])
+    took = "one label of each user" if most == 1 else f"{most} labels of each user"
+    left = f"{dropped:,} of {rows + dropped:,} rows were dropped at random, without a look at labels" if dropped else ""
+    own = f"epsilon {at_most(label.epsilon)}" + (f" and delta {label.delta:g}" if label.delta else "")
+    return [
+        f"At most {took} took part" + (f"; {left}." if left else ", and no row was dropped."),
+        f"A single label that the model learnt from loses {own}.",
+        "Who the users are, and how many rows each of them owns, is not protected.",
+    ]
 
 
 def how_much(stated: Guarantee, model: Guarantee, facts: dict[str, Any]) -> list[Block]:
@@ -99,7 +115,7 @@ def how_much(stated: Guarantee, model: Guarantee, facts: dict[str, Any]) -> list
         else "Delta 0: there is no chance by which this may fail.",
         f"Who must be trusted with the labels: {_TRUST[stated.trust]}.",
     ]
-    if model.epsilon < stated.epsilon:
+    if model.epsilon < stated.epsilon * (1 - 1e-9):  # not by a last digit alone
         blocks.append(
             f"The model alone: epsilon {at_most(model.epsilon)}. Labels that were set aside to measure it took no part "
             f"in it; they lose epsilon {epsilon} to its score instead."
@@ -114,7 +130,7 @@ def one_label(stated: Guarantee, classes: list[Any], mechanisms: set[str]) -> li
     if math.isinf(stated.epsilon):
         return [noisy_label(stated.epsilon, classes), "Without a bound, every label may be told as it is."]
     how = "This training told labels in this way."
-    if mechanisms != {"RandomizedResponse"}:
+    if mechanisms != {"RandomizedResponse"} or stated.unit != "label":
         how = "This training did not tell labels one by one in this way; what it told says no more about one label."
     return [
         noisy_label(stated.epsilon, classes),
