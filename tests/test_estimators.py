@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import torch
 from scripted import Seeded
+from sklearn import config_context
 from sklearn.base import clone, is_classifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -526,3 +527,43 @@ def test_cards_warn_of_much_and_of_fits_that_add_up(data):
     with pytest.warns(ldp.PrivacyWarning):
         again = private().fit(*data)
     assert any("adds up" in sentence for sentence in again.card_.facts["warnings"])
+
+
+# Users who own several rows
+
+
+USERS = [f"user {i % 150}" for i in range(N)]
+
+
+def test_users_are_protected_as_a_whole(data):
+    X, y = data
+    fitted = private(labels_per_user=2).fit(X, y, users=USERS)
+    assert (fitted.guarantee_.epsilon, fitted.guarantee_.unit) == (5.0, "user")
+    about = fitted.card_.facts["users"]
+    assert (about["count"], about["labels_per_user"], about["rows"], about["dropped"]) == (150, 2, 300, 100)
+    assert about["label"]["epsilon"] == 2.5
+    assert "At most 2 labels of each user took part; 100 of 400 rows were dropped" in fitted.card_.to_markdown()
+    assert fitted.score(X, y) > 0.7
+
+
+def test_users_with_one_row_each_need_no_number(data):
+    X, y = data
+    assert private().fit(X, y, users=np.arange(N)).guarantee_.unit == "user"
+
+
+def test_users_with_several_rows_do_and_nothing_is_spent_before(data, tmp_path):
+    X, y = data
+    with pytest.raises(ldp.InputError, match=r"labels_per_user.* 1 keeps 150, 2 keeps 300, and 3 keeps all"):
+        private(ledger=tmp_path / "l").fit(X, y, users=USERS)
+    assert not (tmp_path / "l").exists()
+    with pytest.raises(ldp.InputError, match="say who owns each row"):
+        private(labels_per_user=2).fit(X, y)
+    with pytest.raises(ldp.InputError, match="owner of each of the 400 rows"):
+        private(labels_per_user=2).fit(X, y, users=USERS[:-1])
+
+
+def test_users_can_be_routed_through_a_pipeline(data):
+    X, y = data
+    with config_context(enable_metadata_routing=True):
+        pipe = make_pipeline(StandardScaler(), private(labels_per_user=3).set_fit_request(users=True))
+        assert pipe.fit(X, y, users=USERS)[-1].guarantee_.unit == "user"

@@ -1,4 +1,5 @@
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeldp as ldp
-from labeldp.losses import gaussian_delta, rdp_to_epsilon, unit_shift_delta
+from labeldp.losses import PureLoss, RepeatedLoss, compose, gaussian_delta, rdp_to_epsilon, unit_shift_delta
 
 
 def direct_delta(epsilon, sigma):
@@ -105,3 +106,38 @@ def test_approximate_losses_compose():
     assert 0.9 < ldp.compose(losses, 2e-6) <= 1.0 + 1e-3
     assert ldp.ApproximateLoss(0.5, 1e-6).epsilon(1e-7) == math.inf
     assert ldp.ApproximateLoss(0.5, 1e-6).rdp(2.0) == math.inf
+
+
+# Several draws of one unit.
+
+
+def brute_delta(bound, times, epsilon):
+    """Delta of so many answers of randomized response, over every joint answer."""
+    p = 1 / (1 + math.exp(-bound))
+    found = 0.0
+    for answers in product([1, 0], repeat=times):
+        here, there = (math.prod(p if a == truth else 1 - p for a in answers) for truth in (1, 0))
+        found += max(0.0, here - math.exp(epsilon) * there)
+    return found
+
+
+@given(st.floats(0.01, 3), st.integers(1, 8), st.floats(1e-9, 0.1))
+@settings(max_examples=60, deadline=None)
+def test_repeated_losses_are_those_of_every_joint_answer(bound, times, delta):
+    loss = RepeatedLoss(bound, times)
+    epsilon = loss.epsilon(delta)
+    assert 0 <= epsilon <= times * bound * (1 + 1e-8)
+    assert brute_delta(bound, times, epsilon) <= delta * (1 + 1e-9)
+    if epsilon > 0:
+        assert brute_delta(bound, times, epsilon * (1 - 1e-6)) >= delta * (1 - 1e-4)
+
+
+@pytest.mark.parametrize(("bound", "times"), [(0.05, 50), (0.01, 1000), (1.0, 20)])
+def test_repeated_losses_are_composed_distributions(bound, times):
+    loss = RepeatedLoss(bound, times)
+    composed = loss.distribution().get_epsilon_for_delta(1e-6)
+    assert loss.epsilon(1e-6) == pytest.approx(composed, rel=1e-4)
+    assert loss.epsilon(0.0) == times * bound
+    assert loss.rdp(4.0) == pytest.approx(times * PureLoss(bound).rdp(4.0))
+    assert compose([loss, PureLoss(0.5)], 0.0) == pytest.approx(times * bound + 0.5)
+    assert compose([loss], 1e-6) == loss.epsilon(1e-6)

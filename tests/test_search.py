@@ -121,3 +121,19 @@ def test_a_second_search_warns(data):
     search(MODELS).fit(*data)
     with pytest.warns(ldp.PrivacyWarning, match="adds up"):
         clone(search(MODELS)).fit(*data)
+
+
+def test_users_search_within_one_epsilon_of_theirs(data):
+    X, y = data
+    users = np.arange(N) // 2
+    found = search(MODELS, labels_per_user=2).fit(X, y, users=users)
+    assert (found.guarantee_.epsilon, found.guarantee_.unit) == (4.0, "user")
+    told = found.best_estimator_.card_.facts["releases"]
+    assert [(each["mechanism"], each["epsilon"]) for each in told] == [
+        ("RandomizedResponse", 2.0),
+        ("BestCandidate", 4.0),
+    ]
+    with pytest.raises(ldp.InputError, match="another release"):
+        search({"options": [{"stages": 1}, {"stages": 2}]}, recipe="lp-mst", labels_per_user=2).fit(
+            X + 1, y, users=users
+        )

@@ -1,10 +1,12 @@
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labeldp.spending import Cost, Spending, group_sizes
+import labeldp as ldp
+from labeldp.spending import Cost, Spending, capped_rows, group_sizes, rows_of_units
 
 ROWS = 8
 
@@ -36,3 +38,59 @@ def test_each_unit_pays_for_its_own_rows(history):
     assert spending.worst().epsilon == max(totals.values())
     touched = units if asked is None else units[asked]
     assert spending.worst(asked).epsilon == max(totals[u] for u in touched.tolist())
+
+
+OWNERS = st.lists(st.integers(0, 9), min_size=1, max_size=60).map(lambda who: np.unique(who, return_inverse=True)[1])
+
+
+@given(OWNERS, st.integers(1, 5), st.integers(0, 99), st.data())
+def test_each_user_keeps_as_many_labelled_rows_as_allowed(owner, most, seed, data):
+    marks = data.draw(st.none() | st.lists(st.booleans(), min_size=owner.size, max_size=owner.size))
+    labelled = None if marks is None else np.array(marks)
+    kept = capped_rows(owner, labelled, owner.size, most, seed)
+    counted = np.ones(owner.size, bool) if labelled is None else labelled
+    for user in set(owner.tolist()):
+        own = (owner == user) & counted
+        assert (kept & own).sum() == min(own.sum(), most)
+    assert kept[~counted].all()  # what has no label costs nothing
+    assert np.array_equal(kept, capped_rows(owner, labelled, owner.size, most, seed))
+
+
+def test_every_row_of_a_user_is_as_likely_to_be_kept():
+    owner = np.array([0, 0, 0, 0, 1])
+    kept = np.sum([capped_rows(owner, None, 5, 1, seed) for seed in range(2000)], axis=0)
+    assert kept[4] == 2000
+    assert np.abs(kept[:4] - 500).max() < 90
+
+
+def test_where_users_own_several_rows_a_number_must_be_given_and_the_choice_is_shown():
+    owner = np.repeat(np.arange(10), [1, 1, 1, 1, 2, 3, 3, 4, 6, 30])
+    said = (
+        r"up to 30 rows: .*labels_per_user.* Of 52 rows, 1 keeps 10, 2 keeps 16, 5 keeps 26, 10 keeps 32, 20 keeps 42"
+    )
+    with pytest.raises(ldp.InputError, match=said + ", and 30 keeps all"):
+        capped_rows(owner, None, 52, None)
+    assert capped_rows(np.arange(5), None, 5, None).all()
+    assert capped_rows(None, None, 5, None).all()
+    only_one_is_labelled = np.array([True, False, True, False])
+    assert capped_rows(np.array([0, 0, 1, 1]), only_one_is_labelled, 4, None).all()
+
+
+@pytest.mark.parametrize("most", [0, -1, True, 1.5, "2"])
+def test_bad_numbers_of_labels(most):
+    with pytest.raises(ldp.InputError, match="a whole number from 1"):
+        capped_rows(np.array([0, 0]), None, 2, most)
+
+
+def test_a_number_of_labels_needs_users():
+    with pytest.raises(ldp.InputError, match="is for users"):
+        capped_rows(None, None, 5, 2)
+
+
+def test_all_rows_of_touched_users():
+    owner = np.array([0, 1, 0, 2, 2])
+    assert rows_of_units(np.array([1, 0, 0, 0, 0], bool), owner).tolist() == [True, False, True, False, False]
+    assert rows_of_units(np.array([1, 1, 0, 1, 0], bool), owner) is None
+    assert rows_of_units(None, owner) is None
+    mask = np.array([1, 0, 0, 0, 0], bool)
+    assert rows_of_units(mask, None) is mask

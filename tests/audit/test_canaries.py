@@ -118,3 +118,36 @@ def test_the_lower_end_fails_no_more_often_than_stated(epsilon):
         sureness = np.round(np.roll(answers, 1) + 2 * answers.mean() * generator.random(40), 1)
         wrong += canary_game(2 * answers - 1, sureness, coins, confidence).lower > epsilon
     assert wrong <= binom.ppf(1 - 1e-6, games, (1 - confidence) / 2)
+
+
+def test_one_coin_decides_all_labels_of_a_user(digits):
+    users = np.arange(600) // 4
+    eligible = np.arange(600) % 4 < 3  # three rows of each
+    codes = digits.labels[:600]
+    game = deal(codes, eligible, 10, np.random.default_rng(0), users=users)
+    assert game.coins.size == 30  # a fifth of the users
+    assert game.rows.size == 90
+    assert eligible[game.rows].all()
+    for canary in range(30):
+        own = game.canary == canary
+        assert len(set(users[game.rows[own]])) == 1
+        assert own.sum() == 3
+        chosen = game.options[own, game.coins[canary]]
+        assert np.array_equal(game.codes[game.rows[own]], chosen)
+    assert (game.options != codes[game.rows, None]).all()
+    untouched = np.setdiff1d(np.arange(600), game.rows)
+    assert np.array_equal(game.codes[untouched], codes[untouched])
+
+
+def test_users_are_guessed_by_all_of_their_labels(digits):
+    users = np.arange(600) // 4
+    task = digits.task(400.0, count=600, epochs=1, users=users)
+    game = deal(digits.labels[:600], np.ones(600, bool), 10, np.random.default_rng(0), users=users)
+    played = play(game, task, "randres")
+    assert played.scores["releases"].shape == game.coins.shape
+    assert ((played.scores["releases"] > 0) == game.coins.astype(bool)).all()
+
+
+def test_too_few_users_for_canaries(digits):
+    with pytest.raises(ldp.InputError, match="the 5 users that are trained on"):
+        deal(digits.labels[:600], np.ones(600, bool), 10, np.random.default_rng(0), 8, users=np.arange(600) % 5)

@@ -3,6 +3,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from countlaws import noise_law, winners
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
@@ -20,28 +21,6 @@ EPSILONS = [0.1, 0.5, 1.0, 3.0]
 
 def vault(labels=LABELS, epsilon=1.0, **more):
     return ldp.Vault(labels, SPACE, ldp.Budget(epsilon), **more)
-
-
-def noise_law(scale, reach):
-    x = np.arange(-reach, reach + 1)
-    q = math.exp(-1 / scale)
-    return x, (1 - q) / (1 + q) * q ** np.abs(x).astype(float)
-
-
-def winners(counts, epsilon):
-    """P(each candidate wins), by summing over the noisy count of the winner: the first of the largest wins."""
-    reach = math.ceil(80 / epsilon) + int(np.ptp(counts))
-    x, mass = noise_law(2 / epsilon, reach)
-    upto = np.cumsum(mass)
-    law = []
-    for j, own in enumerate(counts):
-        chance = mass.copy()
-        for i, other in enumerate(counts):
-            if i != j:
-                below = x + own - other - (i < j)  # how large the other's noise may be
-                chance *= np.where(below < -reach, 0.0, upto[np.clip(below + reach, 0, 2 * reach)])
-        law.append(chance.sum())
-    return np.array(law)
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)

@@ -347,3 +347,58 @@ def test_several_releases_are_added_up_by_row_and_by_user():
     assert own.guarantee_of(parts).epsilon == 1.0
     with pytest.raises(ldp.InputError, match="of this vault"):
         own.guarantee_of([by_row.release(ldp.OneHotLaplace(1.0))])
+
+
+# Users whose labels share an epsilon.
+
+OWNERS = [0, 0, 0, 1, 1, 2]
+
+
+def test_a_shared_mechanism_costs_the_user_what_it_was_asked_for():
+    v = vault(1.0, users=OWNERS)
+    part = v.shared(RR(0.5), [1, 3, 4])  # one row of the first user, two of the second
+    assert part.epsilon == 0.25
+    assert v.shared(RR(0.5), [0, 3]).epsilon == 0.5
+    release = v.release(v.shared(RR(0.75)))
+    assert (release.guarantee.epsilon, v.guarantee().epsilon) == (0.75, 0.75)
+    alone = v.guarantee_of([release], unit="label")
+    assert (alone.epsilon, alone.unit) == (0.25, "label")
+    assert vault(1.0).shared(RR(0.5)).epsilon == 0.5
+
+
+def test_a_label_alone_is_told_apart_from_its_owner_also_where_all_own_several():
+    v = vault(4.0, users=[0, 0, 1, 1, 2, 2])
+    both = [v.release(RR(0.5), rows=[0, 2, 4]), v.release(ldp.OneHotLaplace(1.0))]
+    assert v.guarantee_of(both).epsilon == 2.5
+    assert v.guarantee_of(both, unit="label").epsilon == 1.5
+
+
+def test_who_owns_what_is_public():
+    assert vault(1.0).users is None
+    v = vault(1.0, users=list("bbaacc"))
+    assert v.users.tolist() == [1, 1, 0, 0, 2, 2]
+    assert v.capped(1, seed=3).sum() == 3
+    with pytest.raises(ldp.InputError, match="labels_per_user"):
+        v.capped(None)
+
+
+def test_releases_of_different_users_cost_one_of_them_and_those_of_one_user_both():
+    v = vault(9.0, users=OWNERS)
+    first, second, third = (v.release(RR(1.0), rows=rows) for rows in ([0, 1], [3, 5], [2]))
+    assert ldp.Release.concat(first, second).guarantee.epsilon == 2.0
+    assert ldp.Release.concat(first, third).guarantee.epsilon == 3.0
+    derived = v.release(ldp.RRWithPrior(1.0, np.full((6, len(SPACE)), 1 / len(SPACE))), [4], derived_from=[first])
+    assert derived.guarantee.epsilon == 2.0
+
+
+def test_delta_of_many_labels_reaches_the_ledger():
+    users = np.repeat(np.arange(2), 60)
+    v = ldp.Vault([0, 1] * 60, ldp.LabelSpace([0, 1]), ldp.Budget(1.0, 1e-6), users=users)
+    release = v.release(v.shared(RR(1.0), delta=1e-6))
+    assert release.guarantee.epsilon <= 1.0
+    assert release.guarantee.delta == v.guarantee().delta == 1e-6
+    assert release.epsilon > 1.5 / 60
+    assert v.guarantee_of([release], unit="label").delta == 0.0
+    strict = ldp.Vault([0, 1] * 60, ldp.LabelSpace([0, 1]), ldp.Budget(1.0), users=users)
+    with pytest.raises(ldp.BudgetExceeded, match="delta 0"):
+        strict.release(strict.shared(RR(1.0), delta=1e-6))

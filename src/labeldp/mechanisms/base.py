@@ -137,7 +137,7 @@ class ByLabel(Mechanism):
 
 def in_parts(epsilon: float, parts: int) -> float:
     """Return the largest decimal of which so many are no more than epsilon."""
-    part = epsilon / parts
+    part = math.nextafter(epsilon / parts, math.inf)
     while parts * exactly(part) > exactly(epsilon):
         part = math.nextafter(part, 0.0)
     return part
