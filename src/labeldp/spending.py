@@ -109,7 +109,7 @@ def rows_of_units(mask: Mask | None, owner: NDArray[np.int64] | None) -> Mask | 
 def capped_rows(
     owner: NDArray[np.int64] | None, labelled: Mask | None, rows: int, most: int | None, seed: int = 0
 ) -> Mask:
-    """Return the rows that are left if each user keeps at most `most` labelled rows, drawn from `seed`."""
+    """Return the labelled rows that are left if each user keeps at most `most` of them, drawn from `seed`."""
     if most is not None and (isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1):
         raise InputError("labels_per_user must be a whole number from 1.")
     if owner is None:
@@ -123,8 +123,8 @@ def capped_rows(
     shuffled = np.random.default_rng(seed).permutation(candidates)
     by_owner = shuffled[np.argsort(owner[shuffled], kind="stable")]
     place = np.arange(candidates.size) - np.repeat(np.cumsum(owned) - owned, owned)
-    kept = np.ones(rows, bool)
-    kept[by_owner[place >= (most or 1)]] = False
+    kept = np.zeros(rows, bool)
+    kept[by_owner[place < (most or 1)]] = True
     return kept
 
 

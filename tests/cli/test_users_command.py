@@ -128,7 +128,7 @@ def test_privatize_for_users(labeldp, visits):
     words = ("privatize", "visits.csv", *LABELS, *USERS, "--epsilon", 2, "--labels-per-user", 1)
     code, out, _ = labeldp(*words, "--out", "noisy.csv")
     assert code == 0
-    assert "400 rows, of which 150 have no label, as a user keeps 1." in out
+    assert "400 rows, of which 150 lost their label, as a user keeps 1." in out
     assert "probability 0.881; each user has now spent epsilon 2 of 2" in out
     noisy = pl.read_csv("noisy.csv")
     assert noisy["income"].null_count() == 150
@@ -148,3 +148,13 @@ def test_compare_for_users(labeldp, visits):
     code, out, _ = labeldp(*words, "--epsilons", 20, "--labels-public", "--out", "d", "--json")
     assert code == 0
     assert json.loads(out)["cells"][0]["accuracy"] > 0.7
+
+
+def test_rows_without_a_label_are_nobodys_surplus(labeldp, visits):
+    frame = visits.with_columns(income=pl.when(pl.int_range(pl.len()) >= 250).then(None).otherwise(pl.col("income")))
+    frame.write_parquet("gaps.parquet")  # now everybody has one label
+    words = ("train", "gaps.parquet", *LABELS, *USERS, "--missing-public", "--epsilon", 1, "--recipe", "moments")
+    code, out, _ = labeldp(*words, "--out", "run", "--json")
+    assert code == 0
+    about = json.loads(out)["users"]
+    assert (about["labels_per_user"], about["rows"], about["dropped"]) == (1, 250, 0)

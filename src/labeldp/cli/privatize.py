@@ -66,8 +66,8 @@ def privatize(
         facts = {"labeldp.guarantee": json.dumps(vault.guarantee().to_json())}
         table.file.rewrite(out, change, label, facts)
     kept = 1 / (1 + (len(table.space) - 1) * math.exp(-mechanism.epsilon))
-    spent, dropped = vault.guarantee(), vault.rows - int(rows.sum())
-    left_out = f", of which {dropped:,} have no label, as a user keeps {labels_per_user}" if dropped else ""
+    spent, dropped = vault.guarantee(), int((vault.labelled & ~rows).sum())
+    left_out = f", of which {dropped:,} lost their label, as a user keeps {labels_per_user}" if dropped else ""
     say(
         {"out": str(out), "rows": vault.rows, "dropped": dropped, "kept": kept, "guarantee": spent.to_json()},
         f"Wrote {out}: {vault.rows:,} rows{left_out}. Each label is the true one with probability {kept:.3f}; "

@@ -138,7 +138,7 @@ def _about_users(vault: Vault, task: Task, releases: Sequence[Release]) -> dict[
         "count": int(vault.users.max()) + 1,
         "labels_per_user": task.labels_per_user,
         "rows": int(task.rows.sum()),
-        "dropped": vault.rows - int(task.rows.sum()),
+        "dropped": int(vault.labelled.sum() - task.rows.sum()),
         "label": vault.guarantee_of(releases, unit="label").to_json(),
     }
 

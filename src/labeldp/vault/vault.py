@@ -107,11 +107,15 @@ class Vault:
         """A number for the owner of each row, a public fact; None where each label is a unit."""
         return self._owner
 
+    @property
+    def labelled(self) -> Mask:
+        """The rows that have a label, a public fact."""
+        return np.ones(self.rows, bool) if self._labelled is None else self._labelled.copy()
+
     def capped(self, labels_per_user: int | None, seed: int = 0) -> Mask:
         """Return the rows that take part if a user keeps at most so many labels: chosen without a look at them.
 
-        Without a number, every user must own one row. The choice is public, and has a seed; rows that are known to have
-        no label cost nothing and stay.
+        Without a number, every user must own one row. The choice is public, and has a seed.
         """
         return capped_rows(self._owner, self._labelled, self.rows, labels_per_user, seed)
 
