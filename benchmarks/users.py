@@ -4,8 +4,8 @@
 
 Generated rows of two classes and ten columns: a label follows a linear score, noise of its own, and a bent of its user.
 Either each of 5,000 users owns four rows, or 5,000 users own 1 to about 150, a few of them most ("skewed"). Models are
-tested on 20,000 rows of other users. Every cell is a training with fresh privacy noise and fresh rows. Prints a table of
-means and standard deviations over the seeds, and writes benchmarks/results/users.json. Takes about five minutes on one
+tested on 20,000 rows of other users. Every cell is a training with fresh privacy noise and fresh rows. Prints means and
+standard deviations over the seeds, and writes benchmarks/results/users.json. Takes about five minutes on one
 core.
 """
 
@@ -74,7 +74,10 @@ def main():
                 figures.append(
                     {"users": kind, "recipe": name, "epsilon": epsilon, "labels per user": cap or "all", "seeds": seeds}
                     | {"accuracy": round(float(right.mean()), 2), "spread": round(spread, 2)}
-                    | {key: round(float(np.mean([each[key] for each in found])), 4) for key in ("rows", "label epsilon")}
+                    | {
+                        key: round(float(np.mean([each[key] for each in found])), 4)
+                        for key in ("rows", "label epsilon")
+                    }
                 )
             print(line, flush=True)
     save("users", figures)

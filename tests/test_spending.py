@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeldp as ldp
-from labeldp.spending import Cost, Spending, capped_rows, group_sizes, rows_of_units
+from labeldp.spending import Cost, Spending, capped_rows, group_sizes, number_users, rows_of_units
 
 ROWS = 8
 
@@ -95,3 +95,24 @@ def test_all_rows_of_touched_users():
     assert rows_of_units(None, owner) is None
     mask = np.array([1, 0, 0, 0, 0], bool)
     assert rows_of_units(mask, None) is mask
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        np.array([1.0, np.nan, 2.0]),
+        np.array(["2020", "NaT", "2021"], "datetime64[Y]"),
+        np.array(["a", None, "b"], object),
+        np.array(["a", np.nan, "b"], object),
+        np.array([None, None, None]),
+    ],
+    ids=str,
+)
+def test_a_missing_user_is_nobody(users):
+    with pytest.raises(ldp.InputError, match="with none missing"):
+        number_users(users, 3)
+
+
+def test_nobody_changes_who_owns_what_later():
+    with pytest.raises(ValueError, match="read-only"):
+        number_users(["a", "b", "a"], 3)[0] = 1

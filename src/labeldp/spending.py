@@ -144,9 +144,14 @@ def number_users(users: Any, rows: int) -> NDArray[np.int64]:
     if names.shape != (rows,):
         raise InputError(f"users must name the owner of each of the {rows} rows.")
     try:
-        return np.unique(names, return_inverse=True)[1].astype(np.int64)
+        known = not np.any(names != names)  # as a missing number or date is not itself
+        numbers = np.unique(names, return_inverse=True)[1].astype(np.int64)
     except TypeError:
-        raise InputError("users must be of one type, with none missing: name an owner for each row.") from None
+        known = False
+    if not known:
+        raise InputError("users must be of one type, with none missing: name an owner for each row.")
+    numbers.setflags(write=False)  # costs are added up by these numbers, whoever holds them
+    return numbers
 
 
 @dataclass(frozen=True)

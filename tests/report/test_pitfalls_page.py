@@ -1,13 +1,18 @@
 import re
 from pathlib import Path
 
-PAGE = (Path(__file__).parents[2] / "docs" / "pitfalls.md").read_text(encoding="utf-8")
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "pitfalls.md").read_text(encoding="utf-8")
 
 
-def test_the_examples_print_what_they_say(capsys):
+@pytest.mark.parametrize("page", ["pitfalls", "users"])
+def test_the_examples_print_what_they_say(page, capsys):
     names: dict[str, object] = {}
-    found = re.findall(r"```python\n(.*?)```\n```\n(.*?)```", PAGE, re.DOTALL)
-    assert len(found) == PAGE.count("```python")
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    found = re.findall(r"```python\n(.*?)```\n```\n(.*?)```", text, re.DOTALL)
+    assert len(found) == text.count("```python")
     for code, printed in found:
         exec(code, names)
         assert capsys.readouterr().out == printed

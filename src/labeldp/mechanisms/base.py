@@ -120,8 +120,10 @@ class ByLabel(Mechanism):
 
     def shared(self, labels: int, delta: float = 0.0) -> "ByLabel":
         """Return epsilon in equal parts, or larger ones that cost the unit as much at `delta`."""
+        if labels == 1:
+            return self
         part = in_parts(self.epsilon, labels)
-        if not delta or labels == 1:
+        if not delta:
             return self.at(part)
 
         def within(epsilon: float) -> bool:

@@ -174,9 +174,10 @@ def _follow(
 def _shared(vault: Vault, task: Task, heard: Sequence[Release], asked: Mechanism, rows: Rows) -> Mechanism | None:
     """Turn what a recipe asks for a unit into what its labels get, within what the task has left; None without such.
 
-    The labels of a user share epsilon. Where delta is left over, many labels can share it to more effect.
+    The labels of a user share epsilon. Where delta is left over, many labels can share it to more effect. What is left
+    of the budget has no say: a run that goes on must ask for what it asked for before.
     """
-    for delta in dict.fromkeys((task.delta, 0.0)):
+    for delta in dict.fromkeys((min(task.delta, vault.budget.delta), 0.0)):
         mechanism = vault.shared(asked, rows, delta)
         after = vault.guarantee_of(heard, mechanism, rows)
         private = math.isfinite(after.epsilon)  # what is not was switched on by name

@@ -100,7 +100,11 @@ class Vault:
 
         Without users it is the mechanism itself. See `Mechanism.shared`.
         """
-        return mechanism.shared(max(group_sizes(self._mask(rows), self._owner)), delta)
+        labels = max(group_sizes(self._mask(rows), self._owner))
+        if labels == 1:
+            return mechanism
+        self._check(mechanism)
+        return mechanism.shared(labels, delta)
 
     @property
     def users(self) -> NDArray[np.int64] | None:
