@@ -108,7 +108,7 @@ def train(
             **trained.facts(),
             "options": dict(plan.options),
             "features": plan.features,
-            "plan": {"model": plan.model, "epochs": plan.epochs},
+            "plan": {"model": plan.model, "epochs": plan.epochs, "public": plan.public is not None},
             "users": trained.users and trained.users | {"column": table.users},
             "model": describe_model(trained.model),
             "model_unit": trained.model.guarantee.unit if trained.model.guarantee else None,

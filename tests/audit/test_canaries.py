@@ -151,3 +151,13 @@ def test_users_are_guessed_by_all_of_their_labels(digits):
 def test_too_few_users_for_canaries(digits):
     with pytest.raises(ldp.InputError, match="the 5 users that are trained on"):
         deal(digits.labels[:600], np.ones(600, bool), 10, np.random.default_rng(0), 8, users=np.arange(600) % 5)
+
+
+def test_the_bound_is_on_all_labels_of_a_user_together(digits):
+    """Each label has epsilon 2 for itself, and four of them tell more than any one could."""
+    users = np.arange(1796) // 4
+    task = digits.task(8.0, count=1796, epochs=1, users=users, model="linear")
+    game = deal(digits.labels[:1796], np.ones(1796, bool), 10, np.random.default_rng(0), 400, users=users)
+    played = play(game, task, "randres")
+    lower = one_run({"releases": played.scores["releases"]}, game.coins).lower
+    assert 2.0 < lower <= 8.0

@@ -13,6 +13,8 @@ from labeldp.learn import Training
 from labeldp.mechanisms import RandomizedResponse, RRWithPrior
 from labeldp.recipes.base import Task
 from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.teachers import Poll
+from labeldp.recipes.votes import cluster_count
 from labeldp.spending import unpack_rows
 
 SOME = 700
@@ -110,21 +112,26 @@ def test_delta_that_sums_have_spent_is_not_spent_again(digits):
     assert result.guarantee.epsilon <= 200.0
 
 
+@pytest.mark.parametrize("name", ["randres", "lp-mst", "moments"])
+def test_a_run_that_is_repeated_asks_for_nothing_new(digits, name):
+    vault = digits.vault(1.0, 1e-6, count=SOME, users=np.arange(SOME) // 20)
+    for _ in range(2):
+        train(vault, digits.task(1.0, 1e-6, count=SOME), name, score=False)
+    assert len(vault.ledger.entries()) == (2 if name == "lp-mst" else 1)
+
+
 def test_recipes_expect_the_noise_that_shared_labels_get(digits):
     task = digits.task(2.0, count=SOME)
     several = replace(task, users=np.arange(SOME) // 5)
     assert (task.labels_per_user, task.label_epsilon) == (1, 2.0)
     assert (several.labels_per_user, several.label_epsilon) == (5, 0.4)
-    from labeldp.recipes.votes import cluster_count
-
     assert cluster_count(several) == cluster_count(replace(task, epsilon=0.4))
 
 
 def test_no_more_teachers_than_users(digits):
-    users = np.arange(SOME) // 40
-    vault = digits.vault(20.0, 1e-5, count=SOME, users=users)
-    train(vault, digits.task(20.0, 1e-5, count=SOME), "pate-fm", {"answers": 2}, score=False)
-    assert vault.ledger.entries()[0].details["parameters"]["teachers"] <= 18
+    task = digits.task(20.0, 1e-5, count=SOME, users=np.arange(SOME) // 40)
+    assert Poll(task, None, 10, 10, 0.5).most == 18
+    assert Poll(replace(task, users=None), None, 10, 10, 0.5).most == 35
 
 
 # Two stages, two users, two labels each: every outcome.

@@ -109,14 +109,13 @@ def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> 
             f"{data} has {len(features)} rows and the run was trained on {facts['data']['rows']}: give the table that "
             "it was trained on."
         )
-    public = None
+    public, asked = None, facts.get("plan", {})  # what the training was given, where the run keeps that
     if request.public is not None:
         public = intake(runs.read_columns(TableFile(request.public), list(intake.columns), intake.texts))
-    elif "record" in (facts.get("model_unit"), facts["guarantee"].get("unit")):
+    elif asked.get("public") or "record" in (facts.get("model_unit"), facts["guarantee"].get("unit")):
         raise InputError("The teachers of this run voted on public rows: name their table by --public.")
     how: dict[str, Any] = {"flip": intake.flip, "device": request.device, "progress": request.progress}
     how |= {"encoder": request.encoder, "seed": facts["seed"], "public": request.public}
-    asked = facts.get("plan", {})  # what the training was given, where the run keeps that
     how |= {"epochs": request.epochs or asked.get("epochs")}
     how |= {"labels_per_user": (facts.get("users") or {}).get("labels_per_user")}
     how |= {"model": request.model or asked.get("model") or _model_of(run, facts["recipe"])}
