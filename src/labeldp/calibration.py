@@ -43,11 +43,11 @@ def calibrate(losses: Callable[[float], Sequence[Loss]], epsilon: float, delta: 
 
 
 def largest_epsilon(fits: Callable[[float], bool], guess: float, most: float) -> float:
-    """Return the largest epsilon up to `most` that fits, to a millionth; no less than a guess that fits."""
+    """Return the largest epsilon up to `most` that fits, to one in ten thousand; no less than a guess that fits."""
     low, high = guess, most
     while not fits(low):
         low, high = low / 2, low
-    while high > low * (1 + 1e-6):
+    while high > low * (1 + 1e-4):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low

@@ -270,7 +270,7 @@ def test_delta_is_taken_where_many_labels_gain_by_it(labels, pays):
     assert (mechanism.delta > 0) == pays
     assert (mechanism.epsilon > 1.01 / labels) == pays
     assert mechanism.price(labels)[0] <= 1
-    assert float(mechanism.price(labels)[0]) == pytest.approx(1, rel=1e-5)
+    assert float(mechanism.price(labels)[0]) == pytest.approx(1, rel=2e-4)
     assert mechanism.price(1) == (mechanism.price(1)[0], 0)  # one label needs none
 
 
