@@ -64,6 +64,7 @@ BY_LABEL = {
     "RandomizedResponse": (ldp.RandomizedResponse, sampled, THREE),
     "RRTopK": (lambda e: ldp.RRTopK(e, PRIOR, k=2), sampled, THREE),
     "RRWithPrior": (lambda e: ldp.RRWithPrior(e, PRIOR), sampled, THREE),
+    "RRInformative": (lambda e: ldp.RRInformative(e, PRIOR), sampled, THREE),
     "OneHotLaplace": (ldp.OneHotLaplace, one_hot_noise, ldp.LabelSpace([0, 1])),
     "RROnBins": (lambda e: ldp.RROnBins(e, np.full(3, 1 / 3)), sampled, RANGE),
     "UnbiasedBins": (lambda e: ldp.UnbiasedBins(e, np.full(2, 1 / 2)), sampled, ENDS),

@@ -33,8 +33,8 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     """
     if task.encoder is None or not isinstance(task.features, Images):
         raise InputError("refine begins from an encoder of pictures: give one, or choose another recipe.")
-    local = task.epsilon >= _LOCAL_FROM
-    first, second = split_epsilon(task.epsilon, _SUMS / task.epsilon) if local else (task.epsilon, 0.0)
+    local = task.label_epsilon >= _LOCAL_FROM
+    first, second = split_epsilon(task.epsilon, _SUMS / task.label_epsilon) if local else (task.epsilon, 0.0)
     learner = task.learner(CrossFit if local else SoftMatch, inertia=0.998)
     sums = yield Ask(LinearQuery(task.lifted, first, task.delta))
     likely = calibrated(task.lifted, sums)
