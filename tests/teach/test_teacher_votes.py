@@ -102,6 +102,18 @@ def test_users_are_dealt_out_whole_or_refused():
     assert (told.guarantee.epsilon, told.guarantee.unit) == (votes().epsilon, "user")
 
 
+@pytest.mark.parametrize("user", [0, 7, 200])
+def test_all_labels_of_a_user_move_one_vote_of_a_query_at_most(user):
+    users = np.arange(len(LABELS)) % 300  # six rows of each, far apart
+    asked = votes(users=users)
+    assert asked.shared(6) is asked  # and so they cost no more than one
+    other = np.where(users == user, (LABELS + 5) % 10, LABELS)
+    here, there = (asked.prepare(codes.astype(np.int8), SPACE, {})._counts for codes in (LABELS, other))
+    moved = np.abs(here - there).sum(axis=1)
+    assert moved.max() == 2
+    assert np.abs(here - there).max() == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

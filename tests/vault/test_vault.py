@@ -373,6 +373,12 @@ def test_a_label_alone_is_told_apart_from_its_owner_also_where_all_own_several()
     assert v.guarantee_of(both, unit="label").epsilon == 1.5
 
 
+def test_what_cannot_be_asked_for_cannot_be_shared():
+    v = vault(1.0, 1e-6, users=OWNERS)
+    with pytest.raises(ldp.InputError, match="a matrix of numbers with 6 rows"):
+        v.shared(ldp.LinearQuery(np.ones(6), 1.0, 1e-6))
+
+
 def test_who_owns_what_is_public():
     assert vault(1.0).users is None
     v = vault(1.0, users=list("bbaacc"))
