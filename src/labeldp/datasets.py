@@ -45,6 +45,7 @@ class SecretTable:
         missing: Literal["error", "public"] = "error",
         ids: str | None = None,
         users: str | None = None,
+        ordered: bool = False,
     ) -> "SecretTable":
         """Check the columns and read the classes in the label's type: separated by commas, quoted if they hold one."""
         file = TableFile(path)
@@ -56,7 +57,8 @@ class SecretTable:
             raise InputError("The label cannot identify its own data set: name a column of row ids.")
         if users is not None and (file.column_type(users) is None or users == label):
             raise InputError("The label cannot own its own row: name the column of users.")
-        return cls(file, label, LabelSpace([_parse(word, kind) for word in words], missing=missing), ids, users)
+        space = LabelSpace([_parse(word, kind) for word in words], ordered=ordered, missing=missing)
+        return cls(file, label, space, ids, users)
 
     @property
     def ledger_path(self) -> Path:

@@ -67,8 +67,9 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         What is trained: the name of a backbone, a function that makes a network, or a classifier with sample weights.
     training : Training, optional
         Epochs, rates and so on, for networks.
-    features : {"auto", "table", "embeddings", "images"}
-        How to read X. A matrix is a table of numbers unless it is called embeddings.
+    features : {"auto", "table", "embeddings", "images", "pairs"}
+        How to read X. A matrix is a table of numbers unless it is called embeddings. Pairs are two columns of ids, a
+        person and an item; their classes are taken as ordered, as ratings are.
     encoder : Model, optional
         An encoder that was trained without labels, for images.
     estimate : bool
@@ -272,7 +273,7 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             if classes != "infer":
                 raise InputError('classes must be a list, for example ["no", "yes"].')
             classes = _inferred(y)
-        space = LabelSpace(sorted(LabelSpace(classes)))
+        space = LabelSpace(sorted(LabelSpace(classes)), ordered=self.features == "pairs")
         self.classes_ = np.array(space.classes)
         return space
 

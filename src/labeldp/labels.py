@@ -31,7 +31,7 @@ class LabelSpace:
 
     Inferring classes from the data would reveal that a rare class occurs. With `missing="public"` a missing
     label is a public fact: the row is unlabelled. Otherwise it is an error. Labels are held as codes,
-    positions in `classes`, with -1 for a missing one.
+    positions in `classes`, with -1 for a missing one. `ordered` classes rise from the first to the last, as ratings do.
 
     >>> LabelSpace(["no", "yes"]).encode(["yes", "no"]).tolist()
     [1, 0]
@@ -82,6 +82,15 @@ class LabelSpace:
 
     def __len__(self) -> int:
         return len(self.classes)
+
+    @property
+    def numbers(self) -> NDArray[np.float64] | None:
+        """The classes as rising numbers, if they are declared as ordered and are such; else None."""
+        try:
+            numbers = np.array(self.classes, np.float64) if self.ordered else np.empty(0)
+        except ValueError:
+            return None
+        return numbers if numbers.size and np.isfinite(numbers).all() and (np.diff(numbers) > 0).all() else None
 
     def __eq__(self, other: object) -> bool:
         # As JSON, because to Python 1 is True, and a class of numbers is not one of booleans.

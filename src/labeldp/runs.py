@@ -31,6 +31,8 @@ from labeldp.report.card import write_card
 from labeldp.report.card.origin import describe_model, versions
 from labeldp.vault import Vault
 
+_AXES = {"table": 1, "embeddings": 1, "pairs": 2, "images": 3}  # of a row's shape
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -40,7 +42,7 @@ class Plan:
     delta: float = 0.0
     recipe: str = "auto"
     options: Mapping[str, Any] = field(default_factory=dict)
-    features: str = "table"  # or "embeddings", or "images"
+    features: str = "table"  # or "embeddings", "images", "pairs"
     model: str = "auto"
     encoder: Path | None = None  # a model that was trained without labels, for images
     flip: bool = False  # whether a mirror image has the same label
@@ -57,11 +59,13 @@ class Plan:
         recipes.check_options(recipe, self.options)
         for name, value in self.options.items():
             _check_value(name, value, inspect.signature(recipe.steps).parameters[name].annotation)
-        if self.features not in ("table", "embeddings", "images"):
-            raise InputError('The columns of a file are a "table", "embeddings" or "images": choose one of these.')
+        if self.features not in _AXES:
+            raise InputError(
+                'The columns of a file are a "table", "embeddings", "images" or "pairs": choose one of these.'
+            )
         if self.encoder is not None and self.features != "images":
             raise InputError("An encoder is for images: leave it out, or choose --features images.")
-        find_model(self.model, images=self.features == "images")
+        find_model(self.model, axes=_AXES[self.features])
         choose_device(self.device)
 
     def read(self, table: SecretTable, rows: int) -> tuple[Intake, Features, Features | None]:
@@ -76,7 +80,7 @@ class Plan:
         self, features: Features, space: LabelSpace, rows: Rows, checkpoints: Path | None = None, **more: Any
     ) -> Task:
         """Return the public side of the training on `rows`."""
-        model = find_model(self.model, self.seed, images=self.features == "images")
+        model = find_model(self.model, self.seed, _AXES[self.features])
         encoder = None if self.encoder is None else Model.load(self.encoder, self.device)
         more |= {"encoder": encoder, "seed": self.seed}
         task = Task(features, space, rows, self.epsilon, self.delta, model, **more)

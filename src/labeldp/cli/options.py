@@ -36,10 +36,13 @@ FeatureKind = Annotated[
     str,
     typer.Option(
         "--features",
-        help="table; embeddings: columns of numbers whose scale means something; images: a column of picture files.",
+        help="table; embeddings: columns of numbers whose scale means something; images: a column of picture files; "
+        "pairs: two columns of ids, a person and an item.",
     ),
 ]
-ModelName = Annotated[str, typer.Option(help="auto, logistic, trees, or a network: mlp, linear; resnet18, cnn ...")]
+ModelName = Annotated[
+    str, typer.Option(help="auto, logistic, trees, or a network: mlp, linear; resnet18, cnn ...; for pairs mf, ncf.")
+]
 Encoder = Annotated[
     Path | None, typer.Option(help="For images: a model folder, trained without labels by labeldp.represent.")
 ]

@@ -1,7 +1,7 @@
 """`labeldp train`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -75,7 +75,8 @@ def train(
     check_epsilon(epsilon)
     check_delta(delta)
     check_free(out)
-    table = SecretTable.open(data, label, classes, "public" if missing_public else "error", ids, user_column)
+    missing: Literal["error", "public"] = "public" if missing_public else "error"
+    table = SecretTable.open(data, label, classes, missing, ids, user_column, ordered=features == "pairs")
     from labeldp import runs  # torch, only now that the request makes sense
 
     if allow_unproven is not None:

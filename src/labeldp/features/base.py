@@ -25,7 +25,7 @@ class Features(ABC):
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """The shape of one row as a network takes it: (channels, height, width) or (columns,)."""
+        """The shape of a row: (channels, height, width) or (columns,). Of ids, how many there are: (people, items)."""
 
     @property
     @abstractmethod
@@ -42,7 +42,7 @@ class Features(ABC):
 
     @abstractmethod
     def batch(self, rows: Tensor) -> Tensor:
-        """Return float32 network input for rows, by index, not varied and not normalised."""
+        """Return network input for rows, by index, not varied and not normalised: float32, or ids as whole numbers."""
 
     @abstractmethod
     def weak(self, batch: Tensor) -> Tensor:

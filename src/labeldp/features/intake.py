@@ -1,7 +1,7 @@
 """From what people have (arrays, data frames) to features, and the same way again for new rows."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -11,19 +11,20 @@ from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.features.embeddings import Embeddings
 from labeldp.features.images import Images
+from labeldp.features.pairs import Pairs
 from labeldp.features.pictures import picture_column, read_pictures
 from labeldp.features.tables import Table
 
-Kind = Literal["auto", "table", "embeddings", "images"]
+Kind = Literal["auto", "table", "embeddings", "images", "pairs"]
 
 
 @dataclass(frozen=True)
 class Intake:
     """How raw rows become features. What it learnt (categories, medians) came from the training rows' features."""
 
-    kind: Literal["table", "embeddings", "images"]
+    kind: Literal["table", "embeddings", "images", "pairs"]
     columns: tuple[str, ...] = ()  # of the data frames that it takes; none if it takes arrays
-    encoding: dict[str, Any] = field(default_factory=dict, repr=False)  # of a table
+    encoding: dict[str, Any] = field(default_factory=dict, repr=False)  # of a table, or the ids of pairs
     flip: bool = False  # whether images may be mirrored
 
     @classmethod
@@ -32,17 +33,18 @@ class Intake:
 
         By default a data frame or a matrix is a table, whose numbers are standardised and whose texts are categories;
         an array of bytes with four axes holds images. Embeddings must be named as such: their scale means something.
+        So must pairs, two columns of ids.
         """
-        if kind not in ("auto", "table", "embeddings", "images"):
-            raise InputError('features must be "auto", "table", "embeddings" or "images".')
+        if kind not in get_args(Kind):
+            raise InputError('features must be "auto", "table", "embeddings", "images" or "pairs".')
         if kind == "auto":
             kind = "images" if not is_frame(data) and getattr(data, "ndim", 2) == 4 else "table"
         columns = tuple(to_frame(data).columns) if is_frame(data) else ()
         if kind == "images" and columns:
             columns = (picture_column(to_frame(data).schema),)
-        if kind == "table":
-            table = Table.fit(to_frame(data))
-            return cls(kind, columns, table.to_json()), table
+        if kind in _LEARNT:
+            features = _LEARNT[kind].fit(to_frame(data))
+            return cls(kind, columns, features.to_json()), features
         intake = cls(kind, columns, flip=flip)
         return intake, intake(data)
 
@@ -54,10 +56,11 @@ class Intake:
             if absent:
                 raise InputError(f"The data lack the column {absent[0]!r}, which the model was trained on.")
             data = data.select(self.columns)
-        if self.kind == "table":
+        if self.kind in _LEARNT:
             frame = to_frame(data)
             names = self.columns or [f"x{place}" for place in range(frame.width)]
-            return Table.from_json(self.encoding).apply(frame.rename(dict(zip(frame.columns, names, strict=False))))
+            features = _LEARNT[self.kind].from_json(self.encoding)
+            return features.apply(frame.rename(dict(zip(frame.columns, names, strict=False))))
         if self.kind == "embeddings":
             return Embeddings(_floats(to_frame(data).to_numpy() if is_frame(data) else data))
         pixels = read_pictures(to_frame(data).to_series()) if is_frame(data) else np.asarray(data)
@@ -65,7 +68,9 @@ class Intake:
 
     @property
     def texts(self) -> list[str]:
-        """The columns of a table that a file must not turn into numbers: texts, but for truth values."""
+        """The columns that a file must not turn into numbers: texts, but for truth values."""
+        if self.kind == "pairs":
+            return Pairs.from_json(self.encoding).texts
         truth = {"true", "false"}
         return [c["name"] for c in self.encoding.get("categories", ()) if not truth.issuperset(c["values"])]
 
@@ -76,9 +81,12 @@ class Intake:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Intake":
         """Read what `to_json` wrote."""
-        if data["kind"] == "table":
-            Table.from_json(data["encoding"])  # it is whole, or says so now
+        if data["kind"] in _LEARNT:
+            _LEARNT[data["kind"]].from_json(data["encoding"])  # it is whole, or says so now
         return cls(data["kind"], tuple(data["columns"]), data["encoding"], data["flip"])
+
+
+_LEARNT: dict[str, type[Table] | type[Pairs]] = {"table": Table, "pairs": Pairs}  # what has to learn from training rows
 
 
 def is_frame(data: Any) -> bool:

@@ -1,4 +1,7 @@
-"""Networks: ResNet-18, WideResNet-28-k and VGG-16 for small images, the CNN of the PATE papers, an MLP, a line."""
+"""Networks: ResNet-18, WideResNet-28-k and VGG-16 for small images, the CNN of the PATE papers, an MLP, a line.
+
+Those for pairs of ids are in `factors`.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labeldp.errors import InputError
+from labeldp.learn.factors import mf, ncf, order_head
 
 
 class Network(nn.Module):
@@ -21,11 +25,13 @@ class Network(nn.Module):
         self.recipe = recipe
         self.width = width
         shape, classes = recipe["shape"], recipe["classes"]
-        channels = (shape[0], *(1 for _ in shape[1:]))
+        channels = (1,) if is_pair(shape) else (shape[0], *(1 for _ in shape[1:]))
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("deviation", torch.ones(channels))
         self.encoder = encoder
         self.head = nn.Linear(width, classes)
+        if is_pair(shape):
+            order_head(self.head)
 
     def normalise_by(self, mean: Tensor, deviation: Tensor) -> None:
         """Set the moments of the input."""
@@ -34,7 +40,7 @@ class Network(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """Return the encoding that the head scores."""
-        return self.encoder((x - self.mean) / self.deviation)
+        return self.encoder((x - self.mean) / self.deviation if x.is_floating_point() else x)  # ids are no quantities
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a score (logit) for each class."""
@@ -172,6 +178,11 @@ def linear(shape: Sequence[int]) -> tuple[nn.Module, int]:
     return nn.Flatten(), _flat(shape)
 
 
+def is_pair(shape: Sequence[int]) -> bool:
+    """Whether rows of this shape are ids of a person and an item."""
+    return len(shape) == 2
+
+
 def _flat(shape: Sequence[int]) -> int:
     return int(torch.Size(shape).numel())
 
@@ -183,17 +194,25 @@ BACKBONES: dict[str, Callable[..., tuple[nn.Module, int]]] = {
     "cnn": cnn,
     "mlp": mlp,
     "linear": linear,
+    "mf": mf,
+    "ncf": ncf,
 }
+_KINDS = {1: ("mlp", "linear"), 2: ("mf", "ncf"), 3: tuple(name for name in BACKBONES if name not in ("mf", "ncf"))}
+
+
+def backbones_for(axes: int) -> tuple[str, ...]:
+    """Return the backbones for rows of a shape with so many axes: 1 for columns, 2 for pairs of ids, 3 for images."""
+    return _KINDS[axes]
 
 
 def build(name: str, shape: Sequence[int], classes: int, **options: Any) -> Network:
     """Build a network by name for rows of `shape`."""
     if name not in BACKBONES:
         raise InputError(f"There is no backbone {name!r}: choose one of {', '.join(BACKBONES)}.")
-    if len(shape) != 3 and name not in ("mlp", "linear"):
-        raise InputError(
-            f"The backbone {name!r} needs images; these rows have shape {tuple(shape)}: choose mlp or linear."
-        )
+    if name not in backbones_for(len(shape)):
+        what = "pairs of ids" if name in backbones_for(2) else "images" if not is_pair(shape) else "columns or images"
+        fitting = " or ".join(backbones_for(len(shape))[:2])
+        raise InputError(f"The backbone {name!r} needs {what}; these rows have shape {tuple(shape)}: choose {fitting}.")
     encoder, width = BACKBONES[name](shape, **options)
     recipe = {"name": name, "shape": list(shape), "classes": classes, "options": options}
     return Network(encoder, width, recipe)

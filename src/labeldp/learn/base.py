@@ -86,7 +86,7 @@ def place(features: Features, training: Training) -> Features:
 def make_network(backbone: Backbone, features: Features, classes: int) -> nn.Module:
     """Build a network that normalises its input by the features' moments."""
     if backbone == "auto":
-        backbone = "resnet18" if len(features.shape) == 3 else "mlp"
+        backbone = {1: "mlp", 2: "mf", 3: "resnet18"}[len(features.shape)]
     network = (
         build(backbone, features.shape, classes) if isinstance(backbone, str) else backbone(features.shape, classes)
     )

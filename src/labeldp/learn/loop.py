@@ -28,10 +28,11 @@ class Training:
 
     epochs: int = 30
     batch: int = 256
-    optimizer: Literal["sgd", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     rate: float = 0.1
     momentum: float = 0.9
-    decay: float = 5e-4
+    decay: float = 5e-4  # a penalty in the loss, or with adamw a share of each weight at each step
+    prior: float | None = None  # in place of decay: the deviation of a normal prior on each weight, for sgd and adam
     warmup: float = 0.05  # the share of all steps in which the rate rises; then it follows a cosine
     floor: float = 0.0  # the share of the rate that is left at the end
     average: float | None = None  # decay of an exponential moving average of the weights
@@ -43,6 +44,8 @@ class Training:
     progress: bool | Callable[[int, float], None] = False  # a bar, or what to call after each epoch with its loss
 
     def __post_init__(self) -> None:
+        if self.prior is not None and (self.prior <= 0 or self.optimizer == "adamw"):
+            raise InputError("A prior needs a deviation above zero, and sgd or adam: the decay of adamw is no penalty.")
         if self.epochs < 1 or self.batch < 1 or self.rate <= 0:
             raise InputError("Training needs at least one epoch, one row a batch, and a rate above zero.")
 
@@ -73,7 +76,7 @@ def train(
     """
     device = next(network.parameters()).device
     average = copy.deepcopy(network).eval().requires_grad_(False) if training.average else None
-    optimizer = _optimizer(network, training)
+    optimizer = _optimizer(network, training, rows)
     signature = _signature(network, training, identity)
     checkpoint = training.checkpoint
     if checkpoint is not None and checkpoint.is_dir():
@@ -114,13 +117,16 @@ def train(
     return average if average is not None else network.eval()
 
 
-def _optimizer(network: nn.Module, training: Training) -> torch.optim.Optimizer:
+def _optimizer(network: nn.Module, training: Training, rows: int) -> torch.optim.Optimizer:
     # Scales and shifts are not decayed: pulling them to zero regularises nothing.
     plain = [p for p in network.parameters() if p.requires_grad and p.ndim <= 1]
     decayed = [p for p in network.parameters() if p.requires_grad and p.ndim > 1]
-    groups = [{"params": decayed, "weight_decay": training.decay}, {"params": plain, "weight_decay": 0.0}]
-    if training.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=training.rate, fused=True)  # its many small steps take long on a CPU, too
+    # The loss is a mean over rows, so the more there are, the less a prior weighs.
+    decay = training.decay if training.prior is None else 1 / (training.prior**2 * rows)
+    groups = [{"params": decayed, "weight_decay": decay}, {"params": plain, "weight_decay": 0.0}]
+    if training.optimizer != "sgd":
+        kind = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
+        return kind(groups, lr=training.rate, fused=True)  # its many small steps take long on a CPU, too
     fused = bool(decayed) and decayed[0].device.type == "cuda"
     return torch.optim.SGD(groups, lr=training.rate, momentum=training.momentum, nesterov=True, fused=fused)
 

@@ -49,8 +49,11 @@ def _log(values: Floats) -> Floats:
 class _OnRange(ByLabel):
     def check(self, space: LabelSpace, rows: int) -> None:
         """Check that labels are numbers of a range."""
-        if space.step is None:
+        if not self._fits(space):
             raise InputError(f"{type(self).__name__} needs numbers: declare LabelSpace.range(low, high, step).")
+
+    def _fits(self, space: LabelSpace) -> bool:
+        return space.step is not None
 
 
 class _Table(NamedTuple):
@@ -178,7 +181,8 @@ class RROnBins(_OverPlaces):
 
     Number of bins, cuts and outputs have the least expected loss that is possible under the prior: "squared",
     "absolute", or "poisson" (v - y log v, for labels from 0). No other mechanism with this epsilon does better under
-    that prior. Outputs lean towards the middle of the prior, so they are not unbiased.
+    that prior. Outputs lean towards the middle of the prior, so they are not unbiased. Labels are numbers of a range,
+    or ordered classes that are numbers, such as ratings.
 
     `prior` is one distribution over the range, public or from an earlier release; or a row for each group, and `groups`
     names the group of each label.
@@ -207,9 +211,12 @@ class RROnBins(_OverPlaces):
 
     def check(self, space: LabelSpace, rows: int) -> None:
         """Check prior, groups, and that a Poisson loss is asked of counts."""
-        if self.objective == "poisson" and space.step is not None and float(space.classes[0]) < 0:
+        if self.objective == "poisson" and space.numbers is not None and space.numbers[0] < 0:
             raise InputError("The Poisson loss needs labels from 0: declare a range without negative numbers.")
         super().check(space, rows)
+
+    def _fits(self, space: LabelSpace) -> bool:
+        return space.numbers is not None  # ordered classes will do: bins need no equal steps
 
     def _search(self, grid: Floats, prior: Floats) -> _Table:
         bins = best_bins(grid, prior, self.epsilon, self.objective)

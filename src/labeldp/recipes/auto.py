@@ -5,6 +5,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 from labeldp.features.images import Images
+from labeldp.features.pairs import Pairs
 from labeldp.labels import MISSING
 from labeldp.learn.classical import Classical
 from labeldp.learn.predictor import Predictor
@@ -13,6 +14,7 @@ from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
 from labeldp.recipes.clusters import noise_cluster
+from labeldp.recipes.lp_mst import lp_mst
 from labeldp.recipes.refine import begins_from_encoder, refine
 from labeldp.recipes.votes import chances
 from labeldp.releases.base import Release
@@ -27,7 +29,9 @@ _NEAR, _ROUNDS = 10, 2
 
 def several(task: Task) -> bool:
     """Whether there will be models to choose from."""
-    return not begins_from_encoder(task) and not _drowned(task) and (_of_few_rows(task) or budget_for_sums(task)[1] > 0)
+    if isinstance(task.features, Pairs) or begins_from_encoder(task) or _drowned(task):
+        return False
+    return _of_few_rows(task) or budget_for_sums(task)[1] > 0
 
 
 @recipe(
@@ -41,10 +45,12 @@ def auto(task: Task) -> Steps:
     What they do not need goes on to randomized response among the classes that they leave open, from which trees and
     networks learn what is not linear. Which of the models is best is for a private choice on held-out rows. Of few
     rows, noise can drown the sums; then votes of clusters, which are few numbers, say more. Pictures with an encoder go
-    another way, that of `refine`.
+    another way, that of `refine`. Ids of people and items have no sums: there, randomized response in stages.
     """
     if begins_from_encoder(task):
         return (yield from refine(task))
+    if isinstance(task.features, Pairs):
+        return (yield from lp_mst(task))
     if _drowned(task):
         return (yield from noise_cluster(task))
     first, second = budget_for_sums(task)

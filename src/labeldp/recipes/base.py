@@ -14,11 +14,13 @@ from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.features.embeddings import Embeddings
 from labeldp.features.images import Images
+from labeldp.features.pairs import Pairs
 from labeldp.labels import LabelSpace
 from labeldp.learn.base import Backbone, Learner
 from labeldp.learn.bayes import Bayes
 from labeldp.learn.classical import Classical
 from labeldp.learn.encoded import EncodedModel
+from labeldp.learn.fixmatch import FixMatch
 from labeldp.learn.loop import Training
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor
@@ -104,7 +106,9 @@ class Task:
 
     def learner(self, kind: type[Learner], **options: Any) -> Any:
         """Return a learner for this task's model and training."""
-        model = find_model(self.model, self.seed, images=len(self.features.shape) == 3)
+        model = find_model(self.model, self.seed, len(self.features.shape))
+        if isinstance(self.features, Pairs) and kind not in (Supervised, Bayes, FixMatch):
+            raise InputError(f"{kind.__name__} varies or mixes rows, which ids do not allow: take lp-mst or randres.")
         if hasattr(model, "fit"):
             name = type(model).__name__
             if kind not in (Supervised, Bayes):
@@ -113,6 +117,14 @@ class Task:
                 raise InputError(f"{name} cannot begin from an encoder: give the encoder's embeddings as features.")
             return Classical(model)
         return kind(model, self.training or default_training(self), **options)
+
+    def mixing(self, asked: float | None, usual: float = 4.0) -> float:
+        """Return how much to mix rows: the usual amount if none is asked for, and nothing of ids."""
+        if not isinstance(self.features, Pairs):
+            return usual if asked is None else asked
+        if asked:
+            raise InputError("A mixture of two ids is nobody: leave mixup out, or set it to 0.")
+        return 0.0
 
     @cached_property
     def labels_per_user(self) -> int:
@@ -129,6 +141,8 @@ class Task:
     @cached_property
     def points(self) -> Features:
         """The rows as clusters and linear queries see them: images through the encoder, where there is one."""
+        if isinstance(self.features, Pairs):
+            raise InputError("Ids cannot be added up or clustered: take lp-mst, randres or alibi.")
         if isinstance(self.features, Images) and self.encoder is not None:
             return Embeddings(self.encoder.embed(self.features))
         return self.features
@@ -177,7 +191,12 @@ def default_training(task: Task, **changes: Any) -> Training:
     """Return a schedule that suits the size of the task: about a million rows seen, fewer epochs for more rows."""
     rows = max(1, int(task.rows.sum()))
     epochs = min(max(1_000_000 // rows, 10), 60 if isinstance(task.features, Images) else 30)
-    usual = {"epochs": epochs, "batch": 128 if rows < 20_000 else 256, "rate": 0.1, "seed": task.seed}
+    usual: dict[str, Any] = {"epochs": epochs, "batch": 128 if rows < 20_000 else 256, "rate": 0.1, "seed": task.seed}
+    if isinstance(task.features, Pairs):
+        # A prior weighs what labels tell, so that it suits clean labels as well as noisy ones: without it, factors
+        # learn noise by heart.
+        usual |= {"optimizer": "adam", "rate": 0.01, "prior": 0.2, "epochs": 20}
+        usual |= {"batch": min(max(rows // 64, 64), 1024)}
     return Training(**usual | changes)
 
 

@@ -1,36 +1,69 @@
 """LP-MST (Ghazi et al. 2021, Algorithm 3): stages on disjoint rows, each model the prior of the next stage."""
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
+from labeldp.learn.bayes import Bayes
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import RandomizedResponse, RRWithPrior
+from labeldp.mechanisms.binning import RROnBins
 from labeldp.recipes.base import Ask, Steps, Task, recipe
 from labeldp.releases.base import Release
+
+_ALIKE = 64  # groups of rows that share their bins
 
 
 @recipe("lp-mst", "randomized response in stages, each among the classes that the model so far finds likely (LP-MST)")
 def lp_mst(
-    task: Task, stages: int = 2, first: float | None = None, temperature: float = 1.0, mixup: float = 4.0
+    task: Task,
+    stages: int = 2,
+    first: float | None = None,
+    temperature: float = 1.0,
+    mixup: float | None = None,
+    loss: Literal["auto", "right", "squared"] = "auto",
 ) -> Steps:
-    """Spend epsilon once: a row is asked in one stage only. `first` is the share of rows in the first stage."""
+    """Spend epsilon once: a row is asked in one stage only. `first` is the share of rows in the first stage.
+
+    `loss` says what the answers of later stages are best at. "right" is the paper's: they are right as often as can be
+    (`RRWithPrior`), and are learnt as labels, with mixup (4.0; pairs of ids are not mixed). "squared" is for ordered
+    numbers, ratings for example: answers are near (`RROnBins`) and are learnt as evidence, as those of the first stage
+    are, because a network that learns noisy ratings as labels expects ratings that lean towards the middle. "auto"
+    takes "squared" where the classes are ordered numbers.
+    """
     whole = isinstance(stages, int) and stages >= 1
     if not whole or not (first is None or 0 < first < 1) or not temperature > 0:
         raise InputError(
             "lp-mst needs a whole number of stages, a first share between 0 and 1, and a temperature above 0."
         )
-    begin = 1 / stages if first is None else first
+    numbers = task.space.numbers if loss != "right" else None
+    if loss == "squared" and numbers is None:
+        raise InputError("A squared loss needs ordered classes that are numbers: declare them so, or take loss right.")
+    learner = task.learner(Supervised, mixup=task.mixing(mixup)) if numbers is None else task.learner(Bayes)
+    # Bins tell more than classes even by a rough prior, so that a first part of less than half of the rows will do.
+    usual = 1 / stages if numbers is None else min(0.3, 1 / stages)
+    begin = usual if first is None else first
     shares = [1.0] if stages == 1 else [begin, *[(1 - begin) / (stages - 1)] * (stages - 1)]
-    learner, model, heard = task.learner(Supervised, mixup=mixup), task.encoder, list[Release]()
+    model, heard = task.encoder, list[Release]()
     for rows in task.parts(shares):
         if not heard:
             heard = [(yield Ask(RandomizedResponse(task.epsilon), rows))]
         else:
             prior = tempered(model.predict_proba(task.features), temperature)  # type: ignore[union-attr]
-            heard.append((yield Ask(RRWithPrior(task.epsilon, prior), rows, heard)))
+            later = RRWithPrior(task.epsilon, prior) if numbers is None else _near(task.epsilon, prior, numbers)
+            heard.append((yield Ask(later, rows, heard)))
         model = learner.fit(task.features, Release.concat(*heard), task.encoder)
     return model  # type: ignore[return-value]
+
+
+def _near(epsilon: float, prior: NDArray[np.float64], numbers: NDArray[np.float64]) -> RROnBins:
+    """Return bins for each group of rows whose expected numbers are about the same."""
+    place = (prior @ numbers).argsort(kind="stable").argsort(kind="stable")
+    groups = place * min(_ALIKE, len(prior)) // len(prior)
+    means = np.array([prior[groups == group].mean(axis=0) for group in range(groups.max() + 1)])
+    return RROnBins(epsilon, means / means.sum(axis=1, keepdims=True), groups=groups)
 
 
 def tempered(chances: NDArray[np.floating], temperature: float) -> NDArray[np.float64]:

@@ -6,19 +6,23 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 from labeldp.errors import InputError
-from labeldp.learn.backbones import BACKBONES
+from labeldp.learn.backbones import backbones_for
 
-_FLAT = ("mlp", "linear")
+_OF = {1: " for tables", 2: " for pairs", 3: ""}
 
 
-def find_model(name: Any, seed: int = 0, images: bool = True) -> Any:
-    """Return a classifier by its short name, a backbone's name as it is, and anything that is no name unchanged."""
+def find_model(name: Any, seed: int = 0, axes: int = 3) -> Any:
+    """Return a classifier by its short name, a backbone's name as it is, and anything that is no name unchanged.
+
+    Rows of 1 axis are columns, of 2 pairs of ids, which are for networks alone, of 3 images.
+    """
     if not isinstance(name, str):
+        if axes == 2 and hasattr(name, "fit"):
+            raise InputError(f"{type(name).__name__} would take ids for quantities: choose mf or ncf.")
         return name
     trees = HistGradientBoostingClassifier(random_state=seed)
     classifiers = {"logistic": LogisticRegression(C=0.1, max_iter=300), "trees": trees}
-    known = ["auto", *classifiers, *(name for name in BACKBONES if images or name in _FLAT)]
+    known = ["auto", *(classifiers if axes != 2 else ()), *backbones_for(axes)]
     if name not in known:
-        what = "" if images else " for tables"
-        raise InputError(f"There is no model {name!r}{what}: choose {', '.join(known[:-1])} or {known[-1]}.")
+        raise InputError(f"There is no model {name!r}{_OF[axes]}: choose {', '.join(known[:-1])} or {known[-1]}.")
     return classifiers.get(name, name)

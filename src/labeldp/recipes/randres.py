@@ -13,15 +13,18 @@ from labeldp.recipes.votes import agreed, cluster_count, vote
 @recipe("randres", "randomized response, then plain training")
 def randres(task: Task, mixup: float = 0.0) -> Steps:
     """Learn the noisy labels as they are."""
-    learner = task.learner(Supervised, mixup=mixup)
+    learner = task.learner(Supervised, mixup=task.mixing(mixup, 0.0))
     noisy = yield Ask(RandomizedResponse(task.epsilon))
     return learner.fit(task.features, noisy, task.encoder)
 
 
 @recipe("randres-mixup", "randomized response, then training with mixup (LP-1ST)")
-def randres_mixup(task: Task, mixup: float = 4.0) -> Steps:
-    """Learn mixtures of rows, which keeps a network from learning noisy labels by heart."""
-    return (yield from randres(task, mixup))
+def randres_mixup(task: Task, mixup: float | None = None) -> Steps:
+    """Learn mixtures of rows, 4.0 by default, which keeps a network from learning noisy labels by heart.
+
+    Pairs of ids are not mixed.
+    """
+    return (yield from randres(task, task.mixing(mixup)))
 
 
 @recipe("randres-ssl", "randomized response, then FixMatch on all rows")

@@ -1,0 +1,131 @@
+"""Pairs of a person and an item: two public ids a row, kept as places in two lists of known ids."""
+
+import copy
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+
+from labeldp.errors import InputError
+from labeldp.features.base import Features, choose_device
+from labeldp.features.rows import row_indices
+
+
+class Pairs(Features):
+    """Rows of a table with two columns of ids, made by `fit`, which learns the ids, or by `apply` for other rows.
+
+    Network input is two whole numbers a row: the places of its ids. Place 0 is for whoever was not there in training,
+    and for a missing id. An id cannot be varied, so the augmentations return a batch as it is.
+    """
+
+    kind: ClassVar[str] = "pairs"
+
+    def __init__(self, ids: dict[str, dict[str, Any]], cells: Tensor) -> None:
+        """Hold places; `fit` and `apply` are the usual ways to get them."""
+        self._ids, self._cells = ids, cells
+
+    @classmethod
+    def fit(cls, frame: pl.DataFrame, device: str | torch.device = "cpu") -> Self:
+        """Learn the ids of a table, texts or whole numbers, and hold its rows."""
+        if frame.width != 2:
+            raise InputError(
+                f"Pairs are two columns of ids, and here are {frame.width} ({', '.join(frame.columns[:5])}): "
+                "keep the person and the item, and leave out the rest."
+            )
+        if not frame.height:
+            raise InputError("The training table has no rows.")
+        ids = {
+            column.name: {
+                "values": _texts(column).drop_nulls().unique().sort().to_list(),
+                "text": column.dtype in (pl.String, pl.Categorical, pl.Enum),
+            }
+            for column in frame
+        }
+        return cls(ids, _places(ids, frame)).to(device)
+
+    def apply(self, frame: pl.DataFrame) -> Self:
+        """Hold other rows, on the same device."""
+        return type(self)(self._ids, _places(self._ids, frame)).to(self.device)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the ids, without any row."""
+        return self._ids
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Read what `to_json` wrote: pairs without rows, whose `apply` takes new ones."""
+        ids = {name: {"values": list(known["values"]), "text": bool(known["text"])} for name, known in data.items()}
+        return cls(ids, torch.empty(0, 2, dtype=torch.long))
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many people and how many items there are to tell apart, the unknown one included: (people, items)."""
+        return tuple(len(known["values"]) + 1 for known in self._ids.values())
+
+    @property
+    def texts(self) -> list[str]:
+        """The columns whose ids were texts in training: a file must not turn them into numbers, for 007 is not 7."""
+        return [name for name, known in self._ids.items() if known["text"]]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self._cells.device
+
+    def to(self, device: str | torch.device) -> Self:
+        """Return these pairs on another device."""
+        return self._with(self._cells.to(choose_device(str(device))))
+
+    def select(self, rows: Any) -> Self:
+        """Return some rows."""
+        return self._with(self._cells[row_indices(rows, len(self), self.device)])
+
+    def batch(self, rows: Tensor) -> Tensor:
+        """Return the places of both ids, as whole numbers."""
+        return self._cells[rows.to(self.device)]
+
+    def weak(self, batch: Tensor) -> Tensor:
+        """Return the batch as it is."""
+        return batch
+
+    strong = weak
+
+    def view(self, batch: Tensor, size: int | None = None) -> Tensor:
+        """Return the batch as it is."""
+        return batch
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Return 0 and 1: places are no quantities, and nothing is to be normalised."""
+        return torch.zeros(1, device=self.device), torch.ones(1, device=self.device)
+
+    def _with(self, cells: Tensor) -> Self:
+        other = copy.copy(self)
+        other._cells = cells
+        return other
+
+
+def _places(ids: dict[str, dict[str, Any]], frame: pl.DataFrame) -> Tensor:
+    places = np.zeros((frame.height, len(ids)), np.int64)
+    for at, (name, known) in enumerate(ids.items()):
+        if name not in frame.columns:
+            raise InputError(f"The data lack the column {name!r}, which the model was trained on.")
+        values = pl.Series("id", known["values"], pl.String)
+        place = pl.DataFrame({"id": values, "at": np.arange(1, len(values) + 1)})
+        found = pl.DataFrame({"id": _texts(frame[name])}).join(place, on="id", how="left", maintain_order="left")
+        places[:, at] = found["at"].fill_null(0).to_numpy()
+    return torch.from_numpy(places)
+
+
+def _texts(column: pl.Series) -> pl.Series:
+    """Return ids as texts, so that 7 is the same id in every type of column."""
+    if column.dtype.is_float():
+        whole = column.cast(pl.Int64, strict=False)
+        if not (whole.cast(column.dtype) == column).all():
+            raise InputError(f"The ids in column {column.name!r} are fractions: ids are texts or whole numbers.")
+        column = whole
+    return column.cast(pl.String)

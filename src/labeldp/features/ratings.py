@@ -1,0 +1,46 @@
+"""Files of ratings as MovieLens publishes them. Nothing is downloaded."""
+
+from pathlib import Path
+
+import polars as pl
+
+from labeldp.errors import InputError
+
+NAMES = ("user", "item", "rating")
+
+
+def read_ratings(path: str | Path) -> pl.DataFrame:
+    """Read `u.data` (tabs), `ratings.dat` (two colons) or `ratings.csv` (a header) as columns user, item and rating.
+
+    The format is told by the name's ending; times are left out. Whole ratings become integers. Ratings are secret
+    labels: what the messages say of a bad file holds none.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"There is no file {path}.")
+    readers = {".data": _tabs, ".dat": _colons, ".csv": _commas}
+    if path.suffix not in readers:
+        raise InputError(f"{path} is not named as MovieLens names ratings: u.data, ratings.dat or ratings.csv.")
+    try:
+        frame = readers[path.suffix](path)
+        frame = frame.select(pl.nth(0).cast(pl.Int64), pl.nth(1).cast(pl.Int64), pl.nth(2).cast(pl.Float64))
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError):
+        frame = pl.DataFrame()
+    if frame.width != 3 or not frame.height or any(frame.null_count().row(0)):
+        raise InputError(f"{path} is damaged or holds no ratings: each line is a user, an item, a rating and a time.")
+    frame.columns = NAMES
+    whole = bool((frame["rating"] == frame["rating"].round()).all())
+    return frame.with_columns(pl.col("rating").cast(pl.Int64)) if whole else frame
+
+
+def _tabs(path: Path) -> pl.DataFrame:
+    return pl.read_csv(path, separator="\t", has_header=False)
+
+
+def _commas(path: Path) -> pl.DataFrame:
+    return pl.read_csv(path)
+
+
+def _colons(path: Path) -> pl.DataFrame:
+    lines = pl.Series(path.read_text(encoding="latin-1").splitlines(), dtype=pl.String)
+    return lines.str.split("::").list.to_struct(fields=["user", "item", "rating", "time"]).struct.unnest()
