@@ -265,7 +265,7 @@ def test_rows_without_a_label_are_learnt_about_and_not_scored(tmp_path):
         ({"recipe": "noise-cluster", "options": {"clusters": 2.5}}, "must be a whole number, not 2.5"),
         ({"recipe": "alibi", "options": {"noise": "pink"}}, "must be one of laplace, gaussian, not 'pink'"),
         ({"model": "resnet18"}, "no model 'resnet18' for tables"),
-        ({"features": "sounds"}, '"embeddings" or "images"'),
+        ({"features": "sounds"}, '"images" or "pairs"'),
         ({"encoder": Path("e")}, "An encoder is for images"),
         ({"device": "abacus"}, "torch knows no device 'abacus'"),
     ],

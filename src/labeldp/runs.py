@@ -133,7 +133,10 @@ def train(
 
 
 def predict(run: Path, data: Path, device: str = "auto") -> pl.DataFrame:
-    """Return the predicted label of each row of `data`, and the probability of each class."""
+    """Return the predicted label of each row of `data`, and the probability of each class.
+
+    Ordered classes that are numbers, such as ratings, also have an expected number.
+    """
     intake = _intake(run)
     file = TableFile(data)
     frame = read_columns(file, list(intake.columns), intake.texts)
@@ -147,8 +150,10 @@ def predict(run: Path, data: Path, device: str = "auto") -> pl.DataFrame:
         raise
     except (ValueError, TypeError):
         raise InputError(f"The columns of {data} have other types than those that the model was trained on.") from None
-    labels = pl.Series("prediction", space.decode(chances.argmax(axis=1)).tolist())
-    return pl.DataFrame([labels, *(pl.Series(f"p({c})", chances[:, i]) for i, c in enumerate(space))])
+    told = [pl.Series("prediction", space.decode(chances.argmax(axis=1)).tolist())]
+    if space.numbers is not None:
+        told.append(pl.Series("expected", chances @ space.numbers))
+    return pl.DataFrame([*told, *(pl.Series(f"p({c})", chances[:, i]) for i, c in enumerate(space))])
 
 
 def read_report(run: Path) -> dict[str, Any]:

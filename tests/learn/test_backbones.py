@@ -6,7 +6,7 @@ import torch
 import labeldp as ldp
 from labeldp.learn.backbones import BACKBONES, Average, build, rebuild
 
-SHAPES = {"mlp": (7,), "linear": (7,)}
+SHAPES = {"mlp": (7,), "linear": (7,), "mf": (5, 7), "ncf": (5, 7)}
 
 
 @pytest.mark.parametrize("name", BACKBONES)
@@ -14,7 +14,7 @@ def test_every_backbone_scores_classes_and_is_rebuilt_by_its_recipe(name):
     torch.manual_seed(0)
     shape = SHAPES.get(name, (3, 16, 16))
     network = build(name, shape, 4)
-    x = torch.rand(2, *shape)
+    x = torch.tensor([[0, 6], [4, 1]]) if len(shape) == 2 else torch.rand(2, *shape)
     assert network(x).shape == (2, 4)
     assert network.embed(x).shape == (2, network.width)
     again = rebuild(network.recipe)

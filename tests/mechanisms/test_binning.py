@@ -365,6 +365,21 @@ def test_classes_are_no_range():
         refused(mechanism, "needs numbers: declare LabelSpace.range", space, [2, 3])
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("classes", [[1, 2, 3, 4, 5], ["1", "2", "5"], [-3, 0, 10, 11]], ids=str)
+def test_ordered_classes_that_are_numbers_may_go_into_bins(classes, epsilon):
+    space, prior = ldp.LabelSpace(classes, ordered=True), np.full(len(classes), 1 / len(classes))
+    mechanism = ldp.RROnBins(epsilon, prior)
+    law = channel(mechanism, space)
+    assert np.allclose(law.sum(axis=0), 1, atol=1e-15)
+    assert worst_loss(law) == pytest.approx(epsilon, rel=1e-12)
+    release = ldp.Vault(classes * 9, space, ldp.Budget(epsilon)).release(mechanism)
+    assert np.allclose(np.exp(release.log_evidence()), law[release.codes], rtol=1e-6)
+    assert set(release.labels()) <= set(range(len(classes)))
+    for other in (ldp.UnbiasedBins(epsilon, prior), ldp.DiscreteLaplace(epsilon)):
+        refused(other, "needs numbers: declare LabelSpace.range", space, classes)
+
+
 @pytest.mark.parametrize("kind", [ldp.RROnBins, ldp.UnbiasedBins])
 def test_bad_priors(kind):
     refused(kind(1.0, np.full(5, 0.2)), r"shape \(5,\).* each of the 7 values")

@@ -41,7 +41,10 @@ def lp_mst(
     numbers = task.space.numbers if loss != "right" else None
     if loss == "squared" and numbers is None:
         raise InputError("A squared loss needs ordered classes that are numbers: declare them so, or take loss right.")
-    learner = task.learner(Supervised, mixup=task.mixing(mixup)) if numbers is None else task.learner(Bayes)
+    mixing = task.mixing(mixup)
+    if numbers is not None and mixup:
+        raise InputError("Evidence is not mixed: leave mixup out, or take loss right.")
+    learner = task.learner(Supervised, mixup=mixing) if numbers is None else task.learner(Bayes)
     # Bins tell more than classes even by a rough prior, so that a first part of less than half of the rows will do.
     usual = 1 / stages if numbers is None else min(0.3, 1 / stages)
     begin = usual if first is None else first
