@@ -140,7 +140,7 @@ BAD = {
         [*TRAIN, "--recipe", "randres-ssl", "--model", "trees"],
         "trains networks",
     ),
-    "unknown kind of features": ([*TRAIN, "--features", "sounds"], '"embeddings" or "images"'),
+    "unknown kind of features": ([*TRAIN, "--features", "sounds"], '"images" or "pairs"'),
     "embeddings of texts": ([*TRAIN, "--features", "embeddings"], "Embeddings must be numbers"),
     "unknown device": ([*TRAIN, "--device", "abacus"], "torch knows no device 'abacus'"),
     "epsilon below 0": (["train", "people.csv", *LABELS, "--epsilon", -1, "--out", "o"], "epsilon must be"),

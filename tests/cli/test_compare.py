@@ -118,7 +118,7 @@ BAD = {
     "no recipe": (["--out", "o", "--recipes", ","], "at least one epsilon, one recipe"),
     "unknown recipe": (["--out", "o", "--recipes", "moments,magic"], "There is no recipe 'magic'"),
     "unknown model": (["--out", "o", "--model", "oracle"], "There is no model 'oracle'"),
-    "unknown features": (["--out", "o", "--features", "sounds"], '"embeddings" or "images"'),
+    "unknown features": (["--out", "o", "--features", "sounds"], '"images" or "pairs"'),
     "no seeds": (["--out", "o", "--seeds", 0], "Invalid value for '--seeds'"),
     "delta 1": (["--out", "o", "--delta", 1], "delta must be"),
     "a file as folder": (["--out", "people.parquet"], "people.parquet exists"),
