@@ -56,3 +56,10 @@ def test_bad_requests_cost_nothing(labeldp, rated, folder, data, more, message):
     assert not (folder / "run").exists()
     code, out, _ = labeldp("ledger", "show", data)
     assert "RandomizedResponse" not in out
+
+
+def test_compare_takes_pairs(labeldp, rated):
+    words = ("--epsilons", "2", "--recipes", "lp-mst", "--labels-public", "--out", "o")
+    code, out, err = labeldp("compare", "ratings.csv", *TRAIN[:6], *words)
+    assert code == 0, err
+    assert "lp-mst" in out

@@ -3,6 +3,7 @@ from functools import cache
 import numpy as np
 import pytest
 from scripted import Seeded
+from simulated import Binormal
 
 import labeldp as ldp
 from labeldp.evaluate import choose, measure, split_rows
@@ -75,6 +76,32 @@ def test_the_protocol_covers_through_the_vault():
         assert mine.guarantee().epsilon == 1.0
         covered += found.low <= 0.8 <= found.high
     assert 930 <= covered <= 970
+
+
+@pytest.mark.parametrize("rare", [0, 1])
+def test_where_a_class_is_rare_candidates_are_told_apart_by_their_ranking(rare):
+    """Both candidates say the common class everywhere, so that both are right in 99 % of rows."""
+    space, chosen = ldp.LabelSpace(["a", "b"]), []
+    for seed in range(40):
+        rng = np.random.default_rng([seed, rare])
+        good, codes = Binormal(2500, 0.01, 2.0).draw(rng)
+        chance = rng.uniform(0, 0.5, 2500)
+        halved = np.stack([1 - good[:, 1] / 2, good[:, 1] / 2], axis=1)  # never above a half
+        tables = [np.stack([1 - chance, chance], axis=1), halved]
+        if rare == 0:
+            codes, tables = 1 - codes, [table[:, ::-1] for table in tables]
+        mine = ldp.Vault(np.array(["a", "b"])[codes], space, ldp.Budget(1.0))
+        mine._bits = Seeded(seed)
+        chosen.append(choose(mine, tables, None, 1.0).best)
+        assert mine.guarantee().epsilon == 1.0
+    assert np.mean(chosen) >= 0.9
+
+
+def test_codes_without_scores_are_compared_as_they_are():
+    space = ldp.LabelSpace(["a", "b"])
+    mine = ldp.Vault(["a"] * 99 + ["b"], space, ldp.Budget(50.0))
+    never, once = np.zeros(100, int), (np.arange(100) == 99).astype(int)
+    assert choose(mine, [never, once], None, 50.0).best == 1
 
 
 @pytest.mark.parametrize(
