@@ -41,7 +41,18 @@ def test_json(plan):
     assert advice["setting"]["purity"] == 0.8
 
 
+def test_rare_positives(plan):
+    code, out, _ = plan("--rows", 20000, "--classes", 2, "--epsilon", 1, "--positives", 0.01)
+    assert code == 0
+    assert "20,000 rows, 2 classes (0.01 positive)" in out
+    assert "99.0% is what always saying no gets" in " ".join(out.split())
+    _, out, _ = plan("--rows", 20000, "--classes", 2, "--epsilon", 1, "--positives", 0.01, "--json")
+    assert json.loads(out)["setting"]["positives"] == 0.01
+
+
 BAD = {
+    "many positives": (("--rows", 10, "--classes", 2, "--epsilon", 1, "--positives", 0.6), "positives is the share"),
+    "positives of ten": ((*SETTING, "--positives", 0.1), "positives is the share"),
     "no rows": (("--rows", 0, "--classes", 10, "--epsilon", 1), "rows must be a whole number from 1"),
     "one class": (("--rows", 10, "--classes", 1, "--epsilon", 1), "classes must be a whole number from 2"),
     "epsilon 0": (("--rows", 10, "--classes", 2, "--epsilon", 0), "epsilon must be"),

@@ -1,13 +1,16 @@
 import math
+from functools import cache
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated import Binormal, coverage, table
+from scipy.stats import rankdata
+from simulated import Binormal, coverage, laplace, table
 from sklearn.metrics import log_loss, precision_score, recall_score, roc_auc_score
 
 from labeldp.evaluate import Interval
+from labeldp.evaluate.intervals import share
 from labeldp.evaluate.table import group, slices
 
 CERTAIN = 1000.0  # an epsilon without noise
@@ -53,10 +56,40 @@ def test_an_overconfident_model_is_found_out():
 
 
 @pytest.mark.parametrize("epsilon", [0.25, 1, 4])
-def test_auc_of_rare_positives_is_covered(epsilon):
-    """At one positive in a hundred; pairs hidden in bins may go either way, so more than 95 % are covered."""
-    rng, world = np.random.default_rng(0), Binormal(3000, 0.01, 1.2)
-    found = [table(rng, *world.draw(rng), epsilon).auc() for _ in range(1000)]
+def test_intervals_of_rare_positives_cover(epsilon):
+    """At one positive in a hundred, the truth of the population, and for AUC also that of the held-out rows themselves.
+
+    Pairs hidden in bins may go either way, so that AUC is covered more often than in 95 % of a thousand repetitions.
+    The others must come within three binomial deviations of that. An interval may be all of [0, 1], where positives
+    drown in noise; the last line says how often it must not.
+    """
+    rng, world, of_share = np.random.default_rng(0), Binormal(2000, 0.01, 2.5), cache(share)
+    held, told = [], []
+    for _ in range(1000):
+        proba, codes = world.draw(rng)
+        seen = table(rng, proba, codes, epsilon)
+        right = (proba.argmax(axis=1) == codes).sum() + laplace(rng, 2 / epsilon, 1)[0]
+        auc, accuracy = seen.auc(), of_share(int(right), 2000, 2 / epsilon)
+        ones = np.flatnonzero(codes)
+        among_rows = (rankdata(proba[:, 1])[ones].mean() - (ones.size + 1) / 2) / (2000 - ones.size)
+        truths = (auc, world.auc), (auc, among_rows), (accuracy, world.accuracy)
+        truths += (seen.recall(1), world.recall), (seen.precision(1), world.precision)
+        held.append([interval.low <= truth <= interval.high for interval, truth in truths])
+        told.append(auc.value is not None)
+    assert (np.mean(held, axis=0) >= [0.95, 0.95, *[0.95 - 3 * math.sqrt(0.95 * 0.05 / 1000)] * 3]).all()
+    assert np.mean(told) >= {0.25: 0.0, 1: 0.5, 4: 0.95}[epsilon]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("epsilon", [0.25, 1, 4])
+@pytest.mark.parametrize("rows", [2000, 20_000])
+def test_a_model_of_noisy_labels_is_covered_too(rows, epsilon):
+    """What learns randomized response at epsilon 1 as it is believes in many positives: bins are cut by that belief."""
+    rng, world, kept = np.random.default_rng(0), Binormal(rows, 0.01, 1.5), 1 / (1 + math.exp(-1))
+    found = []
+    for _ in range(1000):
+        proba, codes = world.draw(rng)
+        found.append(table(rng, (1 - kept) + (2 * kept - 1) * proba, codes, epsilon).auc())
     assert coverage(found, world.auc) >= 0.95
 
 

@@ -35,6 +35,35 @@ def test_more_epsilon_never_hurts_a_line(rows, classes, epsilon, gpu, delta):
     assert not low.line(low.recommended).reason
 
 
+def test_rare_positives_make_noisy_labels_worth_less_and_sums_harder_to_see():
+    plain, rare = advise(20_000, 2, 1.0, 1e-6), advise(20_000, 2, 1.0, 1e-6, positives=0.01)
+    assert rare.line("randres").worth < plain.line("randres").worth / 50
+    assert rare.line("moments").survives_from > 10 * plain.line("moments").survives_from
+    even = advise(20_000, 2, 1.0, 1e-6, positives=0.5)
+    for before, after in zip(plain.lines, even.lines, strict=True):
+        assert after.survives_from == before.survives_from
+        assert after.worth == (before.worth and pytest.approx(before.worth))
+
+
+@pytest.mark.parametrize(
+    ("rows", "epsilon", "features", "positives", "best", "why"),
+    [
+        (20_000, 1.0, "table", 0.01, "moments", "sums stand out"),
+        (20_000, 4.0, "table", 0.01, "moments", "sums stand out"),  # 98 % of labels are right, 36 % of positive ones
+        (20_000, 9.0, "table", 0.01, "randres", "plain training will do"),
+        (10**6, 3.0, "images", 0.01, "randres-mixup", "are worth about"),
+        (2_000, 0.1, "table", 0.01, "moments", "Nothing works well"),
+        (2_000, 1.0, "images", 0.01, "randres-mixup", "Nothing works well"),
+    ],
+)
+def test_rare_positives_have_a_choice_of_their_own(rows, epsilon, features, positives, best, why):
+    advice = advise(rows, 2, epsilon, 1e-6, features, "cuda", positives=positives)
+    assert advice.recommended == best
+    assert why in advice.why
+    assert "Accuracy says little here: 99.0% is what always saying no gets" in advice.why
+    assert "Accuracy says little" not in advise(rows, 2, epsilon, 1e-6, features, "cuda").why
+
+
 # Purity is that of the clusters in the framework paper's first pipeline; the recipes are the best of its tables
 # among those without teachers.
 @pytest.mark.parametrize(

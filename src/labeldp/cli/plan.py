@@ -21,13 +21,17 @@ def plan(
     purity: Annotated[
         float | None, typer.Option(help="Share of rows in their cluster's largest class, if you know it.")
     ] = None,
+    positives: Annotated[
+        float | None, typer.Option(help="Share of the rarer of two classes, if you know it: 0.01 is one in a hundred.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what each recipe would do, and which to take, before any label is touched."""
     from labeldp.recipes.advisor import advise
     from labeldp.report.advice import print_advice, to_json
 
-    advice = advise(rows, classes, epsilon, delta, features, device, clusters, purity)  # type: ignore[arg-type]
+    setting = (rows, classes, epsilon, delta, features, device, clusters, purity, positives)
+    advice = advise(*setting)  # type: ignore[arg-type]
     if as_json:
         typer.echo(json.dumps(to_json(advice), indent=2))
     else:

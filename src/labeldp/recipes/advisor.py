@@ -13,6 +13,9 @@ largest class of their cluster, the other classes being even.
 | table or embeddings, and counts of clusters survive with a fifth of epsilon | `cluster-prior` |
 | otherwise | `noise-cluster` |
 
+If positives are said to be rare, votes of clusters are passed over, since all of them would say no, and a class counts
+as many rows as there are positives.
+
 Elsewhere than on images, noisy labels are best learned from by `alibi` or `randres`, whose mechanism tells more about a
 label (in nats): one-hot noise for many classes and a small epsilon, randomized response for the rest.
 
@@ -48,6 +51,8 @@ from labeldp.recipes.arithmetic import (
     noise_deviation,
     noisy_argmax,
     prior_response_right,
+    rare_right,
+    rare_worth,
     response_information,
     response_right,
     response_vote_from,
@@ -153,6 +158,8 @@ def _lines(at: Setting, nats: dict[str, float]) -> Iterator[Line]:
     epsilon, delta, classes = at.epsilon, at.delta, at.classes
     right, response = response_right(epsilon, classes), nats["RandomizedResponse"]
     per_nat = at.rows / math.log(classes) / classes
+    if at.positives is not None:
+        per_nat = at.positives * at.rows * rare_worth(epsilon, at.positives) / response
     noisy_labels = (Use("RandomizedResponse", epsilon),)
     groups = "encoder" if at.features == "images" else "kmeans"
 
@@ -278,8 +285,9 @@ def _choices(at: Setting, lines: dict[str, Line]) -> Iterator[tuple[str, str]]:
     """Give what holds of the table at the top, in its order, each with a reason."""
     images = at.features == "images"
     right, agreed, moments = lines["randres"].right or 0.0, lines["randres-denoise"], lines["moments"]
+    clean = right if at.positives is None else rare_right(at.epsilon, at.positives)
     sums_survive = moments.survives_from is not None and moments.survives_from <= at.epsilon
-    if right >= CLEAN_ENOUGH:
+    if clean >= CLEAN_ENOUGH:
         yield (
             "randres-mixup" if images else "randres",
             f"Randomized response keeps {right:.1%} of the labels: plain training will do.",
@@ -291,6 +299,9 @@ def _choices(at: Setting, lines: dict[str, Line]) -> Iterator[tuple[str, str]]:
     if not images and sums_survive:
         yield "moments", linear
     rowwise = "randres-augdescent" if images else max("randres", "alibi", key=lambda name: lines[name].nats or 0.0)
+    if at.positives is not None:
+        yield from _rare_choices(at, lines, "randres-mixup" if images else rowwise, clean)
+        return
     if (lines[rowwise].worth or 0.0) >= min(WORTH_ENOUGH, at.rows / at.classes / 2):
         tells = (
             f"A noisy label tells {lines[rowwise].nats:.3f} nats, so all of them are worth about "
@@ -328,6 +339,32 @@ def _choices(at: Setting, lines: dict[str, Line]) -> Iterator[tuple[str, str]]:
         )
 
 
+def _rare_choices(at: Setting, lines: dict[str, Line], rowwise: str, clean: float) -> Iterator[tuple[str, str]]:
+    """Where positives are rare, votes of clusters all say no: what is left are labels one by one, and sums."""
+    worth = lines[rowwise].worth or 0.0
+    labels = (
+        f"Of the rows that randomized response calls positive {clean:.1%} are; all noisy labels are worth about "
+        f"{_round(worth):,} clean positives"
+    )
+    if worth >= min(WORTH_ENOUGH, at.counted / 4):
+        yield rowwise, f"{labels}."
+    last = rowwise if at.features == "images" else "moments"
+    stand_out = _short(lines["moments"].survives_from)
+    yield (
+        last,
+        f"Nothing works well here. {labels}, and sums of rows by class stand out from epsilon {stand_out} only: raise "
+        "epsilon, or bring more positives.",
+    )
+
+
+def _what_accuracy_means(at: Setting) -> str:
+    positives, held = at.positives or 0.0, min(at.rows // 10, 2_500)
+    return (
+        f" Accuracy says little here: {1 - positives:.1%} is what always saying no gets. Judge by AUC, recall and "
+        f"precision; a score on {held:,} held-out rows sees about {round(held * positives):,} positives."
+    )
+
+
 def _short(epsilon: float | None) -> str:
     return f"{epsilon:.2g}" if epsilon is not None and epsilon < math.inf else "infinity"
 
@@ -346,11 +383,13 @@ def advise(
     device: Device = "cpu",
     clusters: int | None = None,
     purity: float | None = None,
+    positives: float | None = None,
 ) -> Advice:
     """Say what each recipe would do and which to take.
 
     `clusters` is the number of classes by default, as in the papers. `purity` is the share of rows in the largest class
-    of their cluster, by default half way between chance and perfection.
+    of their cluster, by default half way between chance and perfection. `positives` is the share of the rarer of two
+    classes, if you know it without a look at labels.
     """
     for name, value, least in (
         ("rows", rows, 1),
@@ -367,6 +406,8 @@ def advise(
         raise InputError(
             f"purity must be above {1 / classes:.3g}, which is chance with {classes} classes, and at most 1."
         )
+    if positives is not None and not (classes == 2 and isinstance(positives, int | float) and 0 < positives <= 0.5):
+        raise InputError("positives is the share of the rarer of two classes: above 0 and at most 0.5, with 2 classes.")
     at = Setting(
         int(rows),
         int(classes),
@@ -376,6 +417,7 @@ def advise(
         device,
         int(clusters or classes),
         (1 + 1 / classes) / 2 if purity is None else float(purity),
+        None if positives is None else float(positives),
     )
     nats = {
         "RandomizedResponse": response_information(at.epsilon, at.classes),
@@ -392,5 +434,6 @@ def advise(
             why += (
                 " Features of a public encoder, computed once, are quick to learn from: plan with features embeddings."
             )
+    why += "" if at.positives is None else _what_accuracy_means(at)
     ranked = dict(sorted(nats.items(), key=lambda item: -item[1]))
     return Advice(at, tuple(lines.values()), recommended, why, ranked, most_clusters(at))

@@ -38,6 +38,12 @@ class Setting:
     device: Device
     clusters: int
     purity: float
+    positives: float | None = None  # the share of the rarer of two classes, if it is known
+
+    @cached_property
+    def counted(self) -> float:
+        """Return the rows that decide: if one of two classes is rare, as many of each as there are of that one."""
+        return self.rows if self.positives is None else 2 * self.positives * self.rows
 
     @cached_property
     def spread(self) -> float:
@@ -47,7 +53,7 @@ class Setting:
     @cached_property
     def margin(self) -> float:
         """Return by how many rows the largest class of a cluster leads."""
-        return self.rows / self.clusters * (self.purity - self.spread)
+        return self.counted / self.clusters * (self.purity - self.spread)
 
 
 # ---------------------------------------------------------------- shares of right labels
@@ -119,6 +125,26 @@ def response_information(epsilon: float, classes: int) -> float:
     right = response_right(epsilon, classes)
     wrong = right * math.exp(-epsilon)
     return _nats(xlogy(right, classes * right) + (classes - 1) * xlogy(wrong, classes * wrong))
+
+
+def rare_worth(epsilon: float, positives: float) -> float:
+    """Return what share of a class's clean labels a randomized response on all rows is worth, if so few are positive.
+
+    A clean label tells H(positives) nats and a noisy one H(flipped + (1 - 2 flipped) positives) - H(flipped).
+    """
+    flipped = 1 - response_right(epsilon, 2)
+    told = _entropy(flipped + (1 - 2 * flipped) * positives) - _entropy(flipped)
+    return max(0.0, told / _entropy(positives))
+
+
+def rare_right(epsilon: float, positives: float) -> float:
+    """Return how many of the rows that randomized response calls positive are."""
+    right = response_right(epsilon, 2)
+    return positives * right / (positives * right + (1 - positives) * (1 - right))
+
+
+def _entropy(p: float) -> float:
+    return -math.fsum(x * math.log(x) for x in (p, 1 - p) if x > 0)
 
 
 def laplace_information(epsilon: float, classes: int) -> float:

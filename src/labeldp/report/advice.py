@@ -26,9 +26,10 @@ def print_advice(advice: Advice) -> None:
     from rich.table import Table
 
     at = advice.setting
+    size = f"{at.rows:,} rows, {at.classes} classes" + (f" ({at.positives:.3g} positive)" if at.positives else "")
     table = Table(
         box=SIMPLE_HEAD,
-        title=f"{at.rows:,} rows, {at.classes} classes, {at.features}, epsilon {at.epsilon:g}, delta {at.delta:g}",
+        title=f"{size}, {at.features}, epsilon {at.epsilon:g}, delta {at.delta:g}",
         title_justify="left",
         pad_edge=False,
     )
