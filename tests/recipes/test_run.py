@@ -5,9 +5,10 @@ import pytest
 from scripted import Seeded
 
 import labeldp as ldp
+from labeldp.features import Embeddings
 from labeldp.learn import Supervised
 from labeldp.recipes import base
-from labeldp.recipes.base import Ask, Recipe
+from labeldp.recipes.base import Ask, Recipe, Task
 from labeldp.recipes.run import all_rows, train
 from labeldp.spending import unpack_rows
 from labeldp.vault import Identity, Ledger
@@ -278,3 +279,14 @@ def test_the_chosen_model_rests_on_the_choice_too(digits):
 def test_where_few_users_own_all_rows_none_is_set_aside(digits):
     task = digits.task(1.0, count=SOME, users=np.arange(SOME) % 2)
     assert train(digits.vault(1.0, count=SOME), task, "moments").score is None
+
+
+@pytest.mark.parametrize(("positives", "told"), [(0.01, True), (0.5, False)])
+def test_a_model_that_names_one_class_only_is_told_of(positives, told):
+    random, space = np.random.default_rng(0), ldp.LabelSpace([0, 1])
+    codes = (random.random(2000) < positives).astype(int)
+    features = Embeddings((random.normal(size=(2000, 3)) + 2 * codes[:, None]).astype(np.float32))
+    vault, task = ldp.Vault(codes, space, ldp.Budget(2.0)), Task(features, space, all_rows(2000), 2.0)
+    vault._bits = Seeded(0)
+    warnings = train(vault, task, "moments").facts()["warnings"]
+    assert ["to one class" in warning for warning in warnings] == [True] * told

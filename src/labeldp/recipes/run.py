@@ -19,6 +19,8 @@ from labeldp.vault import Vault
 
 _SHARE, _MOST, _FEWEST = 0.1, 2_500, 20  # rows set aside to choose, and to score: a tenth, but no more and no fewer
 
+_ONE_SIDED = 0.95
+
 _LARGE = 8.0  # whoever gave a label even odds can be sure of it to 99.97 %
 
 Report = Callable[[str], None]
@@ -40,6 +42,7 @@ class Trained:
     candidates: int = 1
     winner: int = 0
     users: dict[str, Any] | None = None
+    common: float = 0.0  # the share of scored rows to which the model gives one of two classes
 
     def facts(self) -> dict[str, Any]:
         """Describe the training for a report or a card."""
@@ -64,6 +67,11 @@ class Trained:
             found.append(f"Epsilon {epsilon:g} is so large that a label is hardly protected.")
         if delta * rows > 1:
             found.append(f"Delta {delta:g} is not small against one in {rows:,} rows: some label may be told outright.")
+        if self.common >= _ONE_SIDED:
+            found.append(
+                f"The model gives {self.common:.1%} of the rows to one class, so that its accuracy says little: look "
+                "at AUC, recall and precision."
+            )
         return found
 
 
@@ -122,12 +130,15 @@ def train_best(
         choice = choose(vault, chances, choosing, task.epsilon, releases)
         releases.append(choice)
         winner = choice.best
-    model, result = resting_on(models[winner], releases, vault.rows), None
+    model, result, common = resting_on(models[winner], releases, vault.rows), None, 0.0
     if scoring is not None:
         report("scoring")
-        result = measure(vault, model.predict_proba(task.features), scoring, task.epsilon, releases)
+        chance = model.predict_proba(task.features)
+        result = measure(vault, chance, scoring, task.epsilon, releases)
+        first = float((chance[scoring].argmax(axis=1) == 0).mean())
+        common = max(first, 1 - first) if len(task.space) == 2 else 0.0
     guarantee, about = vault.guarantee_of(releases), _about_users(vault, task, releases)
-    return Trained(name, model, tuple(releases), guarantee, result, len(models), winner, about)
+    return Trained(name, model, tuple(releases), guarantee, result, len(models), winner, about, common)
 
 
 def _about_users(vault: Vault, task: Task, releases: Sequence[Release]) -> dict[str, Any] | None:
