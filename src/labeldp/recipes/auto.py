@@ -12,6 +12,7 @@ from labeldp.learn.predictor import Predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery, RRWithPrior
+from labeldp.recipes.arithmetic import rare_right
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
 from labeldp.recipes.clusters import noise_cluster
 from labeldp.recipes.lp_mst import lp_mst
@@ -25,6 +26,7 @@ _QUIET = 3.0  # noise of the sums, in units of their sampling error, below which
 _FEW_CLASSES = 4  # boosted trees grow one tree for each class: for many classes they are slow and rarely better
 _FEW_ROWS = 10_000  # with more, sums are quiet enough without the help of neighbours
 _NEAR, _ROUNDS = 10, 2
+_RARE = 0.05
 
 
 def several(task: Task) -> bool:
@@ -44,8 +46,10 @@ def auto(task: Task) -> Steps:
 
     What they do not need goes on to randomized response among the classes that they leave open, from which trees and
     networks learn what is not linear. Which of the models is best is for a private choice on held-out rows. Of few
-    rows, noise can drown the sums; then votes of clusters, which are few numbers, say more. Pictures with an encoder go
-    another way, that of `refine`. Ids of people and items have no sums: there, randomized response in stages.
+    rows, noise can drown the sums; then votes of clusters, which are few numbers, say more. Where the sums find that
+    one of two classes is rare, most of the labels that randomized response would call so are not: then the rest goes to
+    sums again. Pictures with an encoder go another way, that of `refine`. Ids of people and items have no sums: there,
+    randomized response in stages.
     """
     if begins_from_encoder(task):
         return (yield from refine(task))
@@ -57,6 +61,9 @@ def auto(task: Task) -> Steps:
     learner = task.learner(Supervised, targets="posteriors")
     sums = yield Ask(LinearQuery(task.lifted, first, task.delta))
     linear = task.on_points(Ridge(task.lift).fit(task.points, sums))
+    if second and _rare(task, sums, second):
+        again = yield Ask(LinearQuery(task.lifted, second), None, [sums])
+        return task.on_points(Ridge(task.lift).fit(task.points, again))
     candidates: list[Predictor] = [linear]
     if _of_few_rows(task):
         candidates.append(learner.fit(task.features, smoothed(task, sums), task.encoder))
@@ -82,6 +89,12 @@ def smoothed(task: Task, sums: Release) -> Release:
 
 def _of_few_rows(task: Task) -> bool:
     return task.points.kind != "tables" and 2 <= int(task.rows.sum()) <= _FEW_ROWS
+
+
+def _rare(task: Task, sums: Release, epsilon: float) -> bool:
+    """Whether a class is so rare that most of the rows which randomized response gives to it are others."""
+    share = max(float(chances(sums)[task.rows].mean(axis=0).min()), 1e-9)
+    return len(task.space) == 2 and share < _RARE and rare_right(epsilon, share) < 0.5
 
 
 def _drowned(task: Task) -> bool:
