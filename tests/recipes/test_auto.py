@@ -104,15 +104,15 @@ def test_it_beats_randomized_response_at_a_low_epsilon(digits):
         assert digits.mean_accuracy("auto", epsilon, delta) > digits.mean_accuracy("randres", epsilon) + margin
 
 
-@pytest.mark.parametrize(("positives", "second"), [(0.01, "LinearQuery"), (0.3, "RRWithPrior")])
-def test_where_a_class_is_rare_the_rest_goes_to_sums_again(positives, second):
+@pytest.mark.parametrize(("rows", "positives", "second"), [(20_000, 0.01, "LinearQuery"), (3_000, 0.3, "RRWithPrior")])
+def test_where_a_class_is_rare_the_rest_goes_to_sums_again(rows, positives, second):
     random, space = np.random.default_rng(0), ldp.LabelSpace([0, 1])
-    codes = (random.random(20_000) < positives).astype(int)
-    features = Table.fit(pl.DataFrame(random.normal(size=(20_000, 10)) + 0.7 * codes[:, None]))
+    codes = (random.random(rows) < positives).astype(int)
+    features = Table.fit(pl.DataFrame(random.normal(size=(rows, 10)) + 0.7 * codes[:, None]))
     vault = ldp.Vault(codes, space, ldp.Budget(1.0, 1e-6))
     vault._bits = Seeded(0)
     training = Training(epochs=1, device="cpu")
-    task = Task(features, space, all_rows(20_000), 1.0, 1e-6, model="linear", training=training)
+    task = Task(features, space, all_rows(rows), 1.0, 1e-6, model="linear", training=training)
     trained = train(vault, task, "auto", score=False)
     assert [release.mechanism for release in trained.releases][:2] == ["LinearQuery", second]
     assert trained.guarantee.epsilon <= 1.0
