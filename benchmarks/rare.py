@@ -16,7 +16,7 @@ import math
 import time
 
 import numpy as np
-from results import save, use_one_core
+from results import read, save, use_one_core
 from scipy.stats import norm, rankdata
 
 import labeldp as ldp
@@ -161,12 +161,12 @@ def main():
     parser.add_argument("--part", choices=("intervals", "models", "both"), default="both")
     chosen = parser.parse_args()
     use_one_core()
-    figures = {"positives": RARE, "repetitions": chosen.repetitions, "seeds": chosen.seeds}
+    figures = read("rare") | {"positives": RARE}
     if chosen.part != "models":
-        figures["intervals"] = all_intervals(chosen.repetitions)
+        figures |= {"repetitions": chosen.repetitions, "intervals": all_intervals(chosen.repetitions)}
+        save("rare", figures)
     if chosen.part != "intervals":
-        figures["models"] = models(chosen.seeds)
-    if chosen.part == "both":
+        figures |= {"seeds": chosen.seeds, "models": models(chosen.seeds)}
         save("rare", figures)
 
 
