@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from labeldp.mechanisms import GNMax as GNMax
     from labeldp.mechanisms import GroupHistogram as GroupHistogram
     from labeldp.mechanisms import ImmutableArgmax as ImmutableArgmax
+    from labeldp.mechanisms import LeastLoss as LeastLoss
     from labeldp.mechanisms import LinearQuery as LinearQuery
     from labeldp.mechanisms import LNMax as LNMax
+    from labeldp.mechanisms import LossSum as LossSum
     from labeldp.mechanisms import Mechanism as Mechanism
+    from labeldp.mechanisms import NumberQuery as NumberQuery
     from labeldp.mechanisms import OneHotGaussian as OneHotGaussian
     from labeldp.mechanisms import OneHotLaplace as OneHotLaplace
     from labeldp.mechanisms import RandomizedResponse as RandomizedResponse
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from labeldp.mechanisms.binning import DiscreteLaplace as DiscreteLaplace
     from labeldp.mechanisms.binning import RROnBins as RROnBins
     from labeldp.mechanisms.binning import UnbiasedBins as UnbiasedBins
+    from labeldp.regressor import LabelPrivateRegressor as LabelPrivateRegressor
     from labeldp.releases import Release as Release
     from labeldp.search import LabelPrivateSearchCV as LabelPrivateSearchCV
     from labeldp.unproven import allow_unproven as allow_unproven
@@ -64,8 +68,11 @@ _HOMES = {
         "GroupHistogram",
         "ImmutableArgmax",
         "LNMax",
+        "LeastLoss",
         "LinearQuery",
+        "LossSum",
         "Mechanism",
+        "NumberQuery",
         "OneHotGaussian",
         "OneHotLaplace",
         "RRInformative",
@@ -77,6 +84,7 @@ _HOMES = {
         "VoteMechanism",
     ],
     "mechanisms.binning": ["DiscreteLaplace", "RROnBins", "UnbiasedBins"],
+    "regressor": ["LabelPrivateRegressor"],
     "releases": ["Release"],
     "search": ["LabelPrivateSearchCV"],
     "unproven": ["allow_unproven"],

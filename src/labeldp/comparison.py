@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from labeldp.datasets import SecretTable
 from labeldp.errors import BudgetExceeded, InputError
-from labeldp.evaluate import split_rows
+from labeldp.evaluate import Score, split_rows
 from labeldp.features.base import Features
 from labeldp.files import check_free
 from labeldp.guarantees import Budget
@@ -168,7 +168,7 @@ def on_private_labels(table: SecretTable, vault: Vault, comparison: Comparison) 
 
     def train(plan: Plan) -> dict[str, Any]:
         trained = recipes.train(vault, plan.task(features, table.space, rows), plan.recipe, plan.options)
-        if trained.score is None:
+        if not isinstance(trained.score, Score):
             return {"accuracy": None, "low": 0.0, "high": 1.0, "measured": "not measured"}
         found = trained.score.accuracy
         return {"accuracy": found.value, "low": found.low, "high": found.high, "measured": "privately"}

@@ -41,23 +41,35 @@ class SecretTable:
         cls,
         path: Path,
         label: str,
-        classes: str,
+        classes: str | None,
         missing: Literal["error", "public"] = "error",
         ids: str | None = None,
         users: str | None = None,
         ordered: bool = False,
+        *,
+        numbers: str | None = None,
     ) -> "SecretTable":
-        """Check the columns and read the classes in the label's type: separated by commas, quoted if they hold one."""
+        """Check the columns and read the classes in the label's type: separated by commas, quoted if they hold one.
+
+        Instead of classes, `numbers` declares a range: its ends and its step, separated by commas.
+        """
+        if (classes is None) == (numbers is None):
+            raise InputError(
+                "Declare what a label may be, by one of the two: --classes no,yes, or --range 0,100,1 for numbers."
+            )
         file = TableFile(path)
         kind = file.column_type(label)
-        words = next(csv.reader([classes], skipinitialspace=True), [])
-        if "" in words:
-            raise InputError("An empty class is declared: remove the extra comma.")
+        if numbers is not None:
+            space = read_range(numbers, missing)
+        else:
+            words = next(csv.reader([classes or ""], skipinitialspace=True), [])
+            if "" in words:
+                raise InputError("An empty class is declared: remove the extra comma.")
+            space = LabelSpace([_parse(word, kind) for word in words], ordered=ordered, missing=missing)
         if ids is not None and (file.column_type(ids) is None or ids == label):
             raise InputError("The label cannot identify its own data set: name a column of row ids.")
         if users is not None and (file.column_type(users) is None or users == label):
             raise InputError("The label cannot own its own row: name the column of users.")
-        space = LabelSpace([_parse(word, kind) for word in words], ordered=ordered, missing=missing)
         return cls(file, label, space, ids, users)
 
     @property
@@ -137,7 +149,7 @@ class SecretTable:
         """Put released codes in the place of a batch's labels."""
         place, kind = batch.schema.get_field_index(self.label), self.file.column_type(self.label)
         codes = pa.array(codes, mask=codes < 0)
-        values = pa.DictionaryArray.from_arrays(codes, pa.array(self.space.classes)).dictionary_decode()
+        values = pa.DictionaryArray.from_arrays(codes, pa.array(self._written())).dictionary_decode()
         if pa.types.is_dictionary(kind):
             values = values.cast(kind.value_type).dictionary_encode().cast(kind)
         return batch.set_column(place, self.file.schema.field(self.label), values.cast(kind))
@@ -149,6 +161,17 @@ class SecretTable:
             row = first_row + int(np.argmax(nobody.to_numpy(zero_copy_only=False)))
             raise InputError(f"Row {row} has no user in column {self.users!r}: name an owner for each row, or drop it.")
         return column
+
+    def check_replaced(self) -> None:
+        """Say if a column cannot hold what would be released in the place of its labels."""
+        if pa.types.is_integer(self.file.column_type(self.label)) and isinstance(self._written()[0], float):
+            raise InputError(f"Column {self.label!r} holds whole numbers: choose a range of whole numbers.")
+
+    def _written(self) -> list[Label]:
+        """Return the classes as a file has them: whole numbers of a range without a decimal point."""
+        if self.space.step and all(float(value).is_integer() for value in self.space.classes):
+            return [int(value) for value in self.space.classes]
+        return list(self.space.classes)
 
     def _labels(self, batch: pa.RecordBatch) -> pa.Array:
         column = batch.column(self.label)
@@ -184,6 +207,15 @@ def budget_of(
         known.delta if delta_total is None else delta_total,
         known.composition,
     )
+
+
+def read_range(text: str, missing: Literal["error", "public"] = "error") -> LabelSpace:
+    """Read a range that is written as low,high,step."""
+    try:
+        low, high, step = (float(word) for word in text.split(","))
+    except ValueError:
+        raise InputError("Write the range as three numbers, its ends and its step: --range 0,100,1.") from None
+    return LabelSpace.range(low, high, step, missing=missing)
 
 
 def _parse(text: str, kind: pa.DataType) -> Label:

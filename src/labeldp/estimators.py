@@ -3,12 +3,13 @@
 import hashlib
 import platform
 import warnings
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -51,7 +52,157 @@ _ADDED_UP = (
 )
 
 
-class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LabelPrivate(BaseEstimator):  # type: ignore[misc]
+    """What classifier and regressor share: labels go into a vault, a recipe trains, and what is kept says its price."""
+
+    epsilon: float
+    delta: float
+    recipe: str
+    options: dict[str, Any] | None
+    model: Any
+    training: Any
+    features: str
+    encoder: Any
+    estimate: bool
+    ledger: str | Path | None
+    budget: float | Budget | None
+    labels_per_user: int | None
+    random_state: Any
+    n_jobs: int | None
+
+    @abstractmethod
+    def _space(self, y: Any) -> LabelSpace:
+        """Return the declared labels."""
+
+    @property
+    @abstractmethod
+    def _inferred_what(self) -> str:
+        """What was inferred from the labels, in a sentence; empty if they were declared."""
+
+    def fit(self, X: Any, y: Any, users: Any = None) -> Self:
+        """Train. Only what the guarantee allows is learnt of `y`, and `y` is not kept.
+
+        `users` names the owner of each row, a public fact: then the guarantee is for users.
+        """
+        task, vault = self._open(X, y, users)
+        with threads(self.n_jobs):
+            self._keep(train(vault, task, self.recipe, self._recipe_options(), score=self.estimate), vault)
+        return self
+
+    def _recipe_options(self) -> dict[str, Any]:
+        return self.options or {}
+
+    def get_epsilon(self, delta: float) -> float:
+        """Return the epsilon that is guaranteed at this delta: none if it asks for less than was given."""
+        check_is_fitted(self)
+        return self.guarantee_.epsilon if delta >= self.guarantee_.delta else float("inf")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "guarantee_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True  # privacy noise has no seed
+        tags.input_tags.allow_nan = self.features in ("auto", "table")  # missing values become medians
+        return tags
+
+    # How the labels go into a vault, and what is kept of a training.
+
+    def _open(self, X: Any, y: Any, users: Any = None) -> tuple[Task, Vault]:
+        """Check the input, put the labels into a vault, and describe the task."""
+        recipe = find(self.recipe)
+        check_options(recipe, self._recipe_options())
+        X, y = self._checked(X, y)
+        space = self._space(y)
+        recipe.check_labels(space)
+        if isinstance(X, Features):
+            self._intake, features = None, X
+        else:
+            self._intake, features = Intake.fit(X, self.features)  # type: ignore[arg-type]
+        rows, digest = _fingerprint(X)
+        identity = Identity("estimator", "y", len(features), digest)
+        task, owner = self._task(features, space), None if users is None else number_users(users, len(features))
+        task = replace(task, rows=capped_rows(owner, None, len(features), self.labels_per_user, task.seed))
+        vault = Vault(y, space, self._budget(), users=owner, ledger=self.ledger, identity=identity)
+        self._seen_before = self.ledger is None and _warn_of_rows_seen_before(rows)
+        return task, vault
+
+    def _budget(self) -> Budget:
+        if isinstance(self.budget, Budget):
+            return self.budget
+        return budget_of(self.ledger, self.epsilon, self.delta, self.budget)
+
+    def _task(self, features: Features, space: LabelSpace, seed: int | None = None) -> Task:
+        # Without a random state the seed is 0, so that a fit that is repeated asks for nothing that was not told.
+        state = 0 if self.random_state is None else self.random_state
+        seed = int(check_random_state(state).randint(2**31 - 1)) if seed is None else seed
+        everything = all_rows(len(features))
+        learning = {"model": self.model, "training": self.training, "encoder": self.encoder, "seed": seed}
+        return Task(features, space, everything, self.epsilon, self.delta, **learning)
+
+    def _keep(self, trained: Trained, vault: Vault) -> None:
+        self._model = trained.model
+        self.guarantee_ = trained.guarantee
+        self.score_estimate_ = trained.score
+        evidence = [release for release in trained.releases if (release.labels() >= 0).any()]
+        self.release_ = evidence[-1]
+        spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
+        facts = trained.facts() | spent | self._about(trained, vault)
+        own = [self._inferred_what] * bool(self._inferred_what) + [_ADDED_UP] * self._seen_before
+        self.card_ = make_card(facts | {"warnings": [*facts["warnings"], *own]})
+
+    def _about(self, trained: Trained, vault: Vault) -> dict[str, Any]:
+        """Say what a card tells beside the training itself."""
+        return {
+            "version": __version__,
+            "python": platform.python_version(),
+            "packages": versions(),
+            "data": {"name": "data in memory", "rows": vault.rows, "label": "y"},
+            "classes_inferred": bool(self._inferred_what),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "space": vault.space.to_json(),
+            "model": describe_model(trained.model),
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "entries": [release.entry for release in trained.releases],
+            "ledger": [entry.redacted() for entry in vault.ledger.entries()],
+        }
+
+    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
+        if y is None:
+            raise InputError("This estimator needs labels: requires y to be passed, but the target y is None.")
+        if isinstance(X, Features) or getattr(X, "ndim", 2) == 4:
+            self.n_features_in_ = int(np.prod(X.shape if isinstance(X, Features) else np.shape(X)[1:]))
+        elif is_frame(X):
+            if getattr(y, "name", None) in list(X.columns):
+                raise InputError(f"X holds the column of the labels, {y.name!r}: drop it from the features.")
+            _check_feature_names(self, X, reset=True)
+            self.n_features_in_ = X.shape[1]
+        else:
+            X = validate_data(self, X, ensure_all_finite=self._finite, ensure_min_samples=2)
+        y = _one_column(y)
+        if len(y) != len(X):
+            raise InputError(f"X has {len(X)} rows and y has {len(y)} labels: give one label for each row.")
+        return X, y
+
+    @property
+    def _finite(self) -> Any:
+        return True if self.features == "embeddings" else "allow-nan"
+
+    def _features_of(self, X: Any) -> Features:
+        if isinstance(X, Features):
+            return X
+        if self._intake is None:
+            raise InputError("This model was trained on Features: give it Features to predict.")
+        if is_frame(X):
+            _check_feature_names(self, X, reset=False)
+            _check_n_features(self, X, reset=False)
+        elif self._intake.kind != "images":
+            X = validate_data(self, X, ensure_all_finite=self._finite, reset=False)
+        return self._intake(X)
+
+
+class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[misc]
     """A classifier that learns from labels under label differential privacy.
 
     Parameters
@@ -133,16 +284,6 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, users: Any = None) -> "LabelPrivateClassifier":
-        """Train. Only what the guarantee allows is learnt of `y`, and `y` is not kept.
-
-        `users` names the owner of each row, a public fact: then the guarantee is for users.
-        """
-        task, vault = self._open(X, y, users)
-        with threads(self.n_jobs):
-            self._keep(train(vault, task, self.recipe, self.options, score=self.estimate), vault)
-        return self
-
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Return the probability of each class, in the order of `classes_`."""
         check_is_fitted(self)
@@ -153,117 +294,6 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Return the likeliest class of each row."""
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
-
-    def get_epsilon(self, delta: float) -> float:
-        """Return the epsilon that is guaranteed at this delta: none if it asks for less than was given."""
-        check_is_fitted(self)
-        return self.guarantee_.epsilon if delta >= self.guarantee_.delta else float("inf")
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "guarantee_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = True  # privacy noise has no seed
-        tags.input_tags.allow_nan = self.features in ("auto", "table")  # missing values become medians
-        return tags
-
-    # How the labels go into a vault, and what is kept of a training.
-
-    def _open(self, X: Any, y: Any, users: Any = None) -> tuple[Task, Vault]:
-        """Check the input, put the labels into a vault, and describe the task."""
-        check_options(find(self.recipe), self.options or {})
-        X, y = self._checked(X, y)
-        space = self._space(y)
-        if isinstance(X, Features):
-            self._intake, features = None, X
-        else:
-            self._intake, features = Intake.fit(X, self.features)  # type: ignore[arg-type]
-        rows, digest = _fingerprint(X)
-        identity = Identity("estimator", "y", len(features), digest)
-        task, owner = self._task(features, space), None if users is None else number_users(users, len(features))
-        task = replace(task, rows=capped_rows(owner, None, len(features), self.labels_per_user, task.seed))
-        vault = Vault(y, space, self._budget(), users=owner, ledger=self.ledger, identity=identity)
-        self._seen_before = self.ledger is None and _warn_of_rows_seen_before(rows)
-        return task, vault
-
-    def _budget(self) -> Budget:
-        if isinstance(self.budget, Budget):
-            return self.budget
-        return budget_of(self.ledger, self.epsilon, self.delta, self.budget)
-
-    def _task(self, features: Features, space: LabelSpace, seed: int | None = None) -> Task:
-        # Without a random state the seed is 0, so that a fit that is repeated asks for nothing that was not told.
-        state = 0 if self.random_state is None else self.random_state
-        seed = int(check_random_state(state).randint(2**31 - 1)) if seed is None else seed
-        everything = all_rows(len(features))
-        learning = {"model": self.model, "training": self.training, "encoder": self.encoder, "seed": seed}
-        return Task(features, space, everything, self.epsilon, self.delta, **learning)
-
-    def _keep(self, trained: Trained, vault: Vault) -> None:
-        self._model = trained.model
-        self.guarantee_ = trained.guarantee
-        self.score_estimate_ = trained.score
-        evidence = [release for release in trained.releases if (release.labels() >= 0).any()]
-        self.release_ = evidence[-1]
-        spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
-        facts = trained.facts() | spent | self._about(trained, vault)
-        own = [_INFERRED] * self._infers + [_ADDED_UP] * self._seen_before
-        self.card_ = make_card(facts | {"warnings": [*facts["warnings"], *own]})
-
-    @property
-    def _infers(self) -> bool:
-        return isinstance(self.classes, str) and self.classes == "infer"
-
-    def _about(self, trained: Trained, vault: Vault) -> dict[str, Any]:
-        """Say what a card tells beside the training itself."""
-        return {
-            "version": __version__,
-            "python": platform.python_version(),
-            "packages": versions(),
-            "data": {"name": "data in memory", "rows": vault.rows, "label": "y"},
-            "classes_inferred": self._infers,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "space": vault.space.to_json(),
-            "model": describe_model(trained.model),
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "entries": [release.entry for release in trained.releases],
-            "ledger": [entry.redacted() for entry in vault.ledger.entries()],
-        }
-
-    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
-        if y is None:
-            raise InputError("This estimator needs labels: requires y to be passed, but the target y is None.")
-        if isinstance(X, Features) or getattr(X, "ndim", 2) == 4:
-            self.n_features_in_ = int(np.prod(X.shape if isinstance(X, Features) else np.shape(X)[1:]))
-        elif is_frame(X):
-            if getattr(y, "name", None) in list(X.columns):
-                raise InputError(f"X holds the column of the labels, {y.name!r}: drop it from the features.")
-            _check_feature_names(self, X, reset=True)
-            self.n_features_in_ = X.shape[1]
-        else:
-            X = validate_data(self, X, ensure_all_finite=self._finite, ensure_min_samples=2)
-        y = _one_column(y)
-        if len(y) != len(X):
-            raise InputError(f"X has {len(X)} rows and y has {len(y)} labels: give one label for each row.")
-        return X, y
-
-    @property
-    def _finite(self) -> Any:
-        return True if self.features == "embeddings" else "allow-nan"
-
-    def _features_of(self, X: Any) -> Features:
-        if isinstance(X, Features):
-            return X
-        if self._intake is None:
-            raise InputError("This model was trained on Features: give it Features to predict.")
-        if is_frame(X):
-            _check_feature_names(self, X, reset=False)
-            _check_n_features(self, X, reset=False)
-        elif self._intake.kind != "images":
-            X = validate_data(self, X, ensure_all_finite=self._finite, reset=False)
-        return self._intake(X)
 
     def _space(self, y: Any) -> LabelSpace:
         if self.classes is None:
@@ -276,6 +306,10 @@ class LabelPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         space = LabelSpace(sorted(LabelSpace(classes)), ordered=self.features == "pairs")
         self.classes_ = np.array(space.classes)
         return space
+
+    @property
+    def _inferred_what(self) -> str:
+        return _INFERRED if isinstance(self.classes, str) and self.classes == "infer" else ""
 
 
 # scikit-learn's messages can quote labels, and an exception raised while another is handled carries that one along. So

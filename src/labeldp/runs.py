@@ -22,6 +22,7 @@ from labeldp.features.intake import Intake
 from labeldp.features.tables import Table
 from labeldp.files import TableFile, written_whole
 from labeldp.labels import LabelSpace
+from labeldp.learn.density import grid_of, quantiles
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import load_predictor
 from labeldp.recipes import run as recipes
@@ -53,9 +54,11 @@ class Plan:
     public: Path | None = None  # rows of other people, for teachers to vote on
     labels_per_user: int | None = None  # the most of a user that take part
 
-    def check(self) -> None:
-        """Say at once what is wrong with the plan, before anything is read or spent."""
+    def check(self, space: LabelSpace | None = None) -> None:
+        """Say at once what is wrong with the plan, and for these labels, before anything is read or spent."""
         recipe = find(self.recipe)
+        if space is not None:
+            recipe.check_labels(space)
         recipes.check_options(recipe, self.options)
         for name, value in self.options.items():
             _check_value(name, value, inspect.signature(recipe.steps).parameters[name].annotation)
@@ -65,7 +68,8 @@ class Plan:
             )
         if self.encoder is not None and self.features != "images":
             raise InputError("An encoder is for images: leave it out, or choose --features images.")
-        find_model(self.model, axes=_AXES[self.features])
+        numbers = space is not None and space.step is not None
+        find_model(self.model, axes=_AXES[self.features], numbers=numbers)
         choose_device(self.device)
 
     def read(self, table: SecretTable, rows: int) -> tuple[Intake, Features, Features | None]:
@@ -80,7 +84,7 @@ class Plan:
         self, features: Features, space: LabelSpace, rows: Rows, checkpoints: Path | None = None, **more: Any
     ) -> Task:
         """Return the public side of the training on `rows`."""
-        model = find_model(self.model, self.seed, _AXES[self.features])
+        model = find_model(self.model, self.seed, _AXES[self.features], space.step is not None)
         encoder = None if self.encoder is None else Model.load(self.encoder, self.device)
         more |= {"encoder": encoder, "seed": self.seed}
         task = Task(features, space, rows, self.epsilon, self.delta, model, **more)
@@ -135,7 +139,8 @@ def train(
 def predict(run: Path, data: Path, device: str = "auto") -> pl.DataFrame:
     """Return the predicted label of each row of `data`, and the probability of each class.
 
-    Ordered classes that are numbers, such as ratings, also have an expected number.
+    Ordered classes that are numbers, such as ratings, also have an expected number. Of the numbers of a range, `low`
+    and `high` are what four of five labels should lie between, as far as the model knows.
     """
     intake = _intake(run)
     file = TableFile(data)
@@ -145,11 +150,16 @@ def predict(run: Path, data: Path, device: str = "auto") -> pl.DataFrame:
     if space is None:
         raise InputError(f"{run} is damaged: its model knows no classes.")
     try:
-        chances = model.predict_proba(intake(frame))
+        features = intake(frame)
+        chances = model.predict_proba(features)
     except InputError:
         raise
     except (ValueError, TypeError):
         raise InputError(f"The columns of {data} have other types than those that the model was trained on.") from None
+    if space.step is not None:
+        grid = grid_of(space)
+        ends = {name: quantiles(chances, grid, share) for name, share in (("low", 0.1), ("high", 0.9))}
+        return pl.DataFrame({"prediction": np.asarray(model.predict(features), np.float64)} | ends)
     told = [pl.Series("prediction", space.decode(chances.argmax(axis=1)).tolist())]
     if space.numbers is not None:
         told.append(pl.Series("expected", chances @ space.numbers))

@@ -14,7 +14,8 @@ from labeldp.mechanisms.voting import Answers, noisy_winners
 from labeldp.teach.votes import TeacherVotes
 
 SURE = 1 - 1e-7
-PURE = {"rr", "rr-top-k", "rr-with-prior", "rr-informative", "laplace", "histogram", "linear"}
+NUMBERS = {"rr-on-bins", "unbiased-bins", "discrete-laplace"}
+PURE = {"rr", "rr-top-k", "rr-with-prior", "rr-informative", "laplace", "histogram", "linear"} | NUMBERS
 SOUND = [name for name in NAMES if name != "immutable"]
 
 
@@ -33,6 +34,13 @@ def test_nothing_is_found_against_a_sound_mechanism(name):
     if name in PURE:
         assert audit.lower > 1.2  # close to what is stated
     assert audit.to_json()["holds"] is True
+
+
+@pytest.mark.parametrize("kind", [ldp.LossSum, ldp.LeastLoss])
+def test_scores_of_numbers_keep_their_promise(kind):
+    audit = audit_mechanism(kind(np.zeros((1, 2)), 1.5), draws=2000, confidence=0.999)
+    assert audit.holds
+    assert audit.lower > 0.5
 
 
 NOISES = {  # votes, without the time that calibration takes
@@ -86,6 +94,22 @@ class BoldSums(ldp.LinearQuery):
         return ldp.LinearQuery(self.query, self.factor * self.epsilon).draw(codes, common, bits)
 
 
+@dataclass(frozen=True, eq=False)
+class BoldNumbers(ldp.NumberQuery):
+    factor: float = 2.0
+
+    def draw(self, codes, common, bits):
+        return ldp.NumberQuery(self.query, self.factor * self.epsilon, values=self.values).draw(codes, common, bits)
+
+
+@dataclass(frozen=True, eq=False)
+class BoldGrid(ldp.DiscreteLaplace):
+    factor: float = 2.0
+
+    def draw(self, codes, common, bits):
+        return ldp.DiscreteLaplace(self.factor * self.epsilon).draw(codes, common, bits)
+
+
 @dataclass(frozen=True)
 class BoldVotes(ldp.LNMax):
     factor: float = 2.0
@@ -100,6 +124,8 @@ BOLD = [
     BoldGaussian(1.0, 1e-5),
     BoldHistogram(np.zeros(1, np.int64), 1.0),
     BoldSums(np.ones((1, 1)), 1.0),
+    BoldNumbers(np.ones((1, 1)), 1.0, values=3),
+    BoldGrid(1.0),
     BoldVotes(4.0, 1),
 ]
 

@@ -75,7 +75,7 @@ def test_bad_input_is_one_sentence(plan, case):
 
 
 def test_planning_needs_no_torch():
-    script = "import sys, labeldp.cli.plan as p; p.plan(1000, 2, 1.0); assert 'torch' not in sys.modules"
+    script = "import sys, labeldp.cli.plan as p; p.plan(1000, 1.0, 2); assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60).returncode == 0
 
 
@@ -86,3 +86,21 @@ def test_the_guide_shows_what_the_command_prints(plan):
     for words, table in shown:
         _, out, _ = plan(*words.split())
         assert [line.rstrip() for line in out.rstrip().splitlines()] == table.splitlines()
+
+
+def test_numbers(plan):
+    code, out, err = plan("--rows", 1000, "--range", "0,100,1", "--epsilon", 1)
+    assert (code, err) == (0, "")
+    assert "a number of RROnBins         26.7 " in out  # the root of 713.9, as docs/numbers.md has it
+    assert "Take auto" in out
+    code, out, _ = plan("--rows", 1000, "--range", "0,100,1", "--epsilon", 1, "--json")
+    assert json.loads(out)["RROnBins"] < json.loads(out)["guess"] < json.loads(out)["DiscreteLaplace"]
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--classes", 2, "--range", "0,1,1"), ("--range", "0,1"), ("--range", "0,9999,1")]
+)
+def test_what_a_label_may_be_is_said_once(plan, words):
+    code, out, err = plan("--rows", 1000, "--epsilon", 1, *words)
+    assert (code, out) == (2, "")
+    assert "range" in err

@@ -18,7 +18,8 @@ from labeldp.recipes.run import train
 find("randres")  # enters all of them
 SOME = 400
 TEACHERS = {name for name in RECIPES if name.startswith("pate")} | {"stable-vote", "immutable"}  # see test_pate
-WITHOUT_DELTA = sorted(set(RECIPES) - TEACHERS - {"refine"})  # see test_refine
+NUMBERS = {name for name, recipe in RECIPES.items() if recipe.labels == "numbers"}  # see test_numbers_recipes
+WITHOUT_DELTA = sorted(set(RECIPES) - TEACHERS - NUMBERS - {"refine"})  # see test_refine
 WITH_DELTA = {"noise-cluster", "moments", "auto"}  # they take Gaussian noise where they may
 
 

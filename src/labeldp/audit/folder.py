@@ -73,6 +73,11 @@ def audit_run(
     request = request or Request()
     facts = runs.read_report(run)
     check_free(run / RESULT)
+    if (facts.get("space") or {}).get("step") is not None:
+        raise InputError(
+            "Canaries are for classes, and this run learnt numbers: audit its mechanisms, for example by "
+            "labeldp audit --mechanism rr-on-bins --epsilon 1."
+        )
     features, plan, public = _reading(run, data, facts, request)
     owners = _owners(data, facts)
     rows = capped_rows(owners, None, len(features), plan.labels_per_user, plan.seed)

@@ -9,6 +9,7 @@ from labeldp.errors import InputError
 from labeldp.guarantees import check_delta, check_epsilon
 from labeldp.mechanisms import (
     ConfidentGNMax,
+    DiscreteLaplace,
     GNMax,
     GroupHistogram,
     ImmutableArgmax,
@@ -18,9 +19,11 @@ from labeldp.mechanisms import (
     OneHotLaplace,
     RandomizedResponse,
     RRInformative,
+    RROnBins,
     RRTopK,
     RRWithPrior,
     StableVote,
+    UnbiasedBins,
 )
 from labeldp.unproven import allow_unproven
 
@@ -33,6 +36,9 @@ NAMES = (
     "gaussian",
     "histogram",
     "linear",
+    "rr-on-bins",
+    "unbiased-bins",
+    "discrete-laplace",
     "lnmax",
     "gnmax",
     "confident-gnmax",
@@ -40,7 +46,8 @@ NAMES = (
     "immutable",
 )
 _NEED_DELTA = ("gaussian", "gnmax", "confident-gnmax", "stable-vote")
-_NO_DELTA = ("rr", "rr-top-k", "rr-with-prior", "rr-informative", "laplace", "lnmax")
+_OF_NUMBERS = ("rr-on-bins", "unbiased-bins", "discrete-laplace")
+_NO_DELTA = ("rr", "rr-top-k", "rr-with-prior", "rr-informative", "laplace", *_OF_NUMBERS, "lnmax")
 _TESTS = 3.0  # noise of threshold tests, in units of that of answers
 
 
@@ -75,6 +82,9 @@ def _make(name: str, epsilon: float, delta: float, classes: int, queries: int) -
         "gaussian": lambda: OneHotGaussian(epsilon, delta),
         "histogram": lambda: GroupHistogram(np.zeros(1, np.int64), epsilon, delta),
         "linear": lambda: LinearQuery(np.ones((1, 1)), epsilon, delta),
+        "rr-on-bins": lambda: RROnBins(epsilon, prior[0]),
+        "unbiased-bins": lambda: UnbiasedBins(epsilon, prior[0]),
+        "discrete-laplace": lambda: DiscreteLaplace(epsilon),
         "lnmax": lambda: LNMax(2 * queries / epsilon, queries),
         "gnmax": lambda: _quietest(lambda sigma: GNMax(sigma, queries), epsilon, delta),
         "confident-gnmax": lambda: _quietest(

@@ -23,13 +23,16 @@ from labeldp.guarantees import Guarantee
 from labeldp.labels import Codes, LabelSpace
 from labeldp.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from labeldp.mechanisms.base import Mechanism
+from labeldp.mechanisms.binning import DiscreteLaplace, RROnBins, UnbiasedBins
 from labeldp.mechanisms.linear import GroupHistogram, LinearQuery
 from labeldp.mechanisms.randomized_response import RandomizedResponse, RRInformative, RRTopK, RRWithPrior
 from labeldp.mechanisms.selection import BestCandidate, RightCount
 from labeldp.mechanisms.stable import ImmutableArgmax, StableVote
+from labeldp.mechanisms.sums import LeastLoss, LossSum, NumberQuery
 from labeldp.mechanisms.voting import ConfidentGNMax, LNMax, VoteMechanism
 from labeldp.releases.base import Release
 
+_VALUES = 5  # of the range on which plain noise is audited
 _COLUMNS = 256  # of a linear query that holds several draws
 _QUERIES = 64  # of one run of votes that are looked at
 _MANY = 1 << 22  # votes drawn at once
@@ -192,10 +195,15 @@ def _histogram_worlds(mechanism: GroupHistogram) -> list[Worlds]:
     return [Worlds("labels 0 and 1 of the one row of a group", draw, ordered=True)]
 
 
-def _linear_worlds(mechanism: LinearQuery) -> list[Worlds]:
+def _largest_row(mechanism: LinearQuery) -> tuple[NDArray[np.float64], int]:
+    """Return the row for which the noise was measured, and how many of it are drawn at once."""
     size = np.square(mechanism.query).sum(axis=1) if mechanism.delta else np.abs(mechanism.query).sum(axis=1)
     row = np.asarray(mechanism.query[int(np.argmax(size))], np.float64)
-    several = max(1, _COLUMNS // row.size)
+    return row, max(1, _COLUMNS // row.size)
+
+
+def _linear_worlds(mechanism: LinearQuery) -> list[Worlds]:
+    row, several = _largest_row(mechanism)
     wide = replace(mechanism, query=np.kron(np.eye(several), row[None, :]))
     step = np.rint(row * wide.scale).astype(np.int64)
     means = np.stack([np.stack([step, 0 * step], 1), np.stack([0 * step, step], 1)]).reshape(2, -1)
@@ -206,6 +214,41 @@ def _linear_worlds(mechanism: LinearQuery) -> list[Worlds]:
         return along(np.concatenate(parts)[:count], means[0], means[1])
 
     return [Worlds("labels 0 and 1 of the longest row", draw, ordered=True)]
+
+
+def _number_worlds(mechanism: RROnBins | UnbiasedBins) -> list[Worlds]:
+    """The two ends of the range, which lie in the first place and in the last."""
+    prior = np.atleast_2d(mechanism.prior)[0]
+    more: dict[str, Any] = {"loss": mechanism.objective} if isinstance(mechanism, RROnBins) else {}
+    one = type(mechanism)(mechanism.epsilon, prior, **more)
+    return [of_rows(one, _range(prior.size), (0, prior.size - 1), lambda release: release.codes)]
+
+
+def _grid_worlds(mechanism: DiscreteLaplace) -> list[Worlds]:
+    return [of_rows(mechanism, _range(_VALUES), (0, _VALUES - 1), lambda release: release.codes, ordered=True)]
+
+
+def _sum_worlds(mechanism: NumberQuery) -> list[Worlds]:
+    """The ends of the range for the largest row; their squares are equal, so that these tell nothing."""
+    row, several = _largest_row(mechanism)
+    wide = replace(mechanism, query=np.kron(np.eye(several), row[None, :]))
+    move = np.rint(row * wide.scale).astype(np.int64) * (mechanism.values - 1)
+
+    def draw(world: int, count: int) -> Outcomes:
+        codes = np.full(several, (0, mechanism.values - 1)[world], np.int64)
+        space = _range(mechanism.values)
+        parts = [released(wide, codes, space).sums[:-1].reshape(several, -1) for _ in range(0, count, several)]
+        return along(np.concatenate(parts)[:count], -move, move)
+
+    return [Worlds("both ends of the range in the largest row", draw, ordered=True)]
+
+
+def _loss_worlds(mechanism: LossSum | LeastLoss) -> list[Worlds]:
+    """A prediction at one end, and labels at both; of two candidates, one is right at each end."""
+    single = isinstance(mechanism, LossSum)
+    small = replace(mechanism, predictions=np.array([0.0] if single else [[0.0, 1.0]]))
+    view: Callable[[Any], list[int]] = lambda release: [release.total if single else release.best]  # noqa: E731
+    return [of_labels(small, _range(2), [0], [1], view, ordered=single)]
 
 
 def _right_worlds(mechanism: RightCount) -> list[Worlds]:
@@ -254,12 +297,20 @@ def _space(classes: int) -> LabelSpace:
     return LabelSpace(list(range(classes)))
 
 
+def _range(values: int) -> LabelSpace:
+    return LabelSpace.range(0, values - 1, 1)
+
+
 _FINDERS: list[tuple[Any, Callable[[Any], list[Worlds]]]] = [
     (RandomizedResponse, _response_worlds),
     ((RRTopK, RRWithPrior, RRInformative), _candidate_worlds),
     ((OneHotLaplace, OneHotGaussian), _one_hot_worlds),
     (GroupHistogram, _histogram_worlds),
+    (NumberQuery, _sum_worlds),
     (LinearQuery, _linear_worlds),
+    ((RROnBins, UnbiasedBins), _number_worlds),
+    (DiscreteLaplace, _grid_worlds),
+    ((LossSum, LeastLoss), _loss_worlds),
     (RightCount, _right_worlds),
     (BestCandidate, _best_worlds),
     (ConfidentGNMax, _confident_worlds),

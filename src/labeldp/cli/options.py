@@ -10,6 +10,13 @@ LabelColumn = Annotated[str, typer.Option("--label", help="The secret column.")]
 Classes = Annotated[
     str, typer.Option(help='All values that the label may take, always in one order: no,yes or "a, or b",c.')
 ]
+NoClasses = Annotated[
+    str | None,
+    typer.Option("--classes", help='All values that the label may take, always in one order: no,yes or "a, or b",c.'),
+]
+Range = Annotated[
+    str | None, typer.Option("--range", help="For numbers instead of classes: low,high,step, as 0,100,1 for an age.")
+]
 Epsilon = Annotated[float, typer.Option(help="Privacy of each label: smaller is more private.")]
 Total = Annotated[
     float | None, typer.Option(help="The most that may ever be spent on this data set; at first, epsilon.")
@@ -41,7 +48,11 @@ FeatureKind = Annotated[
     ),
 ]
 ModelName = Annotated[
-    str, typer.Option(help="auto, logistic, trees, or a network: mlp, linear; resnet18, cnn ...; for pairs mf, ncf.")
+    str,
+    typer.Option(
+        help="auto, logistic (for numbers: ridge), trees, or a network: mlp, linear; resnet18, cnn ...; "
+        "for pairs mf, ncf."
+    ),
 ]
 Encoder = Annotated[
     Path | None, typer.Option(help="For images: a model folder, trained without labels by labeldp.represent.")

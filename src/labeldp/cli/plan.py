@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from labeldp.cli.options import AsJson, Epsilon
+from labeldp.cli.options import AsJson, Epsilon, Range
 
 
 def plan(
     rows: Annotated[int, typer.Option(help="How many rows have a label.")],
-    classes: Annotated[int, typer.Option(help="How many values the label may take.")],
     epsilon: Epsilon,
+    classes: Annotated[int | None, typer.Option(help="How many values the label may take.")] = None,
+    numbers: Range = None,
     delta: Annotated[float, typer.Option(help="Above 0, Gaussian noise may be used too: 1e-6 is usual.")] = 0.0,
     features: Annotated[str, typer.Option(help="table, embeddings or images.")] = "table",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -27,6 +28,17 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Say what each recipe would do, and which to take, before any label is touched."""
+    from labeldp.errors import InputError
+
+    if (classes is None) == (numbers is None):
+        raise InputError("Say by one of the two what a label may be: --classes 2, or --range 0,100,1 for numbers.")
+    if classes is None:
+        from labeldp.datasets import read_range
+        from labeldp.report.number_advice import number_advice, number_words
+
+        found = number_advice(rows, read_range(numbers or ""), epsilon)
+        typer.echo(json.dumps(found, indent=2) if as_json else number_words(found))
+        return
     from labeldp.recipes.advisor import advise
     from labeldp.report.advice import print_advice, to_json
 

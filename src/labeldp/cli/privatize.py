@@ -3,13 +3,12 @@
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from labeldp.cli.options import (
     AsJson,
-    Classes,
     Data,
     Epsilon,
     Ids,
@@ -17,6 +16,8 @@ from labeldp.cli.options import (
     LabelsPerUser,
     LedgerFile,
     MissingPublic,
+    NoClasses,
+    Range,
     Total,
     UserColumn,
 )
@@ -26,9 +27,10 @@ from labeldp.cli.screen import progress_bar, say
 def privatize(
     data: Data,
     label: LabelColumn,
-    classes: Classes,
     epsilon: Epsilon,
     out: Annotated[Path, typer.Option(help="Where to write the table with noisy labels.")],
+    classes: NoClasses = None,
+    numbers: Range = None,
     budget: Total = None,
     ledger: LedgerFile = None,
     ids: Ids = None,
@@ -37,13 +39,15 @@ def privatize(
     labels_per_user: LabelsPerUser = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a copy of a table whose labels went through randomized response."""
+    """Write a copy of a table whose labels went through randomized response; numbers get Laplace noise instead."""
     from labeldp.datasets import SecretTable
     from labeldp.files import check_free
-    from labeldp.mechanisms import RandomizedResponse
+    from labeldp.mechanisms import DiscreteLaplace, Mechanism, RandomizedResponse
 
-    asked = RandomizedResponse(epsilon)
-    table = SecretTable.open(data, label, classes, "public" if missing_public else "error", ids, user_column)
+    asked: Mechanism = RandomizedResponse(epsilon) if numbers is None else DiscreteLaplace(epsilon)
+    missing: Literal["public", "error"] = "public" if missing_public else "error"
+    table = SecretTable.open(data, label, classes, missing, ids, user_column, numbers=numbers)
+    table.check_replaced()
     check_free(out, data.suffix)
     with progress_bar(table.file.rows) as progress:
         progress.start("reading labels")
@@ -65,12 +69,18 @@ def privatize(
 
         facts = {"labeldp.guarantee": json.dumps(vault.guarantee().to_json())}
         table.file.rewrite(out, change, label, facts)
-    kept = 1 / (1 + (len(table.space) - 1) * math.exp(-mechanism.epsilon))
     spent, dropped = vault.guarantee(), int((vault.labelled & ~rows).sum())
     left_out = f", of which {dropped:,} lost their label, as a user keeps {labels_per_user}" if dropped else ""
+    what: dict[str, float]
+    if table.space.step is None:
+        what = {"kept": 1 / (1 + (len(table.space) - 1) * math.exp(-mechanism.epsilon))}
+        said = f"Each label is the true one with probability {what['kept']:.3f}"
+    else:
+        what = {"deviation": 2**0.5 * (len(table.space) - 1) * table.space.step / mechanism.epsilon}
+        said = f"Each number has noise of deviation {what['deviation']:.3g}, cut at the ends of the range"
     say(
-        {"out": str(out), "rows": vault.rows, "dropped": dropped, "kept": kept, "guarantee": spent.to_json()},
-        f"Wrote {out}: {vault.rows:,} rows{left_out}. Each label is the true one with probability {kept:.3f}; "
+        {"out": str(out), "rows": vault.rows, "dropped": dropped, **what, "guarantee": spent.to_json()},
+        f"Wrote {out}: {vault.rows:,} rows{left_out}. {said}; "
         f"each {vault.unit} has now spent epsilon {spent.epsilon:g} of {vault.budget.epsilon:g}.",
         as_json,
     )

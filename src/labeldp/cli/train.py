@@ -7,7 +7,6 @@ import typer
 
 from labeldp.cli.options import (
     AsJson,
-    Classes,
     Data,
     Delta,
     DeltaTotal,
@@ -22,7 +21,9 @@ from labeldp.cli.options import (
     LedgerFile,
     MissingPublic,
     ModelName,
+    NoClasses,
     Option,
+    Range,
     Total,
     UserColumn,
     read_options,
@@ -33,9 +34,13 @@ from labeldp.cli.screen import progress_bar, say, tell
 def train(
     data: Data,
     label: LabelColumn,
-    classes: Classes,
     epsilon: Epsilon,
     out: Annotated[Path, typer.Option(help="The run folder to make.")],
+    classes: NoClasses = None,
+    numbers: Range = None,
+    task: Annotated[
+        str | None, typer.Option(help="classification or regression; by default as --classes or --range say.")
+    ] = None,
     recipe: Annotated[str, typer.Option(help="A pipeline by name; `labeldp plan` compares them.")] = "auto",
     option: Option = None,
     engine: Annotated[
@@ -66,17 +71,23 @@ def train(
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Train a classifier on a table whose labels stay private."""
+    """Train a model on a table whose labels stay private: a classifier, or a regressor for numbers."""
     from labeldp import unproven
     from labeldp.datasets import SecretTable
+    from labeldp.errors import InputError
     from labeldp.files import check_free
     from labeldp.guarantees import check_delta, check_epsilon
 
     check_epsilon(epsilon)
     check_delta(delta)
     check_free(out)
+    if task not in (None, "classification", "regression"):
+        raise InputError("--task must be classification or regression.")
+    if task is not None and (task == "regression") != (numbers is not None):
+        raise InputError("Regression needs --range low,high,step, and classification needs --classes.")
     missing: Literal["error", "public"] = "public" if missing_public else "error"
-    table = SecretTable.open(data, label, classes, missing, ids, user_column, ordered=features == "pairs")
+    kinds: dict[str, Any] = {"ordered": features == "pairs", "numbers": numbers}
+    table = SecretTable.open(data, label, classes, missing, ids, user_column, **kinds)
     from labeldp import runs  # torch, only now that the request makes sense
 
     if allow_unproven is not None:
@@ -85,7 +96,7 @@ def train(
     how |= {"labels_per_user": labels_per_user}
     options = read_options(option) | ({} if engine is None else {"engine": engine})
     plan = runs.Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **how)
-    plan.check()
+    plan.check(table.space)
     with progress_bar(table.file.rows) as progress:
         progress.start("reading labels")
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget, "labels_per_user": labels_per_user}
@@ -101,7 +112,7 @@ def train(
 def _sentence(out: Path, report: dict[str, Any], budget: float) -> str:
     spent, delta = float(report["spent"]["epsilon"]), report["spent"]["delta"]
     cost = f"epsilon {spent:g} of {budget:g}" + (f" and delta {delta:g}" if delta else "")
-    return f"Wrote {out}: {accuracy(report['score'])}. Each {report['spent']['unit']} has spent {cost} so far."
+    return f"Wrote {out}: {measured(report)}. Each {report['spent']['unit']} has spent {cost} so far."
 
 
 def of_users(about: dict[str, Any]) -> str:
@@ -116,12 +127,18 @@ def of_users(about: dict[str, Any]) -> str:
     return f"{used}, and {rows}. A label that was learnt from has {share} for itself."
 
 
-def accuracy(score: dict[str, Any] | None) -> str:
-    """Say what was measured."""
+def measured(report: dict[str, Any]) -> str:
+    """Say what was measured: the accuracy, or for numbers the root of the mean squared error."""
+    score, numbers = report["score"], report["space"]["step"] is not None
+    what = "error" if numbers else "accuracy"
     if score is None:
-        return "too few rows to set any aside, so its accuracy is not measured"
-    value, low, high = score["accuracy"]
+        return f"too few rows to set any aside, so its {what} is not measured"
+    value, low, high = score["rmse" if numbers else "accuracy"]
     where = f"measured privately on {score['rows']:,} held-out rows"
+    if numbers and value is None and high is not None:
+        return f"root mean squared error below {high:.3g} (95 % confidence, {where})"
     if value is None:
-        return f"its accuracy cannot be told apart from noise ({where})"
+        return f"its {what} cannot be told apart from noise ({where})"
+    if numbers:
+        return f"root mean squared error about {value:.3g} (95 % interval {low:.3g} to {high:.3g}, {where})"
     return f"accuracy about {value:.1%} (95 % interval {low:.1%} to {high:.1%}, {where})"

@@ -1,9 +1,19 @@
 """Scoring and choosing models without looking at labels: on rows set aside, by noisy counts."""
 
 from labeldp.evaluate.choose import choose
+from labeldp.evaluate.errors import ErrorScore, measure_errors
 from labeldp.evaluate.holdout import split_rows
 from labeldp.evaluate.intervals import Interval
 from labeldp.evaluate.inverted import measure_responses
 from labeldp.evaluate.scores import Score, measure
 
-__all__ = ["Interval", "Score", "choose", "measure", "measure_responses", "split_rows"]
+__all__ = [
+    "ErrorScore",
+    "Interval",
+    "Score",
+    "choose",
+    "measure",
+    "measure_errors",
+    "measure_responses",
+    "split_rows",
+]

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
-from labeldp.evaluate.inputs import chosen_rows, predicted_codes
+from labeldp.evaluate.inputs import chosen_rows, predicted_codes, predicted_numbers
+from labeldp.mechanisms.base import Mechanism
 from labeldp.mechanisms.selection import BestCandidate
+from labeldp.mechanisms.sums import LeastLoss
 from labeldp.releases.base import Release
 from labeldp.releases.scores import Choice
 from labeldp.vault import Vault
@@ -28,8 +30,8 @@ def choose(
     """Release which candidate is right most often on `rows`, by a noisy maximum: `choice.best` is its place.
 
     A candidate is a public (n, K) table of probabilities, or n codes, from a model that was trained on other rows.
-    The releases that the models were trained on are named in `derived_from`. In a vault of users, epsilon is what a
-    user pays for all of their rows.
+    Where labels are numbers, it is n predicted numbers, and the least absolute error wins. The releases that the models
+    were trained on are named in `derived_from`. In a vault of users, epsilon is what a user pays for all of their rows.
 
     Where one of two classes is rare, every candidate is nearly always right by naming the other, and noise would
     choose. So if all of them give at least 95 % of the rows to the same class, each names the tenth of the rows that it
@@ -38,9 +40,16 @@ def choose(
     if not len(candidates):
         raise InputError("There is nothing to choose from: give at least one candidate.")
     here = chosen_rows(rows, vault.rows)
-    codes = [predicted_codes(c, here, vault.rows, len(vault.space)) for c in candidates]
-    codes = _ranked(candidates, codes, here) if len(vault.space) == 2 else codes
-    mechanism = vault.shared(BestCandidate(np.stack(codes, axis=1), epsilon), here)
+    asked: Mechanism
+    if vault.space.step is not None:
+        # A square can be a thousand times as large as the usual ones, and noise goes with the largest.
+        numbers = np.stack([predicted_numbers(c, vault) for c in candidates], axis=1)
+        asked = LeastLoss(numbers, epsilon, "absolute")
+    else:
+        codes = [predicted_codes(c, here, vault.rows, len(vault.space)) for c in candidates]
+        codes = _ranked(candidates, codes, here) if len(vault.space) == 2 else codes
+        asked = BestCandidate(np.stack(codes, axis=1), epsilon)
+    mechanism = vault.shared(asked, here)
     choice = vault.release(mechanism, rows=here, derived_from=derived_from)
     if not isinstance(choice, Choice):
         raise TypeError("A noisy maximum gave no choice.")

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
+from labeldp.vault import Vault
 
 
 def chosen_rows(rows: Any, total: int) -> NDArray[np.int64]:
@@ -50,3 +51,11 @@ def predicted_codes(candidate: Any, rows: NDArray[np.int64], total: int, classes
         raise InputError(f"Predictions must be codes of classes: whole numbers from 0 to {classes - 1}.")
     codes[rows] = given[rows]
     return codes
+
+
+def predicted_numbers(candidate: Any, vault: Vault) -> NDArray[np.float64]:
+    """Return a number within the declared range for each row."""
+    given = np.asarray(candidate)
+    if given.shape != (vault.rows,) or not np.issubdtype(given.dtype, np.number) or not np.isfinite(given).all():
+        raise InputError(f"Give one predicted number for each of the {vault.rows} rows.")
+    return np.clip(given.astype(np.float64), float(vault.space.classes[0]), float(vault.space.classes[-1]))

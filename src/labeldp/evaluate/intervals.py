@@ -10,6 +10,7 @@ from scipy.stats import binom, norm
 Floats = NDArray[np.float64]
 
 LEVEL = 0.05
+_STEPS = np.geomspace(1e-10, 1.0, 500)  # each 5 % longer than the one before
 _Z = float(norm.ppf(1 - LEVEL / 2))
 
 
@@ -141,3 +142,8 @@ def _crossing(theta: Floats, margin: Floats, inside: int, step: int) -> float:
         return float(theta[inside])
     part = margin[inside] / (margin[inside] - margin[outside])
     return float(theta[inside] + part * (theta[outside] - theta[inside]))
+
+
+def around(value: float) -> Floats:
+    """Return numbers from 0 to 1, dense around a value: an interval may be tiny, or all there is."""
+    return np.unique(np.clip(np.concatenate([value - _STEPS, [0.0, value, 1.0], value + _STEPS]), 0.0, 1.0))

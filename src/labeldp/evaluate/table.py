@@ -6,10 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.evaluate.intervals import Floats, Interval, accepted, quantile
+from labeldp.evaluate.intervals import Floats, Interval, accepted, around, quantile
 from labeldp.releases.counts import NoisyCounts
 
-_STEPS = np.geomspace(1e-10, 1.0, 500)  # each 5 % longer than the one before
 LEAST = 1e-6  # a probability below counts as this: one label must not make the log-loss infinite
 
 
@@ -114,7 +113,7 @@ class Table:
     def _ratio(self, top: float, bottom: float, over: Floats, under: Floats, rows: float) -> Interval:
         """Return Fieller's interval of top / bottom, sums of counts with these weights, for a share of `rows` rows."""
         value = min(max(top / bottom, 0.0), 1.0) if bottom > 0 else 0.5
-        theta = _around(value)
+        theta = around(value)
         variance = self._noise_line(theta, over, -under) + rows * theta * (1 - theta)
         z = quantile(float(np.interp(value, theta, variance)), self.noise(over - value * under)[1])
         ends = accepted(theta, top - theta * bottom, z * np.sqrt(variance))
@@ -194,7 +193,7 @@ class Table:
         if not 0 < square < total * found:  # one of the two classes is lost in the noise
             return Interval(None, 0.0, 1.0)
         value = min(max((ranks - square / 2) / (total * found - square), 0.0), 1.0)
-        theta = _around(value)
+        theta = around(value)
         gap = ranks - theta * total * found + (theta - 0.5) * square
         # d gap = (R_g - theta m + (2 theta - 1) p) d p_g, and the spread of the square itself.
         variance = self._noise_line(theta, of_ranks - found * of_found, (2 * found - total) * of_found)
@@ -206,11 +205,6 @@ class Table:
         hidden = float((one * other)[open_[order]].sum()) / 2
         ends = accepted(theta, gap, z * np.sqrt(variance) + hidden)
         return Interval.of_share(value, *ends) if ends else Interval(None, 0.0, 1.0)
-
-
-def _around(value: float) -> Floats:
-    """Return numbers from 0 to 1, dense around a value: an interval may be tiny, or all there is."""
-    return np.unique(np.clip(np.concatenate([value - _STEPS, [0.0, value, 1.0], value + _STEPS]), 0.0, 1.0))
 
 
 def _pair_variance(one: Floats, other: Floats) -> float:

@@ -3,6 +3,7 @@
 Those for pairs of ids are in `factors`.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,9 +30,18 @@ class Network(nn.Module):
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("deviation", torch.ones(channels))
         self.encoder = encoder
-        self.head = nn.Linear(width, classes)
-        if is_pair(shape):
-            order_head(self.head)
+        numbers = recipe.get("numbers")
+        if numbers:
+            self.head: Any = NumberHead(width, classes, **numbers)
+        else:
+            self.head = nn.Linear(width, classes)
+            if is_pair(shape):
+                order_head(self.head)
+
+    @property
+    def loss(self) -> str:
+        """Which single number suits its distributions, where labels are numbers."""
+        return self.head.loss if isinstance(self.head, NumberHead) else "squared"
 
     def normalise_by(self, mean: Tensor, deviation: Tensor) -> None:
         """Set the moments of the input."""
@@ -45,6 +55,48 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return a score (logit) for each class."""
         return self.head(self.embed(x))
+
+
+_INERTIA, _LEAST_LEFT = 0.05, 0.05  # of the running spread of locations; of the variance that they leave
+
+
+class NumberHead(nn.Module):
+    """Scores for every value of a range, from one linear output: a curve around a location.
+
+    The curve is normal for "squared" loss, Laplace's for "absolute", the law of counts for "poisson". `low` and `high`
+    are the ends of the range; `centre` and `deviation` are those of all labels. The output counts in deviations from
+    the centre and is divided by the root of the width: squares grow faster than the losses of classes, and the usual
+    rates of learning would overshoot. How wide the curve is follows: the variance of
+    all labels, less that of the locations. It cannot be learnt from evidence, of which little tells a wide curve around
+    far locations from a narrow one around near ones.
+    """
+
+    grid: Tensor
+    spread: Tensor
+
+    def __init__(
+        self, width: int, values: int, low: float, high: float, loss: str, centre: float, deviation: float
+    ) -> None:
+        super().__init__()
+        self.loss, self.out_features = loss, values
+        self._centre, self._deviation = centre, deviation
+        self.register_buffer("grid", torch.linspace(low, high, values))
+        self.line = nn.Linear(width, 1)
+        nn.init.zeros_(self.line.weight)
+        nn.init.zeros_(self.line.bias)
+        self.register_buffer("spread", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a score (logit) for each value."""
+        at = self.line(x).float() / self.line.in_features**0.5
+        if self.loss == "poisson":
+            rate = math.log(max(self._centre, 0.1)) + at * self._deviation / max(self._centre, 0.1)
+            return self.grid * rate - torch.lgamma(self.grid + 1)
+        if self.training and len(at) > 1:
+            self.spread.lerp_(at.detach().var(), _INERTIA)
+        left = (1 - self.spread).clamp_min(_LEAST_LEFT)
+        away = (self.grid - self._centre) / self._deviation - at
+        return -away.abs() * (2 / left).sqrt() if self.loss == "absolute" else -(away**2) / (2 * left)
 
 
 class Average(nn.Module):
@@ -205,8 +257,10 @@ def backbones_for(axes: int) -> tuple[str, ...]:
     return _KINDS[axes]
 
 
-def build(name: str, shape: Sequence[int], classes: int, **options: Any) -> Network:
-    """Build a network by name for rows of `shape`."""
+def build(
+    name: str, shape: Sequence[int], classes: int, numbers: dict[str, Any] | None = None, **options: Any
+) -> Network:
+    """Build a network by name for rows of `shape`; with `numbers`, the settings of a `NumberHead`, one for numbers."""
     if name not in BACKBONES:
         raise InputError(f"There is no backbone {name!r}: choose one of {', '.join(BACKBONES)}.")
     if name not in backbones_for(len(shape)):
@@ -215,6 +269,7 @@ def build(name: str, shape: Sequence[int], classes: int, **options: Any) -> Netw
         raise InputError(f"The backbone {name!r} needs {what}; these rows have shape {tuple(shape)}: choose {fitting}.")
     encoder, width = BACKBONES[name](shape, **options)
     recipe = {"name": name, "shape": list(shape), "classes": classes, "options": options}
+    recipe |= {"numbers": numbers} if numbers else {}
     return Network(encoder, width, recipe)
 
 
@@ -222,4 +277,4 @@ def rebuild(recipe: dict[str, Any]) -> nn.Module:
     """Build a network again from its recipe, without its weights."""
     if "average" in recipe:
         return Average([rebuild(each) for each in recipe["average"]])
-    return build(recipe["name"], recipe["shape"], recipe["classes"], **recipe["options"])
+    return build(recipe["name"], recipe["shape"], recipe["classes"], recipe.get("numbers"), **recipe["options"])

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features, choose_device
-from labeldp.learn.backbones import Network, build
+from labeldp.learn.backbones import Network, NumberHead, build
 from labeldp.learn.loop import Training, train
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release
@@ -99,9 +99,15 @@ def start_network(start: Model, classes: int, features: Features) -> nn.Module:
     """Copy a model's network, with a new head unless it already scores as many classes."""
     network = copy.deepcopy(start.network)
     if isinstance(network, Network) and network.head.out_features != classes:
-        network.head = nn.Linear(network.width, classes)
-        network.recipe = network.recipe | {"classes": classes}
+        network = with_new_head(network, classes)
     return on_device(network.requires_grad_(True), features)
+
+
+def with_new_head(network: Network, classes: int, numbers: dict[str, Any] | None = None) -> Network:
+    """Put a new head on a network: one of classes or, with its settings, a `NumberHead`."""
+    network.head = NumberHead(network.width, classes, **numbers) if numbers else nn.Linear(network.width, classes)
+    network.recipe = network.recipe | {"classes": classes, "numbers": numbers}
+    return network
 
 
 def on_device(network: nn.Module, features: Features) -> nn.Module:
@@ -123,6 +129,11 @@ def active_rows(release: Release, device: torch.device) -> Tensor:
 
 def hard_labels(release: Release, device: torch.device) -> Tensor:
     """Return the code of each row, -1 where there is none."""
+    if release.space.step is not None:
+        raise InputError(
+            "This learner takes a label for a class, and these are numbers: use Bayes, "
+            'Supervised(targets="posteriors"), or Regression for a regressor of scikit-learn.'
+        )
     return torch.from_numpy(release.labels().astype("int64")).to(device)
 
 

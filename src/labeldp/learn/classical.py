@@ -13,7 +13,7 @@ from labeldp.features.base import Features
 from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
-from labeldp.learn.predictor import Predictor, not_a_model, read_facts, write_facts
+from labeldp.learn.predictor import Predictor, best_labels, not_a_model, read_facts, write_facts
 from labeldp.learn.weighted import Weighted, log_proba
 from labeldp.releases.base import Release, rest_on
 from labeldp.spending import Use
@@ -32,7 +32,7 @@ class Classical:
             raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
         mean, deviation = (part.flatten().cpu().numpy() for part in features.moments())
         guess = None if start is None else np.log(np.maximum(start.predict_proba(features), 1e-9))
-        fitted = Weighted(self.classifier, self.rounds).fit(_matrix(features, mean, deviation), release, guess)
+        fitted = Weighted(self.classifier, self.rounds).fit(matrix(features, mean, deviation), release, guess)
         lineage, guarantee = rest_on([release] if start is None else [release, start], release.rows)
         return ClassicalModel(release.space, guarantee, lineage, fitted, mean, deviation)
 
@@ -50,23 +50,15 @@ class ClassicalModel:
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
         """Return the probability of each class for each row."""
-        return np.exp(log_proba(self.classifier, _matrix(features, self.mean, self.deviation), len(self.space)))
+        return np.exp(log_proba(self.classifier, matrix(features, self.mean, self.deviation), len(self.space)))
 
     def predict(self, features: Features) -> NDArray[Any]:
-        """Return the likeliest label of each row."""
-        return self.space.decode(self.predict_proba(features).argmax(axis=1))
+        """Return the likeliest label of each row, or the mean of numbers."""
+        return best_labels(self.space, self.predict_proba(features))
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new folder: by skops, of scikit-learn's own types, never as a pickle."""
-        import skops.io
-
-        written = skops.io.dumps(self.classifier)
-        strange = set(skops.io.get_untrusted_types(data=written)) - set(_TRUSTED)
-        if strange:
-            raise InputError(
-                f"This {type(self.classifier).__name__} could not be read back, because it holds {min(strange)}: "
-                "models are kept of scikit-learn's usual classifiers only."
-            )
+        written = written_estimator(self.classifier)
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
             write_facts(partial, self, {"kind": "classical"})
@@ -76,11 +68,9 @@ class ClassicalModel:
     @classmethod
     def load(cls, folder: str | Path) -> "ClassicalModel":
         """Read a model that `save` wrote, of scikit-learn's own types only: nothing that a file could make run."""
-        import skops.io
-
         facts = read_facts(folder)
         try:
-            classifier = skops.io.load(Path(folder) / "classifier.skops", trusted=_TRUSTED)
+            classifier = read_estimator(Path(folder) / "classifier.skops")
             with np.load(Path(folder) / "arrays.npz") as arrays:
                 moments = arrays["mean"], arrays["deviation"]
         except Exception:
@@ -90,20 +80,48 @@ class ClassicalModel:
 
 _TRUSTED = [
     "numpy.dtype",
+    "sklearn._loss.link.IdentityLink",
     "sklearn._loss.link.Interval",
+    "sklearn._loss.link.LogLink",
     "sklearn._loss.link.LogitLink",
     "sklearn._loss.link.MultinomialLogit",
     "sklearn._loss.loss.HalfBinomialLoss",
     "sklearn._loss.loss.HalfMultinomialLoss",
+    "sklearn._loss.loss.HalfPoissonLoss",
+    "sklearn._loss.loss.HalfSquaredError",
     "sklearn._loss._loss.CyHalfBinomialLoss",
     "sklearn._loss._loss.CyHalfMultinomialLoss",
+    "sklearn._loss._loss.CyHalfPoissonLoss",
+    "sklearn._loss._loss.CyHalfSquaredError",
     "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.tree._tree.Tree",
 ]
 
 
-def _matrix(features: Features, mean: NDArray[np.float32], deviation: NDArray[np.float32]) -> NDArray[np.float32]:
+def written_estimator(fitted: Any) -> bytes:
+    """Write a fitted estimator by skops, if `read_estimator` would read it back."""
+    import skops.io
+
+    written: bytes = skops.io.dumps(fitted)
+    strange = set(skops.io.get_untrusted_types(data=written)) - set(_TRUSTED)
+    if strange:
+        raise InputError(
+            f"This {type(fitted).__name__} could not be read back, because it holds {min(strange)}: "
+            "models are kept of scikit-learn's usual classifiers and regressors only."
+        )
+    return written
+
+
+def read_estimator(path: Path) -> Any:
+    """Read an estimator of scikit-learn's own types only."""
+    import skops.io
+
+    return skops.io.load(path, trusted=_TRUSTED)
+
+
+def matrix(features: Features, mean: NDArray[np.float32], deviation: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the rows as numbers, standardised by public moments."""
     parts = torch.split(torch.arange(len(features)), 1 << 14)
     rows = np.concatenate([features.batch(part).flatten(1).cpu().numpy() for part in parts])
     if len(mean) != rows.shape[1]:  # images have moments for each channel

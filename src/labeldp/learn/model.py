@@ -15,7 +15,7 @@ from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.backbones import Network, rebuild
-from labeldp.learn.predictor import not_a_model, read_facts, write_facts
+from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
 from labeldp.releases.base import Release, rest_on
 from labeldp.spending import Use
 
@@ -44,8 +44,8 @@ class Model:
         return self._apply(features, lambda x: torch.softmax(self.network(x).float(), dim=1), batch)
 
     def predict(self, features: Features) -> NDArray[Any]:
-        """Return the likeliest label of each row."""
-        return self._classes().decode(self.predict_proba(features).argmax(axis=1))
+        """Return the likeliest label of each row; of numbers, the mean or the median, as the network's loss has it."""
+        return best_labels(self._classes(), self.predict_proba(features), getattr(self.network, "loss", "squared"))
 
     def embed(self, features: Features, batch: int = 2048) -> NDArray[np.float32]:
         """Return each row's encoding."""

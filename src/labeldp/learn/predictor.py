@@ -13,6 +13,8 @@ from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
+from labeldp.learn.density import centre, grid_of
+from labeldp.mechanisms.bins import LossName
 from labeldp.releases.base import Release, rest_on
 from labeldp.spending import Use
 
@@ -38,10 +40,17 @@ class Predictor(Protocol):
         """Return the probability of each class for each row."""
 
     def predict(self, features: Features) -> NDArray[Any]:
-        """Return the likeliest label of each row."""
+        """Return the likeliest label of each row; of numbers, the mean or the median of what they may be."""
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new folder; `load_predictor` reads it back."""
+
+
+def best_labels(space: LabelSpace, chances: NDArray[np.floating], loss: LossName = "squared") -> NDArray[Any]:
+    """Return the likeliest class of each row; of numbers, the mean of what they may be, or the median."""
+    if space.step is None:
+        return space.decode(chances.argmax(axis=1))
+    return centre(chances, grid_of(space), loss)
 
 
 def resting_on(model: Predictor, releases: Sequence[Release], rows: int) -> Predictor:
@@ -85,14 +94,18 @@ def not_a_model(folder: str | Path) -> InputError:
 def load_predictor(folder: str | Path, device: str = "auto") -> Predictor:
     """Read a model of any kind."""
     kind = read_facts(folder).get("kind", "network")
-    if kind == "linear":
-        from labeldp.learn.ridge import LinearModel
+    if kind in ("linear", "line"):
+        from labeldp.learn.ridge import LinearModel, LineModel
 
-        return LinearModel.load(folder)
+        return LinearModel.load(folder) if kind == "linear" else LineModel.load(folder)
     if kind == "classical":
         from labeldp.learn.classical import ClassicalModel
 
         return ClassicalModel.load(folder)
+    if kind == "numbers":
+        from labeldp.learn.regression import NumberModel
+
+        return NumberModel.load(folder)
     if kind == "encoded":
         from labeldp.learn.encoded import EncodedModel
 

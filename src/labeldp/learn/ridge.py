@@ -1,8 +1,8 @@
 """A linear model from noisy moments: the ridge regression of `NoisyMoments`, for rows that were not in it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,10 @@ from labeldp.features.base import Features
 from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
-from labeldp.learn.predictor import not_a_model, read_facts, write_facts
+from labeldp.learn.density import Density, grid_of
+from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
 from labeldp.releases.base import Release
-from labeldp.releases.moments import NoisyMoments, as_chances
+from labeldp.releases.moments import NoisyMoments, NoisySums, as_chances
 from labeldp.represent.lift import Lift
 from labeldp.spending import Use
 
@@ -27,16 +28,19 @@ class Ridge:
 
     def fit(self, features: Features, release: Release, start: Any = None) -> "LinearModel":
         """Return the linear model; `features` are not needed again, because the moments hold what matters."""
-        if not isinstance(release, NoisyMoments):
+        if not isinstance(release, NoisyMoments | NoisySums):
             raise InputError(f"Ridge learns from a LinearQuery, not from {release.mechanism}: use another learner.")
-        if len(release.moments) != self.lift.columns:
+        if len(release.gram) != self.lift.columns:
             raise InputError("The moments are of other columns than those of this lift: use the one of the query.")
-        return LinearModel(release.space, release.guarantee, release.lineage, self.lift, release.coefficients)
+        known = release.space, release.guarantee, release.lineage, self.lift, release.coefficients
+        return LinearModel(*known) if isinstance(release, NoisyMoments) else LineModel(*known, release.deviation)
 
 
 @dataclass(frozen=True, eq=False)
 class LinearModel:
     """Lifted rows times coefficients, cut below and normalised to probabilities."""
+
+    kind: ClassVar[str] = "linear"
 
     space: LabelSpace
     guarantee: Guarantee | None
@@ -50,24 +54,47 @@ class LinearModel:
 
     def predict(self, features: Features) -> NDArray[Any]:
         """Return the likeliest label of each row."""
-        return self.space.decode(self.predict_proba(features).argmax(axis=1))
+        return best_labels(self.space, self.predict_proba(features))
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new folder, whole or not at all."""
-        arrays: dict[str, Any] = {"coefficients": self.coefficients} | self.lift.arrays()
+        own = {name: getattr(self, name) for name in self._own()}
+        arrays: dict[str, Any] = own | self.lift.arrays()
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
-            write_facts(partial, self, {"kind": "linear"})
+            write_facts(partial, self, {"kind": self.kind})
             np.savez(partial / "arrays.npz", **arrays)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "LinearModel":
+    def load(cls, folder: str | Path) -> Self:
         """Read a model that `save` wrote."""
         facts = read_facts(folder)
         try:
             with np.load(Path(folder) / "arrays.npz") as file:
-                arrays = dict(file)
-            coefficients = arrays.pop("coefficients")
-            return cls(facts["space"], facts["guarantee"], facts["lineage"], Lift(**arrays), coefficients)
+                arrays = {name: value if value.ndim else value.item() for name, value in file.items()}
+            own = {name: arrays.pop(name) for name in cls._own()}
+            return cls(facts["space"], facts["guarantee"], facts["lineage"], Lift(**arrays), **own)
         except Exception:
             raise not_a_model(folder) from None
+
+    @classmethod
+    def _own(cls) -> list[str]:
+        return [field.name for field in fields(cls)][4:]
+
+
+@dataclass(frozen=True, eq=False)
+class LineModel(LinearModel):
+    """Numbers: the middle of the range plus lifted rows times coefficients, with normal scatter around them."""
+
+    kind: ClassVar[str] = "line"
+
+    deviation: float
+
+    def predict_proba(self, features: Features) -> NDArray[np.floating]:
+        """Return the probability of each declared number for each row."""
+        return Density(grid_of(self.space), "squared", self.deviation).chances(self.predict(features))
+
+    def predict(self, features: Features) -> NDArray[Any]:
+        """Return the mean of what each number may be."""
+        grid = grid_of(self.space)
+        return np.clip((grid[0] + grid[-1]) / 2 + self.lift(features) @ self.coefficients, grid[0], grid[-1])

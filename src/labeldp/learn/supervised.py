@@ -33,7 +33,8 @@ class Supervised(Learner):
         classes, device = len(release.space), features.device
         network = self._network(features, classes, start)
         rows = active_rows(release, device)
-        labels, evidence = hard_labels(release, device), evidence_of(release, device)
+        evidence = evidence_of(release, device)
+        labels = hard_labels(release, device) if self.targets == "labels" else rows
         vary = features.weak if self.augment == "weak" else features.strong
 
         def target(chosen: Tensor) -> Tensor:

@@ -177,7 +177,7 @@ def _moved_up(above: NDArray[np.int64], gap: NDArray[np.int64], bits: Bits) -> N
 
 @dataclass(frozen=True, eq=False, init=False)
 class RROnBins(_OverPlaces):
-    """Cut the range into bins, and answer at random with the outputs of the bins (Ghazi et al. 2022).
+    """Cut the range into bins, and answer at random with the outputs of the bins (Ghazi and others, 2022).
 
     Number of bins, cuts and outputs have the least expected loss that is possible under the prior: "squared",
     "absolute", or "poisson" (v - y log v, for labels from 0). No other mechanism with this epsilon does better under

@@ -33,8 +33,8 @@ from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.moments import NoisyMoments
 
-_GRID = 4096  # grid steps in the longest row of A: finer than any noise that protects it
-_BLOCK = 1 << 14
+GRID = 4096  # grid steps in the longest row of A: finer than any noise that protects it
+BLOCK = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +122,7 @@ class LinearQuery(Mechanism):
     @cached_property
     def scale(self) -> float:
         """Grid steps in one unit of A."""
-        return _GRID / (self.bound or self._longest(lambda block: block) or 1.0)
+        return GRID / (self.bound or self._longest(lambda block: block) or 1.0)
 
     @cached_property
     def sensitivity(self) -> float:
@@ -154,17 +154,17 @@ class LinearQuery(Mechanism):
             raise InputError("bound must be a finite length above zero.")
         if self.bound and self._longest(lambda block: block) > self.bound * (1 + 1e-6):
             raise InputError("A row of the query is longer than bound: scale the rows or raise bound.")
-        if rows * _GRID >= 2**52:
+        if rows * GRID >= 2**52:
             raise InputError("This many rows cannot be summed exactly: split them.")
 
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyMoments:
         """Sum on the grid, exactly, and add the noise."""
         width, classes = self.query.shape[1], len(common["space"])
         sums, gram, totals = np.zeros((width, classes)), np.zeros((width, width)), np.zeros(width)
-        for start in range(0, codes.size, _BLOCK):
-            here = codes[start : start + _BLOCK]
+        for start in range(0, codes.size, BLOCK):
+            here = codes[start : start + BLOCK]
             labelled = here != MISSING
-            block = self._on_grid(self.query[start : start + _BLOCK][labelled])
+            block = self._on_grid(self.query[start : start + BLOCK][labelled])
             # Whole numbers below 2^53: these products are exact in float64.
             sums += block.T @ (here[labelled][:, None] == np.arange(classes)).astype(np.float64)
             gram += block.T @ block / self.scale**2
@@ -197,5 +197,5 @@ class LinearQuery(Mechanism):
 
     def _largest(self, size: Callable[[Any], Any]) -> float:
         """Return the largest size of any row."""
-        blocks = (self.query[start : start + _BLOCK] for start in range(0, len(self.query), _BLOCK))
+        blocks = (self.query[start : start + BLOCK] for start in range(0, len(self.query), BLOCK))
         return float(max((size(block).max(initial=0.0) for block in blocks), default=0.0))

@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
+from labeldp.errors import InputError
 from labeldp.features.images import Images
 from labeldp.features.pairs import Pairs
 from labeldp.labels import MISSING
@@ -12,10 +13,12 @@ from labeldp.learn.predictor import Predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery, RRWithPrior
+from labeldp.mechanisms.bins import LossName
 from labeldp.recipes.arithmetic import rare_right
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
 from labeldp.recipes.clusters import noise_cluster
 from labeldp.recipes.lp_mst import lp_mst
+from labeldp.recipes.numbers import auto_numbers, several_numbers
 from labeldp.recipes.refine import begins_from_encoder, refine
 from labeldp.recipes.votes import chances
 from labeldp.releases.base import Release
@@ -31,6 +34,8 @@ _RARE = 0.05
 
 def several(task: Task) -> bool:
     """Whether there will be models to choose from."""
+    if task.space.step is not None:
+        return several_numbers(task)
     if isinstance(task.features, Pairs) or begins_from_encoder(task) or _drowned(task):
         return False
     return _of_few_rows(task) or budget_for_sums(task)[1] > 0
@@ -40,8 +45,9 @@ def several(task: Task) -> bool:
     "auto",
     "noisy sums for a first model; from epsilon 1, randomized response where it is unsure, and the best learner",
     chooses=several,
+    labels="any",
 )
-def auto(task: Task) -> Steps:
+def auto(task: Task, loss: LossName = "squared") -> Steps:
     """Sums tell most for little, so they come first; they cannot tell more than a linear model holds.
 
     What they do not need goes on to randomized response among the classes that they leave open, from which trees and
@@ -49,8 +55,12 @@ def auto(task: Task) -> Steps:
     rows, noise can drown the sums; then votes of clusters, which are few numbers, say more. Where the sums find that
     one of two classes is rare, most of the labels that randomized response would call so are not: then the rest goes to
     sums again. Pictures with an encoder go another way, that of `refine`. Ids of people and items have no sums: there,
-    randomized response in stages.
+    randomized response in stages. Labels that are numbers, for which there is a `loss`, go the way of `auto_numbers`.
     """
+    if task.space.step is not None:
+        return (yield from auto_numbers(task, loss))
+    if loss != "squared":
+        raise InputError("A loss is chosen for numbers, and these labels are classes: leave it out.")
     if begins_from_encoder(task):
         return (yield from refine(task))
     if isinstance(task.features, Pairs):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,10 +57,21 @@ class Recipe:
     steps: Callable[..., Steps]
     chooses: Callable[["Task"], bool] = lambda task: False  # whether it returns several models for a task
     asks_teachers: bool = False  # who can vote on public rows
+    labels: Literal["classes", "numbers", "any"] = "classes"  # what it can learn
+
+    def check_labels(self, space: LabelSpace) -> None:
+        """Say if it learns another kind of labels than these."""
+        given = "classes" if space.step is None else "numbers"
+        if self.labels not in (given, "any"):
+            others = sorted(name for name, each in RECIPES.items() if each.labels in (given, "any"))
+            raise InputError(
+                f"The recipe {self.name!r} learns {self.labels}, and these labels are {given}: choose one of "
+                f"{', '.join(others)}."
+            )
 
 
 RECIPES: dict[str, Recipe] = {}
-_ROOMS = ("randres", "lp_mst", "moments", "clusters", "alibi", "pate", "refine", "auto")
+_ROOMS = ("randres", "lp_mst", "moments", "clusters", "alibi", "pate", "refine", "numbers", "auto")
 
 
 def recipe(name: str, summary: str, **facts: Any) -> Callable[[Callable[..., Steps]], Callable[..., Steps]]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression
 
 from labeldp.errors import InputError
@@ -11,10 +11,11 @@ from labeldp.learn.backbones import backbones_for
 _OF = {1: " for tables", 2: " for pairs", 3: ""}
 
 
-def find_model(name: Any, seed: int = 0, axes: int = 3) -> Any:
+def find_model(name: Any, seed: int = 0, axes: int = 3, numbers: bool = False) -> Any:
     """Return a classifier by its short name, a backbone's name as it is, and anything that is no name unchanged.
 
-    Rows of 1 axis are columns, of 2 pairs of ids, which are for networks alone, of 3 images.
+    Rows of 1 axis are columns, of 2 pairs of ids, which are for networks alone, of 3 images. For `numbers` it is a
+    regressor instead; its penalty goes with the data, so that `ridge` stays a name.
     """
     if not isinstance(name, str):
         if axes == 2 and hasattr(name, "fit"):
@@ -22,6 +23,8 @@ def find_model(name: Any, seed: int = 0, axes: int = 3) -> Any:
         return name
     trees = HistGradientBoostingClassifier(random_state=seed)
     classifiers = {"logistic": LogisticRegression(C=0.1, max_iter=300), "trees": trees}
+    if numbers:
+        classifiers = {"ridge": "ridge", "trees": HistGradientBoostingRegressor(min_samples_leaf=50, random_state=seed)}
     known = ["auto", *(classifiers if axes != 2 else ()), *backbones_for(axes)]
     if name not in known:
         raise InputError(f"There is no model {name!r}{_OF[axes]}: choose {', '.join(known[:-1])} or {known[-1]}.")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from labeldp.errors import InputError, LabelDPError
-from labeldp.evaluate import Score, choose, measure
+from labeldp.evaluate import ErrorScore, Score, choose, measure, measure_errors
 from labeldp.guarantees import Guarantee
 from labeldp.learn.predictor import Predictor, resting_on
 from labeldp.mechanisms.base import Mechanism
@@ -38,7 +38,7 @@ class Trained:
     model: Predictor
     releases: tuple[Release, ...]
     guarantee: Guarantee
-    score: Score | None
+    score: Score | ErrorScore | None
     candidates: int = 1
     winner: int = 0
     users: dict[str, Any] | None = None
@@ -112,6 +112,7 @@ def train_best(
     recipe, task = find(name), tasks[0]
     for each in options:
         check_options(recipe, each)
+    recipe.check_labels(task.space)
     if len(task.features) != vault.rows:
         raise InputError(f"There are {len(task.features)} rows of features and {vault.rows} labels.")
     if task.public is not None and not recipe.asks_teachers:
@@ -126,17 +127,20 @@ def train_best(
     winner = 0
     if choosing is not None and len(models) > 1:
         report("choosing")
-        chances = [model.predict_proba(task.features) for model in models]
-        choice = choose(vault, chances, choosing, task.epsilon, releases)
+        choice = choose(vault, [_told(model, task) for model in models], choosing, task.epsilon, releases)
         releases.append(choice)
         winner = choice.best
-    model, result, common = resting_on(models[winner], releases, vault.rows), None, 0.0
+    model, common = resting_on(models[winner], releases, vault.rows), 0.0
+    result: Score | ErrorScore | None = None
     if scoring is not None:
         report("scoring")
-        chance = model.predict_proba(task.features)
-        result = measure(vault, chance, scoring, task.epsilon, releases)
-        first = float((chance[scoring].argmax(axis=1) == 0).mean())
-        common = max(first, 1 - first) if len(task.space) == 2 else 0.0
+        told = _told(model, task)
+        if task.space.step is not None:
+            result = measure_errors(vault, told, scoring, task.epsilon, releases)
+        else:
+            result = measure(vault, told, scoring, task.epsilon, releases)
+            first = float((told[scoring].argmax(axis=1) == 0).mean())
+            common = max(first, 1 - first) if len(task.space) == 2 else 0.0
     guarantee, about = vault.guarantee_of(releases), _about_users(vault, task, releases)
     return Trained(name, model, tuple(releases), guarantee, result, len(models), winner, about, common)
 
@@ -152,6 +156,11 @@ def _about_users(vault: Vault, task: Task, releases: Sequence[Release]) -> dict[
         "dropped": int(vault.labelled.sum() - task.rows.sum()),
         "label": vault.guarantee_of(releases, unit="label").to_json(),
     }
+
+
+def _told(model: Predictor, task: Task) -> Any:
+    """Return what a model says of the rows, as choices and scores take it: probabilities, or numbers."""
+    return model.predict_proba(task.features) if task.space.step is None else model.predict(task.features)
 
 
 def _describe(release: Release) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.derived import Joined, Relabelled
-from labeldp.releases.moments import NoisyMoments
+from labeldp.releases.moments import NoisyMoments, NoisySums
 from labeldp.releases.numbers import NoisyBins, NoisyGrid, Numbers
 from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
-from labeldp.releases.scores import Choice, NoisyRight
+from labeldp.releases.scores import Choice, NoisyLoss, NoisyRight
 
 __all__ = [
     "Choice",
@@ -15,9 +15,11 @@ __all__ = [
     "NoisyBins",
     "NoisyCounts",
     "NoisyGrid",
+    "NoisyLoss",
     "NoisyMoments",
     "NoisyOneHot",
     "NoisyRight",
+    "NoisySums",
     "Numbers",
     "Relabelled",
     "Release",

@@ -1,8 +1,8 @@
 """Releases of noisy label moments A'Y for a public matrix A."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,38 +13,49 @@ from labeldp.releases.base import Arrays, Release
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NoisyMoments(Release):
-    """A'Y (columns of A, classes) on an integer grid plus Gaussian noise, and the public A'A and A'1.
+class _OfQuery(Release):
+    """Sums over rows of a public matrix A, and the public A'A.
 
-    The prior of a row is a linear model fitted to the moments: ridge regression whose penalty follows from the
-    known noise and from the marginal likelihood of the moments. A itself is public and not stored; it comes
-    from the mechanism, or from `with_query` after loading.
+    A itself is public and not stored; it comes from the mechanism, or from `with_query` after loading.
     """
 
     kind: ClassVar[Literal["likelihood", "prior"]] = "prior"
 
-    moments: NDArray[np.int64]
     gram: NDArray[np.float64]
-    totals: NDArray[np.float64]
     scale: float  # grid steps in one unit of A
     sigma: float  # noise, in grid steps
     query: NDArray[np.floating] | None = None
-
-    def arrays(self) -> Arrays:
-        """Return the noisy moments and the public sums."""
-        return {"moments": self.moments, "gram": self.gram, "totals": self.totals}
 
     def __getstate__(self) -> dict[str, Any]:
         # The public matrix can be as large as all features, and a pickled model needs it as little as a stored release.
         return self.__dict__ | {"query": None}
 
-    def with_query(self, query: NDArray[np.floating]) -> "NoisyMoments":
+    def with_query(self, query: NDArray[np.floating]) -> Self:
         """Give back the public matrix A, so that rows can be scored."""
-        from dataclasses import replace
-
-        if np.shape(query) != (self.rows, len(self.moments)):
-            raise InputError(f"The query must have {self.rows} rows and {len(self.moments)} columns.")
+        if np.shape(query) != (self.rows, len(self.gram)):
+            raise InputError(f"The query must have {self.rows} rows and {len(self.gram)} columns.")
         return replace(self, query=np.asarray(query))
+
+    def _queried(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        if self.query is None:
+            raise InputError("The public matrix A is not stored with its moments: give it back by with_query(A).")
+        return np.asarray(self.query[rows], np.float64)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NoisyMoments(_OfQuery):
+    """A'Y (columns of A, classes) on an integer grid plus Gaussian noise, and the public A'A and A'1.
+
+    The prior of a row is a linear model fitted to the moments: ridge regression whose penalty follows from the
+    known noise and from the marginal likelihood of the moments.
+    """
+
+    moments: NDArray[np.int64]
+    totals: NDArray[np.float64]
+
+    def arrays(self) -> Arrays:
+        """Return the noisy moments and the public sums."""
+        return {"moments": self.moments, "gram": self.gram, "totals": self.totals}
 
     @cached_property
     def coefficients(self) -> NDArray[np.float64]:
@@ -87,9 +98,89 @@ class NoisyMoments(Release):
         return directions, spread * size / (spread * size**2 + other)
 
     def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
-        if self.query is None:
-            raise InputError("The public matrix A is not stored with its moments: give it back by with_query(A).")
-        return np.log(as_chances(np.asarray(self.query[rows], np.float64) @ self.coefficients))
+        return np.log(as_chances(self._queried(rows) @ self.coefficients))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NoisySums(_OfQuery):
+    """A'c on an integer grid, then the sum of squares of c, plus noise; c counts labels in half steps from the middle.
+
+    The prior of a row is a linear model, ridge regression whose penalty follows from the known noise, with the normal
+    scatter around it that the squares leave.
+    """
+
+    sums: NDArray[np.int64]
+    size: int  # labels that were summed
+    square_weight: float
+
+    def arrays(self) -> Arrays:
+        """Return the noisy sums and the public ones."""
+        return {"sums": self.sums, "gram": self.gram}
+
+    @property
+    def middle(self) -> float:
+        """The middle of the range."""
+        return (float(self.space.classes[0]) + float(self.space.classes[-1])) / 2
+
+    @property
+    def mean_square(self) -> float:
+        """The mean of squared distances from the middle.
+
+        Where noise hides it, it is taken for half of what evenly spread labels have; between the two, each weighs by
+        how sure it is.
+        """
+        unit = self._half**2 * (len(self.space) - 1) / self.square_weight / max(1, self.size)
+        seen, unsure, usual = unit * float(self.sums[-1]), unit * self.sigma, self._width**2 / 24
+        mixed = (seen / unsure**2 + 1 / usual) / (1 / unsure**2 + 1 / usual**2)
+        return float(np.clip(mixed, self._half**2, self._width**2 / 4))
+
+    @cached_property
+    def coefficients(self) -> NDArray[np.float64]:
+        """The fitted linear model: middle of the range + A @ coefficients estimates the number.
+
+        What is known beforehand stands for what little data cannot say: coefficients are as large as makes one half of
+        the mean square; the other half is scatter around them.
+        """
+        signal = scatter = min(self.mean_square, self._width**2 / 12) / 2
+        size, directions = np.linalg.eigh(self.gram)
+        size = np.maximum(size, 0)
+        z = directions.T @ (self._half * self.sums[:-1] / self.scale)
+        # In each direction z = size * b + (scatter of labels) + (privacy noise), with b ~ N(0, spread).
+        spread = signal * max(1, self.size) / max(float(size.sum()), 1e-12)
+        other = size * scatter + self.noise**2
+        return directions @ (spread * size / (spread * size**2 + other) * z)
+
+    @property
+    def mean(self) -> float:
+        """The mean of what the linear model says of the rows that were summed, counted from the middle."""
+        rows = np.arange(self.rows) if self.active is None else np.flatnonzero(self.active)
+        return float((self._queried(rows) @ self.coefficients).mean()) if rows.size else 0.0
+
+    @property
+    def noise(self) -> float:
+        """The deviation of the noise in a sum, in units of A times those of the labels."""
+        return self._half * self.sigma / self.scale
+
+    @cached_property
+    def deviation(self) -> float:
+        """How far numbers are expected to be from the linear model."""
+        b = self.coefficients
+        z = self._half * self.sums[:-1] / self.scale
+        left = self.mean_square - float(2 * b @ z - b @ self.gram @ b) / max(1, self.size)
+        return float(np.sqrt(np.clip(left, max(self.mean_square / 20, self._half**2), self.mean_square)))
+
+    @property
+    def _half(self) -> float:
+        return (self.space.step or 1.0) / 2
+
+    @property
+    def _width(self) -> float:
+        return 2 * self._half * (len(self.space) - 1)
+
+    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
+        grid = np.array(self.space.classes, np.float64)
+        location = self.middle + self._queried(rows) @ self.coefficients
+        return -((grid - location[:, None]) ** 2) / (2 * self.deviation**2)
 
 
 def as_chances(scores: NDArray[np.floating]) -> NDArray[np.floating]:

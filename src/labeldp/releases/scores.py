@@ -38,6 +38,20 @@ class NoisyRight(_OfNoRow):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class NoisyLoss(_OfNoRow):
+    """The loss of `size` predictions in units of `unit`, plus discrete Laplace noise of the given scale.
+
+    No label can make the loss of a row larger than `most`.
+    """
+
+    total: int
+    size: int
+    unit: float
+    most: float
+    scale: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Choice(_OfNoRow):
     """Which of the candidates had the largest noisy number of right predictions."""
 

@@ -19,16 +19,17 @@ from labeldp.labels import LabelSpace
 from labeldp.releases.base import Arrays, Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.derived import Relabelled
-from labeldp.releases.moments import NoisyMoments
+from labeldp.releases.moments import NoisyMoments, NoisySums
 from labeldp.releases.numbers import NoisyBins, NoisyGrid
 from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
-from labeldp.releases.scores import Choice, NoisyRight
+from labeldp.releases.scores import Choice, NoisyLoss, NoisyRight
 from labeldp.spending import Use
 
 FORMAT = 1
 _BY_ROW = {"codes", "candidates", "values", "groups", "active"}
-_STORED = (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, NoisyRight, Choice, Relabelled, NoisyBins, NoisyGrid)
+_OF_CLASSES = (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, NoisyRight, Choice, Relabelled)
+_STORED = (*_OF_CLASSES, NoisyBins, NoisyGrid, NoisySums, NoisyLoss)
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in _STORED}
 
 

@@ -23,16 +23,18 @@ class Lift:
 
     Numbers of a table are standardised and its one-hot columns stay as they are; embeddings and pixels are centred.
     More than `columns` of them are reduced to that many principal directions. Then a constant is added and each row is
-    brought to length 1, so that no row can move a sum further than another.
+    brought to length 1, so that no row can move a sum further than another. With `reach`, rows of half as much as that
+    length stay half as long, and only longer ones are cut: a number grows with its row, a class does not.
     """
 
     mean: NDArray[np.float32]
     scale: NDArray[np.float32]
     basis: NDArray[np.float32] | None = None
+    reach: float | None = None
 
     @classmethod
-    def fit(cls, features: Features, columns: int = 256) -> "Lift":
-        """Learn means, scales and directions."""
+    def fit(cls, features: Features, columns: int = 256, *, cut: bool = False) -> "Lift":
+        """Learn means, scales and directions; and, if rows shall be `cut`, their median length."""
         total = np.zeros(_width(features), np.float64)
         for block in _blocks(features):
             total += block.sum(axis=0, dtype=np.float64)
@@ -43,16 +45,19 @@ class Lift:
             mean[numbers:] = 0.0
             scale[:numbers] = features.moments()[1][:numbers].cpu().numpy()
         scale[scale == 0] = 1.0
-        plain = cls(mean, scale)
-        if len(mean) <= columns:
-            return plain
+        plain, basis = cls(mean, scale), None
         some = torch.linspace(0, len(features) - 1, min(len(features), _SAMPLE)).long()
-        sample = plain._scaled(_matrix(features, some))
-        _, directions = np.linalg.eigh(sample.T @ sample)
-        return cls(mean, scale, directions[:, ::-1][:, :columns].astype(np.float32).copy())
+        if len(mean) > columns:
+            sample = plain._scaled(_matrix(features, some))
+            _, directions = np.linalg.eigh(sample.T @ sample)
+            basis = directions[:, ::-1][:, :columns].astype(np.float32).copy()
+        if not cut:
+            return cls(mean, scale, basis)
+        rows = cls(mean, scale, basis)._reduced(_matrix(features, some))
+        return cls(mean, scale, basis, float(np.median(np.linalg.norm(rows, axis=1))) or 1.0)
 
     def __call__(self, features: Features) -> NDArray[np.float32]:
-        """Return a row of length 1 for each row of features."""
+        """Return a row of bounded length for each row of features."""
         if _width(features) != len(self.mean):
             raise InputError(f"These features have {_width(features)} columns, and {len(self.mean)} are expected.")
         return np.concatenate([self._lifted(block) for block in _blocks(features)])
@@ -64,16 +69,23 @@ class Lift:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return what `Lift(**arrays)` reads back."""
-        arrays = {"mean": self.mean, "scale": self.scale}
-        return arrays if self.basis is None else arrays | {"basis": self.basis}
+        arrays: dict[str, NDArray[Any]] = {"mean": self.mean, "scale": self.scale}
+        arrays |= {} if self.basis is None else {"basis": self.basis}
+        return arrays if self.reach is None else arrays | {"reach": np.array(self.reach)}
 
     def _scaled(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
         scaled = (block - self.mean) / self.scale
         return np.clip(scaled, -_LARGEST, _LARGEST) if (self.scale != 1).any() else scaled
 
-    def _lifted(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _reduced(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
         rows = self._scaled(block)
-        rows = rows if self.basis is None else rows @ self.basis
+        return rows if self.basis is None else rows @ self.basis
+
+    def _lifted(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
+        rows = self._reduced(block)
+        if self.reach is not None:
+            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(self.reach))
+            return np.concatenate([rows, np.ones((len(rows), 1), np.float32)], axis=1)
         rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
         rows = np.concatenate([rows, np.full((len(rows), 1), _CONSTANT, np.float32)], axis=1)
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)

@@ -17,11 +17,11 @@ from labeldp.report.card.blocks import Sections
 from labeldp.report.card.html import to_html
 from labeldp.report.card.ledger import ledger_blocks, mark_own
 from labeldp.report.card.markdown import to_markdown
-from labeldp.report.card.numbers import band, best_guess, gains, survival
+from labeldp.report.card.numbers import band, best_guess, gains, nearest_guess, survival
 from labeldp.report.card.origin import origin_blocks
 from labeldp.report.card.score import score_blocks
 from labeldp.report.card.warnings import alert, warnings
-from labeldp.report.card.words import how_much, in_short, one_label, protection
+from labeldp.report.card.words import how_much, in_short, one_label, one_number, protection
 
 __all__ = ["FORMATS", "Card", "best_guess", "card_of_run", "make_card", "write_card"]
 
@@ -76,6 +76,7 @@ def make_card(facts: dict[str, Any]) -> Card:
     stated = _stated(model, facts.get("score"))
     ledger = mark_own(facts.get("ledger") or [], facts.get("entries"))
     classes = (facts.get("space") or {}).get("classes") or ["yes", "no"]
+    numbers = (facts.get("space") or {}).get("step") is not None
     facts = facts | {"ledger": ledger, "audits": facts.get("audits")}
     facts["warnings"] = warnings(facts, (stated.epsilon, stated.delta))
     mechanisms = {str(each["mechanism"]) for each in facts["releases"]}
@@ -84,17 +85,19 @@ def make_card(facts: dict[str, Any]) -> Card:
         "Warnings": list(facts["warnings"]) or ["None."],
         "What is protected": protection(stated, facts),
         "How much": how_much(stated, model, facts),
-        "What a noisy label looks like": one_label(stated, classes, mechanisms),
+        "What a noisy label looks like": one_number(stated, classes)
+        if numbers
+        else one_label(stated, classes, mechanisms),
         "How": [
             f"Recipe {facts['recipe']}: {facts['summary']}.",
             *_chosen(facts),
             *ledger_blocks(ledger, facts["releases"]),
         ],
         "How good": score_blocks(facts.get("score"), classes),
-        "Audit": audit_blocks(facts["audits"], stated.epsilon),
+        "Audit": audit_blocks(facts["audits"], stated.epsilon, numbers),
         "Data, model and versions": origin_blocks(facts),
     }
-    return Card(sections, facts | _figures(stated, len(classes)), alert(stated.epsilon, facts["audits"]))
+    return Card(sections, facts | _figures(stated, classes, numbers), alert(stated.epsilon, facts["audits"]))
 
 
 def card_of_run(run: Path) -> Card:
@@ -133,18 +136,23 @@ def _chosen(facts: dict[str, Any]) -> list[str]:
     count = facts.get("candidates", 1)
     if count < 2:
         return []
-    privately = any(each["mechanism"] == "BestCandidate" for each in facts["releases"])
+    privately = any(each["mechanism"] in ("BestCandidate", "LeastLoss") for each in facts["releases"])
     how = "a private choice on other rows decided" if privately else "the first was taken, without a look at labels"
     return [f"{count} models were trained from the same releases, and {how}."]
 
 
-def _figures(stated: Guarantee, classes: int) -> dict[str, Any]:
+def _figures(stated: Guarantee, classes: list[Any], numbers: bool) -> dict[str, Any]:
     """Return the figures that the card computes, for whoever reads the JSON."""
-    kept, other = survival(stated.epsilon, classes)
+    if numbers:
+        off, unseen = nearest_guess(stated.epsilon, classes[-1] - classes[0])
+        noisy: dict[str, Any] = {"values": len(classes), "guess_off_by": off, "without_label": unseen}
+    else:
+        kept, other = survival(stated.epsilon, len(classes))
+        noisy = {"classes": len(classes), "kept": kept, "each_other": other}
     return {
         "stated": {"epsilon": plain_number(stated.epsilon), "delta": stated.delta, "protection": band(stated.epsilon)},
         "gains": gains(stated.epsilon),
-        "noisy_label": {"classes": classes, "kept": kept, "each_other": other},
+        "noisy_label": noisy,
     }
 
 

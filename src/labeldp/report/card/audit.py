@@ -57,8 +57,13 @@ def contradicts(audits: Audits, epsilon: float) -> bool:
     return lower is not None and lower > epsilon * (1 + 1e-9)
 
 
-def audit_blocks(audits: Audits, epsilon: float) -> list[Block]:
+def audit_blocks(audits: Audits, epsilon: float, numbers: bool = False) -> list[Block]:
     """Say what audits found, or that there was none."""
+    if not audits and numbers:
+        return [
+            "Not audited: the stated epsilon rests on its proofs alone. `labeldp audit --mechanism` attacks mechanisms "
+            "for numbers by name; a training on numbers cannot be attacked as a whole yet."
+        ]
     if not audits:
         return [
             "Not audited: the stated epsilon rests on its proofs alone. `labeldp audit` attacks the training of a run "

@@ -26,14 +26,19 @@ def mark_own(ledger: Sequence[dict[str, Any]], own: Sequence[str] | None) -> lis
         origin = entry.get("origin")
         scores = bool(named) and isinstance(origin, list) and set(origin) == named and entry["id"] not in named
         mine = own is None or entry["id"] in named or scores
-        chosen = entry.get("mechanism") == "BestCandidate"
+        chosen = entry.get("mechanism") in ("BestCandidate", "LeastLoss")
         purpose = "scoring" if scores else "choosing a model" if chosen else "training"
         marked.append(entry | {"own": mine, "purpose": purpose if mine else "another use"})
-    last = {each["mechanism"]: each["id"] for each in marked if each["purpose"] == "scoring"}
+    last = {_kind(each): each["id"] for each in marked if each["purpose"] == "scoring"}
     for each in marked:
-        if each["purpose"] == "scoring" and last[each["mechanism"]] != each["id"]:
+        if each["purpose"] == "scoring" and last[_kind(each)] != each["id"]:
             each |= {"own": False, "purpose": "another use"}
     return marked
+
+
+def _kind(entry: dict[str, Any]) -> tuple[Any, Any]:
+    """Tell scores of different kinds apart: errors are measured by one mechanism for two losses."""
+    return entry["mechanism"], (entry.get("parameters") or {}).get("objective")
 
 
 def ledger_blocks(ledger: list[dict[str, Any]], releases: Sequence[dict[str, Any]]) -> list[Block]:

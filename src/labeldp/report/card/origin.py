@@ -26,8 +26,9 @@ def describe_model(model: Any) -> str:
     """Name a trained model: its kind and its size."""
     if hasattr(model, "encoder") and hasattr(model, "model"):
         return f"{describe_model(model.model)} on the embeddings of an encoder that saw no labels"
-    if hasattr(model, "classifier"):
-        return type(model.classifier).__name__
+    for part in ("classifier", "regressor"):
+        if hasattr(model, part):
+            return type(getattr(model, part)).__name__
     if hasattr(model, "network"):
         size = sum(part.numel() for part in model.network.parameters())
         recipe = getattr(model.network, "recipe", {})
@@ -44,7 +45,9 @@ def origin_blocks(facts: dict[str, Any]) -> list[Block]:
         "Rows": None if data.get("rows") is None else f"{data['rows']:,}",
         "Users": f"{users['count']:,}, who own {users['rows']:,} rows that took part" if users else None,
         "Label": data.get("label"),
-        "Classes": _classes(space.get("classes") or [], "inferred" if facts.get("classes_inferred") else "declared"),
+        "Numbers" if space.get("step") else "Classes": _classes(
+            space.get("classes") or [], "inferred" if facts.get("classes_inferred") else "declared", space.get("step")
+        ),
         "Missing labels": "a public fact of their rows" if space.get("missing") == "public" else None,
         "Features": facts.get("features"),
         "Recipe": facts.get("recipe"),
@@ -61,7 +64,9 @@ def origin_blocks(facts: dict[str, Any]) -> list[Block]:
     return [Table("Where this model comes from", ("What", "Value"), rows)]
 
 
-def _classes(classes: Sequence[Any], how: str) -> str:
+def _classes(classes: Sequence[Any], how: str, step: float | None) -> str:
+    if step:
+        return f"{classes[0]:g} to {classes[-1]:g} in steps of {step:g}, {how}"
     shown = [
         cut(str(name), _LONGEST) for name in classes[: _MOST if len("".join(map(str, classes[:_MOST]))) < _WIDE else 3]
     ]

@@ -6,8 +6,16 @@ from labeldp.report.card.blocks import Block, Table
 from labeldp.report.card.numbers import cut
 
 _MOST = 12  # classes that are listed one by one
-_TITLES = {"accuracy": "Accuracy", "auc": "AUC", "log_loss": "Log-loss", "calibration_error": "Calibration error"}
+_TITLES = {
+    "accuracy": "Accuracy",
+    "auc": "AUC",
+    "log_loss": "Log-loss",
+    "calibration_error": "Calibration error",
+    "rmse": "Root mean squared error",
+    "mae": "Mean absolute error",
+}
 _SHARES = ("accuracy", "calibration_error")
+_IN_UNITS = ("rmse", "mae")  # of the labels
 _HEAD = ("Figure", "Estimate", "95 % interval")
 
 
@@ -16,6 +24,8 @@ def score_blocks(score: dict[str, Any] | None, classes: list[Any]) -> list[Block
     if score is None:
         return ["Not measured: no rows were set aside."]
     blocks: list[Block] = [_accuracy(score)] if "accuracy" in score else []
+    if "rmse" in score:
+        blocks.append("Errors are in units of the label: how far a prediction is off.")
     if score.get("method"):
         blocks.append(f"Method: {score['method']}.")
     measured = intervals(score)
@@ -34,10 +44,14 @@ def on_clean_labels(score: dict[str, Any]) -> bool:
 def intervals(score: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Return every figure that was measured with its interval: title, estimate, interval."""
     return [
-        (_TITLES.get(name, name.replace("_", " ")), *_interval(value, "%" if name in _SHARES else ""))
+        (_TITLES.get(name, name.replace("_", " ")), *_interval(value, _unit(name)))
         for name, value in score.items()
         if isinstance(value, list) and len(value) == 3 and not any(isinstance(each, list) for each in value)
     ]
+
+
+def _unit(name: str) -> str:
+    return "%" if name in _SHARES else "of labels" if name in _IN_UNITS else ""
 
 
 def _accuracy(score: dict[str, Any]) -> str:
@@ -78,4 +92,6 @@ def _within(measured: list[float | None]) -> str:
 def _number(value: float | None, unit: str) -> str:
     if value is None:
         return "unknown"
+    if unit == "of labels":
+        return f"{value:.3g}"
     return f"{value:.1%}" if unit == "%" else f"{value:.3f}"

@@ -56,14 +56,20 @@ def _clean(facts: dict[str, Any]) -> list[str]:
     if not on_clean_labels(facts.get("score") or {}):
         return []
     return [
-        "An accuracy on this card was measured on clean labels: publishing it tells about those labels, and no epsilon "
+        "A score on this card was measured on clean labels: publishing it tells about those labels, and no epsilon "
         "accounts for it."
     ]
 
 
+def _scores(entry: dict[str, Any]) -> bool:
+    """Whether an entry measured a model: one of each score counts."""
+    squared = (entry.get("parameters") or {}).get("objective") == "squared"
+    return entry.get("mechanism") == "RightCount" or (entry.get("mechanism") == "LossSum" and squared)
+
+
 def _tuned(facts: dict[str, Any]) -> list[str]:
     """Warn if other models on the same labels were scored, because the best of several scores is partly luck."""
-    others = [each for each in facts.get("ledger", []) if each.get("mechanism") == "RightCount" and not each["own"]]
+    others = [each for each in facts.get("ledger", []) if _scores(each) and not each["own"]]
     if not others:
         return []
     many = f"{len(others)} other model{'s were' if len(others) > 1 else ' was'}"

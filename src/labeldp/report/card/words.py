@@ -6,7 +6,7 @@ from typing import Any
 from labeldp.guarantees import Guarantee
 from labeldp.report.card.audit import proven
 from labeldp.report.card.blocks import Block, Table, Tiles
-from labeldp.report.card.numbers import at_least, at_most, band, best_guess, gains, one_in, percent
+from labeldp.report.card.numbers import at_least, at_most, band, best_guess, gains, nearest_guess, one_in, percent
 from labeldp.report.card.pictures import noisy_label, scale
 from labeldp.report.card.score import intervals, on_clean_labels
 
@@ -38,17 +38,17 @@ def in_short(stated: Guarantee, facts: dict[str, Any]) -> list[Block]:
             (
                 ("Stated epsilon", epsilon, f"delta {stated.delta:g}, {protection}"),
                 ("Best guess", percent(best_guess(stated.epsilon)), "confidence at most, from even odds"),
-                _utility(facts.get("score")),
+                _utility(facts.get("score"), (facts.get("space") or {}).get("step") is not None),
                 ("Audit", *audited),
             )
         )
     ]
 
 
-def _utility(score: dict[str, Any] | None) -> tuple[str, str, str]:
-    """Return the first figure of a score, which is the accuracy where there is one."""
+def _utility(score: dict[str, Any] | None, numbers: bool) -> tuple[str, str, str]:
+    """Return the first figure of a score: the accuracy of classes, the error of numbers."""
     if not score or not (measured := intervals(score)):
-        return "Accuracy", "not measured", "no rows were set aside"
+        return "Error" if numbers else "Accuracy", "not measured", "no rows were set aside"
     title, value, interval = measured[0]
     how = "measured on clean labels" if on_clean_labels(score) else "measured privately"
     return title, value, f"{interval}, {how}" if value != "unknown" else "too much noise to tell"
@@ -123,6 +123,20 @@ def how_much(stated: Guarantee, model: Guarantee, facts: dict[str, Any]) -> list
     rows = tuple((each["words"], percent(each["before"]), percent(each["at_most"])) for each in gains(stated.epsilon))
     head = ("Chance that a guesser gave a label", "Before", "After, at most")
     return [*blocks, line, Table("What anybody could gain about one label, knowing all others", head, rows)]
+
+
+def one_number(stated: Guarantee, values: list[Any]) -> list[Block]:
+    """Say how near a guess of a single number can come at this epsilon."""
+    low, high = values[0], values[-1]
+    if math.isinf(stated.epsilon):
+        return ["Without a bound, every number may be told as it is."]
+    off, without = nearest_guess(stated.epsilon, high - low)
+    return [
+        f"Labels are numbers from {low:g} to {high:g}. Whoever takes all of them for equally likely and guesses "
+        f"without a release is off by {without:.3g} (root mean square).",
+        f"With the most telling release of one number at this epsilon, the guess is off by {off:.3g}: no release with "
+        "this epsilon brings it nearer" + (f" (but for delta {stated.delta:g})." if stated.delta else "."),
+    ]
 
 
 def one_label(stated: Guarantee, classes: list[Any], mechanisms: set[str]) -> list[Block]:

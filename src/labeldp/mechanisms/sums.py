@@ -1,0 +1,195 @@
+"""Sums over rows of numbers: A'y for a public matrix A, with the sum of squares; and the loss of public predictions.
+
+Proof for `NumberQuery`. Let labels be counted from the middle of the range in half steps, c from -m to m for a range of
+m + 1 values, and A be rounded to an integer grid, rows no longer than L. Released are A'c and the sum of
+floor(w c^2 / m), plus noise. A label that goes from a to b moves the first by (b - a) A_i and the second by
+w (b^2 - a^2) / m = (b - a) w (a + b) / m, up to a rounding of less than 1. With u = |b - a| / m, at most 2,
+|a + b| / m is at most 2 - u.
+
+Length (l2), with w = L: at most m u L sqrt(1 + (2 - u)^2), which grows with u on [0, 2] (the derivative of
+u^2 (1 + (2 - u)^2) is 2 u (2 u^2 - 6 u + 5), and that has no zero but u = 0), so at most 2 m L: as much as A'c moves
+alone. The squares cost nothing. Magnitudes (l1), with L the largest sum of magnitudes of a row and w = L / 2: at most
+m u L (1 + (2 - u) / 2), which grows up to u = 2: at most 2 m L. The rounding adds 1 to both. Noise for moves of that
+size is calibrated as for `LinearQuery`.
+
+Proof for `LossSum` and `LeastLoss`. Predictions are public, and so is the largest loss that any label of the range
+could have in any row. Losses are counted in 65,536th parts of that, rounded: a whole number from 0 to 65,536 for each
+row. So a changed label moves a sum by 65,536 at most. Discrete Laplace noise of scale 65,536 / epsilon changes the
+probability of any result by exp(epsilon) at most. `LeastLoss` tells only which of several sums is least, the first of
+equal ones, after noise of twice that scale: the proof is that of `BestCandidate` in `selection.py`, in such units.
+
+A unit with n labels moves each of these sums by n times as much.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.bits import Bits
+from labeldp.errors import InputError
+from labeldp.guarantees import Trust
+from labeldp.labels import MISSING, Codes, LabelSpace
+from labeldp.losses import PureLoss
+from labeldp.mechanisms.base import Mechanism, check_privacy, private_copy
+from labeldp.mechanisms.linear import BLOCK, GRID, LinearQuery
+from labeldp.noise import discrete_laplace
+from labeldp.reals import exactly
+from labeldp.releases.base import Release
+from labeldp.releases.moments import NoisySums
+from labeldp.releases.scores import Choice, NoisyLoss
+
+_UNITS = 1 << 16  # of a loss, in the largest that there can be
+
+
+@dataclass(frozen=True, eq=False)
+class NumberQuery(LinearQuery):
+    """The sums A'y of public rows of A times the number of each row, and the sum of the squares of the numbers.
+
+    `values` is how many values the declared range has. Noise is as for `LinearQuery`: Gaussian with delta above 0.
+    """
+
+    values: int = field(kw_only=True)
+
+    @cached_property
+    def largest(self) -> float:
+        """The size of the largest row, in grid steps: its length, or without delta the sum of its magnitudes."""
+        if self.delta:
+            return max(1.0, self._longest(self._on_grid)) * (1 + 1e-12)
+        return max(1.0, self._largest(lambda block: np.abs(self._on_grid(block)).sum(axis=1)))
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """How far one label moves the sums, in grid steps times half steps of the range."""
+        return 2 * (self.values - 1) * self.largest + 1
+
+    @cached_property
+    def square_weight(self) -> float:
+        """What the square of a number at an end of the range adds, over that number."""
+        return self.largest if self.delta else self.largest / 2
+
+    def check(self, space: LabelSpace, rows: int) -> None:
+        """Check the matrix, and that labels are numbers of so many values."""
+        if space.step is None:
+            raise InputError("NumberQuery needs numbers: declare LabelSpace.range(low, high, step).")
+        if len(space) != self.values:
+            raise InputError(f"The range has {len(space)} values: give values={len(space)}.")
+        super().check(space, rows)
+        if rows * GRID * self.values >= 2**52:
+            raise InputError("This many rows of this many values cannot be summed exactly: widen the step.")
+
+    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisySums:  # type: ignore[override]
+        """Sum on the grid, exactly, and add the noise."""
+        width, reach = self.query.shape[1], self.values - 1
+        number = 2 * np.arange(self.values, dtype=np.int64) - reach
+        square = np.floor(self.square_weight * number.astype(np.float64) ** 2 / reach)
+        sums, gram, size = np.zeros(width + 1), np.zeros((width, width)), 0
+        for start in range(0, codes.size, BLOCK):
+            here = codes[start : start + BLOCK]
+            own = here[here != MISSING]
+            block = self._on_grid(self.query[start : start + BLOCK][here != MISSING])
+            # Whole numbers below 2^53: these products are exact in float64.
+            sums[:-1] += block.T @ number[own].astype(np.float64)
+            sums[-1] += square[own].sum()
+            gram += block.T @ block / self.scale**2
+            size += own.size
+        return NoisySums(
+            **common,
+            sums=sums.astype(np.int64) + self._noise(width + 1, bits),
+            gram=gram,
+            size=size,
+            scale=self.scale,
+            sigma=self.sigma,
+            square_weight=self.square_weight,
+            query=self.query,
+        )
+
+    def restore(self, release: Release) -> Release:
+        """Give the sums their public matrix back."""
+        return release.with_query(self.query) if isinstance(release, NoisySums) else release
+
+
+@dataclass(frozen=True, eq=False)
+class _OfPredictions(Mechanism):
+    trust: ClassVar[Trust] = "central"
+
+    predictions: NDArray[np.floating]
+    epsilon: float
+    objective: Literal["squared", "absolute"] = "squared"
+
+    def __post_init__(self) -> None:
+        check_privacy(self.epsilon)
+        if self.objective not in ("squared", "absolute"):
+            raise InputError('A loss is "squared" or "absolute".')
+        object.__setattr__(self, "predictions", private_copy(self.predictions))
+
+    def loss(self, labels: int = 1) -> PureLoss:
+        """Return epsilon for each label."""
+        return PureLoss(labels * self.epsilon)
+
+    def check(self, space: LabelSpace, rows: int) -> None:
+        """Check that labels are numbers and that each row has predictions within their range."""
+        if space.step is None:
+            raise InputError(f"{type(self).__name__} needs numbers: declare LabelSpace.range(low, high, step).")
+        if len(self.predictions) != rows or not np.issubdtype(self.predictions.dtype, np.number):
+            raise InputError(f"predictions must hold a number for each of the {rows} rows.")
+        low, high = float(space.classes[0]), float(space.classes[-1])
+        if not ((self.predictions >= low) & (self.predictions <= high)).all():
+            raise InputError("A prediction is outside the declared range: cut the predictions at its ends.")
+        if rows * _UNITS >= 2**52:
+            raise InputError("This many rows cannot be summed exactly: score fewer.")
+
+    def _totals(self, codes: Codes, space: LabelSpace) -> tuple[NDArray[np.int64], float]:
+        """Return the loss of each candidate in whole units, and the unit. Which rows have a label is public."""
+        here = np.flatnonzero(codes != MISSING)
+        grid, predictions = np.array(space.classes, np.float64), self.predictions[here].reshape(here.size, -1)
+        largest = max(self._lost(predictions, end).max(initial=0.0) for end in (grid[0], grid[-1]))
+        unit = float(largest) / _UNITS or 1.0
+        return np.rint(self._lost(predictions, grid[codes[here]][:, None]) / unit).astype(np.int64).sum(axis=0), unit
+
+    def _lost(self, predictions: NDArray[np.floating], labels: Any) -> NDArray[np.float64]:
+        away = np.abs(predictions.astype(np.float64) - labels)
+        return away**2 if self.objective == "squared" else away
+
+
+@dataclass(frozen=True, eq=False)
+class LossSum(_OfPredictions):
+    """The sum of a loss of public predictions, "squared" or "absolute", over rows: what a mean error is made of."""
+
+    def check(self, space: LabelSpace, rows: int) -> None:
+        """Check that each row has one prediction."""
+        if self.predictions.ndim != 1:
+            raise InputError(f"predictions must hold one number for each of the {rows} rows.")
+        super().check(space, rows)
+
+    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyLoss:
+        """Add up, and add the noise."""
+        (total,), unit = self._totals(codes, common["space"])
+        noise, size = discrete_laplace(_UNITS / exactly(self.epsilon), 1, bits), int((codes != MISSING).sum())
+        return NoisyLoss(
+            **common,
+            total=int(total + noise[0]),
+            size=size,
+            unit=unit,
+            most=_UNITS * unit,
+            scale=_UNITS / self.epsilon,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LeastLoss(_OfPredictions):
+    """Tell which candidate has the least loss, by a noisy minimum: `predictions` is (rows, candidates), of numbers."""
+
+    def check(self, space: LabelSpace, rows: int) -> None:
+        """Check that each candidate has a prediction for each row."""
+        if self.predictions.ndim != 2 or not self.predictions.shape[1]:
+            raise InputError(f"predictions must be a table of numbers: {rows} rows, and a column for each candidate.")
+        super().check(space, rows)
+
+    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Choice:
+        """Add up for each candidate, add the noise and keep the place of the least alone."""
+        totals, _ = self._totals(codes, common["space"])
+        noise = discrete_laplace(2 * _UNITS / exactly(self.epsilon), totals.size, bits)
+        return Choice(**common, best=int(np.argmin(totals + noise)), candidates=int(totals.size))

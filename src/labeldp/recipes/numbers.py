@@ -1,0 +1,257 @@
+"""Numbers: noisy bins and learning from their evidence, noisy sums for a line, and the plain noise to compare with."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import PoissonRegressor
+from sklearn.linear_model import Ridge as RidgeRegressor
+
+from labeldp.errors import InputError
+from labeldp.labels import LabelSpace
+from labeldp.learn.backbones import build
+from labeldp.learn.base import with_new_head
+from labeldp.learn.bayes import Bayes
+from labeldp.learn.density import check_loss, grid_of
+from labeldp.learn.model import Model
+from labeldp.learn.predictor import Predictor
+from labeldp.learn.regression import Anchor, Regression
+from labeldp.learn.ridge import Ridge
+from labeldp.mechanisms.binning import DiscreteLaplace, RROnBins
+from labeldp.mechanisms.bins import Floats, LossName
+from labeldp.mechanisms.linear import GroupHistogram
+from labeldp.mechanisms.sums import NumberQuery
+from labeldp.recipes.base import Ask, Steps, Task, default_training, recipe, split_epsilon
+from labeldp.recipes.models import find_model
+from labeldp.releases.base import Release
+from labeldp.releases.counts import NoisyCounts
+from labeldp.releases.moments import NoisySums
+from labeldp.represent.lift import Lift
+
+_SURE = 0.02  # of the range: how well the mean of all labels should be known beforehand
+_LEAST, _MOST = 0.1, 0.5  # of epsilon, for what is known beforehand
+_CLEAR = 10.0  # labels a value, over the noise, from which a histogram says more than mean and spread
+_LINEAR_ROUNDS, _ROUNDS = 50, 12  # a flexible model learns its own guesses by heart if they come back to it often
+_PART = 1 / 96  # of the squared range: what signal and scatter are taken for each, as labels rarely fill their range
+_SEVERAL_FROM = 2_000  # rows times epsilon from which a private choice can tell models apart
+
+
+@recipe("laplace", "plain noise on each number, then regression as if there were none: the baseline", labels="numbers")
+def laplace(task: Task, loss: LossName = "squared") -> Steps:
+    """Noise as wide as the range, cut at its ends; nothing is made of what is known about it."""
+    check_loss(loss, task.space)
+    model = _model(task, loss)
+    if not hasattr(model, "fit"):
+        raise InputError("laplace trains regressors of scikit-learn: choose ridge or trees, or the recipe bins.")
+    noisy = yield Ask(DiscreteLaplace(task.epsilon))
+    return Regression(model, loss).fit_values(task.features, noisy, noisy.values())
+
+
+@recipe(
+    "bins",
+    "mean and spread of all numbers, randomized response over the best bins, then learning from evidence",
+    labels="numbers",
+)
+def bins(task: Task, loss: LossName = "squared", share: float | None = None) -> Steps:
+    """`share` of epsilon goes to what is known beforehand; by default what the mean of all labels needs."""
+    if share is not None and not 0 < share < 1:
+        raise InputError("bins needs a share of epsilon that is above 0 and below 1.")
+    fit = learners_for(task, loss)[0]
+    first, second = split_epsilon(task.epsilon, share or share_beforehand(task))
+    told = yield Ask(beforehand_query(task, first))
+    known = Beforehand.of(told)
+    noisy = yield Ask(RROnBins(second, known.prior, loss), None, [told])
+    return fit(noisy, known)
+
+
+@recipe(
+    "sums",
+    "noisy sums of the features times the numbers, then ridge regression with the penalty of the noise",
+    labels="numbers",
+)
+def sums(task: Task) -> Steps:
+    """One query for the whole budget; the model is a line, and its loss is the squared one."""
+    lift = _lift(task)
+    noisy = yield Ask(NumberQuery(lift(task.points), task.epsilon, task.delta, values=len(task.space)))
+    return task.on_points(Ridge(lift).fit(task.points, noisy))
+
+
+def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
+    """Sums for a line, then bins from which flexible models learn more, and a private choice between them.
+
+    Of few rows such a choice tells nothing, so that one model is trained: from sums or from bins, whichever public
+    facts promise less error.
+    """
+    if several_numbers(task):
+        first, second = split_epsilon(task.epsilon, share_beforehand(task))
+        lift, learners = _lift(task), learners_for(task, loss)
+        told = yield Ask(NumberQuery(lift(task.points), first, task.delta, values=len(task.space)))
+        line = task.on_points(Ridge(lift).fit(task.points, told))
+        known = Beforehand.of(told)
+        noisy = yield Ask(RROnBins(second, known.prior, loss), None, [told])
+        return [line, *(fit(noisy, known) for fit in learners[1:])]
+    if loss == "squared" and task.model == "auto" and sums_are_better(task):
+        return (yield from sums(task))
+    return (yield from bins(task, loss))
+
+
+def several_numbers(task: Task) -> bool:
+    """Whether `auto_numbers` will give models to choose from."""
+    flat = len(task.features.shape) == 1
+    return flat and task.model == "auto" and int(task.rows.sum()) * task.label_epsilon >= _SEVERAL_FROM
+
+
+# What to learn with.
+
+Fit = Callable[[Release, "Beforehand"], Predictor]
+
+
+def learners_for(task: Task, loss: LossName) -> list[Fit]:
+    """Return what learns numbers from evidence, for a task's model; with "auto", flexible ones come after a line."""
+    check_loss(loss, task.space)
+    model = _model(task, loss)
+    if not hasattr(model, "fit"):
+        return [partial(_fit_network, task, loss, model)]
+    if task.encoder is not None:
+        raise InputError(f"{type(model).__name__} cannot begin from an encoder: give its embeddings as features.")
+    fits: list[Fit] = [partial(_fit_regressor, task, loss, model)]
+    if task.model == "auto":
+        trees = find_model("trees", task.seed, numbers=True)
+        fits += [partial(_fit_regressor, task, loss, trees)] * (task.features.kind == "tables")
+        fits.append(partial(_fit_network, task, loss, "mlp"))
+    return fits
+
+
+def _model(task: Task, loss: LossName) -> Any:
+    axes = len(task.features.shape)
+    model = find_model(task.model, task.seed, axes, numbers=True)
+    if model == "ridge" or (model == "auto" and axes == 1):
+        # Features are standardised: a penalty of one for each column says that signal and scatter are about alike.
+        columns = float(np.prod(task.features.shape))
+        if loss == "poisson":
+            return PoissonRegressor(alpha=columns / max(1, int(task.rows.sum())), max_iter=300)
+        return RidgeRegressor(alpha=columns)
+    return model
+
+
+def _fit_regressor(task: Task, loss: LossName, model: Any, noisy: Release, known: "Beforehand") -> Predictor:
+    linear = hasattr(model, "coef_") or "linear_model" in type(model).__module__
+    learner = Regression(model, loss, _LINEAR_ROUNDS if linear else _ROUNDS, known.anchor(int(task.rows.sum())))
+    return learner.fit(task.features, noisy)
+
+
+def _fit_network(task: Task, loss: LossName, backbone: Any, noisy: Release, known: "Beforehand") -> Predictor:
+    grid = grid_of(task.space)
+    numbers = {"low": grid[0], "high": grid[-1], "loss": loss, "centre": known.centre, "deviation": known.deviation}
+    start = task.encoder
+    if start is not None:
+        network = with_new_head(copy.deepcopy(start.network), len(grid), numbers)  # type: ignore[arg-type]
+        start = Model(network, task.space)
+    if isinstance(backbone, str):
+        usual = "mf" if len(task.features.shape) == 2 else "resnet18"
+        backbone = usual if backbone == "auto" else backbone
+        backbone = partial(build, backbone, numbers=numbers)
+    return Bayes(backbone, task.training or default_training(task)).fit(task.features, noisy, start)
+
+
+# What is known beforehand.
+
+
+@dataclass(frozen=True)
+class Beforehand:
+    """The distribution of all labels, as far as a first release tells it, and how far off its mean may be."""
+
+    prior: Floats
+    centre: float
+    deviation: float
+    error: float
+
+    @classmethod
+    def of(cls, release: Release) -> "Beforehand":
+        """Read a histogram, or mean and spread."""
+        grid = grid_of(release.space)
+        step, width = grid[1] - grid[0], grid[-1] - grid[0]
+        if isinstance(release, NoisyCounts):
+            prior = np.maximum(release.counts[0], 0.0) + release.scale  # a value that noise hides may well occur
+            prior /= prior.sum()
+            centre = float(prior @ grid)
+            error = release.scale * 2**0.5 * float(np.linalg.norm(grid - centre)) / max(1, int(release.sizes[0]))
+            return cls(prior, centre, float(np.sqrt(prior @ (grid - centre) ** 2)), error)
+        if not isinstance(release, NoisySums):
+            raise TypeError("Neither a histogram nor sums.")
+        error = release.noise / max(1, release.size)
+        away = release.mean
+        centre = float(np.clip(release.middle + away, grid[0], grid[-1]))
+        spread = release.mean_square - away**2
+        deviation = float(np.sqrt(np.clip(spread, (width / 20) ** 2, width**2 / 12)))
+        prior = np.exp(-((grid - centre) ** 2) / (2 * (deviation**2 + error**2)))
+        return cls(prior / prior.sum(), centre, max(deviation, step), error)
+
+    def anchor(self, rows: int) -> Anchor:
+        """Return the average row: worth as many rows as know the mean as well, but never many against all."""
+        worth = (self.deviation / max(self.error, 1e-9)) ** 2
+        return Anchor(self.centre, self.deviation, min(worth, rows / 10))
+
+
+def beforehand_query(task: Task, epsilon: float) -> Any:
+    """Return what tells the distribution of all labels: a histogram where its counts stand out, else two numbers."""
+    rows, values = int(task.rows.sum()), len(task.space)
+    if rows * epsilon / task.labels_per_user / values >= _CLEAR:
+        return GroupHistogram(np.zeros(len(task.rows), np.int64), epsilon)
+    return NumberQuery(np.ones((len(task.rows), 1)), epsilon, values=values)
+
+
+def share_beforehand(task: Task) -> float:
+    """Return the share of epsilon that brings the mean of all labels as near as it should be known.
+
+    The sum of n numbers has noise of deviation sqrt(2) times the range over epsilon.
+    """
+    needed = 2**0.5 / (_SURE * max(1, int(task.rows.sum())))
+    return float(np.clip(needed / task.label_epsilon, _LEAST, _MOST))
+
+
+# Sums or bins?
+
+
+def _lift(task: Task) -> Lift:
+    dense = task.points.kind != "tables"
+    return Lift.fit(task.points, columns=32 if dense and not task.delta else 256, cut=True)
+
+
+def sums_are_better(task: Task) -> bool:
+    """Whether a line from noisy sums promises less error than one from the evidence of bins, by public facts.
+
+    Noise adds to every sum, however many rows there are; evidence makes every row worth less, but the mean of all
+    labels is known beside it.
+    """
+    if len(task.features.shape) > 1 and task.encoder is None:  # pixels make no line, and ids have no sums
+        return False
+    query = NumberQuery(_lift(task)(task.points), task.label_epsilon, task.delta, values=len(task.space))
+    rows = query.query[task.rows].astype(np.float64)
+    noise = (query.sigma / query.scale / (2 * (len(task.space) - 1))) ** 2  # the range being 1 wide
+    share = share_beforehand(task)
+    worth = bins_tell(float(f"{(1 - share) * task.label_epsilon:.2g}"))
+    features = rows[:, :-1] - rows[:, :-1].mean(axis=0)
+    mean = 1 / ((share * task.label_epsilon * len(rows)) ** 2 / 2 + len(rows) * worth / _PART)
+    return _expected(rows, 1.0, noise) < _expected(features, worth, 0.0) + len(rows) * mean
+
+
+def _expected(rows: Floats, worth: float, noise: float) -> float:
+    """Return the squared error, summed over rows, that a line fitted as `NoisySums` does it is expected to have."""
+    size = np.maximum(np.linalg.eigvalsh(rows.T @ rows), 0)
+    spread = _PART * len(rows) / max(float(size.sum()), 1e-12)
+    left = spread * (1 - spread * size**2 / (spread * size**2 + size * _PART / worth + noise))
+    return float(size @ left)
+
+
+@cache
+def bins_tell(epsilon: float) -> float:
+    """Return how much of a clean label's worth its evidence keeps: the share of variance that a guess from it takes."""
+    space = LabelSpace.range(0, 100, 1)
+    even: NDArray[np.float64] = np.full(101, 1 / 101)
+    nothing = float(np.var(np.arange(101)))
+    return max(1 - RROnBins(epsilon, even).expected_loss(space) / nothing, 1e-9)

@@ -1,0 +1,142 @@
+"""The scikit-learn regressor whose `fit` protects the labels that it is given."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from labeldp.errors import InputError
+from labeldp.estimators import LabelPrivate, threads
+from labeldp.guarantees import Budget
+from labeldp.labels import LabelSpace
+from labeldp.learn.density import grid_of, quantiles
+
+_INFERRED = (
+    "The range was inferred from the labels, which reveals the least and the largest of them: declare it for a real "
+    "guarantee."
+)
+_STEPS = 100  # of a range that is inferred
+
+
+class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
+    """A regressor that learns from numbers under label differential privacy.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee for each label, or for all labels of a user: smaller is more private. With delta 0 it is pure.
+    range : (low, high, step)
+        The numbers that a label may be; each is held to the nearest. A finer step costs nothing but time, a wider range
+        costs noise. It is declared, because inferring it would reveal the largest label; `"infer"` does so
+        nevertheless, and the card says it.
+    recipe : str
+        `"auto"`, or `bins`, `sums` or `laplace`; `options` are its parameters.
+    model : str, callable or scikit-learn regressor
+        What is trained: `ridge`, `trees`, the name of a backbone, a function that makes a network, or a regressor with
+        sample weights.
+    loss : {"squared", "absolute", "poisson"}
+        What a good prediction is: the mean, the median, or the mean of a count.
+    training, features, encoder, estimate, ledger, budget, labels_per_user, random_state, n_jobs
+        As for `LabelPrivateClassifier`.
+
+    Attributes
+    ----------
+    guarantee_ : Guarantee
+    score_estimate_ : ErrorScore or None
+        Root mean squared and mean absolute error, each with its interval, measured without clean labels.
+    release_ : Release
+        What the model was trained on. The labels themselves are not kept.
+    card_ : Card
+    n_features_in_, feature_names_in_
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        range: Any = None,
+        recipe: str = "auto",
+        *,
+        delta: float = 0.0,
+        loss: str = "squared",
+        options: dict[str, Any] | None = None,
+        model: Any = "auto",
+        training: Any = None,
+        features: str = "auto",
+        encoder: Any = None,
+        estimate: bool = True,
+        ledger: str | Path | None = None,
+        budget: float | Budget | None = None,
+        labels_per_user: int | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.range = range
+        self.recipe = recipe
+        self.delta = delta
+        self.loss = loss
+        self.options = options
+        self.model = model
+        self.training = training
+        self.features = features
+        self.encoder = encoder
+        self.estimate = estimate
+        self.ledger = ledger
+        self.budget = budget
+        self.labels_per_user = labels_per_user
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Return the predicted number of each row."""
+        check_is_fitted(self)
+        with threads(self.n_jobs):
+            return np.asarray(self._model.predict(self._features_of(X)), np.float64)
+
+    def predict_interval(self, X: Any, share: float = 0.8) -> NDArray[np.float64]:
+        """Return the ends, (rows, 2), between which that share of labels should lie, as far as the model knows."""
+        check_is_fitted(self)
+        if not 0 < share < 1:
+            raise InputError("share must lie between 0 and 1.")
+        with threads(self.n_jobs):
+            chances = self._model.predict_proba(self._features_of(X))
+        grid = grid_of(self._model.space)  # type: ignore[arg-type]
+        return np.stack([quantiles(chances, grid, (1 + side * share) / 2) for side in (-1, 1)], axis=1)
+
+    def _recipe_options(self) -> dict[str, Any]:
+        # A recipe without a loss has the squared one.
+        return ({} if self.loss == "squared" else {"loss": self.loss}) | (self.options or {})
+
+    def _space(self, y: Any) -> LabelSpace:
+        if self.range is None:
+            raise InputError("Declare the numbers that a label may be, for example range=(0, 100, 1).")
+        if isinstance(self.range, str):
+            if self.range != "infer":
+                raise InputError("range must be three numbers: (low, high, step).")
+            return _inferred(y)
+        try:
+            low, high, step = (float(number) for number in self.range)
+        except (TypeError, ValueError):
+            raise InputError("range must be three numbers: (low, high, step).") from None
+        return LabelSpace.range(low, high, step)
+
+    @property
+    def _inferred_what(self) -> str:
+        return _INFERRED if isinstance(self.range, str) and self.range == "infer" else ""
+
+
+def _inferred(y: NDArray[Any]) -> LabelSpace:
+    # Raised outside of the handler: NumPy's message can quote a label.
+    try:
+        numbers = np.asarray(y, np.float64)
+    except (TypeError, ValueError):
+        numbers = np.array([np.nan])
+    if not np.isfinite(numbers).all():
+        raise InputError("The labels must be numbers without missing or infinite ones (NaN, inf).")
+    low, high = float(numbers.min()), float(numbers.max())
+    if low == high:
+        high = low + 1.0
+    return LabelSpace.range(low, high, (high - low) / _STEPS)

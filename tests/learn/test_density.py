@@ -1,0 +1,66 @@
+"""Distributions over a range: their centre is the prediction, and without evidence nothing drifts."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import labeldp as ldp
+from labeldp.learn.density import LOSSES, Density, centre, check_loss, grid_of, quantiles
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.integers(2, 150),
+    loss=st.sampled_from(LOSSES),
+    wide=st.floats(0.5, 30),
+    place=st.floats(0, 1),
+)
+def test_the_centre_is_the_prediction(values, loss, wide, place):
+    grid = np.linspace(0, values - 1, values)
+    density = Density(grid, loss, wide)
+    wanted = place * (values - 1)
+    chances = density.chances(np.array([wanted]))
+    assert chances.sum() == pytest.approx(1)
+    assert (chances >= 0).all()
+    assert abs(centre(chances, grid, loss)[0] - wanted) <= 0.501  # of a step: it can be no better for medians
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_wider_scale_leaves_more_open(loss):
+    grid = np.linspace(0, 50, 51)
+    spread = [
+        float((Density(grid, loss, scale).chances(np.array([20.0])) * (grid - 20) ** 2).sum()) for scale in (1, 2, 4)
+    ]
+    assert spread[0] < spread[1] < spread[2]
+
+
+def test_a_normal_curve_and_a_poisson_law_inside_the_range():
+    grid = np.linspace(0, 200, 201)
+    normal = Density(grid, "squared", 10.0).chances(np.array([100.0]))[0]
+    plain = np.exp(-((grid - 100) ** 2) / 200)
+    assert np.allclose(normal, plain / plain.sum(), atol=1e-6)
+    counts = Density(grid, "poisson", 1.0).chances(np.array([12.0]))[0]
+    from scipy.stats import poisson
+
+    assert np.allclose(counts, poisson.pmf(grid, 12), atol=2e-3)
+
+
+def test_quantiles_lie_between_the_values():
+    grid = np.array([0.0, 1.0, 2.0, 3.0])
+    chances = np.array([[0.25, 0.25, 0.25, 0.25], [0.0, 1.0, 0.0, 0.0]])
+    assert quantiles(chances, grid, 0.5).tolist() == [1.5, 1.0]
+    assert quantiles(chances, grid, 0.25).tolist() == [0.5, 0.75]
+    assert quantiles(chances, grid, 0.999)[0] == 3.0  # never beyond the range
+
+
+def test_losses_that_do_not_fit_are_refused():
+    space = ldp.LabelSpace.range(-1, 1, 0.1)
+    assert grid_of(space).size == 21
+    for loss, labels, message in (
+        ("cubic", space, "must be"),
+        ("poisson", space, "from 0"),
+        ("squared", ldp.LabelSpace(["a", "b"]), "needs numbers"),
+    ):
+        with pytest.raises(ldp.InputError, match=message):
+            check_loss(loss, labels)

@@ -1,0 +1,159 @@
+"""The regressor of scikit-learn: its contract, what it keeps, and what it refuses."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from scripted import Seeded
+from sklearn.base import clone, is_regressor
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import labeldp as ldp
+
+RANGE = (0, 100, 1)
+
+
+@pytest.fixture(autouse=True)
+def no_row_was_fitted_before(monkeypatch):
+    monkeypatch.setattr("labeldp.estimators._SEEN", [])
+    monkeypatch.setattr("labeldp.vault.vault.SYSTEM", Seeded(0))
+
+
+@pytest.fixture(scope="module")
+def data():
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(400, 4))
+    return X, np.clip(50 + X @ [12, -6, 4, 0] + generator.normal(0, 5, 400), 0, 100)
+
+
+def private(epsilon=20.0, **options):
+    return ldp.LabelPrivateRegressor(**{"epsilon": epsilon, "range": RANGE, "recipe": "bins"} | options)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_contract_of_scikit_learn():
+    estimator = private(epsilon=1e7, range="infer", recipe="bins", model=Ridge(1e-3), estimate=False)
+    results = check_estimator(estimator, on_fail="raise", on_skip=None)
+    assert {result["status"] for result in results} <= {"passed", "skipped"}
+    skipped = {result["check_name"] for result in results if result["status"] == "skipped"}
+    assert skipped <= {"check_pipeline_consistency", "check_array_api_input"}
+
+
+def test_nothing_happens_before_fit():
+    estimator = private(epsilon=-1, range=5, recipe="none such")
+    assert clone(estimator).get_params()["recipe"] == "none such"
+    assert is_regressor(estimator)
+
+
+@pytest.mark.parametrize("recipe", ["auto", "bins", "sums", "laplace"])
+def test_it_learns_and_says_its_price(data, recipe):
+    X, y = data
+    model = private(epsilon=4.0, recipe=recipe).fit(X, y)
+    assert model.score(X, y) > 0.4  # R squared
+    assert (model.guarantee_.epsilon, model.guarantee_.delta) == (4.0, 0.0)
+    assert model.get_epsilon(0.0) == 4.0
+    assert model.score_estimate_.rmse.low < 10 < model.score_estimate_.rmse.high + 10
+    assert model.predict(X).dtype == np.float64
+    assert model.n_features_in_ == 4
+
+
+@pytest.mark.parametrize("loss", ["absolute", "poisson"])
+def test_other_losses(data, loss):
+    X, y = data
+    assert private(loss=loss).fit(X, y).score(X, y) > 0.5
+    with pytest.raises(ldp.InputError, match="'sums' has no option 'loss'"):
+        private(loss=loss, recipe="sums").fit(X, y)
+
+
+def test_intervals_hold_about_as_much_as_they_say(data):
+    X, y = data
+    model = private().fit(X, y)
+    low, high = model.predict_interval(X).T
+    assert (low <= model.predict(X) + 1e-6).all()
+    assert 0.6 < ((low <= y) & (y <= high)).mean() <= 1.0
+    with pytest.raises(ldp.InputError, match="between 0 and 1"):
+        model.predict_interval(X, 2.0)
+
+
+def test_frames_pipelines_and_pickles(data):
+    X, y = data
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    model = make_pipeline(StandardScaler(), private()).fit(X, y)
+    assert model.score(X, y) > 0.5
+    named = private().fit(frame, pd.Series(y, name="y"))
+    assert list(named.feature_names_in_) == list("abcd")
+    assert np.allclose(pickle.loads(pickle.dumps(named)).predict(frame), named.predict(frame))
+
+
+def test_the_labels_are_not_kept(data):
+    X, y = data
+    model = private(epsilon=1.0).fit(X, y)
+    kept = pickle.dumps(model)
+    assert y.tobytes() not in kept
+    assert np.rint(y).astype(np.int8).tobytes() not in kept
+
+
+def test_a_ledger_adds_up(data, tmp_path):
+    X, y = data
+    one = private(epsilon=1.0, ledger=tmp_path / "l", budget=2.0).fit(X, y)
+    again = private(epsilon=1.0, ledger=tmp_path / "l", budget=2.0).fit(X, y)
+    assert np.array_equal(one.predict(X), again.predict(X))  # the same request is answered by the same release
+    private(epsilon=1.0, ledger=tmp_path / "l", budget=2.0, recipe="laplace").fit(X, y)
+    with pytest.raises(ldp.BudgetExceeded):
+        private(epsilon=0.5, ledger=tmp_path / "l", budget=2.0, recipe="laplace").fit(X, y)
+
+
+def test_a_range_that_is_inferred_is_warned_of(data):
+    X, y = data
+    card = private(range="infer", estimate=False).fit(X, y).card_.to_markdown()
+    assert "range was inferred from the labels" in card
+    assert "inferred" not in private(estimate=False).fit(X + 1, y).card_.to_markdown()
+
+
+def test_the_card_speaks_of_numbers(data):
+    X, y = data
+    card = private().fit(X, y).card_.to_markdown()
+    assert "Root mean squared error" in card
+    assert "0 to 100 in steps of 1, declared" in card
+    for word in ("Accuracy", "accuracy", "Classes", "class "):
+        assert word not in card
+
+
+BAD = {
+    "no range": ({"range": None}, "Declare the numbers"),
+    "half a range": ({"range": (0, 100)}, "three numbers"),
+    "text": ({"range": "wide"}, "three numbers"),
+    "words": ({"range": ("a", "b", "c")}, "three numbers"),
+    "step": ({"range": (0, 100, 33)}, "whole number of steps"),
+    "too narrow": ({"range": (0, 10, 1)}, "outside the declared"),
+    "recipe for classes": ({"recipe": "randres"}, "learns classes, and these labels are numbers"),
+    "loss": ({"loss": "cubic"}, '"squared", "absolute" or "poisson"'),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence(data, case, tmp_path):
+    X, y = data
+    options, message = BAD[case]
+    with pytest.raises(ldp.InputError, match=message):
+        private(**options).fit(X, y)
+
+
+def test_no_message_holds_a_label():
+    X = np.zeros((30, 1))
+    for y in (["secret"] * 30, [1234567.0] * 30, [np.nan] * 30):
+        with pytest.raises(ldp.InputError) as problem:
+            private().fit(X, y)
+        assert "secret" not in str(problem.value)
+        assert "1234567" not in str(problem.value)
+        assert problem.value.__context__ is None
+
+
+def test_a_classifier_refuses_recipes_for_numbers(data):
+    X, _ = data
+    with pytest.raises(ldp.InputError, match="'bins' learns numbers, and these labels are classes"):
+        ldp.LabelPrivateClassifier(classes=[0, 1], recipe="bins").fit(X, np.arange(400) % 2)
