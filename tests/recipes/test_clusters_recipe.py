@@ -11,6 +11,7 @@ from labeldp.learn.backbones import build
 from labeldp.recipes.base import split_epsilon
 from labeldp.recipes.run import train
 from labeldp.recipes.votes import cluster_count
+from labeldp.represent.scan import SCAN
 
 
 @pytest.mark.parametrize(
@@ -105,3 +106,17 @@ def test_scan_clusters_from_an_encoder(digits):
         train(digits.vault(5.0), digits.task(5.0), "noise-cluster", {"method": "scan"})
     with pytest.raises(ldp.InputError, match="choose kmeans or scan"):
         train(digits.vault(5.0), digits.task(5.0), "randres-denoise", {"method": "spectral"})
+
+
+def test_scan_is_run_once_for_all_tasks_of_a_folder(digits, tmp_path, monkeypatch):
+    images = Images((digits.features.batch(torch.arange(200)) * 255).byte().reshape(-1, 1, 8, 8), flip=False)
+    encoders = [Model(build("cnn", (1, 8, 8), 1, width=4), None) for _ in range(2)]
+    task = replace(digits.task(5.0, count=200), features=images, encoder=encoders[0], folder=tmp_path)
+    runs, fit = [], SCAN.fit
+    monkeypatch.setattr(SCAN, "fit", lambda self, *others: runs.append(self) or fit(self, *others))
+    first = task.clusters(10, "scan")
+    assert np.array_equal(replace(task, epsilon=1.0).clusters(10, "scan"), first)
+    assert len(runs) == 1
+    replace(task, encoder=encoders[1]).clusters(10, "scan")
+    replace(task, seed=1).clusters(10, "scan")
+    assert len(runs) == 3

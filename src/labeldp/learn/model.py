@@ -1,5 +1,6 @@
 """A trained model: probabilities for new rows, kept as safetensors and a small JSON that says how to rebuild it."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,13 @@ class Model:
         if not isinstance(self.network, Network):
             raise InputError("Only networks of this library have encodings: use your own for yours.")
         return self._apply(features, self.network.embed, batch)
+
+    def digest(self) -> str:
+        """Tell this model from others, wherever it is."""
+        found = hashlib.sha256()
+        for name, value in self.network.state_dict().items():
+            found.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
 
     def _classes(self) -> LabelSpace:
         if self.space is None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -114,6 +115,7 @@ class Task:
     seed: int = 0
     users: NDArray[Any] | None = field(default=None, repr=False)
     public: Features | None = field(default=None, repr=False)
+    folder: Path | None = None  # where clusters are kept that take long to find and need no label
 
     def learner(self, kind: type[Learner], **options: Any) -> Any:
         """Return a learner for this task's model and training."""
@@ -181,10 +183,17 @@ class Task:
             raise InputError(f"There is no clustering {method!r}: choose kmeans or scan.")
         if self.encoder is None:
             raise InputError("SCAN starts from an encoder: train one with labeldp.represent, or choose kmeans.")
+        mark = f"{count}-{self.seed}-{self.features.digest()[:16]}-{self.encoder.digest()[:16]}"
+        path = None if self.folder is None else self.folder / f"scan-{mark}.npy"
+        if path is not None and path.is_file():
+            return np.load(path)
         scan = SCAN(count)
         device = (self.training or Training()).device
         training = replace(scan.training, device=device, seed=self.seed)
-        return SCAN.assign(replace(scan, training=training).fit(self.features, self.encoder), self.features)
+        found = SCAN.assign(replace(scan, training=training).fit(self.features, self.encoder), self.features)
+        if path is not None:
+            np.save(path, found)
+        return found
 
     def parts(self, shares: Sequence[float]) -> list[Rows]:
         """Cut the rows into disjoint parts at random; all rows of a user fall into one."""

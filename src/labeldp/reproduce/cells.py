@@ -98,7 +98,8 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
     identity = ldp.Identity(cell.key, "label", len(data.labels))
     budget = ldp.Budget(cell.epsilon, delta)
     vault = ldp.Vault(data.labels, space, budget, ledger=folder / "ledger.db", identity=identity)
-    task = Task(data.train, space, all_rows(len(data.labels)), cell.epsilon, delta, seed=cell.seed)
+    everything = all_rows(len(data.labels))
+    task = Task(data.train, space, everything, cell.epsilon, delta, seed=cell.seed, folder=setting.work)
     training = setting.training(row.recipe, cell.seed, folder)
     encoder = setting.encoder if row.encoder else None
     task = replace(task, model=backbone(setting.model or row.model), training=training, encoder=encoder)
