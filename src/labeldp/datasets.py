@@ -27,7 +27,8 @@ class SecretTable:
     """A file, its label column, and the classes that the column may hold.
 
     `ids` names a column of row ids, which is no feature and identifies the data set; otherwise all features do. `users`
-    names the column of the owner of each row, which is no feature either.
+    names the column of the owner of each row, which is no feature either. With `pairs`, rows are a person and an item:
+    the classes are ordered, as ratings are, and the owner can be the person.
     """
 
     file: TableFile
@@ -35,6 +36,7 @@ class SecretTable:
     space: LabelSpace
     ids: str | None = None
     users: str | None = None
+    pairs: bool = False
 
     @classmethod
     def open(
@@ -45,7 +47,7 @@ class SecretTable:
         missing: Literal["error", "public"] = "error",
         ids: str | None = None,
         users: str | None = None,
-        ordered: bool = False,
+        pairs: bool = False,
         *,
         numbers: str | None = None,
     ) -> "SecretTable":
@@ -65,12 +67,12 @@ class SecretTable:
             words = next(csv.reader([classes or ""], skipinitialspace=True), [])
             if "" in words:
                 raise InputError("An empty class is declared: remove the extra comma.")
-            space = LabelSpace([_parse(word, kind) for word in words], ordered=ordered, missing=missing)
+            space = LabelSpace([_parse(word, kind) for word in words], ordered=pairs, missing=missing)
         if ids is not None and (file.column_type(ids) is None or ids == label):
             raise InputError("The label cannot identify its own data set: name a column of row ids.")
         if users is not None and (file.column_type(users) is None or users == label):
             raise InputError("The label cannot own its own row: name the column of users.")
-        return cls(file, label, space, ids, users)
+        return cls(file, label, space, ids, users, pairs)
 
     @property
     def ledger_path(self) -> Path:
@@ -80,7 +82,8 @@ class SecretTable:
     @property
     def features(self) -> list[str]:
         """All columns but the label, the row ids and the users."""
-        return [name for name in self.file.schema.names if name not in (self.label, self.ids, self.users)]
+        names = [name for name in self.file.schema.names if name not in (self.label, self.ids)]
+        return names if self.pairs and len(names) == 2 else [name for name in names if name != self.users]
 
     def vault(
         self,

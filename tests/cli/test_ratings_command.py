@@ -63,3 +63,19 @@ def test_compare_takes_pairs(labeldp, rated):
     code, out, err = labeldp("compare", "ratings.csv", *TRAIN[:6], *words)
     assert code == 0, err
     assert "lp-mst" in out
+
+
+@pytest.mark.parametrize("owner", ["user", "household"])
+def test_the_person_of_a_pair_can_be_the_user_who_is_protected(labeldp, rated, folder, owner):
+    if owner == "household":
+        rated.with_columns(household=pl.col("user").str.slice(0, 3)).write_csv(folder / "ratings.csv")
+    words = ("--user-column", owner, "--labels-per-user", 4, "--recipe", "lp-mst", "--out", "run", "--json")
+    code, out, err = labeldp("train", "ratings.csv", *TRAIN, *words)
+    assert code == 0, err
+    facts = json.loads(out)
+    assert facts["guarantee"]["unit"] == "user"
+    assert facts["guarantee"]["epsilon"] <= 2
+    assert facts["users"]["labels_per_user"] == 4
+    assert [release["mechanism"] for release in facts["releases"]] == ["RandomizedResponse", "RROnBins"]
+    pl.DataFrame({"user": ["u003"], "item": [1]}).write_csv(folder / "new.csv")
+    assert labeldp("predict", "run", "new.csv")[0] == 0

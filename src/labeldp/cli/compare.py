@@ -62,7 +62,7 @@ def compare(
     except ValueError as problem:
         raise InputError(f"--epsilons must be numbers separated by commas, like 0.5,1,2: {problem}") from None
     check_delta(delta)
-    table = SecretTable.open(data, label, classes, ids=ids, users=user_column, ordered=features == "pairs")
+    table = SecretTable.open(data, label, classes, ids=ids, users=user_column, pairs=features == "pairs")
     if test is not None and not labels_public:
         raise InputError("True labels score only where they are declared public: add --labels-public, or drop --test.")
     from labeldp import comparison as compared
@@ -89,7 +89,7 @@ def compare(
         intake, rows = read_features(table, features, len(codes), flip)
         scores = None
         if test is not None:
-            other = SecretTable.open(test, label, classes, ids=ids, users=user_column, ordered=features == "pairs")
+            other = SecretTable.open(test, label, classes, ids=ids, users=user_column, pairs=features == "pairs")
             scores = (intake(read_columns(other.file, list(intake.columns), intake.texts)), other.public_codes())
         train = compared.on_public_labels(rows, codes, table, scores)
     else:

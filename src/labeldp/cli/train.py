@@ -86,7 +86,7 @@ def train(
     if task is not None and (task == "regression") != (numbers is not None):
         raise InputError("Regression needs --range low,high,step, and classification needs --classes.")
     missing: Literal["error", "public"] = "public" if missing_public else "error"
-    kinds: dict[str, Any] = {"ordered": features == "pairs", "numbers": numbers}
+    kinds: dict[str, Any] = {"pairs": features == "pairs", "numbers": numbers}
     table = SecretTable.open(data, label, classes, missing, ids, user_column, **kinds)
     from labeldp import runs  # torch, only now that the request makes sense
 
