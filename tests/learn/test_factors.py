@@ -69,7 +69,7 @@ def test_a_prior_weighs_as_much_as_its_rows_say(optimizer):
     """One weight w, and rows that all ask for 1 by (w - 1)^2 / 2: the best w is rows / (rows + 1 / deviation^2)."""
     for rows, deviation in ((4, 1.0), (64, 0.25)):
         network = torch.nn.Linear(1, 1, bias=False)
-        training = Training(300, rows, optimizer, 0.1, prior=deviation, device="cpu")
+        training = Training(100, rows, optimizer, 0.2, prior=deviation, device="cpu")
         train(network, rows, lambda at, w=network.weight: ((w - 1) ** 2).sum() / 2, training)
         assert network.weight.item() == pytest.approx(rows / (rows + deviation**-2), abs=0.01)
 
