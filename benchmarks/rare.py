@@ -1,6 +1,6 @@
 """Do private intervals hold the truth where one row in a hundred is positive? And do models rank such rows?
 
-    python benchmarks/rare.py [--repetitions 1000] [--seeds 3] [--part intervals|models|both]
+    python benchmarks/rare.py [--repetitions 1000] [--seeds 10] [--part intervals|models|both]
 
 Intervals: scores of two classes are normal, some way apart, and one row in a hundred is positive. Each repetition draws
 held-out rows and the noise of a private score at epsilon, and looks whether the intervals hold the AUC of the
@@ -157,7 +157,7 @@ def models(seeds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=1_000)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--part", choices=("intervals", "models", "both"), default="both")
     chosen = parser.parse_args()
     use_one_core()
