@@ -50,9 +50,9 @@ def generate(path, people=943, items=1682, ratings=100_000, rank=6, seed=0):
 
 
 def space_of(ratings):
-    """Return the scale of the file's ratings, which is public: stars, or half stars."""
+    """Return the scale of the file's ratings, which is public: stars, or half stars, written as texts."""
     whole = ratings.dtype.is_integer()
-    return ldp.LabelSpace([1, 2, 3, 4, 5], ordered=True) if whole else ldp.LabelSpace.range(0.5, 5, 0.5)
+    return ldp.LabelSpace([1, 2, 3, 4, 5] if whole else [f"{stars / 2}" for stars in range(1, 11)], ordered=True)
 
 
 def cell(frame, space, epsilon, model, stages, loss, seed):
@@ -60,7 +60,8 @@ def cell(frame, space, epsilon, model, stages, loss, seed):
     order = np.random.default_rng(seed).permutation(frame.height)
     test, rows = frame[order[: len(order) // 5]], frame[order[len(order) // 5 :]]
     features = Pairs.fit(rows.select("user", "item"))
-    vault = ldp.Vault(rows["rating"], space, ldp.Budget(epsilon))
+    labels = rows["rating"] if isinstance(space.classes[0], int) else rows["rating"].cast(pl.String)
+    vault = ldp.Vault(labels, space, ldp.Budget(epsilon))
     task = Task(features, space, all_rows(rows.height), epsilon, model=model, seed=seed)
     found = train(vault, task, "lp-mst", {"stages": stages, "loss": loss}, score=False).model
     expected = found.predict_proba(features.apply(test.select("user", "item"))) @ space.numbers
