@@ -133,8 +133,8 @@ def _say_what_is_kept(owned: NDArray[np.int64]) -> str:
     steps = [step for step in (1, 2, 5, 10, 20, 50, 100) if step < largest]
     kept = ", ".join(f"{step} keeps {int(np.minimum(owned, step).sum()):,}" for step in steps)
     return (
-        f"A user owns up to {largest:,} rows: say by labels_per_user how many labels of a user may take part. Of "
-        f"{total:,} rows, {kept}, and {largest:,} keeps all; the more, the more noise on each."
+        f"A user owns up to {largest:,} rows: say by labels_per_user (--labels-per-user) how many labels of a user may "
+        f"take part. Of {total:,} rows, {kept}, and {largest:,} keeps all; the more, the more noise on each."
     )
 
 
