@@ -137,3 +137,9 @@ def test_users_search_within_one_epsilon_of_theirs(data):
         search({"options": [{"stages": 1}, {"stages": 2}]}, recipe="lp-mst", labels_per_user=2).fit(
             X + 1, y, users=users
         )
+
+
+def test_a_search_over_regressors_is_refused():
+    estimator = ldp.LabelPrivateRegressor(range=(0, 1, 1))
+    with pytest.raises(ldp.InputError, match="for numbers, auto chooses"):
+        ldp.LabelPrivateSearchCV(estimator, {"model": ["ridge", "trees"]}).fit(np.zeros((300, 1)), np.zeros(300))

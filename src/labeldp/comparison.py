@@ -17,7 +17,7 @@ from labeldp.evaluate import Score, split_rows
 from labeldp.features.base import Features
 from labeldp.files import check_free
 from labeldp.guarantees import Budget
-from labeldp.labels import Encoded
+from labeldp.labels import Encoded, LabelSpace
 from labeldp.reals import exactly
 from labeldp.recipes import run as recipes
 from labeldp.report.plots import Point, accuracy_by_epsilon
@@ -59,12 +59,12 @@ class Comparison:
         """Return what the cells to come cost at most. A cell that was stopped midway has been charged already."""
         return self._cost([cell for cell in self.missing() if cell != self._begun()])
 
-    def check(self) -> None:
-        """Say at once what is wrong with the request, or with a folder that holds cells of something else."""
+    def check(self, space: LabelSpace | None = None) -> None:
+        """Say at once what is wrong with the request, for these labels, or with a folder that holds other cells."""
         if not self.epsilons or not self.recipes or self.seeds < 1:
             raise InputError("A comparison needs at least one epsilon, one recipe and one seed.")
         for name in self.recipes:
-            replace(self.plan, recipe=name).check()
+            replace(self.plan, recipe=name).check(space)
         if not self.folder.is_dir():
             check_free(self.folder)
         note = self.folder / "comparison.json"

@@ -45,6 +45,8 @@ class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         for name in {name for setting in grid for name in setting}:
             if name not in _OF_LEARNING:
                 raise InputError(f"{name!r} cannot be searched within one release: search over {_OF_LEARNING}.")
+        if not isinstance(self.estimator, LabelPrivateClassifier):
+            raise InputError("A search is for a LabelPrivateClassifier; for numbers, auto chooses among models itself.")
         best = clone(self.estimator)
         task, vault = best._open(X, y, users)
         variants = [clone(self.estimator).set_params(**setting) for setting in grid]

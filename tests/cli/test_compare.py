@@ -156,3 +156,11 @@ def test_labels_with_a_ledger_are_not_public(labeldp, folder):
     code, _, err = labeldp(*SMALL[:8], "--out", "p", "--recipes", "moments", "--labels-public")
     assert code == 2
     assert "says that these labels are private" in err
+
+
+def test_a_recipe_for_numbers_is_refused_before_anything_is_spent(labeldp, folder):
+    before = set(folder.iterdir())
+    code, _, err = labeldp(*SMALL[:-4], "--epsilons", "1", "--recipes", "moments,bins")
+    assert code == 2
+    assert "'bins' learns numbers" in err
+    assert set(folder.iterdir()) == before

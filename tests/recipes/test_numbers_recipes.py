@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rated import Ratings
 from scripted import Seeded
 from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neighbors import KNeighborsRegressor
 
 import labeldp as ldp
 from labeldp.features import Embeddings, Images
@@ -168,6 +170,8 @@ def test_recipes_for_numbers_refuse_classes_before_anything_is_spent(name):
 
 
 BAD = {
+    "a classifier": ("bins", {}, {"model": LogisticRegression()}, "LogisticRegression is no regressor"),
+    "no weights": ("bins", {}, {"model": KNeighborsRegressor()}, "takes no sample weights"),
     "share": ("bins", {"share": 1.5}, {}, "above 0 and below 1"),
     "loss": ("bins", {"loss": "cubic"}, {}, '"squared", "absolute" or "poisson"'),
     "network for plain noise": ("laplace", {}, {"model": "mlp"}, "choose ridge or trees"),
@@ -185,6 +189,18 @@ def test_bad_requests_cost_nothing(case):
     assert not opened.ledger.entries()
 
 
+def test_a_fine_range_is_for_sums():
+    space = ldp.LabelSpace.range(0, 100, 0.01)
+    asked = replace(task(FEATURES, 2.0), space=space)
+    opened = vault(LABELS, 2.0, space=space)
+    with pytest.raises(ldp.InputError, match="10,001 values and the search for bins takes 2,000"):
+        train(opened, asked, "bins")
+    assert not opened.ledger.entries()
+    trained = train(opened, asked, "auto")
+    assert [release.mechanism for release in trained.releases] == ["NumberQuery"]
+    assert error(trained.model) < TRUTH.var()
+
+
 def test_images_are_learnt_by_a_network_that_may_begin_from_an_encoder(tmp_path):
     generator = np.random.default_rng(0)
     pixels = generator.integers(0, 255, (200, 1, 8, 8)).astype(np.uint8)
@@ -199,3 +215,30 @@ def test_images_are_learnt_by_a_network_that_may_begin_from_an_encoder(tmp_path)
         model.save(tmp_path / str(start is None))
         again = load_predictor(tmp_path / str(start is None), device="cpu")
         assert np.allclose(again.predict(images), model.predict(images), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_a_user_pays_epsilon_for_all_of_their_labels(name, delta):
+    users = np.repeat(np.arange(200), 3)
+    opened = ldp.Vault(LABELS, SPACE, ldp.Budget(3.0, delta), users=users)
+    opened._bits = Seeded(0)
+    trained = train(opened, replace(task(FEATURES, 3.0, delta), rows=opened.capped(2)), name)
+    assert (trained.guarantee.unit, opened.guarantee().unit) == ("user", "user")
+    assert opened.guarantee().epsilon <= 3.0
+    assert opened.guarantee().delta <= delta
+    assert trained.users["labels_per_user"] == 2
+
+
+@pytest.mark.parametrize("name", ["bins", "auto"])
+def test_numbers_of_pairs_are_learnt_by_factors(name):
+    rated = Ratings()
+    space = ldp.LabelSpace.range(1, 5, 0.5)
+    asked = Task(rated.features, space, all_rows(4000), 6.0)
+    model = train(vault(rated.labels, 6.0, space=space), asked, name, score=False).model
+    off = np.sqrt(((model.predict(rated.new) - rated.new_labels) ** 2).mean())
+    assert off < 0.9 * rated.new_labels.std()
+    opened = vault(rated.labels, 6.0, space=space)
+    with pytest.raises(ldp.InputError, match="Ids cannot be added up"):
+        train(opened, asked, "sums", score=False)
+    assert not opened.ledger.entries()

@@ -75,7 +75,7 @@ def compare(
     of = f"{data.name}, {label}, {classes}, {'public' if labels_public else 'private'}, {test.name if test else ''}"
     of += f", {user_column}" if user_column else ""
     request = compared.Comparison(out, plan, names, wanted, seeds, of)
-    request.check()
+    request.check(table.space)
     epsilon, total_delta = request.total()
     unit = "user" if user_column else "label"
     if labels_public and table.ledger_path.exists():

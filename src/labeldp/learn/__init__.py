@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from labeldp.learn.fixmatch import FixMatch as FixMatch
     from labeldp.learn.loop import Training as Training
     from labeldp.learn.model import Model as Model
+    from labeldp.learn.regression import Regression as Regression
     from labeldp.learn.semigan import SemiGAN as SemiGAN
     from labeldp.learn.softmatch import SoftMatch as SoftMatch
     from labeldp.learn.supervised import Supervised as Supervised
@@ -32,6 +33,7 @@ _HOME_OF = {
     "FixMatch": "fixmatch",
     "Learner": "base",
     "Model": "model",
+    "Regression": "regression",
     "SemiGAN": "semigan",
     "SoftMatch": "softmatch",
     "Supervised": "supervised",

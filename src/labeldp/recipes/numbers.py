@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import is_regressor
 from sklearn.linear_model import PoissonRegressor
 from sklearn.linear_model import Ridge as RidgeRegressor
+from sklearn.utils.validation import has_fit_parameter
 
 from labeldp.errors import InputError
 from labeldp.labels import LabelSpace
@@ -21,7 +23,7 @@ from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor
 from labeldp.learn.regression import Anchor, Regression
 from labeldp.learn.ridge import Ridge
-from labeldp.mechanisms.binning import DiscreteLaplace, RROnBins
+from labeldp.mechanisms.binning import LARGEST_RANGE, DiscreteLaplace, RROnBins
 from labeldp.mechanisms.bins import Floats, LossName
 from labeldp.mechanisms.linear import GroupHistogram
 from labeldp.mechanisms.sums import NumberQuery
@@ -94,15 +96,20 @@ def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
         known = Beforehand.of(told)
         noisy = yield Ask(RROnBins(second, known.prior, loss), None, [told])
         return [line, *(fit(noisy, known) for fit in learners[1:])]
-    if loss == "squared" and task.model == "auto" and sums_are_better(task):
+    if loss == "squared" and task.model == "auto" and (_is_fine(task) or sums_are_better(task)):
         return (yield from sums(task))
     return (yield from bins(task, loss))
 
 
 def several_numbers(task: Task) -> bool:
     """Whether `auto_numbers` will give models to choose from."""
-    flat = len(task.features.shape) == 1
+    flat = len(task.features.shape) == 1 and not _is_fine(task)
     return flat and task.model == "auto" and int(task.rows.sum()) * task.label_epsilon >= _SEVERAL_FROM
+
+
+def _is_fine(task: Task) -> bool:
+    """Whether the range has more values than the search for bins takes."""
+    return len(task.space) > LARGEST_RANGE
 
 
 # What to learn with.
@@ -113,9 +120,16 @@ Fit = Callable[[Release, "Beforehand"], Predictor]
 def learners_for(task: Task, loss: LossName) -> list[Fit]:
     """Return what learns numbers from evidence, for a task's model; with "auto", flexible ones come after a line."""
     check_loss(loss, task.space)
+    if _is_fine(task):
+        raise InputError(
+            f"The range has {len(task.space):,} values and the search for bins takes {LARGEST_RANGE:,}: widen the "
+            "step, or take the recipe sums."
+        )
     model = _model(task, loss)
     if not hasattr(model, "fit"):
         return [partial(_fit_network, task, loss, model)]
+    if not has_fit_parameter(model, "sample_weight"):
+        raise InputError(f"{type(model).__name__} takes no sample weights: choose ridge, trees or another that does.")
     if task.encoder is not None:
         raise InputError(f"{type(model).__name__} cannot begin from an encoder: give its embeddings as features.")
     fits: list[Fit] = [partial(_fit_regressor, task, loss, model)]
@@ -135,6 +149,8 @@ def _model(task: Task, loss: LossName) -> Any:
         if loss == "poisson":
             return PoissonRegressor(alpha=columns / max(1, int(task.rows.sum())), max_iter=300)
         return RidgeRegressor(alpha=columns)
+    if hasattr(model, "fit") and not is_regressor(model):
+        raise InputError(f"{type(model).__name__} is no regressor: choose one of scikit-learn, ridge or trees.")
     return model
 
 
