@@ -15,7 +15,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from labeldp.errors import InputError
 from labeldp.labels import LabelSpace
-from labeldp.learn.backbones import build
+from labeldp.learn.backbones import Network, build
 from labeldp.learn.base import with_new_head
 from labeldp.learn.bayes import Bayes
 from labeldp.learn.density import check_loss, grid_of
@@ -39,6 +39,7 @@ _LEAST, _MOST = 0.1, 0.5  # of epsilon, for what is known beforehand
 _CLEAR = 10.0  # labels a value, over the noise, from which a histogram says more than mean and spread
 _LINEAR_ROUNDS, _ROUNDS = 50, 12  # a flexible model learns its own guesses by heart if they come back to it often
 _PART = 1 / 96  # of the squared range: what signal and scatter are taken for each, as labels rarely fill their range
+_MOST_LOST = 0.05  # of the signal, by a forecast that flatters: what a line may lose for others to be worth a try
 _SEVERAL_FROM = 2_000  # rows times epsilon from which a private choice can tell models apart
 
 
@@ -85,8 +86,8 @@ def sums(task: Task) -> Steps:
 def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
     """Sums for a line, then bins from which flexible models learn more, and a private choice between them.
 
-    Of few rows such a choice tells nothing, so that one model is trained: from sums or from bins, whichever public
-    facts promise less error.
+    Of few rows, or where evidence would hold little of even a line, one model is trained: from sums or from bins,
+    whichever public facts promise less error.
     """
     if several_numbers(task):
         first, second = split_epsilon(task.epsilon, share_beforehand(task))
@@ -95,7 +96,7 @@ def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
         line = task.on_points(Ridge(lift).fit(task.points, told))
         known = Beforehand.of(told)
         noisy = yield Ask(RROnBins(second, known.prior, loss), None, [told])
-        return [line, *(fit(noisy, known) for fit in learners[1:])]
+        return [line, *(fit(noisy, known) for fit in learners)]
     if loss == "squared" and task.model == "auto" and (_is_fine(task) or sums_are_better(task)):
         return (yield from sums(task))
     return (yield from bins(task, loss))
@@ -103,8 +104,12 @@ def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
 
 def several_numbers(task: Task) -> bool:
     """Whether `auto_numbers` will give models to choose from."""
-    flat = len(task.features.shape) == 1 and not _is_fine(task)
-    return flat and task.model == "auto" and int(task.rows.sum()) * task.label_epsilon >= _SEVERAL_FROM
+    if len(task.features.shape) != 1 or _is_fine(task) or task.model != "auto":
+        return False
+    rows = int(task.rows.sum())
+    return rows * task.label_epsilon >= _SEVERAL_FROM and bool(
+        _by_bins(task, _lifted(task)) < _MOST_LOST * _PART * rows
+    )
 
 
 def _is_fine(task: Task) -> bool:
@@ -155,7 +160,7 @@ def _model(task: Task, loss: LossName) -> Any:
 
 
 def _fit_regressor(task: Task, loss: LossName, model: Any, noisy: Release, known: "Beforehand") -> Predictor:
-    linear = hasattr(model, "coef_") or "linear_model" in type(model).__module__
+    linear = "linear_model" in type(model).__module__
     learner = Regression(model, loss, _LINEAR_ROUNDS if linear else _ROUNDS, known.anchor(int(task.rows.sum())))
     return learner.fit(task.features, noisy)
 
@@ -165,8 +170,9 @@ def _fit_network(task: Task, loss: LossName, backbone: Any, noisy: Release, know
     numbers = {"low": grid[0], "high": grid[-1], "loss": loss, "centre": known.centre, "deviation": known.deviation}
     start = task.encoder
     if start is not None:
-        network = with_new_head(copy.deepcopy(start.network), len(grid), numbers)  # type: ignore[arg-type]
-        start = Model(network, task.space)
+        if not isinstance(start.network, Network):
+            raise InputError("Numbers are learnt from an encoder of this library: train one with labeldp.represent.")
+        start = Model(with_new_head(copy.deepcopy(start.network), len(grid), numbers), task.space)
     if isinstance(backbone, str):
         usual = "mf" if len(task.features.shape) == 2 else "resnet18"
         backbone = usual if backbone == "auto" else backbone
@@ -190,22 +196,24 @@ class Beforehand:
     def of(cls, release: Release) -> "Beforehand":
         """Read a histogram, or mean and spread."""
         grid = grid_of(release.space)
-        step, width = grid[1] - grid[0], grid[-1] - grid[0]
+        middle, width = (grid[0] + grid[-1]) / 2, grid[-1] - grid[0]
+        if isinstance(release, NoisyCounts):
+            # Noise of both signs averages out of these sums; cut at zero, it would look like spread.
+            share = release.counts[0] / max(1, int(release.sizes[0]))
+            away, square = float(share @ (grid - middle)), float(share @ (grid - middle) ** 2)
+            error = release.scale * 2**0.5 * float(np.linalg.norm(grid - middle)) / max(1, int(release.sizes[0]))
+        elif isinstance(release, NoisySums):
+            away, square = release.mean, release.mean_square
+            error = release.noise / max(1, release.size)
+        else:
+            raise TypeError("Neither a histogram nor sums.")
+        centre = float(np.clip(middle + away, grid[0], grid[-1]))
+        deviation = float(np.sqrt(np.clip(square - away**2, (width / 20) ** 2, width**2 / 12)))
         if isinstance(release, NoisyCounts):
             prior = np.maximum(release.counts[0], 0.0) + release.scale  # a value that noise hides may well occur
-            prior /= prior.sum()
-            centre = float(prior @ grid)
-            error = release.scale * 2**0.5 * float(np.linalg.norm(grid - centre)) / max(1, int(release.sizes[0]))
-            return cls(prior, centre, float(np.sqrt(prior @ (grid - centre) ** 2)), error)
-        if not isinstance(release, NoisySums):
-            raise TypeError("Neither a histogram nor sums.")
-        error = release.noise / max(1, release.size)
-        away = release.mean
-        centre = float(np.clip(release.middle + away, grid[0], grid[-1]))
-        spread = release.mean_square - away**2
-        deviation = float(np.sqrt(np.clip(spread, (width / 20) ** 2, width**2 / 12)))
-        prior = np.exp(-((grid - centre) ** 2) / (2 * (deviation**2 + error**2)))
-        return cls(prior / prior.sum(), centre, max(deviation, step), error)
+        else:
+            prior = np.exp(-((grid - centre) ** 2) / (2 * (deviation**2 + error**2)))
+        return cls(prior / prior.sum(), centre, deviation, error)
 
     def anchor(self, rows: int) -> Anchor:
         """Return the average row: worth as many rows as know the mean as well, but never many against all."""
@@ -246,21 +254,30 @@ def sums_are_better(task: Task) -> bool:
     """
     if len(task.features.shape) > 1 and task.encoder is None:  # pixels make no line, and ids have no sums
         return False
-    query = NumberQuery(_lift(task)(task.points), task.label_epsilon, task.delta, values=len(task.space))
-    rows = query.query[task.rows].astype(np.float64)
+    rows = _lifted(task)
+    query = NumberQuery(rows, task.label_epsilon, task.delta, values=len(task.space))
     noise = (query.sigma / query.scale / (2 * (len(task.space) - 1))) ** 2  # the range being 1 wide
+    return _expected(rows, 1.0, noise) < _by_bins(task, rows)
+
+
+def _lifted(task: Task) -> Floats:
+    return _lift(task)(task.points)[task.rows].astype(np.float64)
+
+
+def _by_bins(task: Task, rows: Floats) -> float:
+    """Return the squared error, summed over rows, that a line from the evidence of bins is expected to have."""
     share = share_beforehand(task)
     worth = bins_tell(float(f"{(1 - share) * task.label_epsilon:.2g}"))
     features = rows[:, :-1] - rows[:, :-1].mean(axis=0)
     mean = 1 / ((share * task.label_epsilon * len(rows)) ** 2 / 2 + len(rows) * worth / _PART)
-    return _expected(rows, 1.0, noise) < _expected(features, worth, 0.0) + len(rows) * mean
+    return _expected(features, worth, 0.0) + len(rows) * mean
 
 
 def _expected(rows: Floats, worth: float, noise: float) -> float:
     """Return the squared error, summed over rows, that a line fitted as `NoisySums` does it is expected to have."""
     size = np.maximum(np.linalg.eigvalsh(rows.T @ rows), 0)
     spread = _PART * len(rows) / max(float(size.sum()), 1e-12)
-    left = spread * (1 - spread * size**2 / (spread * size**2 + size * _PART / worth + noise))
+    left = spread * (1 - spread * size**2 / (spread * size**2 + size * _PART / worth + noise + 1e-300))
     return float(size @ left)
 
 

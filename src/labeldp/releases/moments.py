@@ -131,8 +131,8 @@ class NoisySums(_OfQuery):
         """
         unit = self._half**2 * (len(self.space) - 1) / self.square_weight / max(1, self.size)
         seen, unsure, usual = unit * float(self.sums[-1]), unit * self.sigma, self._width**2 / 24
-        mixed = (seen / unsure**2 + 1 / usual) / (1 / unsure**2 + 1 / usual**2)
-        return float(np.clip(mixed, self._half**2, self._width**2 / 4))
+        sure = usual**2 / (usual**2 + unsure**2)
+        return float(np.clip(sure * seen + (1 - sure) * usual, self._half**2, self._width**2 / 4))
 
     @cached_property
     def coefficients(self) -> NDArray[np.float64]:
@@ -147,7 +147,7 @@ class NoisySums(_OfQuery):
         z = directions.T @ (self._half * self.sums[:-1] / self.scale)
         # In each direction z = size * b + (scatter of labels) + (privacy noise), with b ~ N(0, spread).
         spread = signal * max(1, self.size) / max(float(size.sum()), 1e-12)
-        other = size * scatter + self.noise**2
+        other = size * scatter + self.noise**2 + 1e-300  # where there is no noise, a direction may be empty
         return directions @ (spread * size / (spread * size**2 + other) * z)
 
     @property
