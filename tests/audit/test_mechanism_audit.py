@@ -38,9 +38,9 @@ def test_nothing_is_found_against_a_sound_mechanism(name):
 
 @pytest.mark.parametrize("kind", [ldp.LossSum, ldp.LeastLoss])
 def test_scores_of_numbers_keep_their_promise(kind):
-    audit = audit_mechanism(kind(np.zeros((1, 2)), 1.5), draws=2000, confidence=0.999)
+    audit = audit_mechanism(kind(np.zeros((1, 2)), 1.5), draws=4000, confidence=SURE)
     assert audit.holds
-    assert audit.lower > 0.5
+    assert audit.lower > 0.1  # a choice between two tells about half of what it is charged for
 
 
 NOISES = {  # votes, without the time that calibration takes
