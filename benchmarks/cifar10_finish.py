@@ -29,7 +29,7 @@ from labeldp.recipes.votes import chances, surest
 from labeldp.represent.clusters import kmeans
 from labeldp.represent.lift import Lift
 
-DELTA, CLUSTERS, DECLARED = 1e-5, 100, slice(40_000, None)
+DELTA, CLUSTERS, CONFIDENCE, DECLARED = 1e-5, 100, 0.95, slice(40_000, None)
 
 
 class Watched(SoftMatch):
@@ -63,7 +63,7 @@ def run(epsilon, pictures, labels, test, test_labels, chosen):
     vault = ldp.Vault(labels, ldp.LabelSpace(list(range(10))), ldp.Budget(epsilon, DELTA))
     sums = vault.release(ldp.LinearQuery(lifted, epsilon, DELTA))
     likely = chances(sums)
-    marked = sums.relabel(surest(likely, kmeans(lifted, CLUSTERS, chosen.seed), chosen.rows_a_class))
+    marked = sums.relabel(surest(likely, kmeans(lifted, CLUSTERS, chosen.seed), chosen.rows_a_class), CONFIDENCE)
     start = begin(pictures, points, sums.relabel(likely.argmax(axis=1)), marked, encoder, chosen)
 
     def watch(epoch, loss):
