@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import labeldp as ldp
-from labeldp.datasets import SecretTable, budget_of
+from labeldp.datasets import SecretTable, budget_of, numbered
 
 N = 40
 
@@ -132,3 +132,9 @@ def test_bad_tables_make_no_ledger(tmp_path):
         SecretTable.open(write(tmp_path, [1, 2]), "y", "one,two")
     with pytest.raises(ldp.InputError, match="holds booleans"):
         SecretTable.open(write(tmp_path, [True, False]), "y", "0,1")
+
+
+def test_owners_are_one_if_their_values_are_equal():
+    assert numbered([pa.array([0.0, -0.0]), pa.array([1.5, -0.0])]).tolist() == [0, 0, 1, 0]
+    twice = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", "a"]))
+    assert numbered([twice]).tolist() == [0, 0, 0]

@@ -116,3 +116,13 @@ def test_a_missing_user_is_nobody(users):
 def test_nobody_changes_who_owns_what_later():
     with pytest.raises(ValueError, match="read-only"):
         number_users(["a", "b", "a"], 3)[0] = 1
+
+
+def test_owners_that_have_no_order_are_told_apart_by_what_they_are():
+    couple, other = frozenset({"anna", "bob"}), frozenset({"carl"})
+    names = np.empty(6, object)
+    names[:] = [couple, other] * 3
+    assert number_users(names, 6).tolist() == [0, 1] * 3
+    names[:] = [{"anna"}, {"bob"}] * 3
+    with pytest.raises(ldp.InputError, match="users must be of one type"):
+        number_users(names, 6)

@@ -186,9 +186,11 @@ class SecretTable:
 def numbered(parts: list[pa.Array]) -> np.ndarray:
     """Number the different values of a column, in the order in which they come."""
     try:
-        values = pa.chunked_array(parts).unify_dictionaries().combine_chunks()
-        if not pa.types.is_dictionary(values.type):
-            values = pc.dictionary_encode(values)
+        plain = [part.dictionary_decode() if pa.types.is_dictionary(part.type) else part for part in parts]
+        values = pa.chunked_array(plain).combine_chunks()
+        if pa.types.is_floating(values.type):
+            values = pc.add(values, 0.0)  # -0.0 is 0
+        values = pc.dictionary_encode(values)
     except pa.ArrowException:
         raise InputError("Users must be named by texts, numbers or dates.") from None
     return np.asarray(values.indices, np.int64)

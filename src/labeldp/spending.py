@@ -145,7 +145,12 @@ def number_users(users: Any, rows: int) -> NDArray[np.int64]:
         raise InputError(f"users must name the owner of each of the {rows} rows.")
     try:
         known = not np.any(names != names)  # as a missing number or date is not itself
-        numbers = np.unique(names, return_inverse=True)[1].astype(np.int64)
+        if names.dtype == object:  # which need not have an order: what is equal is one owner
+            found: dict[Any, int] = {}
+            numbers = np.array([found.setdefault(name, len(found)) for name in names], np.int64)
+            known &= len({type(name) for name in found}) == 1 and None not in found
+        else:
+            numbers = np.unique(names, return_inverse=True)[1].astype(np.int64)
     except TypeError:
         known = False
     if not known:

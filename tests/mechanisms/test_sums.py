@@ -173,3 +173,21 @@ def test_bad_requests_cost_nothing(case):
     with pytest.raises(ldp.InputError, match=message):
         opened.release(make())
     assert not opened.ledger.entries()
+
+
+@pytest.mark.parametrize("size", [1e200, 6.3e-161])
+@pytest.mark.parametrize("make", [sums.LossSum, sums.LeastLoss])
+def test_losses_that_cannot_be_computed_are_refused(make, size):
+    space = ldp.LabelSpace.range(0, 10 * size, size)
+    vault = ldp.Vault([0.0, 10 * size], space, ldp.Budget(1.0))
+    with pytest.raises(ldp.InputError, match="too large or too small to compute"):
+        vault.release(make(np.zeros((2, 1) if make.__name__ == "LeastLoss" else 2), 1.0))
+    assert not vault.ledger.entries()
+
+
+def test_noise_that_cannot_be_drawn_is_refused_before_the_charge():
+    space = ldp.LabelSpace.range(0, 1_000_000, 1)
+    vault = ldp.Vault([0.0, 5.0], space, ldp.Budget(1.0))
+    with pytest.raises(ldp.InputError, match="cannot be drawn"):
+        vault.release(sums.NumberQuery(np.full((2, 256), 1 / 16), 1e-4, values=len(space)))
+    assert not vault.ledger.entries()

@@ -290,3 +290,12 @@ def test_a_model_that_names_one_class_only_is_told_of(positives, told):
     vault._bits = Seeded(0)
     warnings = train(vault, task, "moments").facts()["warnings"]
     assert ["to one class" in warning for warning in warnings] == [True] * told
+
+
+def test_an_encoder_that_learnt_from_labels_is_refused_before_anything_is_spent(digits):
+    """What it learnt would go unstated: its cost is no part of this training's."""
+    learnt = train(digits.vault(1.0), digits.task(1.0), "randres", score=False).model
+    vault = digits.vault(1.0)
+    with pytest.raises(ldp.InputError, match="This encoder has learnt from labels"):
+        train(vault, replace(digits.task(1.0), encoder=learnt), "randres")
+    assert not vault.ledger.entries()

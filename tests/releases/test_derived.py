@@ -265,3 +265,12 @@ def test_relabel_refuses_what_are_no_codes(codes):
 def test_relabel_refuses_certainty_and_nonsense(confidence):
     with pytest.raises(ldp.InputError, match="confidence"):
         response(vault(), 1.0).relabel(np.zeros(ROWS, int), confidence)
+
+
+def test_releases_that_protect_different_units_are_not_joined():
+    space = ldp.LabelSpace(["no", "yes"])
+    labels, owners = ["no", "yes"] * 2, [0, 0, 1, 1]
+    of_label = ldp.Vault(labels, space, ldp.Budget(1.0)).release(ldp.RandomizedResponse(1.0))
+    of_user = ldp.Vault(labels, space, ldp.Budget(2.0), users=owners).release(ldp.RandomizedResponse(1.0))
+    with pytest.raises(ldp.InputError, match="protect different units"):
+        ldp.Release.concat(of_user, of_label)

@@ -225,3 +225,12 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch, suffix):
         release().save(tmp_path / f"release{suffix}")
     assert_one_sentence(refused, tmp_path / f"release{suffix}")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_was_written_of_users_before_is_taken_to_touch_everybody():
+    vault = ldp.Vault(["no", "yes"] * 2, ldp.LabelSpace(["no", "yes"]), ldp.Budget(2.0), users=[0, 0, 1, 1])
+    release = vault.release(ldp.RandomizedResponse(1.0), rows=[0])
+    now = storage.describe(release)
+    before = now | {"format": 1}
+    assert all(use.rows is not None for use in storage.rebuild(now, release.arrays()).lineage)
+    assert all(use.rows is None for use in storage.rebuild(before, release.arrays()).lineage)

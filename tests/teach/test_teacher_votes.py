@@ -201,3 +201,10 @@ def test_what_is_not_private_costs_everything():
     assert mine.release(ldp.RandomizedResponse(0.1), rows=np.arange(1000, 1797)).guarantee.epsilon == 0.1
     assert mine.ledger.entries()[0].redacted()["epsilon"] == "inf"
     assert ldp.Guarantee(**told.guarantee.to_json()) == told.guarantee
+
+
+def test_teachers_are_dealt_the_users_of_the_vault_and_no_others():
+    one_owner, apart = np.zeros(len(LABELS), int), np.arange(len(LABELS))
+    with pytest.raises(ldp.InputError, match="give the vault's own users"):
+        vault(users=one_owner).release(votes(users=apart))
+    vault(users=apart).release(votes(users=apart // 2))  # larger groups are no harm

@@ -76,7 +76,8 @@ def privatize(
         what = {"kept": 1 / (1 + (len(table.space) - 1) * math.exp(-mechanism.epsilon))}
         said = f"Each label is the true one with probability {what['kept']:.3f}"
     else:
-        what = {"deviation": 2**0.5 * (len(table.space) - 1) * table.space.step / mechanism.epsilon}
+        half = mechanism.epsilon / (2 * (len(table.space) - 1))  # of the noise's decay a step
+        what = {"deviation": table.space.step / (2**0.5 * math.sinh(half))}
         said = f"Each number has noise of deviation {what['deviation']:.3g}, cut at the ends of the range"
     say(
         {"out": str(out), "rows": vault.rows, "dropped": dropped, **what, "guarantee": spent.to_json()},

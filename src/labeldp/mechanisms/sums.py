@@ -21,6 +21,7 @@ equal ones, after noise of twice that scale: the proof is that of `BestCandidate
 A unit with n labels moves each of these sums by n times as much.
 """
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -77,8 +78,10 @@ class NumberQuery(LinearQuery):
         if len(space) != self.values:
             raise InputError(f"The range has {len(space)} values: give values={len(space)}.")
         super().check(space, rows)
-        if rows * GRID * self.values >= 2**52:
+        if rows * max(GRID, self.square_weight) * self.values >= 2**52:
             raise InputError("This many rows of this many values cannot be summed exactly: widen the step.")
+        if not self.sigma < 2**50:
+            raise InputError("This much noise on this many values cannot be drawn: widen the step, or raise epsilon.")
 
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisySums:  # type: ignore[override]
         """Sum on the grid, exactly, and add the noise."""
@@ -138,6 +141,8 @@ class _OfPredictions(Mechanism):
         low, high = float(space.classes[0]), float(space.classes[-1])
         if not ((self.predictions >= low) & (self.predictions <= high)).all():
             raise InputError("A prediction is outside the declared range: cut the predictions at its ends.")
+        if not 1e-290 < float(self._lost(np.array([low]), high)[0]) < math.inf:
+            raise InputError("Losses over this range are too large or too small to compute: use other units.")
         if rows * _UNITS >= 2**52:
             raise InputError("This many rows cannot be summed exactly: score fewer.")
 
@@ -147,11 +152,13 @@ class _OfPredictions(Mechanism):
         grid, predictions = np.array(space.classes, np.float64), self.predictions[here].reshape(here.size, -1)
         largest = max(self._lost(predictions, end).max(initial=0.0) for end in (grid[0], grid[-1]))
         unit = float(largest) / _UNITS or 1.0
-        return np.rint(self._lost(predictions, grid[codes[here]][:, None]) / unit).astype(np.int64).sum(axis=0), unit
+        lost = np.rint(self._lost(predictions, grid[codes[here]][:, None]) / unit)
+        return np.clip(lost, 0, _UNITS).astype(np.int64).sum(axis=0), unit
 
     def _lost(self, predictions: NDArray[np.floating], labels: Any) -> NDArray[np.float64]:
-        away = np.abs(predictions.astype(np.float64) - labels)
-        return away**2 if self.objective == "squared" else away
+        with np.errstate(over="ignore"):  # `check` refuses what is infinite
+            away = np.abs(predictions.astype(np.float64) - labels)
+            return away**2 if self.objective == "squared" else away
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,7 @@ def several(task: Task) -> bool:
 
 @recipe(
     "auto",
-    "noisy sums for a first model; from epsilon 1, randomized response where it is unsure, and the best learner",
+    "noisy sums for a first model; where epsilon allows, answers of the rows themselves, and the best learner",
     chooses=several,
     labels="any",
 )

@@ -113,6 +113,10 @@ def train_best(
     for each in options:
         check_options(recipe, each)
     recipe.check_labels(task.space)
+    if any(each.encoder is not None and (each.encoder.lineage or each.encoder.guarantee) for each in tasks):
+        raise InputError(
+            "This encoder has learnt from labels: give one that was trained without, by labeldp.represent."
+        )
     if len(task.features) != vault.rows:
         raise InputError(f"There are {len(task.features)} rows of features and {vault.rows} labels.")
     if task.public is not None and not recipe.asks_teachers:

@@ -40,6 +40,8 @@ def rest_on(sources: Sequence[Rests], rows: int) -> tuple[tuple[Use, ...], Guara
     about which other rows speak, do not.
     """
     stated = [source.guarantee for source in sources if source.guarantee is not None]
+    if len({each.unit for each in stated}) > 1:
+        raise InputError("These protect different units, so that their costs do not add up: use one vault for all.")
     uses = tuple(dict.fromkeys(use for source in sources for use in source.lineage))
     if set(uses) == set(sources[0].lineage):
         return uses, stated[0]

@@ -26,7 +26,7 @@ from labeldp.releases.responses import Responses
 from labeldp.releases.scores import Choice, NoisyLoss, NoisyRight
 from labeldp.spending import Use
 
-FORMAT = 1
+FORMAT = 2  # 1 said of users which rows were released, not whose they were
 _BY_ROW = {"codes", "candidates", "values", "groups", "active"}
 _OF_CLASSES = (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, NoisyRight, Choice, Relabelled)
 _STORED = (*_OF_CLASSES, NoisyBins, NoisyGrid, NoisySums, NoisyLoss)
@@ -50,14 +50,18 @@ def describe(release: Release) -> dict[str, Any]:
 def rebuild(description: dict[str, Any], arrays: Arrays) -> Release:
     """Put a release together again from what `describe` and `arrays` gave."""
     fields = dict(description)
-    if fields.pop("format") != FORMAT:
+    written = fields.pop("format")
+    if written not in (1, FORMAT):
         raise InputError("This release was written by another version of labeldp: use that version to read it.")
     kind = _KINDS[fields.pop("type")]
     if any(len(arrays[name]) != fields["rows"] for name in _BY_ROW & arrays.keys()):
         raise InputError("This release is damaged: its arrays have other lengths than it says.")
     fields["space"] = LabelSpace.from_json(fields["space"])
     fields["guarantee"] = Guarantee(**fields["guarantee"])
-    fields["lineage"] = tuple(Use.from_json(use) for use in fields["lineage"])
+    uses = [Use.from_json(use) for use in fields["lineage"]]
+    if written == 1 and fields["guarantee"].unit == "user":
+        uses = [dataclasses.replace(use, rows=None) for use in uses]
+    fields["lineage"] = tuple(uses)
     return kind(**fields, **arrays)
 
 

@@ -368,6 +368,11 @@ class Vault:
         if not isinstance(mechanism, Mechanism):
             raise InputError("release takes a mechanism, for example RandomizedResponse(epsilon=1.0).")
         mechanism.check(self.space, self.rows)
+        others = getattr(mechanism, "users", None)
+        if self._owner is not None and others is not None:
+            together = np.stack([self._owner, number_users(others, self.rows)], axis=1)
+            if len(np.unique(together, axis=0)) > len(np.unique(self._owner)):
+                raise InputError("A user of this vault would reach several teachers: give the vault's own users.")
 
     def _mask(self, rows: Any) -> Mask | None:
         if rows is None:

@@ -3,7 +3,17 @@ import math
 import numpy as np
 import pytest
 
-from labeldp.report.card.numbers import at_least, at_most, band, best_guess, number, one_in, percent, survival
+from labeldp.report.card.numbers import (
+    at_least,
+    at_most,
+    band,
+    best_guess,
+    nearest_guess,
+    number,
+    one_in,
+    percent,
+    survival,
+)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
@@ -63,3 +73,15 @@ def test_bounds_are_rounded_to_their_safe_side():
 def test_numbers_of_files():
     assert [number(x) for x in (1, "2.5", "inf", None, "x", True, [], "nan")] == [1, 2.5, math.inf, *[None] * 5]
     assert one_in(1e-5) == "one in 100,000"
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+def test_a_guess_of_one_number_of_two_is_as_near_as_its_chance_allows(epsilon):
+    wrong = 1 / (1 + math.exp(epsilon))
+    off, without = nearest_guess(epsilon, 3.0, 2)
+    assert off == pytest.approx(3 * math.sqrt(wrong * (1 - wrong)))  # the deviation of what is left open
+    assert without == pytest.approx(1.5)
+
+
+def test_more_values_than_are_searched_change_little():
+    assert nearest_guess(1.0, 1.0, 10_000) == pytest.approx(nearest_guess(1.0, 1.0, 200), rel=0.01)

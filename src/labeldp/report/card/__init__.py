@@ -91,7 +91,7 @@ def make_card(facts: dict[str, Any]) -> Card:
         "How": [
             f"Recipe {facts['recipe']}: {facts['summary']}.",
             *_chosen(facts),
-            *ledger_blocks(ledger, facts["releases"]),
+            *ledger_blocks(ledger, facts["releases"], stated.unit),
         ],
         "How good": score_blocks(facts.get("score"), classes),
         "Audit": audit_blocks(facts["audits"], stated.epsilon, numbers),
@@ -144,7 +144,7 @@ def _chosen(facts: dict[str, Any]) -> list[str]:
 def _figures(stated: Guarantee, classes: list[Any], numbers: bool) -> dict[str, Any]:
     """Return the figures that the card computes, for whoever reads the JSON."""
     if numbers:
-        off, unseen = nearest_guess(stated.epsilon, classes[-1] - classes[0])
+        off, unseen = nearest_guess(stated.epsilon, classes[-1] - classes[0], len(classes))
         noisy: dict[str, Any] = {"values": len(classes), "guess_off_by": off, "without_label": unseen}
     else:
         kept, other = survival(stated.epsilon, len(classes))

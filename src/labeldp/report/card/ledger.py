@@ -41,7 +41,7 @@ def _kind(entry: dict[str, Any]) -> tuple[Any, Any]:
     return entry["mechanism"], (entry.get("parameters") or {}).get("objective")
 
 
-def ledger_blocks(ledger: list[dict[str, Any]], releases: Sequence[dict[str, Any]]) -> list[Block]:
+def ledger_blocks(ledger: list[dict[str, Any]], releases: Sequence[dict[str, Any]], unit: str = "label") -> list[Block]:
     """Say, mechanism by mechanism, what was told and at which price."""
     if not ledger:  # only what the report says
         ledger = [each | {"own": True, "purpose": "training", "released": each.get("rows")} for each in releases]
@@ -49,8 +49,9 @@ def ledger_blocks(ledger: list[dict[str, Any]], releases: Sequence[dict[str, Any
     told = [f"{name}: {what_it_tells(name)}" for name in dict.fromkeys(str(each.get("mechanism")) for each in own)]
     blocks: list[Block] = [Table("What was released of the labels for this model", _HEAD, tuple(map(_row, own))), *told]
     if len(own) > 1:
+        who, apart = ("user", "users") if unit == "user" else ("label", "rows")
         blocks.append(
-            "A label pays for the releases that it was part of, and for no other: different rows do not add up."
+            f"A {who} pays for the releases that it was part of, and for no other: different {apart} do not add up."
         )
     blocks += _proofs(own)
     if others:

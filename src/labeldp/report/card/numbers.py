@@ -32,7 +32,7 @@ def survival(epsilon: float, classes: int) -> tuple[float, float]:
     return kept, kept * math.exp(-epsilon)
 
 
-def nearest_guess(epsilon: float, width: float) -> tuple[float, float]:
+def nearest_guess(epsilon: float, width: float, values: int) -> tuple[float, float]:
     """Return how far off, as a root mean square, a guess of a number of so wide a range is: with its release, without.
 
     All numbers are equally likely beforehand. No release with this epsilon lets a guess be nearer.
@@ -40,12 +40,13 @@ def nearest_guess(epsilon: float, width: float) -> tuple[float, float]:
     from labeldp.labels import LabelSpace
     from labeldp.mechanisms.binning import RROnBins
 
-    unit = width / 100  # a range of 101 values is fine enough for a figure of two digits
-    without = math.sqrt(850.0) * unit  # the variance of 0, 1, ..., 100
+    count = min(values, 301)  # more values change no digit that is shown
+    unit = width / (count - 1)
+    without = math.sqrt((count**2 - 1) / 12) * unit
     if math.isinf(epsilon):
         return 0.0, without
-    even = [1 / 101] * 101
-    return math.sqrt(RROnBins(min(epsilon, 50.0), even).expected_loss(LabelSpace.range(0, 100, 1))) * unit, without
+    even, space = [1 / count] * count, LabelSpace.range(0, count - 1, 1)
+    return math.sqrt(RROnBins(min(epsilon, 50.0), even).expected_loss(space)) * unit, without
 
 
 def percent(share: float) -> str:

@@ -130,7 +130,7 @@ def one_number(stated: Guarantee, values: list[Any]) -> list[Block]:
     low, high = values[0], values[-1]
     if math.isinf(stated.epsilon):
         return ["Without a bound, every number may be told as it is."]
-    off, without = nearest_guess(stated.epsilon, high - low)
+    off, without = nearest_guess(stated.epsilon, high - low, len(values))
     return [
         f"Labels are numbers from {low:g} to {high:g}. Whoever takes all of them for equally likely and guesses "
         f"without a release is off by {without:.3g} (root mean square).",
