@@ -81,15 +81,11 @@ def test_wrong_labels_are_doubted(digits, training):
 
 def test_noisy_labels_of_all_rows_are_evidence(digits, training):
     """Three labels of four are wrong; plain training on them is the start."""
-    ours, plain = [], []
-    for seed in range(2):
-        release = digits.release(ldp.RandomizedResponse(1.1), seed=seed)
-        settings = replace(training, epochs=30, seed=seed)
-        start = Supervised(training=settings).fit(digits.features, release)
-        plain.append(digits.accuracy(start))
-        learner = SoftMatch(training=settings, inertia=0.99, ratio=1)
-        ours.append(digits.accuracy(learner.fit(digits.features, release, start)))
-    assert np.mean(ours) > np.mean(plain) + 0.05
+    release = digits.release(ldp.RandomizedResponse(1.1))
+    settings = replace(training, epochs=30)
+    start = Supervised(training=settings).fit(digits.features, release)
+    model = SoftMatch(training=settings, inertia=0.99, ratio=1).fit(digits.features, release, start)
+    assert digits.accuracy(model) > digits.accuracy(start) + 0.05
 
 
 def test_a_stopped_training_goes_on_as_if_it_had_not(digits, tmp_path):

@@ -64,7 +64,7 @@ def test_a_teacher_that_sees_its_own_part_ignores_the_features_of_others(tmp_pat
         assert all(same) == (number != TEACHER[5])
 
 
-@pytest.mark.parametrize("engine", ["processes", "ray"])
+@pytest.mark.parametrize("engine", ["processes", pytest.param("ray", marks=pytest.mark.long)])
 def test_workers_count_the_same_votes(engine):
     counts = replace(LINEAR, engine=engine, workers=2).count(lesson())
     assert np.array_equal(counts, LINEAR.count(lesson()))
