@@ -9,11 +9,12 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
+# Two workers with one thread each: more threads than cores would wait for each other.
 test: $(READY) lint
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test-long: $(READY)
-	$(BIN)/python -m pytest -n 2 -m long
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m long
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -6,7 +6,7 @@ import torch
 
 import labeldp as ldp
 from labeldp.features import Embeddings
-from labeldp.learn import CrossFit, Supervised, Training
+from labeldp.learn import CrossFit, Supervised
 from labeldp.learn.crossfit import trust
 
 
@@ -62,25 +62,6 @@ def test_each_network_hears_one_half(digits, training, monkeypatch):
     assert not first & second
     assert first | second < set(range(101))
     assert all(set(rows) <= first or set(rows) <= second for rows in asked)
-
-
-def test_a_stopped_training_goes_on_as_if_it_had_not(digits, tmp_path):
-    release = digits.release(ldp.RandomizedResponse(2.0))
-
-    class Stop(Exception):
-        pass
-
-    def stop(epoch, loss):
-        if epoch == 2:
-            raise Stop
-
-    whole = Training(epochs=4, batch=128, rate=0.05, device="cpu")
-    expected = CrossFit(training=whole).fit(digits.features, release).predict_proba(digits.new)
-    part = replace(whole, checkpoint=tmp_path / "half.pt", progress=stop)
-    with pytest.raises(Stop):
-        CrossFit(training=part).fit(digits.features, release)
-    resumed = CrossFit(training=replace(part, progress=False)).fit(digits.features, release)
-    assert np.array_equal(resumed.predict_proba(digits.new), expected)
 
 
 def test_a_prior_is_refused(digits, training):

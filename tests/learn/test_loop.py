@@ -8,7 +8,7 @@ from torch import nn
 
 import labeldp as ldp
 import labeldp.learn
-from labeldp.learn import Supervised
+from labeldp.learn import CrossFit, SoftMatch, Supervised
 from labeldp.learn.loop import Training, train
 
 
@@ -168,6 +168,7 @@ LEARNERS = {
     "CoTeaching": {},
     "AugDescent": {},
     "SoftMatch": {},
+    "CrossFit": {},
 }
 
 
@@ -182,6 +183,26 @@ def test_compiling_changes_no_result_and_happens_once(digits, training, graphs, 
         results.append(weights(learner.fit(digits.features, release).network))
     assert torch.equal(*results)
     assert graphs.frame_count == (2 if name == "AugDescent" else 1)  # it has two phases
+
+
+@pytest.mark.parametrize("learner", [SoftMatch, CrossFit])
+def test_a_stopped_learner_with_a_slow_copy_goes_on_as_if_it_had_not(digits, tmp_path, learner):
+    release = digits.release(ldp.RandomizedResponse(2.0))
+
+    class Stop(Exception):
+        pass
+
+    def stop(epoch, loss):
+        if epoch == 2:
+            raise Stop
+
+    whole = Training(epochs=4, batch=128, rate=0.05, device="cpu")
+    expected = learner(training=whole).fit(digits.features, release).predict_proba(digits.new)
+    part = replace(whole, checkpoint=tmp_path / "half.pt", progress=stop)
+    with pytest.raises(Stop):
+        learner(training=part).fit(digits.features, release)
+    resumed = learner(training=replace(part, progress=False)).fit(digits.features, release)
+    assert np.array_equal(resumed.predict_proba(digits.new), expected)
 
 
 def test_where_the_compiler_fails_the_loss_runs_as_it_is(monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import labeldp as ldp
-from labeldp.learn import SoftMatch, Supervised, Training
+from labeldp.learn import SoftMatch, Supervised
 from labeldp.learn.softmatch import Judge, class_shares
 
 
@@ -86,22 +86,3 @@ def test_noisy_labels_of_all_rows_are_evidence(digits, training):
     start = Supervised(training=settings).fit(digits.features, release)
     model = SoftMatch(training=settings, inertia=0.99, ratio=1).fit(digits.features, release, start)
     assert digits.accuracy(model) > digits.accuracy(start) + 0.05
-
-
-def test_a_stopped_training_goes_on_as_if_it_had_not(digits, tmp_path):
-    release = digits.release(ldp.RandomizedResponse(30.0), rows=np.arange(200))
-
-    class Stop(Exception):
-        pass
-
-    def stop(epoch, loss):
-        if epoch == 2:
-            raise Stop
-
-    whole = Training(epochs=4, batch=128, rate=0.05, device="cpu")
-    expected = SoftMatch(training=whole).fit(digits.features, release).predict_proba(digits.new)
-    part = replace(whole, checkpoint=tmp_path / "half.pt", progress=stop)
-    with pytest.raises(Stop):
-        SoftMatch(training=part).fit(digits.features, release)
-    resumed = SoftMatch(training=replace(part, progress=False)).fit(digits.features, release)
-    assert np.array_equal(resumed.predict_proba(digits.new), expected)
