@@ -28,7 +28,7 @@ from labeldp.represent.momentum import BYOL, MoCo
 HEADS = {"size": 24, "views": 4, "hidden": 4096, "projection": 256}
 METHODS = {
     "simclr": (SimCLR, HEADS | {"temperature": 0.2}, {"batch": 256, "rate": 0.5, "epochs": 300, "floor": 0.2}),
-    "byol": (BYOL, HEADS, {"batch": 256, "rate": 0.2, "epochs": 240, "floor": 0.2}),
+    "byol": (BYOL, HEADS, {"batch": 256, "rate": 0.5, "epochs": 240, "floor": 0.2}),
     # At a low rate it begins to learn the training pictures by heart: a fifth of the rate is left at the end.
     "moco": (MoCo, HEADS, {"batch": 256, "rate": 0.5, "epochs": 240, "floor": 0.2}),
 }

@@ -7,7 +7,7 @@ import torch
 import labeldp as ldp
 from labeldp.features import Embeddings
 from labeldp.learn import CrossFit, Supervised
-from labeldp.learn.crossfit import trust
+from labeldp.learn.crossfit import posterior_of, trust
 
 
 class Fixed(torch.nn.Module):
@@ -30,6 +30,20 @@ def test_evidence_says_how_far_to_trust_a_network():
         features = Embeddings((stated * logits).astype(np.float32))
         found = float(trust(Fixed(), features, rows, lambda part: evidence[part]))
         assert found == pytest.approx(1 / stated, rel=0.25)
+
+
+def test_posteriors_are_those_of_bayes_with_as_much_trust_as_the_evidence_allows():
+    generator = np.random.default_rng(1)
+    logits = torch.from_numpy(generator.normal(size=(3000, 3)).astype(np.float32))
+    evidence = torch.from_numpy(generator.normal(size=(3000, 3)).astype(np.float32))
+    features, rows = Embeddings(logits.numpy()), torch.arange(500, 3000)
+    power = trust(Fixed(), features, rows, lambda part: evidence[part])
+    found = posterior_of(Fixed(), features, rows, lambda part: evidence[part])
+    for row in (500, 2999):
+        weights = (logits[row].double().exp() / logits[row].double().exp().sum()) ** power * evidence[
+            row
+        ].double().exp()
+        assert found[row - 500].double() == pytest.approx(weights / weights.sum(), rel=1e-4)
 
 
 def test_it_learns_what_long_training_on_noisy_labels_forgets(digits, training):

@@ -5,6 +5,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,13 @@ def _mark(release: Release) -> str:
     for array in (release.active, getattr(release, "codes", None)):
         digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
+
+
+def beside(checkpoint: Path | None) -> Path | None:
+    """Return where the first of two trainings has its checkpoint: a folder has a place for both."""
+    if checkpoint is None or checkpoint.is_dir():
+        return checkpoint
+    return checkpoint.with_name(f"{checkpoint.stem}-first{checkpoint.suffix}")
 
 
 def place(features: Features, training: Training) -> Features:

@@ -1,4 +1,4 @@
-"""CrossFit: two networks, each of which hears the evidence of one half of the rows.
+"""CrossFit: two networks, each of which hears the evidence of one half of the rows, and one that learns from both.
 
 A network that learns noisy labels comes to know them by heart, and then finds them confirmed. Here, what a network
 believes of a row that it never heard of is the prior for that row's evidence, and the posterior is what the other
@@ -7,27 +7,30 @@ network learns. Such beliefs are honest, so the evidence itself can say how far 
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features
-from labeldp.learn.backbones import Average
-from labeldp.learn.base import Learner, active_rows, evidence_of, follow, soft_cross_entropy
+from labeldp.learn.base import Learner, active_rows, beside, evidence_of, follow, soft_cross_entropy
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release
 
 _POWERS = torch.logspace(-1.5, 0.5, 41)  # from hardly trusted to trusted more than stated
+_BLOCK = 2048  # rows that a network judges at once, outside of training
+
+Evidence = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class CrossFit(Learner):
-    """Learn posteriors of one half from strongly varied rows, with the other network's slow copy as prior.
+    """Train a pair on one half each; then, from the start, one network on the posteriors that the pair gives all rows.
 
-    It should have a `start` that knows the classes a little and heard nothing of this release. The model averages the
-    slow copies (Tarvainen and Valpola 2017) of both networks.
+    In strongly varied rows, each of the pair learns the posteriors of its half, with the other one's slow copy
+    (Tarvainen and Valpola 2017) as prior. It should have a `start` that knows the classes a little and heard nothing of
+    this release.
     """
 
     inertia: float = 0.998  # of the slow copies, a step
@@ -37,14 +40,33 @@ class CrossFit(Learner):
         if release.kind == "prior":
             raise InputError(f"{release.mechanism} gives a prior, and CrossFit learns from likelihoods: use SoftMatch.")
         features = self._place(features, release)
-        device = features.device
-        pair = nn.ModuleList([self._network(features, len(release.space), start, offset) for offset in (0, 1)])
-        slow = copy.deepcopy(pair).requires_grad_(False)
+        device, classes = features.device, len(release.space)
         rows, evidence = active_rows(release, device), evidence_of(release, device)
         if len(rows) < 2:
             raise InputError("CrossFit needs two rows or more, one for each network.")
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self.training.seed))
         halves = rows[order.to(device)][: len(rows) // 2 * 2].view(2, -1)  # whose evidence each network hears
+        first = replace(self, training=replace(self.training, checkpoint=beside(self.training.checkpoint)))
+        pair = first._pair(features, release, halves, evidence, start)
+        learnt = halves.flatten()
+        posteriors = torch.zeros(release.rows, classes, device=device)
+        for half, belief in zip(halves, reversed(pair), strict=True):
+            posteriors[half] = posterior_of(belief, features, half, evidence)
+        network = self._network(features, classes, start)
+
+        def loss(positions: Tensor) -> Tensor:
+            chosen = learnt[positions]
+            return soft_cross_entropy(network(features.strong(features.batch(chosen))), posteriors[chosen])
+
+        return Model.trained_on(self._train(network, release, len(learnt), loss), release, start)
+
+    def _pair(
+        self, features: Features, release: Release, halves: Tensor, evidence: Evidence, start: Model | None
+    ) -> list[nn.Module]:
+        """Return the slow copies of two networks, the first of which heard the first half."""
+        device = features.device
+        pair = nn.ModuleList([self._network(features, len(release.space), start, offset) for offset in (0, 1)])
+        slow = copy.deepcopy(pair).requires_grad_(False)
         power = torch.ones(2, device=device)
 
         def begin_epoch(epoch: int) -> None:
@@ -67,17 +89,29 @@ class CrossFit(Learner):
 
         everything, hooks = nn.ModuleList([slow, pair]), {"begin_epoch": begin_epoch, "begin_step": begin_step}
         trained = self._train(everything, release, halves.shape[1], loss, **hooks)
-        return Model.trained_on(Average(list(next(trained.children()).children())), release, start)
+        return list(next(trained.children()).eval().children())
 
 
-def trust(network: nn.Module, features: Features, rows: Tensor, evidence: Callable[[Tensor], Tensor]) -> Tensor:
+@torch.no_grad()
+def posterior_of(network: nn.Module, features: Features, rows: Tensor, evidence: Evidence) -> Tensor:
+    """Return the posteriors of rows whose evidence the network has not heard, its trust taken from that evidence."""
+    power = trust(network, features, rows, evidence)
+    blocks = [
+        torch.softmax(power * torch.log_softmax(network(features.batch(part)).float(), dim=1) + evidence(part), dim=1)
+        for part in torch.split(rows, _BLOCK)
+    ]
+    return torch.cat(blocks)
+
+
+@torch.no_grad()
+def trust(network: nn.Module, features: Features, rows: Tensor, evidence: Evidence) -> Tensor:
     """Return the power of a network's probabilities under which the evidence of some rows is likeliest.
 
     The network has not heard that evidence, so its probabilities cannot have been bent towards it.
     """
     powers = _POWERS.to(rows.device)
     total = torch.zeros_like(powers)
-    for part in torch.split(rows, 2048):
+    for part in torch.split(rows, _BLOCK):
         logs = torch.log_softmax(network(features.batch(part)).float(), dim=1)
         tempered = torch.log_softmax(powers[:, None, None] * logs, dim=2)
         total += torch.logsumexp(tempered + evidence(part), dim=2).sum(dim=1)

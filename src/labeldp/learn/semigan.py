@@ -6,7 +6,6 @@ generator learns to match the mean encoding of real rows. PATE++ has two discrim
 """
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, cast
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch.nn import functional as F
 from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.learn.backbones import Average, Network
-from labeldp.learn.base import Learner, active_rows, hard_labels
+from labeldp.learn.base import Learner, active_rows, beside, hard_labels
 from labeldp.learn.coteaching import disagreement, small_loss
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release
@@ -60,7 +59,7 @@ class SemiGAN(Learner):
         if not self.remove:
             return self.fit_and_count(features, release, start)[0]
         once = replace(self, remove=0.0)
-        first = replace(once, training=replace(self.training, checkpoint=_beside(self.training.checkpoint)))
+        first = replace(once, training=replace(self.training, checkpoint=beside(self.training.checkpoint)))
         _, counts = first.fit_and_count(features, release, start)
         return once.fit(features, release.keep(trusted(release, counts, self.remove)), start)
 
@@ -219,10 +218,3 @@ def _encoding(network: nn.Module) -> Network:
     if not isinstance(network, Network):
         raise InputError("The generator matches encodings: choose a backbone of this library, or make a Network.")
     return network
-
-
-def _beside(checkpoint: Path | None) -> Path | None:
-    """Return where the first of two trainings has its checkpoint: a folder has a place for both."""
-    if checkpoint is None or checkpoint.is_dir():
-        return checkpoint
-    return checkpoint.with_name(f"{checkpoint.stem}-first{checkpoint.suffix}")
