@@ -5,8 +5,10 @@ from functools import partial
 import numpy as np
 import pytest
 
+import labeldp.reproduce.cells
 from labeldp.learn import Supervised, Training
 from labeldp.learn.backbones import build
+from labeldp.report.reproduction import print_reproduction
 from labeldp.reproduce import run
 from labeldp.reproduce.cells import Setting, cells
 from labeldp.reproduce.tables import EXPERIMENTS
@@ -78,6 +80,42 @@ def test_every_recipe_of_the_tables_runs_on_a_sample(cifar, tmp_path, experiment
     assert (line["method"], line["epsilon"]) == (row.method, epsilon)
     assert 0 <= line["accuracy"] <= 100
     assert line["epsilon spent"] <= epsilon
+
+
+class Repeats:
+    """A model that says of a row what was released of it."""
+
+    def __init__(self, release):
+        self._released = release.labels()
+
+    def predict_proba(self, pictures):
+        return np.eye(10)[self._released] if len(pictures) == len(self._released) else np.full((len(pictures), 10), 0.1)
+
+    def predict(self, pictures):
+        return self.predict_proba(pictures).argmax(axis=1)
+
+
+def test_a_row_with_an_audited_epsilon_is_attacked(cifar, tmp_path, monkeypatch, capsys):
+    """At epsilon 8 most released labels are those of the vault: wrong ones tell which of two they were."""
+    experiment = EXPERIMENTS["antipodes-table-1"]
+    data = run.read(experiment, cifar, "cpu")
+    learn = labeldp.reproduce.cells.train_recipe
+
+    def by_heart(*words, **more):
+        trained = learn(*words, **more)
+        return replace(trained, model=Repeats(trained.releases[0]))
+
+    monkeypatch.setattr("labeldp.reproduce.cells.train_recipe", by_heart)
+    (line,) = run.fill(experiment, cells(experiment, 1, {8.0}, {"ALIBI"}), data, trial(tmp_path))
+    low, high = line["audited"]
+    assert 1.5 < low <= 8
+    assert high is None or high > low
+    lines = run.table(experiment, tmp_path / "antipodes-table-1.jsonl")
+    found = next(each for each in lines if (each["method"], each["epsilon"]) == ("ALIBI", 8.0))
+    assert found["paper audited"] == (2.9, 4.0)
+    assert found["audited"] == [line["audited"]]
+    print_reproduction("Both", lines)
+    assert f"{low:.1f}-" in capsys.readouterr().out
 
 
 def _small(options):

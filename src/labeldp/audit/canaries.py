@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 
 from labeldp.audit.bounds import error_rate, guessing, share_high, share_low
 from labeldp.errors import InputError
+from labeldp.features.base import Features
 from labeldp.guarantees import Budget
 from labeldp.labels import Codes, Encoded
 from labeldp.learn.predictor import Predictor
 from labeldp.recipes.base import Rows, Task, find
-from labeldp.recipes.run import set_aside, train
+from labeldp.recipes.run import Trained, set_aside, train
 from labeldp.vault import Identity, Ledger, Vault
 
 SURE = "model, where sure"
@@ -121,8 +122,12 @@ def play(
     identity = None if ledger is None else Identity("canaries", "label", len(game.codes))
     limit = Budget(task.epsilon, task.delta)
     vault = Vault(Encoded(game.codes), task.space, limit, users=task.users, ledger=ledger, identity=identity)
-    trained = train(vault, task, recipe, options, score=False, report=report)
-    chances = trained.model.predict_proba(task.features)
+    return listen(game, train(vault, task, recipe, options, score=False, report=report), task.features, reference)
+
+
+def listen(game: Game, trained: Trained, features: Features, reference: NDArray[np.floating] | None = None) -> Played:
+    """Score each coin by what a training told; see `play`."""
+    chances = trained.model.predict_proba(features)
     told = _pairs(np.log(np.maximum(chances, _TINY)), game)
     usual = 0.0 if reference is None else _pairs(np.log(np.maximum(reference, _TINY)), game)
     leaned = told - usual

@@ -1,5 +1,6 @@
 """A paper's table beside ours, on a terminal."""
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -9,17 +10,29 @@ def print_reproduction(title: str, lines: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    audited = any("audited" in line for line in lines)
     shown = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
-    for name in ("method", "epsilon", "paper", "ours", "difference", "seeds", "minutes"):
-        shown.add_column(name, justify="left" if name == "method" else "right")
+    columns = ["method", "epsilon", "paper", "ours", "gap", "seeds", "min"]
+    for name in columns + (["paper\naudited", "ours\naudited"] if audited else []):
+        if name == "method":
+            shown.add_column(name, min_width=8)
+        else:
+            shown.add_column(name, justify="right", no_wrap=True)
     for line in lines:
         paper = "drawn only" if line["paper"] is None else f"{line['paper']:.1f}"
-        if not line["seeds"]:
-            shown.add_row(line["method"], f"{line['epsilon']:g}", paper, "not run", "", "", "")
-            continue
-        spread = "" if line["deviation"] is None else f" ± {line['deviation']:.1f}"
-        gap = "" if line["difference"] is None else f"{line['difference']:+.1f}"
-        ours = f"{line['ours']:.1f}{spread}"
-        minutes = f"{line['minutes']:.1f}"
-        shown.add_row(line["method"], f"{line['epsilon']:g}", paper, ours, gap, str(line["seeds"]), minutes)
+        cells = [line["method"], f"{line['epsilon']:g}", paper]
+        if line["seeds"]:
+            spread = "" if line["deviation"] is None else f" ± {line['deviation']:.1f}"
+            gap = "" if line["difference"] is None else f"{line['difference']:+.1f}"
+            cells += [f"{line['ours']:.1f}{spread}", gap, str(line["seeds"]), f"{line['minutes']:.1f}"]
+        else:
+            cells += ["not run", "", "", ""]
+        if "audited" in line:
+            cells += [_interval(line["paper audited"]), ", ".join(map(_interval, line["audited"]))]
+        shown.add_row(*cells)
     Console().print(shown)
+
+
+def _interval(ends: Sequence[float | None]) -> str:
+    low, high = ends
+    return f"{low:.1f}-{'any' if high is None else f'{high:.1f}'}"

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 import labeldp as ldp
+from labeldp.audit.canaries import SURE, Game, canary_game, deal, listen
 from labeldp.features.images import Images
 from labeldp.learn.backbones import build
 from labeldp.learn.loop import Training
 from labeldp.learn.model import Model
 from labeldp.recipes.base import Task
-from labeldp.recipes.run import all_rows
+from labeldp.recipes.run import Trained, all_rows
 from labeldp.recipes.run import train as train_recipe
 from labeldp.reproduce.tables import Experiment, Row
 
@@ -97,8 +98,11 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
     space = ldp.LabelSpace(list(range(classes)))
     identity = ldp.Identity(cell.key, "label", len(data.labels))
     budget = ldp.Budget(cell.epsilon, delta)
-    vault = ldp.Vault(data.labels, space, budget, ledger=folder / "ledger.db", identity=identity)
     everything = all_rows(len(data.labels))
+    # A training that is resumed has the same canaries: their coins are the game's, and no noise of the vault's.
+    game = deal(data.labels, everything, classes, np.random.default_rng(cell.seed)) if row.audited else None
+    labels = data.labels if game is None else game.codes
+    vault = ldp.Vault(labels, space, budget, ledger=folder / "ledger.db", identity=identity)
     task = Task(data.train, space, everything, cell.epsilon, delta, seed=cell.seed, folder=setting.work)
     training = setting.training(row.recipe, cell.seed, folder)
     encoder = setting.encoder if row.encoder else None
@@ -112,7 +116,8 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
         right = trained.model.predict(data.train) == data.labels
     else:
         right = trained.releases[0].labels() == data.labels
-    return {
+    line = {} if game is None else {"audited": _audited(game, trained, data.train)}
+    return line | {
         "cell": cell.key,
         "accuracy": 100 * float(np.mean(right)),
         "epsilon spent": trained.guarantee.epsilon,
@@ -120,6 +125,15 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
         "seconds": round(seconds, 1),
         "epochs": training.epochs,
     }
+
+
+def _audited(game: Game, trained: Trained, pictures: Images) -> list[float | None]:
+    """Return the interval of epsilon by the paper's own attack: guesses where the model is sure."""
+    played = listen(game, trained, pictures)
+    found: list[float | None] = canary_game(played.scores[SURE], played.sureness, game.coins).to_json()[
+        "attack_interval"
+    ]
+    return found
 
 
 def backbone(name: str) -> Any:

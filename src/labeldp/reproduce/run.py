@@ -77,6 +77,9 @@ def table(experiment: Experiment, results: Path) -> list[Line]:
             runs = found.get((row.method, epsilon), [])
             ours = [line["accuracy"] for line in runs]
             line = {"method": row.method, "recipe": row.recipe, "epsilon": epsilon, "paper": paper, "seeds": len(ours)}
+            if epsilon in row.audited:
+                line["paper audited"] = row.audited[epsilon]
+                line["audited"] = [run["audited"] for run in runs]
             if ours:
                 line |= {"ours": float(np.mean(ours)), "minutes": float(np.mean([r["seconds"] for r in runs])) / 60}
                 line["deviation"] = float(np.std(ours, ddof=1)) if len(ours) > 1 else None
