@@ -126,9 +126,8 @@ def _optimizer(network: nn.Module, training: Training, rows: int) -> torch.optim
     groups = [{"params": decayed, "weight_decay": decay}, {"params": plain, "weight_decay": 0.0}]
     if training.optimizer != "sgd":
         kind = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
-        return kind(groups, lr=training.rate, fused=True)  # its many small steps take long on a CPU, too
-    fused = bool(decayed) and decayed[0].device.type == "cuda"
-    return torch.optim.SGD(groups, lr=training.rate, momentum=training.momentum, nesterov=True, fused=fused)
+        return kind(groups, lr=training.rate, fused=True)  # many small steps take long on a CPU, too
+    return torch.optim.SGD(groups, lr=training.rate, momentum=training.momentum, nesterov=True, fused=True)
 
 
 @torch.no_grad()
