@@ -1,14 +1,14 @@
 """How fast each learner trains: rows a second, the share of the device's matrix rate, and a plain loop beside it.
 
-    python benchmarks/engine.py [--device cpu|cuda] [--rows N] [--epochs N] [--learners supervised,...]
+    python benchmarks/engine.py [--device cpu|cuda] [--rows N] [--epochs N] [--learners supervised,...] [--kind pictures]
 
 Random pictures and rows: only the time matters here. The plain loop is what many people write: a DataLoader over a
 TensorDataset, one network, one optimiser, float32, with the same network, batch and weak augmentation as ours. Rows a
 second are those of the best epoch in the second half of a training, when all is compiled and warm; the plain loop and
 `supervised` take turns, three each, since a machine that others use is not as fast at all times. A learner with two
 networks, or several views, does more work for a row: the share of the matrix rate counts all operations of an
-epoch. Writes benchmarks/results/engine-<device>.json after each learner; with `--learners`, only these are measured
-anew. To compile Aug-Descent with two networks of this size takes minutes.
+epoch. Writes benchmarks/results/engine-<device>.json after each learner; with `--learners` and `--kind`, only these are
+measured anew. To compile Aug-Descent with two networks of this size takes minutes.
 """
 
 import argparse
@@ -141,6 +141,7 @@ def main():
     parser.add_argument("--rows", type=int, help="only so many, for a trial")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--learners", help="only these, separated by commas")
+    parser.add_argument("--kind", choices=["columns", "pictures"], help="only these rows")
     chosen = parser.parse_args()
     if chosen.learners:
         wanted = chosen.learners.split(",")
@@ -154,12 +155,14 @@ def main():
     width, batch = (64, 512) if cuda else (8, 128)  # a narrow network, so that two cores are done in minutes
     resnet = partial(build, "resnet18", width=width)
     peak = matrix_rate(device)
-    figures = (read(f"engine-{device}") if chosen.learners else {}) | {"matrix rate": peak}
+    figures = (read(f"engine-{device}") if chosen.learners or chosen.kind else {}) | {"matrix rate": peak}
     problems = {
         "MLP, 64 columns": (Embeddings(columns), partial(build, "mlp"), 256),
         f"ResNet-18 of width {width}, 32 x 32": (Images(pixels), resnet, batch),
     }
     for title, (features, backbone, size) in problems.items():
+        if chosen.kind and chosen.kind != ("columns" if isinstance(features, Embeddings) else "pictures"):
+            continue
         found = figures.setdefault(title, {})
 
         def note(name, values, found=found):
