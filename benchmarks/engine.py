@@ -1,6 +1,6 @@
 """How fast each learner trains: rows a second, the share of the device's matrix rate, and a plain loop beside it.
 
-    python benchmarks/engine.py [--device cpu|cuda] [--rows N] [--epochs N] [--learners supervised,...] [--kind pictures]
+    python benchmarks/engine.py [--device cpu|cuda] [--rows N] [--epochs N] [--learners NAMES] [--kind pictures]
 
 Random pictures and rows: only the time matters here. The plain loop is what many people write: a DataLoader over a
 TensorDataset, one network, one optimiser, float32, with the same network, batch and weak augmentation as ours. Rows a
