@@ -52,12 +52,12 @@ def test_it_learns_what_long_training_on_noisy_labels_forgets(digits, training):
     for seed in range(2):
         few = digits.release(ldp.RandomizedResponse(30.0), rows=np.arange(60), seed=seed)
         noisy = digits.release(ldp.RandomizedResponse(2.1), seed=seed)
-        settings = replace(training, epochs=40, seed=seed)
+        settings = replace(training, epochs=20, seed=seed)
         start = Supervised(training=replace(settings, epochs=30, batch=32)).fit(digits.features, few)
         begun.append(digits.accuracy(start))
         plain.append(digits.accuracy(Supervised(training=settings).fit(digits.features, noisy, start)))
         ours.append(digits.accuracy(CrossFit(training=settings, inertia=0.99).fit(digits.features, noisy, start)))
-    assert np.mean(ours) > max(np.mean(plain), np.mean(begun)) + 0.03
+    assert np.mean(ours) > max(np.mean(plain), np.mean(begun)) + 0.05
 
 
 def test_each_network_hears_one_half(digits, training, monkeypatch):
