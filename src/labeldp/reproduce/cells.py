@@ -130,10 +130,8 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
 def _audited(game: Game, trained: Trained, pictures: Images) -> list[float | None]:
     """Return the interval of epsilon by the paper's own attack: guesses where the model is sure."""
     played = listen(game, trained, pictures)
-    found: list[float | None] = canary_game(played.scores[SURE], played.sureness, game.coins).to_json()[
-        "attack_interval"
-    ]
-    return found
+    facts = canary_game(played.scores[SURE], played.sureness, game.coins).to_json()
+    return list(facts["attack_interval"])
 
 
 def backbone(name: str) -> Any:
