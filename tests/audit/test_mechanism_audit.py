@@ -133,7 +133,7 @@ BOLD = [
 @pytest.mark.parametrize("mechanism", BOLD, ids=lambda m: type(m).__name__)
 def test_half_the_noise_is_caught(mechanism):
     tails = isinstance(mechanism, BoldGaussian | BoldVotes)  # they differ where little is seen
-    audit = audit_mechanism(mechanism, draws=300_000 if tails else 40_000, confidence=0.99)
+    audit = audit_mechanism(mechanism, draws=1_500_000 if tails else 40_000, confidence=0.99)
     assert audit.lower > audit.epsilon
     assert not audit.holds
 
