@@ -40,9 +40,8 @@ def test_posteriors_are_those_of_bayes_with_as_much_trust_as_the_evidence_allows
     power = trust(Fixed(), features, rows, lambda part: evidence[part])
     found = posterior_of(Fixed(), features, rows, lambda part: evidence[part])
     for row in (500, 2999):
-        weights = (logits[row].double().exp() / logits[row].double().exp().sum()) ** power * evidence[
-            row
-        ].double().exp()
+        prior, likelihood = torch.softmax(logits[row].double(), dim=0), evidence[row].double().exp()
+        weights = prior**power * likelihood
         assert found[row - 500].double() == pytest.approx(weights / weights.sum(), rel=1e-4)
 
 
