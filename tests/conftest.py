@@ -1,1 +1,42 @@
-"""Puts this folder on the path, so that tests share `scripted`."""
+"""Puts this folder on the path, so that tests share `scripted`, and makes a run of them repeatable.
+
+What is drawn from the system's stream in a test, or by a fixture, hangs on its name alone: code that passed here passes
+elsewhere. With `--fresh`, the operating system gives the keys and hypothesis looks for new examples, so that a test
+which holds by luck is found (`pytest --fresh`, some times).
+"""
+
+import hashlib
+
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import settings
+
+from labeldp.bits import SYSTEM
+
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("fresh", deadline=None)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--fresh", action="store_true", help="draw other noise and other examples than the last time")
+
+
+def pytest_configure(config):
+    settings.load_profile("fresh" if config.getoption("--fresh") else "repeatable")
+
+
+def _key_by(name, config):
+    """Let the system's stream, which is otherwise keyed by the operating system, be keyed by a name."""
+    if not config.getoption("--fresh"):
+        digest = hashlib.sha512(name.encode()).digest()
+        SYSTEM._cipher = Cipher(algorithms.AES(digest[:32]), modes.CTR(digest[32:48])).encryptor()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef, request):
+    _key_by(f"{request.node.nodeid}/{fixturedef.argname}/{getattr(request, 'param_index', 0)}", request.config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item):
+    _key_by(item.nodeid, item.config)

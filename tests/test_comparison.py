@@ -5,7 +5,6 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 import pytest
-from scripted import Seeded
 
 import labeldp as ldp
 from labeldp.comparison import Cell, Comparison, on_private_labels, on_public_labels, summarise
@@ -14,11 +13,6 @@ from labeldp.report.plots import Point
 from labeldp.runs import Plan, read_features
 
 N = 400
-
-
-@pytest.fixture(autouse=True)
-def the_same_noise_in_every_run(monkeypatch):
-    monkeypatch.setattr("labeldp.vault.vault.SYSTEM", Seeded(0))
 
 
 @pytest.fixture

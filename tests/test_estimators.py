@@ -10,7 +10,6 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from scripted import Seeded
 from sklearn import config_context
 from sklearn.base import clone, is_classifier
 from sklearn.linear_model import LogisticRegression
@@ -30,11 +29,6 @@ CLASSES = ["no", "yes"]
 @pytest.fixture(autouse=True)
 def no_row_was_fitted_before(monkeypatch):
     monkeypatch.setattr("labeldp.estimators._SEEN", [])
-
-
-@pytest.fixture(autouse=True)
-def the_same_noise_in_every_run(monkeypatch):
-    monkeypatch.setattr("labeldp.vault.vault.SYSTEM", Seeded(0))
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def test_gaussian_loss_without_delta_is_infinite():
 
 
 @given(st.floats(0.05, 6), st.floats(1.1, 60))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_pure_loss_bounds_the_divergence_of_randomized_response(epsilon, order):
     p = np.array([math.exp(epsilon), 1]) / (1 + math.exp(epsilon))
     true = math.log((p**order * p[::-1] ** (1 - order)).sum()) / (order - 1)
@@ -59,7 +59,7 @@ def test_a_tiny_pure_loss_is_not_rounded_to_nothing(epsilon):
 
 
 @given(st.floats(0.3, 20), st.integers(1, 4), st.floats(1.1, 40))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_renyi_bound_of_the_discrete_gaussian(sigma, move, order):
     x = np.arange(-math.ceil(45 * sigma) - 9, math.ceil(45 * sigma) + 10)
     log_p = -(x**2) / (2 * sigma**2)
@@ -122,7 +122,7 @@ def brute_delta(bound, times, epsilon):
 
 
 @given(st.floats(0.01, 3), st.integers(1, 8), st.floats(1e-9, 0.1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_repeated_losses_are_those_of_every_joint_answer(bound, times, delta):
     loss = RepeatedLoss(bound, times)
     epsilon = loss.epsilon(delta)

@@ -44,7 +44,7 @@ def test_uniform_favours_nobody(cells):
 
 
 @given(st.lists(st.fractions(min_value="1/1000", max_value=5, max_denominator=1000), min_size=2, max_size=6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_categorical_follows_its_weights(weights):
     law = exact_law(lambda bits: int(noise.categorical(weights, 1, bits)[0]))
     assert all(abs(law[i] - w / sum(weights)) < ULP for i, w in enumerate(weights))
@@ -136,7 +136,7 @@ def test_gaussian_matches_its_law(sigma):
 
 
 @given(st.integers(0, 40), st.fractions(min_value=2, max_value=9, max_denominator=50))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_acceptance_is_exact_at_the_edge(distance, sigma):
     centre, width = sigma**2 / (sigma.__floor__() + 1), 2 * sigma**2
     with mpmath.workdps(80):

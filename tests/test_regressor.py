@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from scripted import Seeded
 from sklearn.base import clone, is_regressor
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
@@ -20,7 +19,6 @@ RANGE = (0, 100, 1)
 @pytest.fixture(autouse=True)
 def no_row_was_fitted_before(monkeypatch):
     monkeypatch.setattr("labeldp.estimators._SEEN", [])
-    monkeypatch.setattr("labeldp.vault.vault.SYSTEM", Seeded(0))
 
 
 @pytest.fixture(scope="module")

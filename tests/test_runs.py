@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from scripted import Seeded
 
 import labeldp as ldp
 from labeldp import runs
@@ -36,13 +35,6 @@ def make_people(folder, name="people.parquet"):
     )
     frame.write_csv(folder / name) if name.endswith(".csv") else frame.write_parquet(folder / name)
     return folder / name
-
-
-@pytest.fixture(autouse=True, scope="module")
-def the_same_noise_in_every_run():
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("labeldp.vault.vault.SYSTEM", Seeded(0))
-        yield
 
 
 @pytest.fixture
@@ -309,8 +301,8 @@ def test_an_interrupted_training_leaves_nothing_and_goes_on_without_a_second_cha
         stderr=subprocess.PIPE,
         text=True,
     )
-    ledger = people.ledger_path
-    while running.poll() is None and not any(e.status == "committed" for e in entries(ledger)):
+    # Not before the training has begun: Python loses an interrupt that reaches it in the middle of an import.
+    while running.poll() is None and not any((tmp_path / ".run.checkpoints").glob("*")):
         time.sleep(0.1)
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=60)
@@ -319,24 +311,15 @@ def test_an_interrupted_training_leaves_nothing_and_goes_on_without_a_second_cha
     assert err.startswith("labeldp: interrupted;")
     assert err.count("\n") == 1
     assert not [name for name in os.listdir(tmp_path) if "run" in name and name != ".run.checkpoints"]
-    before = entries(ledger)
+    before = ldp.Ledger(people.ledger_path).entries()
     assert [e.details["mechanism"] for e in before] == ["RandomizedResponse"]
     done = subprocess.run(
         [*command, "--epochs", "1"], cwd=tmp_path, env=HERE, capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout)["spent"]["epsilon"] == 1.0
-    after = entries(ledger)
+    after = ldp.Ledger(people.ledger_path).entries()
     assert after[0].id == before[0].id
     assert sum(e.details["mechanism"] == "RandomizedResponse" for e in after) == 1
-
-
-def entries(path):
-    if not path.is_file():
-        return []
-    try:
-        return ldp.Ledger(path).entries()
-    except ldp.LabelDPError:  # it is just being made
-        return []
 
 
 def test_columns_that_are_not_what_they_seem_are_named(tmp_path):
@@ -345,12 +328,12 @@ def test_columns_that_are_not_what_they_seem_are_named(tmp_path):
         {
             "id": [f"P{i}" for i in range(rows)],
             "age": ["many", *map(str, range(1, rows))],
-            "good": np.arange(rows) % 7,
+            "good": np.arange(rows) % 2,  # tells y: a model that knows nothing gets a warning of its own
             "y": ["no", "yes"] * (rows // 2),
         }
     )
     frame.write_csv(tmp_path / "t.csv")
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
-    found = runs.train(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")["warnings"]
+    found = runs.train(table, table.vault(8.0), Plan(8.0, recipe="moments"), tmp_path / "run")["warnings"]
     assert [sentence.split("'")[1] for sentence in found] == ["id", "age", "age"]
     assert "numbers but for 1 row," in found[-1]

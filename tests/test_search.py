@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from scripted import Seeded
 from sklearn.base import clone, is_classifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
@@ -13,11 +12,6 @@ N = 600
 @pytest.fixture(autouse=True)
 def no_row_was_fitted_before(monkeypatch):
     monkeypatch.setattr("labeldp.estimators._SEEN", [])
-
-
-@pytest.fixture(autouse=True)
-def the_same_noise_in_every_run(monkeypatch):
-    monkeypatch.setattr("labeldp.vault.vault.SYSTEM", Seeded(0))
 
 
 @pytest.fixture

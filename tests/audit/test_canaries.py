@@ -6,12 +6,13 @@ import labeldp as ldp
 from labeldp.audit.canaries import SURE as SURE_MODEL
 from labeldp.audit.canaries import canary_game, deal, play, rows_to_train
 from labeldp.audit.one_run import one_run
+from labeldp.bits import SYSTEM
 
 SURE = 1 - 1e-6
 
 
 def fresh():
-    return np.random.default_rng()
+    return np.random.default_rng(SYSTEM.uint64(2))
 
 
 def test_canaries_get_one_of_two_wrong_labels_by_a_fair_coin():

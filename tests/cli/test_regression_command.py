@@ -5,12 +5,10 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from scripted import Seeded
 
 
 @pytest.fixture
-def amounts(folder, monkeypatch):
-    monkeypatch.setattr("labeldp.vault.vault.SYSTEM", Seeded(0))
+def amounts(folder):
     generator = np.random.default_rng(0)
     x = generator.normal(size=(400, 2))
     y = np.clip(50 + 12 * x[:, 0] + generator.normal(0, 5, 400), 0, 100)

@@ -7,7 +7,7 @@ import labeldp as ldp
 from labeldp.evaluate import split_rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(30, 500), st.lists(st.integers(1, 5), min_size=1, max_size=5), st.integers(0, 2**32))
 def test_rows_are_dealt_out_once_in_the_shares_asked(rows, weights, seed):
     shares = np.array(weights) / sum(weights)
@@ -30,7 +30,7 @@ def test_every_row_can_land_in_every_part():
     assert landed[:, 0] == pytest.approx(100, abs=45)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6))
 def test_a_user_touches_one_part(seed):
     users = np.random.default_rng(seed).choice(list("abcdefghijklmnopqrstuvwxyz"), 300)

@@ -81,7 +81,7 @@ def test_without_noise_it_is_the_share():
     assert (interval.low, interval.high) == pytest.approx((0.715, 0.869), abs=0.004)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 300), st.integers(-400, 700), st.floats(0.1, 500))
 def test_ends_hold_the_value_and_grow_with_the_count(size, seen, scale):
     one, more = share(seen, size, scale), share(seen + 1, size, scale)

@@ -145,7 +145,7 @@ def test_a_model_of_equal_scores_has_no_hidden_pairs(epsilon):
     assert 0.93 <= coverage(found, truth) <= (0.97 if epsilon > 1 else 1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=60), st.integers(1, 12))
 def test_slices_follow_the_score(scores, count):
     number = slices(np.array(scores), np.ones(len(scores)), count)
@@ -156,7 +156,7 @@ def test_slices_follow_the_score(scores, count):
     assert all(len(set(number[np.array(scores) == s])) == 1 for s in scores)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(2, 5), st.floats(1e-3, 10), st.integers(1, 20), st.integers(0, 1000))
 def test_a_group_has_one_prediction_and_none_is_empty(classes, epsilon, bins, seed):
     proba, _ = classes_of(np.random.default_rng(seed), 200, classes)

@@ -9,7 +9,7 @@ import labeldp as ldp
 from labeldp.learn.density import LOSSES, Density, centre, check_loss, grid_of, quantiles
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     values=st.integers(2, 150),
     loss=st.sampled_from(LOSSES),

@@ -163,7 +163,7 @@ def test_a_wrong_prior_is_priced():
 
 
 @given(st.lists(st.integers(0, 9), min_size=7, max_size=7).filter(any), st.floats(0.1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_bins_are_never_worse_than_randomized_response_or_noise(weights, epsilon):
     prior = np.array(weights) / sum(weights)
     best = ldp.RROnBins(epsilon, prior).expected_loss(SPACE)

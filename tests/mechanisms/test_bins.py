@@ -73,7 +73,7 @@ EPSILONS = st.floats(0.02, 8)
 
 @pytest.mark.parametrize("loss", LOSSES)
 @given(problems(), EPSILONS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_no_cuts_and_no_outputs_do_better(loss, problem, epsilon):
     found = best_bins(*problem, epsilon, loss)
     assert found.loss == pytest.approx(brute_force(*problem, epsilon, loss), abs=1e-6)
@@ -102,7 +102,7 @@ def least_possible(outputs, grid, prior, epsilon, loss):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @given(problems(largest=9), st.floats(0.1, 5))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_no_mechanism_at_all_does_better(loss, problem, epsilon):
     grid, prior = problem
     found = best_bins(grid, prior, epsilon, loss)
@@ -112,7 +112,7 @@ def test_no_mechanism_at_all_does_better(loss, problem, epsilon):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @given(problems(largest=30), EPSILONS, st.floats(1, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_what_holds_for_every_optimum(loss, problem, epsilon, factor):
     grid, prior = problem
     found = best_bins(grid, prior, epsilon, loss)
@@ -181,7 +181,7 @@ def brute_force_points(grid, prior, epsilon):
 @example((np.arange(9.0), np.eye(9)[7]), 3.0)
 @example((np.arange(9.0), np.eye(9)[0]), 1.0)
 @example((np.arange(9.0), np.array([0.9, 0, 0, 0, 0.05, 0, 0, 0, 0.05])), 4.0)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_points_have_less_variance(problem, epsilon):
     found = best_points(*problem, epsilon)
     assert found.variance == pytest.approx(brute_force_points(*problem, epsilon), rel=1e-7, abs=1e-10)
@@ -189,7 +189,7 @@ def test_no_points_have_less_variance(problem, epsilon):
 
 
 @given(problems(largest=30), st.floats(0.05, 9), st.floats(1, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_points_hold_both_ends_and_gain_by_epsilon(problem, epsilon, factor):
     grid, prior = problem
     found = best_points(grid, prior, epsilon)

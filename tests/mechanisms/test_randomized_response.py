@@ -122,7 +122,7 @@ def priors(draw):
 @example(np.eye(12)[3], 0.01)
 @example(np.full(12, 1 / 12), 10.0)
 @example(np.array([0.5, 0.5, 0.0]), 1.0)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_mechanism_is_right_more_often(prior, epsilon):
     assert chance_of_a_right_answer(prior, epsilon) == pytest.approx(
         best_chance_of_a_right_answer(prior, epsilon), abs=1e-9
@@ -183,7 +183,7 @@ def told(law, prior):
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=4), st.sampled_from([0.3, 1.0, 3.0]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_no_number_of_candidates_tells_more_than_the_informative_one(weights, epsilon):
     prior = (np.array(weights) + 1e-3) / (np.array(weights) + 1e-3).sum()
     space = ldp.LabelSpace(list(range(len(prior))))

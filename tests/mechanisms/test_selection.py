@@ -84,7 +84,7 @@ def test_the_first_of_equals_wins_without_noise(silent):
     assert silent == [(4, 3), (4, 3)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 5), st.sampled_from(list(SPACE)), st.integers(0, 10**6))
 def test_a_label_moves_each_count_by_one_at_most(row, label, seed):
     predictions = np.random.default_rng(seed).integers(0, 3, (6, 4))

@@ -297,7 +297,7 @@ def test_delta_that_is_not_there_is_not_spent():
 
 
 @given(st.floats(1e-3, 50), st.integers(1, 200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_parts_of_epsilon_never_add_up_to_more(epsilon, parts):
     part = in_parts(epsilon, parts)
     assert ldp.RandomizedResponse(part).price(parts)[0] <= ldp.RandomizedResponse(epsilon).price()[0]

@@ -41,7 +41,7 @@ def drawn(mechanism, codes, space):
     return mechanism.draw(np.asarray(codes), common, Seeded(0))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[])
+@settings(max_examples=25, suppress_health_check=[])
 @given(
     values=st.integers(2, 12),
     row=st.lists(st.floats(-1, 1), min_size=1, max_size=4),

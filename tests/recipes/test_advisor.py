@@ -22,7 +22,7 @@ RECIPES = {
 
 
 @given(st.integers(1, 10**6), st.integers(2, 200), st.floats(0.01, 5), st.booleans(), st.sampled_from([0.0, 1e-5]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_more_epsilon_never_hurts_a_line(rows, classes, epsilon, gpu, delta):
     low, high = (advise(rows, classes, e, delta, "images", "cuda" if gpu else "cpu") for e in (epsilon, 1.5 * epsilon))
     assert {line.recipe for line in low.lines} == RECIPES

@@ -160,7 +160,7 @@ def test_equation_8(epsilon, classes):
 
 
 @given(st.floats(0.02, 10), st.floats(1.01, 2), st.integers(2, 300))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_more_epsilon_tells_more(epsilon, more, classes):
     for figure in (
         arithmetic.response_right,
@@ -190,13 +190,14 @@ def test_votes_of_noisy_counts_and_of_noisy_labels_by_sampling():
     place = np.arange(rows) // clusters  # 200 rows a cluster: 110 of the first class, 30 of each other one
     labels = np.where(place < 110, 0, 1 + (place - 110) // 30)
     space, counted, voted = ldp.LabelSpace(list(range(classes))), [], []
-    for _ in range(40):
+    for _ in range(120):
         vault = ldp.Vault(labels, space, ldp.Budget(epsilon=2 * epsilon))
         counts = vault.release(ldp.GroupHistogram(groups, epsilon)).counts
         said = vault.release(ldp.RandomizedResponse(epsilon)).labels()
         votes = np.bincount(groups * classes + said, minlength=clusters * classes).reshape(clusters, classes)
         counted.append((counts.argmax(axis=1) == 0).mean())
-        voted.append((votes.argmax(axis=1) == 0).mean())
+        first = votes == votes.max(axis=1, keepdims=True)  # of 50 votes for each, some tie, which the limit knows not
+        voted.append((first[:, 0] / first.sum(axis=1)).mean())
     expected = arithmetic.noisy_argmax("laplace", 2 / epsilon, advice.setting.margin, classes)
     assert abs(np.mean(counted) - expected) < 0.01
-    assert abs(np.mean(voted) - arithmetic.response_vote_right(advice.setting, epsilon)) < 0.06
+    assert abs(np.mean(voted) - arithmetic.response_vote_right(advice.setting, epsilon)) < 0.06  # 5 deviations

@@ -17,7 +17,7 @@ def count(rows, classes, budget, **how):
 
 
 @given(st.integers(1, 10**5), st.integers(2, 200), st.floats(1e-3, 1e5), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_more_rows_and_more_epsilon_never_mean_fewer_clusters(rows, classes, epsilon, local):
     found = count(rows, classes, epsilon, local=local)
     assert classes <= found <= 30 * classes
@@ -42,7 +42,7 @@ def test_a_share_of_epsilon_bears_fewer_clusters():
         )
     )
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_vote_is_the_plurality_of_what_was_said_in_the_group(case):
     labels, groups, said = map(np.array, case)
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2]), ldp.Budget(1.0))

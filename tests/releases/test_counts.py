@@ -53,7 +53,7 @@ GROUPS = st.sampled_from([(2, 20), (3, 12), (4, 7)]).flatmap(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(GROUPS, st.sampled_from(sorted(NOISES)), st.floats(0.15, 200), st.floats(0.05, 20))
 @example(([50, -30, 50], 12), "gaussian", 0.15, 1.0)
 @example(([-30, -30, -30], 12), "geometric", 0.15, 1.0)

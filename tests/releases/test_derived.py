@@ -119,7 +119,7 @@ def parts_of_a_vault(draw):
 
 
 @given(parts_of_a_vault())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_labels_of_a_join_by_a_slow_oracle(case):
     parts, keep, seed = case
     joined = ldp.Release.concat(*parts)

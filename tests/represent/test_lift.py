@@ -28,7 +28,7 @@ def lengths(rows):
 
 
 @given(arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(1, 6)), elements=st.floats(-1e6, 1e6, width=32)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_every_row_has_length_one(matrix):
     features = Embeddings(matrix)
     for columns in (2, 256):
