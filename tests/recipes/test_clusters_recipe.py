@@ -31,12 +31,13 @@ def test_votes_survive_far_below_what_single_labels_do(digits):
     assert digits.mean_accuracy("noise-cluster", 0.1) > 0.5  # randomized response: 0.12, where chance is 0.1
 
 
-@pytest.mark.parametrize(("delta", "noise"), [(0.0, "geometric"), (1e-6, "gaussian")])
-def test_delta_decides_the_noise_of_counts(digits, delta, noise):
-    trained = train(digits.vault(1.0, delta), digits.task(1.0, delta), "noise-cluster", score=False)
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0])
+def test_delta_is_left_alone_because_it_would_buy_more_noise(digits, epsilon):
+    trained = train(digits.vault(epsilon, 1e-6), digits.task(epsilon, 1e-6), "noise-cluster", score=False)
     (counts,) = trained.releases
-    assert counts.noise == noise
-    assert (trained.guarantee.epsilon, trained.guarantee.delta) == (1.0, delta)
+    assert (trained.guarantee.epsilon, trained.guarantee.delta) == (epsilon, 0.0)
+    assert counts.noise == "geometric"
+    assert np.sqrt(2) * 2 / epsilon < ldp.GroupHistogram(np.zeros(1, int), epsilon, 1e-6).sigma
 
 
 @pytest.mark.parametrize("clusters", [3, 10, 40])

@@ -20,7 +20,7 @@ SOME = 400
 TEACHERS = {name for name in RECIPES if name.startswith("pate")} | {"stable-vote", "immutable"}  # see test_pate
 NUMBERS = {name for name, recipe in RECIPES.items() if recipe.labels == "numbers"}  # see test_numbers_recipes
 WITHOUT_DELTA = sorted(set(RECIPES) - TEACHERS - NUMBERS - {"refine"})  # see test_refine
-WITH_DELTA = {"noise-cluster", "moments", "auto"}  # they take Gaussian noise where they may
+WITH_DELTA = {"moments", "smooth-moments", "auto"}  # they take Gaussian noise where they may
 
 
 def test_the_papers_pipelines_are_all_there():

@@ -111,7 +111,10 @@ def np_rows(count):
     return torch.arange(count)
 
 
-def test_dense_rows_are_lifted_to_fewer_columns_where_noise_is_pure():
-    wide = Embeddings(np.random.default_rng(0).normal(size=(60, 300)))
+def test_dense_rows_are_lifted_to_fewer_columns_where_noise_is_pure_or_large():
+    wide = Embeddings(np.random.default_rng(0).normal(size=(60, 300)))  # 20 rows a class
     assert task(wide).lifted.shape == (60, 33)
-    assert task(wide, delta=1e-6).lifted.shape == (60, 257)
+    for epsilon, columns in ((1e-3, 16), (6.0, 40), (1e3, 256)):
+        assert task(wide, delta=1e-6, epsilon=epsilon).lifted.shape == (60, columns + 1)
+    of_users = task(wide, delta=1e-6, epsilon=12.0, users=np.arange(60) // 2)  # whose two labels share it
+    assert of_users.lifted.shape == (60, 41)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.represent.clusters import kmeans, neighbours
+from labeldp.represent.clusters import averaged, kmeans, neighbours
 
 
 def test_neighbours_are_the_nearest_in_direction():
@@ -15,3 +15,13 @@ def test_neighbours_are_the_nearest_in_direction():
         neighbours(rows, 40)
     with pytest.raises(ldp.InputError, match="choose between 1 and as many clusters"):
         kmeans(rows, 41)
+
+
+def test_averages_over_neighbours_by_a_plain_loop():
+    values = np.random.default_rng(0).normal(size=(30, 4))
+    nearest = neighbours(values, 5)
+    slow = values
+    for _ in range(3):
+        slow = np.array([np.mean([slow[i], *slow[nearest[i]]], axis=0) for i in range(len(slow))])
+    assert np.allclose(averaged(values, nearest, 3), slow)
+    assert averaged(values.astype(np.float32), nearest, 1).dtype == np.float32

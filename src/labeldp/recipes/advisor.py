@@ -41,7 +41,6 @@ from labeldp.recipes.arithmetic import (
     Setting,
     agreed_right,
     agreed_share,
-    count_noise,
     count_vote_from,
     gaussian_information,
     laplace_information,
@@ -185,11 +184,15 @@ def _lines(at: Setting, nats: dict[str, float]) -> Iterator[Line]:
         nats=nats[best],
         worth=nats[best] * per_nat,
     )
-    counts, sums = (Use(name, epsilon, delta) for name in ("GroupHistogram", "LinearQuery"))
-    vote = noisy_argmax(*count_noise(epsilon, delta), at.margin, classes)
-    survives = count_vote_from(at, delta)
-    yield Line("noise-cluster", (counts,), _minutes(at, groups), _voted(at, vote), survives_from=survives)
-    yield Line("moments", (sums,), _minutes(at, groups), survives_from=sums_from(at))
+    vote = noisy_argmax("laplace", 2 / epsilon, at.margin, classes)
+    yield Line(
+        "noise-cluster",
+        (Use("GroupHistogram", epsilon),),
+        _minutes(at, groups),
+        _voted(at, vote),
+        survives_from=count_vote_from(at, 0.0),
+    )
+    yield Line("moments", (Use("LinearQuery", epsilon, delta),), _minutes(at, groups), survives_from=sums_from(at))
     yield plain("randres-ssl", "fixmatch")
     yield plain("randres-augdescent", "augdescent")
     quality = _voted(at, response_vote_right(at, epsilon))

@@ -212,7 +212,7 @@ def agreed_share(epsilon: float, classes: int, quality: float) -> float:
 def count_vote_from(setting: Setting, delta: float) -> float:
     """Return the smallest epsilon at which noisy counts of a cluster still name its largest class.
 
-    Noise is geometric for delta 0 and Gaussian above, as in `GroupHistogram`. Infinite where no noise is small enough.
+    Noise is geometric for delta 0 and Gaussian above. Infinite where no noise is small enough.
     """
     scale = widest_noise("gaussian" if delta else "laplace", setting)
     if not scale or not delta:
@@ -256,9 +256,12 @@ def response_vote_from(setting: Setting) -> float:
 
 def most_clusters(setting: Setting) -> int:
     """Return how many clusters of this purity could have their counts released with all of epsilon."""
-    noise, scale = count_noise(setting.epsilon, setting.delta)
     most = setting.rows * (setting.purity - setting.spread)
-    return math.floor(last_good(lambda n: noisy_argmax(noise, scale, most / n, setting.classes) >= SURVIVES, 0.5, 1e12))
+
+    def survives(clusters: float) -> bool:
+        return noisy_argmax("laplace", 2 / setting.epsilon, most / clusters, setting.classes) >= SURVIVES
+
+    return math.floor(last_good(survives, 0.5, 1e12))
 
 
 def noise_deviation(epsilon: float, delta: float) -> float:
@@ -266,11 +269,6 @@ def noise_deviation(epsilon: float, delta: float) -> float:
     epsilon = min(epsilon, 100.0)  # beyond, noise is nothing and its calibration underflows
     wide = math.hypot(math.sqrt(2) * analytic_gaussian_ratio(epsilon, delta), LATTICE_SIGMA)
     return wide if wide > _WIDE else unit_shift_sigma(epsilon, delta)
-
-
-def count_noise(epsilon: float, delta: float) -> tuple[Noise, float]:
-    """Return kind and scale of the noise on counts."""
-    return ("gaussian", noise_deviation(epsilon, delta)) if delta else ("laplace", 2 / epsilon)
 
 
 def last_good(good: Callable[[float], bool], low: float, high: float) -> float:

@@ -18,16 +18,18 @@ from labeldp.recipes.arithmetic import rare_right
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
 from labeldp.recipes.clusters import noise_cluster
 from labeldp.recipes.lp_mst import lp_mst
+from labeldp.recipes.moments import is_faint, smooth_moments
 from labeldp.recipes.numbers import auto_numbers, several_numbers
 from labeldp.recipes.refine import begins_from_encoder, refine
 from labeldp.recipes.votes import chances
 from labeldp.releases.base import Release
-from labeldp.represent.clusters import neighbours
+from labeldp.represent.clusters import averaged, neighbours
 
 _LOCAL_FROM = 1.0  # epsilon from which a row's own noisy label can say something that the sums do not
 _QUIET = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
 _FEW_CLASSES = 4  # boosted trees grow one tree for each class: for many classes they are slow and rarely better
 _FEW_ROWS = 10_000  # with more, sums are quiet enough without the help of neighbours
+_MANY_ROWS = 100_000  # above, it would take long to find the neighbours of all
 _NEAR, _ROUNDS = 10, 2
 _RARE = 0.05
 
@@ -51,8 +53,9 @@ def auto(task: Task, loss: LossName = "squared") -> Steps:
     """Sums tell most for little, so they come first; they cannot tell more than a linear model holds.
 
     What they do not need goes on to randomized response among the classes that they leave open, from which trees and
-    networks learn what is not linear. Which of the models is best is for a private choice on held-out rows. Of few
-    rows, noise can drown the sums; then votes of clusters, which are few numbers, say more. Where the sums find that
+    networks learn what is not linear. Which of the models is best is for a private choice on held-out rows. Noise
+    can drown the sums; then sums of rows that are like their neighbours are heard, and, where noise is pure, votes of
+    clusters, which are few numbers. Where the sums find that
     one of two classes is rare, most of the labels that randomized response would call so are not: then the rest goes to
     sums again. Pictures with an encoder go another way, that of `refine`. Ids of people and items have no sums: there,
     randomized response in stages. Labels that are numbers, for which there is a `loss`, go the way of `auto_numbers`.
@@ -66,7 +69,7 @@ def auto(task: Task, loss: LossName = "squared") -> Steps:
     if isinstance(task.features, Pairs):
         return (yield from lp_mst(task))
     if _drowned(task):
-        return (yield from noise_cluster(task))
+        return (yield from (smooth_moments if task.delta else noise_cluster)(task))
     first, second = budget_for_sums(task)
     learner = task.learner(Supervised, targets="posteriors")
     sums = yield Ask(LinearQuery(task.lifted, first, task.delta))
@@ -91,9 +94,7 @@ def auto(task: Task, loss: LossName = "squared") -> Steps:
 def smoothed(task: Task, sums: Release) -> Release:
     """Let near rows agree on their labels: noise in the sums bends a linear model, but not the neighbourhoods."""
     near = neighbours(task.lifted, min(_NEAR, len(task.features) - 1))
-    agreed = chances(sums)
-    for _ in range(_ROUNDS):
-        agreed = (agreed + agreed[near].sum(axis=1)) / (1 + near.shape[1])
+    agreed = averaged(chances(sums), near, _ROUNDS)
     return sums.relabel(np.where(task.rows, agreed.argmax(axis=1), MISSING).astype(np.int32))
 
 
@@ -108,7 +109,9 @@ def _rare(task: Task, sums: Release, epsilon: float) -> bool:
 
 
 def _drowned(task: Task) -> bool:
-    return _of_few_rows(task) and task.label_epsilon < enough_for_sums(task) / 2
+    """Whether noise drowns the sums of rows as they are, and something else can be heard."""
+    dense = task.points.kind != "tables" and 1 < int(task.rows.sum()) <= _MANY_ROWS
+    return dense and (is_faint(task) or not task.delta) and task.label_epsilon < enough_for_sums(task) / 2
 
 
 def enough_for_sums(task: Task) -> float:

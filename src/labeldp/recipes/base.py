@@ -160,11 +160,21 @@ class Task:
             return Embeddings(self.encoder.embed(self.features))
         return self.features
 
+    def told(self, epsilon: float) -> float:
+        """How much noisy sums say: the rows of a class, in units of what one label may move at this epsilon, about."""
+        return epsilon / self.labels_per_user * int(self.rows.sum()) / len(self.space)
+
+    @cached_property
+    def columns(self) -> int:
+        """How many directions of dense rows are worth their noise: pure noise grows with them, faint sums need few."""
+        if self.points.kind == "tables":
+            return 256
+        return int(np.clip(self.told(self.epsilon) / 3, 16, 256)) if self.delta else 32
+
     @cached_property
     def lift(self) -> Lift:
-        """The map to rows of bounded length. Pure noise grows with the columns of dense rows: then fewer are better."""
-        dense = self.points.kind != "tables"
-        return Lift.fit(self.points, columns=32 if dense and not self.delta else 256)
+        """The map to rows of bounded length."""
+        return Lift.fit(self.points, columns=self.columns)
 
     @cached_property
     def lifted(self) -> NDArray[np.float32]:

@@ -1,8 +1,21 @@
 """Ridge regression on noisy sums of public rows: the label moments A'Y are all that is released."""
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from labeldp.errors import InputError
+from labeldp.features.embeddings import Embeddings
+from labeldp.labels import MISSING
 from labeldp.learn.ridge import Ridge
+from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.base import Ask, Steps, Task, recipe
+from labeldp.represent.clusters import averaged, neighbours
+from labeldp.represent.lift import Lift
+
+_FAINT = 500.0  # what sums say (`Task.told`) below which rows had better be smoothed
+_NEAR, _ROUNDS = 20, 8
 
 
 @recipe(
@@ -12,3 +25,31 @@ def moments(task: Task) -> Steps:
     """One query for the whole budget; a label moves it as little as one row among all."""
     sums = yield Ask(LinearQuery(task.lifted, task.epsilon, task.delta))
     return task.on_points(Ridge(task.lift).fit(task.points, sums))
+
+
+@recipe("smooth-moments", "noisy sums of rows that were averaged with their neighbours; a network learns what they say")
+def smooth_moments(task: Task) -> Steps:
+    """For noise that drowns `moments`. New rows have no neighbours here, so a model of the rows as they are learns."""
+    if task.points.kind == "tables":
+        raise InputError("Neighbours are found among embeddings and images: take moments for a table.")
+    learner, query = task.learner(Supervised), smooth_rows(task)
+    sums = yield Ask(LinearQuery(query, task.epsilon, task.delta))
+    guesses = np.where(task.rows, (query @ sums.coefficients).argmax(axis=1), MISSING)
+    return learner.fit(task.features, sums.relabel(guesses.astype(np.int32)), task.encoder)
+
+
+def is_faint(task: Task, epsilon: float | None = None) -> bool:
+    """Whether smoothed rows give sums that say more than those of rows as they are, at all of epsilon or a part."""
+    return task.told(task.epsilon if epsilon is None else epsilon) < _FAINT
+
+
+def smooth_rows(task: Task) -> NDArray[np.float32]:
+    """Return rows of length 1 that are like their neighbours.
+
+    Noise drowns what tells one row from the next, and leaves what many have in common. So rows are drawn towards their
+    neighbours, and few directions hold all that is left.
+    """
+    points = torch.cat([task.points.batch(part) for part in torch.split(torch.arange(len(task.points)), 1 << 13)])
+    unit = torch.nn.functional.normalize(points.flatten(1).float(), dim=1).cpu().numpy()
+    smooth = Embeddings(averaged(unit, neighbours(unit, min(_NEAR, len(unit) - 1)), _ROUNDS))
+    return Lift.fit(smooth, columns=task.columns)(smooth)

@@ -14,6 +14,7 @@ from labeldp.learn.softmatch import SoftMatch
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery, RRInformative
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
+from labeldp.recipes.moments import is_faint, smooth_rows
 from labeldp.recipes.votes import surest
 from labeldp.releases.moments import NoisyMoments, as_chances
 
@@ -36,8 +37,9 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     local = task.label_epsilon >= _LOCAL_FROM
     first, second = split_epsilon(task.epsilon, _SUMS / task.label_epsilon) if local else (task.epsilon, 0.0)
     learner = task.learner(CrossFit if local else SoftMatch, inertia=0.998)
-    sums = yield Ask(LinearQuery(task.lifted, first, task.delta))
-    likely = calibrated(task.lifted, sums)
+    query = smooth_rows(task) if is_faint(task, first) else task.lifted
+    sums = yield Ask(LinearQuery(query, first, task.delta))
+    likely = calibrated(query, sums)
     guesses = sums.relabel(np.where(task.rows, likely.argmax(axis=1), MISSING).astype(np.int32))
     line = Training(epochs=8, batch=512, rate=0.02, decay=1e-4, device=learner.training.device, seed=task.seed)
     start = with_head(task.encoder, Supervised("linear", line).fit(task.points, guesses))

@@ -1,8 +1,9 @@
-"""Groups of alike rows, found without labels: k-means, and nearest neighbours."""
+"""Groups of alike rows, found without labels: k-means, nearest neighbours, and averages over these."""
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from sklearn.cluster import KMeans, MiniBatchKMeans
 
 from labeldp.errors import InputError
@@ -31,3 +32,15 @@ def neighbours(embeddings: NDArray[np.floating], count: int, device: str = "cpu"
         found.append(likeness.topk(count, dim=1).indices.cpu())
     nearest: NDArray[np.int64] = torch.cat(found).numpy()
     return nearest
+
+
+def averaged(values: NDArray[np.floating], nearest: NDArray[np.int64], rounds: int) -> NDArray[np.floating]:
+    """Put the mean of each row and its nearest ones in its place, so many times: rows of a kind draw together."""
+    count, near = nearest.shape
+    share = values.dtype.type(1 / (near + 1))
+    friends = csr_array(
+        (np.full(nearest.size, share), nearest.ravel(), np.arange(0, nearest.size + 1, near)), (count, count)
+    )
+    for _ in range(rounds):
+        values = friends @ values + share * values
+    return values
