@@ -14,7 +14,7 @@ from labeldp.recipes.base import Ask, Steps, Task, recipe
 from labeldp.represent.clusters import averaged, neighbours
 from labeldp.represent.lift import Lift
 
-_FAINT = 500.0  # what sums say (`Task.told`) below which rows had better be smoothed
+_FAINT = 300.0  # what sums say (`Task.told`) below which rows had better be smoothed
 _NEAR, _ROUNDS = 20, 8
 
 
