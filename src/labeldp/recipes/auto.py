@@ -55,10 +55,10 @@ def auto(task: Task, loss: LossName = "squared") -> Steps:
     What they do not need goes on to randomized response among the classes that they leave open, from which trees and
     networks learn what is not linear. Which of the models is best is for a private choice on held-out rows. Noise
     can drown the sums; then sums of rows that are like their neighbours are heard, and, where noise is pure, votes of
-    clusters, which are few numbers. Where the sums find that
-    one of two classes is rare, most of the labels that randomized response would call so are not: then the rest goes to
-    sums again. Pictures with an encoder go another way, that of `refine`. Ids of people and items have no sums: there,
-    randomized response in stages. Labels that are numbers, for which there is a `loss`, go the way of `auto_numbers`.
+    clusters, which are few numbers. Where the sums find that one of two classes is rare, most of the labels that
+    randomized response would call so are not: then the rest goes to sums again. Pictures with an encoder go another
+    way, that of `refine`. Ids of people and items have no sums: there, randomized response in stages. Labels that are
+    numbers, for which there is a `loss`, go the way of `auto_numbers`.
     """
     if task.space.step is not None:
         return (yield from auto_numbers(task, loss))
