@@ -1,8 +1,8 @@
 """Puts this folder on the path, so that tests share `scripted`, and makes a run of them repeatable.
 
-What is drawn from the system's stream in a test, or by a fixture, hangs on its name alone: code that passed here passes
-elsewhere. With `--fresh`, the operating system gives the keys and hypothesis looks for new examples, so that a test
-which holds by luck is found (`pytest --fresh`, some times).
+What is drawn from the system's stream in a test, or by a fixture, hangs on its name alone, so that luck is the same
+everywhere; processes that a test starts draw as they always do. With `--fresh`, the operating system gives the keys and
+hypothesis looks for new examples, so that a test which holds by luck is found (`pytest --fresh`, some times).
 """
 
 import hashlib

@@ -45,6 +45,13 @@ def test_of_few_rows_whose_sums_noise_would_drown_clusters_vote(digits):
     assert [r.mechanism for r in trained.releases] == ["GroupHistogram"]
 
 
+def test_with_delta_sums_of_smoothed_rows_are_heard_where_others_drown(digits):
+    one, two = (train(digits.vault(0.1, 1e-5), digits.task(0.1, 1e-5), name) for name in ("auto", "smooth-moments"))
+    assert one.candidates == 1
+    for ours, theirs in zip(one.releases, two.releases, strict=True):
+        assert np.array_equal(ours.moments, theirs.moments)
+
+
 def test_of_few_rows_near_ones_help_and_a_private_choice_decides(digits):
     trained = train(digits.vault(1.5, 1e-5), digits.task(1.5, 1e-5, epochs=10), "auto")
     assert trained.candidates == 2

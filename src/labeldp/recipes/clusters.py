@@ -12,8 +12,8 @@ from labeldp.releases.base import Release
 def noise_cluster(task: Task, clusters: int | None = None, method: str = "kmeans") -> Steps:
     """The model learns the clusters' labels.
 
-    A label moves two counts by one. Geometric noise for that is purely private, and smaller than Gaussian noise by two
-    to three times at the usual deltas, so delta is left alone.
+    A label moves two counts by one. Geometric noise for that is purely private, and smaller than Gaussian noise at the
+    usual deltas, so delta is left alone.
     """
     learner, groups = (
         task.learner(Supervised),
