@@ -7,7 +7,7 @@ pictures (200 nearest training pictures by cosine, weighted by exp(cosine / 0.1)
 prints the k-NN accuracy of the network in training every N epochs, outside of the time that is measured. Preparation
 is what the first epoch takes more than the others: compilation and the search for fast kernels. `--save` keeps the
 encoder as `Model.load` reads it, its weights rounded to float16; the scores are of that file. Writes
-benchmarks/results/encoder-<method>.json.
+benchmarks/results/encoder-<method>.json, or encoder-<method>-again.json where it goes on from another (`--start`).
 """
 
 import argparse
@@ -124,7 +124,7 @@ def main():
         figures["peak GPU memory, GiB"] = torch.cuda.max_memory_reserved() / 2**30
     show(figures)
     if not chosen.rows:
-        save(f"encoder-{chosen.method}", figures)
+        save(f"encoder-{chosen.method}{'-again' if chosen.start else ''}", figures)
 
 
 if __name__ == "__main__":
