@@ -24,7 +24,7 @@ import labeldp as ldp
 from labeldp.features import Embeddings
 from labeldp.features.loaders import load
 from labeldp.learn import Model, SoftMatch, Supervised, Training
-from labeldp.learn.encoded import with_head
+from labeldp.learn.encoded import members, with_head
 from labeldp.recipes.votes import chances, surest
 from labeldp.represent.clusters import kmeans
 from labeldp.represent.lift import Lift
@@ -57,7 +57,7 @@ def begin(pictures, points, guessed, marked, encoder, chosen):
 def run(epsilon, pictures, labels, test, test_labels, chosen):
     """Release, choose rows, finish; return figures."""
     began = time.perf_counter()
-    encoder = Model.load(HERE / "artifacts" / "cifar10-encoder", chosen.device)
+    encoder = members(Model.load(HERE / "artifacts" / "cifar10-encoder", chosen.device))[0]
     points = Embeddings(encoder.embed(pictures))
     lifted = Lift.fit(points, columns=256)(points)
     vault = ldp.Vault(labels, ldp.LabelSpace(list(range(10))), ldp.Budget(epsilon, DELTA))

@@ -6,11 +6,12 @@ DIR holds the official `cifar-10-batches-py`. Labels are used for nothing but sc
 pictures (200 nearest training pictures by cosine, weighted by exp(cosine / 0.1)), and a linear probe. `--watch N`
 prints the k-NN accuracy of the network in training every N epochs, outside of the time that is measured. Preparation
 is what the first epoch takes more than the others: compilation and the search for fast kernels. `--save` keeps the
-encoder as `Model.load` reads it, its weights rounded to float16; the scores are of that file. Writes
+encoder as `Model.load` reads it, its weights rounded to 8 bits; the scores are of that file. Writes
 benchmarks/results/encoder-<method>.json, or encoder-<method>-again.json where it goes on from another (`--start`).
 """
 
 import argparse
+import copy
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ from torch.nn import functional as F
 from labeldp.features.loaders import load
 from labeldp.learn import Model, Training
 from labeldp.learn.backbones import build
+from labeldp.learn.encoded import members, side_by_side
 from labeldp.represent.contrastive import SimCLR
 from labeldp.represent.momentum import BYOL, MoCo
 
@@ -62,17 +64,6 @@ def linear_accuracy(train, train_labels, test, labels, steps=100):
     return (head(test).argmax(1) == labels).float().mean().item()
 
 
-def keep(model, folder):
-    """Save a model with its weights in half the bytes; `Model.load` makes them float32 again."""
-    from safetensors.torch import load_file, save_file
-
-    model.save(folder)
-    weights = load_file(folder / "weights.safetensors")
-    halves = {name: value.half() if value.is_floating_point() else value for name, value in weights.items()}
-    save_file(halves, folder / "weights.safetensors")
-    return Model.load(folder)
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
@@ -82,6 +73,7 @@ def main():
     parser.add_argument("--size", type=int, help="the height of views")
     parser.add_argument("--save", type=Path)
     parser.add_argument("--start", type=Path, help="an encoder to go on from; its own time is not counted here")
+    parser.add_argument("--beside", action="store_true", help="keep that one too, and the new one beside it")
     parser.add_argument("--watch", type=int)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
@@ -93,10 +85,10 @@ def main():
     sets = [load("cifar10", chosen.data, split) for split in ("train", "test")]
     sets = [(x.select(range(chosen.rows or len(x))).to(device), torch.from_numpy(y[: chosen.rows])) for x, y in sets]
     (pictures, labels), (test, test_labels) = ((x, y.to(device)) for x, y in sets)
-    made = []
+    before, made = members(Model.load(chosen.start, device)) if chosen.start else [], []
 
     def backbone(shape, classes):
-        made.append(Model.load(chosen.start).network if chosen.start else build("resnet18", shape, classes))
+        made.append(copy.deepcopy(before[-1].network) if before else build("resnet18", shape, classes))
         return made[-1].requires_grad_(True)
 
     def score(model, measure):
@@ -114,7 +106,9 @@ def main():
     )
     model = method(backbone, training, **settings).fit(pictures)
     if chosen.save:
-        model = keep(model, chosen.save)
+        kept = side_by_side([*before, model], pictures) if chosen.beside else model
+        kept.save(chosen.save, small=True)
+        model = members(Model.load(chosen.save, device))[-1]
     figures = {"method": chosen.method, "seed": chosen.seed, "views": len(pictures) * settings.get("views", 2)}
     figures |= {"settings": settings | schedule, "goes on": chosen.start is not None} | clock.figures()
     figures["seconds for 100,000 views"] = round(clock.epoch / figures["views"] * 100_000, 4)

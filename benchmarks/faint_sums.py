@@ -53,7 +53,7 @@ def main():
     cells, all_directions = {}, Lift.fit(points)(points)
     for epsilon in map(float, chosen.epsilons.split(",")):
         task = Task(points, space, all_rows(len(labels)), epsilon, DELTA)
-        queries = {"all": all_directions, "fewer": task.lifted, "smooth": smooth_rows(task)}
+        queries = {"all": all_directions, "fewer": task.lifted, "smooth": smooth_rows(points, task.columns)}
         cell = {name: right(query, labels, space, epsilon, chosen.draws) for name, query in queries.items()}
         told = {name: f"{each['mean']:.1f} ± {each['deviation']:.1f}" for name, each in cell.items()}
         shown.add_row(f"{epsilon:g}", told["all"], told["fewer"], f"{task.lift.columns - 1}", told["smooth"])

@@ -77,6 +77,19 @@ def test_each_network_hears_one_half(digits, training, monkeypatch):
     assert all(set(rows) <= first or set(rows) <= second for rows in asked)
 
 
+def test_two_starts_begin_one_network_each(digits, training, monkeypatch):
+    release = digits.release(ldp.RandomizedResponse(2.0))
+    starts = [
+        Supervised(training=replace(training, epochs=1, seed=seed)).fit(digits.features, release) for seed in (0, 1)
+    ]
+    begun, make = [], CrossFit._network
+    monkeypatch.setattr(CrossFit, "_network", lambda self, *a: begun.append(a[2]) or make(self, *a))
+    beliefs = CrossFit(training=replace(training, epochs=1)).posteriors(digits.features, release, starts)
+    assert [found is start for found, start in zip(begun, starts, strict=True)] == [True, True]
+    assert np.exp(beliefs.log_evidence()).sum(axis=1) == pytest.approx(1, abs=1e-4)
+    assert (beliefs.labels() == digits.labels).mean() > (release.labels() == digits.labels).mean()
+
+
 def test_a_prior_is_refused(digits, training):
     counts = digits.release(ldp.GroupHistogram(np.arange(1400) % 7, 1.0))
     with pytest.raises(ldp.InputError, match="learns from likelihoods: use SoftMatch"):

@@ -8,7 +8,7 @@ from labeldp.errors import InputError
 from labeldp.features import Embeddings
 from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import build
-from labeldp.learn.encoded import EncodedModel, with_head
+from labeldp.learn.encoded import EncodedModel, abreast, members, side_by_side, with_head
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.represent.lift import Lift
@@ -73,3 +73,40 @@ def test_only_a_linear_model_of_these_embeddings_can(digits, encoded, training):
         with_head(encoded.encoder, Supervised("mlp", once).fit(rows, release))
     with pytest.raises(InputError, match="64 columns"):
         with_head(encoded.encoder, Supervised("linear", once).fit(digits.features, release))
+
+
+@pytest.fixture(scope="module")
+def two(digits):
+    """Encoders of which one spreads rows a hundred times as far as the other."""
+    encoders = [Model(build("cnn", (1, 8, 8), 1, width=width), None) for width in (4, 2)]
+    encoders[1].network.mean.fill_(0.5)
+    encoders[1].network.deviation.fill_(0.01)
+    return encoders, side_by_side(encoders, digits.images)
+
+
+def test_encoders_side_by_side_weigh_the_same(digits, two, tmp_path):
+    encoders, both = two
+    seen = [encoder.embed(digits.images) for encoder in encoders]
+    found = both.embed(digits.images)
+    assert found == pytest.approx(abreast(seen), rel=1e-3, abs=1e-4)
+    parts = np.split(found, [seen[0].shape[1]], axis=1)
+    assert [part.var(axis=0).sum() for part in parts] == pytest.approx([1, 1], rel=1e-3)
+    for small in (False, True):
+        both.save(tmp_path / f"{small}", small=small)
+        again = Model.load(tmp_path / f"{small}", "cpu")
+        assert again.embed(digits.images) == pytest.approx(found, abs=0.1 if small else 1e-6)
+        assert [m.network.recipe for m in members(again)] == [e.network.recipe for e in encoders]
+
+
+def test_a_learner_starts_from_the_first_of_several_encoders(digits, training, two):
+    encoders, both = two
+    release = digits.release(ldp.RandomizedResponse(3.0))
+    learner = Supervised(training=replace(training, epochs=1))
+    ours, theirs = (learner.fit(digits.images, release, start) for start in (both, encoders[0]))
+    assert ours.digest() == theirs.digest()
+    assert members(encoders[0]) == [encoders[0]]
+
+
+def test_only_single_networks_stand_side_by_side(digits, two):
+    with pytest.raises(InputError, match="Only single networks"):
+        side_by_side([two[1]], digits.images)

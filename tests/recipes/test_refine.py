@@ -1,6 +1,7 @@
 """`refine` on pictures of digits, through an encoder that was trained without labels."""
 
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -9,11 +10,13 @@ from scipy.special import softmax
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp.features import Images
-from labeldp.learn import Model, Training
-from labeldp.learn.backbones import build
+from labeldp.features import Embeddings, Images
+from labeldp.learn import Model, SoftMatch, Training
+from labeldp.learn.backbones import Network, build
+from labeldp.learn.encoded import side_by_side
 from labeldp.learn.predictor import load_predictor
-from labeldp.recipes.refine import calibrated
+from labeldp.recipes.base import Task
+from labeldp.recipes.refine import _budget, calibrated
 from labeldp.recipes.run import train
 from labeldp.represent.contrastive import SimCLR
 
@@ -31,25 +34,25 @@ def encoder(digits):
     return SimCLR("cnn", training).fit(pictures(digits.features, SOME))
 
 
-def refined(digits, encoder, epsilon, seed=0, **options):
-    training = Training(epochs=12, batch=100, rate=0.02, device="cpu", seed=seed)
+def refined(digits, encoder, epsilon, seed=0, training=None, **options):
+    training = training or Training(epochs=12, batch=100, rate=0.02, device="cpu", seed=seed)
     task = digits.task(epsilon, 1e-5, seed, count=SOME, training=training)
     task = replace(task, features=pictures(digits.features, SOME), encoder=encoder)
     vault = digits.vault(epsilon, 1e-5, seed, count=SOME)
     return train(vault, task, "refine", options, score=False)
 
 
-ONCE, TWICE = ["LinearQuery", "RRInformative"], ["LinearQuery", "LinearQuery", "RRInformative"]
+SUMS, ANSWERS = "LinearQuery", "RRInformative"
 
 
 @pytest.mark.parametrize(
     ("epsilon", "enough", "asks", "gain"),
-    [(0.9, 500.0, ["LinearQuery"], -0.05), (4.0, 500.0, ONCE, 0.01), (4.0, 60.0, TWICE, 0.05)],
+    [(0.9, 500.0, [SUMS], -0.05), (0.9, 20.0, [SUMS, SUMS], 0.0), (4.0, 60.0, [SUMS, SUMS, ANSWERS], 0.01)],
 )
 def test_it_ends_near_or_above_the_linear_model_of_its_sums(
     digits, encoder, epsilon, enough, asks, gain, tmp_path, monkeypatch
 ):
-    """Guesses on a thousand digits, of which all look alike to a small encoder, are no gain; answers are.
+    """Guesses on a thousand digits, of which all look alike to a small encoder, are little gain; answers are.
 
     Where sums are said to need little, those over the network that SoftMatch gave are heard, too.
     """
@@ -65,6 +68,34 @@ def test_it_ends_near_or_above_the_linear_model_of_its_sums(
     trained.model.save(tmp_path / "m")
     again = load_predictor(tmp_path / "m", device="cpu")
     assert np.allclose(again.predict_proba(new), trained.model.predict_proba(new), atol=1e-6)
+
+
+def test_two_encoders_have_a_network_each_and_one_model_learns_from_both(digits, encoder, monkeypatch):
+    both = side_by_side([encoder, encoder], pictures(digits.features, SOME))
+    trained, begun = [], SoftMatch.fit
+    monkeypatch.setattr(SoftMatch, "fit", lambda self, *a: trained.append(self.training.seed) or begun(self, *a))
+    model = refined(digits, both, 0.9, training=Training(epochs=1, batch=100, rate=0.02, device="cpu")).model
+    assert trained == [0, 1]
+    assert isinstance(model.network, Network)
+    assert len(model.lineage) == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "epsilon", "users", "shares"),
+    [
+        (50_000, 0.1, None, (0.1, 0, 0)),
+        (50_000, 0.5, None, (0.1, 0.4, 0)),
+        (50_000, 4.0, None, (0.1, 0.2, 3.7)),
+        (50_000, 4.0, 2, (0.2, 0.4, 3.4)),
+        (1_000, 4.0, None, (1.0, 1.0, 2.0)),
+    ],
+)
+def test_sums_get_what_they_need_and_answers_the_rest(rows, epsilon, users, shares):
+    owners = None if users is None else np.arange(rows) // users
+    space, some = ldp.LabelSpace(range(10)), np.ones(rows, bool)
+    task = Task(Embeddings(np.zeros((rows, 1), np.float32)), space, some, epsilon, users=owners)
+    assert _budget(task) == pytest.approx(shares)
+    assert sum(map(Decimal, map(repr, _budget(task)))) <= Decimal(repr(epsilon))
 
 
 def test_it_needs_an_encoder_and_says_so_before_anything_is_spent(digits):

@@ -267,6 +267,26 @@ def test_relabel_refuses_certainty_and_nonsense(confidence):
         response(vault(), 1.0).relabel(np.zeros(ROWS, int), confidence)
 
 
+def test_beliefs_are_probabilities_of_rows_of_which_something_is_believed():
+    v = vault()
+    source, other = response(v, 1.0), response(v, 2.0)
+    chances = np.where(FIRST[:, None], [1.0, 1.0, 6.0], 0.0)
+    release = source.believe(chances, derived_from=[other])
+    assert release.kind == "prior"
+    assert np.exp(release.log_evidence(FIRST)) == pytest.approx(np.tile([0.125, 0.125, 0.75], (FIRST.sum(), 1)))
+    assert np.array_equal(release.labels(), np.where(FIRST, 2, -1))
+    assert release.guarantee.epsilon == 3.0
+    assert release.lineage == source.lineage + other.lineage
+
+
+@pytest.mark.parametrize(
+    "chances", [np.ones((ROWS, 2)), np.ones(ROWS), np.full((ROWS, 3), -1), np.full((ROWS, 3), np.nan)]
+)
+def test_beliefs_that_are_no_probabilities_are_refused(chances):
+    with pytest.raises(ldp.InputError, match="believe takes probabilities for 40 rows and 3 classes"):
+        response(vault(), 1.0).believe(chances)
+
+
 def test_releases_that_protect_different_units_are_not_joined():
     space = ldp.LabelSpace(["no", "yes"])
     labels, owners = ["no", "yes"] * 2, [0, 0, 1, 1]

@@ -117,6 +117,30 @@ class Average(nn.Module):
         return chances.mean(dim=0).clamp_min(1e-12).log()
 
 
+class Beside(nn.Module):
+    """Several encoders: their encodings side by side, each divided by its usual length, so that all weigh the same.
+
+    A learner that starts from it starts from the first.
+    """
+
+    lengths: Tensor
+
+    def __init__(self, networks: Sequence[Network], lengths: Sequence[float] | None = None) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+        self.register_buffer("lengths", torch.ones(len(networks)) if lengths is None else torch.tensor(lengths))
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """What rebuilds it."""
+        return {"beside": [network.recipe for network in self.networks]}
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Return all encodings."""
+        each = zip(self.networks, self.lengths, strict=True)
+        return torch.cat([network.embed(x).float() / length for network, length in each], dim=1)  # type: ignore[operator]
+
+
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut (He et al. 2016)."""
 
@@ -277,4 +301,11 @@ def rebuild(recipe: dict[str, Any]) -> nn.Module:
     """Build a network again from its recipe, without its weights."""
     if "average" in recipe:
         return Average([rebuild(each) for each in recipe["average"]])
+    if "beside" in recipe:
+        return Beside([build_again(each) for each in recipe["beside"]])
+    return build_again(recipe)
+
+
+def build_again(recipe: dict[str, Any]) -> Network:
+    """Build a network of one piece from its recipe."""
     return build(recipe["name"], recipe["shape"], recipe["classes"], recipe.get("numbers"), **recipe["options"])

@@ -6,7 +6,7 @@ network learns. Such beliefs are honest, so the evidence itself can say how far 
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,6 +16,7 @@ from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.learn.base import Learner, active_rows, beside, evidence_of, follow, soft_cross_entropy
 from labeldp.learn.model import Model
+from labeldp.learn.supervised import Supervised
 from labeldp.releases.base import Release
 
 _POWERS = torch.logspace(-1.5, 0.5, 41)  # from hardly trusted to trusted more than stated
@@ -37,6 +38,12 @@ class CrossFit(Learner):
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train on the rows that were released."""
+        learnt = self.posteriors(features, release, [start])
+        last = Supervised(self.backbone, self.training, targets="posteriors", augment="strong")
+        return last.fit(features, learnt, start)
+
+    def posteriors(self, features: Features, release: Release, starts: Sequence[Model | None]) -> Release:
+        """Return what the pair says of the rows that were released; its networks begin from `starts` in turn."""
         if release.kind == "prior":
             raise InputError(f"{release.mechanism} gives a prior, and CrossFit learns from likelihoods: use SoftMatch.")
         features = self._place(features, release)
@@ -47,25 +54,23 @@ class CrossFit(Learner):
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self.training.seed))
         halves = rows[order.to(device)][: len(rows) // 2 * 2].view(2, -1)  # whose evidence each network hears
         first = replace(self, training=replace(self.training, checkpoint=beside(self.training.checkpoint)))
-        pair = first._pair(features, release, halves, evidence, start)
-        learnt = halves.flatten()
+        pair = first._pair(features, release, halves, evidence, [starts[0], starts[-1]])
         posteriors = torch.zeros(release.rows, classes, device=device)
         for half, belief in zip(halves, reversed(pair), strict=True):
             posteriors[half] = posterior_of(belief, features, half, evidence)
-        network = self._network(features, classes, start)
-
-        def loss(positions: Tensor) -> Tensor:
-            chosen = learnt[positions]
-            return soft_cross_entropy(network(features.strong(features.batch(chosen))), posteriors[chosen])
-
-        return Model.trained_on(self._train(network, release, len(learnt), loss), release, start)
+        return release.believe(posteriors.cpu().numpy(), derived_from=[start for start in starts if start is not None])
 
     def _pair(
-        self, features: Features, release: Release, halves: Tensor, evidence: Evidence, start: Model | None
+        self,
+        features: Features,
+        release: Release,
+        halves: Tensor,
+        evidence: Evidence,
+        starts: Sequence[Model | None],
     ) -> list[nn.Module]:
         """Return the slow copies of two networks, the first of which heard the first half."""
-        device = features.device
-        pair = nn.ModuleList([self._network(features, len(release.space), start, offset) for offset in (0, 1)])
+        device, classes = features.device, len(release.space)
+        pair = nn.ModuleList([self._network(features, classes, start, place) for place, start in enumerate(starts)])
         slow = copy.deepcopy(pair).requires_grad_(False)
         power = torch.ones(2, device=device)
 

@@ -1,6 +1,7 @@
-"""A model that sees images through an encoder which was trained without labels."""
+"""Encoders which were trained without labels: models that see images through one, and several side by side."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from labeldp.features.embeddings import Embeddings
 from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
-from labeldp.learn.backbones import Network
+from labeldp.learn.backbones import Beside, Network
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, load_predictor, write_facts
 from labeldp.spending import Use
@@ -79,3 +80,30 @@ def with_head(encoder: Model, linear: Model) -> Model:
         network.head.weight.div_(top.deviation)
         network.head.bias.sub_(network.head.weight @ top.mean)
     return Model(network.to(body.mean.device), linear.space, linear.guarantee, linear.lineage)
+
+
+def side_by_side(encoders: Sequence[Model], features: Features) -> Model:
+    """Return one encoder made of several, each scaled by how far it spreads these rows."""
+    networks, lengths = [], []
+    for encoder in encoders:
+        if not isinstance(encoder.network, Network):
+            raise InputError("Only single networks of this library can stand side by side.")
+        networks.append(copy.deepcopy(encoder.network))
+        lengths.append(_usual_length(encoder.embed(features)))
+    return Model(Beside(networks, lengths).to(networks[0].mean.device).eval(), None)
+
+
+def members(encoder: Model) -> list[Model]:
+    """Return the encoders of which one is made, or itself."""
+    network = encoder.network
+    return [Model(each, None) for each in network.networks] if isinstance(network, Beside) else [encoder]
+
+
+def abreast(embeddings: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Set embeddings of the same rows side by side, scaled as `side_by_side` does."""
+    return np.concatenate([each / _usual_length(each) for each in embeddings], axis=1)
+
+
+def _usual_length(embeddings: NDArray[np.float32]) -> float:
+    """Return the distance of rows from their mean, as the root of its mean square."""
+    return float(np.sqrt(embeddings.var(axis=0, dtype=np.float64).sum())) or 1.0

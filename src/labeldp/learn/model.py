@@ -15,8 +15,9 @@ from labeldp.features.base import Features, choose_device
 from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
-from labeldp.learn.backbones import Network, rebuild
+from labeldp.learn.backbones import Beside, Network, rebuild
 from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
+from labeldp.learn.weights import pack, unpack
 from labeldp.releases.base import Release, rest_on
 from labeldp.spending import Use
 
@@ -50,7 +51,7 @@ class Model:
 
     def embed(self, features: Features, batch: int = 2048) -> NDArray[np.float32]:
         """Return each row's encoding."""
-        if not isinstance(self.network, Network):
+        if not isinstance(self.network, Network | Beside):
             raise InputError("Only networks of this library have encodings: use your own for yours.")
         return self._apply(features, self.network.embed, batch)
 
@@ -74,8 +75,8 @@ class Model:
         parts = [function(features.batch(rows).to(device)).float().cpu() for rows in starts]
         return torch.cat(parts).numpy()
 
-    def save(self, folder: str | Path) -> None:
-        """Write the model into a new folder, whole or not at all."""
+    def save(self, folder: str | Path, *, small: bool = False) -> None:
+        """Write the model into a new folder, whole or not at all; `small`, with about 8 bits a weight."""
         from safetensors.torch import save_file
 
         recipe = _recipe(self.network)
@@ -85,7 +86,7 @@ class Model:
             partial.mkdir()
             write_facts(partial, self, {"kind": "network", "network": recipe})
             weights = {name: value.contiguous() for name, value in self.network.state_dict().items()}
-            save_file(weights, partial / "weights.safetensors")
+            save_file(pack(weights) if small else weights, partial / "weights.safetensors")
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> "Model":
@@ -96,7 +97,7 @@ class Model:
         facts = read_facts(folder)
         try:
             network = rebuild(facts["network"])
-            network.load_state_dict(load_file(Path(folder) / "weights.safetensors"))
+            network.load_state_dict(unpack(load_file(Path(folder) / "weights.safetensors")))
         except Exception:
             raise not_a_model(folder) from None
         return cls(network.to(where).eval(), facts["space"], facts["guarantee"], facts["lineage"])

@@ -5,6 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
+from labeldp.features.base import Features
 from labeldp.features.embeddings import Embeddings
 from labeldp.labels import MISSING
 from labeldp.learn.ridge import Ridge
@@ -32,7 +33,7 @@ def smooth_moments(task: Task) -> Steps:
     """For noise that drowns `moments`. New rows have no neighbours here, so a model of the rows as they are learns."""
     if task.points.kind == "tables":
         raise InputError("Neighbours are found among embeddings and images: take moments for a table.")
-    learner, query = task.learner(Supervised), smooth_rows(task)
+    learner, query = task.learner(Supervised), smooth_rows(task.points, task.columns)
     sums = yield Ask(LinearQuery(query, task.epsilon, task.delta))
     guesses = np.where(task.rows, (query @ sums.coefficients).argmax(axis=1), MISSING)
     return learner.fit(task.features, sums.relabel(guesses.astype(np.int32)), task.encoder)
@@ -43,13 +44,13 @@ def is_faint(task: Task, epsilon: float | None = None) -> bool:
     return task.told(task.epsilon if epsilon is None else epsilon) < _FAINT
 
 
-def smooth_rows(task: Task) -> NDArray[np.float32]:
+def smooth_rows(points: Features, columns: int) -> NDArray[np.float32]:
     """Return rows of length 1 that are like their neighbours.
 
     Noise drowns what tells one row from the next, and leaves what many have in common. So rows are drawn towards their
     neighbours, and few directions hold all that is left.
     """
-    points = torch.cat([task.points.batch(part) for part in torch.split(torch.arange(len(task.points)), 1 << 13)])
-    unit = torch.nn.functional.normalize(points.flatten(1).float(), dim=1).cpu().numpy()
+    rows = torch.cat([points.batch(part) for part in torch.split(torch.arange(len(points)), 1 << 13)])
+    unit = torch.nn.functional.normalize(rows.flatten(1).float(), dim=1).cpu().numpy()
     smooth = Embeddings(averaged(unit, neighbours(unit, min(_NEAR, len(unit) - 1)), _ROUNDS))
-    return Lift.fit(smooth, columns=task.columns)(smooth)
+    return Lift.fit(smooth, columns=columns)(smooth)

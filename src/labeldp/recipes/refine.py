@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from labeldp.errors import InputError
+from labeldp.features.embeddings import Embeddings
 from labeldp.features.images import Images
 from labeldp.labels import MISSING
 from labeldp.learn.crossfit import CrossFit
-from labeldp.learn.encoded import with_head
+from labeldp.learn.encoded import abreast, members, with_head
 from labeldp.learn.loop import Training
 from labeldp.learn.model import Model
 from labeldp.learn.softmatch import SoftMatch
@@ -23,6 +24,8 @@ from labeldp.recipes.moments import is_faint, smooth_rows
 from labeldp.recipes.votes import surest
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments, as_chances
+from labeldp.represent.clusters import kmeans
+from labeldp.represent.lift import Lift
 
 _ENOUGH = 500.0  # what sums over an encoder should say (`Task.told`), where more goes to randomized response
 _LOCAL_FROM = 1.0  # epsilon from which a row's own noisy label says enough
@@ -31,63 +34,88 @@ _CONFIDENCE = 0.95  # in the labels of the surest rows: a network that is surer 
 
 @recipe(
     "refine",
-    "sums over an encoder, then SoftMatch; from epsilon 1 also sums over what that learnt, the most telling randomized "
-    "response, and CrossFit",
+    "sums over an encoder, then SoftMatch; where epsilon allows, sums over what that learnt; from epsilon 1 the most "
+    "telling randomized response, and CrossFit",
 )
 def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     """Sums give a linear model for next to nothing. It is the head from which networks start.
 
-    The surest rows of that model, so many of each class and spread over clusters, count as labelled for SoftMatch. From
-    epsilon 1 on, the network that it gives is a better encoder, so sums over that are heard as well, and nearly all of
-    epsilon goes into answers of the rows themselves, among the classes that those sums leave open. Where rows are few,
-    sums need so much that they are heard once only.
+    The surest rows of that model, so many of each class and spread over clusters, count as labelled for SoftMatch. The
+    network that it gives sees more, so sums over the encoder and the network together are heard next. From epsilon 1 on
+    these get little, and the rest goes into answers of the rows themselves, among the classes that they leave open.
+    What is believed of each row in the end teaches a network that starts again from the encoder. An encoder of several
+    has a SoftMatch network for each.
     """
     soft, cross = (task.learner(kind, inertia=0.998) for kind in (SoftMatch, CrossFit))
+    last = task.learner(Supervised, targets="posteriors", augment="strong")
+    encoders = members(_encoder(task))
     first, second, answers = _budget(task)
     task = replace(task, delta=task.delta / 2) if second else task
-    look = yield from _look(task, first)
-    if second or not answers:
-        chosen = surest(look.likely, task.clusters(clusters), rows_a_class)
-        marked = look.sums.relabel(np.where(task.rows, chosen, MISSING).astype(np.int32), _CONFIDENCE)
-        network = soft.fit(task.features, marked, look.start)
-        if not second:
-            return network
-        look = yield from _look(replace(task, encoder=network), second, [look.sums])
-    heard = yield Ask(RRInformative(answers, look.likely), None, [look.sums])
-    return cross.fit(task.features, heard, look.start)
+    seen = [encoder.embed(task.features) for encoder in encoders]
+    look = yield from _look(task, seen, first)
+    starts = [_start(task, *each, look) for each in zip(encoders, seen, strict=True)]
+    chosen = surest(look.likely, kmeans(look.query, min(clusters, len(look.query)), task.seed), rows_a_class)
+    marked = look.sums.relabel(np.where(task.rows, chosen, MISSING).astype(np.int32), _CONFIDENCE)
+    apart = [soft.with_training(seed=task.seed + place) for place in range(len(starts))]
+    networks = [each.fit(task.features, marked, start) for each, start in zip(apart, starts, strict=True)]
+    if second:
+        learnt = [network.embed(task.features) for network in networks]
+        look = yield from _look(task, [*seen, *learnt], second, [look.sums])
+        networks = [_start(task, *each, look) for each in zip(networks, learnt, strict=True)]
+    if answers:
+        heard = yield Ask(RRInformative(answers, look.likely), None, [look.sums])
+        beliefs = cross.posteriors(task.features, heard, networks)
+    elif second:
+        beliefs = look.sums.believe(look.likely)
+    elif len(networks) == 1:
+        return networks[0]
+    else:
+        chances = np.mean([network.predict_proba(task.features) for network in networks], axis=0)
+        beliefs = look.sums.believe(chances, derived_from=networks)
+    return last.fit(task.features, beliefs, starts[0])
 
 
 def _budget(task: Task) -> tuple[float, float, float]:
-    """Return the epsilons of the first sums, of those over the network, and of the rows' own answers."""
-    if task.label_epsilon < _LOCAL_FROM:
+    """Return the epsilons of the first sums, of those over the networks, and of the rows' own answers."""
+    enough, local = _ENOUGH / task.told(1.0), task.label_epsilon >= _LOCAL_FROM
+    if task.epsilon < 3 * enough and not local:
         return task.epsilon, 0.0, 0.0
-    enough = _ENOUGH / task.told(1.0)
     first, rest = split_epsilon(task.epsilon, min(enough / task.epsilon, 0.25))
-    if 3 * enough > task.epsilon / 2:
-        return first, 0.0, rest
-    return first, *split_epsilon(rest, 2 * enough / rest)
+    return (first, *split_epsilon(rest, min(2 * enough, task.epsilon / 4) / rest)) if local else (first, rest, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
 class _Look:
-    """What sums over an encoder say: of each row, and as a network, the encoder with a head."""
+    """Sums over embeddings, and what they say of each row."""
 
+    query: NDArray[np.float32]
     sums: NoisyMoments
     likely: NDArray[np.float64]
-    start: Model
 
 
-def _look(task: Task, epsilon: float, after: Sequence[Release] = ()) -> Generator[Ask, Any, _Look]:
-    """Hear sums over the task's encoder, which may have learnt what was heard `after` which they come."""
-    if task.encoder is None or not isinstance(task.features, Images):
-        raise InputError("refine begins from an encoder of pictures: give one, or choose another recipe.")
-    query = smooth_rows(task) if is_faint(task, epsilon) else task.lifted
+def _look(
+    task: Task, seen: Sequence[NDArray[np.float32]], epsilon: float, after: Sequence[Release] = ()
+) -> Generator[Ask, Any, _Look]:
+    """Hear sums over embeddings, which may rest on what was heard `after` which they come."""
+    points = Embeddings(abreast(seen))
+    faint = is_faint(task, epsilon)
+    query = smooth_rows(points, task.columns) if faint else Lift.fit(points, columns=task.columns)(points)
     sums = yield Ask(LinearQuery(query, epsilon, task.delta), None, after)
-    likely = calibrated(query, sums)
-    guesses = sums.relabel(np.where(task.rows, likely.argmax(axis=1), MISSING).astype(np.int32))
+    return _Look(query, sums, calibrated(query, sums))
+
+
+def _start(task: Task, body: Model, embeddings: NDArray[np.float32], look: _Look) -> Model:
+    """Return a network with a head that says of its own embeddings what the sums say."""
+    guesses = look.sums.relabel(np.where(task.rows, look.likely.argmax(axis=1), MISSING).astype(np.int32))
     device = task.training.device if task.training else "auto"
     line = Training(epochs=8, batch=512, rate=0.02, decay=1e-4, device=device, seed=task.seed)
-    return _Look(sums, likely, with_head(task.encoder, Supervised("linear", line).fit(task.points, guesses)))
+    return with_head(body, Supervised("linear", line).fit(Embeddings(embeddings), guesses))
+
+
+def _encoder(task: Task) -> Model:
+    if task.encoder is None or not isinstance(task.features, Images):
+        raise InputError("refine begins from an encoder of pictures: give one, or choose another recipe.")
+    return task.encoder
 
 
 def begins_from_encoder(task: Task) -> bool:

@@ -15,7 +15,7 @@ from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.spending import Use, joint_cost
 
 if TYPE_CHECKING:
-    from labeldp.releases.derived import Joined, Relabelled
+    from labeldp.releases.derived import Believed, Joined, Relabelled
 
 Arrays = dict[str, NDArray[Any]]
 Evidence = NDArray[np.float32]
@@ -149,6 +149,15 @@ class Release(ABC):
         from labeldp.releases.derived import Relabelled
 
         return Relabelled.of(self, codes, confidence, derived_from)
+
+    def believe(self, chances: NDArray[np.floating], *, derived_from: Sequence["Rests"] = ()) -> "Believed":
+        """Replace what is said of each row by probabilities that were worked out from this release and from others.
+
+        A row of zeros is one of which nothing is said.
+        """
+        from labeldp.releases.derived import Believed
+
+        return Believed.of(self, chances, derived_from)
 
     @staticmethod
     def concat(*releases: "Release") -> "Joined":

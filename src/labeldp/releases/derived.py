@@ -55,6 +55,42 @@ class Relabelled(Release):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Believed(Release):
+    """Probabilities of each row's classes, worked out from releases."""
+
+    kind = "prior"
+
+    chances: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, source: Release, chances: NDArray[np.floating], derived_from: Sequence[Rests] = ()) -> Self:
+        """Put `chances` (rows, classes), which may be off by a factor for each row, in place of what `source` says."""
+        chances = np.asarray(chances, np.float32)
+        if chances.shape != (source.rows, len(source.space)) or not (np.isfinite(chances) & (chances >= 0)).all():
+            raise InputError(f"believe takes probabilities for {source.rows} rows and {len(source.space)} classes.")
+        lineage, guarantee = rest_on([source, *derived_from], source.rows)
+        return cls(
+            space=source.space,
+            guarantee=guarantee,
+            mechanism=f"beliefs from {source.mechanism}",
+            parameters=source.parameters,
+            entry=source.entry,
+            rows=source.rows,
+            lineage=lineage,
+            active=chances.max(axis=1) > 0,
+            chances=chances,
+        )
+
+    def arrays(self) -> Arrays:
+        """Return the probabilities."""
+        return {"chances": self.chances}
+
+    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
+        chances = self.chances[rows]
+        return np.log(np.maximum(chances / chances.sum(axis=1, keepdims=True), 1e-12))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Joined(Release):
     """Several releases of one vault, read as one."""
 

@@ -18,7 +18,7 @@ from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.releases.base import Arrays, Release
 from labeldp.releases.counts import NoisyCounts
-from labeldp.releases.derived import Relabelled
+from labeldp.releases.derived import Believed, Relabelled
 from labeldp.releases.moments import NoisyMoments, NoisySums
 from labeldp.releases.numbers import NoisyBins, NoisyGrid
 from labeldp.releases.onehot import NoisyOneHot
@@ -27,8 +27,8 @@ from labeldp.releases.scores import Choice, NoisyLoss, NoisyRight
 from labeldp.spending import Use
 
 FORMAT = 2  # 1 said of users which rows were released, not whose they were
-_BY_ROW = {"codes", "candidates", "values", "groups", "active"}
-_OF_CLASSES = (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, NoisyRight, Choice, Relabelled)
+_BY_ROW = {"codes", "candidates", "values", "groups", "chances", "active"}
+_OF_CLASSES = (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, NoisyRight, Choice, Relabelled, Believed)
 _STORED = (*_OF_CLASSES, NoisyBins, NoisyGrid, NoisySums, NoisyLoss)
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in _STORED}
 

@@ -13,10 +13,12 @@ from labeldp.features.loaders import load
 from labeldp.learn.loop import Training
 from labeldp.learn.model import Model
 from labeldp.represent.momentum import MoCo
+from labeldp.represent.restart import with_restart
 from labeldp.reproduce.cells import Cell, Pictures, Setting, run
 from labeldp.reproduce.tables import Experiment
 
 Line = dict[str, Any]
+_RESTARTED = 300  # epochs of the second encoder
 
 
 def read(experiment: Experiment, folder: Path, device: str, sample: int | None = None) -> Pictures:
@@ -51,17 +53,18 @@ def fill(
 
 
 def shared_encoder(data: Pictures, setting: Setting, report: Callable[[str], None]) -> Model:
-    """Train the label-free encoder that all cells share, or read it from the work folder."""
+    """Train the label-free encoders that all cells share, side by side, or read them from the work folder."""
     folder = setting.work / "encoder"
     if not folder.is_dir():
-        report("training an encoder without labels")
+        report("training encoders without labels")
         usual = Training(240, 256, rate=0.5, floor=0.2, decay=1e-4, warmup=0.02, device=setting.device)
-        epochs = setting.epochs or usual.epochs
+        first, more = (setting.epochs or epochs for epochs in (usual.epochs, _RESTARTED))
         fast = setting.device.startswith("cuda")
-        training = replace(usual, epochs=epochs, compile=fast, checkpoint=setting.work / "encoder.checkpoint")
+        training = replace(usual, epochs=first, compile=fast, checkpoint=setting.work / "encoder.checkpoint")
         views = {"size": 24, "views": 4, "hidden": 4096, "projection": 256}
-        MoCo(setting.model or "resnet18", training, **views).fit(data.train).save(folder)
-        (setting.work / "encoder.checkpoint").unlink(missing_ok=True)
+        with_restart(MoCo(setting.model or "resnet18", training, **views), data.train, more).save(folder)
+        for checkpoint in setting.work.glob("encoder*.checkpoint"):
+            checkpoint.unlink()
     return Model.load(folder, setting.device)
 
 
