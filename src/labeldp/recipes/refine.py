@@ -81,7 +81,7 @@ def _budget(task: Task) -> tuple[float, float, float]:
     if task.epsilon < 3 * enough and not local:
         return task.epsilon, 0.0, 0.0
     first, rest = split_epsilon(task.epsilon, min(enough / task.epsilon, 0.25))
-    return (first, *split_epsilon(rest, min(2 * enough, task.epsilon / 4) / rest)) if local else (first, rest, 0.0)
+    return (first, *split_epsilon(rest, min(3 * enough, task.epsilon / 4) / rest)) if local else (first, rest, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
