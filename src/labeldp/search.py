@@ -28,7 +28,8 @@ class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     `param_grid` is a grid (or a list of grids) of `model`, `training`, `options` and `encoder`: how to learn. Learning
     is post-processing, so any number of settings cost nothing; which is best is decided by a noisy maximum on rows
     that were set aside, and the winner is scored on yet other rows. There are no folds: `best_estimator_` is the winner
-    as it was trained. An option that changes what is released would be a second release, and is refused.
+    as it was trained. An option that changes what is released would be a second release, and is refused; so are recipes
+    that ask again for what a trained network leaves open (`lp-mst`, and `refine` where it hears sums twice).
     """
 
     def __init__(self, estimator: LabelPrivateClassifier, param_grid: Any) -> None:

@@ -107,6 +107,24 @@ def test_a_learner_starts_from_the_first_of_several_encoders(digits, training, t
     assert members(encoders[0]) == [encoders[0]]
 
 
-def test_only_single_networks_stand_side_by_side(digits, two):
-    with pytest.raises(InputError, match="Only single networks"):
+def test_what_cannot_stand_side_by_side_is_told(digits, two):
+    with pytest.raises(InputError, match="take the `members`"):
         side_by_side([two[1]], digits.images)
+    with pytest.raises(InputError, match="There is no encoder"):
+        side_by_side([], digits.images)
+    with pytest.raises(InputError, match="pictures of 3 channels, and these have 1"):
+        side_by_side([Model(build("resnet18", (3, 8, 8), 1, width=4), None)], digits.images)
+
+
+def test_what_was_learnt_from_labels_is_not_forgotten(digits, training, two):
+    release = digits.release(ldp.RandomizedResponse(3.0))
+    learnt = Supervised(training=replace(training, epochs=1)).fit(digits.images, release, two[0][0])
+    with pytest.raises(InputError, match="has learnt from labels"):
+        side_by_side([two[0][0], learnt], digits.images)
+    both = replace(two[1], guarantee=learnt.guarantee, lineage=learnt.lineage)
+    assert [(each.guarantee, each.lineage) for each in members(both)] == [(learnt.guarantee, learnt.lineage)] * 2
+    rows = Embeddings(learnt.embed(digits.images))
+    line = Supervised("linear", replace(training, epochs=1))
+    assert with_head(learnt, line.fit(rows, release)).lineage == learnt.lineage
+    with pytest.raises(InputError, match="labels of which the linear model does not know"):
+        with_head(learnt, line.fit(rows, digits.release(ldp.RandomizedResponse(1.0))))

@@ -70,6 +70,45 @@ def test_it_ends_near_or_above_the_linear_model_of_its_sums(
     assert np.allclose(again.predict_proba(new), trained.model.predict_proba(new), atol=1e-6)
 
 
+class Stopped(Exception):
+    """Somebody pulled the plug."""
+
+
+@pytest.mark.parametrize("place", ["a file", "a folder"])
+def test_a_run_of_two_encoders_that_is_stopped_goes_on_with_the_same_releases(digits, encoder, tmp_path, place):
+    """Delta is such that half of it, written out, is a little more than half."""
+    epsilon, delta, few = 4.0, 1 / 3000, np.arange(200)
+    features = pictures(digits.features, SOME).select(few)
+    (tmp_path / "folder").mkdir()
+    checkpoint = tmp_path / ("folder" if place == "a folder" else "file.pt")
+
+    def stop(epoch, loss):
+        raise Stopped
+
+    training = Training(epochs=1, batch=50, rate=0.02, device="cpu", checkpoint=checkpoint, progress=stop)
+    space = ldp.LabelSpace(range(10))
+    task = Task(features, space, np.ones(200, bool), epsilon, delta, training=training)
+    task = replace(task, encoder=side_by_side([encoder, encoder], features))
+
+    def run():
+        budget, identity = ldp.Budget(epsilon, delta), ldp.Identity("digits", "label", 200)
+        return train(
+            ldp.Vault(digits.labels[few], space, budget, ledger=tmp_path / "ledger.db", identity=identity),
+            task,
+            "refine",
+            score=False,
+        )
+
+    for _ in range(4):  # after the epoch of either network, of the pair, and of the last one
+        with pytest.raises(Stopped):
+            run()
+    trained = run()
+    assert [len(release.lineage) for release in trained.releases] == [1, 2, 3]
+    assert trained.model.lineage == trained.releases[-1].lineage
+    assert (trained.guarantee.epsilon, trained.guarantee.delta) <= (epsilon, delta)
+    assert trained.model.digest() == run().model.digest()
+
+
 def test_two_encoders_have_a_network_each_and_one_model_learns_from_both(digits, encoder, monkeypatch):
     both = side_by_side([encoder, encoder], pictures(digits.features, SOME))
     trained, begun = [], SoftMatch.fit
@@ -103,6 +142,14 @@ def test_it_needs_an_encoder_and_says_so_before_anything_is_spent(digits):
     for encoder in (None, Model(build("cnn", (1, 8, 8), 1, width=4), None)):
         with pytest.raises(ldp.InputError, match="begins from an encoder of pictures"):
             train(vault, replace(task, encoder=encoder), "refine")
+    assert not vault.ledger.entries()
+
+
+@pytest.mark.parametrize("options", [{"clusters": 0}, {"rows_a_class": 0}])
+def test_options_that_make_no_sense_are_refused_before_anything_is_spent(digits, encoder, options):
+    vault, task = digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME)
+    with pytest.raises(ldp.InputError, match="at least one row a class and one cluster"):
+        train(vault, replace(task, features=pictures(digits.features, SOME), encoder=encoder), "refine", options)
     assert not vault.ledger.entries()
 
 

@@ -68,16 +68,16 @@ class Learner(ABC):
 def _mark(release: Release) -> str:
     """Tell a release from others, also from those that were made of it."""
     digest = hashlib.sha256(f"{release.mechanism} {release.entry}".encode())
-    for array in (release.active, getattr(release, "codes", None)):
+    for array in (release.active, getattr(release, "codes", None), getattr(release, "chances", None)):
         digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
-def beside(checkpoint: Path | None) -> Path | None:
-    """Return where the first of two trainings has its checkpoint: a folder has a place for both."""
+def beside(checkpoint: Path | None, part: str = "first") -> Path | None:
+    """Return where one of several trainings has its checkpoint: a folder has a place for all."""
     if checkpoint is None or checkpoint.is_dir():
         return checkpoint
-    return checkpoint.with_name(f"{checkpoint.stem}-first{checkpoint.suffix}")
+    return checkpoint.with_name(f"{checkpoint.stem}-{part}{checkpoint.suffix}")
 
 
 def place(features: Features, training: Training) -> Features:

@@ -43,7 +43,7 @@ class CrossFit(Learner):
         return last.fit(features, learnt, start)
 
     def posteriors(self, features: Features, release: Release, starts: Sequence[Model | None]) -> Release:
-        """Return what the pair says of the rows that were released; its networks begin from `starts` in turn."""
+        """Return what the pair says of the released rows; it begins from the first and the last of `starts`."""
         if release.kind == "prior":
             raise InputError(f"{release.mechanism} gives a prior, and CrossFit learns from likelihoods: use SoftMatch.")
         features = self._place(features, release)
@@ -54,7 +54,7 @@ class CrossFit(Learner):
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self.training.seed))
         halves = rows[order.to(device)][: len(rows) // 2 * 2].view(2, -1)  # whose evidence each network hears
         first = replace(self, training=replace(self.training, checkpoint=beside(self.training.checkpoint)))
-        pair = first._pair(features, release, halves, evidence, [starts[0], starts[-1]])
+        pair = first._pair(features, release, halves, evidence, [*starts[:1], *starts[-1:]] or [None, None])
         posteriors = torch.zeros(release.rows, classes, device=device)
         for half, belief in zip(halves, reversed(pair), strict=True):
             posteriors[half] = posterior_of(belief, features, half, evidence)

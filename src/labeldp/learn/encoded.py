@@ -79,15 +79,24 @@ def with_head(encoder: Model, linear: Model) -> Model:
     with torch.no_grad():  # its own normalisation becomes part of the weights
         network.head.weight.div_(top.deviation)
         network.head.bias.sub_(network.head.weight @ top.mean)
-    return Model(network.to(body.mean.device), linear.space, linear.guarantee, linear.lineage)
+    lineage = tuple(dict.fromkeys((*encoder.lineage, *linear.lineage)))
+    if set(lineage) != set(linear.lineage):
+        raise InputError(
+            "This encoder has learnt from labels of which the linear model does not know: name them there."
+        )
+    return Model(network.to(body.mean.device), linear.space, linear.guarantee, lineage)
 
 
 def side_by_side(encoders: Sequence[Model], features: Features) -> Model:
     """Return one encoder made of several, each scaled by how far it spreads these rows."""
+    if not encoders:
+        raise InputError("There is no encoder to stand beside another: give one or more.")
     networks, lengths = [], []
     for encoder in encoders:
+        if encoder.lineage or encoder.guarantee:
+            raise InputError("An encoder has learnt from labels: set those side by side that were trained without.")
         if not isinstance(encoder.network, Network):
-            raise InputError("Only single networks of this library can stand side by side.")
+            raise InputError("Single networks of this library stand side by side: take the `members` of several.")
         networks.append(copy.deepcopy(encoder.network))
         lengths.append(_usual_length(encoder.embed(features)))
     return Model(Beside(networks, lengths).to(networks[0].mean.device).eval(), None)
@@ -96,7 +105,9 @@ def side_by_side(encoders: Sequence[Model], features: Features) -> Model:
 def members(encoder: Model) -> list[Model]:
     """Return the encoders of which one is made, or itself."""
     network = encoder.network
-    return [Model(each, None) for each in network.networks] if isinstance(network, Beside) else [encoder]
+    if not isinstance(network, Beside):
+        return [encoder]
+    return [Model(each, None, encoder.guarantee, encoder.lineage) for each in network.networks]
 
 
 def abreast(embeddings: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:

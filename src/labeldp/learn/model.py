@@ -53,6 +53,12 @@ class Model:
         """Return each row's encoding."""
         if not isinstance(self.network, Network | Beside):
             raise InputError("Only networks of this library have encodings: use your own for yours.")
+        for network in self.network.networks if isinstance(self.network, Beside) else [self.network]:
+            first, own = network.recipe["shape"][0], features.shape[0]  # type: ignore[index]
+            if len(features.shape) == 3 and first != own:
+                raise InputError(
+                    f"This encoder sees pictures of {first} channels, and these have {own}: train another."
+                )
         return self._apply(features, self.network.embed, batch)
 
     def digest(self) -> str:

@@ -21,7 +21,8 @@ def pack(state: State) -> State:
             packed[name] = (flat / steps[:, None]).round().to(torch.int8).view(value.shape)
             packed[_STEPS + name] = steps
         else:
-            packed[name] = value.half() if value.is_floating_point() else value
+            short = value.half() if value.is_floating_point() else value
+            packed[name] = short if bool(short.isfinite().all()) else value
     return packed
 
 

@@ -19,6 +19,7 @@ from labeldp.learn.backbones import Network, build
 from labeldp.learn.base import with_new_head
 from labeldp.learn.bayes import Bayes
 from labeldp.learn.density import check_loss, grid_of
+from labeldp.learn.encoded import members
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor
 from labeldp.learn.regression import Anchor, Regression
@@ -168,7 +169,7 @@ def _fit_regressor(task: Task, loss: LossName, model: Any, noisy: Release, known
 def _fit_network(task: Task, loss: LossName, backbone: Any, noisy: Release, known: "Beforehand") -> Predictor:
     grid = grid_of(task.space)
     numbers = {"low": grid[0], "high": grid[-1], "loss": loss, "centre": known.centre, "deviation": known.deviation}
-    start = task.encoder
+    start = None if task.encoder is None else members(task.encoder)[0]
     if start is not None:
         if not isinstance(start.network, Network):
             raise InputError("Numbers are learnt from an encoder of this library: train one with labeldp.represent.")

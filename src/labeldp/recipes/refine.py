@@ -1,6 +1,7 @@
 """Pictures with a label-free encoder: noisy sums for a start, evidence where it pays, and a semi-supervised finish."""
 
-from collections.abc import Generator, Sequence
+import hashlib
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,9 @@ from scipy.optimize import brentq
 from labeldp.errors import InputError
 from labeldp.features.embeddings import Embeddings
 from labeldp.features.images import Images
+from labeldp.files import written_whole
 from labeldp.labels import MISSING
+from labeldp.learn.base import Learner, beside
 from labeldp.learn.crossfit import CrossFit
 from labeldp.learn.encoded import abreast, members, with_head
 from labeldp.learn.loop import Training
@@ -19,6 +22,7 @@ from labeldp.learn.model import Model
 from labeldp.learn.softmatch import SoftMatch
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery, RRInformative
+from labeldp.mechanisms.base import in_parts
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
 from labeldp.recipes.moments import is_faint, smooth_rows
 from labeldp.recipes.votes import surest
@@ -46,20 +50,21 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     What is believed of each row in the end teaches a network that starts again from the encoder. An encoder of several
     has a SoftMatch network for each.
     """
+    if rows_a_class < 1 or clusters < 1:
+        raise InputError("refine needs at least one row a class and one cluster.")
     soft, cross = (task.learner(kind, inertia=0.998) for kind in (SoftMatch, CrossFit))
     last = task.learner(Supervised, targets="posteriors", augment="strong")
     encoders = members(_encoder(task))
     first, second, answers = _budget(task)
-    task = replace(task, delta=task.delta / 2) if second else task
+    task = replace(task, delta=in_parts(task.delta, 2)) if second and task.delta else task
     seen = [encoder.embed(task.features) for encoder in encoders]
     look = yield from _look(task, seen, first)
     starts = [_start(task, *each, look) for each in zip(encoders, seen, strict=True)]
     chosen = surest(look.likely, kmeans(look.query, min(clusters, len(look.query)), task.seed), rows_a_class)
     marked = look.sums.relabel(np.where(task.rows, chosen, MISSING).astype(np.int32), _CONFIDENCE)
-    apart = [soft.with_training(seed=task.seed + place) for place in range(len(starts))]
-    networks = [each.fit(task.features, marked, start) for each, start in zip(apart, starts, strict=True)]
+    networks = [_apart(soft, place).fit(task.features, marked, start) for place, start in enumerate(starts)]
     if second:
-        learnt = [network.embed(task.features) for network in networks]
+        learnt = _kept(soft.training, look.sums, lambda: [network.embed(task.features) for network in networks])
         look = yield from _look(task, [*seen, *learnt], second, [look.sums])
         networks = [_start(task, *each, look) for each in zip(networks, learnt, strict=True)]
     if answers:
@@ -77,7 +82,7 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
 
 def _budget(task: Task) -> tuple[float, float, float]:
     """Return the epsilons of the first sums, of those over the networks, and of the rows' own answers."""
-    enough, local = _ENOUGH / task.told(1.0), task.label_epsilon >= _LOCAL_FROM
+    enough, local = _ENOUGH / max(task.told(1.0), 1e-9), task.label_epsilon >= _LOCAL_FROM
     if task.epsilon < 3 * enough and not local:
         return task.epsilon, 0.0, 0.0
     first, rest = split_epsilon(task.epsilon, min(enough / task.epsilon, 0.25))
@@ -97,9 +102,8 @@ def _look(
     task: Task, seen: Sequence[NDArray[np.float32]], epsilon: float, after: Sequence[Release] = ()
 ) -> Generator[Ask, Any, _Look]:
     """Hear sums over embeddings, which may rest on what was heard `after` which they come."""
-    points = Embeddings(abreast(seen))
-    faint = is_faint(task, epsilon)
-    query = smooth_rows(points, task.columns) if faint else Lift.fit(points, columns=task.columns)(points)
+    points, part = Embeddings(abreast(seen)), replace(task, epsilon=epsilon)
+    query = smooth_rows(points, part.columns) if is_faint(part) else Lift.fit(points, columns=part.columns)(points)
     sums = yield Ask(LinearQuery(query, epsilon, task.delta), None, after)
     return _Look(query, sums, calibrated(query, sums))
 
@@ -110,6 +114,31 @@ def _start(task: Task, body: Model, embeddings: NDArray[np.float32], look: _Look
     device = task.training.device if task.training else "auto"
     line = Training(epochs=8, batch=512, rate=0.02, decay=1e-4, device=device, seed=task.seed)
     return with_head(body, Supervised("linear", line).fit(Embeddings(embeddings), guesses))
+
+
+def _apart(learner: Learner, place: int) -> Learner:
+    """Return a learner for one of several networks, with a seed and a checkpoint of its own."""
+    training = learner.training
+    return learner.with_training(seed=training.seed + place, checkpoint=beside(training.checkpoint, f"network-{place}"))
+
+
+def _kept(
+    training: Training, sums: Release, make: Callable[[], list[NDArray[np.float32]]]
+) -> list[NDArray[np.float32]]:
+    """Make embeddings that sums are heard over, or read those of a run that was stopped.
+
+    They go into the request, and the last bits of a network's output can change from one machine to the next: a request
+    that differs would be another release.
+    """
+    if training.checkpoint is None or not training.checkpoint.is_dir():
+        return make()
+    mark = hashlib.sha256(b"".join(array.tobytes() for array in sums.arrays().values())).hexdigest()
+    path = training.checkpoint / f"learnt-{mark[:16]}.npz"
+    if not path.is_file():
+        with written_whole(path) as partial, partial.open("wb") as file:
+            np.savez(file, *make())
+    with np.load(path) as kept:
+        return [kept[name] for name in kept.files]
 
 
 def _encoder(task: Task) -> Model:

@@ -15,7 +15,7 @@ from labeldp.represent.base import Representation
 def with_restart(method: Representation, features: Features, epochs: int) -> Model:
     """Train an encoder, go on from it for so many epochs as if training began, and set both side by side.
 
-    Neither need be better than the other. They err on different rows, so that a linear model of both is.
+    Neither need be better than the other. They err on different rows, so that a linear model of both can be.
     """
     training = method.training
     first = replace(method, training=replace(training, checkpoint=beside(training.checkpoint))).fit(features)
@@ -23,5 +23,7 @@ def with_restart(method: Representation, features: Features, epochs: int) -> Mod
     def begun(shape: tuple[int, ...], classes: int) -> nn.Module:
         return copy.deepcopy(first.network).requires_grad_(True)
 
-    second = replace(method, backbone=begun, training=replace(training, epochs=epochs)).fit(features)
+    # With another seed it sees other views, and a folder of checkpoints tells the two apart.
+    again = replace(training, epochs=epochs, seed=training.seed + 1)
+    second = replace(method, backbone=begun, training=again).fit(features)
     return side_by_side([first, second], features)
