@@ -14,6 +14,7 @@ import labeldp as ldp
 from labeldp.features import Embeddings, Images
 from labeldp.learn import Model, Training
 from labeldp.learn.backbones import build
+from labeldp.learn.encoded import side_by_side
 from labeldp.learn.predictor import load_predictor
 from labeldp.recipes import numbers
 from labeldp.recipes.base import RECIPES, Task, find
@@ -209,11 +210,11 @@ def test_images_are_learnt_by_a_network_that_may_begin_from_an_encoder(tmp_path)
     labels = np.rint(labels / 5) * 5
     images = Images(pixels, flip=False)
     encoder = Model(build("cnn", (1, 8, 8), 1, width=4), None)
-    for start in (None, encoder):
+    for name, start in {"none": None, "one": encoder, "two": side_by_side([encoder, encoder], images)}.items():
         asked = replace(task(images, 5.0, model="cnn", encoder=start), space=space)
         model = train(vault(labels, 5.0, space=space), asked, "bins", score=False).model
-        model.save(tmp_path / str(start is None))
-        again = load_predictor(tmp_path / str(start is None), device="cpu")
+        model.save(tmp_path / name)
+        again = load_predictor(tmp_path / name, device="cpu")
         assert np.allclose(again.predict(images), model.predict(images), atol=1e-3)
 
 
