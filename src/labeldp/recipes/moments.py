@@ -39,9 +39,9 @@ def smooth_moments(task: Task) -> Steps:
     return learner.fit(task.features, sums.relabel(guesses.astype(np.int32)), task.encoder)
 
 
-def is_faint(task: Task, epsilon: float | None = None) -> bool:
-    """Whether smoothed rows give sums that say more than those of rows as they are, at all of epsilon or a part."""
-    return task.told(task.epsilon if epsilon is None else epsilon) < _FAINT
+def is_faint(task: Task) -> bool:
+    """Whether smoothed rows give sums that say more than those of rows as they are."""
+    return task.told(task.epsilon) < _FAINT
 
 
 def smooth_rows(points: Features, columns: int) -> NDArray[np.float32]:
