@@ -6,7 +6,7 @@ from scripted import Seeded
 
 import labeldp as ldp
 from labeldp.features import Embeddings
-from labeldp.learn import Supervised
+from labeldp.learn import Supervised, Training
 from labeldp.recipes import base
 from labeldp.recipes.base import Ask, Recipe, Task
 from labeldp.recipes.run import all_rows, train
@@ -298,4 +298,12 @@ def test_an_encoder_that_learnt_from_labels_is_refused_before_anything_is_spent(
     vault = digits.vault(1.0)
     with pytest.raises(ldp.InputError, match="This encoder has learnt from labels"):
         train(vault, replace(digits.task(1.0), encoder=learnt), "randres")
+    assert not vault.ledger.entries()
+
+
+def test_checkpoints_of_a_recipe_go_into_a_folder(digits, tmp_path):
+    training = Training(epochs=1, device="cpu", checkpoint=tmp_path / "file.pt")
+    vault, task = digits.vault(1.0), digits.task(1.0, training=training)
+    with pytest.raises(ldp.InputError, match="make a folder for their checkpoints"):
+        train(vault, task, "randres")
     assert not vault.ledger.entries()

@@ -73,11 +73,11 @@ def _mark(release: Release) -> str:
     return digest.hexdigest()
 
 
-def beside(checkpoint: Path | None, part: str = "first") -> Path | None:
-    """Return where one of several trainings has its checkpoint: a folder has a place for all."""
+def beside(checkpoint: Path | None) -> Path | None:
+    """Return where the first of two trainings has its checkpoint: a folder has a place for both."""
     if checkpoint is None or checkpoint.is_dir():
         return checkpoint
-    return checkpoint.with_name(f"{checkpoint.stem}-{part}{checkpoint.suffix}")
+    return checkpoint.with_name(f"{checkpoint.stem}-first{checkpoint.suffix}")
 
 
 def place(features: Features, training: Training) -> Features:

@@ -14,7 +14,6 @@ from labeldp.features.embeddings import Embeddings
 from labeldp.features.images import Images
 from labeldp.files import written_whole
 from labeldp.labels import MISSING
-from labeldp.learn.base import Learner, beside
 from labeldp.learn.crossfit import CrossFit
 from labeldp.learn.encoded import abreast, members, with_head
 from labeldp.learn.loop import Training
@@ -62,7 +61,8 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     starts = [_start(task, *each, look) for each in zip(encoders, seen, strict=True)]
     chosen = surest(look.likely, kmeans(look.query, min(clusters, len(look.query)), task.seed), rows_a_class)
     marked = look.sums.relabel(np.where(task.rows, chosen, MISSING).astype(np.int32), _CONFIDENCE)
-    networks = [_apart(soft, place).fit(task.features, marked, start) for place, start in enumerate(starts)]
+    apart = [soft.with_training(seed=soft.training.seed + place) for place in range(len(starts))]
+    networks = [each.fit(task.features, marked, start) for each, start in zip(apart, starts, strict=True)]
     if second:
         learnt = _kept(soft.training, look.sums, lambda: [network.embed(task.features) for network in networks])
         look = yield from _look(task, [*seen, *learnt], second, [look.sums])
@@ -116,12 +116,6 @@ def _start(task: Task, body: Model, embeddings: NDArray[np.float32], look: _Look
     return with_head(body, Supervised("linear", line).fit(Embeddings(embeddings), guesses))
 
 
-def _apart(learner: Learner, place: int) -> Learner:
-    """Return a learner for one of several networks, with a seed and a checkpoint of its own."""
-    training = learner.training
-    return learner.with_training(seed=training.seed + place, checkpoint=beside(training.checkpoint, f"network-{place}"))
-
-
 def _kept(
     training: Training, sums: Release, make: Callable[[], list[NDArray[np.float32]]]
 ) -> list[NDArray[np.float32]]:
@@ -130,7 +124,7 @@ def _kept(
     They go into the request, and the last bits of a network's output can change from one machine to the next: a request
     that differs would be another release.
     """
-    if training.checkpoint is None or not training.checkpoint.is_dir():
+    if training.checkpoint is None:
         return make()
     mark = hashlib.sha256(b"".join(array.tobytes() for array in sums.arrays().values())).hexdigest()
     path = training.checkpoint / f"learnt-{mark[:16]}.npz"

@@ -117,6 +117,9 @@ def train_best(
         raise InputError(
             "This encoder has learnt from labels: give one that was trained without, by labeldp.represent."
         )
+    places = [each.training.checkpoint for each in tasks if each.training is not None and each.training.checkpoint]
+    if not all(place.is_dir() for place in places):
+        raise InputError("A recipe can train several networks: make a folder for their checkpoints, and name that.")
     if len(task.features) != vault.rows:
         raise InputError(f"There are {len(task.features)} rows of features and {vault.rows} labels.")
     if task.public is not None and not recipe.asks_teachers:
