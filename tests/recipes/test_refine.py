@@ -35,7 +35,7 @@ def encoder(digits):
 
 
 def refined(digits, encoder, epsilon, seed=0, training=None, **options):
-    training = training or Training(epochs=12, batch=100, rate=0.02, device="cpu", seed=seed)
+    training = training or Training(epochs=8, batch=100, rate=0.03, device="cpu", seed=seed)
     task = digits.task(epsilon, 1e-5, seed, count=SOME, training=training)
     task = replace(task, features=pictures(digits.features, SOME), encoder=encoder)
     vault = digits.vault(epsilon, 1e-5, seed, count=SOME)
