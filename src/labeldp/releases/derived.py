@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,19 +31,8 @@ class Relabelled(Release):
             raise InputError(f"relabel takes {source.rows} codes from -1 (none) to {classes - 1}.")
         if not 0 < confidence < 1:
             raise InputError("The confidence of a label must lie between 0 and 1.")
-        lineage, guarantee = rest_on([source, *derived_from], source.rows)
-        return cls(
-            space=source.space,
-            guarantee=guarantee,
-            mechanism=f"relabelled {source.mechanism}",
-            parameters=source.parameters,
-            entry=source.entry,
-            rows=source.rows,
-            lineage=lineage,
-            active=codes != MISSING,
-            codes=codes,
-            confidence=confidence,
-        )
+        about = _about(f"relabelled {source.mechanism}", source, derived_from)
+        return cls(**about, active=codes != MISSING, codes=codes, confidence=confidence)
 
     def arrays(self) -> Arrays:
         """Return the codes."""
@@ -68,18 +57,8 @@ class Believed(Release):
         chances = np.asarray(chances, np.float32)
         if chances.shape != (source.rows, len(source.space)) or not (np.isfinite(chances) & (chances >= 0)).all():
             raise InputError(f"believe takes probabilities for {source.rows} rows and {len(source.space)} classes.")
-        lineage, guarantee = rest_on([source, *derived_from], source.rows)
-        return cls(
-            space=source.space,
-            guarantee=guarantee,
-            mechanism=f"beliefs from {source.mechanism}",
-            parameters=source.parameters,
-            entry=source.entry,
-            rows=source.rows,
-            lineage=lineage,
-            active=chances.max(axis=1) > 0,
-            chances=chances,
-        )
+        about = _about(f"beliefs from {source.mechanism}", source, derived_from)
+        return cls(**about, active=chances.max(axis=1) > 0, chances=chances)
 
     def arrays(self) -> Arrays:
         """Return the probabilities."""
@@ -142,6 +121,13 @@ class Joined(Release):
 
     def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
         return np.sum([part.log_evidence(rows) for part in self.parts], axis=0)
+
+
+def _about(mechanism: str, source: Release, derived_from: Sequence[Rests]) -> dict[str, Any]:
+    """Describe a release that was worked out from one, and from what else it rests on."""
+    lineage, guarantee = rest_on([source, *derived_from], source.rows)
+    same = {name: getattr(source, name) for name in ("space", "parameters", "entry", "rows")}
+    return same | {"mechanism": mechanism, "guarantee": guarantee, "lineage": lineage}
 
 
 def _mask(rows: NDArray[np.bool_] | None, count: int) -> NDArray[np.bool_]:
