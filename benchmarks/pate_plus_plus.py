@@ -133,11 +133,22 @@ SETTINGS = {  # the same for all students
 }
 
 
+def student(name, backbone, training, beta=BETA):
+    """Return a student, which differs from the others in nothing but its method."""
+    two = {} if name == "PATE" else {"discriminators": 2, "noise_rate": beta, "fade": FADE}
+    plus = {"plus": True} if name.startswith("PATE+") else {}
+    return SemiGAN(backbone, training, augment="none", **two, **plus)
+
+
 def learner(cell, device):
-    backbone, training = SETTINGS[device]
-    two = {} if cell.student == "PATE" else {"discriminators": 2, "noise_rate": cell.beta, "fade": FADE}
-    plus = {"plus": True} if cell.student.startswith("PATE+") else {}
-    return SemiGAN(backbone, training, augment="none", **two, **plus).with_training(seed=cell.seed, epochs=cell.epochs)
+    return student(cell.student, *SETTINGS[device], cell.beta).with_training(seed=cell.seed, epochs=cell.epochs)
+
+
+def heard(codes, loss):
+    """Return answers as a release with the guarantee of what they cost."""
+    guarantee = Guarantee(loss.epsilon(DELTA), DELTA)
+    common = {"space": SPACE, "guarantee": guarantee, "mechanism": "votes", "rows": PUBLIC, "active": codes >= 0}
+    return Relabelled(**common, codes=codes, confidence=1 - 1e-6)
 
 
 def votes(data, work, workers):
@@ -236,9 +247,7 @@ class Bench:
 
     def release(self, cell):
         codes, _ = answers(self.counts, cell.epsilon, cell.seed)
-        guarantee = Guarantee(mechanism(cell.epsilon).loss(QUERIES, ANSWERS).epsilon(DELTA), DELTA)
-        common = {"space": SPACE, "guarantee": guarantee, "mechanism": "votes", "rows": PUBLIC, "active": codes >= 0}
-        return Relabelled(**common, codes=codes, confidence=1 - 1e-6)
+        return heard(codes, mechanism(cell.epsilon).loss(QUERIES, ANSWERS))
 
     def doubts(self, cell, release):
         """Return the counts of the first of the two trainings, which is that of PATE+."""

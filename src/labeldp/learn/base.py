@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features, choose_device
-from labeldp.learn.backbones import Beside, Network, NumberHead, build
+from labeldp.learn.backbones import Network, NumberHead, build
+from labeldp.learn.encoded import members
 from labeldp.learn.loop import Training, train
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release
@@ -105,7 +106,7 @@ def make_network(backbone: Backbone, features: Features, classes: int) -> nn.Mod
 
 def start_network(start: Model, classes: int, features: Features) -> nn.Module:
     """Copy a model's network, with a new head unless it already scores as many classes."""
-    network = copy.deepcopy(start.network.networks[0] if isinstance(start.network, Beside) else start.network)
+    network = copy.deepcopy(members(start)[0].network)
     if isinstance(network, Network) and network.head.out_features != classes:
         network = with_new_head(network, classes)
     return on_device(network.requires_grad_(True), features)

@@ -55,7 +55,7 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     last = task.learner(Supervised, targets="posteriors", augment="strong")
     encoders = members(_encoder(task))
     first, second, answers = _budget(task)
-    task = replace(task, delta=in_parts(task.delta, 2)) if second and task.delta else task
+    task = replace(task, delta=in_parts(task.delta, 2)) if second else task
     seen = [encoder.embed(task.features) for encoder in encoders]
     look = yield from _look(task, seen, first)
     starts = [_start(task, *each, look) for each in zip(encoders, seen, strict=True)]
