@@ -13,7 +13,7 @@ from labeldp.reproduce.run import table
 from labeldp.reproduce.tables import EXPERIMENTS
 
 MEASURED = HERE / "results" / "reproductions"
-OURS = ("tang-table-6", "their best / auto"), ("tang-table-3", "best of the table / auto")
+OURS = ("tang-table-3", "best of the table / auto"), ("tang-table-6", "their best / auto")  # the latter counts
 PAPERS = {  # what each line of the plot is called, and where its figures stand
     "best of five papers": (("tang-table-6", "their best / auto"), "#444444"),
     "LP-2ST (Ghazi et al. 2021)": (("ghazi-table-1", "LP-2ST"), "#8c6bb1"),

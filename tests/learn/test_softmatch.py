@@ -86,3 +86,18 @@ def test_noisy_labels_of_all_rows_are_evidence(digits, training):
     start = Supervised(training=settings).fit(digits.features, release)
     model = SoftMatch(training=settings, inertia=0.99, ratio=1).fit(digits.features, release, start)
     assert digits.accuracy(model) > digits.accuracy(start) + 0.05
+
+
+def test_networks_that_guess_together_learn_from_each_other(digits, training):
+    """One start knows the classes; the other has seen one row of each, and alone would believe its own mistakes."""
+    release = digits.release(ldp.RandomizedResponse(30.0), rows=np.arange(200))
+    settings = replace(training, epochs=12)
+    first_rows = [int(np.flatnonzero(release.labels() == label)[0]) for label in range(10)]
+    few = release.keep(np.isin(np.arange(1400), first_rows))
+    good, poor = (Supervised(training=replace(settings, batch=10)).fit(digits.features, r) for r in (release, few))
+    learner = SoftMatch(training=settings, inertia=0.95)
+    alone = digits.accuracy(learner.fit(digits.features, few, poor))
+    beside_good = learner.together(digits.features, few, [good, poor])
+    assert digits.accuracy(beside_good[1]) > alone + 0.05
+    assert digits.accuracy(beside_good[0]) > digits.accuracy(good) - 0.05
+    assert [model.lineage for model in beside_good] == [release.lineage] * 2

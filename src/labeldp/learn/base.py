@@ -3,7 +3,7 @@
 import copy
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,11 @@ class Learner(ABC):
     @abstractmethod
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train, from `start` where it is given: its encoder, and its head too if that has as many classes."""
+
+    def together(self, features: Features, release: Release, starts: Sequence[Model | None]) -> list[Model]:
+        """Train a network from each start, with a seed of its own."""
+        apart = [self.with_training(seed=self.training.seed + place) for place in range(len(starts))]
+        return [each.fit(features, release, start) for each, start in zip(apart, starts, strict=True)]
 
     def with_training(self, **changes: Any) -> "Learner":
         """Return the same learner with other settings of its training."""

@@ -36,29 +36,41 @@ class SoftMatch(Learner):
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train on all rows, with what the release says of some or all of them."""
+        return self.together(features, release, [start])[0]
+
+    def together(self, features: Features, release: Release, starts: Sequence[Model | None]) -> list[Model]:
+        """Train a network from each start on the guesses of all of them.
+
+        A network by itself believes its own mistakes; those of others that began elsewhere are others.
+        """
         features = self._place(features, release)
-        device = features.device
-        network = self._network(features, len(release.space), start)
-        slow = copy.deepcopy(network).requires_grad_(False)
+        device, classes = features.device, len(release.space)
+        networks = nn.ModuleList([self._network(features, classes, start, place) for place, start in enumerate(starts)])
+        slow = copy.deepcopy(networks).requires_grad_(False)
         released, evidence, heard = active_rows(release, device), evidence_of(release, device), EvidenceLoss()
         judge = Judge(class_shares([evidence(rows) for rows in torch.split(released, 1 << 16)])).to(device)
 
         def begin_step(done: float) -> None:
-            follow(slow, network, self.inertia)
+            follow(slow, networks, self.inertia)
 
         def loss(rows: Tensor) -> Tensor:
             known = released[torch.randint(len(released), (max(1, len(rows) // self.ratio),), device=device)]
             clean = features.batch(rows)
             with torch.no_grad():
-                guess, sure = judge(torch.softmax(slow(features.weak(clean)).float(), dim=1), evidence(rows))
-            views = [features.weak(features.batch(known)), features.strong(clean)]
-            weak, strong = network(torch.cat(views)).float().split([len(view) for view in views])
-            guessed = (F.cross_entropy(strong, guess, reduction="none") * sure).mean()
-            return heard(weak, evidence(known)) + self.weight * guessed
+                weak = features.weak(clean)
+                chances = [torch.softmax(each(weak).float(), dim=1) for each in slow]
+                guess, sure = judge(torch.stack(chances).mean(dim=0), evidence(rows))
+            total = torch.zeros((), device=device)
+            for network in networks:
+                views = [features.weak(features.batch(known)), features.strong(clean)]
+                weak, strong = network(torch.cat(views)).float().split([len(view) for view in views])
+                guessed = (F.cross_entropy(strong, guess, reduction="none") * sure).mean()
+                total = total + heard(weak, evidence(known)) + self.weight * guessed
+            return total
 
-        everything = nn.ModuleList([slow, network, judge])
-        trained = self._train(everything, release, release.rows, loss, begin_step=begin_step)
-        return Model.trained_on(next(trained.children()), release, start)
+        everything = nn.ModuleList([slow, networks, judge])
+        trained = next(self._train(everything, release, release.rows, loss, begin_step=begin_step).children())
+        return [Model.trained_on(each, release, start) for each, start in zip(trained.children(), starts, strict=True)]
 
 
 class Judge(nn.Module):

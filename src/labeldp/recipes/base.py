@@ -115,7 +115,7 @@ class Task:
     seed: int = 0
     users: NDArray[Any] | None = field(default=None, repr=False)
     public: Features | None = field(default=None, repr=False)
-    folder: Path | None = None  # where clusters are kept that take long to find and need no label
+    folder: Path | None = None  # where what takes long to make is kept for other runs on the same rows
 
     def learner(self, kind: type[Learner], **options: Any) -> Any:
         """Return a learner for this task's model and training."""

@@ -1,7 +1,6 @@
 """Pictures with a label-free encoder: noisy sums for a start, evidence where it pays, and a semi-supervised finish."""
 
-import hashlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +11,6 @@ from scipy.optimize import brentq
 from labeldp.errors import InputError
 from labeldp.features.embeddings import Embeddings
 from labeldp.features.images import Images
-from labeldp.files import written_whole
 from labeldp.labels import MISSING
 from labeldp.learn.crossfit import CrossFit
 from labeldp.learn.encoded import abreast, members, with_head
@@ -23,6 +21,7 @@ from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery, RRInformative
 from labeldp.mechanisms.base import in_parts
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
+from labeldp.recipes.kept import embedded, taught
 from labeldp.recipes.moments import is_faint, smooth_rows
 from labeldp.recipes.votes import surest
 from labeldp.releases.base import Release
@@ -30,47 +29,48 @@ from labeldp.releases.moments import NoisyMoments, as_chances
 from labeldp.represent.clusters import kmeans
 from labeldp.represent.lift import Lift
 
-_ENOUGH = 500.0  # what sums over an encoder should say (`Task.told`), where more goes to randomized response
-_LOCAL_FROM = 1.0  # epsilon from which a row's own noisy label says enough
+_ENOUGH = 500.0  # what sums should say (`Task.told`): more of epsilon is worth more elsewhere
+_LOCAL_FROM = 1.5  # epsilon from which a row's own noisy label says enough
 _CONFIDENCE = 0.95  # in the labels of the surest rows: a network that is surer than that may contradict
 
 
 @recipe(
     "refine",
-    "sums over an encoder, then SoftMatch; where epsilon allows, sums over what that learnt; from epsilon 1 the most "
-    "telling randomized response, and CrossFit",
+    "sums over an encoder, then SoftMatch; where epsilon allows, sums over what that learnt, and again; from epsilon "
+    "1.5 the most telling randomized response, and CrossFit",
 )
 def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     """Sums give a linear model for next to nothing. It is the head from which networks start.
 
     The surest rows of that model, so many of each class and spread over clusters, count as labelled for SoftMatch. The
-    network that it gives sees more, so sums over the encoder and the network together are heard next. From epsilon 1 on
-    these get little, and the rest goes into answers of the rows themselves, among the classes that they leave open.
-    What is believed of each row in the end teaches a network that starts again from the encoder. An encoder of several
-    has a SoftMatch network for each.
+    network that it gives sees more, so sums over the encoder and the network together are heard next. What these say of
+    each row teaches a network that sees yet more, and so on. Where epsilon is large, sums get little of it, and the
+    rest goes into answers of the rows themselves, among the classes that sums leave open. What is believed of each row
+    in the end teaches a last network. All begin from the encoder; one of several has a network for each on the way.
     """
     if rows_a_class < 1 or clusters < 1:
         raise InputError("refine needs at least one row a class and one cluster.")
-    soft, cross = (task.learner(kind, inertia=0.998) for kind in (SoftMatch, CrossFit))
     last = task.learner(Supervised, targets="posteriors", augment="strong")
+    early = last.with_training(epochs=_part(last.training.epochs, 3))
+    soft = task.learner(SoftMatch, inertia=0.998)
+    soft = soft.with_training(rate=last.training.rate / 5, epochs=_part(last.training.epochs, 5))
     encoders = members(_encoder(task))
-    first, second, answers = _budget(task)
-    task = replace(task, delta=in_parts(task.delta, 2)) if second else task
-    seen = [encoder.embed(task.features) for encoder in encoders]
+    (first, *more), answers = _budget(task)
+    task = replace(task, delta=in_parts(task.delta, 1 + len(more)))
+    seen = embedded(task, encoders)
     look = yield from _look(task, seen, first)
-    starts = [_start(task, *each, look) for each in zip(encoders, seen, strict=True)]
+    starts = [with_head(body, _line(task, Embeddings(own), look)) for body, own in zip(encoders, seen, strict=True)]
     chosen = surest(look.likely, kmeans(look.query, min(clusters, len(look.query)), task.seed), rows_a_class)
     marked = look.sums.relabel(np.where(task.rows, chosen, MISSING).astype(np.int32), _CONFIDENCE)
-    apart = [soft.with_training(seed=soft.training.seed + place) for place in range(len(starts))]
-    networks = [each.fit(task.features, marked, start) for each, start in zip(apart, starts, strict=True)]
-    if second:
-        learnt = _kept(soft.training, look.sums, lambda: [network.embed(task.features) for network in networks])
-        look = yield from _look(task, [*seen, *learnt], second, [look.sums])
-        networks = [_start(task, *each, look) for each in zip(networks, learnt, strict=True)]
+    networks = taught(task, soft, marked, starts)
+    for turn, epsilon in enumerate(more):
+        networks = taught(task, early, look.sums.believe(look.likely), starts) if turn else networks
+        seen = [*seen, *embedded(task, networks)]
+        look = yield from _look(task, seen, epsilon, [look.sums])
     if answers:
         heard = yield Ask(RRInformative(answers, look.likely), None, [look.sums])
-        beliefs = cross.posteriors(task.features, heard, networks)
-    elif second:
+        beliefs = _after_answers(task, Embeddings(abreast(seen)), look, heard)
+    elif more:
         beliefs = look.sums.believe(look.likely)
     elif len(networks) == 1:
         return networks[0]
@@ -80,13 +80,25 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     return last.fit(task.features, beliefs, starts[0])
 
 
-def _budget(task: Task) -> tuple[float, float, float]:
-    """Return the epsilons of the first sums, of those over the networks, and of the rows' own answers."""
-    enough, local = _ENOUGH / max(task.told(1.0), 1e-9), task.label_epsilon >= _LOCAL_FROM
-    if task.epsilon < 3 * enough and not local:
-        return task.epsilon, 0.0, 0.0
-    first, rest = split_epsilon(task.epsilon, min(enough / task.epsilon, 0.25))
-    return (first, *split_epsilon(rest, min(3 * enough, task.epsilon / 4) / rest)) if local else (first, rest, 0.0)
+def _budget(task: Task) -> tuple[list[float], float]:
+    """Return the epsilons of the sums, one after another, and of the rows' own answers."""
+    enough, told = _ENOUGH / max(task.told(1.0), 1e-9), task.told(task.epsilon) / _ENOUGH
+    local = task.label_epsilon >= _LOCAL_FROM
+    if local:
+        unit = min(enough, task.epsilon / 8)
+        shares = [unit, unit, 2 * unit]
+    else:
+        shares = [enough] * (2 if told >= 5 else 1 if told >= 3 else 0)
+    sums, rest = [], task.epsilon
+    for share in shares:
+        own, rest = split_epsilon(rest, share / rest)
+        sums.append(own)
+    return (sums, rest) if local else ([*sums, rest], 0.0)
+
+
+def _part(epochs: int, parts: int) -> int:
+    """Return the epochs of a training that begins nearer to its end, or whose outcome is not the last word."""
+    return max(epochs // parts, min(epochs, 10))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,31 +120,26 @@ def _look(
     return _Look(query, sums, calibrated(query, sums))
 
 
-def _start(task: Task, body: Model, embeddings: NDArray[np.float32], look: _Look) -> Model:
-    """Return a network with a head that says of its own embeddings what the sums say."""
+def _line(task: Task, points: Embeddings, look: _Look) -> Model:
+    """Return a linear model that says of some embeddings what the sums say of the rows."""
     guesses = look.sums.relabel(np.where(task.rows, look.likely.argmax(axis=1), MISSING).astype(np.int32))
-    device = task.training.device if task.training else "auto"
-    line = Training(epochs=8, batch=512, rate=0.02, decay=1e-4, device=device, seed=task.seed)
-    return with_head(body, Supervised("linear", line).fit(Embeddings(embeddings), guesses))
+    return Supervised("linear", _linear(task, 0.02, 8)).fit(points, guesses)
 
 
-def _kept(
-    training: Training, sums: Release, make: Callable[[], list[NDArray[np.float32]]]
-) -> list[NDArray[np.float32]]:
-    """Make embeddings that sums are heard over, or read those of a run that was stopped.
+def _after_answers(task: Task, points: Embeddings, look: _Look, heard: Release) -> Release:
+    """Return what is believed of each row after its answer.
 
-    They go into the request, and the last bits of a network's output can change from one machine to the next: a request
-    that differs would be another release.
+    A pair of linear models is enough for the part that answers say of other rows: networks that learn from half of the
+    rows each come to less than lines on what was learnt before.
     """
-    if training.checkpoint is None:
-        return make()
-    mark = hashlib.sha256(b"".join(array.tobytes() for array in sums.arrays().values())).hexdigest()
-    path = training.checkpoint / f"learnt-{mark[:16]}.npz"
-    if not path.is_file():
-        with written_whole(path) as partial, partial.open("wb") as file:
-            np.savez(file, *make())
-    with np.load(path) as kept:
-        return [kept[name] for name in kept.files]
+    line, training = _line(task, points, look), _linear(task, 0.1, 20)
+    training = replace(training, checkpoint=task.training.checkpoint if task.training else None)
+    return CrossFit("linear", training, inertia=0.99).posteriors(points, heard, [line, line])
+
+
+def _linear(task: Task, rate: float, epochs: int) -> Training:
+    device = task.training.device if task.training else "auto"
+    return Training(epochs=epochs, batch=512, rate=rate, decay=1e-4, device=device, seed=task.seed)
 
 
 def _encoder(task: Task) -> Model:

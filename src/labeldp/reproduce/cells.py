@@ -16,18 +16,23 @@ import numpy as np
 import labeldp as ldp
 from labeldp.audit.canaries import SURE, Game, canary_game, deal, listen
 from labeldp.features.images import Images
+from labeldp.files import written_whole
+from labeldp.labels import Codes
 from labeldp.learn.backbones import build
 from labeldp.learn.loop import Training
 from labeldp.learn.model import Model
+from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.base import Task
 from labeldp.recipes.run import Trained, all_rows
 from labeldp.recipes.run import train as train_recipe
+from labeldp.releases.base import Release
+from labeldp.releases.storage import from_bytes, to_bytes
 from labeldp.reproduce.tables import Experiment, Row
 
 # What a network needs to learn these pictures, by what it does in an epoch; the rest follows the papers' habits.
 _SUPERVISED = {"epochs": 60, "batch": 256, "rate": 0.1, "decay": 1e-3}
 _SEMI = {"epochs": 60, "batch": 256, "rate": 0.03, "decay": 5e-4, "average": 0.999}
-_REFINED = {"epochs": 100, "batch": 256, "rate": 0.02, "decay": 5e-4}
+_REFINED = {"epochs": 300, "batch": 256, "rate": 0.1, "decay": 5e-4}
 _PAIR = {"epochs": 100, "batch": 128, "rate": 0.02, "decay": 5e-4}
 
 
@@ -78,6 +83,26 @@ class Setting:
         return Training(**own, compile=fast, device=self.device, seed=seed, checkpoint=checkpoints)
 
 
+class CellVault(ldp.Vault):
+    """The vault of a cell, which hears what other cells of its row heard if it asks for the same.
+
+    It pays for that as if it were new, so each cell has its guarantee by itself. What is learnt from such a release
+    need not be learnt again.
+    """
+
+    common: Path  # where the row keeps what its cells heard
+
+    def _noised(self, mechanism: Mechanism, codes: Codes, common: dict[str, Any], request: str) -> Release:
+        path = self.common / request
+        if path.is_file():
+            return mechanism.restore(replace(from_bytes(path.read_bytes()), **common))
+        release = super()._noised(mechanism, codes, common, request)
+        self.common.mkdir(parents=True, exist_ok=True)
+        with written_whole(path) as partial:
+            partial.write_bytes(to_bytes(release))
+        return release
+
+
 def cells(experiment: Experiment, seeds: int, epsilons: set[float] | None, methods: set[str] | None) -> list[Cell]:
     """Return the cells of a table that are asked for, seed by seed."""
     return [
@@ -102,7 +127,8 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
     # A training that is resumed has the same canaries: their coins are the game's, and no noise of the vault's.
     game = deal(data.labels, everything, classes, np.random.default_rng(cell.seed)) if row.audited else None
     labels = data.labels if game is None else game.codes
-    vault = ldp.Vault(labels, space, budget, ledger=folder / "ledger.db", identity=identity)
+    vault = CellVault(labels, space, budget, ledger=folder / "ledger.db", identity=identity)
+    vault.common = setting.work / "common" / f"{row.method}, seed {cell.seed}".replace("/", " ")
     task = Task(data.train, space, everything, cell.epsilon, delta, seed=cell.seed, folder=setting.work)
     training = setting.training(row.recipe, cell.seed, folder)
     encoder = setting.encoder if row.encoder else None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from labeldp.bits import SYSTEM, Bits
 from labeldp.errors import BudgetExceeded, InputError
 from labeldp.guarantees import Budget, Guarantee, Trust, Unit, check_delta
-from labeldp.labels import MISSING, LabelSpace
+from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import Loss, compose
 from labeldp.mechanisms.base import Mechanism
 from labeldp.reals import exactly
@@ -349,9 +349,13 @@ class Vault:
                 "lineage": lineage,
                 "active": mask,
             }
-            release = prepared.draw(codes, common, self._bits)
+            release = self._noised(prepared, codes, common, request)
             self.ledger.commit(entry, to_bytes(release))
         return release
+
+    def _noised(self, mechanism: Mechanism, codes: Codes, common: dict[str, Any], request: str) -> Release:
+        """Draw noise for a request that is paid for."""
+        return mechanism.draw(codes, common, self._bits)
 
     def _release_guarantee(
         self, mechanism: Mechanism, lineage: tuple[Use, ...], derived_from: Sequence[Release]
