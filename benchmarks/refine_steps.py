@@ -2,9 +2,9 @@
 
     python benchmarks/refine_steps.py --data DIR --encoder FOLDER [--epsilons 0.5,2] [--device cuda] [--keep FOLDER]
 
-DIR holds the official `cifar-10-batches-py`; FOLDER is an encoder, of encoder.py --save. The vault holds the labels of
-the first 45,000 training pictures. How often a step is right is counted on these, and on the 5,000 others, whose labels
-are declared: settings of the recipe may be chosen by them. No test picture is read. What several epsilons share is
+DIR holds the official `cifar-10-batches-py`; FOLDER is an encoder, of encoder.py --save. The recipe hears of the first
+45,000 training pictures. How often a step is right is counted on these, and on the 5,000 others, whose labels are
+declared: settings of the recipe may be chosen by them. No test picture is read. What several epsilons share is
 trained once; --keep keeps it for later runs. Writes benchmarks/results/refine_steps.json.
 """
 

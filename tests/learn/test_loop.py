@@ -254,3 +254,19 @@ def test_a_small_network_trains_on_one_thread_and_gives_the_others_back():
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_training_from_another_start_or_with_other_confidence_has_its_own_checkpoint(tmp_path, digits):
+    """Or a model would hold what another start had learnt, and state less."""
+    release, more = (digits.release(ldp.RandomizedResponse(epsilon), seed=3) for epsilon in (1.0, 8.0))
+    training = Training(epochs=1, batch=128, rate=0.1, device="cpu")
+    starts = [Supervised("linear", training).fit(digits.features, each) for each in (release, more)]
+    learner = Supervised("linear", replace(training, checkpoint=tmp_path))
+    models = [learner.fit(digits.features, release, start) for start in reversed(starts)]
+    assert not torch.equal(*(weights(model.network) for model in models))
+    assert [model.guarantee.epsilon for model in models] == [9.0, 1.0]
+    for confidence in (0.6, 0.9):
+        codes = np.zeros(release.rows, np.int32)
+        learner = replace(learner, targets="posteriors")
+        models.append(learner.fit(digits.features, release.relabel(codes, confidence)))
+    assert not torch.equal(*(weights(model.network) for model in models[2:]))

@@ -100,4 +100,12 @@ def test_networks_that_guess_together_learn_from_each_other(digits, training):
     beside_good = learner.together(digits.features, few, [good, poor])
     assert digits.accuracy(beside_good[1]) > alone + 0.05
     assert digits.accuracy(beside_good[0]) > digits.accuracy(good) - 0.05
-    assert [model.lineage for model in beside_good] == [release.lineage] * 2
+
+
+def test_networks_that_guess_together_rest_on_all_starts(digits, training):
+    release, other = (digits.release(ldp.RandomizedResponse(epsilon), seed=7) for epsilon in (1.0, 8.0))
+    short = replace(training, epochs=1)
+    starts = [Supervised(training=short).fit(digits.features, each) for each in (release, other)]
+    for model in SoftMatch(training=short).together(digits.features, release, starts):
+        assert set(model.lineage) == {*release.lineage, *other.lineage}
+        assert model.guarantee.epsilon == 9.0

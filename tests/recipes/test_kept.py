@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,9 @@ def trainings(monkeypatch):
     return seeds
 
 
+NOTHING = np.zeros(0)  # was believed before
+
+
 def release(digits, epsilon=2.0):
     return digits.vault(epsilon, count=300).release(ldp.RandomizedResponse(epsilon))
 
@@ -29,31 +33,58 @@ def release(digits, epsilon=2.0):
 def test_networks_are_trained_once_for_all_who_heard_the_same(digits, task, trainings):
     learner = Supervised("linear", task.training)
     first, again = release(digits), release(digits)
-    models = taught(task, learner, first, [None, None])
+    models = taught(task, learner, first, [None, None], NOTHING)
     assert trainings == [0, 1]  # the second would otherwise be found in the checkpoint of the first
-    found = taught(task, learner, again, [None, None])
+    found = taught(task, learner, again, [None, None], NOTHING)
     assert trainings == [0, 1]
     assert [model.digest() for model in found] == [model.digest() for model in models]
     assert first.entry != again.entry
     assert [model.lineage for model in found] == [again.lineage] * 2  # who reads them has paid for the same, elsewhere
 
 
-@pytest.mark.parametrize("change", ["release", "settings", "rows", "no folder"])
+@pytest.mark.parametrize("change", ["release", "settings", "rows", "no folder", "encoder", "starts", "beliefs"])
 def test_others_train_anew(digits, task, trainings, change):
     learner, heard = Supervised("linear", task.training), release(digits)
-    taught(task, learner, heard, [None])
+    (model,) = taught(task, learner, heard, [None], NOTHING)
     other = {
-        "release": lambda: (task, learner, release(digits, 1.0)),
-        "settings": lambda: (task, replace(learner, mixup=1.0), heard),
-        "rows": lambda: (replace(task, features=digits.features.select(np.arange(1, 301))), learner, heard),
-        "no folder": lambda: (replace(task, folder=None), learner, heard),
+        "release": lambda: (task, learner, release(digits, 1.0), [None], NOTHING),
+        "settings": lambda: (task, replace(learner, mixup=1.0), heard, [None], NOTHING),
+        "rows": lambda: (moved(task, digits), learner, heard, [None], NOTHING),
+        "no folder": lambda: (replace(task, folder=None), learner, heard, [None], NOTHING),
+        "encoder": lambda: (replace(task, encoder=model), learner, heard, [None], NOTHING),
+        "starts": lambda: (task, learner, heard, [None, None], NOTHING),
+        "beliefs": lambda: (task, learner, heard, [None], np.ones(1)),
     }[change]()
-    taught(*other, [None])
-    assert trainings == [0, 0]
+    taught(*other)
+    assert trainings == ([0, 0, 1] if change == "starts" else [0, 0])
+
+
+def moved(task, digits):
+    return replace(task, features=digits.features.select(np.arange(1, 301)))
+
+
+def test_who_reads_networks_borrows_the_time_that_they_took(digits, task):
+    learner = Supervised("linear", task.training)
+    taught(task, learner, release(digits), [None], NOTHING)
+    assert not task.borrowed
+    (kept,) = task.folder.glob("networks-*/seconds")
+    kept.write_text("12.5")
+    taught(replace(task, epsilon=3.0), learner, release(digits), [None], NOTHING)
+    assert task.borrowed == [12.5]
+
+
+def test_two_processes_that_want_the_same_make_it_once(digits, task, trainings):
+    """Threads stand for processes: the lock is a file."""
+    heard, learner = release(digits), Supervised("linear", task.training)
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(taught, task, learner, heard, [None], NOTHING) for _ in range(2)]
+    (first,), (second,) = (job.result() for job in jobs)
+    assert trainings == [0]
+    assert first.digest() == second.digest()
 
 
 def test_embeddings_are_the_same_to_the_last_bit(digits, task, monkeypatch):
-    models = taught(task, Supervised("linear", task.training), release(digits), [None, None])
+    models = taught(task, Supervised("linear", task.training), release(digits), [None, None], NOTHING)
     made = embedded(task, models)
     assert np.array_equal(made[0], models[0].embed(task.features))
     plain = type(models[0]).embed  # on another machine

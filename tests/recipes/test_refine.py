@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy.special import softmax
 from scripted import Seeded
+from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
 from labeldp.features import Embeddings, Images
@@ -16,7 +17,7 @@ from labeldp.learn.backbones import Network, build
 from labeldp.learn.encoded import side_by_side
 from labeldp.learn.predictor import load_predictor
 from labeldp.recipes.base import Task
-from labeldp.recipes.refine import _budget, calibrated
+from labeldp.recipes.refine import _budget, calibrated, refine
 from labeldp.recipes.run import train
 from labeldp.represent.contrastive import SimCLR
 
@@ -122,6 +123,28 @@ def test_two_encoders_have_a_network_each_and_one_model_learns_from_both(digits,
     assert len(model.lineage) == 1
 
 
+def test_the_model_rests_on_all_that_was_heard_on_the_way(digits, encoder, monkeypatch):
+    """Whoever runs a recipe says so of its model, too: here nobody does."""
+    monkeypatch.setattr("labeldp.recipes.refine._ENOUGH", 60.0)
+    training = Training(epochs=1, batch=100, rate=0.1, device="cpu")
+    task = digits.task(4.0, 1e-5, count=SOME, training=training)
+    steps = refine(replace(task, features=pictures(digits.features, SOME), encoder=encoder))
+    model, heard = answered(steps, digits.vault(4.0, 1e-5, count=SOME))
+    assert len(heard) == 4
+    assert {use.entry for use in model.lineage} == {release.entry for release in heard}
+
+
+def answered(steps, vault):
+    heard, reply = [], None
+    try:
+        while True:
+            ask = steps.send(reply)
+            reply = vault.release(ask.mechanism, derived_from=ask.derived_from)
+            heard.append(reply)
+    except StopIteration as end:
+        return end.value, heard
+
+
 @pytest.mark.parametrize(
     ("rows", "epsilon", "users", "shares"),
     [
@@ -146,8 +169,9 @@ def test_sums_get_what_they_need_and_answers_the_rest(rows, epsilon, users, shar
 def test_it_needs_an_encoder_and_says_so_before_anything_is_spent(digits):
     vault, task = digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME)
     for encoder in (None, Model(build("cnn", (1, 8, 8), 1, width=4), None)):
-        with pytest.raises(ldp.InputError, match="begins from an encoder of pictures"):
-            train(vault, replace(task, encoder=encoder), "refine")
+        for model in ("auto", LogisticRegression()):
+            with pytest.raises(ldp.InputError, match="begins from an encoder of pictures"):
+                train(vault, replace(task, encoder=encoder, model=model), "refine")
     assert not vault.ledger.entries()
 
 

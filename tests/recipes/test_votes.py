@@ -86,3 +86,10 @@ def test_labels_are_balanced_where_guesses_are_not():
     likely = np.concatenate([np.tile([0.8, 0.2], (900, 1)), np.tile([0.3, 0.7], (100, 1))])
     codes = surest(likely, np.repeat(np.arange(10), 100), 90)
     assert np.bincount(codes[codes >= 0]).tolist() == [90, 90]
+
+
+def test_there_is_always_some_row_to_learn_from():
+    likely = np.tile([[0.6, 0.4], [0.3, 0.7]], (50, 1))
+    assert np.bincount(surest(likely, np.repeat([0, 1], 50), 1) + 1).tolist() == [96, 2, 2]  # one a group and class
+    even = np.eye(4)[np.arange(40) % 4]  # no class has three tenths of the only group
+    assert np.bincount(surest(even, np.zeros(40, int), 2) + 1).tolist() == [32, 2, 2, 2, 2]

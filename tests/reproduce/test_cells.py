@@ -1,15 +1,18 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 import labeldp as ldp
 from labeldp.reproduce.cells import CellVault
+from labeldp.teach.votes import TeacherVotes
 
 LABELS, SPACE = np.arange(60) % 3, ldp.LabelSpace([0, 1, 2])
 ROWS = np.eye(60, 5, dtype=np.float32) + 0.1
 
 
-def cell(common, budget=1.0):
-    vault = CellVault(LABELS, SPACE, ldp.Budget(budget, 1e-5))
+def cell(common, budget=1.0, labels=LABELS):
+    vault = CellVault(labels, SPACE, ldp.Budget(budget, 1e-5))
     vault.common = common
     return vault
 
@@ -24,6 +27,36 @@ def test_cells_of_a_row_hear_the_same_and_each_pays_for_it(tmp_path, mechanism):
     assert first.guarantee().epsilon == second.guarantee().epsilon == 0.5
     assert np.array_equal(second.release(mechanism).log_evidence(), ours.log_evidence())  # stored by now
     assert second.guarantee().epsilon == 0.5
+
+
+def test_some_rows_are_heard_again_too(tmp_path):
+    some = np.arange(60) < 30
+    ours, theirs = (cell(tmp_path).release(ldp.RandomizedResponse(0.5), rows=some) for _ in range(2))
+    assert np.array_equal(ours.log_evidence(), theirs.log_evidence())
+    assert np.array_equal(theirs.active, some)
+
+
+def test_other_labels_are_never_heard(tmp_path):
+    """At this epsilon, a label is told as it is."""
+    mechanism = ldp.RandomizedResponse(50.0)
+    cell(tmp_path, 50.0).release(mechanism)
+    for labels in (np.full(60, 2), np.full(90, 1)):
+        assert np.array_equal(cell(tmp_path, 50.0, labels).release(mechanism).labels(), labels)
+
+
+def test_teachers_who_choose_their_rows_vote_again(tmp_path):
+    votes = TeacherVotes(ROWS, np.arange(0, 60, 6), 2, ldp.GNMax(1.0, 10), delta=1e-6)
+    for _ in range(2):
+        assert cell(tmp_path, 500.0).release(votes).active.sum() == 10
+
+
+def test_two_processes_hear_the_same(tmp_path):
+    """Threads stand for processes: the lock is a file."""
+    mechanism = ldp.OneHotLaplace(0.5)
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(cell(tmp_path).release, mechanism) for _ in range(2)]
+    ours, theirs = (job.result() for job in jobs)
+    assert np.array_equal(ours.log_evidence(), theirs.log_evidence())
 
 
 def test_what_cannot_be_paid_for_is_not_heard(tmp_path):

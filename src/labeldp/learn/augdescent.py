@@ -70,7 +70,7 @@ class AugDescent(Learner):
                 total = total + self._descend(network, features.strong(inputs), target, kept, ramp)
             return total
 
-        trained = self._train(pair, release, len(rows), loss, begin_epoch=begin_epoch)
+        trained = self._train(pair, release, len(rows), loss, start, begin_epoch=begin_epoch)
         return Model.trained_on(Average(list(trained.children())), release, start)
 
     def _targets(self, wanted: Tensor, own: Tensor, both: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:

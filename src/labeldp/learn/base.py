@@ -64,16 +64,24 @@ class Learner(ABC):
         return make_network(self.backbone, features, classes)
 
     def _train(
-        self, network: nn.Module, release: Release, rows: int, loss: Callable[[Tensor], Tensor], **hooks: Any
+        self,
+        network: nn.Module,
+        release: Release,
+        rows: int,
+        loss: Callable[[Tensor], Tensor],
+        *starts: Model | None,
+        **hooks: Any,
     ) -> nn.Module:
+        """Train, or go on; what began from a start that rests on other uses of labels is another training."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("backbone", "training")}
-        identity = f"{type(self).__name__} {own} on {_mark(release)}"
+        before = [use.entry for start in starts if start is not None for use in start.lineage]
+        identity = f"{type(self).__name__} {own} on {_mark(release)} after {before}"
         return train(network, rows, loss, self.training, identity=identity, **hooks)
 
 
 def _mark(release: Release) -> str:
     """Tell a release from others, also from those that were made of it."""
-    digest = hashlib.sha256(f"{release.mechanism} {release.entry}".encode())
+    digest = hashlib.sha256(f"{release.mechanism} {release.entry} {getattr(release, 'confidence', '')}".encode())
     for array in (release.active, getattr(release, "codes", None), getattr(release, "chances", None)):
         digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

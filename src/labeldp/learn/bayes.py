@@ -44,7 +44,7 @@ class Bayes(Learner):
             target = posterior(logits, evidence(chosen)) if fixed is None else fixed[chosen]
             return soft_cross_entropy(logits, target)
 
-        return Model.trained_on(self._train(network, release, len(rows), loss), release, start)
+        return Model.trained_on(self._train(network, release, len(rows), loss, start), release, start)
 
 
 def posterior(logits: Tensor, evidence: Tensor) -> Tensor:

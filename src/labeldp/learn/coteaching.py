@@ -52,7 +52,7 @@ class CoTeaching(Learner):
             picked = [small_loss(each.detach(), forget, among) for each in losses]
             return (losses[0] * picked[1]).sum() / picked[1].sum() + (losses[1] * picked[0]).sum() / picked[0].sum()
 
-        trained = self._train(pair, release, len(rows), loss, begin_epoch=begin_epoch)
+        trained = self._train(pair, release, len(rows), loss, start, begin_epoch=begin_epoch)
         return Model.trained_on(Average(list(trained.children())), release, start)
 
 

@@ -93,7 +93,7 @@ class CrossFit(Learner):
             return total
 
         everything, hooks = nn.ModuleList([slow, pair]), {"begin_epoch": begin_epoch, "begin_step": begin_step}
-        trained = self._train(everything, release, halves.shape[1], loss, **hooks)
+        trained = self._train(everything, release, halves.shape[1], loss, *starts, **hooks)
         return list(next(trained.children()).eval().children())
 
 

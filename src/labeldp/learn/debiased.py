@@ -31,4 +31,4 @@ class Debiased(Learner):
             chosen = rows[positions]
             return soft_cross_entropy(network(features.weak(features.batch(chosen))), unbiased[chosen])
 
-        return Model.trained_on(self._train(network, release, len(rows), loss), release, start)
+        return Model.trained_on(self._train(network, release, len(rows), loss, start), release, start)

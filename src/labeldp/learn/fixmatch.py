@@ -41,7 +41,7 @@ class FixMatch(Learner):
             agree = (F.cross_entropy(strong, guess, reduction="none") * sure).mean()
             return F.cross_entropy(known_logits, labels[known]) + self.weight * agree
 
-        return Model.trained_on(self._train(network, release, release.rows, loss), release, start)
+        return Model.trained_on(self._train(network, release, release.rows, loss, start), release, start)
 
 
 def confident(logits: Tensor, threshold: float) -> tuple[Tensor, Tensor]:

@@ -35,9 +35,9 @@ class Model:
     lineage: tuple[Use, ...] = ()
 
     @classmethod
-    def trained_on(cls, network: nn.Module, release: Release, start: "Model | None" = None) -> "Model":
-        """Return a model of what was learnt from a release, and from whatever `start` had learnt before."""
-        lineage, guarantee = rest_on([release] if start is None else [release, start], release.rows)
+    def trained_on(cls, network: nn.Module, release: Release, *starts: "Model | None") -> "Model":
+        """Return a model of what was learnt from a release, and from whatever `starts` had learnt before."""
+        lineage, guarantee = rest_on([release, *(start for start in starts if start is not None)], release.rows)
         return cls(network, release.space, guarantee, lineage)
 
     def predict_proba(self, features: Features, batch: int = 2048) -> NDArray[np.float32]:

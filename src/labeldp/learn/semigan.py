@@ -107,7 +107,7 @@ class SemiGAN(Learner):
                 total = total + (own * chosen).sum() / chosen.sum()
             return total
 
-        trained = cast(_Game, self._train(game, release, size, loss, begin_epoch=begin_epoch))
+        trained = cast(_Game, self._train(game, release, size, loss, start, begin_epoch=begin_epoch))
         trained.fold(self.fade)
         counts = np.zeros(release.rows, np.float32)
         counts[labelled.cpu().numpy()] = trained.counts.cpu().numpy()

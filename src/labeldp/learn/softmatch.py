@@ -69,8 +69,8 @@ class SoftMatch(Learner):
             return total
 
         everything = nn.ModuleList([slow, networks, judge])
-        trained = next(self._train(everything, release, release.rows, loss, begin_step=begin_step).children())
-        return [Model.trained_on(each, release, start) for each, start in zip(trained.children(), starts, strict=True)]
+        trained = self._train(everything, release, release.rows, loss, *starts, begin_step=begin_step)
+        return [Model.trained_on(each, release, *starts) for each in next(trained.children()).children()]
 
 
 class Judge(nn.Module):

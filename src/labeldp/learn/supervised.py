@@ -50,7 +50,7 @@ class Supervised(Learner):
                 inputs, targets = mix(inputs, targets, self.mixup)
             return soft_cross_entropy(network(inputs), targets)
 
-        return Model.trained_on(self._train(network, release, len(rows), loss), release, start)
+        return Model.trained_on(self._train(network, release, len(rows), loss, start), release, start)
 
 
 def mix(inputs: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Tensor]:

@@ -116,6 +116,7 @@ class Task:
     users: NDArray[Any] | None = field(default=None, repr=False)
     public: Features | None = field(default=None, repr=False)
     folder: Path | None = None  # where what takes long to make is kept for other runs on the same rows
+    borrowed: list[float] = field(default_factory=list, repr=False)  # the seconds that others took for what was kept
 
     def learner(self, kind: type[Learner], **options: Any) -> Any:
         """Return a learner for this task's model and training."""

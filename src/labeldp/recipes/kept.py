@@ -1,10 +1,13 @@
 """What takes long to make is made once, and kept in the task's folder for other runs on the same rows."""
 
 import hashlib
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from labeldp.files import written_whole
@@ -14,24 +17,35 @@ from labeldp.recipes.base import Task
 from labeldp.releases.base import Release
 
 
-def taught(task: Task, learner: Learner, release: Release, starts: Sequence[Model]) -> list[Model]:
-    """Train a network from each start, or read those of a run that heard the same.
+def taught(
+    task: Task, learner: Learner, release: Release, starts: Sequence[Model], begun: NDArray[np.floating]
+) -> list[Model]:
+    """Train a network from each start, or read those of a run that heard the same and began from the same.
 
-    Starts are not looked at: they must follow from the task's encoder and what the release says.
+    Starts follow from the task's encoder and from `begun`, what was believed of each row when their heads were made.
     """
     if task.folder is None:
         return learner.together(task.features, release, starts)
-    heard = hashlib.sha256(release.log_evidence().tobytes()).hexdigest()
+    said = [hashlib.sha256(array.tobytes()).hexdigest() for array in (release.log_evidence(), begun)]
     own = replace(learner, training=replace(learner.training, device="", checkpoint=None, progress=False))
     encoder = "" if task.encoder is None else task.encoder.digest()
-    folder = task.folder / f"networks-{_mark(task, [encoder, heard, repr(own)])}"
-    if not folder.is_dir():
-        with written_whole(folder) as partial:
-            partial.mkdir()
-            for number, network in enumerate(learner.together(task.features, release, starts)):
-                network.save(partial / str(number))
+    folder = task.folder / f"networks-{_mark(task, [encoder, *said, repr(own), str(len(starts))])}"
+    with _alone(folder):
+        if folder.is_dir():
+            task.borrowed.append(float((folder / "seconds").read_text()))
+        else:
+            _train_into(folder, lambda: learner.together(task.features, release, starts))
     kept = [Model.load(folder / str(number), learner.training.device).network for number in range(len(starts))]
-    return [Model.trained_on(each, release, start) for each, start in zip(kept, starts, strict=True)]
+    return [Model.trained_on(each, release, *starts) for each in kept]
+
+
+def _train_into(folder: Path, train: Callable[[], list[Model]]) -> None:
+    begun = time.perf_counter()
+    with written_whole(folder) as partial:
+        partial.mkdir()
+        for number, network in enumerate(train()):
+            network.save(partial / str(number))
+        (partial / "seconds").write_text(f"{time.perf_counter() - begun:.1f}")
 
 
 def embedded(task: Task, models: Sequence[Model]) -> list[NDArray[np.float32]]:
@@ -44,11 +58,17 @@ def embedded(task: Task, models: Sequence[Model]) -> list[NDArray[np.float32]]:
     if folder is None:
         return [model.embed(task.features) for model in models]
     path = folder / f"embeddings-{_mark(task, [model.digest() for model in models])}.npz"
-    if not path.is_file():
-        with written_whole(path) as partial, partial.open("wb") as file:
-            np.savez(file, *[model.embed(task.features) for model in models])
+    with _alone(path):
+        if not path.is_file():
+            with written_whole(path) as partial, partial.open("wb") as file:
+                np.savez(file, *[model.embed(task.features) for model in models])
     with np.load(path) as kept:
         return [kept[name] for name in kept.files]
+
+
+def _alone(path: Path) -> FileLock:
+    """Let another process that makes the same wait until it is there."""
+    return FileLock(path.with_name(f".{path.name}.lock"))
 
 
 def _mark(task: Task, marks: Sequence[str]) -> str:

@@ -50,11 +50,11 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     """
     if rows_a_class < 1 or clusters < 1:
         raise InputError("refine needs at least one row a class and one cluster.")
+    encoders = members(_encoder(task))
     last = task.learner(Supervised, targets="posteriors", augment="strong")
     early = last.with_training(epochs=_part(last.training.epochs, 3))
     soft = task.learner(SoftMatch, inertia=0.998)
     soft = soft.with_training(rate=last.training.rate / 5, epochs=_part(last.training.epochs, 5))
-    encoders = members(_encoder(task))
     (first, *more), answers = _budget(task)
     task = replace(task, delta=in_parts(task.delta, 1 + len(more)))
     seen = embedded(task, encoders)
@@ -62,9 +62,10 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     starts = [with_head(body, _line(task, Embeddings(own), look)) for body, own in zip(encoders, seen, strict=True)]
     chosen = surest(look.likely, kmeans(look.query, min(clusters, len(look.query)), task.seed), rows_a_class)
     marked = look.sums.relabel(np.where(task.rows, chosen, MISSING).astype(np.int32), _CONFIDENCE)
-    networks = taught(task, soft, marked, starts)
+    begun = look.likely  # from which all starts follow
+    networks = taught(task, soft, marked, starts, begun)
     for turn, epsilon in enumerate(more):
-        networks = taught(task, early, look.sums.believe(look.likely), starts) if turn else networks
+        networks = taught(task, early, look.sums.believe(look.likely), starts, begun) if turn else networks
         seen = [*seen, *embedded(task, networks)]
         look = yield from _look(task, seen, epsilon, [look.sums])
     if answers:

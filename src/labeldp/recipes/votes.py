@@ -62,6 +62,8 @@ def surest(
         for group, size in enumerate(sizes):
             alike = np.flatnonzero((guess == label) & (groups == group))
             if 0 < len(alike) >= common * size:
-                wanted = round(min(1.0, count / total) * len(alike))
+                wanted = max(1, round(min(1.0, count / total) * len(alike)))
                 codes[alike[np.argsort(-sure[alike], kind="stable")[:wanted]]] = label
+    if common and (codes == MISSING).all():  # no group is of a class
+        return surest(likely, np.zeros_like(groups), count, 0.0)
     return codes

@@ -4,6 +4,7 @@ A cell has a ledger of its own in the work folder, so that a training which was 
 from its last whole epoch. The labels of these data sets are public: the vaults are here because the recipes need them.
 """
 
+import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 import labeldp as ldp
 from labeldp.audit.canaries import SURE, Game, canary_game, deal, listen
@@ -43,6 +45,7 @@ class Cell:
     row: Row
     epsilon: float
     seed: int
+    table: str
 
     @property
     def key(self) -> str:
@@ -51,7 +54,7 @@ class Cell:
 
     def unfinished(self, work: Path) -> Path:
         """Return the folder that the cell needs until it is done."""
-        return work / "unfinished" / self.key.replace("/", " ")
+        return work / "unfinished" / f"{self.table} {self.key}".replace("/", " ")
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,29 +87,32 @@ class Setting:
 
 
 class CellVault(ldp.Vault):
-    """The vault of a cell, which hears what other cells of its row heard if it asks for the same.
+    """The vault of a cell, which hears what other cells of its row heard if it asks for the same about the same labels.
 
     It pays for that as if it were new, so each cell has its guarantee by itself. What is learnt from such a release
-    need not be learnt again.
+    need not be learnt again. The labels of these data sets are public: here, a file may be named by them.
     """
 
     common: Path  # where the row keeps what its cells heard
 
     def _noised(self, mechanism: Mechanism, codes: Codes, common: dict[str, Any], request: str) -> Release:
-        path = self.common / request
-        if path.is_file():
-            return mechanism.restore(replace(from_bytes(path.read_bytes()), **common))
-        release = super()._noised(mechanism, codes, common, request)
         self.common.mkdir(parents=True, exist_ok=True)
-        with written_whole(path) as partial:
-            partial.write_bytes(to_bytes(release))
+        path = self.common / f"{request[:32]}-{hashlib.sha256(codes.tobytes()).hexdigest()[:16]}"
+        with FileLock(path.with_name(f".{path.name}.lock")):
+            if path.is_file():
+                own = {name: common[name] for name in ("entry", "lineage", "guarantee")}
+                return mechanism.restore(replace(from_bytes(path.read_bytes()), **own))
+            release = super()._noised(mechanism, codes, common, request)
+            if release.active is common["active"] and release.rows == common["rows"]:  # teachers choose rows themselves
+                with written_whole(path) as partial:
+                    partial.write_bytes(to_bytes(release))
         return release
 
 
 def cells(experiment: Experiment, seeds: int, epsilons: set[float] | None, methods: set[str] | None) -> list[Cell]:
     """Return the cells of a table that are asked for, seed by seed."""
     return [
-        Cell(row, epsilon, seed)
+        Cell(row, epsilon, seed, experiment.name)
         for seed in range(seeds)
         for row in experiment.rows
         if methods is None or row.method in methods
@@ -128,14 +134,14 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
     game = deal(data.labels, everything, classes, np.random.default_rng(cell.seed)) if row.audited else None
     labels = data.labels if game is None else game.codes
     vault = CellVault(labels, space, budget, ledger=folder / "ledger.db", identity=identity)
-    vault.common = setting.work / "common" / f"{row.method}, seed {cell.seed}".replace("/", " ")
+    vault.common = setting.work / "common" / f"{cell.table} {row.method}, seed {cell.seed}".replace("/", " ")
     task = Task(data.train, space, everything, cell.epsilon, delta, seed=cell.seed, folder=setting.work)
     training = setting.training(row.recipe, cell.seed, folder)
     encoder = setting.encoder if row.encoder else None
     task = replace(task, model=backbone(setting.model or row.model), training=training, encoder=encoder)
     begun = time.perf_counter()
     trained = train_recipe(vault, task, row.recipe, row.options, score=False, report=report)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - begun + sum(task.borrowed)
     if row.measures == "test":
         right = trained.model.predict(data.test) == data.truth
     elif "pate" in row.recipe:
