@@ -3,11 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import beta, kstest
 
 import labeldp as ldp
 from labeldp.features import Embeddings
 from labeldp.learn import Supervised
-from labeldp.learn.supervised import mix
+from labeldp.learn.supervised import beta_share, mix
 
 RR = ldp.RandomizedResponse
 
@@ -23,6 +24,13 @@ def test_mixing_is_a_convex_combination_of_pairs():
         others = [float(v) for j, v in enumerate(row) if j != i and v > 0]
         own = float(row[i])
         assert own == pytest.approx(1.0) or (own == pytest.approx(share) and others == pytest.approx([1 - share]))
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 4.0, 16.0])
+def test_shares_follow_their_law(alpha):
+    torch.manual_seed(0)
+    drawn = [float(beta_share(alpha, torch.device("cpu"))) for _ in range(2000)]
+    assert kstest(drawn, beta(alpha, alpha).cdf).pvalue > 1e-3
 
 
 def test_mixup_keeps_noise_from_being_learnt_by_heart(digits, training):

@@ -18,6 +18,7 @@ from labeldp.learn.base import Learner, active_rows, evidence_of, hard_labels, s
 from labeldp.learn.bayes import posterior
 from labeldp.learn.coteaching import noise_rate_of
 from labeldp.learn.model import Model
+from labeldp.learn.supervised import beta_share
 from labeldp.releases.base import Release
 from labeldp.releases.derived import Relabelled
 from labeldp.releases.responses import Responses
@@ -81,7 +82,7 @@ class AugDescent(Learner):
 
     def _descend(self, network: nn.Module, inputs: Tensor, target: Tensor, kept: Tensor, ramp: Tensor) -> Tensor:
         """MixMatch: cross-entropy where labels were kept, squared error where they are guesses, and balance."""
-        share = torch.distributions.Beta(self.mixing, self.mixing).sample().to(inputs.device)
+        share = beta_share(self.mixing, inputs.device)
         share = torch.maximum(share, 1 - share)
         other = torch.rand(len(inputs), device=inputs.device).argsort()  # torch fails to compile rows by randperm
         logits = network(share * inputs + (1 - share) * inputs[other]).float()

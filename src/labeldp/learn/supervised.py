@@ -55,7 +55,16 @@ class Supervised(Learner):
 
 def mix(inputs: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     """Mix each row with another one of the batch, by one share for all of them."""
-    share = torch.distributions.Beta(alpha, alpha).sample()
+    share = beta_share(alpha, inputs.device)
     other = torch.rand(len(inputs), device=inputs.device).argsort()  # torch fails to compile rows taken by randperm
-    share = share.to(inputs.device)
     return share * inputs + (1 - share) * inputs[other], share * targets + (1 - share) * targets[other]
+
+
+def beta_share(alpha: float, device: torch.device) -> Tensor:
+    """Draw from Beta(alpha, alpha): for a whole alpha the middle one of 2 alpha - 1 uniform numbers, on the device.
+
+    Others are drawn on the CPU, for which a compiled loss must wait.
+    """
+    if alpha == int(alpha):
+        return torch.rand(2 * int(alpha) - 1, device=device).sort().values[int(alpha) - 1]
+    return torch.distributions.Beta(alpha, alpha).sample().to(device)
