@@ -31,6 +31,17 @@ def test_votes_survive_far_below_what_single_labels_do(digits):
     assert digits.mean_accuracy("noise-cluster", 0.1) > 0.5  # randomized response: 0.12, where chance is 0.1
 
 
+def test_kinds_of_one_size_survive_where_clusters_do_not(digits):
+    found = {}
+    for method in ("kmeans", "balanced"):
+        options, found[method] = {"method": method, "clusters": 10}, []
+        for seed in range(2):
+            task = digits.task(0.05, seed=seed, epochs=12)
+            trained = train(digits.vault(0.05, seed=seed), task, "noise-cluster", options, score=False)
+            found[method].append(digits.accuracy(trained.model))
+    assert np.mean(found["balanced"]) > np.mean(found["kmeans"]) + 0.1, found
+
+
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0])
 def test_delta_is_left_alone_because_it_would_buy_more_noise(digits, epsilon):
     trained = train(digits.vault(epsilon, 1e-6), digits.task(epsilon, 1e-6), "noise-cluster", score=False)
@@ -105,7 +116,7 @@ def test_scan_clusters_from_an_encoder(digits):
     assert trained.releases[0].counts.shape[0] <= 10
     with pytest.raises(ldp.InputError, match="starts from an encoder"):
         train(digits.vault(5.0), digits.task(5.0), "noise-cluster", {"method": "scan"})
-    with pytest.raises(ldp.InputError, match="choose kmeans or scan"):
+    with pytest.raises(ldp.InputError, match="choose kmeans, balanced or scan"):
         train(digits.vault(5.0), digits.task(5.0), "randres-denoise", {"method": "spectral"})
 
 

@@ -77,6 +77,14 @@ def test_it_ends_near_or_above_the_linear_model_of_its_sums(
     assert np.allclose(again.predict_proba(new), trained.model.predict_proba(new), atol=1e-6)
 
 
+def test_at_the_smallest_epsilons_kinds_of_rows_are_counted(digits, encoder):
+    trained = refined(digits, encoder, 0.2)
+    assert [release.mechanism for release in trained.releases] == ["GroupHistogram"]
+    assert (trained.guarantee.epsilon, trained.guarantee.delta) == (0.2, 0.0)
+    right = (trained.model.predict(pictures(digits.features, SOME)) == digits.labels[:SOME]).mean()
+    assert right > 0.4  # sums at this epsilon: about 0.3
+
+
 class Stopped(Exception):
     """Somebody pulled the plug."""
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -6,7 +8,7 @@ from hypothesis import strategies as st
 import labeldp as ldp
 from labeldp.features import Embeddings
 from labeldp.recipes.base import Task
-from labeldp.recipes.votes import agreed, cluster_count, surest, vote
+from labeldp.recipes.votes import agreed, class_of_each, cluster_count, surest, vote
 
 ONE = Embeddings(np.zeros((1, 1)))
 
@@ -93,3 +95,18 @@ def test_there_is_always_some_row_to_learn_from():
     assert np.bincount(surest(likely, np.repeat([0, 1], 50), 1) + 1).tolist() == [96, 2, 2]  # one a group and class
     even = np.eye(4)[np.arange(40) % 4]  # no class has three tenths of the only group
     assert np.bincount(surest(even, np.zeros(40, int), 2) + 1).tolist() == [32, 2, 2, 2, 2]
+
+
+def counted(table, epsilon=1.0):
+    """Noisy counts whose noise is what the table says."""
+    groups = np.arange(len(table))
+    vault = ldp.Vault(np.zeros(len(table), int), ldp.LabelSpace(list(range(len(table[0])))), ldp.Budget(epsilon))
+    return replace(vault.release(ldp.GroupHistogram(groups, epsilon)), counts=np.array(table))
+
+
+def test_each_of_as_many_groups_has_a_class_of_its_own_unless_counts_speak_against_it():
+    near = [[50, 3, 0], [40, 38, 0], [0, 5, 60]]  # a lead of two in the second row is less than noise of scale two
+    assert class_of_each(counted(near)).tolist() == [0, 1, 2]
+    far = [[50, 3, 0], [40, 8, 0], [0, 5, 60]]
+    assert class_of_each(counted(far)).tolist() == [0, 0, 2]
+    assert class_of_each(counted([[5, 9], [5, 4], [1, 7]])).tolist() == [1, 0, 1]

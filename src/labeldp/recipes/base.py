@@ -29,11 +29,14 @@ from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.models import find_model
 from labeldp.releases.base import Release
+from labeldp.represent.balanced import balanced
 from labeldp.represent.clusters import kmeans
 from labeldp.represent.lift import Lift
 from labeldp.represent.scan import SCAN
+from labeldp.represent.smooth import smooth_rows
 
 Rows = NDArray[np.bool_]
+_KIND_COLUMNS = 32  # directions of smoothed rows in which kinds are looked for
 
 
 @dataclass(frozen=True)
@@ -187,11 +190,13 @@ class Task:
         return model if self.points is self.features or self.encoder is None else EncodedModel(self.encoder, model)
 
     def clusters(self, count: int, method: str = "kmeans") -> NDArray[np.signedinteger]:
-        """Group the rows without labels: by k-means, or by SCAN, which starts from the encoder."""
+        """Group the rows without labels: by k-means, into groups of about one size, or by SCAN, from the encoder."""
         if method == "kmeans":
             return kmeans(self.lifted, min(count, len(self.features)) if count > 0 else count, self.seed)
+        if method == "balanced":
+            return self.shares(count).argmax(axis=1)
         if method != "scan":
-            raise InputError(f"There is no clustering {method!r}: choose kmeans or scan.")
+            raise InputError(f"There is no clustering {method!r}: choose kmeans, balanced or scan.")
         if self.encoder is None:
             raise InputError("SCAN starts from an encoder: train one with labeldp.represent, or choose kmeans.")
         mark = f"{count}-{self.seed}-{self.features.digest()[:16]}-{self.encoder.digest()[:16]}"
@@ -202,6 +207,17 @@ class Task:
         device = (self.training or Training()).device
         training = replace(scan.training, device=device, seed=self.seed)
         found = SCAN.assign(replace(scan, training=training).fit(self.features, self.encoder), self.features)
+        if path is not None:
+            np.save(path, found)
+        return found
+
+    def shares(self, count: int) -> NDArray[np.float32]:
+        """Return how much each row is of each of so many kinds, found without labels and all of about one size."""
+        mark = f"{count}-{self.seed}-{self.points.digest()[:16]}"
+        path = None if self.folder is None else self.folder / f"balanced-{mark}.npy"
+        if path is not None and path.is_file():
+            return np.load(path)
+        found = balanced(smooth_rows(self.points, _KIND_COLUMNS), count, self.seed)
         if path is not None:
             np.save(path, found)
         return found

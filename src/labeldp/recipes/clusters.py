@@ -1,10 +1,13 @@
 """Clusters found without labels: a noisy vote (Tang et al. 2022), or a prior for RRWithPrior (Ghazi et al. 2021)."""
 
+import numpy as np
+
 from labeldp.errors import InputError
+from labeldp.labels import MISSING
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import GroupHistogram, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
-from labeldp.recipes.votes import chances, cluster_count
+from labeldp.recipes.votes import chances, class_of_each, cluster_count, group_rows
 from labeldp.releases.base import Release
 
 
@@ -15,11 +18,11 @@ def noise_cluster(task: Task, clusters: int | None = None, method: str = "kmeans
     A label moves two counts by one. Geometric noise for that is purely private, and smaller than Gaussian noise at the
     usual deltas, so delta is left alone.
     """
-    learner, groups = (
-        task.learner(Supervised),
-        task.clusters(cluster_count(task) if clusters is None else clusters, method),
-    )
+    learner, groups = task.learner(Supervised), group_rows(task, clusters, method, cluster_count(task))
     counts = yield Ask(GroupHistogram(groups, task.epsilon))
+    if method == "balanced":
+        labels = np.where(task.rows, class_of_each(counts)[groups], MISSING)
+        counts = counts.relabel(labels.astype(np.int32))
     return learner.fit(task.features, counts, task.encoder)
 
 
@@ -34,7 +37,7 @@ def cluster_prior(
         raise InputError("cluster-prior needs a share of epsilon for the counts that is above 0 and below 1.")
     first, second = split_epsilon(task.epsilon, share)
     learner = task.learner(Supervised, mixup=mixup)
-    groups = task.clusters(cluster_count(task, first) if clusters is None else clusters, method)
+    groups = group_rows(task, clusters, method, cluster_count(task, first))
     counts = yield Ask(GroupHistogram(groups, first))
     noisy = yield Ask(RRWithPrior(second, chances(counts)), None, [counts])
     return learner.fit(task.features, Release.concat(noisy, counts), task.encoder)  # what either says of a row

@@ -1,22 +1,16 @@
 """Ridge regression on noisy sums of public rows: the label moments A'Y are all that is released."""
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from labeldp.errors import InputError
-from labeldp.features.base import Features
-from labeldp.features.embeddings import Embeddings
 from labeldp.labels import MISSING
 from labeldp.learn.ridge import Ridge
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.base import Ask, Steps, Task, recipe
-from labeldp.represent.clusters import averaged, neighbours
-from labeldp.represent.lift import Lift
+from labeldp.represent.smooth import smooth_rows
 
 _FAINT = 300.0  # what sums say (`Task.told`) below which rows had better be smoothed
-_NEAR, _ROUNDS = 20, 8
 
 
 @recipe(
@@ -42,15 +36,3 @@ def smooth_moments(task: Task) -> Steps:
 def is_faint(task: Task) -> bool:
     """Whether smoothed rows give sums that say more than those of rows as they are."""
     return task.told(task.epsilon) < _FAINT
-
-
-def smooth_rows(points: Features, columns: int) -> NDArray[np.float32]:
-    """Return rows of length 1 that are like their neighbours.
-
-    Noise drowns what tells one row from the next, and leaves what many have in common. So rows are drawn towards their
-    neighbours, and few directions hold all that is left.
-    """
-    rows = torch.cat([points.batch(part) for part in torch.split(torch.arange(len(points)), 1 << 13)])
-    unit = torch.nn.functional.normalize(rows.flatten(1).float(), dim=1).cpu().numpy()
-    smooth = Embeddings(averaged(unit, neighbours(unit, min(_NEAR, len(unit) - 1)), _ROUNDS))
-    return Lift.fit(smooth, columns=columns)(smooth)

@@ -7,7 +7,7 @@ from labeldp.learn.fixmatch import FixMatch
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import RandomizedResponse
 from labeldp.recipes.base import Ask, Steps, Task, recipe
-from labeldp.recipes.votes import agreed, cluster_count, vote
+from labeldp.recipes.votes import agreed, cluster_count, group_rows, vote
 
 
 @recipe("randres", "randomized response, then plain training")
@@ -48,7 +48,7 @@ def randres_denoise(task: Task, clusters: int | None = None, method: str = "kmea
     """The vote is taken among the released labels themselves, so it costs nothing."""
     learner, groups = (
         task.learner(FixMatch),
-        task.clusters(cluster_count(task, local=True) if clusters is None else clusters, method),
+        group_rows(task, clusters, method, cluster_count(task, local=True)),
     )
     noisy = yield Ask(RandomizedResponse(task.epsilon))
     kept = agreed(noisy, vote(noisy, groups))

@@ -18,18 +18,21 @@ from labeldp.learn.loop import Training
 from labeldp.learn.model import Model
 from labeldp.learn.softmatch import SoftMatch
 from labeldp.learn.supervised import Supervised
-from labeldp.mechanisms import LinearQuery, RRInformative
+from labeldp.mechanisms import GroupHistogram, LinearQuery, RRInformative
 from labeldp.mechanisms.base import in_parts
 from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
 from labeldp.recipes.kept import embedded, taught
-from labeldp.recipes.moments import is_faint, smooth_rows
-from labeldp.recipes.votes import surest
+from labeldp.recipes.moments import is_faint
+from labeldp.recipes.votes import class_of_each, surest
 from labeldp.releases.base import Release
+from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.moments import NoisyMoments, as_chances
 from labeldp.represent.clusters import kmeans
 from labeldp.represent.lift import Lift
+from labeldp.represent.smooth import smooth_rows
 
 _ENOUGH = 500.0  # what sums should say (`Task.told`): more of epsilon is worth more elsewhere
+_KINDS_BELOW = 30.0  # what sums say, below which counts of kinds of rows say more
 _LOCAL_FROM = 1.5  # epsilon from which a row's own noisy label says enough
 _CONFIDENCE = 0.95  # in the labels of the surest rows: a network that is surer than that may contradict
 
@@ -58,7 +61,7 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     (first, *more), answers = _budget(task)
     task = replace(task, delta=in_parts(task.delta, 1 + len(more)))
     seen = embedded(task, encoders)
-    look = yield from _look(task, seen, first)
+    look = yield from (_kinds(task) if not more and task.told(first) < _KINDS_BELOW else _look(task, seen, first))
     starts = [with_head(body, _line(task, Embeddings(own), look)) for body, own in zip(encoders, seen, strict=True)]
     chosen = surest(look.likely, kmeans(look.query, min(clusters, len(look.query)), task.seed), rows_a_class)
     marked = look.sums.relabel(np.where(task.rows, chosen, MISSING).astype(np.int32), _CONFIDENCE)
@@ -107,7 +110,7 @@ class _Look:
     """Sums over embeddings, and what they say of each row."""
 
     query: NDArray[np.float32]
-    sums: NoisyMoments
+    sums: NoisyMoments | NoisyCounts
     likely: NDArray[np.float64]
 
 
@@ -119,6 +122,16 @@ def _look(
     query = smooth_rows(points, part.columns) if is_faint(part) else Lift.fit(points, columns=part.columns)(points)
     sums = yield Ask(LinearQuery(query, epsilon, task.delta), None, after)
     return _Look(query, sums, calibrated(query, sums))
+
+
+def _kinds(task: Task) -> Generator[Ask, Any, _Look]:
+    """Hear which class leads in each of as many kinds of rows, which were found without labels."""
+    shares = task.shares(len(task.space))
+    counts = yield Ask(GroupHistogram(shares.argmax(axis=1), task.epsilon))
+    likely = np.zeros(shares.shape)
+    for kind, label in enumerate(class_of_each(counts)):
+        likely[:, label] += shares[:, kind]
+    return _Look(task.lifted, counts, likely)
 
 
 def _line(task: Task, points: Embeddings, look: _Look) -> Model:

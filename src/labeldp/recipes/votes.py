@@ -2,10 +2,12 @@
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from labeldp.labels import MISSING, Codes
 from labeldp.recipes.base import Task
 from labeldp.releases.base import Release
+from labeldp.releases.counts import NoisyCounts
 
 _SURE = 3.0  # deviations by which a typical cluster's vote must stand above its noise
 _LEAD = 0.5  # by what share of its rows a typical cluster's first class leads
@@ -25,6 +27,27 @@ def cluster_count(task: Task, epsilon: float | None = None, local: bool = False)
         gap = -np.expm1(-epsilon) / (1 + (classes - 1) * np.exp(-epsilon))  # p - q
         smallest = 0.5 * (_SURE / (_LEAD * gap)) ** 2
     return int(np.clip(rows / max(smallest, 20.0), classes, 30 * classes))
+
+
+def group_rows(task: Task, clusters: int | None, method: str, usual: int) -> NDArray[np.signedinteger]:
+    """Group rows into so many clusters, or as many as are usual; those of one size are the classes by default."""
+    if clusters is None:
+        clusters = len(task.space) if method == "balanced" else usual
+    return task.clusters(clusters, method)
+
+
+def class_of_each(counts: NoisyCounts) -> NDArray[np.int64]:
+    """Return the label that leads in each group.
+
+    Of as many groups as classes, each has a class of its own if only noise may have hidden that: two draws of Laplace
+    noise differ by more than four times its scale about once in twenty times.
+    """
+    leads = counts.counts.argmax(axis=1)
+    if counts.counts.shape[0] != counts.counts.shape[1]:
+        return leads
+    own = linear_sum_assignment(-counts.counts)[1]
+    lost = counts.counts.max(axis=1).sum() - counts.counts[np.arange(len(own)), own].sum()
+    return own if lost <= 4 * counts.scale else leads
 
 
 def vote(release: Release, groups: NDArray[np.integer]) -> Codes:
