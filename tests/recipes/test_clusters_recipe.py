@@ -132,3 +132,16 @@ def test_scan_is_run_once_for_all_tasks_of_a_folder(digits, tmp_path, monkeypatc
     replace(task, encoder=encoders[1]).clusters(10, "scan")
     replace(task, seed=1).clusters(10, "scan")
     assert len(runs) == 3
+
+
+def test_kinds_are_found_once_for_all_tasks_of_a_folder(digits, tmp_path, monkeypatch):
+    task, runs = digits.task(5.0, count=100, folder=tmp_path), []
+    shares = np.random.default_rng(0).random((100, 10))
+    monkeypatch.setattr("labeldp.recipes.base.balanced", lambda rows, kinds, seed: runs.append(seed) or shares)
+    first = task.clusters(10, "balanced")
+    assert np.array_equal(first, shares.argmax(axis=1))
+    assert np.array_equal(replace(task, epsilon=1.0).clusters(10, "balanced"), first)
+    assert runs == [0]
+    replace(task, seed=1).clusters(10, "balanced")
+    replace(task, features=digits.features.select(np.arange(1, 101))).clusters(10, "balanced")
+    assert runs == [0, 1, 0]

@@ -14,6 +14,7 @@ from labeldp.runs import _check_value
 NAMES = {
     *("ghazi-table-1", "ghazi-table-2", "ghazi-figure-1a", "ghazi-figure-1b", "antipodes-table-1"),
     *("antipodes-table-2", "tang-table-2", "tang-table-3", "tang-table-4", "tang-table-6", "tang-table-9"),
+    "tang-section-6",
 }
 ROWS = [pytest.param(row, id=f"{e.name}: {row.method}") for e in EXPERIMENTS.values() for row in e.rows]
 

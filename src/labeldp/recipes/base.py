@@ -199,8 +199,7 @@ class Task:
             raise InputError(f"There is no clustering {method!r}: choose kmeans, balanced or scan.")
         if self.encoder is None:
             raise InputError("SCAN starts from an encoder: train one with labeldp.represent, or choose kmeans.")
-        mark = f"{count}-{self.seed}-{self.features.digest()[:16]}-{self.encoder.digest()[:16]}"
-        path = None if self.folder is None else self.folder / f"scan-{mark}.npy"
+        path = self._kept_clusters(f"scan-{count}")
         if path is not None and path.is_file():
             return np.load(path)
         scan = SCAN(count)
@@ -213,14 +212,20 @@ class Task:
 
     def shares(self, count: int) -> NDArray[np.float32]:
         """Return how much each row is of each of so many kinds, found without labels and all of about one size."""
-        mark = f"{count}-{self.seed}-{self.points.digest()[:16]}"
-        path = None if self.folder is None else self.folder / f"balanced-{mark}.npy"
+        path = self._kept_clusters(f"balanced-{count}")
         if path is not None and path.is_file():
             return np.load(path)
         found = balanced(smooth_rows(self.points, _KIND_COLUMNS), count, self.seed)
         if path is not None:
             np.save(path, found)
         return found
+
+    def _kept_clusters(self, name: str) -> Path | None:
+        """Return the file for clusters of these rows, to which the last bits of their encodings make no difference."""
+        if self.folder is None:
+            return None
+        encoder = "" if self.encoder is None else self.encoder.digest()[:16]
+        return self.folder / f"{name}-{self.seed}-{self.features.digest()[:16]}-{encoder}.npy"
 
     def parts(self, shares: Sequence[float]) -> list[Rows]:
         """Cut the rows into disjoint parts at random; all rows of a user fall into one."""
