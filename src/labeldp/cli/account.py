@@ -96,5 +96,6 @@ def _read(path: Path) -> Any:
     except (OSError, ValueError, EOFError):
         raise InputError(f"{path} is not a .npy file of numbers: write it by numpy.save.") from None
     if not isinstance(votes, np.ndarray):
+        votes.close()
         raise InputError(f"{path} holds several arrays: give a .npy file with one table of votes.")
     return read_votes(votes)
