@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
+from filelock import FileLock
 
 from labeldp.errors import InputError
 
@@ -129,6 +130,11 @@ def written_whole(out: Path) -> Iterator[Path]:
         raise InputError(f"{out} cannot be written: {problem.strerror or problem}.") from None
     finally:
         _remove(partial)
+
+
+def alone(path: Path) -> FileLock:
+    """Let another process that makes the same file or folder wait until it is there."""
+    return FileLock(path.with_name(f".{path.name}.lock"))
 
 
 def _remove(path: Path) -> None:

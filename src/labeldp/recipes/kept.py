@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 
-from labeldp.files import written_whole
+from labeldp.files import alone, written_whole
 from labeldp.learn.base import Learner
 from labeldp.learn.model import Model
 from labeldp.recipes.base import Task
@@ -30,7 +29,7 @@ def taught(
     own = replace(learner, training=replace(learner.training, device="", checkpoint=None, progress=False))
     encoder = "" if task.encoder is None else task.encoder.digest()
     folder = task.folder / f"networks-{_mark(task, [encoder, *said, repr(own), str(len(starts))])}"
-    with _alone(folder):
+    with alone(folder):
         if folder.is_dir():
             task.borrowed.append(float((folder / "seconds").read_text()))
         else:
@@ -58,17 +57,12 @@ def embedded(task: Task, models: Sequence[Model]) -> list[NDArray[np.float32]]:
     if folder is None:
         return [model.embed(task.features) for model in models]
     path = folder / f"embeddings-{_mark(task, [model.digest() for model in models])}.npz"
-    with _alone(path):
+    with alone(path):
         if not path.is_file():
             with written_whole(path) as partial, partial.open("wb") as file:
                 np.savez(file, *[model.embed(task.features) for model in models])
     with np.load(path) as kept:
         return [kept[name] for name in kept.files]
-
-
-def _alone(path: Path) -> FileLock:
-    """Let another process that makes the same wait until it is there."""
-    return FileLock(path.with_name(f".{path.name}.lock"))
 
 
 def _mark(task: Task, marks: Sequence[str]) -> str:

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 
 import labeldp as ldp
 from labeldp.audit.canaries import SURE, Game, canary_game, deal, listen
 from labeldp.features.images import Images
-from labeldp.files import written_whole
+from labeldp.files import alone, written_whole
 from labeldp.labels import Codes
 from labeldp.learn.backbones import build
 from labeldp.learn.loop import Training
@@ -98,7 +97,7 @@ class CellVault(ldp.Vault):
     def _noised(self, mechanism: Mechanism, codes: Codes, common: dict[str, Any], request: str) -> Release:
         self.common.mkdir(parents=True, exist_ok=True)
         path = self.common / f"{request[:32]}-{hashlib.sha256(codes.tobytes()).hexdigest()[:16]}"
-        with FileLock(path.with_name(f".{path.name}.lock")):
+        with alone(path):
             if path.is_file():
                 own = {name: common[name] for name in ("entry", "lineage", "guarantee")}
                 return mechanism.restore(replace(from_bytes(path.read_bytes()), **own))
