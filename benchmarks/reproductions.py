@@ -13,14 +13,14 @@ from labeldp.reproduce.run import table
 from labeldp.reproduce.tables import EXPERIMENTS
 
 MEASURED = HERE / "results" / "reproductions"
-OURS = ("tang-table-3", "best of the table / auto"), ("tang-table-6", "their best / auto")  # the latter counts
-PAPERS = {  # what each line of the plot is called, and where its figures stand
-    "best of five papers": (("tang-table-6", "their best / auto"), "#444444"),
+OURS = ("tang-section-6", "NoiseCluster / auto"), ("tang-table-6", "their best / auto")
+BEST = ("tang-section-6", "NoiseCluster (SCAN)"), ("tang-table-6", "their best / auto")  # of the five papers
+PAPERS = {  # what each other line of the plot is called, and where its figures stand
     "LP-2ST (Ghazi et al. 2021)": (("ghazi-table-1", "LP-2ST"), "#8c6bb1"),
     "LP-1ST (Ghazi et al. 2021)": (("ghazi-table-1", "LP-1ST"), "#41a0a8"),
     "ALIBI (by Tang et al. 2022)": (("tang-table-6", "ALIBI"), "#c98b2b"),
 }
-HIGHEST = 4  # the epsilon up to which the plot goes: from there on all lines are close
+TICKS = (0.003, 0.01, 0.03, 0.1, 0.5, 1, 2, 4, 8)
 
 
 def lines(name, method=None):
@@ -41,20 +41,34 @@ def print_table():
                 )
 
 
+def points(places, figure):
+    """Epsilons and what is known there, from several rows."""
+    known = {line["epsilon"]: line[figure] for place in places for line in lines(*place) if line.get(figure)}
+    return tuple(zip(*sorted(known.items()), strict=True))
+
+
 def draw(path):
-    figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
+    figure, (whole, near) = plt.subplots(
+        1, 2, figsize=(9.6, 4.2), layout="constrained", gridspec_kw={"width_ratios": (3, 2)}
+    )
+    for axes in (whole, near):
+        axes.plot(*points(BEST, "paper"), "o-", color="#444444", markersize=4, linewidth=1.2, label="best of the papers")
+        axes.plot(*points(OURS, "ours"), "o-", color="#d1345b", linewidth=2.2, label="labeldp, auto")
+        axes.set_xlabel("epsilon of each label")
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
     for title, (place, colour) in PAPERS.items():
-        known = [(line["epsilon"], line["paper"]) for line in lines(*place) if line["epsilon"] <= HIGHEST]
-        axes.plot(*zip(*known, strict=True), "o-", color=colour, markersize=4, linewidth=1.2, label=title)
-    ours = {line["epsilon"]: line["ours"] for place in OURS for line in lines(*place) if line["seeds"]}
-    axes.plot(*zip(*sorted(ours.items()), strict=True), "o-", color="#d1345b", linewidth=2.2, label="labeldp, auto")
-    axes.set_xlabel("epsilon of each label")
-    axes.set_ylabel("test accuracy, %")
-    axes.set_ylim(25, 100)
-    axes.set_xticks([0.5, 1, 2, 3, 4], ["0.5", "1", "2", "3", "4"])
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="lower right", frameon=False)
+        whole.plot(*points([place], "paper"), "o-", color=colour, markersize=4, linewidth=1.2, label=title)
+    whole.set_ylabel("test accuracy, %")
+    whole.set_ylim(25, 100)
+    whole.set_xscale("log")
+    whole.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    whole.minorticks_off()
+    whole.legend(loc="lower left", frameon=False)
+    near.set_title("the highest, closer", fontsize=10)
+    near.set_xlim(0.3, 4.2)
+    near.set_xticks([0.5, 1, 2, 3, 4], ["0.5", "1", "2", "3", "4"])
+    near.set_ylim(94, 97.5)
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=150)
 

@@ -135,3 +135,10 @@ def test_rows_that_are_not_there_are_refused():
         images.select([]).moments()
     with pytest.raises(InputError, match="one pixel"):
         Images(np.zeros((2, 3, 0, 4), np.uint8))
+
+
+def test_a_digest_knows_pixels_and_whether_mirror_images_mean_the_same():
+    pixels = pictures()
+    others = [Images(pixels, flip=False), Images(pixels[::-1].copy()), Images(pixels[:19])]
+    digests = {images.digest() for images in [Images(pixels), Images(pixels.copy()), *others]}
+    assert len(digests) == 4

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.features import Embeddings, Images
 from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import Average, build
 
@@ -33,6 +33,21 @@ def test_batches_make_no_difference():
     whole, parts = (model(build("linear", (4,), 3)) for _ in range(2))
     parts.network.load_state_dict(whole.network.state_dict())
     assert np.allclose(whole.predict_proba(ROWS), parts.predict_proba(ROWS, batch=7), atol=1e-6)
+
+
+@pytest.mark.parametrize("flip", [True, False])
+def test_a_picture_and_its_mirror_image_have_one_answer_where_they_mean_the_same(flip):
+    pixels = np.random.default_rng(1).integers(0, 256, (9, 3, 8, 8), dtype=np.uint8)
+    asked = model(build("cnn", (3, 8, 8), 3, width=4))
+    with torch.no_grad():
+        alone = [asked.network.eval()(torch.tensor(p / 255).float()).softmax(1).numpy() for p in _and_mirrored(pixels)]
+    seen, mirrored = (asked.predict_proba(Images(p, flip=flip)) for p in _and_mirrored(pixels))
+    assert np.allclose(seen, np.mean(alone, axis=0) if flip else alone[0], atol=1e-5)
+    assert np.allclose(seen, mirrored, atol=1e-5) == flip
+
+
+def _and_mirrored(pixels):
+    return pixels, pixels[..., ::-1].copy()
 
 
 def test_predictions_are_labels():

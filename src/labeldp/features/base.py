@@ -59,6 +59,10 @@ class Features(ABC):
         Views of pictures may be smaller, `size` pixels high: they teach as much and cost less. Other rows have no size.
         """
 
+    def looks(self, batch: Tensor) -> tuple[Tensor, ...]:
+        """Return a batch as it is, and in other ways that mean the same: a model's answer is the mean over all."""
+        return (batch,)
+
     @abstractmethod
     def moments(self) -> tuple[Tensor, Tensor]:
         """Return mean and deviation for each channel or column, by which a network normalises its input."""

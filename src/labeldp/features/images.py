@@ -1,6 +1,7 @@
 """Images: pixels kept as bytes, made into floats batch by batch."""
 
 import copy
+import hashlib
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -86,6 +87,10 @@ class Images(Features):
         # Inverting what is bright suits photographs too. It would erase the strokes of a digit.
         return _channels_last(augment.invert_bright(varied) if self._photographs else varied)
 
+    def looks(self, batch: Tensor) -> tuple[Tensor, ...]:
+        """Return pictures, and their mirror images where these have the same labels."""
+        return (batch, _channels_last(batch.flip(3))) if self.flip else (batch,)
+
     def moments(self) -> tuple[Tensor, Tensor]:
         """Return mean and deviation of each channel over all pixels, in the units of `batch`."""
         if not len(self):
@@ -96,6 +101,10 @@ class Images(Features):
         mean = (shares * values).sum(1)
         deviation = (shares * (values - mean[:, None]).square()).sum(1).sqrt()
         return normalising((mean.float(), torch.where(deviation < 1e-6, 0.0, deviation).float()))
+
+    def digest(self) -> str:
+        """Tell these pictures from others, and from the same ones where mirrors mean something else."""
+        return hashlib.sha256(f"{super().digest()} {self.flip}".encode()).hexdigest()
 
     @property
     def _photographs(self) -> bool:

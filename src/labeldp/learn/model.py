@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features, choose_device
@@ -41,9 +41,14 @@ class Model:
         return cls(network, release.space, guarantee, lineage)
 
     def predict_proba(self, features: Features, batch: int = 2048) -> NDArray[np.float32]:
-        """Return the probability of each class for each row."""
+        """Return the probability of each class for each row, the mean over its `looks`."""
         self._classes()
-        return self._apply(features, lambda x: torch.softmax(self.network(x).float(), dim=1), batch)
+
+        def chances(inputs: Tensor) -> Tensor:
+            looks = features.looks(inputs)
+            return torch.stack([torch.softmax(self.network(look).float(), dim=1) for look in looks]).mean(dim=0)
+
+        return self._apply(features, chances, batch)
 
     def predict(self, features: Features) -> NDArray[Any]:
         """Return the likeliest label of each row; of numbers, the mean or the median, as the network's loss has it."""

@@ -81,7 +81,8 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     else:
         chances = np.mean([network.predict_proba(task.features) for network in networks], axis=0)
         beliefs = look.sums.believe(chances, derived_from=networks)
-    return last.fit(task.features, beliefs, starts[0])
+    # Sums err alike for rows that look alike, and the longer a network trains, the more of that it learns.
+    return (last if answers else early).fit(task.features, beliefs, starts[0])
 
 
 def _budget(task: Task) -> tuple[list[float], float]:

@@ -31,7 +31,7 @@ from labeldp.releases.storage import from_bytes, to_bytes
 from labeldp.reproduce.tables import Experiment, Row
 
 # What a network needs to learn these pictures, by what it does in an epoch; the rest follows the papers' habits.
-_SUPERVISED = {"epochs": 60, "batch": 256, "rate": 0.1, "decay": 1e-3}
+_SUPERVISED = {"epochs": 120, "batch": 256, "rate": 0.1, "decay": 5e-4}
 _SEMI = {"epochs": 60, "batch": 256, "rate": 0.03, "decay": 5e-4, "average": 0.999}
 _REFINED = {"epochs": 300, "batch": 256, "rate": 0.1, "decay": 5e-4}
 _PAIR = {"epochs": 100, "batch": 128, "rate": 0.02, "decay": 5e-4}
