@@ -52,7 +52,7 @@ def draw(path):
         1, 2, figsize=(9.6, 4.2), layout="constrained", gridspec_kw={"width_ratios": (3, 2)}
     )
     for axes in (whole, near):
-        axes.plot(*points(BEST, "paper"), "o-", color="#444444", markersize=4, linewidth=1.2, label="best of the papers")
+        axes.plot(*points(BEST, "paper"), "o-", color="#444444", markersize=4, linewidth=1.2, label="the papers' best")
         axes.plot(*points(OURS, "ours"), "o-", color="#d1345b", linewidth=2.2, label="labeldp, auto")
         axes.set_xlabel("epsilon of each label")
         axes.grid(alpha=0.25)
