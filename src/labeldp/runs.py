@@ -18,7 +18,9 @@ from labeldp import __version__
 from labeldp.datasets import SecretTable
 from labeldp.errors import InputError
 from labeldp.features.base import Features, choose_device
+from labeldp.features.images import Images
 from labeldp.features.intake import Intake
+from labeldp.features.pictures import picture_column, read_pictures
 from labeldp.features.tables import Table
 from labeldp.files import TableFile, written_whole
 from labeldp.labels import LabelSpace
@@ -102,7 +104,7 @@ def train(
     A training of networks that is stopped leaves its checkpoints beside `out`, and the same request goes on from there.
     """
     rows = vault.capped(plan.labels_per_user, plan.seed)
-    with written_whole(out) as folder, _checkpoints_of(out) as checkpoints:
+    with written_whole(out) as folder, checkpoints_of(out) as checkpoints:
         intake, features, public = plan.read(table, vault.rows)
         task = plan.task(features, table.space, rows, checkpoints, public=public)
         trained = recipes.train(vault, task, plan.recipe, plan.options, report=report)
@@ -195,8 +197,8 @@ def doubts(file: TableFile, features: Features) -> list[str]:
 
 
 @contextmanager
-def _checkpoints_of(out: Path) -> Iterator[Path]:
-    """Give a folder for checkpoints. It goes when all went well, or when there is nothing in it."""
+def checkpoints_of(out: Path) -> Iterator[Path]:
+    """Give a folder for checkpoints beside `out`. It goes when all went well, or when nothing is in it."""
     folder = out.with_name(f".{out.name}.checkpoints")
     folder.mkdir(exist_ok=True)
     try:
@@ -220,6 +222,12 @@ def read_features(table: SecretTable, kind: str, rows: int, flip: bool = False) 
     if len(features) != rows:
         raise InputError(f"{table.file.path} has lines that are no rows: remove blank lines.")
     return intake, features
+
+
+def read_pictures_of(file: TableFile, flip: bool = False) -> Images:
+    """Read the one column of pictures, and no other."""
+    column = picture_column(pl.DataFrame(file.schema.empty_table()).schema)
+    return Images(read_pictures(read_columns(file, [column]).to_series()), flip)
 
 
 def read_columns(file: TableFile, columns: list[str], texts: Sequence[str] = ()) -> pl.DataFrame:

@@ -293,7 +293,8 @@ def test_the_module_is_the_command():
     assert "privatize" in done.stdout
 
 
-def test_images_in_a_column_are_trained_on_and_predicted(labeldp, tmp_path):
+@pytest.fixture
+def digits_file(tmp_path):
     import io
 
     from PIL import Image
@@ -306,11 +307,48 @@ def test_images_in_a_column_are_trained_on_and_predicted(labeldp, tmp_path):
         Image.fromarray((picture * 15.9).astype(np.uint8)).save(file, "PNG")
         files.append(file.getvalue())
     pl.DataFrame({"image": files, "odd": labels}).write_parquet(tmp_path / "digits.parquet")
+    return "digits.parquet"
+
+
+def test_images_in_a_column_are_trained_on_and_predicted(labeldp, digits_file):
     words = ("--label", "odd", "--classes", "0,1", "--epsilon", 8, "--features", "images", "--epochs", 2)
     recipe = ("--recipe", "randres", "--model", "cnn")
-    code, said, err = labeldp("train", "digits.parquet", *words, *recipe, "--out", "run")
+    code, said, err = labeldp("train", digits_file, *words, *recipe, "--out", "run")
     assert code == 0, err
-    code, said, _ = labeldp("predict", "run", "digits.parquet")
+    code, said, _ = labeldp("predict", "run", digits_file)
     assert code == 0
     assert len(said.splitlines()) == 401
     assert labeldp("train", "people.csv", *LABELS, "--epsilon", 1, "--features", "images", "--out", "r")[0] == 2
+
+
+def test_encoders_of_pictures_are_trained_without_labels_and_trained_from(labeldp, digits_file, tmp_path):
+    code, said, err = labeldp("encode", digits_file, "--model", "cnn", "--epochs", 1, "--out", "encoder")
+    assert (code, said) == (0, "Wrote encoder: two encoders of 400 pictures. No label was read.\n"), err
+    assert not list(tmp_path.glob(".*"))
+    other = pl.read_parquet(digits_file).with_columns(odd=pl.lit("nobody's label"))
+    other.write_parquet("other.parquet")
+    assert labeldp("encode", "other.parquet", "--model", "cnn", "--epochs", 1, "--out", "again", "--json")[0] == 0
+    weights = [(tmp_path / name / "weights.safetensors").read_bytes() for name in ("encoder", "again")]
+    assert weights[0] == weights[1]
+    words = ("--label", "odd", "--classes", "0,1", "--epsilon", 8, "--delta", 1e-5, "--features", "images")
+    words = (*words, "--epochs", 1, "--model", "cnn", "--encoder", "encoder", "--out", "run")
+    code, said, err = labeldp("train", digits_file, *words)
+    assert code == 0, err
+    assert [entry["mechanism"] for entry in json.loads(Path("run/ledger.json").read_text())][:1] == ["LinearQuery"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("people.csv", "--out", "e"), "Images need one column of picture files (PNG or JPEG as bytes)"),
+        (("nothing.parquet", "--out", "e"), "There is no file nothing.parquet"),
+        (("people.csv", "--out", "people.csv"), "people.csv exists"),
+        (("digits.parquet", "--out", "e", "--model", "vgg99"), "vgg99"),
+    ],
+)
+def test_what_cannot_be_encoded_is_said_in_one_sentence(labeldp, digits_file, tmp_path, words, sentence):
+    before = set(tmp_path.rglob("*"))
+    code, said, err = labeldp("encode", *words)
+    assert (code, said) == (2, "")
+    assert sentence in err
+    assert set(tmp_path.rglob("*")) == before

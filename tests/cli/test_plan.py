@@ -28,7 +28,7 @@ def plan(monkeypatch, capsys):
 def test_the_table(plan):
     code, out, err = plan(*SETTING, "--delta", 1e-5, "--features", "images", "--device", "cuda")
     assert (code, err) == (0, "")
-    assert "Take randres-denoise." in out
+    assert "Take refine." in out
     assert "15.5%" in out
 
 

@@ -13,10 +13,21 @@ from labeldp.errors import InputError
 from labeldp.mechanisms.stable import StableVote
 from labeldp.recipes import advisor
 from labeldp.recipes.advisor import advise
+from labeldp.recipes.shares import refine_shares
 
 RECIPES = {
     *("randres", "randres-mixup", "randres-ssl", "randres-augdescent", "randres-denoise", "lp-mst", "cluster-prior"),
-    *("alibi", "noise-cluster", "moments", "pate-fm", "pate-fm-ssl", "pate-fm-augdescent", "pate-fm-denoise"),
+    *(
+        "alibi",
+        "noise-cluster",
+        "moments",
+        "smooth-moments",
+        "refine",
+        "pate-fm",
+        "pate-fm-ssl",
+        "pate-fm-augdescent",
+        "pate-fm-denoise",
+    ),
     *("pate", "pate-coteaching", "pate-plus", "pate-plus-plus", "stable-vote"),
 }
 
@@ -65,7 +76,7 @@ def test_rare_positives_have_a_choice_of_their_own(rows, epsilon, features, posi
 
 
 # Purity is that of the clusters in the framework paper's first pipeline; the recipes are the best of its tables
-# among those without teachers.
+# among those without teachers, as far as pure noise allows them.
 @pytest.mark.parametrize(
     ("rows", "classes", "purity", "epsilon", "best"),
     [
@@ -82,7 +93,24 @@ def test_rare_positives_have_a_choice_of_their_own(rows, epsilon, features, posi
     ],
 )
 def test_the_choice_is_that_of_the_papers(rows, classes, purity, epsilon, best):
-    assert advise(rows, classes, epsilon, 1e-5, "images", "cuda", purity=purity).recommended == best
+    assert advise(rows, classes, epsilon, 0.0, "images", "cuda", purity=purity).recommended == best
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "best"),
+    [(0.01, "noise-cluster"), (0.1, "refine"), (0.5, "refine"), (4.0, "refine"), (8.0, "randres-mixup")],
+)
+def test_pictures_with_a_delta_are_refined_where_sums_say_enough(epsilon, best):
+    assert advise(50_000, 10, epsilon, 1e-5, "images", "cuda").recommended == best
+    assert advise(50_000, 10, epsilon, 1e-5, "embeddings").line("refine").reason == "needs images"
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
+def test_the_plan_of_refine_is_what_it_asks_for(epsilon):
+    uses = advise(50_000, 10, epsilon, 1e-5, "images").line("refine").uses
+    sums, answers = refine_shares(epsilon, 5_000)
+    assert [use.epsilon for use in uses] == [*sums, *([answers] if answers else [])]
+    assert sum(use.delta for use in uses) == pytest.approx(1e-5)
 
 
 def test_the_vote_on_cifar10_survives_down_to_the_epsilon_that_the_paper_found():

@@ -8,8 +8,8 @@ import labeldp as ldp
 from labeldp.features import Images
 from labeldp.learn import Model
 from labeldp.learn.backbones import build
-from labeldp.recipes.base import split_epsilon
 from labeldp.recipes.run import train
+from labeldp.recipes.shares import split_epsilon
 from labeldp.recipes.votes import cluster_count
 from labeldp.represent.scan import SCAN
 

@@ -1,9 +1,5 @@
-from decimal import Decimal
-
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 import labeldp as ldp
 from labeldp.features import Embeddings, Images
@@ -12,7 +8,7 @@ from labeldp.learn.backbones import build
 from labeldp.learn.classical import Classical
 from labeldp.learn.encoded import EncodedModel
 from labeldp.learn.ridge import Ridge
-from labeldp.recipes.base import Task, default_training, split_epsilon
+from labeldp.recipes.base import Task, default_training
 from labeldp.recipes.run import all_rows
 
 SPACE = ldp.LabelSpace([0, 1, 2])
@@ -21,27 +17,6 @@ ROWS = Embeddings(np.random.default_rng(0).normal(size=(60, 5)))
 
 def task(features=ROWS, **options):
     return Task(features, SPACE, **({"rows": all_rows(len(features)), "epsilon": 1.0} | options))
-
-
-@given(st.floats(1e-6, 1e4), st.floats(0.001, 0.99))
-@settings(max_examples=500)
-def test_two_parts_of_epsilon_add_up_to_it_and_never_to_more(epsilon, share):
-    first, second = split_epsilon(epsilon, share)
-    assume(second > 0)
-    total, whole = Decimal(repr(first)) + Decimal(repr(second)), Decimal(repr(epsilon))
-    assert total <= whole
-    assert float(whole - total) <= 1e-9 * epsilon
-    assert first == pytest.approx(epsilon * share, rel=0.01)
-    assert second > 0
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 0.3, 1 / 3, 0.1 + 0.2, 1.0, 2 / 7])
-def test_two_parts_of_awkward_epsilons_are_affordable_together(epsilon):
-    first, second = split_epsilon(epsilon, 0.2)
-    vault = ldp.Vault([0, 1, 2], SPACE, ldp.Budget(epsilon))
-    for part in (first, second):
-        vault.release(ldp.RandomizedResponse(part))
-    assert vault.guarantee().epsilon == pytest.approx(epsilon, rel=1e-12)
 
 
 def test_parts_are_disjoint_cover_the_rows_and_depend_on_the_seed_alone():
@@ -81,6 +56,16 @@ def test_a_default_schedule_sees_about_a_million_rows():
     assert (default_training(many).epochs, default_training(many).batch) == (20, 256)
     images = Task(Images(np.zeros((2, 1, 8, 8), np.uint8)), SPACE, all_rows(2), 1.0)
     assert default_training(images).epochs == 60
+
+
+def test_pictures_on_a_gpu_are_seen_oftener_and_pay_for_a_compilation(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    images = Images(np.zeros((2, 1, 8, 8), np.uint8))
+    many, few = (Task(images, SPACE, all_rows(rows), 1.0) for rows in (50_000, 200))
+    assert (default_training(many).epochs, default_training(many).compile) == (120, True)
+    assert (default_training(many, device="cpu").epochs, default_training(many, device="cpu").compile) == (20, False)
+    assert (default_training(few).epochs, default_training(few).compile) == (120, False)
+    assert default_training(Task(ROWS, SPACE, all_rows(50_000), 1.0)).epochs == 20
 
 
 def test_clusters_are_no_more_than_rows():

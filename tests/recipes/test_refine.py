@@ -1,7 +1,6 @@
 """`refine` on pictures of digits, through an encoder that was trained without labels."""
 
 from dataclasses import replace
-from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -11,13 +10,13 @@ from scripted import Seeded
 from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
-from labeldp.features import Embeddings, Images
+from labeldp.features import Images
 from labeldp.learn import Model, SoftMatch, Training
 from labeldp.learn.backbones import Network, build
 from labeldp.learn.encoded import side_by_side
 from labeldp.learn.predictor import load_predictor
 from labeldp.recipes.base import Task
-from labeldp.recipes.refine import _budget, calibrated, refine
+from labeldp.recipes.refine import calibrated, refine
 from labeldp.recipes.run import train
 from labeldp.represent.contrastive import SimCLR
 
@@ -63,7 +62,7 @@ def test_it_ends_near_or_above_the_linear_model_of_its_sums(
     Where sums are said to need little, those over the network that SoftMatch gave are heard, too, and those over what
     these taught.
     """
-    monkeypatch.setattr("labeldp.recipes.refine._ENOUGH", enough)
+    monkeypatch.setattr("labeldp.recipes.shares.ENOUGH", enough)
     trained = refined(digits, encoder, epsilon)
     assert [release.mechanism for release in trained.releases] == asks
     assert len(trained.releases[-1].lineage) == len(asks)  # each rests on all that came before it
@@ -133,7 +132,7 @@ def test_two_encoders_have_a_network_each_and_one_model_learns_from_both(digits,
 
 def test_the_model_rests_on_all_that_was_heard_on_the_way(digits, encoder, monkeypatch):
     """Whoever runs a recipe says so of its model, too: here nobody does."""
-    monkeypatch.setattr("labeldp.recipes.refine._ENOUGH", 60.0)
+    monkeypatch.setattr("labeldp.recipes.shares.ENOUGH", 60.0)
     training = Training(epochs=1, batch=100, rate=0.1, device="cpu")
     task = digits.task(4.0, 1e-5, count=SOME, training=training)
     steps = refine(replace(task, features=pictures(digits.features, SOME), encoder=encoder))
@@ -151,27 +150,6 @@ def answered(steps, vault):
             heard.append(reply)
     except StopIteration as end:
         return end.value, heard
-
-
-@pytest.mark.parametrize(
-    ("rows", "epsilon", "users", "shares"),
-    [
-        (50_000, 0.1, None, [0.1, 0]),
-        (50_000, 0.3, None, [0.1, 0.2, 0]),
-        (50_000, 0.5, None, [0.1, 0.1, 0.3, 0]),
-        (50_000, 1.0, None, [0.1, 0.1, 0.8, 0]),
-        (50_000, 4.0, None, [0.1, 0.1, 0.2, 3.6]),
-        (50_000, 4.0, 2, [0.2, 0.2, 0.4, 3.2]),
-        (1_000, 4.0, None, [0.5, 0.5, 1.0, 2.0]),
-    ],
-)
-def test_sums_get_what_they_need_and_answers_the_rest(rows, epsilon, users, shares):
-    owners = None if users is None else np.arange(rows) // users
-    space, some = ldp.LabelSpace(range(10)), np.ones(rows, bool)
-    task = Task(Embeddings(np.zeros((rows, 1), np.float32)), space, some, epsilon, users=owners)
-    sums, answers = _budget(task)
-    assert [*sums, answers] == pytest.approx(shares)
-    assert sum(Decimal(repr(share)) for share in [*sums, answers]) <= Decimal(repr(epsilon))
 
 
 def test_it_needs_an_encoder_and_says_so_before_anything_is_spent(digits):

@@ -135,7 +135,7 @@ def test_the_encoder_is_made_once(cifar, tmp_path, monkeypatch):
     data = run.read(EXPERIMENTS["tang-table-6"], cifar, "cpu", sample=8)
     setting = Setting(tmp_path, "cpu", epochs=1, model=partial(build, "resnet18", width=4))
     first = run.shared_encoder(data, setting, lambda what: None)
-    monkeypatch.setattr("labeldp.reproduce.run.MoCo", None)
+    monkeypatch.setattr("labeldp.reproduce.run.two_encoders", None)
     again = run.shared_encoder(data, setting, lambda what: None)
     assert np.array_equal(first.embed(data.test), again.embed(data.test))
 

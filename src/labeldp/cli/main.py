@@ -11,6 +11,7 @@ from labeldp.cli.account import account
 from labeldp.cli.audit import audit
 from labeldp.cli.card import card
 from labeldp.cli.compare import compare
+from labeldp.cli.encode import encode
 from labeldp.cli.ledger import ledger_app
 from labeldp.cli.plan import plan
 from labeldp.cli.predict import predict
@@ -24,7 +25,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (train, predict, plan, compare, privatize, account, card, audit, reproduce):
+for command in (train, predict, encode, plan, compare, privatize, account, card, audit, reproduce):
     app.command()(command)
 app.add_typer(ledger_app, name="ledger")
 _INTERRUPTED = 130  # what shells expect of a command that ends on SIGINT

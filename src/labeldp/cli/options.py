@@ -55,7 +55,7 @@ ModelName = Annotated[
     ),
 ]
 Encoder = Annotated[
-    Path | None, typer.Option(help="For images: a model folder, trained without labels by labeldp.represent.")
+    Path | None, typer.Option(help="For images: a folder of encoders, trained without labels by `labeldp encode`.")
 ]
 Flip = Annotated[bool, typer.Option("--flip", help="A mirror image has the same label.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]

@@ -8,6 +8,7 @@ largest class of their cluster, the other classes being even.
 |---|---|
 | randomized response keeps 95 % of the labels | `randres`; images: `randres-mixup` |
 | table or embeddings, and noisy sums of rows by class stand out | `moments` |
+| images, delta, and 500 rows a class for each 1 / epsilon | `refine`, with a label-free encoder |
 | noisy labels are worth 100 clean ones a class, or half of all | images: `randres-augdescent`; else see below |
 | images, and a cluster vote among the noisy labels survives | `randres-denoise` |
 | table or embeddings, and counts of clusters survive with a fifth of epsilon | `cluster-prior` |
@@ -33,6 +34,7 @@ import numpy as np
 from labeldp.calibration import analytic_gaussian_ratio
 from labeldp.errors import InputError
 from labeldp.guarantees import check_delta, check_epsilon
+from labeldp.mechanisms.base import in_parts
 from labeldp.mechanisms.stable import StableVote
 from labeldp.recipes.arithmetic import (
     SURVIVES,
@@ -58,6 +60,7 @@ from labeldp.recipes.arithmetic import (
     response_vote_right,
     widest_noise,
 )
+from labeldp.recipes.shares import ENOUGH, refine_shares
 
 # Section 6 of Tang et al. (2022): where nearly all labels are right, plain training will do.
 CLEAN_ENOUGH = 0.95
@@ -193,6 +196,8 @@ def _lines(at: Setting, nats: dict[str, float]) -> Iterator[Line]:
         survives_from=count_vote_from(at, 0.0),
     )
     yield Line("moments", (Use("LinearQuery", epsilon, delta),), _minutes(at, groups), survives_from=sums_from(at))
+    yield _smooth_moments(at, groups)
+    yield _refine(at, groups)
     yield plain("randres-ssl", "fixmatch")
     yield plain("randres-augdescent", "augdescent")
     quality = _voted(at, response_vote_right(at, epsilon))
@@ -216,6 +221,21 @@ def _cluster_prior(at: Setting, groups: str) -> Line:
     uses = (Use("GroupHistogram", share), Use("RRWithPrior", at.epsilon - share))
     right = prior_response_right(at.epsilon - share, at.classes, _voted(at, vote))
     return Line("cluster-prior", uses, _minutes(at, groups, "supervised"), right, survives_from=survives / PRIOR_SHARE)
+
+
+def _smooth_moments(at: Setting, groups: str) -> Line:
+    rowless = "needs embeddings or images" if at.features == "table" else ""
+    return Line("smooth-moments", (Use("LinearQuery", at.epsilon, at.delta),), _minutes(at, groups), reason=rowless)
+
+
+def _refine(at: Setting, groups: str) -> Line:
+    sums, answers = refine_shares(at.epsilon, at.counted / at.classes)
+    asked = [Use("LinearQuery", epsilon, in_parts(at.delta, len(sums))) for epsilon in sums]
+    asked += [Use("RRInformative", answers)] if answers else []
+    # A network from each of two encoders by guesses, one by beliefs, and a last one: in part with fewer epochs.
+    minutes = _minutes(at, groups, "fixmatch", "supervised", "supervised", "supervised")
+    elsewhere = "" if at.features == "images" else "needs images"
+    return Line("refine", tuple(asked), minutes, survives_from=sums_from(at), reason=elsewhere)
 
 
 def sums_from(at: Setting) -> float:
@@ -305,6 +325,13 @@ def _choices(at: Setting, lines: dict[str, Line]) -> Iterator[tuple[str, str]]:
     if at.positives is not None:
         yield from _rare_choices(at, lines, "randres-mixup" if images else rowwise, clean)
         return
+    if images and at.delta and at.epsilon * at.rows / at.classes >= ENOUGH:
+        yield (
+            "refine",
+            "Sums of rows by class, as an encoder sees them that needs no label (`labeldp encode` makes one), stand "
+            f"out from about epsilon {_short(moments.survives_from)}. They teach networks, and sums over what these "
+            f"see say more. Of the labels released one by one {right:.1%} would be right.",
+        )
     if (lines[rowwise].worth or 0.0) >= min(WORTH_ENOUGH, at.rows / at.classes / 2):
         tells = (
             f"A noisy label tells {lines[rowwise].nats:.3f} nats, so all of them are worth about "

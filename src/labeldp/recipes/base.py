@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
-from labeldp.features.base import Features
+from labeldp.features.base import Features, choose_device
 from labeldp.features.embeddings import Embeddings
 from labeldp.features.images import Images
 from labeldp.features.pairs import Pairs
@@ -240,23 +239,19 @@ class Task:
 
 
 def default_training(task: Task, **changes: Any) -> Training:
-    """Return a schedule that suits the size of the task: about a million rows seen, fewer epochs for more rows."""
-    rows = max(1, int(task.rows.sum()))
-    epochs = min(max(1_000_000 // rows, 10), 60 if isinstance(task.features, Images) else 30)
+    """Return a schedule that suits the size of the task: about a million rows seen, fewer epochs for more rows.
+
+    Pictures on a GPU are seen six times as often, for which it pays to compile the training.
+    """
+    rows, pictures = max(1, int(task.rows.sum())), isinstance(task.features, Images)
+    fast = pictures and choose_device(changes.get("device", "auto")).type == "cuda"
+    seen, most = (6_000_000, 120) if fast else (1_000_000, 60 if pictures else 30)
+    epochs = min(max(seen // rows, 10), most)
     usual: dict[str, Any] = {"epochs": epochs, "batch": 128 if rows < 20_000 else 256, "rate": 0.1, "seed": task.seed}
+    usual |= {"compile": fast and rows * epochs >= 1_000_000}
     if isinstance(task.features, Pairs):
         # A prior weighs what labels tell, so that it suits clean labels as well as noisy ones: without it, factors
         # learn noise by heart.
         usual |= {"optimizer": "adam", "rate": 0.01, "prior": 0.2, "epochs": 20}
         usual |= {"batch": min(max(rows // 64, 64), 1024)}
     return Training(**usual | changes)
-
-
-def split_epsilon(epsilon: float, share: float) -> tuple[float, float]:
-    """Cut epsilon into two decimals that add up to it exactly, or to the last digit below."""
-    whole = Decimal(repr(float(epsilon)))
-    first = float(f"{epsilon * share:.3g}")
-    second = float(whole - Decimal(repr(first)))
-    while Decimal(repr(first)) + Decimal(repr(second)) > whole:
-        second = float(np.nextafter(second, 0.0))
-    return first, second

@@ -6,7 +6,8 @@ from labeldp.errors import InputError
 from labeldp.labels import MISSING
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import GroupHistogram, RRWithPrior
-from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
+from labeldp.recipes.base import Ask, Steps, Task, recipe
+from labeldp.recipes.shares import split_epsilon
 from labeldp.recipes.votes import chances, class_of_each, cluster_count, group_rows
 from labeldp.releases.base import Release
 

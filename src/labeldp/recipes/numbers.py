@@ -28,8 +28,9 @@ from labeldp.mechanisms.binning import LARGEST_RANGE, DiscreteLaplace, RROnBins
 from labeldp.mechanisms.bins import Floats, LossName
 from labeldp.mechanisms.linear import GroupHistogram
 from labeldp.mechanisms.sums import NumberQuery
-from labeldp.recipes.base import Ask, Steps, Task, default_training, recipe, split_epsilon
+from labeldp.recipes.base import Ask, Steps, Task, default_training, recipe
 from labeldp.recipes.models import find_model
+from labeldp.recipes.shares import split_epsilon
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.moments import NoisySums

@@ -20,9 +20,10 @@ from labeldp.learn.softmatch import SoftMatch
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import GroupHistogram, LinearQuery, RRInformative
 from labeldp.mechanisms.base import in_parts
-from labeldp.recipes.base import Ask, Steps, Task, recipe, split_epsilon
+from labeldp.recipes.base import Ask, Steps, Task, recipe
 from labeldp.recipes.kept import embedded, taught
 from labeldp.recipes.moments import is_faint
+from labeldp.recipes.shares import refine_shares
 from labeldp.recipes.votes import class_of_each, surest
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
@@ -31,9 +32,7 @@ from labeldp.represent.clusters import kmeans
 from labeldp.represent.lift import Lift
 from labeldp.represent.smooth import smooth_rows
 
-_ENOUGH = 500.0  # what sums should say (`Task.told`): more of epsilon is worth more elsewhere
 _KINDS_BELOW = 30.0  # what sums say, below which counts of kinds of rows say more
-_LOCAL_FROM = 1.5  # epsilon from which a row's own noisy label says enough
 _CONFIDENCE = 0.95  # in the labels of the surest rows: a network that is surer than that may contradict
 
 
@@ -58,7 +57,7 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     early = last.with_training(epochs=_part(last.training.epochs, 3))
     soft = task.learner(SoftMatch, inertia=0.998)
     soft = soft.with_training(rate=last.training.rate / 5, epochs=_part(last.training.epochs, 5))
-    (first, *more), answers = _budget(task)
+    (first, *more), answers = refine_shares(task.epsilon, int(task.rows.sum()) / len(task.space), task.labels_per_user)
     task = replace(task, delta=in_parts(task.delta, 1 + len(more)))
     seen = embedded(task, encoders)
     look = yield from (_kinds(task) if not more and task.told(first) < _KINDS_BELOW else _look(task, seen, first))
@@ -83,22 +82,6 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
         beliefs = look.sums.believe(chances, derived_from=networks)
     # Sums err alike for rows that look alike, and the longer a network trains, the more of that it learns.
     return (last if answers else early).fit(task.features, beliefs, starts[0])
-
-
-def _budget(task: Task) -> tuple[list[float], float]:
-    """Return the epsilons of the sums, one after another, and of the rows' own answers."""
-    enough, told = _ENOUGH / max(task.told(1.0), 1e-9), task.told(task.epsilon) / _ENOUGH
-    local = task.label_epsilon >= _LOCAL_FROM
-    if local:
-        unit = min(enough, task.epsilon / 8)
-        shares = [unit, unit, 2 * unit]
-    else:
-        shares = [enough] * (2 if told >= 5 else 1 if told >= 3 else 0)
-    sums, rest = [], task.epsilon
-    for share in shares:
-        own, rest = split_epsilon(rest, share / rest)
-        sums.append(own)
-    return (sums, rest) if local else ([*sums, rest], 0.0)
 
 
 def _part(epochs: int, parts: int) -> int:

@@ -75,7 +75,7 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 def _releases(uses: tuple[Use, ...]) -> str:
-    each = (f"{use.mechanism}({use.epsilon:.3g}{f', {use.delta:g}' if use.delta else ''})" for use in uses)
+    each = (f"{use.mechanism}({use.epsilon:.3g}{f', {use.delta:.3g}' if use.delta else ''})" for use in uses)
     return (", other rows " if uses[0].rows < 1 else " + ").join(each)
 
 

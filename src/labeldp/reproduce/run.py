@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 
 from labeldp.features.loaders import load
-from labeldp.learn.loop import Training
 from labeldp.learn.model import Model
-from labeldp.represent.momentum import MoCo
-from labeldp.represent.restart import with_restart
+from labeldp.represent.restart import two_encoders
 from labeldp.reproduce.cells import Cell, Pictures, Setting, run
 from labeldp.reproduce.tables import Experiment
 
 Line = dict[str, Any]
-_RESTARTED = 300  # epochs of the second encoder
 
 
 def read(experiment: Experiment, folder: Path, device: str, sample: int | None = None) -> Pictures:
@@ -57,12 +54,8 @@ def shared_encoder(data: Pictures, setting: Setting, report: Callable[[str], Non
     folder = setting.work / "encoder"
     if not folder.is_dir():
         report("training encoders without labels")
-        usual = Training(240, 256, rate=0.5, floor=0.2, decay=1e-4, warmup=0.02, device=setting.device)
-        first, more = (setting.epochs or epochs for epochs in (usual.epochs, _RESTARTED))
-        fast = setting.device.startswith("cuda")
-        training = replace(usual, epochs=first, compile=fast, checkpoint=setting.work / "encoder.checkpoint")
-        views = {"size": 24, "views": 4, "hidden": 4096, "projection": 256}
-        with_restart(MoCo(setting.model or "resnet18", training, **views), data.train, more).save(folder)
+        training = {"device": setting.device, "checkpoint": setting.work / "encoder.checkpoint"}
+        two_encoders(data.train, setting.model or "resnet18", setting.epochs, **training).save(folder)
         for checkpoint in setting.work.glob("encoder*.checkpoint"):
             checkpoint.unlink()
     return Model.load(folder, setting.device)

@@ -1,0 +1,40 @@
+"""`labeldp encode`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from labeldp.cli.options import AsJson, Device, Flip
+from labeldp.cli.screen import say
+
+
+def encode(
+    data: Annotated[Path, typer.Argument(help="A .parquet table with a column of picture files.")],
+    out: Annotated[Path, typer.Option(help="The folder to make, for --encoder of other commands.")],
+    model: Annotated[str, typer.Option(help="auto, or a network for pictures: resnet18, cnn ...")] = "auto",
+    flip: Flip = False,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Of the first; by default they suit the device.")] = None,
+    device: Device = "auto",
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="For training.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Train encoders of pictures, without labels: no other column is read, and nothing is spent."""
+    import time
+
+    from labeldp.files import TableFile, check_free
+
+    check_free(out)
+    file = TableFile(data)
+    from labeldp.runs import checkpoints_of, read_pictures_of  # torch, only now that the request makes sense
+
+    pictures = read_pictures_of(file, flip)
+    from labeldp.represent.restart import two_encoders
+
+    begun = time.perf_counter()
+    with checkpoints_of(out) as checkpoints:
+        how = {"device": device, "seed": seed, "progress": not as_json, "checkpoint": checkpoints}
+        encoders = two_encoders(pictures, model, epochs, **how)
+        encoders.save(out, small=True)
+    facts = {"pictures": len(pictures), "minutes": round((time.perf_counter() - begun) / 60, 1)}
+    say(facts, f"Wrote {out}: two encoders of {len(pictures):,} pictures. No label was read.", as_json)
