@@ -1,14 +1,11 @@
 """Clusters found without labels: a noisy vote (Tang et al. 2022), or a prior for RRWithPrior (Ghazi et al. 2021)."""
 
-import numpy as np
-
 from labeldp.errors import InputError
-from labeldp.labels import MISSING
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import GroupHistogram, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, Task, recipe
 from labeldp.recipes.shares import split_epsilon
-from labeldp.recipes.votes import chances, class_of_each, cluster_count, group_rows
+from labeldp.recipes.votes import chances, classes_by_kind, cluster_count, group_rows
 from labeldp.releases.base import Release
 
 
@@ -19,12 +16,19 @@ def noise_cluster(task: Task, clusters: int | None = None, method: str = "kmeans
     A label moves two counts by one. Geometric noise for that is purely private, and smaller than Gaussian noise at the
     usual deltas, so delta is left alone.
     """
+    if method == "balanced":
+        return (yield from _by_kind(task, clusters))
     learner, groups = task.learner(Supervised), group_rows(task, clusters, method, cluster_count(task))
     counts = yield Ask(GroupHistogram(groups, task.epsilon))
-    if method == "balanced":
-        labels = np.where(task.rows, class_of_each(counts)[groups], MISSING)
-        counts = counts.relabel(labels.astype(np.int32))
     return learner.fit(task.features, counts, task.encoder)
+
+
+def _by_kind(task: Task, kinds: int | None) -> Steps:
+    """Kinds of one size are as many as classes by default. A row between two of them is half of each."""
+    learner = task.learner(Supervised, targets="posteriors", augment="strong")
+    shares = task.shares(len(task.space) if kinds is None else kinds)
+    counts = yield Ask(GroupHistogram(shares.argmax(axis=1), task.epsilon))
+    return learner.fit(task.features, counts.believe(classes_by_kind(counts, shares)), task.encoder)
 
 
 @recipe(

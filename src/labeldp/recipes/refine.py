@@ -24,7 +24,7 @@ from labeldp.recipes.base import Ask, Steps, Task, recipe
 from labeldp.recipes.kept import embedded, taught
 from labeldp.recipes.moments import is_faint
 from labeldp.recipes.shares import refine_shares
-from labeldp.recipes.votes import class_of_each, surest
+from labeldp.recipes.votes import classes_by_kind, surest
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.moments import NoisyMoments, as_chances
@@ -112,10 +112,7 @@ def _kinds(task: Task) -> Generator[Ask, Any, _Look]:
     """Hear which class leads in each of as many kinds of rows, which were found without labels."""
     shares = task.shares(len(task.space))
     counts = yield Ask(GroupHistogram(shares.argmax(axis=1), task.epsilon))
-    likely = np.zeros(shares.shape)
-    for kind, label in enumerate(class_of_each(counts)):
-        likely[:, label] += shares[:, kind]
-    return _Look(task.lifted, counts, likely)
+    return _Look(task.lifted, counts, classes_by_kind(counts, shares))
 
 
 def _line(task: Task, points: Embeddings, look: _Look) -> Model:

@@ -50,6 +50,14 @@ def class_of_each(counts: NoisyCounts) -> NDArray[np.int64]:
     return own if lost <= 4 * counts.scale else leads
 
 
+def classes_by_kind(counts: NoisyCounts, shares: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return how much each row is of each class, by its shares in kinds and the class that leads in each of them."""
+    likely = np.zeros((len(shares), counts.counts.shape[1]))
+    for kind, label in enumerate(class_of_each(counts)):
+        likely[:, label] += shares[:, kind]
+    return likely
+
+
 def vote(release: Release, groups: NDArray[np.integer]) -> Codes:
     """Return each row's label by the plurality of the released labels in its group."""
     labels, classes = release.labels(), len(release.space)
