@@ -4,7 +4,8 @@ import torch
 from scipy.optimize import minimize
 
 import labeldp as ldp
-from labeldp.learn import Bayes, EvidenceLoss, Supervised
+from labeldp.features import Embeddings
+from labeldp.learn import Bayes, EvidenceLoss, Supervised, Training
 from labeldp.learn.base import soft_cross_entropy
 from labeldp.learn.bayes import posterior, project_on_simplex, uninformed
 
@@ -42,6 +43,16 @@ def test_what_knows_the_model_beats_what_does_not(digits, training):
         for how in ("bayes", "clamp")
     )
     assert informed > clamped + 0.1
+
+
+@pytest.mark.parametrize("augment", ["weak", "strong"])
+def test_rows_are_varied_as_asked(digits, augment, monkeypatch):
+    """And with either way of it, clean labels are learnt."""
+    seen, vary = [], getattr(Embeddings, augment)
+    monkeypatch.setattr(Embeddings, augment, lambda self, batch: seen.append(len(batch)) or vary(self, batch))
+    training = Training(epochs=5, batch=128, rate=0.1, device="cpu")
+    assert digits.mean_accuracy(Bayes(training=training, augment=augment), RR(30.0), seeds=1) > 0.9
+    assert len(seen) >= 50
 
 
 def test_projection_finds_the_nearest_distribution():

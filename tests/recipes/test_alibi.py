@@ -43,9 +43,16 @@ def test_laplace_noise_leaves_delta_alone_and_gaussian_noise_spends_it(digits):
         assert (vault.guarantee().epsilon, vault.guarantee().delta) == (1.0, delta)
 
 
-@pytest.mark.parametrize(("noise", "message"), [("gaussian", "needs a delta above 0"), ("cauchy", "not 'cauchy'")])
-def test_noise_that_cannot_be_is_refused_before_anything_is_spent(digits, noise, message):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise": "gaussian"}, "needs a delta above 0"),
+        ({"noise": "cauchy"}, "not 'cauchy'"),
+        ({"augment": "some"}, 'in a "weak" or a "strong" way'),
+    ],
+)
+def test_options_that_cannot_be_are_refused_before_anything_is_spent(digits, options, message):
     vault = digits.vault(1.0)
     with pytest.raises(ldp.InputError, match=message):
-        train(vault, digits.task(1.0), "alibi", {"noise": noise})
+        train(vault, digits.task(1.0), "alibi", options)
     assert not vault.ledger.entries()

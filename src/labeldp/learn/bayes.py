@@ -20,10 +20,12 @@ class Bayes(Learner):
 
     The model's own prediction is the prior, so the better it gets, the more it takes out of the same noisy labels.
     `denoise` also offers what the paper compares with, which knows nothing of the model: the unbiased vector with its
-    negative entries clamped and the rest normalised, or projected on the simplex.
+    negative entries clamped and the rest normalised, or projected on the simplex. `augment` says how much rows are
+    varied.
     """
 
     denoise: Literal["bayes", "clamp", "project"] = "bayes"
+    augment: Literal["weak", "strong"] = "weak"
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train on the rows that were released."""
@@ -36,11 +38,12 @@ class Bayes(Learner):
         device = features.device
         network = self._network(features, len(release.space), start)
         rows, evidence = active_rows(release, device), evidence_of(release, device)
+        vary = features.weak if self.augment == "weak" else features.strong
         fixed = None if self.denoise == "bayes" else uninformed(release, self.denoise).to(device)
 
         def loss(positions: Tensor) -> Tensor:
             chosen = rows[positions]
-            logits = network(features.weak(features.batch(chosen)))
+            logits = network(vary(features.batch(chosen)))
             target = posterior(logits, evidence(chosen)) if fixed is None else fixed[chosen]
             return soft_cross_entropy(logits, target)
 

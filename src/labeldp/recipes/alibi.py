@@ -9,14 +9,18 @@ from labeldp.recipes.base import Ask, Steps, Task, recipe
 
 
 @recipe("alibi", "noise on the one-hot label, then Bayesian training with the model as prior (ALIBI)")
-def alibi(task: Task, noise: Literal["laplace", "gaussian"] = "laplace") -> Steps:
+def alibi(
+    task: Task, noise: Literal["laplace", "gaussian"] = "laplace", augment: Literal["weak", "strong"] = "weak"
+) -> Steps:
     """Laplace noise is purely private; Gaussian noise needs delta."""
     if noise not in ("laplace", "gaussian"):
         raise InputError(f'alibi has the noises "laplace" and "gaussian", not {noise!r}.')
     if noise == "gaussian" and not task.delta:
         raise InputError("Gaussian noise needs a delta above 0: give one, 1e-6 for example, or use Laplace noise.")
+    if augment not in ("weak", "strong"):
+        raise InputError(f'alibi varies rows in a "weak" or a "strong" way, not {augment!r}.')
     laplace = noise == "laplace"
     mechanism = OneHotLaplace(task.epsilon) if laplace else OneHotGaussian(task.epsilon, task.delta)
-    learner = task.learner(Bayes)
+    learner = task.learner(Bayes, augment=augment)
     noisy = yield Ask(mechanism)
     return learner.fit(task.features, noisy, task.encoder)
