@@ -1,0 +1,82 @@
+"""How long, and how, to train on noisy labels: trials on CIFAR-10 by labels that no trial has seen.
+
+    python benchmarks/schedules.py --data DIR --try epochs=100,mixup=4 --try learner=alibi,augment=strong
+
+DIR holds the official `cifar-10-batches-py`. Each trial hears the noisy labels of the first 45,000 training pictures
+(randomized response, or ALIBI's Laplace noise) and is scored on the 5,000 others, whose labels are declared: schedules
+of the papers' rows may be chosen by them. No test picture is read. A trial has settings, each with a usual value:
+learner (lp or alibi), epsilon, epochs, batch, rate, decay, average, mixup, augment, compile. Each is printed, and added
+to benchmarks/results/schedules.jsonl, as it ends.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from results import HERE
+
+import labeldp as ldp
+from labeldp.features.loaders import load
+from labeldp.learn import Bayes, Supervised, Training
+
+USUAL = {"learner": "lp", "epsilon": 1.0, "epochs": 120, "batch": 256, "rate": 0.1, "decay": 5e-4, "average": None}
+USUAL |= {"mixup": 4.0, "augment": "weak", "compile": 1}
+DECLARED = 0.1  # of the training pictures, the last ones
+
+
+def settings(words):
+    """The settings of one trial, from words such as epochs=20,mixup=8."""
+    given = dict(part.split("=") for part in words.split(",")) if words else {}
+    unknown = set(given) - set(USUAL)
+    if unknown:
+        raise SystemExit(f"A trial has no setting {min(unknown)!r}: it has {', '.join(USUAL)}.")
+    return USUAL | {name: value if name in ("learner", "augment") else float(value) for name, value in given.items()}
+
+
+def trial(chosen, told, codes, declared, truth, device):
+    """Train once; return the share of declared labels that are right, and of its own noisy ones that it repeats."""
+    epsilon = chosen["epsilon"]
+    vault = ldp.Vault(codes, ldp.LabelSpace(list(range(10))), ldp.Budget(epsilon))
+    schedule = {name: chosen[name] for name in ("rate", "decay", "average")}
+    fast = bool(chosen["compile"]) and device == "cuda"
+    training = Training(int(chosen["epochs"]), int(chosen["batch"]), compile=fast, device=device, **schedule)
+    if chosen["learner"] == "alibi":
+        learner, mechanism = Bayes("resnet18", training, augment=chosen["augment"]), ldp.OneHotLaplace(epsilon)
+    else:
+        learner = Supervised("resnet18", training, mixup=chosen["mixup"], augment=chosen["augment"])
+        mechanism = ldp.RandomizedResponse(epsilon)
+    noisy, begun = vault.release(mechanism), time.perf_counter()
+    model = learner.fit(told, noisy)
+    seconds = time.perf_counter() - begun
+    right, repeated = model.predict(declared) == truth, model.predict(told) == noisy.labels()
+    shares = {"declared": right, "own noisy labels": repeated}
+    return {name: round(100 * float(np.mean(each)), 2) for name, each in shares.items()} | {"seconds": round(seconds)}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--try", dest="trials", action="append", default=[], help="as epochs=20,mixup=8; repeatable")
+    parser.add_argument("--rows", type=int, help="only so many pictures, to see that it runs")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    chosen = parser.parse_args()
+    pictures, labels = load("cifar10", chosen.data)
+    count = chosen.rows or len(labels)
+    cut = round((1 - DECLARED) * count)
+    told, declared = (pictures.select(np.arange(*ends)).to(chosen.device) for ends in ((0, cut), (cut, count)))
+    for words in chosen.trials or [""]:
+        own = settings(words)
+        found = trial(own, told, labels[:cut], declared, labels[cut:count], chosen.device)
+        card = torch.cuda.get_device_name() if chosen.device == "cuda" else "CPU"
+        line = {name: value for name, value in own.items() if name != "compile"} | found | {"device": card}
+        print(f"{words or 'usual'}: " + ", ".join(f"{name} {value}" for name, value in found.items()), flush=True)
+        if not chosen.rows:
+            with (HERE / "results" / "schedules.jsonl").open("a") as lines:
+                lines.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()
