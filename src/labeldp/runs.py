@@ -200,6 +200,8 @@ def doubts(file: TableFile, features: Features) -> list[str]:
 def checkpoints_of(out: Path) -> Iterator[Path]:
     """Give a folder for checkpoints beside `out`. It goes when all went well, or when nothing is in it."""
     folder = out.with_name(f".{out.name}.checkpoints")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is in the way of checkpoints: remove it.")
     folder.mkdir(exist_ok=True)
     try:
         yield folder

@@ -142,7 +142,7 @@ BAD = {
     ),
     "unknown kind of features": ([*TRAIN, "--features", "sounds"], '"images" or "pairs"'),
     "embeddings of texts": ([*TRAIN, "--features", "embeddings"], "Embeddings must be numbers"),
-    "unknown device": ([*TRAIN, "--device", "abacus"], "torch knows no device 'abacus'"),
+    "unknown device": ([*TRAIN, "--device", "abacus"], "no device 'abacus'"),
     "epsilon below 0": (["train", "people.csv", *LABELS, "--epsilon", -1, "--out", "o"], "epsilon must be"),
     "delta 1": ([*TRAIN, "--delta", 1], "delta must be"),
     "delta nan": ([*TRAIN, "--delta", "nan"], "delta must be"),
@@ -343,7 +343,8 @@ def test_encoders_of_pictures_are_trained_without_labels_and_trained_from(labeld
         (("people.csv", "--out", "e"), "Images need one column of picture files (PNG or JPEG as bytes)"),
         (("nothing.parquet", "--out", "e"), "There is no file nothing.parquet"),
         (("people.csv", "--out", "people.csv"), "people.csv exists"),
-        (("digits.parquet", "--out", "e", "--model", "vgg99"), "vgg99"),
+        (("digits.parquet", "--out", "e", "--model", "vgg99"), "There is no network 'vgg99' for pictures: choose auto"),
+        (("digits.parquet", "--out", "e", "--device", "abacus"), "no device 'abacus'"),
     ],
 )
 def test_what_cannot_be_encoded_is_said_in_one_sentence(labeldp, digits_file, tmp_path, words, sentence):
@@ -352,3 +353,11 @@ def test_what_cannot_be_encoded_is_said_in_one_sentence(labeldp, digits_file, tm
     assert (code, said) == (2, "")
     assert sentence in err
     assert set(tmp_path.rglob("*")) == before
+
+
+def test_what_is_in_the_way_of_checkpoints_is_said(labeldp, digits_file, tmp_path):
+    (tmp_path / ".e.checkpoints").write_text("mine")
+    code, _, err = labeldp("encode", digits_file, "--model", "cnn", "--epochs", 1, "--out", "e")
+    assert code == 2
+    assert "is in the way of checkpoints" in err
+    assert (tmp_path / ".e.checkpoints").read_text() == "mine"

@@ -57,6 +57,8 @@ def test_devices():
     assert choose_device().type in ("cpu", "cuda")
     with pytest.raises(InputError, match="no device"):
         choose_device("abacus")
+    with pytest.raises(InputError, match="no device 'meta'"):
+        choose_device("meta")
     if not torch.cuda.is_available():
         with pytest.raises(InputError, match="no GPU"):
             choose_device("cuda")

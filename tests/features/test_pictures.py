@@ -42,12 +42,20 @@ def test_gray_pictures_have_one_channel():
     [
         (pl.Series([FILES[0], None]), "missing, first in row 1"),
         (pl.Series([FILES[0], b"nonsense"]), "Row 1 holds no picture"),
+        (pl.Series([FILES[0], FILES[1][:-30]]), "Row 1 holds no picture"),
+        (pl.Series([], dtype=pl.Binary), "There are no pictures"),
         (pl.Series([FILES[0], png(PIXELS[0, :3])]), "differ in size"),
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(column, message):
     with pytest.raises(ldp.InputError, match=message):
         read_pictures(column)
+
+
+def test_a_picture_that_is_too_large_to_be_one_is_refused(monkeypatch):
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 5)
+    with pytest.raises(ldp.InputError, match="Row 0 holds no picture"):
+        read_pictures(pl.Series(FILES))
 
 
 @pytest.mark.parametrize("columns", [{"a": [1]}, {"a": [b"x"], "b": [b"y"]}])

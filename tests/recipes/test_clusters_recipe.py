@@ -6,7 +6,7 @@ import torch
 
 import labeldp as ldp
 from labeldp.features import Images
-from labeldp.learn import Model
+from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import build
 from labeldp.recipes.run import train
 from labeldp.recipes.shares import split_epsilon
@@ -145,3 +145,22 @@ def test_kinds_are_found_once_for_all_tasks_of_a_folder(digits, tmp_path, monkey
     replace(task, seed=1).clusters(10, "balanced")
     replace(task, features=digits.features.select(np.arange(1, 101))).clusters(10, "balanced")
     assert runs == [0, 1, 0]
+
+
+def test_a_row_between_two_kinds_is_half_of_each_and_rows_set_aside_are_not_learnt_from(digits, monkeypatch):
+    rows, learnt = np.arange(100) < 90, []
+    shares = np.full((100, 10), 0.05)
+    shares[np.arange(100), digits.labels[:100]] = shares[np.arange(100), (digits.labels[:100] + 1) % 10] = 0.3
+    shares[np.arange(100), digits.labels[:100]] += 1e-6
+    monkeypatch.setattr("labeldp.recipes.base.balanced", lambda *words: shares)
+    fit = Supervised.fit
+    monkeypatch.setattr(Supervised, "fit", lambda self, *words: learnt.append((self, words[1])) or fit(self, *words))
+    task = replace(digits.task(50.0, count=100), rows=rows)
+    train(digits.vault(50.0, count=100), task, "noise-cluster", {"method": "balanced"}, score=False)
+    ((learner, release),) = learnt
+    assert learner.targets == "posteriors"
+    assert np.array_equal(release.active, rows)
+    said = np.exp(release.log_evidence()[rows])
+    own = np.arange(90), digits.labels[:90]
+    assert np.allclose(said[own], 0.3, atol=1e-4)
+    assert np.allclose(said[own[0], (own[1] + 1) % 10], 0.3, atol=1e-4)

@@ -15,6 +15,7 @@ from labeldp.learn import Model, SoftMatch, Training
 from labeldp.learn.backbones import Network, build
 from labeldp.learn.encoded import side_by_side
 from labeldp.learn.predictor import load_predictor
+from labeldp.recipes.advisor import advise
 from labeldp.recipes.base import Task
 from labeldp.recipes.refine import calibrated, refine
 from labeldp.recipes.run import train
@@ -49,7 +50,7 @@ SUMS, ANSWERS = "LinearQuery", "RRInformative"
     ("epsilon", "enough", "asks", "gain"),
     [
         (0.9, 500.0, [SUMS], -0.05),
-        (0.9, 20.0, [SUMS] * 2, 0.0),
+        (0.9, 25.0, [SUMS] * 2, 0.0),
         (0.9, 16.0, [SUMS] * 3, 0.0),
         (4.0, 60.0, [SUMS, SUMS, SUMS, ANSWERS], 0.01),
     ],
@@ -139,6 +140,20 @@ def test_the_model_rests_on_all_that_was_heard_on_the_way(digits, encoder, monke
     model, heard = answered(steps, digits.vault(4.0, 1e-5, count=SOME))
     assert len(heard) == 4
     assert {use.entry for use in model.lineage} == {release.entry for release in heard}
+    planned = advise(SOME, 10, 4.0, 1e-5, "images").line("refine").uses
+    asked = [(release.mechanism, *map(release.parameters.get, ("epsilon", "delta"))) for release in heard]
+    assert [(use.mechanism, use.epsilon, use.delta or None) for use in planned] == asked
+
+
+def test_labels_of_one_owner_share_what_sums_need(digits, encoder, monkeypatch):
+    """A label of two has half of epsilon, so that sums ask for twice as much of it."""
+    monkeypatch.setattr("labeldp.recipes.shares.ENOUGH", 60.0)
+    task = digits.task(1.0, 1e-5, count=SOME, training=Training(epochs=1, batch=100, device="cpu"))
+    first = []
+    for owners in (None, np.arange(SOME) // 2):
+        own = replace(task, features=pictures(digits.features, SOME), encoder=encoder, epsilon=16.0, users=owners)
+        first.append(next(refine(own)).mechanism.epsilon)
+    assert first == [0.6, 1.2]
 
 
 def answered(steps, vault):

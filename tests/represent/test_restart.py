@@ -1,10 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+import labeldp as ldp
+from labeldp.features import Images
 from labeldp.learn import Training
 from labeldp.learn.encoded import members
 from labeldp.represent.contrastive import SimCLR
-from labeldp.represent.restart import with_restart
+from labeldp.represent.restart import two_encoders, with_restart
 
 
 def test_the_second_encoder_goes_on_from_the_first_which_stays(digits, cnn):
@@ -30,3 +34,46 @@ def test_the_two_have_checkpoints_of_their_own(digits, cnn, tmp_path, place):
     assert first.digest() != second.digest()
     assert len(list(tmp_path.iterdir())) == 2
     assert with_restart(method, digits.images, 1).digest() == whole.digest()
+
+
+def test_a_training_goes_on_with_the_pictures_that_it_began_with(digits, cnn, tmp_path):
+    one = replace(SimCLR(cnn), training=Training(epochs=1, batch=256, device="cpu", checkpoint=tmp_path))
+    pixels = (digits.pixels.reshape(-1, 1, 8, 8) * 15.9).astype(np.uint8)
+    other = Images(pixels[::-1].copy(), flip=False)
+    fresh = replace(one, training=replace(one.training, checkpoint=None)).fit(other)
+    one.fit(digits.images)
+    assert one.fit(other).digest() == fresh.digest()
+    assert one.fit(Images(pixels, flip=True)).digest() != one.fit(digits.images).digest()
+
+
+@pytest.mark.parametrize(
+    ("rows", "height", "gpu", "asked", "size", "epochs"),
+    [
+        (50_000, 4, True, None, None, (240, 300)),
+        (40, 32, True, None, 24, (400, 500)),
+        (40, 32, False, None, 24, (60, 75)),
+        (50_000, 4, False, None, None, (24, 30)),
+        (40, 32, False, 1, 24, (1, 1)),
+    ],
+)
+def test_two_encoders_are_trained_as_those_of_cifar10(rows, height, gpu, asked, size, epochs, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    found = []
+    monkeypatch.setattr("labeldp.represent.restart.with_restart", lambda *words: found.append(words))
+    images = Images(np.zeros((rows, 1, height, height), np.uint8), device="cpu")
+    two_encoders(images, epochs=asked)
+    two_encoders(images, "cnn", asked, compile=False, rate=0.1)
+    (method, _, again), (other, *_) = found
+    assert (method.size, method.training.epochs, again) == (size, *epochs)
+    assert (method.training.compile, method.training.rate, method.training.batch) == (gpu, 0.5, 256)
+    assert (other.size, other.training.compile, other.training.rate) == (None, False, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"), [((0, 1, 8, 8), "There are no"), ((9, 1, 3, 3), "cannot take rows of 1 x 3 x 3")]
+)
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_pictures_that_cannot_be_encoded_are_refused(shape, message):
+    training = {"epochs": 1, "device": "cpu"}
+    with pytest.raises(ldp.InputError, match=message):
+        two_encoders(Images(np.zeros(shape, np.uint8)), "cnn", **training)

@@ -26,11 +26,13 @@ def encode(
 
     check_free(out)
     file = TableFile(data)
-    from labeldp.runs import checkpoints_of, read_pictures_of  # torch, only now that the request makes sense
+    from labeldp.features.base import choose_device  # torch, only now that the request makes sense
+    from labeldp.represent.restart import check_backbone, two_encoders
+    from labeldp.runs import checkpoints_of, read_pictures_of
 
+    choose_device(device)
+    check_backbone(model)
     pictures = read_pictures_of(file, flip)
-    from labeldp.represent.restart import two_encoders
-
     begun = time.perf_counter()
     with checkpoints_of(out) as checkpoints:
         how = {"device": device, "seed": seed, "progress": not as_json, "checkpoint": checkpoints}

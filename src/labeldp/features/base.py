@@ -59,10 +59,6 @@ class Features(ABC):
         Views of pictures may be smaller, `size` pixels high: they teach as much and cost less. Other rows have no size.
         """
 
-    def looks(self, batch: Tensor) -> tuple[Tensor, ...]:
-        """Return a batch as it is, and in other ways that mean the same: a model's answer is the mean over all."""
-        return (batch,)
-
     @abstractmethod
     def moments(self) -> tuple[Tensor, Tensor]:
         """Return mean and deviation for each channel or column, by which a network normalises its input."""
@@ -82,6 +78,8 @@ def choose_device(name: str = "auto") -> torch.device:
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise InputError('There is no GPU that torch can use here: choose device="cpu".')
     try:
-        return torch.device(name)
-    except RuntimeError:
-        raise InputError(f"torch knows no device {name!r}: choose cpu or cuda.") from None
+        device = torch.device(name)
+        torch.empty(1, device=device).cpu()
+    except (RuntimeError, NotImplementedError, AssertionError):
+        raise InputError(f"torch can use no device {name!r} here: choose cpu or cuda.") from None
+    return device

@@ -87,10 +87,6 @@ class Images(Features):
         # Inverting what is bright suits photographs too. It would erase the strokes of a digit.
         return _channels_last(augment.invert_bright(varied) if self._photographs else varied)
 
-    def looks(self, batch: Tensor) -> tuple[Tensor, ...]:
-        """Return pictures, and their mirror images where these have the same labels."""
-        return (batch, _channels_last(batch.flip(3))) if self.flip else (batch,)
-
     def moments(self) -> tuple[Tensor, Tensor]:
         """Return mean and deviation of each channel over all pixels, in the units of `batch`."""
         if not len(self):

@@ -25,13 +25,16 @@ def read_pictures(column: pl.Series) -> NDArray[np.uint8]:
     files = column.struct.field("bytes") if _is_record(column.dtype) else column
     if files.null_count():
         raise InputError(f"A picture is missing, first in row {int(files.is_null().arg_max() or 0)}: drop the row.")
+    if not len(files):
+        raise InputError("There are no pictures: the table has no rows.")
     pictures = []
     for row, file in enumerate(files):
         try:
             pictures.append(Image.open(io.BytesIO(file)))
-        except OSError:
+            pictures[-1].load()
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
             raise InputError(
-                f"Row {row} holds no picture that can be read: it must be a PNG, JPEG or the like."
+                f"Row {row} holds no picture that can be read: it must be a PNG, JPEG or the like, and whole."
             ) from None
     if len({picture.size for picture in pictures}) > 1:
         raise InputError("The pictures differ in size: bring them to one size first.")

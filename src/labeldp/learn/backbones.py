@@ -308,4 +308,13 @@ def rebuild(recipe: dict[str, Any]) -> nn.Module:
 
 def build_again(recipe: dict[str, Any]) -> Network:
     """Build a network of one piece from its recipe."""
-    return build(recipe["name"], recipe["shape"], recipe["classes"], recipe.get("numbers"), **recipe["options"])
+    network = build(recipe["name"], recipe["shape"], recipe["classes"], recipe.get("numbers"), **recipe["options"])
+    network.recipe = dict(recipe)
+    return network
+
+
+def takes_mirrors(network: nn.Module) -> bool:
+    """Whether a network was trained on pictures whose mirror images have the same label."""
+    if isinstance(network, Average):
+        return all(takes_mirrors(each) for each in network.networks)
+    return isinstance(network, Network) and bool(network.recipe.get("flip"))

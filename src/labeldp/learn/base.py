@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features, choose_device
+from labeldp.features.images import Images
 from labeldp.learn.backbones import Network, NumberHead, build
 from labeldp.learn.encoded import members
 from labeldp.learn.loop import Training, train
@@ -133,8 +134,10 @@ def with_new_head(network: Network, classes: int, numbers: dict[str, Any] | None
 
 
 def on_device(network: nn.Module, features: Features) -> nn.Module:
-    """Move a network to its features, in the memory format that convolutions like."""
+    """Move a network to its features, in the memory format that convolutions like, and say what their mirrors mean."""
     network = network.to(features.device)
+    if isinstance(features, Images) and isinstance(network, Network):
+        network.recipe = network.recipe | {"flip": features.flip}
     if len(features.shape) == 3:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network

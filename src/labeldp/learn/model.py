@@ -15,7 +15,7 @@ from labeldp.features.base import Features, choose_device
 from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
-from labeldp.learn.backbones import Beside, Network, rebuild
+from labeldp.learn.backbones import Beside, Network, rebuild, takes_mirrors
 from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
 from labeldp.learn.weights import pack, unpack
 from labeldp.releases.base import Release, rest_on
@@ -41,11 +41,15 @@ class Model:
         return cls(network, release.space, guarantee, lineage)
 
     def predict_proba(self, features: Features, batch: int = 2048) -> NDArray[np.float32]:
-        """Return the probability of each class for each row, the mean over its `looks`."""
+        """Return the probability of each class for each row.
+
+        Where a network was told that mirror images have the same label, it is the mean over a picture and its mirror.
+        """
         self._classes()
+        mirrored = takes_mirrors(self.network)
 
         def chances(inputs: Tensor) -> Tensor:
-            looks = features.looks(inputs)
+            looks = (inputs, inputs.flip(3)) if mirrored else (inputs,)
             return torch.stack([torch.softmax(self.network(look).float(), dim=1) for look in looks]).mean(dim=0)
 
         return self._apply(features, chances, batch)

@@ -60,7 +60,7 @@ from labeldp.recipes.arithmetic import (
     response_vote_right,
     widest_noise,
 )
-from labeldp.recipes.shares import ENOUGH, refine_shares
+from labeldp.recipes.shares import ENOUGH, KINDS_BELOW, refine_shares
 
 # Section 6 of Tang et al. (2022): where nearly all labels are right, plain training will do.
 CLEAN_ENOUGH = 0.95
@@ -229,8 +229,11 @@ def _smooth_moments(at: Setting, groups: str) -> Line:
 
 
 def _refine(at: Setting, groups: str) -> Line:
-    sums, answers = refine_shares(at.epsilon, at.counted / at.classes)
+    rows_a_class = at.rows / at.classes
+    sums, answers = refine_shares(at.epsilon, rows_a_class)
     asked = [Use("LinearQuery", epsilon, in_parts(at.delta, len(sums))) for epsilon in sums]
+    if at.epsilon * rows_a_class < KINDS_BELOW:
+        asked = [Use("GroupHistogram", at.epsilon)]
     asked += [Use("RRInformative", answers)] if answers else []
     # A network from each of two encoders by guesses, one by beliefs, and a last one: in part with fewer epochs.
     minutes = _minutes(at, groups, "fixmatch", "supervised", "supervised", "supervised")
@@ -325,7 +328,7 @@ def _choices(at: Setting, lines: dict[str, Line]) -> Iterator[tuple[str, str]]:
     if at.positives is not None:
         yield from _rare_choices(at, lines, "randres-mixup" if images else rowwise, clean)
         return
-    if images and at.delta and at.epsilon * at.rows / at.classes >= ENOUGH:
+    if images and at.delta and sums_survive and at.epsilon * at.rows / at.classes >= ENOUGH:
         yield (
             "refine",
             "Sums of rows by class, as an encoder sees them that needs no label (`labeldp encode` makes one), stand "

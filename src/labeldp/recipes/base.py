@@ -248,7 +248,7 @@ def default_training(task: Task, **changes: Any) -> Training:
     seen, most = (6_000_000, 120) if fast else (1_000_000, 60 if pictures else 30)
     epochs = min(max(seen // rows, 10), most)
     usual: dict[str, Any] = {"epochs": epochs, "batch": 128 if rows < 20_000 else 256, "rate": 0.1, "seed": task.seed}
-    usual |= {"compile": fast and rows * epochs >= 1_000_000}
+    usual |= {"compile": fast and rows * changes.get("epochs", epochs) >= 1_000_000}
     if isinstance(task.features, Pairs):
         # A prior weighs what labels tell, so that it suits clean labels as well as noisy ones: without it, factors
         # learn noise by heart.

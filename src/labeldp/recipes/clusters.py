@@ -28,7 +28,8 @@ def _by_kind(task: Task, kinds: int | None) -> Steps:
     learner = task.learner(Supervised, targets="posteriors", augment="strong")
     shares = task.shares(len(task.space) if kinds is None else kinds)
     counts = yield Ask(GroupHistogram(shares.argmax(axis=1), task.epsilon))
-    return learner.fit(task.features, counts.believe(classes_by_kind(counts, shares)), task.encoder)
+    likely = classes_by_kind(counts, shares) * task.rows[:, None]
+    return learner.fit(task.features, counts.believe(likely), task.encoder)
 
 
 @recipe(

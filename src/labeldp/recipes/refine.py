@@ -23,7 +23,7 @@ from labeldp.mechanisms.base import in_parts
 from labeldp.recipes.base import Ask, Steps, Task, recipe
 from labeldp.recipes.kept import embedded, taught
 from labeldp.recipes.moments import is_faint
-from labeldp.recipes.shares import refine_shares
+from labeldp.recipes.shares import KINDS_BELOW, refine_shares
 from labeldp.recipes.votes import classes_by_kind, surest
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
@@ -32,7 +32,6 @@ from labeldp.represent.clusters import kmeans
 from labeldp.represent.lift import Lift
 from labeldp.represent.smooth import smooth_rows
 
-_KINDS_BELOW = 30.0  # what sums say, below which counts of kinds of rows say more
 _CONFIDENCE = 0.95  # in the labels of the surest rows: a network that is surer than that may contradict
 
 
@@ -60,26 +59,26 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     (first, *more), answers = refine_shares(task.epsilon, int(task.rows.sum()) / len(task.space), task.labels_per_user)
     task = replace(task, delta=in_parts(task.delta, 1 + len(more)))
     seen = embedded(task, encoders)
-    look = yield from (_kinds(task) if not more and task.told(first) < _KINDS_BELOW else _look(task, seen, first))
+    look = yield from (_kinds(task) if not more and task.told(first) < KINDS_BELOW else _look(task, seen, first))
     starts = [with_head(body, _line(task, Embeddings(own), look)) for body, own in zip(encoders, seen, strict=True)]
     chosen = surest(look.likely, kmeans(look.query, min(clusters, len(look.query)), task.seed), rows_a_class)
     marked = look.sums.relabel(np.where(task.rows, chosen, MISSING).astype(np.int32), _CONFIDENCE)
     begun = look.likely  # from which all starts follow
     networks = taught(task, soft, marked, starts, begun)
     for turn, epsilon in enumerate(more):
-        networks = taught(task, early, look.sums.believe(look.likely), starts, begun) if turn else networks
+        networks = taught(task, early, _beliefs(task, look), starts, begun) if turn else networks
         seen = [*seen, *embedded(task, networks)]
         look = yield from _look(task, seen, epsilon, [look.sums])
     if answers:
         heard = yield Ask(RRInformative(answers, look.likely), None, [look.sums])
         beliefs = _after_answers(task, Embeddings(abreast(seen)), look, heard)
     elif more:
-        beliefs = look.sums.believe(look.likely)
+        beliefs = _beliefs(task, look)
     elif len(networks) == 1:
         return networks[0]
     else:
         chances = np.mean([network.predict_proba(task.features) for network in networks], axis=0)
-        beliefs = look.sums.believe(chances, derived_from=networks)
+        beliefs = look.sums.believe(chances * task.rows[:, None], derived_from=networks)
     # Sums err alike for rows that look alike, and the longer a network trains, the more of that it learns.
     return (last if answers else early).fit(task.features, beliefs, starts[0])
 
@@ -113,6 +112,11 @@ def _kinds(task: Task) -> Generator[Ask, Any, _Look]:
     shares = task.shares(len(task.space))
     counts = yield Ask(GroupHistogram(shares.argmax(axis=1), task.epsilon))
     return _Look(task.lifted, counts, classes_by_kind(counts, shares))
+
+
+def _beliefs(task: Task, look: _Look) -> Release:
+    """Return what sums say of each row of the task; others, which may score the model later, are not learnt from."""
+    return look.sums.believe(look.likely * task.rows[:, None])
 
 
 def _line(task: Task, points: Embeddings, look: _Look) -> Model:

@@ -5,6 +5,7 @@ from decimal import Decimal
 import numpy as np
 
 ENOUGH = 500.0  # what sums should say (`Task.told`): more of epsilon is worth more elsewhere
+KINDS_BELOW = 30.0  # what sums say, below which counts of kinds of rows say more
 LOCAL_FROM = 1.5  # epsilon from which a row's own noisy label says enough beside what networks know by then
 
 
@@ -31,7 +32,7 @@ def refine_shares(epsilon: float, rows_a_class: float, labels_per_user: int = 1)
         unit = min(enough, epsilon / 8)
         shares = [unit, unit, 2 * unit]
     else:
-        shares = [enough] * (2 if told >= 5 else 1 if told >= 3 else 0)
+        shares = [enough] * (2 if told >= 4.5 else 1 if told >= 2.7 else 0)  # 5 and 3, if a tenth of rows is set aside
     sums, rest = [], epsilon
     for share in shares:
         part, rest = split_epsilon(rest, share / rest)

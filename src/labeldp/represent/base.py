@@ -39,20 +39,26 @@ class Representation(ABC):
         return features, network
 
     def _check_size(self, features: Features, network: Network) -> None:
-        if self.size is None:
-            return
+        if not len(features):
+            raise InputError("There are no rows to learn an encoder from.")
         rows = torch.zeros(1, dtype=torch.long, device=features.device)
         try:
             with torch.no_grad():
                 network.eval().embed(features.view(features.batch(rows), self.size))
         except RuntimeError:
-            raise InputError("This backbone takes one size of pictures: leave out size, or take resnet18.") from None
+            if self.size is not None:
+                raise InputError(
+                    "This backbone takes one size of pictures: leave out size, or take resnet18."
+                ) from None
+            shape = " x ".join(map(str, features.shape))
+            raise InputError(f"This backbone cannot take rows of {shape}: they are too small for it.") from None
 
     def _finish(
         self, modules: nn.ModuleList, features: Features, loss: Callable[[Tensor], Tensor], **hooks: Any
     ) -> Model:
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("backbone", "training")}
         identity = f"{type(self).__name__} {own} on {len(features)} rows of {features.kind}"
+        identity += f" {features.digest()}" if self.training.checkpoint else ""  # a stopped training saw these rows
         trained = train(modules, len(features), loss, self.training, identity=identity, **hooks)
         return Model(next(trained.children()), None)
 

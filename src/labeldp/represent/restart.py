@@ -6,8 +6,10 @@ from typing import Any
 
 from torch import nn
 
+from labeldp.errors import InputError
 from labeldp.features.base import Features, choose_device
 from labeldp.features.images import Images
+from labeldp.learn.backbones import backbones_for
 from labeldp.learn.base import Backbone, beside
 from labeldp.learn.encoded import side_by_side
 from labeldp.learn.loop import Training
@@ -18,15 +20,25 @@ from labeldp.represent.momentum import MoCo
 _TALL = 24  # pixels, from which views that are smaller than the pictures show enough
 
 
-def two_encoders(pictures: Images, backbone: Backbone = "auto", epochs: int | None = None, **training: Any) -> Model:
-    """Train encoders of pictures as they were trained for CIFAR-10, for 240 epochs of 50,000 and 300 more on a GPU.
+def check_backbone(name: str) -> None:
+    """Say at once if there is no such network for pictures."""
+    known = ["auto", *backbones_for(3)]
+    if name not in known:
+        raise InputError(f"There is no network {name!r} for pictures: choose {', '.join(known[:-1])} or {known[-1]}.")
 
-    On a CPU epochs are a tenth of that by default, which is a beginning. `training` is more of `Training`.
+
+def two_encoders(pictures: Images, backbone: Backbone = "auto", epochs: int | None = None, **training: Any) -> Model:
+    """Train encoders of pictures as they were trained for CIFAR-10: on a GPU 240 epochs of 50,000, and then 300.
+
+    By default fewer pictures have more epochs, up to 400 for the first encoder. A CPU has a tenth, between 10 and 60,
+    which is a beginning. `training` is more of `Training`.
     """
     fast = choose_device(training.get("device", "auto")).type == "cuda"
-    usual = min(max((12_000_000 if fast else 1_200_000) // max(len(pictures), 1), 10), 400)
+    seen, most = (12_000_000, 400) if fast else (1_200_000, 60)
+    usual = min(max(seen // max(len(pictures), 1), 10), most)
     # At a low rate it begins to learn the pictures by heart: a fifth of the rate is left at the end.
-    schedule = Training(epochs or usual, 256, rate=0.5, floor=0.2, decay=1e-4, warmup=0.02, compile=fast, **training)
+    settings = {"rate": 0.5, "floor": 0.2, "decay": 1e-4, "warmup": 0.02, "compile": fast}
+    schedule = Training(epochs or usual, **{"batch": 256} | settings | training)
     height, sized = pictures.shape[1], backbone in ("auto", "resnet18")
     size = round(0.75 * height) if sized and height >= _TALL else None
     method = MoCo(backbone, schedule, size=size, views=4, hidden=4096, projection=256)
