@@ -42,8 +42,8 @@ def print_table():
 
 
 def points(places, figure):
-    """Epsilons and what is known there, from several rows."""
-    known = {line["epsilon"]: line[figure] for place in places for line in lines(*place) if line.get(figure)}
+    """Epsilons and what is known there, from several rows; a line breaks where nothing is."""
+    known = {line["epsilon"]: line.get(figure) or float("nan") for place in places for line in lines(*place)}
     return tuple(zip(*sorted(known.items()), strict=True))
 
 

@@ -33,7 +33,8 @@ def settings(words):
     unknown = set(given) - set(USUAL)
     if unknown:
         raise SystemExit(f"A trial has no setting {min(unknown)!r}: it has {', '.join(USUAL)}.")
-    return USUAL | {name: value if name in ("learner", "augment") else float(value) for name, value in given.items()}
+    usual = USUAL | ({"mixup": None} if given.get("learner") == "alibi" else {})
+    return usual | {name: value if name in ("learner", "augment") else float(value) for name, value in given.items()}
 
 
 def trial(chosen, told, codes, declared, truth, device):
