@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import polars as pl
+from filelock import FileLock, Timeout
 
 from labeldp import __version__
 from labeldp.datasets import SecretTable
@@ -25,6 +26,7 @@ from labeldp.features.tables import Table
 from labeldp.files import TableFile, written_whole
 from labeldp.labels import LabelSpace
 from labeldp.learn.density import grid_of, quantiles
+from labeldp.learn.encoded import members
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import load_predictor
 from labeldp.recipes import run as recipes
@@ -56,8 +58,8 @@ class Plan:
     public: Path | None = None  # rows of other people, for teachers to vote on
     labels_per_user: int | None = None  # the most of a user that take part
 
-    def check(self, space: LabelSpace | None = None) -> None:
-        """Say at once what is wrong with the plan, and for these labels, before anything is read or spent."""
+    def check(self, space: LabelSpace | None = None, table: SecretTable | None = None) -> None:
+        """Say at once what is wrong with the plan, and for these labels and columns, before anything is spent."""
         recipe = find(self.recipe)
         if space is not None:
             recipe.check_labels(space)
@@ -73,6 +75,10 @@ class Plan:
         numbers = space is not None and space.step is not None
         find_model(self.model, axes=_AXES[self.features], numbers=numbers)
         choose_device(self.device)
+        if table is not None and self.features == "images":
+            _pictures_of(table.file, table.features)
+        if self.encoder is not None:
+            _check_encoder(Model.load(self.encoder, "cpu"), self.model)
 
     def read(self, table: SecretTable, rows: int) -> tuple[Intake, Features, Features | None]:
         """Read the features and, where there are any, the public rows, from which alone it is learnt how to read."""
@@ -121,6 +127,7 @@ def train(
             "plan": {"model": plan.model, "epochs": plan.epochs, "public": plan.public is not None},
             "users": trained.users and trained.users | {"column": table.users},
             "model": describe_model(trained.model),
+            "encoder": task.encoder and task.encoder.digest()[:16],
             "model_unit": trained.model.guarantee.unit if trained.model.guarantee else None,
             "entries": [release.entry for release in trained.releases],
             "epsilon": plan.epsilon,
@@ -203,12 +210,22 @@ def checkpoints_of(out: Path) -> Iterator[Path]:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is in the way of checkpoints: remove it.")
     folder.mkdir(exist_ok=True)
+    with _only_one(folder / "lock", out):
+        try:
+            yield folder
+            shutil.rmtree(folder)
+        finally:
+            if folder.is_dir() and [path.name for path in folder.iterdir()] == ["lock"]:
+                shutil.rmtree(folder)
+
+
+@contextmanager
+def _only_one(lock: Path, out: Path) -> Iterator[None]:
     try:
-        yield folder
-        shutil.rmtree(folder)
-    finally:
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+        with FileLock(lock, timeout=0):
+            yield
+    except Timeout:
+        raise InputError(f"Another command is making {out}: wait for it, or choose another path.") from None
 
 
 def read_features(table: SecretTable, kind: str, rows: int, flip: bool = False) -> tuple[Intake, Features]:
@@ -228,8 +245,14 @@ def read_features(table: SecretTable, kind: str, rows: int, flip: bool = False) 
 
 def read_pictures_of(file: TableFile, flip: bool = False) -> Images:
     """Read the one column of pictures, and no other."""
-    column = picture_column(pl.DataFrame(file.schema.empty_table()).schema)
+    column = _pictures_of(file, file.schema.names)
     return Images(read_pictures(read_columns(file, [column]).to_series()), flip)
+
+
+def _pictures_of(file: TableFile, columns: Sequence[str]) -> str:
+    if file.path.suffix == ".csv":
+        raise InputError(f"Pictures are bytes, which {file.path} cannot hold: write the table as .parquet.")
+    return picture_column(pl.DataFrame(file.schema.empty_table()).select(columns).schema)
 
 
 def read_columns(file: TableFile, columns: list[str], texts: Sequence[str] = ()) -> pl.DataFrame:
@@ -249,6 +272,14 @@ def read_columns(file: TableFile, columns: list[str], texts: Sequence[str] = ())
     except (pl.exceptions.PolarsError, OSError) as problem:
         kind = type(problem).__name__
     raise InputError(f"{file.path} cannot be read ({kind}).")
+
+
+def _check_encoder(encoder: Model, model: str) -> None:
+    """Networks begin from the encoder, so that they are of its kind."""
+    recipes.check_untaught(encoder)
+    kind = getattr(members(encoder)[0].network, "recipe", {}).get("name")
+    if model not in ("auto", kind):
+        raise InputError(f"Networks begin from the encoder, which is a {kind}, not a {model}: leave out --model.")
 
 
 def _check_value(name: str, value: Any, kind: Any) -> None:

@@ -331,16 +331,30 @@ def test_encoders_of_pictures_are_trained_without_labels_and_trained_from(labeld
     weights = [(tmp_path / name / "weights.safetensors").read_bytes() for name in ("encoder", "again")]
     assert weights[0] == weights[1]
     words = ("--label", "odd", "--classes", "0,1", "--epsilon", 8, "--delta", 1e-5, "--features", "images")
-    words = (*words, "--epochs", 1, "--model", "cnn", "--encoder", "encoder", "--out", "run")
+    words = (*words, "--recipe", "refine", "--epochs", 1, "--model", "cnn", "--encoder", "encoder", "--out", "run")
     code, said, err = labeldp("train", digits_file, *words)
     assert code == 0, err
     assert [entry["mechanism"] for entry in json.loads(Path("run/ledger.json").read_text())][:1] == ["LinearQuery"]
+    encoder = json.loads(Path("run/run.json").read_text())["encoder"]
+    assert f"trained without labels, {encoder}" in Path("run/card.html").read_text()
+    Path("digits.parquet.ledger").unlink()
+    for changes, sentence in {
+        ("--encoder", "run"): "run is a run: its model is run/model",
+        ("--encoder", "run/model"): "This encoder has learnt from labels",
+        ("--encoder", "nowhere"): "There is no folder nowhere",
+        ("--model", "resnet18"): "begin from the encoder, which is a cnn, not a resnet18: leave out --model",
+    }.items():
+        code, _, err = labeldp("train", digits_file, *words[:-1], "other", *changes)
+        assert code == 2
+        assert sentence in err
+        assert not Path("digits.parquet.ledger").exists()  # a budget that nobody meant would stay
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("people.csv", "--out", "e"), "Images need one column of picture files (PNG or JPEG as bytes)"),
+        (("people.parquet", "--out", "e"), "Images need one column of picture files (PNG or JPEG as bytes)"),
+        (("people.csv", "--out", "e"), "Pictures are bytes, which people.csv cannot hold: write the table as .parquet"),
         (("nothing.parquet", "--out", "e"), "There is no file nothing.parquet"),
         (("people.csv", "--out", "people.csv"), "people.csv exists"),
         (("digits.parquet", "--out", "e", "--model", "vgg99"), "There is no network 'vgg99' for pictures: choose auto"),
@@ -361,3 +375,14 @@ def test_what_is_in_the_way_of_checkpoints_is_said(labeldp, digits_file, tmp_pat
     assert code == 2
     assert "is in the way of checkpoints" in err
     assert (tmp_path / ".e.checkpoints").read_text() == "mine"
+
+
+def test_two_commands_do_not_make_the_same_folder(labeldp, digits_file, tmp_path):
+    from filelock import FileLock
+
+    (tmp_path / ".e.checkpoints").mkdir()
+    with FileLock(tmp_path / ".e.checkpoints" / "lock"):
+        code, _, err = labeldp("encode", digits_file, "--model", "cnn", "--epochs", 1, "--out", "e")
+    assert code == 2
+    assert "Another command is making e" in err
+    assert labeldp("encode", digits_file, "--model", "cnn", "--epochs", 1, "--out", "e")[0] == 0

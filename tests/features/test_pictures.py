@@ -44,7 +44,8 @@ def test_gray_pictures_have_one_channel():
         (pl.Series([FILES[0], b"nonsense"]), "Row 1 holds no picture"),
         (pl.Series([FILES[0], FILES[1][:-30]]), "Row 1 holds no picture"),
         (pl.Series([], dtype=pl.Binary), "There are no pictures"),
-        (pl.Series([FILES[0], png(PIXELS[0, :3])]), "differ in size"),
+        (pl.Series([FILES[0], png(PIXELS[0, :3])]), "differ in size, 5 x 6 and in row 1 5 x 3"),
+        (pl.Series([png(PIXELS[0, ..., 0].astype(np.uint16) * 200)]), "Row 0 has more than 8 bits a pixel"),
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(column, message):

@@ -50,6 +50,21 @@ def test_a_picture_and_its_mirror_image_have_one_answer_where_they_mean_the_same
     assert np.allclose(seen, mirrored, atol=1e-5) == flip
 
 
+def test_rows_of_another_shape_are_refused(tmp_path):
+    pixels = np.zeros((2, 3, 16, 16), np.uint8)
+    asked = model(Average([build("resnet18", (3, 8, 8), 3, width=2)] * 2))
+    for function in (asked.predict_proba, Model(asked.network.networks[0], None).embed):
+        with pytest.raises(ldp.InputError, match="takes rows of 3 x 8 x 8, and these are 3 x 16 x 16"):
+            function(Images(pixels))
+    with pytest.raises(ldp.InputError, match="takes rows of 4, and these are 3"):
+        model().predict(Embeddings(np.zeros((2, 3))))
+
+
+def test_whoever_may_read_a_saved_model_may_read_its_weights(tmp_path):
+    model().save(tmp_path / "m")
+    assert len({path.stat().st_mode for path in (tmp_path / "m").iterdir()}) == 1
+
+
 def _and_mirrored(pixels):
     return pixels, pixels[..., ::-1].copy()
 

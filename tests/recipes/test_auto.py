@@ -1,13 +1,17 @@
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from scripted import Seeded
 from sklearn.metrics import roc_auc_score
 
 import labeldp as ldp
-from labeldp.features import Table
-from labeldp.learn import Training
-from labeldp.recipes.auto import budget_for_sums, smoothed
+from labeldp.features import Images, Table
+from labeldp.learn import Model, Training
+from labeldp.learn.backbones import build
+from labeldp.recipes.auto import auto, budget_for_sums, several, smoothed
 from labeldp.recipes.base import Task
 from labeldp.recipes.run import all_rows, train
 
@@ -125,3 +129,14 @@ def test_where_a_class_is_rare_the_rest_goes_to_sums_again(rows, positives, seco
     assert trained.guarantee.epsilon <= 1.0
     assert trained.guarantee.delta <= 1e-6
     assert roc_auc_score(codes, trained.model.predict_proba(features)[:, 1]) > 0.9
+
+
+@pytest.mark.parametrize(("enough", "refined"), [(20, True), (21, False)])
+def test_pictures_with_an_encoder_are_refined_if_there_are_many(digits, monkeypatch, enough, refined):
+    monkeypatch.setattr("labeldp.recipes.auto._ROWS_A_CLASS", enough)
+    monkeypatch.setattr("labeldp.recipes.auto.refine", lambda task: iter(["refined"]))
+    pixels = (digits.features.batch(torch.arange(200)) * 254).byte().reshape(-1, 1, 8, 8)
+    encoder = Model(build("cnn", (1, 8, 8), 1, width=4), None)
+    task = replace(digits.task(1.0, 1e-5, count=200), features=Images(pixels, flip=False), encoder=encoder)
+    assert (next(auto(task)) == "refined") == refined
+    assert several(task) != refined

@@ -177,6 +177,18 @@ def test_a_recipe_that_overspends_is_refused_where_the_budget_would_allow_it(dig
     assert vault.guarantee().epsilon == 1.0  # before it was spent
 
 
+def test_what_could_not_be_paid_to_the_end_is_not_begun_and_a_run_that_goes_on_is(digits):
+    vault, task = digits.vault(0.5, count=SOME), digits.task(1.0, count=SOME)
+    with pytest.raises(ldp.BudgetExceeded, match=r"costs epsilon 1 in all, and the budget has epsilon 0\.5"):
+        train(vault, task, "cluster-prior")  # of which the first release costs 0.2
+    assert not vault.ledger.entries()
+    vault = digits.vault(1.0, count=SOME)
+    first = train(vault, task, "cluster-prior", score=False)
+    assert vault.remaining()[0] == 0
+    again = train(vault, task, "cluster-prior", score=False)
+    assert [release.entry for release in again.releases] == [release.entry for release in first.releases]
+
+
 def test_a_recipe_cannot_reach_rows_outside_the_task(digits, enter):
     asked = []
 

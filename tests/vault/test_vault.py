@@ -27,6 +27,14 @@ def test_the_same_request_returns_the_same_noise_and_is_charged_once():
     assert v.guarantee() == ldp.Guarantee(1.0, 0.0, "label", "local", v.guarantee().derivation)
 
 
+def test_what_was_released_is_known_by_mechanism_and_rows():
+    vault = ldp.Vault([0, 1, 1, 0], ldp.LabelSpace([0, 1]), ldp.Budget(2.0))
+    vault.release(ldp.RandomizedResponse(1.0), rows=[0, 1])
+    assert vault.was_released(ldp.RandomizedResponse(1.0), [0, 1])
+    assert not vault.was_released(ldp.RandomizedResponse(1.0))
+    assert not vault.was_released(ldp.RandomizedResponse(0.5), [0, 1])
+
+
 def test_releases_of_the_same_rows_add():
     v = vault(1.0)
     v.release(RR(0.3))

@@ -27,6 +27,7 @@ def encode(
     check_free(out)
     file = TableFile(data)
     from labeldp.features.base import choose_device  # torch, only now that the request makes sense
+    from labeldp.learn.model import Model
     from labeldp.represent.restart import check_backbone, two_encoders
     from labeldp.runs import checkpoints_of, read_pictures_of
 
@@ -38,5 +39,6 @@ def encode(
         how = {"device": device, "seed": seed, "progress": not as_json, "checkpoint": checkpoints}
         encoders = two_encoders(pictures, model, epochs, **how)
         encoders.save(out, small=True)
-    facts = {"pictures": len(pictures), "minutes": round((time.perf_counter() - begun) / 60, 1)}
+    made = {"digest": Model.load(out, "cpu").digest()[:16], "minutes": round((time.perf_counter() - begun) / 60, 1)}
+    facts = {"out": str(out), "data": data.name, "pictures": len(pictures), "flip": flip, "seed": seed, **made}
     say(facts, f"Wrote {out}: two encoders of {len(pictures):,} pictures. No label was read.", as_json)

@@ -25,7 +25,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (train, predict, encode, plan, compare, privatize, account, card, audit, reproduce):
+_COMMANDS = (train, predict, encode, plan, compare, privatize, account, card, audit, reproduce)
+for command in _COMMANDS:
     app.command()(command)
 app.add_typer(ledger_app, name="ledger")
 _INTERRUPTED = 130  # what shells expect of a command that ends on SIGINT
@@ -70,9 +71,11 @@ def main() -> None:
         # What typer says of wrong options. Its exceptions have had several homes, and always these two attributes.
         if not (hasattr(problem, "format_message") and hasattr(problem, "exit_code")):
             raise
-        _fail(f"{problem.format_message()} (labeldp --help lists what there is.)", 2)
+        known = {command.__name__ for command in _COMMANDS}
+        about = " ".join(["labeldp", *(word for word in sys.argv[1:2] if word in known), "--help"])
+        _fail(f"{problem.format_message()} ({about} lists what there is.)", 2)
     if code == _INTERRUPTED:
-        _fail("interrupted; nothing is left half-written, and the same command goes on with what was drawn.", code)
+        _fail("interrupted; nothing is left half-written, and the same command goes on where it was.", code)
     sys.exit(code)
 
 

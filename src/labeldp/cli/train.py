@@ -96,7 +96,7 @@ def train(
     how |= {"labels_per_user": labels_per_user}
     options = read_options(option) | ({} if engine is None else {"engine": engine})
     plan = runs.Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **how)
-    plan.check(table.space)
+    plan.check(table.space, table)
     with progress_bar(table.file.rows) as progress:
         progress.start("reading labels")
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget, "labels_per_user": labels_per_user}

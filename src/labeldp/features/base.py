@@ -76,7 +76,7 @@ def choose_device(name: str = "auto") -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError('There is no GPU that torch can use here: choose device="cpu".')
+        raise InputError("There is no GPU that torch can use here: choose the device cpu.")
     try:
         device = torch.device(name)
         torch.empty(1, device=device).cpu()

@@ -36,8 +36,12 @@ def read_pictures(column: pl.Series) -> NDArray[np.uint8]:
             raise InputError(
                 f"Row {row} holds no picture that can be read: it must be a PNG, JPEG or the like, and whole."
             ) from None
-    if len({picture.size for picture in pictures}) > 1:
-        raise InputError("The pictures differ in size: bring them to one size first.")
+    for row, picture in enumerate(pictures):
+        if picture.size != pictures[0].size:
+            first, other = (" x ".join(map(str, each.size)) for each in (pictures[0], picture))
+            raise InputError(f"The pictures differ in size, {first} and in row {row} {other}: bring them to one size.")
+        if picture.mode.startswith(("I", "F")):
+            raise InputError(f"Row {row} has more than 8 bits a pixel: bring pictures to 8 bits first.")
     gray = all(picture.mode in ("1", "L") for picture in pictures)
     pixels = np.stack([np.asarray(picture.convert("L" if gray else "RGB")) for picture in pictures])
     return pixels[:, None] if gray else np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))

@@ -15,7 +15,7 @@ from labeldp.features.base import Features, choose_device
 from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
-from labeldp.learn.backbones import Beside, Network, rebuild, takes_mirrors
+from labeldp.learn.backbones import Average, Beside, Network, rebuild, takes_mirrors
 from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
 from labeldp.learn.weights import pack, unpack
 from labeldp.releases.base import Release, rest_on
@@ -62,12 +62,6 @@ class Model:
         """Return each row's encoding."""
         if not isinstance(self.network, Network | Beside):
             raise InputError("Only networks of this library have encodings: use your own for yours.")
-        for network in self.network.networks if isinstance(self.network, Beside) else [self.network]:
-            first, own = network.recipe["shape"][0], features.shape[0]  # type: ignore[index]
-            if len(features.shape) == 3 and first != own:
-                raise InputError(
-                    f"This encoder sees pictures of {first} channels, and these have {own}: train another."
-                )
         return self._apply(features, self.network.embed, batch)
 
     def digest(self) -> str:
@@ -82,8 +76,18 @@ class Model:
             raise InputError("This is an encoder, which knows no classes: give it to a learner as its start.")
         return self.space
 
+    def _check_shape(self, features: Features) -> None:
+        """Some networks would take pictures of another size, and make nothing of them."""
+        parts = self.network.networks if isinstance(self.network, Beside | Average) else [self.network]
+        for part in parts:
+            known, given = (part.recipe["shape"] if isinstance(part, Network) else None), list(features.shape)
+            if known is not None and len(given) != 2 and known != given:
+                wanted, other = (" x ".join(map(str, shape)) for shape in (known, given))
+                raise InputError(f"This model takes rows of {wanted}, and these are {other}: bring them to that shape.")
+
     @torch.no_grad()
     def _apply(self, features: Features, function: Any, batch: int) -> NDArray[np.float32]:
+        self._check_shape(features)
         self.network.eval()
         device = next(self.network.parameters()).device
         starts = torch.split(torch.arange(len(features), device=features.device), batch)
@@ -92,7 +96,7 @@ class Model:
 
     def save(self, folder: str | Path, *, small: bool = False) -> None:
         """Write the model into a new folder, whole or not at all; `small`, with about 8 bits a weight."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         recipe = _recipe(self.network)
         if recipe is None:
@@ -101,7 +105,7 @@ class Model:
             partial.mkdir()
             write_facts(partial, self, {"kind": "network", "network": recipe})
             weights = {name: value.contiguous() for name, value in self.network.state_dict().items()}
-            save_file(pack(weights) if small else weights, partial / "weights.safetensors")
+            (partial / "weights.safetensors").write_bytes(save(pack(weights) if small else weights))
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> "Model":

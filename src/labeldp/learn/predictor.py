@@ -88,6 +88,10 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
 
 def not_a_model(folder: str | Path) -> InputError:
     """Return the error for a folder that holds no model."""
+    if not Path(folder).exists():
+        return InputError(f"There is no folder {folder}.")
+    if (Path(folder) / "run.json").is_file():
+        return InputError(f"{folder} is a run: its model is {Path(folder) / 'model'}.")
     return InputError(f"{folder} is not a model that labeldp wrote, or it is damaged.")
 
 

@@ -21,11 +21,11 @@ class Progress:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             console = Console(stderr=True)
-            rate = TextColumn("{task.fields[rate]:,.0f} rows/s  loss {task.fields[loss]:.3f}")
+            rate = TextColumn("{task.fields[so_far]}")
             columns = ("training", BarColumn(), MofNCompleteColumn(), "epochs", rate, TimeRemainingColumn())
             self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
             self._bar.start()
-            self._task = self._bar.add_task("", total=self._epochs, completed=self._first, rate=0, loss=float("nan"))
+            self._task = self._bar.add_task("", total=self._epochs, completed=self._first, so_far="")
         return self
 
     def epoch(self, loss: float) -> None:
@@ -35,7 +35,8 @@ class Progress:
             self._on(self._done, loss)
         now = time.perf_counter()
         if self._bar is not None:
-            self._bar.update(self._task, advance=1, rate=self._rows / (now - self._last), loss=loss)
+            so_far = f"{self._rows / (now - self._last):,.0f} rows/s  loss {loss:.3f}"
+            self._bar.update(self._task, advance=1, so_far=so_far)
         self._last = now
 
     def __exit__(self, *_: object) -> None:

@@ -8,7 +8,7 @@ largest class of their cluster, the other classes being even.
 |---|---|
 | randomized response keeps 95 % of the labels | `randres`; images: `randres-mixup` |
 | table or embeddings, and noisy sums of rows by class stand out | `moments` |
-| images, delta, and 500 rows a class for each 1 / epsilon | `refine`, with a label-free encoder |
+| images, delta, and 500 rows a class, or 500 / epsilon | `refine`, with a label-free encoder |
 | noisy labels are worth 100 clean ones a class, or half of all | images: `randres-augdescent`; else see below |
 | images, and a cluster vote among the noisy labels survives | `randres-denoise` |
 | table or embeddings, and counts of clusters survive with a fifth of epsilon | `cluster-prior` |
@@ -328,7 +328,8 @@ def _choices(at: Setting, lines: dict[str, Line]) -> Iterator[tuple[str, str]]:
     if at.positives is not None:
         yield from _rare_choices(at, lines, "randres-mixup" if images else rowwise, clean)
         return
-    if images and at.delta and sums_survive and at.epsilon * at.rows / at.classes >= ENOUGH:
+    many = min(at.epsilon, 1.0) * at.rows / at.classes >= ENOUGH
+    if images and at.delta and sums_survive and many:
         yield (
             "refine",
             "Sums of rows by class, as an encoder sees them that needs no label (`labeldp encode` makes one), stand "

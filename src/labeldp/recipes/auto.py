@@ -32,6 +32,7 @@ _FEW_CLASSES = 4  # boosted trees grow one tree for each class: for many classes
 _FEW_ROWS = 10_000  # with more, sums are quiet enough without the help of neighbours
 _MANY_ROWS = 100_000  # above, it would take long to find the neighbours of all
 _NEAR, _ROUNDS = 10, 2
+_ROWS_A_CLASS = 500  # with fewer, a choice among simpler models is safer than many trainings one after another
 _RARE = 0.05
 
 
@@ -39,7 +40,7 @@ def several(task: Task) -> bool:
     """Whether there will be models to choose from."""
     if task.space.step is not None:
         return several_numbers(task)
-    if isinstance(task.features, Pairs) or begins_from_encoder(task) or _drowned(task):
+    if isinstance(task.features, Pairs) or _refines(task) or _drowned(task):
         return False
     return _of_few_rows(task) or budget_for_sums(task)[1] > 0
 
@@ -57,15 +58,15 @@ def auto(task: Task, loss: LossName = "squared") -> Steps:
     networks learn what is not linear. Which of the models is best is for a private choice on held-out rows. Noise
     can drown the sums; then sums of rows that are like their neighbours are heard, and, where noise is pure, votes of
     clusters, which are few numbers. Where the sums find that one of two classes is rare, most of the labels that
-    randomized response would call so are not: then the rest goes to sums again. Pictures with an encoder go another
-    way, that of `refine`. Ids of people and items have no sums: there, randomized response in stages. Labels that are
-    numbers, for which there is a `loss`, go the way of `auto_numbers`.
+    randomized response would call so are not: then the rest goes to sums again. Many pictures with an encoder go
+    another way, that of `refine`. Ids of people and items have no sums: there, randomized response in stages. Labels
+    that are numbers, for which there is a `loss`, go the way of `auto_numbers`.
     """
     if task.space.step is not None:
         return (yield from auto_numbers(task, loss))
     if loss != "squared":
         raise InputError("A loss is chosen for numbers, and these labels are classes: leave it out.")
-    if begins_from_encoder(task):
+    if _refines(task):
         return (yield from refine(task))
     if isinstance(task.features, Pairs):
         return (yield from lp_mst(task))
@@ -107,6 +108,11 @@ def _rare(task: Task, sums: Release, epsilon: float) -> bool:
     """Whether a class is so rare that most of the rows which randomized response gives to it are others."""
     share = max(float(chances(sums)[task.rows].mean(axis=0).min()), 1e-9)
     return len(task.space) == 2 and share < _RARE and rare_right(epsilon, share) < 0.5
+
+
+def _refines(task: Task) -> bool:
+    """Whether there are pictures enough for networks to learn more from than their encoder knew."""
+    return begins_from_encoder(task) and int(task.rows.sum()) >= _ROWS_A_CLASS * len(task.space)
 
 
 def _drowned(task: Task) -> bool:

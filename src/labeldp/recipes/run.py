@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from labeldp.errors import InputError, LabelDPError
+from labeldp.errors import BudgetExceeded, InputError, LabelDPError
 from labeldp.evaluate import ErrorScore, Score, choose, measure, measure_errors
 from labeldp.guarantees import Guarantee
+from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, resting_on
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.base import Ask, Recipe, Rows, Task, find
@@ -94,6 +95,12 @@ def train(
     return train_best(vault, [task], name, [options or {}], score=score, report=report)
 
 
+def check_untaught(encoder: Model | None) -> None:
+    """Refuse an encoder that has learnt from labels, which a release would then tell of twice."""
+    if encoder is not None and (encoder.lineage or encoder.guarantee):
+        raise InputError("This encoder has learnt from labels: give one that was trained without, by `labeldp encode`.")
+
+
 def train_best(
     vault: Vault,
     tasks: Sequence[Task],
@@ -113,10 +120,8 @@ def train_best(
     for each in options:
         check_options(recipe, each)
     recipe.check_labels(task.space)
-    if any(each.encoder is not None and (each.encoder.lineage or each.encoder.guarantee) for each in tasks):
-        raise InputError(
-            "This encoder has learnt from labels: give one that was trained without, by labeldp.represent."
-        )
+    for variant in tasks:
+        check_untaught(variant.encoder)
     places = [each.training.checkpoint for each in tasks if each.training is not None and each.training.checkpoint]
     if not all(place.is_dir() for place in places):
         raise InputError("A recipe can train several networks: make a folder for their checkpoints, and name that.")
@@ -128,7 +133,7 @@ def train_best(
     fit, choosing, scoring = set_aside(task, several, score)
     models, releases = list[Predictor](), list[Release]()
     for variant, each in zip(tasks, options, strict=True):
-        found, heard = _follow(vault, replace(variant, rows=fit), recipe, each, report)
+        found, heard = _follow(vault, replace(variant, rows=fit), recipe, each, report, not releases)
         models += found
         releases += [release for release in heard if release.entry not in {known.entry for known in releases}]
     winner = 0
@@ -177,9 +182,9 @@ def _describe(release: Release) -> dict[str, Any]:
 
 
 def _follow(
-    vault: Vault, task: Task, chosen: Recipe, options: Mapping[str, Any], report: Report
+    vault: Vault, task: Task, chosen: Recipe, options: Mapping[str, Any], report: Report, begun: bool = True
 ) -> tuple[Sequence[Predictor], list[Release]]:
-    """Answer a recipe's requests until it returns."""
+    """Answer a recipe's requests until it returns; `begun`, if it is the first that asks."""
     steps, releases = chosen.steps(task, **options), list[Release]()
     reply = None
     while True:
@@ -194,8 +199,20 @@ def _follow(
         mechanism = _shared(vault, task, releases, ask.mechanism, rows)
         if mechanism is None:
             raise LabelDPError(f"The recipe {chosen.name!r} asks for more than it was given: a mistake in the recipe.")
+        if begun and not releases:
+            _check_means(vault, task, mechanism, rows)
         reply = vault.release(mechanism, rows=rows, derived_from=ask.derived_from)
         releases.append(reply)
+
+
+def _check_means(vault: Vault, task: Task, first: Mechanism, rows: Rows) -> None:
+    """Refuse before the first release what could not be paid to the end, unless it is a run that goes on."""
+    epsilon, delta = vault.remaining(rows)
+    if epsilon < task.epsilon * (1 - 1e-9) and not vault.was_released(first, rows):
+        raise BudgetExceeded(
+            f"This training costs epsilon {task.epsilon:g} in all, and the budget has epsilon {epsilon:.6g} and delta "
+            f"{delta:.3g} left: ask for less, or raise the budget."
+        )
 
 
 def _shared(vault: Vault, task: Task, heard: Sequence[Release], asked: Mechanism, rows: Rows) -> Mechanism | None:

@@ -29,6 +29,8 @@ class Representation(ABC):
         """Train on all rows and return an encoder: a model without classes."""
 
     def _prepare(self, features: Features) -> tuple[Features, Network]:
+        if len(features) < 2:
+            raise InputError("An encoder learns what tells rows apart: give two at least.")
         features = place(features, self.training)
         torch.manual_seed(self.training.seed)
         network = make_network(self.backbone, features, classes=1)
@@ -39,8 +41,6 @@ class Representation(ABC):
         return features, network
 
     def _check_size(self, features: Features, network: Network) -> None:
-        if not len(features):
-            raise InputError("There are no rows to learn an encoder from.")
         rows = torch.zeros(1, dtype=torch.long, device=features.device)
         try:
             with torch.no_grad():

@@ -95,6 +95,11 @@ class Vault:
         derived_from = [derived_from] if isinstance(derived_from, Release) else list(derived_from)
         return self._draw(mechanism, self._mask(rows), derived_from)
 
+    def was_released(self, mechanism: Mechanism, rows: Any = None) -> bool:
+        """Whether the same was asked for before, so that it costs nothing more."""
+        request = _digest(self._asked(mechanism) | {"rows": pack_rows(self._mask(rows))})
+        return any(entry.request == request and entry.status == "committed" for entry in self.ledger.entries())
+
     def shared(self, mechanism: Mechanism, rows: Any = None, delta: float = 0.0) -> Mechanism:
         """Return a mechanism with so much noise that a unit pays, for all of its labels in `rows`, what one would have.
 
@@ -291,6 +296,11 @@ class Vault:
 
     # The release
 
+    def _asked(self, mechanism: Mechanism, step: str = "") -> dict[str, Any]:
+        """Say what is asked for, but for the rows: what is asked for again is not drawn again."""
+        name, parameters = type(mechanism).__name__, mechanism.parameters()
+        return {"mechanism": name, "parameters": parameters, "classes": list(self.space), "step": step}
+
     def _draw(
         self,
         mechanism: Mechanism,
@@ -300,13 +310,7 @@ class Vault:
     ) -> Release:
         """Reserve, draw, store. A `step` of a plan has been paid for, and is drawn once."""
         costs = {m: self._cost(mechanism, m) for m in {1, *group_sizes(mask, self._owner)}}
-        packed, parameters = pack_rows(mask), mechanism.parameters()
-        asked = {
-            "mechanism": type(mechanism).__name__,
-            "parameters": parameters,
-            "classes": list(self.space),
-            "step": step,
-        }
+        packed, asked = pack_rows(mask), self._asked(mechanism, step)
         details = asked | {
             "released": self.rows if mask is None else int(mask.sum()),
             "trust": mechanism.trust,
@@ -343,7 +347,7 @@ class Vault:
                 "space": self.space,
                 "guarantee": self._release_guarantee(mechanism, lineage, derived_from),
                 "mechanism": asked["mechanism"],
-                "parameters": parameters,
+                "parameters": asked["parameters"],
                 "entry": entry.id,
                 "rows": self.rows,
                 "lineage": lineage,

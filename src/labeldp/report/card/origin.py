@@ -53,6 +53,7 @@ def origin_blocks(facts: dict[str, Any]) -> list[Block]:
         "Recipe": facts.get("recipe"),
         "Options": ", ".join(f"{name}={value}" for name, value in (facts.get("options") or {}).items()),
         "Model": facts.get("model"),
+        "Encoder": f"trained without labels, {facts['encoder']}" if facts.get("encoder") else None,
         "Asked for": _asked(facts),
         "Seed": None if facts.get("seed") is None else f"{facts['seed']}, for training; privacy noise has no seed",
         "Made": str(facts.get("created") or "").replace("T", " ").replace("+00:00", " UTC"),
