@@ -96,7 +96,7 @@ def test_json_that_is_no_description_is_told_in_a_sentence(text, tmp_path):
 
 
 def test_no_folder_at_all(tmp_path):
-    with pytest.raises(ldp.InputError, match="There is no folder .*nowhere"):
+    with pytest.raises(ldp.InputError, match=r"There is no folder .*nowhere"):
         load_predictor(tmp_path / "nowhere")
 
 
