@@ -79,7 +79,7 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     else:
         chances = np.mean([network.predict_proba(task.features) for network in networks], axis=0)
         beliefs = look.sums.believe(chances * task.rows[:, None], derived_from=networks)
-    # Sums err alike for rows that look alike, and the longer a network trains, the more of that it learns.
+    # Sums err alike for rows that look alike: a short training, as it was tried, learns less of that than a long one.
     return (last if answers else early).fit(task.features, beliefs, starts[0])
 
 

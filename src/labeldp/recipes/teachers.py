@@ -107,8 +107,8 @@ def _networks(task: Task, engine: str, sees: Literal["own", "all"]) -> Networks:
         return Networks(alone, "own", engine, keep=_keep(task))
     learner = task.learner(FixMatch) if sees == "all" else alone
     usual = default_training(task, device=learner.training.device)
-    own = {"epochs": 30} if sees == "own" else {"epochs": learner.training.epochs}
-    training = replace(usual, **own, batch=32, rate=0.05, compile=False)  # a teacher's training is short
+    epochs = 30 if sees == "own" else learner.training.epochs
+    training = replace(usual, epochs=epochs, batch=32, rate=0.05, compile=False)  # a teacher's training is short
     return Networks(replace(learner, training=training), sees, engine, keep=_keep(task), progress=_shown(task))
 
 
