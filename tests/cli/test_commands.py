@@ -336,6 +336,8 @@ def test_encoders_of_pictures_are_trained_without_labels_and_trained_from(labeld
     assert code == 0, err
     assert [entry["mechanism"] for entry in json.loads(Path("run/ledger.json").read_text())][:1] == ["LinearQuery"]
     encoder = json.loads(Path("run/run.json").read_text())["encoder"]
+    made = json.loads(Path("encoder/made.json").read_text())
+    assert (made["digest"], made["data"], made["pictures"], made["flip"]) == (encoder, digits_file, 400, False)
     assert f"trained without labels, {encoder}" in Path("run/card.html").read_text()
     Path("digits.parquet.ledger").unlink()
     for changes, sentence in {

@@ -20,9 +20,11 @@ def encode(
     as_json: AsJson = False,
 ) -> None:
     """Train encoders of pictures, without labels: no other column is read, and nothing is spent."""
+    import json
     import time
 
-    from labeldp.files import TableFile, check_free
+    from labeldp import __version__
+    from labeldp.files import TableFile, check_free, written_whole
 
     check_free(out)
     file = TableFile(data)
@@ -38,7 +40,13 @@ def encode(
     with checkpoints_of(out) as checkpoints:
         how = {"device": device, "seed": seed, "progress": not as_json, "checkpoint": checkpoints}
         encoders = two_encoders(pictures, model, epochs, **how)
-        encoders.save(out, small=True)
-    made = {"digest": Model.load(out, "cpu").digest()[:16], "minutes": round((time.perf_counter() - begun) / 60, 1)}
-    facts = {"out": str(out), "data": data.name, "pictures": len(pictures), "flip": flip, "seed": seed, **made}
-    say(facts, f"Wrote {out}: two encoders of {len(pictures):,} pictures. No label was read.", as_json)
+        with written_whole(out) as partial:
+            encoders.save(partial, small=True)
+            made = {"digest": Model.load(partial, "cpu").digest()[:16], "minutes": (time.perf_counter() - begun) / 60}
+            facts = {"data": data.name, "pictures": len(pictures), "flip": flip, "epochs": epochs, "seed": seed, **made}
+            (partial / "made.json").write_text(json.dumps(facts | {"version": __version__}, indent=2) + "\n")
+    say(
+        {"out": str(out), **facts},
+        f"Wrote {out}: two encoders of {len(pictures):,} pictures. No label was read.",
+        as_json,
+    )
