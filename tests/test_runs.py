@@ -132,6 +132,19 @@ def test_new_rows_may_hold_what_training_never_saw(trained, tmp_path):
     assert runs.predict(run, tmp_path / "none.csv").height == 0
 
 
+def test_predictions_stand_beside_the_ids_of_their_rows(trained, tmp_path):
+    _, run, _ = trained
+    rows = {"city": ["A", "B"], "job": ["x", "y"], "age": [1.0, 2.0], "patient": ["007", "8"], "prediction": [1, 2]}
+    pl.DataFrame(rows).write_csv(tmp_path / "new.csv")
+    told = runs.predict(run, tmp_path / "new.csv", ids="patient")
+    assert told.columns[:2] == ["patient", "prediction"]
+    assert told["patient"].to_list() == ["007", "8"]  # as they are written
+    with pytest.raises(ldp.InputError, match="has no column 'ward'"):
+        runs.predict(run, tmp_path / "new.csv", ids="ward")
+    with pytest.raises(ldp.InputError, match="the name of a column of predictions, 'prediction'"):
+        runs.predict(run, tmp_path / "new.csv", ids="prediction")
+
+
 def test_bad_input_to_predict(trained, tmp_path):
     table, run, _ = trained
     pl.DataFrame({"age": [1.0], "job": ["x"]}).write_parquet(tmp_path / "short.parquet")

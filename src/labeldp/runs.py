@@ -145,14 +145,17 @@ def train(
     return facts
 
 
-def predict(run: Path, data: Path, device: str = "auto") -> pl.DataFrame:
-    """Return the predicted label of each row of `data`, and the probability of each class.
+def predict(run: Path, data: Path, device: str = "auto", ids: str | None = None) -> pl.DataFrame:
+    """Return the predicted label of each row of `data`, and the probability of each class, beside a column of `ids`.
 
     Ordered classes that are numbers, such as ratings, also have an expected number. Of the numbers of a range, `low`
     and `high` are what four of five labels should lie between, as far as the model knows.
     """
     intake = _intake(run)
     file = TableFile(data)
+    if ids is not None:
+        file.column_type(ids)  # it is there, or that is said
+    named = [] if ids is None else [read_columns(file, [ids], [ids]).to_series()]
     frame = read_columns(file, list(intake.columns), intake.texts)
     model = load_predictor(run / "model", device)
     space = model.space
@@ -168,11 +171,18 @@ def predict(run: Path, data: Path, device: str = "auto") -> pl.DataFrame:
     if space.step is not None:
         grid = grid_of(space)
         ends = {name: quantiles(chances, grid, share) for name, share in (("low", 0.1), ("high", 0.9))}
-        return pl.DataFrame({"prediction": np.asarray(model.predict(features), np.float64)} | ends)
+        found = {"prediction": np.asarray(model.predict(features), np.float64)} | ends
+        return _beside(named, [pl.Series(name, values) for name, values in found.items()])
     told = [pl.Series("prediction", space.decode(chances.argmax(axis=1)).tolist())]
     if space.numbers is not None:
         told.append(pl.Series("expected", chances @ space.numbers))
-    return pl.DataFrame([*told, *(pl.Series(f"p({c})", chances[:, i]) for i, c in enumerate(space))])
+    return _beside(named, [*told, *(pl.Series(f"p({c})", chances[:, i]) for i, c in enumerate(space))])
+
+
+def _beside(named: list[pl.Series], told: list[pl.Series]) -> pl.DataFrame:
+    if {column.name for column in named} & {column.name for column in told}:
+        raise InputError(f"The ids have the name of a column of predictions, {named[0].name!r}: rename them.")
+    return pl.DataFrame([*named, *told])
 
 
 def read_report(run: Path) -> dict[str, Any]:

@@ -49,6 +49,8 @@ def test_train_predict_and_ledger(labeldp, folder):
     code, out, _ = labeldp("predict", "run", "people.csv")
     assert out.splitlines()[0] == "prediction,p(low),p(high)"
     assert len(out.splitlines()) == 301
+    _, out, _ = labeldp("predict", "run", "people.csv", "--ids", "age")
+    assert out.splitlines()[0] == "age,prediction,p(low),p(high)"
     for name in ("said.parquet", "said.csv"):
         code, out, err = labeldp("predict", "run", "people.parquet", "--out", name)
         assert (code, out) == (0, "")

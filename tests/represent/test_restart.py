@@ -51,9 +51,9 @@ def test_a_training_goes_on_with_the_pictures_that_it_began_with(digits, cnn, tm
     [
         (50_000, 4, True, None, None, (240, 300)),
         (40, 32, True, None, 24, (400, 500)),
-        (40, 32, False, None, 24, (60, 75)),
+        (40, 32, False, None, None, (60, 75)),
         (50_000, 4, False, None, None, (24, 30)),
-        (40, 32, False, 1, 24, (1, 1)),
+        (40, 32, False, 1, None, (1, 1)),
     ],
 )
 def test_two_encoders_are_trained_as_those_of_cifar10(rows, height, gpu, asked, size, epochs, monkeypatch):
@@ -64,6 +64,7 @@ def test_two_encoders_are_trained_as_those_of_cifar10(rows, height, gpu, asked, 
     two_encoders(images, epochs=asked)
     two_encoders(images, "cnn", asked, compile=False, rate=0.1)
     (method, _, again), (other, *_) = found
+    assert method.backbone == ("resnet18" if gpu else "cnn")
     assert (method.size, method.training.epochs, again) == (size, *epochs)
     assert (method.training.compile, method.training.rate, method.training.batch) == (gpu, 0.5, 256)
     assert (other.size, other.training.compile, other.training.rate) == (None, False, 0.1)

@@ -12,7 +12,7 @@ from labeldp.cli.screen import say
 def encode(
     data: Annotated[Path, typer.Argument(help="A .parquet table with a column of picture files.")],
     out: Annotated[Path, typer.Option(help="The folder to make, for --encoder of other commands.")],
-    model: Annotated[str, typer.Option(help="auto, or a network for pictures: resnet18, cnn ...")] = "auto",
+    model: Annotated[str, typer.Option(help="auto (resnet18, on a CPU cnn), or a network for pictures.")] = "auto",
     flip: Flip = False,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of the first; by default they suit the device.")] = None,
     device: Device = "auto",

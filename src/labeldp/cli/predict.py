@@ -15,6 +15,7 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(help="A .csv or .parquet file; by default CSV goes to the screen.")
     ] = None,
+    ids: Annotated[str | None, typer.Option(help="A column of the data that predictions stand beside.")] = None,
 ) -> None:
     """Predict labels for new rows."""
     from labeldp import runs
@@ -22,7 +23,7 @@ def predict(
 
     if out is not None:
         check_free(out, ".csv", ".parquet")
-    frame = runs.predict(run, data)
+    frame = runs.predict(run, data, ids=ids)
     if out is None:
         sys.stdout.write(frame.write_csv())
         return

@@ -31,7 +31,7 @@ def two_encoders(pictures: Images, backbone: Backbone = "auto", epochs: int | No
     """Train encoders of pictures as they were trained for CIFAR-10: on a GPU 240 epochs of 50,000, and then 300.
 
     By default fewer pictures have more epochs, up to 400 for the first encoder. A CPU has a tenth, between 10 and 60,
-    which is a beginning. `training` is more of `Training`.
+    and a small network, which is a beginning. `training` is more of `Training`.
     """
     fast = choose_device(training.get("device", "auto")).type == "cuda"
     seen, most = (12_000_000, 400) if fast else (1_200_000, 60)
@@ -39,8 +39,10 @@ def two_encoders(pictures: Images, backbone: Backbone = "auto", epochs: int | No
     # At a low rate it begins to learn the pictures by heart: a fifth of the rate is left at the end.
     settings = {"rate": 0.5, "floor": 0.2, "decay": 1e-4, "warmup": 0.02, "compile": fast}
     schedule = Training(epochs or usual, **{"batch": 256} | settings | training)
-    height, sized = pictures.shape[1], backbone in ("auto", "resnet18")
-    size = round(0.75 * height) if sized and height >= _TALL else None
+    if backbone == "auto":
+        backbone = "resnet18" if fast else "cnn"
+    height = pictures.shape[1]
+    size = round(0.75 * height) if backbone == "resnet18" and height >= _TALL else None
     method = MoCo(backbone, schedule, size=size, views=4, hidden=4096, projection=256)
     return with_restart(method, pictures, max(round(1.25 * schedule.epochs), 1))
 
