@@ -1,4 +1,5 @@
 import copy
+import io
 from dataclasses import replace
 
 import numpy as np
@@ -270,3 +271,20 @@ def test_a_training_from_another_start_or_with_other_confidence_has_its_own_chec
         learner = replace(learner, targets="posteriors")
         models.append(learner.fit(digits.features, release.relabel(codes, confidence)))
     assert not torch.equal(*(weights(model.network) for model in models[2:]))
+
+
+def test_a_bar_may_have_a_name(monkeypatch):
+    from rich.console import Console
+
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=100)
+    monkeypatch.setattr("rich.console.Console", lambda **options: console)
+    plain, silent = replace(SETTINGS, epochs=2, progress=True), replace(SETTINGS, epochs=2)
+    for training in (plain.named("first of two"), plain):
+        network, rows, loss = problem()
+        train(network, rows, loss, training)
+    said = shown.getvalue()
+    assert "first of two" in said
+    assert "training" in said
+    assert "loss nan" not in said
+    assert silent.named("first of two") == silent

@@ -42,7 +42,10 @@ def encode(
         encoders = two_encoders(pictures, model, epochs, **how)
         with written_whole(out) as partial:
             encoders.save(partial, small=True)
-            made = {"digest": Model.load(partial, "cpu").digest()[:16], "minutes": (time.perf_counter() - begun) / 60}
+            made = {
+                "digest": Model.load(partial, "cpu").digest()[:16],
+                "minutes": round((time.perf_counter() - begun) / 60, 1),
+            }
             facts = {"data": data.name, "pictures": len(pictures), "flip": flip, "epochs": epochs, "seed": seed, **made}
             (partial / "made.json").write_text(json.dumps(facts | {"version": __version__}, indent=2) + "\n")
     say(

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -50,6 +50,10 @@ class Learner(ABC):
     def with_training(self, **changes: Any) -> "Learner":
         """Return the same learner with other settings of its training."""
         return replace(self, training=replace(self.training, **changes))
+
+    def named(self, what: str) -> Self:
+        """Return the same learner with a bar of that name, if its training has one."""
+        return replace(self, training=self.training.named(what))
 
     def _place(self, features: Features, release: Release) -> Features:
         """Check that features and release belong together and move the features to the device."""

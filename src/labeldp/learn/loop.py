@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,13 +41,17 @@ class Training:
     device: str = "auto"
     seed: int = 0
     checkpoint: Path | None = None  # a file, or an existing folder, in which each training has a file of its own
-    progress: bool | Callable[[int, float], None] = False  # a bar, or what to call after each epoch with its loss
+    progress: bool | str | Callable[[int, float], None] = False  # a bar, its name, or what hears epochs and losses
 
     def __post_init__(self) -> None:
         if self.prior is not None and (self.prior <= 0 or self.optimizer == "adamw"):
             raise InputError("A prior needs a deviation above zero, and sgd or adam: the decay of adamw is no penalty.")
         if self.epochs < 1 or self.batch < 1 or self.rate <= 0:
             raise InputError("Training needs at least one epoch, one row a batch, and a rate above zero.")
+
+    def named(self, what: str) -> "Training":
+        """Return the same training with a bar of that name, if it has one."""
+        return replace(self, progress=what) if self.progress is True else self
 
     def rate_at(self, done: float) -> float:
         """Return the learning rate after a share of all steps."""

@@ -9,20 +9,21 @@ from typing import Any, Self
 class Progress:
     """A bar for one training, if switched on and standard error is a terminal; or a function told of each epoch."""
 
-    def __init__(self, on: bool | Callable[[int, float], None], epochs: int, first: int, rows: int) -> None:
+    def __init__(self, on: bool | str | Callable[[int, float], None], epochs: int, first: int, rows: int) -> None:
         self._on, self._epochs, self._first, self._rows = on, epochs, first, rows
         self._done = first
         self._bar: Any = None
 
     def __enter__(self) -> Self:
         self._last = time.perf_counter()
-        if self._on is True:
+        if self._on is True or isinstance(self._on, str):
+            name = self._on if isinstance(self._on, str) else "training"
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             console = Console(stderr=True)
             rate = TextColumn("{task.fields[so_far]}")
-            columns = ("training", BarColumn(), MofNCompleteColumn(), "epochs", rate, TimeRemainingColumn())
+            columns = (name, BarColumn(), MofNCompleteColumn(), "epochs", rate, TimeRemainingColumn())
             self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
             self._bar.start()
             self._task = self._bar.add_task("", total=self._epochs, completed=self._first, so_far="")

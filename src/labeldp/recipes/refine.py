@@ -64,9 +64,10 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     chosen = surest(look.likely, kmeans(look.query, min(clusters, len(look.query)), task.seed), rows_a_class)
     marked = look.sums.relabel(np.where(task.rows, chosen, MISSING).astype(np.int32), _CONFIDENCE)
     begun = look.likely  # from which all starts follow
-    networks = taught(task, soft, marked, starts, begun)
+    networks = taught(task, soft.named("first networks"), marked, starts, begun)
     for turn, epsilon in enumerate(more):
-        networks = taught(task, early, _beliefs(task, look), starts, begun) if turn else networks
+        if turn:
+            networks = taught(task, early.named("next networks"), _beliefs(task, look), starts, begun)
         seen = [*seen, *embedded(task, networks)]
         look = yield from _look(task, seen, epsilon, [look.sums])
     if answers:
@@ -80,7 +81,7 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
         chances = np.mean([network.predict_proba(task.features) for network in networks], axis=0)
         beliefs = look.sums.believe(chances * task.rows[:, None], derived_from=networks)
     # Sums err alike for rows that look alike: a short training, as it was tried, learns less of that than a long one.
-    return (last if answers else early).fit(task.features, beliefs, starts[0])
+    return (last if answers else early).named("last network").fit(task.features, beliefs, starts[0])
 
 
 def _part(epochs: int, parts: int) -> int:

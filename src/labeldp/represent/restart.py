@@ -53,12 +53,13 @@ def with_restart(method: Representation, features: Features, epochs: int) -> Mod
     Neither need be better than the other. They err on different rows, so that a linear model of both can be.
     """
     training = method.training
-    first = replace(method, training=replace(training, checkpoint=beside(training.checkpoint))).fit(features)
+    begin = replace(training.named("first encoder"), checkpoint=beside(training.checkpoint))
+    first = replace(method, training=begin).fit(features)
 
     def begun(shape: tuple[int, ...], classes: int) -> nn.Module:
         return copy.deepcopy(first.network).requires_grad_(True)
 
     # With another seed it sees other views, and a folder of checkpoints tells the two apart.
-    again = replace(training, epochs=epochs, seed=training.seed + 1)
+    again = replace(training.named("second encoder"), epochs=epochs, seed=training.seed + 1)
     second = replace(method, backbone=begun, training=again).fit(features)
     return side_by_side([first, second], features)
