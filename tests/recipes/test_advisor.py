@@ -13,7 +13,6 @@ from labeldp.errors import InputError
 from labeldp.mechanisms.stable import StableVote
 from labeldp.recipes import advisor
 from labeldp.recipes.advisor import advise
-from labeldp.recipes.shares import refine_shares
 
 RECIPES = {
     *("randres", "randres-mixup", "randres-ssl", "randres-augdescent", "randres-denoise", "lp-mst", "cluster-prior"),
@@ -105,12 +104,20 @@ def test_pictures_with_a_delta_are_refined_where_sums_say_enough(epsilon, best):
     assert advise(50_000, 10, epsilon, 1e-5, "embeddings").line("refine").reason == "needs images"
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
-def test_the_plan_of_refine_is_what_it_asks_for(epsilon):
+@pytest.mark.parametrize(
+    ("epsilon", "asks", "delta"),
+    [
+        (0.003, [("GroupHistogram", 0.003)], 0.0),
+        (0.1, [("LinearQuery", 0.1)], 1e-5),
+        (0.5, [("LinearQuery", 0.1), ("LinearQuery", 0.1), ("LinearQuery", 0.3)], 1e-5),
+        (2.0, [("LinearQuery", 0.1), ("LinearQuery", 0.1), ("LinearQuery", 0.2), ("RRInformative", 1.6)], 1e-5),
+    ],
+)
+def test_the_plan_of_refine_names_all_that_it_asks_for(epsilon, asks, delta):
     uses = advise(50_000, 10, epsilon, 1e-5, "images").line("refine").uses
-    sums, answers = refine_shares(epsilon, 5_000)
-    assert [use.epsilon for use in uses] == [*sums, *([answers] if answers else [])]
-    assert sum(use.delta for use in uses) == pytest.approx(1e-5)
+    assert [use.mechanism for use in uses] == [mechanism for mechanism, _ in asks]
+    assert [use.epsilon for use in uses] == pytest.approx([own for _, own in asks])
+    assert sum(use.delta for use in uses) == pytest.approx(delta)
 
 
 def test_the_vote_on_cifar10_survives_down_to_the_epsilon_that_the_paper_found():

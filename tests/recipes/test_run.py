@@ -6,7 +6,8 @@ from scripted import Seeded
 
 import labeldp as ldp
 from labeldp.features import Embeddings
-from labeldp.learn import Supervised, Training
+from labeldp.learn import Model, Supervised, Training
+from labeldp.learn.backbones import build
 from labeldp.recipes import base
 from labeldp.recipes.base import Ask, Recipe, Task
 from labeldp.recipes.run import all_rows, train
@@ -187,6 +188,13 @@ def test_what_could_not_be_paid_to_the_end_is_not_begun_and_a_run_that_goes_on_i
     assert vault.remaining()[0] == 0
     again = train(vault, task, "cluster-prior", score=False)
     assert [release.entry for release in again.releases] == [release.entry for release in first.releases]
+
+
+def test_an_encoder_of_other_rows_is_refused_before_anything_is_spent(digits):
+    vault, encoder = digits.vault(1.0, count=SOME), Model(build("mlp", (5,), 1, width=4), None)
+    with pytest.raises(ldp.InputError, match="takes rows of 5, and these are 64"):
+        train(vault, replace(digits.task(1.0, count=SOME), encoder=encoder), "randres")
+    assert not vault.ledger.entries()
 
 
 def test_a_recipe_cannot_reach_rows_outside_the_task(digits, enter):

@@ -42,6 +42,7 @@ def encode(
         encoders = two_encoders(pictures, model, epochs, **how)
         with written_whole(out) as partial:
             encoders.save(partial, small=True)
+            # The digest is of weights as they are kept, by which runs name their encoder.
             made = {
                 "digest": Model.load(partial, "cpu").digest()[:16],
                 "minutes": round((time.perf_counter() - begun) / 60, 1),

@@ -76,8 +76,8 @@ class Model:
             raise InputError("This is an encoder, which knows no classes: give it to a learner as its start.")
         return self.space
 
-    def _check_shape(self, features: Features) -> None:
-        """Some networks would take pictures of another size, and make nothing of them."""
+    def check_shape(self, features: Features) -> None:
+        """Refuse rows of another shape: some networks would take pictures of another size, and make nothing of them."""
         parts = self.network.networks if isinstance(self.network, Beside | Average) else [self.network]
         for part in parts:
             known, given = (part.recipe["shape"] if isinstance(part, Network) else None), list(features.shape)
@@ -87,7 +87,7 @@ class Model:
 
     @torch.no_grad()
     def _apply(self, features: Features, function: Any, batch: int) -> NDArray[np.float32]:
-        self._check_shape(features)
+        self.check_shape(features)
         self.network.eval()
         device = next(self.network.parameters()).device
         starts = torch.split(torch.arange(len(features), device=features.device), batch)

@@ -199,7 +199,9 @@ def _follow(
         mechanism = _shared(vault, task, releases, ask.mechanism, rows)
         if mechanism is None:
             raise LabelDPError(f"The recipe {chosen.name!r} asks for more than it was given: a mistake in the recipe.")
-        if begun and not releases:
+        if not releases and task.encoder is not None:
+            task.encoder.check_shape(task.features)  # a learner would find out when labels were told already
+        if not releases and begun:
             _check_means(vault, task, mechanism, rows)
         reply = vault.release(mechanism, rows=rows, derived_from=ask.derived_from)
         releases.append(reply)
