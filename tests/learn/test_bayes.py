@@ -55,6 +55,21 @@ def test_rows_are_varied_as_asked(digits, augment, monkeypatch):
     assert len(seen) >= 50
 
 
+@pytest.mark.parametrize(("mechanism", "margin"), [(RR(1.0), 0.05), (ldp.OneHotLaplace(1.0), 0.03)])
+def test_mixed_rows_are_not_learnt_by_heart(digits, training, mechanism, margin):
+    plain, mixed = (digits.mean_accuracy(Bayes(training=training, mixup=much), mechanism, 4) for much in (0.0, 4.0))
+    assert mixed > plain + margin
+
+
+def test_a_mixture_is_drawn_to_either_row_by_its_share(digits, monkeypatch):
+    """With clean labels it is mixup as `Supervised` has it: the same weights after the same training."""
+    release, training = digits.release(RR(60.0)), Training(epochs=1, batch=128, rate=0.1, device="cpu")
+    learnt = [kind(training=training, mixup=2.0).fit(digits.features, release) for kind in (Bayes, Supervised)]
+    evidence, labels = (model.predict_proba(digits.new) for model in learnt)
+    assert np.allclose(evidence, labels, atol=1e-4)
+    assert not np.allclose(evidence, Bayes(training=training).fit(digits.features, release).predict_proba(digits.new))
+
+
 def test_projection_finds_the_nearest_distribution():
     torch.manual_seed(0)
     vectors = 2 * torch.randn(5, 4)

@@ -49,12 +49,12 @@ class Digits:
     def accuracy(self, model):
         return float((model.predict(self.new) == self.new_labels).mean())
 
-    def _mean_accuracy(self, name, epsilon, delta=0.0, seeds=4, epochs=12):
+    def _mean_accuracy(self, name, epsilon, delta=0.0, seeds=4, epochs=12, **options):
         """Over draws of the noise and of the training's seed."""
         results = []
         for seed in range(seeds):
             vault, task = self.vault(epsilon, delta, seed), self.task(epsilon, delta, seed, epochs=epochs)
-            results.append(self.accuracy(train(vault, task, name, score=False).model))
+            results.append(self.accuracy(train(vault, task, name, options, score=False).model))
         return float(np.mean(results))
 
 

@@ -60,16 +60,23 @@ def test_users_stay_within_a_stage(digits):
 
 
 def test_stages_beat_one_stage_with_the_same_learner(digits):
-    """Measured: 0.027 over these draws, with a standard error of 0.011."""
-    staged, plain = (digits.mean_accuracy(name, 2.0, seeds=8) for name in ("lp-mst", "randres-mixup"))
+    """Measured: 0.030 over twice as many draws, with a standard error of 0.007."""
+    staged, plain = (digits.mean_accuracy("lp-mst", 2.0, seeds=8, stages=stages) for stages in (2, 1))
     assert staged > plain + 0.01
 
 
+@pytest.mark.parametrize("epsilon", [1.0, 2.0])
+def test_answers_as_evidence_tell_more_than_as_labels(digits, epsilon):
+    """Measured over 16 draws: 0.64 and 0.91, where training on the labels has 0.42 and 0.81."""
+    evidence, labels = (digits.mean_accuracy(name, epsilon) for name in ("lp-mst", "randres-mixup"))
+    assert evidence > labels + 0.05
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(("epsilon", "margin"), [(2.0, 0.015), (2.5, 0.004)])
+@pytest.mark.parametrize(("epsilon", "margin"), [(2.0, 0.01), (2.5, 0.002)])
 def test_they_do_so_over_many_draws(digits, epsilon, margin):
-    """Measured: 0.036 and 0.018, with standard errors of 0.007 and 0.005: the margins lie three of them below."""
-    staged, plain = (digits.mean_accuracy(name, epsilon, seeds=24) for name in ("lp-mst", "randres-mixup"))
+    """Measured over 16: 0.030 and 0.014, with standard errors of 0.007 and 0.004: the margins lie three below."""
+    staged, plain = (digits.mean_accuracy("lp-mst", epsilon, seeds=24, stages=stages) for stages in (2, 1))
     assert staged > plain + margin
 
 

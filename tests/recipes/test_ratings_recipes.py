@@ -9,7 +9,8 @@ from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
 from labeldp.features import Embeddings
-from labeldp.learn import Training
+from labeldp.learn import Training, bayes
+from labeldp.learn.supervised import partners
 from labeldp.recipes.base import Task, default_training
 from labeldp.recipes.run import all_rows, train
 
@@ -109,11 +110,14 @@ def test_teachers_refuse_ids_too(rated):
     assert not vault.ledger.entries()
 
 
-def test_evidence_is_not_mixed(rated):
-    pairs = task_of(rated, 1.0)
+@pytest.mark.parametrize(("options", "mixed"), [({}, False), ({"mixup": 1.0}, True), ({"loss": "right"}, True)])
+def test_rows_of_ratings_are_mixed_only_if_asked_for(rated, options, mixed, monkeypatch):
+    """Unless what counts is to be right: a mixture leans towards the middle."""
+    pairs, calls = task_of(rated, 1.0, epochs=1), []
     rows = Embeddings(pairs.features.batch(torch.arange(4000)).float())
-    with pytest.raises(ldp.InputError, match="Evidence is not mixed"):
-        train(vault_of(rated, 1.0), replace(pairs, features=rows), "lp-mst", {"mixup": 1.0})
+    monkeypatch.setattr(bayes, "partners", lambda *of: calls.append(of) or partners(*of))
+    train(vault_of(rated, 1.0), replace(pairs, features=rows, model="mlp"), "lp-mst", options, score=False)
+    assert bool(calls) == mixed
 
 
 def test_no_mixing_may_be_asked_for(rated):

@@ -19,6 +19,12 @@ def task(features=ROWS, **options):
     return Task(features, SPACE, **({"rows": all_rows(len(features)), "epsilon": 1.0} | options))
 
 
+@pytest.mark.parametrize("wrong", [-0.5, float("inf"), float("nan"), "4"])
+def test_a_mixture_that_cannot_be_is_refused(wrong):
+    with pytest.raises(ldp.InputError, match="mixup is 0, for rows as they are, or a number above 0"):
+        task().mixing(wrong)
+
+
 def test_parts_are_disjoint_cover_the_rows_and_depend_on_the_seed_alone():
     rows = np.arange(60) % 2 == 0
     parts = task(rows=rows).parts([0.5, 0.3, 0.2])

@@ -11,6 +11,7 @@ from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.learn.base import Learner, active_rows, evidence_of, soft_cross_entropy
 from labeldp.learn.model import Model
+from labeldp.learn.supervised import partners
 from labeldp.releases.base import Release
 
 
@@ -21,11 +22,13 @@ class Bayes(Learner):
     The model's own prediction is the prior, so the better it gets, the more it takes out of the same noisy labels.
     `denoise` also offers what the paper compares with, which knows nothing of the model: the unbiased vector with its
     negative entries clamped and the rest normalised, or projected on the simplex. `augment` says how much rows are
-    varied.
+    varied. With `mixup` above 0, pairs of rows are mixed as for `Supervised`, and the mixture is drawn to the posterior
+    of either row by its share.
     """
 
     denoise: Literal["bayes", "clamp", "project"] = "bayes"
     augment: Literal["weak", "strong"] = "weak"
+    mixup: float = 0.0
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train on the rows that were released."""
@@ -41,11 +44,18 @@ class Bayes(Learner):
         vary = features.weak if self.augment == "weak" else features.strong
         fixed = None if self.denoise == "bayes" else uninformed(release, self.denoise).to(device)
 
-        def loss(positions: Tensor) -> Tensor:
-            chosen = rows[positions]
-            logits = network(vary(features.batch(chosen)))
+        def towards(logits: Tensor, chosen: Tensor) -> Tensor:
             target = posterior(logits, evidence(chosen)) if fixed is None else fixed[chosen]
             return soft_cross_entropy(logits, target)
+
+        def loss(positions: Tensor) -> Tensor:
+            chosen = rows[positions]
+            inputs = vary(features.batch(chosen))
+            if not self.mixup:
+                return towards(network(inputs), chosen)
+            share, other = partners(len(inputs), self.mixup, inputs.device)
+            logits = network(share * inputs + (1 - share) * inputs[other])
+            return share * towards(logits, chosen) + (1 - share) * towards(logits, chosen[other])
 
         return Model.trained_on(self._train(network, release, len(rows), loss, start), release, start)
 

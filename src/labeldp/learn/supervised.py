@@ -55,9 +55,14 @@ class Supervised(Learner):
 
 def mix(inputs: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     """Mix each row with another one of the batch, by one share for all of them."""
-    share = beta_share(alpha, inputs.device)
-    other = torch.rand(len(inputs), device=inputs.device).argsort()  # torch fails to compile rows taken by randperm
+    share, other = partners(len(inputs), alpha, inputs.device)
     return share * inputs + (1 - share) * inputs[other], share * targets + (1 - share) * targets[other]
+
+
+def partners(rows: int, alpha: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Draw a share from Beta(alpha, alpha), and another row for each one of a batch."""
+    other = torch.rand(rows, device=device).argsort()  # torch fails to compile rows taken by randperm
+    return beta_share(alpha, device), other
 
 
 def beta_share(alpha: float, device: torch.device) -> Tensor:

@@ -136,6 +136,8 @@ class Task:
 
     def mixing(self, asked: float | None, usual: float = 4.0) -> float:
         """Return how much to mix rows: the usual amount if none is asked for, and nothing of ids."""
+        if asked is not None and not (isinstance(asked, int | float) and 0 <= asked < np.inf):
+            raise InputError(f"mixup is 0, for rows as they are, or a number above 0, 4 for example: not {asked!r}.")
         if not isinstance(self.features, Pairs):
             return usual if asked is None else asked
         if asked:

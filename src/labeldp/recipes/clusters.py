@@ -36,13 +36,13 @@ def _by_kind(task: Task, kinds: int | None) -> Steps:
     "cluster-prior", "noisy label counts of clusters with part of the budget, as priors for RRWithPrior with the rest"
 )
 def cluster_prior(
-    task: Task, clusters: int | None = None, share: float = 0.2, mixup: float = 4.0, method: str = "kmeans"
+    task: Task, clusters: int | None = None, share: float = 0.2, mixup: float | None = None, method: str = "kmeans"
 ) -> Steps:
     """The counts say which classes a row may have; randomized response among these says more."""
     if not 0 < share < 1:
         raise InputError("cluster-prior needs a share of epsilon for the counts that is above 0 and below 1.")
     first, second = split_epsilon(task.epsilon, share)
-    learner = task.learner(Supervised, mixup=mixup)
+    learner = task.learner(Supervised, mixup=task.mixing(mixup))
     groups = group_rows(task, clusters, method, cluster_count(task, first))
     counts = yield Ask(GroupHistogram(groups, first))
     noisy = yield Ask(RRWithPrior(second, chances(counts)), None, [counts])
