@@ -5,8 +5,8 @@
 DIR holds the official `cifar-10-batches-py`. Each trial hears the noisy labels of the first 45,000 training pictures
 (randomized response, or ALIBI's Laplace noise) and is scored on the 5,000 others, whose labels are declared: schedules
 of the papers' rows may be chosen by them. No test picture is read. A trial has settings, each with a usual value:
-learner (lp or alibi), epsilon, epochs, batch, rate, decay, average, mixup, augment, compile. Each is printed, and added
-to benchmarks/results/schedules.jsonl, as it ends.
+learner (lp, which learns labels as they come, evidence, or alibi), epsilon, epochs, batch, rate, decay, average, mixup,
+augment, compile. Each is printed, and added to benchmarks/results/schedules.jsonl, as it ends.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def settings(words):
     unknown = set(given) - set(USUAL)
     if unknown:
         raise SystemExit(f"A trial has no setting {min(unknown)!r}: it has {', '.join(USUAL)}.")
-    usual = USUAL | ({"mixup": None} if given.get("learner") == "alibi" else {})
+    usual = USUAL | ({"mixup": 0.0} if given.get("learner") == "alibi" else {})
     return usual | {name: value if name in ("learner", "augment") else float(value) for name, value in given.items()}
 
 
@@ -44,11 +44,9 @@ def trial(chosen, told, codes, declared, truth, device):
     schedule = {name: chosen[name] for name in ("rate", "decay", "average")}
     fast = bool(chosen["compile"]) and device == "cuda"
     training = Training(int(chosen["epochs"]), int(chosen["batch"]), compile=fast, device=device, **schedule)
-    if chosen["learner"] == "alibi":
-        learner, mechanism = Bayes("resnet18", training, augment=chosen["augment"]), ldp.OneHotLaplace(epsilon)
-    else:
-        learner = Supervised("resnet18", training, mixup=chosen["mixup"], augment=chosen["augment"])
-        mechanism = ldp.RandomizedResponse(epsilon)
+    kind = Supervised if chosen["learner"] == "lp" else Bayes
+    learner = kind("resnet18", training, mixup=chosen["mixup"], augment=chosen["augment"])
+    mechanism = (ldp.OneHotLaplace if chosen["learner"] == "alibi" else ldp.RandomizedResponse)(epsilon)
     noisy, begun = vault.release(mechanism), time.perf_counter()
     model = learner.fit(told, noisy)
     seconds = time.perf_counter() - begun
