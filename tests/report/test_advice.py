@@ -12,18 +12,21 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.parametrize("columns", [80, 100])
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_the_table_fits_a_hundred_columns_and_begins_with_the_choice(setting, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
+def test_the_table_fits_its_window_and_begins_with_the_choice(setting, columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
     advice = advise(*setting)
     print_advice(advice)
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= columns
     assert "…" not in "".join(lines)  # nothing was cut off
     assert lines[4].split()[0] == advice.recommended
     text = " ".join(" ".join(lines).split())
     assert f"Take {advice.recommended}. {advice.why}" in text
     assert all(line.recipe in text for line in advice.lines)
+    assert all(use.mechanism in text for line in advice.lines if not line.reason for use in line.uses)  # no broken word
+    assert ("A window of 100 columns shows agreed and nats too." in text) == (columns < 100)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -8,6 +8,8 @@ from labeldp.recipes.advisor import Advice, Line, Use
 from labeldp.recipes.arithmetic import SURVIVES
 
 _COLUMNS = ("recipe", "right", "agreed", "nats", "vote from", "time", "releases")
+_WIDE = 100  # columns of a terminal, below which the table leaves some of its own out
+_LEFT_OUT = ("agreed", "nats")
 
 
 def to_json(advice: Advice) -> dict[str, Any]:
@@ -20,12 +22,13 @@ def to_json(advice: Advice) -> dict[str, Any]:
 
 
 def print_advice(advice: Advice) -> None:
-    """Print a table that fits 100 columns, and a paragraph."""
+    """Print a table that fits 100 columns, or with fewer facts 80, and a paragraph."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    at = advice.setting
+    at, console = advice.setting, Console(highlight=False)
+    shown = [name for name in _COLUMNS if console.width >= _WIDE or name not in _LEFT_OUT]
     size = f"{at.rows:,} rows, {at.classes} classes" + (f" ({at.positives:.3g} positive)" if at.positives else "")
     table = Table(
         box=SIMPLE_HEAD,
@@ -33,13 +36,13 @@ def print_advice(advice: Advice) -> None:
         title_justify="left",
         pad_edge=False,
     )
-    for name in _COLUMNS:
+    for name in shown:
         right = name in ("right", "agreed", "nats", "vote from")
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "releases", overflow="fold")
     can_run = [line for line in advice.lines if not line.reason]
     for line in sorted(can_run, key=lambda line: line.recipe != advice.recommended):
-        table.add_row(*_cells(line), style="bold" if line.recipe == advice.recommended else None)
-    console = Console(highlight=False)
+        cells = _cells(line)
+        table.add_row(*(cells[name] for name in shown), style="bold" if line.recipe == advice.recommended else None)
     console.print(table)
     cannot: dict[str, list[str]] = {}
     for line in advice.lines:
@@ -52,18 +55,19 @@ def print_advice(advice: Advice) -> None:
     console.print(f"Take [bold]{advice.recommended}[/bold]. {advice.why}")
     ranked = ", ".join(f"{name} {nats:.3g}" for name, nats in advice.nats.items())
     console.print()
+    narrow = "" if len(shown) == len(_COLUMNS) else f" A window of {_WIDE} columns shows {' and '.join(_LEFT_OUT)} too."
     console.print(
         "right: share of right labels after the mechanism. agreed: the same among labels that a cluster vote confirms. "
         f"nats: what a release tells of one label ({ranked}; a clean label tells {math.log(at.classes):.3g}). vote "
         f"from: the epsilon from which a cluster vote is right with probability {SURVIVES:.0%}, for {at.clusters:,} "
         f"clusters of which {at.purity:.0%} belong to one class (assumed: see --clusters, --purity); for moments, the "
-        "sums of rows by class. Times are orders of magnitude.",
+        f"sums of rows by class. Times are orders of magnitude.{narrow}",
         style="dim",
     )
 
 
-def _cells(line: Line) -> tuple[str, ...]:
-    return (
+def _cells(line: Line) -> dict[str, str]:
+    cells = (
         line.recipe,
         _percent(line.right),
         _percent(line.agreed),
@@ -72,6 +76,7 @@ def _cells(line: Line) -> tuple[str, ...]:
         line.cost,
         f"{line.uses[0].mechanism}, {line.teachers:,} teachers" if line.teachers else _releases(line.uses),
     )
+    return dict(zip(_COLUMNS, cells, strict=True))
 
 
 def _releases(uses: tuple[Use, ...]) -> str:
