@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any, Self
 
-
 _SECONDS = 60.0  # between two lines, where there is no terminal for a bar
 
 
