@@ -61,7 +61,7 @@ def test_mixed_rows_are_not_learnt_by_heart(digits, training, mechanism, margin)
     assert mixed > plain + margin
 
 
-def test_a_mixture_is_drawn_to_either_row_by_its_share(digits, monkeypatch):
+def test_a_mixture_is_drawn_to_either_row_by_its_share(digits):
     """With clean labels it is mixup as `Supervised` has it: the same weights after the same training."""
     release, training = digits.release(RR(60.0)), Training(epochs=1, batch=128, rate=0.1, device="cpu")
     learnt = [kind(training=training, mixup=2.0).fit(digits.features, release) for kind in (Bayes, Supervised)]
