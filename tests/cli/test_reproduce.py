@@ -29,6 +29,15 @@ def test_a_trial_prints_a_table_and_says_what_was_not_run(labeldp, few):
     assert (few / "w/trial/ghazi-table-1.jsonl").is_file()
 
 
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_trainings_tell_how_far_they_are(labeldp, few, monkeypatch, words):
+    monkeypatch.setattr("labeldp.learn.progress._SECONDS", 0.0)
+    small = ("--device", "cpu", "--epochs", 3, "--model", "linear", "--epsilons", "8", "--method", "LP-1ST")
+    code, _, err = labeldp("reproduce", "ghazi-table-1", "--data", ".", "--work", "w", *small, *words)
+    assert code == 0
+    assert ("training: 1 of 3 epochs, loss" in err) == (not words)
+
+
 def test_the_tables_are_listed(labeldp):
     code, out, _ = labeldp("reproduce", "list")
     assert code == 0

@@ -56,7 +56,7 @@ def reproduce(
     trial = sample is not None or epochs is not None or model is not None
     folder = work / "trial" if trial else work  # a trial's figures are not the table's
     folder.mkdir(parents=True, exist_ok=True)
-    run.fill(experiment, wanted, pictures, Setting(folder, where, shared, epochs, model), tell)
+    run.fill(experiment, wanted, pictures, Setting(folder, where, shared, epochs, model, not as_json), tell)
     lines = run.table(experiment, folder / f"{experiment.name}.jsonl")
     if as_json:
         say({"name": name, "title": experiment.title, "trial": trial, "lines": lines}, "", as_json)

@@ -75,14 +75,15 @@ class Setting:
     encoder: Model | None = None
     epochs: int | None = None
     model: str | None = None
+    progress: bool = False
 
     def training(self, recipe: str, seed: int, checkpoints: Path) -> Training:
         """Return the schedule for a recipe's learner."""
         kind = _PAIR if "augdescent" in recipe else _SEMI if "ssl" in recipe or "pate" in recipe else _SUPERVISED
         kind = _REFINED if recipe in ("auto", "refine") else kind
         own: dict[str, Any] = dict(kind) | ({"epochs": self.epochs} if self.epochs else {})
-        fast = self.device.startswith("cuda")
-        return Training(**own, compile=fast, device=self.device, seed=seed, checkpoint=checkpoints)
+        own |= {"compile": self.device.startswith("cuda"), "device": self.device, "progress": self.progress}
+        return Training(**own, seed=seed, checkpoint=checkpoints)
 
 
 class CellVault(ldp.Vault):

@@ -54,7 +54,8 @@ def shared_encoder(data: Pictures, setting: Setting, report: Callable[[str], Non
     folder = setting.work / "encoder"
     if not folder.is_dir():
         report("training encoders without labels")
-        training = {"device": setting.device, "checkpoint": setting.work / "encoder.checkpoint"}
+        training: dict[str, Any] = {"device": setting.device, "progress": setting.progress}
+        training |= {"checkpoint": setting.work / "encoder.checkpoint"}
         two_encoders(data.train, setting.model or "resnet18", setting.epochs, **training).save(folder)
         for checkpoint in setting.work.glob("encoder*.checkpoint"):
             checkpoint.unlink()
