@@ -17,7 +17,7 @@ def alibi(
 ) -> Steps:
     """Laplace noise is purely private; Gaussian noise needs delta.
 
-    Rows are mixed, 4.0 by default, which the paper does not do: it keeps a network from learning the noise by heart.
+    Rows are mixed, 4.0 by default, of which the paper does not speak: a network then learns less noise by heart.
     Pairs of ids are not.
     """
     if noise not in ("laplace", "gaussian"):
