@@ -1,10 +1,11 @@
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.reproduce.cells import CellVault
+from labeldp.reproduce.cells import CellVault, Setting
 from labeldp.teach.votes import TeacherVotes
 
 LABELS, SPACE = np.arange(60) % 3, ldp.LabelSpace([0, 1, 2])
@@ -75,3 +76,15 @@ def test_other_rows_and_other_requests_hear_their_own_noise(tmp_path):
     vault = cell(tmp_path / "a", 5.0)
     assert not np.array_equal(ours, vault.release(ldp.OneHotLaplace(0.6)).log_evidence())
     assert np.array_equal(ours, vault.release(mechanism).log_evidence())
+
+
+@pytest.mark.parametrize("recipe", ["randres-mixup", "lp-mst", "alibi", "noise-cluster"])
+def test_only_where_noise_is_rare_networks_train_for_less_long(tmp_path, recipe):
+    often, rarely = (Setting(tmp_path).training(recipe, wrong, 0, tmp_path) for wrong in (0.14, 0.022))
+    assert rarely.epochs < often.epochs
+    assert replace(rarely, epochs=often.epochs) == often
+
+
+@pytest.mark.parametrize("recipe", ["refine", "randres-ssl", "pate-fm", "randres-augdescent"])
+def test_trainings_that_look_past_labels_take_as_long_as_ever(tmp_path, recipe):
+    assert Setting(tmp_path).training(recipe, 0.0, 0, tmp_path) == Setting(tmp_path).training(recipe, 0.9, 0, tmp_path)

@@ -32,6 +32,7 @@ from labeldp.reproduce.tables import Experiment, Row
 
 # What a network needs to learn these pictures, by what it does in an epoch; the rest follows the papers' habits.
 _SUPERVISED = {"epochs": 120, "batch": 256, "rate": 0.1, "decay": 5e-4}
+_QUIET, _RARELY_WRONG = {"epochs": 60}, 0.05  # so few noisy labels that a network does not need long to see past them
 _SEMI = {"epochs": 60, "batch": 256, "rate": 0.03, "decay": 5e-4, "average": 0.999}
 _REFINED = {"epochs": 300, "batch": 256, "rate": 0.1, "decay": 5e-4}
 _PAIR = {"epochs": 100, "batch": 128, "rate": 0.02, "decay": 5e-4}
@@ -77,10 +78,11 @@ class Setting:
     model: str | None = None
     progress: bool = False
 
-    def training(self, recipe: str, seed: int, checkpoints: Path) -> Training:
-        """Return the schedule for a recipe's learner."""
+    def training(self, recipe: str, wrong: float, seed: int, checkpoints: Path) -> Training:
+        """Return the schedule for a recipe's learner, by the share of labels that randomized response gets wrong."""
         kind = _PAIR if "augdescent" in recipe else _SEMI if "ssl" in recipe or "pate" in recipe else _SUPERVISED
         kind = _REFINED if recipe in ("auto", "refine") else kind
+        kind = kind | _QUIET if kind is _SUPERVISED and wrong < _RARELY_WRONG else kind
         own: dict[str, Any] = dict(kind) | ({"epochs": self.epochs} if self.epochs else {})
         own |= {"compile": self.device.startswith("cuda"), "device": self.device, "progress": self.progress}
         return Training(**own, seed=seed, checkpoint=checkpoints)
@@ -136,7 +138,8 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
     vault = CellVault(labels, space, budget, ledger=folder / "ledger.db", identity=identity)
     vault.common = setting.work / "common" / f"{cell.table} {row.method}, seed {cell.seed}".replace("/", " ")
     task = Task(data.train, space, everything, cell.epsilon, delta, seed=cell.seed, folder=setting.work)
-    training = setting.training(row.recipe, cell.seed, folder)
+    wrong = 1 - np.exp(cell.epsilon) / (np.exp(cell.epsilon) + classes - 1)
+    training = setting.training(row.recipe, wrong, cell.seed, folder)
     encoder = setting.encoder if row.encoder else None
     task = replace(task, model=backbone(setting.model or row.model), training=training, encoder=encoder)
     begun = time.perf_counter()
