@@ -48,7 +48,6 @@ def test_laplace_noise_leaves_delta_alone_and_gaussian_noise_spends_it(digits):
     [
         ({"noise": "gaussian"}, "needs a delta above 0"),
         ({"noise": "cauchy"}, "not 'cauchy'"),
-        ({"augment": "some"}, 'in a "weak" or a "strong" way'),
         ({"mixup": -1.0}, "mixup is 0, for rows as they are, or a number above 0"),
     ],
 )

@@ -96,8 +96,26 @@ def test_bad_options_are_refused_before_anything_is_spent(digits, wrong):
     assert not vault.ledger.entries()
 
 
+@pytest.mark.parametrize("augment", ["weak", "strong"])
+@pytest.mark.parametrize("recipe", ["lp-mst", "alibi"])
+def test_rows_are_varied_as_asked(digits, monkeypatch, recipe, augment):
+    task, seen = digits.task(1.0, count=SOME), set()
+    for how in ("weak", "strong"):
+        monkeypatch.setattr(type(task.features), how, lambda self, batch, how=how: [batch, seen.add(how)][0])
+    train(digits.vault(1.0, count=SOME), task, recipe, {"augment": augment}, score=False)
+    assert seen == {augment}
+
+
+@pytest.mark.parametrize("recipe", ["lp-mst", "alibi"])
+def test_no_other_way_to_vary_them_is_known(digits, recipe):
+    vault = digits.vault(1.0, count=SOME)
+    with pytest.raises(ldp.InputError, match='in a "weak" or a "strong" way'):
+        train(vault, digits.task(1.0, count=SOME), recipe, {"augment": "some"})
+    assert not vault.ledger.entries()
+
+
 def test_an_unknown_option_is_told_what_there_is(digits):
-    with pytest.raises(ldp.InputError, match="no option 'stage': it takes stages, first, temperature, mixup"):
+    with pytest.raises(ldp.InputError, match="no option 'stage': it takes stages, first, temperature, augment"):
         train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), "lp-mst", {"stage": 3})
 
 

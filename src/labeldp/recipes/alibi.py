@@ -24,8 +24,6 @@ def alibi(
         raise InputError(f'alibi has the noises "laplace" and "gaussian", not {noise!r}.')
     if noise == "gaussian" and not task.delta:
         raise InputError("Gaussian noise needs a delta above 0: give one, 1e-6 for example, or use Laplace noise.")
-    if augment not in ("weak", "strong"):
-        raise InputError(f'alibi varies rows in a "weak" or a "strong" way, not {augment!r}.')
     laplace = noise == "laplace"
     mechanism = OneHotLaplace(task.epsilon) if laplace else OneHotGaussian(task.epsilon, task.delta)
     learner = task.learner(Bayes, augment=augment, mixup=task.mixing(mixup))

@@ -122,6 +122,8 @@ class Task:
 
     def learner(self, kind: type[Learner], **options: Any) -> Any:
         """Return a learner for this task's model and training."""
+        if options.get("augment", "weak") not in ("weak", "strong"):
+            raise InputError(f'Rows are varied in a "weak" or a "strong" way, not {options["augment"]!r}.')
         model = find_model(self.model, self.seed, len(self.features.shape))
         if isinstance(self.features, Pairs) and kind not in (Supervised, Bayes, FixMatch):
             raise InputError(f"{kind.__name__} varies or mixes rows, which ids do not allow: take lp-mst or randres.")

@@ -21,16 +21,18 @@ def lp_mst(
     stages: int = 2,
     first: float | None = None,
     temperature: float = 1.0,
+    augment: Literal["weak", "strong"] = "weak",
     mixup: float | None = None,
     loss: Literal["auto", "right", "squared"] = "auto",
 ) -> Steps:
     """Spend epsilon once: a row is asked in one stage only. `first` is the share of rows in the first stage.
 
     Answers are learnt as evidence, not as the labels that they name: a network that learns noisy labels expects noisy
-    labels, which is no prior for true ones (and noisy ratings lean towards the middle). Rows are mixed, 4.0 by default,
-    but for ordered numbers; pairs of ids are not. `loss` says what the answers of later stages are best at. "right" is
-    the paper's: they are right as often as can be (`RRWithPrior`). "squared" is for ordered numbers, ratings for
-    example: answers are near (`RROnBins`). "auto" takes "squared" where the classes are ordered numbers.
+    labels, which is no prior for true ones (and noisy ratings lean towards the middle). `augment` says how much rows
+    are varied. They are mixed, 4.0 by default, but for ordered numbers; pairs of ids are not. `loss` says what the
+    answers of later stages are best at. "right" is the paper's: they are right as often as can be (`RRWithPrior`).
+    "squared" is for ordered numbers, ratings for example: answers are near (`RROnBins`). "auto" takes "squared" where
+    the classes are ordered numbers.
     """
     whole = isinstance(stages, int) and stages >= 1
     if not whole or not (first is None or 0 < first < 1) or not temperature > 0:
@@ -40,7 +42,7 @@ def lp_mst(
     numbers = task.space.numbers if loss != "right" else None
     if loss == "squared" and numbers is None:
         raise InputError("A squared loss needs ordered classes that are numbers: declare them so, or take loss right.")
-    learner = task.learner(Bayes, mixup=task.mixing(mixup, 4.0 if numbers is None else 0.0))
+    learner = task.learner(Bayes, augment=augment, mixup=task.mixing(mixup, 4.0 if numbers is None else 0.0))
     # Bins tell more than classes even by a rough prior, so that a first part of less than half of the rows will do.
     usual = 1 / stages if numbers is None else min(0.3, 1 / stages)
     begin = usual if first is None else first
