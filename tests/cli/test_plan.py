@@ -104,3 +104,13 @@ def test_what_a_label_may_be_is_said_once(plan, words):
     code, out, err = plan("--rows", 1000, "--epsilon", 1, *words)
     assert (code, out) == (2, "")
     assert "range" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--delta", 1e-3), ("--features", "images"), ("--device", "abacus"), ("--clusters", 3), ("--positives", 0.3)],
+)
+def test_what_says_nothing_about_numbers_is_refused(plan, words):
+    code, out, err = plan("--rows", 1000, "--range", "0,100,1", "--epsilon", 1, *words)
+    assert (code, out) == (2, "")
+    assert f"does not ask for {words[0]}: leave it out." in err

@@ -9,10 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Seeded
 
+import labeldp as ldp
 from labeldp.errors import InputError
+from labeldp.features.embeddings import Embeddings
 from labeldp.mechanisms.stable import StableVote
 from labeldp.recipes import advisor
 from labeldp.recipes.advisor import advise
+from labeldp.recipes.base import Task
+from labeldp.recipes.teachers import Poll, confident, stable
 
 RECIPES = {
     *("randres", "randres-mixup", "randres-ssl", "randres-augdescent", "randres-denoise", "lp-mst", "cluster-prior"),
@@ -151,8 +155,25 @@ def test_stable_votes_pass_with_the_teachers_that_the_plan_names():
     lead = np.array([[round(0.8 * line.teachers), *[int(others)] * 9]])
     passed = [votes.draw(lead, Seeded(seed)).answered for seed in range(300)]
     assert np.mean(passed) > 0.85
-    fewer = lead * 2 // 3
+    fewer = lead // 2
     assert np.mean([votes.draw(fewer, Seeded(seed)).answered for seed in range(100)]) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("recipe", "votes", "rows", "classes", "epsilon"),
+    [
+        ("pate-fm", confident, 48_842, 2, 1.0),
+        ("pate-plus", confident, 20_000, 10, 0.5),
+        ("pate-fm-ssl", confident, 50_000, 100, 2.0),
+        ("stable-vote", stable, 48_842, 2, 1.0),
+        ("stable-vote", stable, 60_000, 10, 2.0),
+    ],
+)
+def test_a_plan_names_the_teachers_that_the_recipe_takes(recipe, votes, rows, classes, epsilon):
+    features = Embeddings(np.zeros((rows, 1), np.float32))
+    task = Task(features, ldp.LabelSpace(list(range(classes))), np.ones(rows, bool), epsilon, 1e-5)
+    taken, _ = votes(Poll(task, None, 20 * classes, 60 * classes, 0.5))
+    assert advise(rows, classes, epsilon, 1e-5, "embeddings").line(recipe).teachers == taken
 
 
 def test_every_recipe_spends_the_budget_once():

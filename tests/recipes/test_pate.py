@@ -8,7 +8,7 @@ from labeldp.learn import FixMatch
 from labeldp.learn.semigan import SemiGAN
 from labeldp.recipes.base import RECIPES, find
 from labeldp.recipes.run import train
-from labeldp.recipes.teachers import Poll, calibrated, confident
+from labeldp.recipes.teachers import Poll, confident
 
 find("pate-fm")
 FAMILY = sorted(name for name in RECIPES if name.startswith("pate"))
@@ -37,13 +37,6 @@ def test_without_delta_it_is_refused_before_anything_is_spent(digits, name):
     with pytest.raises(ldp.InputError, match="needs a delta above 0"):
         train(vault, digits.task(1.0), name)
     assert not vault.ledger.entries()
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
-def test_calibrated_votes_meet_epsilon_and_hardly_less(epsilon):
-    votes = calibrated(epsilon, 1e-5, 50.0, 600, 200)
-    spent = votes.loss(600, 200).epsilon(1e-5)
-    assert 0.99 * epsilon < spent <= epsilon
 
 
 def test_rows_outside_the_task_have_no_teacher_and_no_query(digits):

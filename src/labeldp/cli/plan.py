@@ -36,6 +36,18 @@ def plan(
         from labeldp.datasets import read_range
         from labeldp.report.number_advice import number_advice, number_words
 
+        usual = {
+            "delta": 0.0,
+            "features": "table",
+            "device": "cpu",
+            "clusters": None,
+            "purity": None,
+            "positives": None,
+        }
+        given = (delta, features, device, clusters, purity, positives)
+        for (name, value), said in zip(usual.items(), given, strict=True):
+            if said != value:
+                raise InputError(f"A plan for numbers does not ask for --{name}: leave it out.")
         found = number_advice(rows, read_range(numbers or ""), epsilon)
         typer.echo(json.dumps(found, indent=2) if as_json else number_words(found))
         return

@@ -31,11 +31,9 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from labeldp.calibration import analytic_gaussian_ratio
 from labeldp.errors import InputError
 from labeldp.guarantees import check_delta, check_epsilon
 from labeldp.mechanisms.base import in_parts
-from labeldp.mechanisms.stable import StableVote
 from labeldp.recipes.arithmetic import (
     SURVIVES,
     Device,
@@ -60,6 +58,16 @@ from labeldp.recipes.arithmetic import (
     response_vote_right,
     widest_noise,
 )
+from labeldp.recipes.polls import (
+    ANSWERS_PER_CLASS,
+    QUERIES_PER_ANSWER,
+    agreed_by_all,
+    confident_teachers,
+    confident_votes,
+    most_teachers,
+    stable_teachers,
+    stable_votes,
+)
 from labeldp.recipes.shares import ENOUGH, KINDS_BELOW, refine_shares
 
 # Section 6 of Tang et al. (2022): where nearly all labels are right, plain training will do.
@@ -68,11 +76,6 @@ CLEAN_ENOUGH = 0.95
 # labels alone taught a network where that was 108 labels a class or more (CIFAR-100 at epsilon 4, CIFAR-10 at 1,
 # CINIC-10 at 1) and failed at 57 and less (CINIC-10 at 0.5, CIFAR-10 at 0.5, CIFAR-100 at 2).
 WORTH_ENOUGH = 100
-# Malek et al. (2021): beyond 10 to 25 labels a class, answers of teachers hardly improve a semi-supervised student.
-ANSWERS_PER_CLASS = 20
-QUERIES_PER_ANSWER = 3
-UNSTABLE = 10  # queries that may fail before stable votes halt
-PASSES = 0.9  # the chance that a query passes which is far enough from another winner
 PRIOR_SHARE = 0.2  # of epsilon, for the counts that `cluster-prior` begins with
 _PATIENCE = 24 * 60.0  # minutes
 _COLUMNS = {"table": 16, "embeddings": 512, "images": 512}  # assumed of the rows that `moments` adds up
@@ -257,11 +260,10 @@ def sums_from(at: Setting) -> float:
 
 
 def _teachers(at: Setting, groups: str) -> Iterator[Line]:
-    """Plan teacher ensembles by the accounting that holds whatever the teachers say.
+    """Plan teacher ensembles by the accounting that holds whatever the teachers say: as many as the recipes take.
 
-    Each answer moves two counts by one, so Q answers cost what one Gaussian release of sensitivity sqrt(2 Q) does. For
-    the vote to survive that noise, so many teachers must agree as a cluster's rows would; `purity` stands for the share
-    of teachers that are right. Stable votes ask for a distance: half of the winner's lead.
+    For a vote to survive its noise, so many teachers must agree as a cluster's rows would; `purity` stands for the
+    share of teachers that are right. Stable votes ask for a distance: half of the winner's lead.
     """
     parts = {
         "pate-fm": (groups, "fixmatch"),  # teachers are heads on the rows that clusters look at: they cost nothing
@@ -278,21 +280,22 @@ def _teachers(at: Setting, groups: str) -> Iterator[Line]:
         for recipe in parts:
             yield Line(recipe, (), math.inf, reason="needs delta above 0")
         return
-    answers = ANSWERS_PER_CLASS * at.classes
-    sigma = analytic_gaussian_ratio(at.epsilon, at.delta) * math.sqrt(2 * answers)
+    answers = min(ANSWERS_PER_CLASS * at.classes, at.rows)
+    queries, most = min(QUERIES_PER_ANSWER * answers, at.rows), most_teachers(at.rows, at.classes)
+    confident, stable = (
+        confident_votes(at.epsilon, at.delta, queries, answers),
+        stable_votes(at.epsilon, at.delta, queries),
+    )
     few = last_good(lambda few: noisy_argmax("gaussian", 1000.0, 1000 / few, at.classes) >= SURVIVES, 1e-3, 1e3)
-    teachers = math.ceil(sigma / few / (at.purity - at.spread))
-    stable = StableVote(at.epsilon, at.delta, QUERIES_PER_ANSWER * answers, UNSTABLE)
-    needed = dict.fromkeys(parts, teachers)
-    needed["stable-vote"] = math.ceil(2 * stable.distance_for(PASSES) / (at.purity - at.spread))
+    lead = at.purity - at.spread
+    taken = {True: stable_teachers(stable, most), False: confident_teachers(confident, most)}
+    needed = {True: agreed_by_all(stable) / lead, False: confident.sigma2 / few / lead}
     for recipe, work in parts.items():
-        votes = "StableVote" if recipe == "stable-vote" else "ConfidentGNMax"
-        answer = Use(votes, at.epsilon, at.delta, min(1.0, answers / at.rows))
-        short = at.rows < needed[recipe] * at.classes  # fewer labels for a teacher than there are classes
-        starved = (
-            f"needs {needed[recipe]:,} teachers by worst-case accounting, too many for these rows" if short else ""
-        )
-        yield Line(recipe, (answer,), _minutes(at, *work), teachers=needed[recipe], reason=starved)
+        exact = recipe == "stable-vote"
+        answer = Use("StableVote" if exact else "ConfidentGNMax", at.epsilon, at.delta, min(1.0, answers / at.rows))
+        starved = f"needs {math.ceil(needed[exact]):,} teachers by worst-case accounting, too many for these rows"
+        short = most < needed[exact]
+        yield Line(recipe, (answer,), _minutes(at, *work), teachers=taken[exact], reason=starved if short else "")
 
 
 def _voted(at: Setting, vote: float) -> float:

@@ -12,10 +12,21 @@ from labeldp.errors import InputError
 from labeldp.learn.fixmatch import FixMatch
 from labeldp.learn.predictor import Predictor
 from labeldp.learn.supervised import Supervised
-from labeldp.mechanisms.stable import ImmutableArgmax, StableVote
-from labeldp.mechanisms.voting import ConfidentGNMax, VoteMechanism
-from labeldp.recipes.advisor import ANSWERS_PER_CLASS, PASSES, QUERIES_PER_ANSWER, UNSTABLE
+from labeldp.mechanisms.stable import ImmutableArgmax
+from labeldp.mechanisms.voting import VoteMechanism
 from labeldp.recipes.base import Ask, Steps, Task, default_training, recipe
+from labeldp.recipes.polls import (
+    ANSWERS_PER_CLASS,
+    FEW,
+    QUERIES_PER_ANSWER,
+    agreed_by_all,
+    confident_teachers,
+    confident_votes,
+    least_noise,
+    most_teachers,
+    stable_teachers,
+    stable_votes,
+)
 from labeldp.releases.base import Release
 from labeldp.teach.heads import Heads
 from labeldp.teach.networks import Networks
@@ -23,9 +34,7 @@ from labeldp.teach.votes import TeacherVotes
 
 Taught = Literal["auto", "heads", "networks"]
 
-_TESTS = 3.0  # noise of threshold tests, in units of that of answers: tests are many, and may be wrong more often
-_AHEAD = 8.0  # teachers for each unit of noise: where half of them are ahead of the rest, that is four deviations
-_FEW, _CLAIMED = 10, 250  # no fewer teachers than that; and as many as the near-zero-cost paper compares itself with
+_CLAIMED = 250  # as many teachers as the near-zero-cost paper compares itself with
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,7 @@ class Poll:
     @property
     def most(self) -> int:
         """The most teachers that still have two rows for each class, on average, and a user each."""
-        most = max(_FEW, int(self.task.rows.sum()) // (2 * len(self.task.space)))
+        most = most_teachers(int(self.task.rows.sum()), len(self.task.space))
         return most if self.task.users is None else min(most, np.unique(self.task.users[self.task.rows]).size)
 
 
@@ -127,18 +136,9 @@ def confident(poll: Poll) -> tuple[int, VoteMechanism]:
     task = poll.task
     if not task.delta:
         raise InputError("Teachers' votes are told with Gaussian noise, which needs a delta above 0: 1e-6 for example.")
-    votes = calibrated(task.epsilon, task.delta, 1.0, poll.queries, poll.answers)  # its cost knows no threshold
-    count = poll.teachers or int(np.clip(_AHEAD * votes.sigma2, _FEW, poll.most))
+    votes = confident_votes(task.epsilon, task.delta, poll.queries, poll.answers)
+    count = poll.teachers or confident_teachers(votes, poll.most)
     return count, replace(votes, threshold=poll.threshold * count)
-
-
-def calibrated(epsilon: float, delta: float, threshold: float, queries: int, answers: int) -> ConfidentGNMax:
-    """Return the votes with the least noise that stay within epsilon, whatever the teachers say."""
-
-    def votes(sigma: float) -> ConfidentGNMax:
-        return ConfidentGNMax(threshold, round(_TESTS * sigma, 3), round(sigma, 3), queries, answers)
-
-    return votes(_least(lambda sigma: votes(sigma).loss(queries, answers).epsilon(delta), epsilon))
 
 
 def stable(poll: Poll) -> tuple[int, VoteMechanism]:
@@ -146,10 +146,9 @@ def stable(poll: Poll) -> tuple[int, VoteMechanism]:
     task = poll.task
     if not task.delta:
         raise InputError("Stable votes need a delta above 0: 1e-6 for example.")
-    votes = StableVote(task.epsilon, task.delta, poll.queries, min(UNSTABLE, poll.queries))
-    distance = votes.distance_for(PASSES)
-    needed = 2 * distance  # if all of them agree
-    count = poll.teachers or int(np.clip(2 * needed, _FEW, poll.most))
+    votes = stable_votes(task.epsilon, task.delta, poll.queries)
+    needed = agreed_by_all(votes)
+    count = poll.teachers or stable_teachers(votes, poll.most)
     if count < needed:
         raise InputError(
             f"Stable votes need {needed} teachers that all agree at this epsilon, and {count} is the most for "
@@ -161,18 +160,9 @@ def stable(poll: Poll) -> tuple[int, VoteMechanism]:
 def immutable(poll: Poll) -> tuple[int, VoteMechanism]:
     """NOT PRIVATE: the near-zero-cost votes, with noise for which its authors would claim epsilon."""
     task = poll.task
-    count = poll.teachers or min(_CLAIMED, max(_FEW, int(task.rows.sum()) // 200))
+    count = poll.teachers or min(_CLAIMED, max(FEW, int(task.rows.sum()) // 200))
 
     def votes(scale: float) -> ImmutableArgmax:
         return ImmutableArgmax(round(scale, 3), poll.answers)
 
-    return count, votes(_least(lambda scale: votes(scale).claimed(poll.answers).epsilon(task.delta), task.epsilon))
-
-
-def _least(spent: Callable[[float], float], epsilon: float) -> float:
-    """Return the least noise that spends no more than epsilon."""
-    low, high = 0.5, 1e6
-    while high / low > 1.001:
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if spent(middle) > epsilon - 1e-6 else (low, middle)
-    return high
+    return count, votes(least_noise(lambda scale: votes(scale).claimed(poll.answers).epsilon(task.delta), task.epsilon))
