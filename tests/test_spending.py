@@ -6,7 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeldp as ldp
-from labeldp.spending import Cost, Spending, capped_rows, group_sizes, number_users, rows_of_units
+from labeldp.spending import (
+    Cost,
+    Spending,
+    Use,
+    capped_rows,
+    group_sizes,
+    joint_cost,
+    number_users,
+    pack_rows,
+    rows_of_units,
+)
 
 ROWS = 8
 
@@ -126,3 +136,31 @@ def test_owners_that_have_no_order_are_told_apart_by_what_they_are():
     names[:] = [{"anna"}, {"bob"}] * 3
     with pytest.raises(ldp.InputError, match="users must be of one type"):
         number_users(names, 6)
+
+
+def use(entry, epsilon, rows=None, count=ROWS, data="a"):
+    mask = None if rows is None else np.isin(np.arange(count), rows)
+    return Use(entry, Cost(Fraction(epsilon)), pack_rows(mask), count, data)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.none() | st.sets(st.integers(0, ROWS - 1), min_size=1)), max_size=5))
+def test_uses_of_one_data_set_cost_its_worst_row(drawn):
+    uses = [use(str(i), epsilon, rows and list(rows)) for i, (epsilon, rows) in enumerate(drawn)]
+    worst = max(sum(e for e, rows in drawn if rows is None or row in rows) for row in range(ROWS))
+    assert joint_cost([*uses, *uses]).epsilon == worst
+    assert joint_cost(uses, parallel=False).epsilon == sum(epsilon for epsilon, _ in drawn)
+
+
+def test_uses_of_several_data_sets_add_up_whatever_their_rows_and_order():
+    few, many = use("1", 1, [0], count=2, data="a"), use("2", 8, [2999], count=3000, data="b")
+    alike = use("3", 2, [1], count=2, data="c")
+    assert joint_cost([few, many]).epsilon == joint_cost([many, few]).epsilon == 9
+    assert joint_cost([few, alike]).epsilon == 3
+
+
+@pytest.mark.parametrize("rows", [None, [1, 5]])
+def test_a_use_is_read_back_and_an_older_one_counts_for_all_rows(rows):
+    written = use("x", 3, rows)
+    assert Use.from_json(written.to_json()) == written
+    older = Use.from_json(written.to_json()[:3])
+    assert joint_cost([older, use("y", 2, [7])]).epsilon == 5

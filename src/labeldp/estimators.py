@@ -142,7 +142,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
 
     def _keep(self, trained: Trained, vault: Vault) -> None:
         self._model = trained.model
-        self.guarantee_ = trained.guarantee
+        self.guarantee_ = trained.stated
         self.score_estimate_ = trained.score
         evidence = [release for release in trained.releases if (release.labels() >= 0).any()]
         self.release_ = evidence[-1]

@@ -135,7 +135,7 @@ def train(
             "seed": plan.seed,
             "spent": vault.guarantee().to_json(),
         }
-        facts["warnings"] = [*facts["warnings"], *doubts(table.file, features)]
+        facts["warnings"] = [*facts["warnings"], *([] if public is not None else doubts(table.file, features))]
         folder.mkdir()
         _dump(folder / "run.json", facts)
         _dump(folder / "features.json", intake.to_json())

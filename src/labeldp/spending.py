@@ -163,30 +163,40 @@ def number_users(users: Any, rows: int) -> NDArray[np.int64]:
 class Use:
     """One use of labels that a release rests on: its ledger entry, its cost, and all rows of the units that it touched.
 
-    Rows are packed; None is all of them.
+    Rows are packed; None is all of them. `data` names the vault's labels, `count` how many rows these have: row 5 of
+    one data set and row 5 of another are nothing to each other.
     """
 
     entry: str
     cost: Cost
     rows: bytes | None
+    count: int
+    data: str
 
     def to_json(self) -> list[Any]:
         """Describe the use; `from_json` reads it back."""
-        return [self.entry, self.cost.to_json(), self.rows and base64.b64encode(self.rows).decode()]
+        rows = self.rows and base64.b64encode(self.rows).decode()
+        return [self.entry, self.cost.to_json(), rows, self.count, self.data]
 
     @classmethod
     def from_json(cls, data: list[Any]) -> "Use":
-        """Read what `to_json` wrote."""
-        entry, cost, rows = data
-        return cls(entry, Cost.from_json(cost), rows and base64.b64decode(rows))
+        """Read what `to_json` wrote, or an earlier version, which did not say of which data: then it is for all."""
+        entry, cost, rows, *of = data
+        if not of:
+            return cls(entry, Cost.from_json(cost), None, 0, "")
+        return cls(entry, Cost.from_json(cost), rows and base64.b64decode(rows), *of)
 
 
-def joint_cost(uses: Iterable[Use], rows: int, parallel: bool = True) -> Cost:
-    """Return the worst cost of any unit over different uses, or their sum where rows tell nothing of units."""
-    spending = Spending(rows)
+def joint_cost(uses: Iterable[Use], parallel: bool = True) -> Cost:
+    """Return the worst cost of any unit over different uses, or their sum where rows tell nothing of units.
+
+    What several data sets cost is added up: somebody may be in all of them.
+    """
+    by_data: dict[tuple[str, int], Spending] = {}
     for use in dict.fromkeys(uses):
-        spending.add(unpack_rows(use.rows, rows) if parallel else None, {1: use.cost})
-    return spending.worst()
+        spending = by_data.setdefault((use.data, use.count), Spending(use.count))
+        spending.add(unpack_rows(use.rows, use.count) if parallel else None, {1: use.cost})
+    return sum((spending.worst() for spending in by_data.values()), Cost())
 
 
 def pack_rows(mask: Mask | None) -> bytes | None:

@@ -27,7 +27,7 @@ def test_json(labeldp, votes):
     assert said["answers"] == 50
     assert 50 < said["queries"] < 150
     assert 0 < said["epsilon_data_dependent"] < said["epsilon_data_independent"]
-    assert said["publishable"] == ["epsilon_data_independent"]
+    assert said["publishable"] == []  # where 50 answers are reached is in the votes
     assert "epsilon_sanitised" not in said
     tight = json.loads(labeldp("account", "votes.npy", *CONFIDENT, "--answers", 50, "--json")[1])
     assert tight["epsilon_data_dependent"] < said["epsilon_data_dependent"]
@@ -42,7 +42,8 @@ def test_a_figure_to_publish(labeldp, votes, words):
     assert code == 0
     assert said["queries"] == 100
     assert said["epsilon_sanitised"] > said["epsilon_data_dependent"]
-    assert said["publishable"] == ["epsilon_data_independent", "epsilon_sanitised"]
+    by_votes = words is CONFIDENT  # how many queries are confident
+    assert said["publishable"] == ["epsilon_data_independent"] * (not by_votes) + ["epsilon_sanitised"]
 
 
 def test_words_say_what_must_not_be_published(labeldp, votes):
@@ -53,7 +54,13 @@ def test_words_say_what_must_not_be_published(labeldp, votes):
         assert name in out
 
 
+def test_words_say_so_also_where_votes_set_the_caps(labeldp, votes):
+    assert labeldp("account", "votes.npy", *CONFIDENT)[1].count("do not publish") == 2
+    assert labeldp("account", "votes.npy", *GNMAX)[1].count("do not publish") == 1
+
+
 BAD = {
+    "a cap by votes": (("votes.npy", *GNMAX, "--answers", 5, "--sanitise"), "leave --answers out"),
     "no file": (("none.npy", *GNMAX), "There is no file none.npy"),
     "a folder": ((".", *GNMAX), "not a .npy file"),
     "text": (("text.npy", *GNMAX), "not a .npy file"),

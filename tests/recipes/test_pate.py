@@ -120,3 +120,21 @@ def test_immutable_votes_are_switched_on_by_name_and_their_guarantee_is_none(dig
     assert digits.accuracy(trained.model) > 0.8
     with pytest.raises(ldp.BudgetExceeded):
         vault.release(ldp.RandomizedResponse(0.1))
+
+
+def test_teachers_are_kept_until_their_votes_are_told(digits, tmp_path, monkeypatch):
+    vault, task = digits.vault(8.0, 1e-5), digits.task(8.0, 1e-5, epochs=1)
+    task = replace(task, training=replace(task.training, checkpoint=tmp_path))
+    seen = []
+    monkeypatch.setattr(ldp.ConfidentGNMax, "draw", watched(ldp.ConfidentGNMax.draw, tmp_path / "teachers", seen))
+    train(vault, task, "pate-fm", {"teachers": 10, "taught": "networks", "engine": "here"}, score=False)
+    assert seen == [10]
+    assert not (tmp_path / "teachers").exists()
+
+
+def watched(draw, folder, seen):
+    def look(self, counts, bits):
+        seen.append(len(list(folder.iterdir())))
+        return draw(self, counts, bits)
+
+    return look

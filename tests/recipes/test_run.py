@@ -327,3 +327,9 @@ def test_checkpoints_of_a_recipe_go_into_a_folder(digits, tmp_path):
     with pytest.raises(ldp.InputError, match="make a folder for their checkpoints"):
         train(vault, task, "randres")
     assert not vault.ledger.entries()
+
+
+def test_what_is_stated_of_every_label_counts_held_out_ones(digits):
+    trained = train(digits.vault(2.0, 1e-5), digits.task(2.0, 1e-5), "pate-fm", {"teachers": 20})
+    assert trained.guarantee.epsilon < trained.score.epsilon == trained.stated.epsilon
+    assert replace(trained.stated, epsilon=trained.guarantee.epsilon) == trained.guarantee

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scripted import Seeded
 from sklearn.datasets import load_digits
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
@@ -15,6 +16,7 @@ from labeldp.mechanisms.voting import GNMax
 from labeldp.teach.lesson import Lesson, tally
 from labeldp.teach.networks import Networks
 from labeldp.teach.partition import deal
+from labeldp.teach.votes import TeacherVotes
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 FEATURES, CODES = Embeddings((PIXELS / 16).astype(np.float32)), LABELS.astype(np.int32)
@@ -107,6 +109,52 @@ class _Fails(Classical):
         if release.labels()[0] == CODES[TEACHER == 0][0] and len(features) == (TEACHER == 0).sum():
             raise ValueError("the label is 7")
         return super().fit(features, release, start)
+
+
+@pytest.mark.parametrize("engine", ["here", "processes"])
+def test_trees_on_one_class_vote_for_it(engine):
+    """They give two columns for one class, at which an error would tell that a part has only one."""
+    how = Networks(Classical(HistGradientBoostingClassifier(max_iter=2)), engine=engine, workers=1)
+    counts = how.count(lesson(np.where(TEACHER == 1, 3, CODES).astype(np.int32)))
+    assert (counts.sum(axis=1) == 4).all()
+    assert (counts[:, 3] >= 1).all()
+
+
+def test_a_teacher_that_fails_when_it_is_asked_abstains_and_warns_of_nothing(tmp_path, recwarn):
+    how = Networks(_FailsLater(LogisticRegression(max_iter=1)), engine="here", keep=tmp_path)
+    assert (how.count(lesson()).sum(axis=1) == 3).all()
+    assert (how.count(lesson()).sum(axis=1) == 3).all()  # those that are kept, too
+    assert not recwarn.list
+
+
+class _FailsLater(Classical):
+    def fit(self, features, release, start=None):
+        model = super().fit(features, release, start)
+        if release.labels()[0] == CODES[TEACHER == 0][0] and len(features) == (TEACHER == 0).sum():
+            object.__setattr__(model, "deviation", None)
+        return model
+
+
+def test_nothing_that_a_record_decides_goes_with_a_release_about_records():
+    """A digest of all records would let who knows the others try what one of them is."""
+    private, public = FEATURES.select(np.arange(1500)), FEATURES.select(np.arange(1500, 1797))
+    pixels = (PIXELS / 16).astype(np.float32)[:1500]
+    pixels[5] = 1 - pixels[5]
+    told = []
+    for points in (private, Embeddings(pixels)):
+        vault = ldp.Vault(LABELS[:1500], SPACE, ldp.Budget(100.0, 1e-4))
+        asked = vault.teach(points, public=public, users=np.arange(1500), teachers=10, taught=LINEAR)
+        release = asked.release(GNMax(20.0, 297), 1e-5)
+        assert release.parameters == vault.ledger.entries()[0].details["parameters"]
+        told.append(release.parameters)
+        assert vault.was_released(_last_request(points, public))
+    assert told[0] == told[1]
+    assert "public" in told[0]
+
+
+def _last_request(points, public):
+    settings = {"users": np.arange(1500), "teachers": 10, "taught": LINEAR, "public": public}
+    return TeacherVotes(points, None, votes=GNMax(20.0, 297), delta=1e-5, **settings)
 
 
 def test_votes_through_the_vault_protect_labels_or_records():

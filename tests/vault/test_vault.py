@@ -317,6 +317,33 @@ def test_what_a_release_was_derived_from_is_part_of_its_guarantee():
     assert echo.guarantee.epsilon == 8.1
 
 
+def test_that_counts_also_where_it_is_not_named_again():
+    v = vault(9.0)
+    loud = v.release(RR(8.0))
+    echo = v.release(ldp.RRTopK(0.1, np.eye(2)[loud.labels()], k=1), derived_from=[loud])
+    assert v.guarantee_of([echo]).epsilon == v.guarantee_of([echo, loud]).epsilon == 8.1
+    assert v.guarantee_of([echo.relabel(loud.labels())]).epsilon == 8.1
+    assert v.guarantee_of([loud]).epsilon == 8.0
+
+
+def test_what_is_named_at_a_second_request_counts_from_then_on():
+    v = vault(9.0)
+    loud = v.release(RR(8.0))
+    asked = ldp.RRTopK(0.1, np.eye(2)[loud.labels()], k=1)
+    forgotten, named = v.release(asked), v.release(asked, derived_from=[loud])
+    assert (forgotten.guarantee.epsilon, named.guarantee.epsilon) == (0.1, 8.1)
+    assert np.array_equal(forgotten.log_evidence(), named.log_evidence())
+    assert [use.entry for use in named.lineage] == [forgotten.entry, loud.entry]
+    assert v.guarantee().epsilon == 8.1
+
+
+def test_a_ledger_that_is_opened_again_speaks_of_the_same_labels(tmp_path):
+    known = {"ledger": tmp_path / "ledger.db", "identity": ldp.Identity("people", "ill", 6)}
+    first = vault(2.0, **known).release(RR(1.0), rows=[0, 1, 2])
+    second = vault(2.0, **known).release(RR(1.0), rows=[3, 4, 5])
+    assert ldp.Release.concat(first, second).guarantee.epsilon == 1.0
+
+
 def test_stages_on_other_rows_keep_one_epsilon_though_derived():
     v = vault(1.0)
     first = v.release(RR(1.0), rows=[0, 1, 2])

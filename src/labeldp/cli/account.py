@@ -41,6 +41,8 @@ def account(
 
     if order is not None and not sanitise:
         raise InputError("--order is the order of the sanitised figure: add --sanitise, or leave it out.")
+    if sanitise and answers is not None:
+        raise InputError("A sanitised figure is for a number of queries that no vote set: leave --answers out.")
     given = {"scale": scale, "sigma": sigma, "threshold": threshold, "sigma1": sigma1, "sigma2": sigma2}
     chosen = _mechanism(mechanism, given)
     table = _read(votes)
@@ -54,7 +56,8 @@ def account(
 
 def _sentences(result: Any) -> str:
     notes = {
-        "epsilon_data_independent": "for any votes, if these caps were fixed beforehand",
+        "epsilon_data_independent": "for any votes, if these caps were fixed beforehand"
+        + ("" if "epsilon_data_independent" in result.publishable else "; here the votes set them: do not publish"),
         "epsilon_sanitised": "may be published, once, if the queries were fixed beforehand",
         "epsilon_data_dependent": "depends on the votes: do not publish",
     }

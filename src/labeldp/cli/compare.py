@@ -78,9 +78,10 @@ def compare(
     request.check(table.space)
     epsilon, total_delta = request.total()
     unit = "user" if user_column else "label"
-    if labels_public and table.ledger_path.exists():
+    books = [book for book in (ledger, table.ledger_path) if book is not None and book.exists()]
+    if labels_public and books:
         raise InputError(
-            f"{table.ledger_path.name} says that these labels are private: compare without --labels-public, or remove "
+            f"{books[0].name} says that these labels are private: compare without --labels-public, or remove "
             "the ledger if they never were."
         )
     if labels_public:

@@ -33,7 +33,7 @@ class Classical:
         mean, deviation = (part.flatten().cpu().numpy() for part in features.moments())
         guess = None if start is None else np.log(np.maximum(start.predict_proba(features), 1e-9))
         fitted = Weighted(self.classifier, self.rounds).fit(matrix(features, mean, deviation), release, guess)
-        lineage, guarantee = rest_on([release] if start is None else [release, start], release.rows)
+        lineage, guarantee = rest_on([release] if start is None else [release, start])
         return ClassicalModel(release.space, guarantee, lineage, fitted, mean, deviation)
 
 

@@ -37,7 +37,7 @@ class Model:
     @classmethod
     def trained_on(cls, network: nn.Module, release: Release, *starts: "Model | None") -> "Model":
         """Return a model of what was learnt from a release, and from whatever `starts` had learnt before."""
-        lineage, guarantee = rest_on([release, *(start for start in starts if start is not None)], release.rows)
+        lineage, guarantee = rest_on([release, *(start for start in starts if start is not None)])
         return cls(network, release.space, guarantee, lineage)
 
     def predict_proba(self, features: Features, batch: int = 2048) -> NDArray[np.float32]:

@@ -53,12 +53,12 @@ def best_labels(space: LabelSpace, chances: NDArray[np.floating], loss: LossName
     return centre(chances, grid_of(space), loss)
 
 
-def resting_on(model: Predictor, releases: Sequence[Release], rows: int) -> Predictor:
+def resting_on(model: Predictor, releases: Sequence[Release]) -> Predictor:
     """Return the model with all that it rests on: also the choice by which it was preferred to others."""
     inner = getattr(model, "model", None)
     if inner is not None:
-        return replace(model, model=resting_on(inner, releases, rows))  # type: ignore[type-var]
-    lineage, guarantee = rest_on(releases, rows)
+        return replace(model, model=resting_on(inner, releases))  # type: ignore[type-var]
+    lineage, guarantee = rest_on(releases)
     return replace(model, lineage=lineage, guarantee=guarantee)  # type: ignore[type-var]
 
 

@@ -65,5 +65,6 @@ def _normalised(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
 def log_proba(fitted: Any, features: NDArray[np.floating], classes: int) -> NDArray[np.float64]:
     """Return log-probabilities for every class, also those that the fit never saw."""
     proba = np.full((len(features), classes), 1e-9)
-    proba[:, fitted.classes_] = fitted.predict_proba(features)
+    # Of one class, some classifiers give two columns, for a class and for none.
+    proba[:, fitted.classes_] = 1.0 if len(fitted.classes_) == 1 else fitted.predict_proba(features)
     return np.log(np.maximum(proba, 1e-9))

@@ -92,6 +92,10 @@ class Mechanism(ABC):
         public = [f.name for f in fields(self) if not f.name.startswith("_")]  # type: ignore[arg-type]
         return {name: _summary(getattr(self, name)) for name in public}
 
+    def told(self) -> dict[str, Any]:
+        """Return the parameters that go with the release wherever it goes."""
+        return self.parameters()
+
 
 @dataclass(frozen=True, eq=False)
 class ByLabel(Mechanism):

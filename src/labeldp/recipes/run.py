@@ -45,6 +45,12 @@ class Trained:
     users: dict[str, Any] | None = None
     common: float = 0.0  # the share of scored rows to which the model gives one of two classes
 
+    @property
+    def stated(self) -> Guarantee:
+        """What holds for every label: the model's guarantee, and that of held-out labels, which lose to the score."""
+        held_out = 0.0 if self.score is None else self.score.epsilon
+        return replace(self.guarantee, epsilon=max(self.guarantee.epsilon, held_out))
+
     def facts(self) -> dict[str, Any]:
         """Describe the training for a report or a card."""
         return {
@@ -142,7 +148,7 @@ def train_best(
         choice = choose(vault, [_told(model, task) for model in models], choosing, task.epsilon, releases)
         releases.append(choice)
         winner = choice.best
-    model, common = resting_on(models[winner], releases, vault.rows), 0.0
+    model, common = resting_on(models[winner], releases), 0.0
     result: Score | ErrorScore | None = None
     if scoring is not None:
         report("scoring")
@@ -152,7 +158,7 @@ def train_best(
         else:
             result = measure(vault, told, scoring, task.epsilon, releases)
             first = float((told[scoring].argmax(axis=1) == 0).mean())
-            common = max(first, 1 - first) if len(task.space) == 2 else 0.0
+            common = max(first, 1 - first) if len(task.space) == 2 and task.public is None else 0.0
     guarantee, about = vault.guarantee_of(releases), _about_users(vault, task, releases)
     return Trained(name, model, tuple(releases), guarantee, result, len(models), winner, about, common)
 

@@ -1,5 +1,6 @@
 """What the recipes with teachers share: how many teachers, which votes, and one list of settings for all of them."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,6 +83,8 @@ def with_teachers(name: str, summary: str, student: Student, votes: Votes) -> No
         count, mechanism = votes(poll)
         queries = np.random.default_rng(task.seed).permutation(rows)[: poll.queries]
         told = yield Ask(teacher_votes(task, queries, count, mechanism, taught, engine))
+        if (kept := _keep(task)) is not None:  # they are as secret as the labels, and what was told is in the ledger
+            shutil.rmtree(kept, ignore_errors=True)
         if not told.active.any():
             raise InputError("No vote passed: lower the threshold, or take more teachers. The budget is spent.")
         return student(replace(task, features=asked, rows=np.isin(np.arange(len(asked)), rows), public=None), told)

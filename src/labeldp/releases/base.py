@@ -33,7 +33,7 @@ class Rests(Protocol):
         """What they guarantee together; None without any."""
 
 
-def rest_on(sources: Sequence[Rests], rows: int) -> tuple[tuple[Use, ...], Guarantee]:
+def rest_on(sources: Sequence[Rests]) -> tuple[tuple[Use, ...], Guarantee]:
     """Return the uses of labels that several sources rest on, and what these guarantee together.
 
     The first source is a release. Uses of one unit add; labels and users compose in parallel, and whole records,
@@ -46,7 +46,7 @@ def rest_on(sources: Sequence[Rests], rows: int) -> tuple[tuple[Use, ...], Guara
     if set(uses) == set(sources[0].lineage):
         return uses, stated[0]
     apart = all(g.unit != "record" for g in stated)
-    cost = joint_cost(uses, rows, parallel=apart)
+    cost = joint_cost(uses, parallel=apart)
     local = all(g.trust == "local" for g in stated)
     how = f"{len(uses)} uses of labels, added up by {stated[0].unit if apart else 'use'}"
     guarantee = Guarantee(float(cost.epsilon), float(cost.delta), stated[0].unit, "local" if local else "central", how)
@@ -139,7 +139,7 @@ class Release(ABC):
         if mask.shape != (self.rows,) or mask.dtype != bool:
             raise InputError(f"keep takes a boolean mask of {self.rows} rows.")
         active = mask.copy() if self.active is None else mask & self.active
-        lineage, guarantee = rest_on([self, *derived_from], self.rows)
+        lineage, guarantee = rest_on([self, *derived_from])
         return replace(self, active=active, lineage=lineage, guarantee=guarantee)
 
     def relabel(

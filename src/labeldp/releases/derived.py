@@ -94,7 +94,7 @@ class Joined(Release):
         for entry in {entry for p in parts for entry in _entries(p)}:
             if (active[[entry in _entries(p) for p in parts]].sum(axis=0) > 1).any():
                 raise InputError("The same release is named twice for one row: its evidence counts once.")
-        lineage, guarantee = rest_on(parts, first.rows)
+        lineage, guarantee = rest_on(parts)
         return cls(
             space=first.space,
             guarantee=guarantee,
@@ -125,7 +125,7 @@ class Joined(Release):
 
 def _about(mechanism: str, source: Release, derived_from: Sequence[Rests]) -> dict[str, Any]:
     """Describe a release that was worked out from one, and from what else it rests on."""
-    lineage, guarantee = rest_on([source, *derived_from], source.rows)
+    lineage, guarantee = rest_on([source, *derived_from])
     same = {name: getattr(source, name) for name in ("space", "parameters", "entry", "rows")}
     return same | {"mechanism": mechanism, "guarantee": guarantee, "lineage": lineage}
 

@@ -56,8 +56,9 @@ class Account:
     """What the first `queries` queries cost, if `answers` of them are expected to be answered.
 
     `epsilon_data_independent` holds for any votes, for a run whose caps on queries and answers were fixed beforehand at
-    these numbers. `epsilon_data_dependent` depends on the votes: not publishable. `epsilon_sanitised` may be published,
-    once, if the number of queries was fixed beforehand.
+    these numbers; where the votes set them, it is for the reader of the votes alone. `epsilon_data_dependent` depends
+    on the votes: not publishable. `epsilon_sanitised` may be published, once, if the number of queries was fixed
+    beforehand.
     """
 
     epsilon_data_dependent: float
@@ -67,7 +68,7 @@ class Account:
     delta: float
     conversion: Conversion
     order: float
-    publishable: tuple[str, ...] = ("epsilon_data_independent",)
+    publishable: tuple[str, ...]
     epsilon_sanitised: float | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -113,7 +114,11 @@ def account(
     independent, _ = epsilon_of(
         data_independent_rdp(mechanism, count, math.ceil(expected), orders), orders, delta, conversion
     )
-    return Account(min(dependent, independent), independent, count, expected, delta, conversion, order)
+    # How many queries are confident, and where so many answers are reached, is in the votes: caps that they set are not
+    # for others to read.
+    by_votes = answers is not None or isinstance(mechanism, ConfidentGNMax)
+    publishable = () if by_votes else ("epsilon_data_independent",)
+    return Account(min(dependent, independent), independent, count, expected, delta, conversion, order, publishable)
 
 
 def answer_chances(votes: Votes, mechanism: Accountable) -> Floats:

@@ -2,14 +2,16 @@
 
 Nothing that depends on labels is shared. Every teacher has a training of its own, whose seed is its number, and is a
 function of public facts and of its own labels alone: neither a clipping norm nor early stopping nor class weights are
-common to two of them. Where a learner fails on some labels (a scikit-learn classifier that saw one class only), that
-teacher abstains: an error would tell the world about its labels, and an abstention is a vote less, which the noise
-covers. What is wrong whatever the labels are, a rehearsal on made-up labels finds before anything is spent.
+common to two of them. Where a learner fails on some labels (a scikit-learn classifier that saw one class only), in
+training or when it is asked, that teacher abstains: an error would tell the world about its labels, and an abstention
+is a vote less, which the noise covers. So would a warning, and none is shown. What is wrong whatever the labels are, a
+rehearsal on made-up labels finds before anything is spent.
 """
 
 import hashlib
 import math
 import tempfile
+import warnings
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -112,18 +114,18 @@ def _teach(public: _Public, job: tuple[int, NDArray[np.int64], Codes]) -> NDArra
         own = hashlib.sha256(f"{public.how.settings()} {public.mark} {number}".encode())
         own.update(rows.tobytes() + codes.tobytes())
         folder = public.how.keep / f"teacher-{number:05d}-{own.hexdigest()[:16]}"
-    if folder is not None and folder.is_dir():
-        teacher = load_predictor(folder)
-    else:
-        try:
-            teacher = _train(public, number, rows, codes)
-        except (MemoryError, torch.OutOfMemoryError):
-            raise  # not the labels' fault, and worth another try
-        except Exception:
-            return np.full(len(public.asked), ABSTAINS, np.int32)
-        if folder is not None:
-            teacher.save(folder)
-    return teacher.predict_proba(public.asked).argmax(axis=1).astype(np.int32)
+    kept = load_predictor(folder) if folder is not None and folder.is_dir() else None
+    try:
+        with warnings.catch_warnings(action="ignore"):  # they tell of labels, too
+            teacher = _train(public, number, rows, codes) if kept is None else kept
+            named = teacher.predict_proba(public.asked).argmax(axis=1).astype(np.int32)
+            if folder is not None and kept is None:
+                teacher.save(folder)
+    except (MemoryError, torch.OutOfMemoryError, OSError):
+        raise  # not the labels' fault, and worth another try
+    except Exception:
+        return np.full(len(public.asked), ABSTAINS, np.int32)
+    return named
 
 
 def _train(public: _Public, number: int, rows: NDArray[np.int64], codes: Codes) -> Predictor:

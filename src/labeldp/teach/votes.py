@@ -27,7 +27,6 @@ from labeldp.mechanisms.base import Mechanism, private_copy
 from labeldp.mechanisms.voting import VoteMechanism
 from labeldp.releases.base import Release
 from labeldp.releases.derived import Relabelled
-from labeldp.spending import Use
 from labeldp.teach.heads import Heads
 from labeldp.teach.lesson import Lesson, Teaching
 from labeldp.teach.partition import deal
@@ -94,6 +93,11 @@ class TeacherVotes(Mechanism):
         told = {"votes": repr(self.votes), "taught": self.taught.settings(), "epsilon": plain_number(self.epsilon)}
         return super().parameters() | told
 
+    def told(self) -> dict[str, Any]:
+        """Leave digests of secret records out: who has all but one of them could try what that one is."""
+        secret = () if self.public is None else ("points", "users")
+        return {name: value for name, value in self.parameters().items() if name not in secret}
+
     def check(self, space: LabelSpace, rows: int) -> None:
         """Check rows and queries, and that the teaching can learn from them."""
         if len(self.points) != rows:
@@ -150,7 +154,7 @@ class TeacherVotes(Mechanism):
 
     def _about_records(self, common: dict[str, Any]) -> dict[str, Any]:
         """Change the facts of a release: it speaks of public rows, and rests on all rows of the vault."""
-        uses = tuple(Use(use.entry, use.cost, None) for use in common["lineage"])
+        uses = tuple(replace(use, rows=None) for use in common["lineage"])
         guarantee = common["guarantee"]
         unit = "record" if guarantee.unit == "label" else guarantee.unit
         return {"rows": len(self.public), "lineage": uses, "guarantee": replace(guarantee, unit=unit)}

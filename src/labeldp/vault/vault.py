@@ -3,7 +3,9 @@
 import hashlib
 import json
 import math
+import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -185,7 +187,7 @@ class Vault:
     def guarantee_of(
         self, releases: Sequence[Release], more: Mechanism | None = None, rows: Any = None, *, unit: Unit | None = None
     ) -> Guarantee:
-        """Return what several releases of this vault guarantee together, whatever else was released.
+        """Return what several releases of this vault guarantee together, with all that they were derived from.
 
         With `more`, a mechanism that would be drawn on `rows` beside them: what would hold then. With `unit="label"`,
         in a vault of users: what holds for a single label of theirs.
@@ -193,6 +195,7 @@ class Vault:
         unit = unit or self.unit
         owner = None if unit == "label" else self._owner
         names = {name for release in releases for name in (release.entry or "").split(",")}
+        names |= {use.entry for release in releases for use in release.lineage}
         entries = [entry for entry in self.ledger.entries() if entry.id in names]
         if len(entries) < len(names) or any(entry.kind != "release" for entry in entries):
             raise InputError("Only releases of this vault, each drawn by itself, can be added up here.")
@@ -236,7 +239,13 @@ class Vault:
     def _open(self, budget: Budget) -> None:
         fresh = Filter.of(budget)
         owners = None if self._owner is None else hashlib.sha256(self._owner.tobytes()).hexdigest()
-        facts = {"identity": self._identity.to_json(), "unit": self.unit, "owners": owners, "budget": fresh.to_json()}
+        facts: dict[str, Any] = {
+            "identity": self._identity.to_json(),
+            "unit": self.unit,
+            "owners": owners,
+            "budget": fresh.to_json(),
+        }
+        facts["mark"] = uuid.uuid4().hex
 
         def same(known: dict[str, Any]) -> str | None:
             old = Filter.from_json(known["budget"]).budget
@@ -255,7 +264,9 @@ class Vault:
                 return f'is bound to delta {old.delta}, which cannot be changed with "rdp".'
             return None
 
-        old = Filter.from_json(self.ledger.open(facts, same)["budget"])
+        known = self.ledger.open(facts, same)
+        self._mark = known.get("mark", facts["mark"])  # by which uses of these labels are told from those of others
+        old = Filter.from_json(known["budget"])
         new = Filter(budget, old.order)
         if new != old:
             epsilon, delta = new.guarantee(self._spending(self.ledger.entries(), self._owner).worst())
@@ -312,6 +323,7 @@ class Vault:
         costs = {m: self._cost(mechanism, m) for m in {1, *group_sizes(mask, self._owner)}}
         packed, asked = pack_rows(mask), self._asked(mechanism, step)
         details = asked | {
+            "parameters": mechanism.told(),
             "released": self.rows if mask is None else int(mask.sum()),
             "trust": mechanism.trust,
             "origin": self._origin(derived_from),
@@ -322,7 +334,8 @@ class Vault:
         def drawn() -> Release | None:
             for earlier in self.ledger.entries():
                 if earlier.request == request and earlier.status == "committed":
-                    return mechanism.restore(from_bytes(self.ledger.payload(earlier.id)))
+                    stored = mechanism.restore(from_bytes(self.ledger.payload(earlier.id)))
+                    return self._derived_too(stored, mechanism, derived_from)
             return None
 
         def check(known: list[Entry], facts: dict[str, Any]) -> None:
@@ -342,12 +355,12 @@ class Vault:
                 return known
             self.ledger.reserve(entry, check)
             touched = pack_rows(rows_of_units(mask, self._owner))
-            lineage = _lineage([*derived_from], Use(entry.id, costs[max(costs)], touched))
+            lineage = _lineage([*derived_from], Use(entry.id, costs[max(costs)], touched, self.rows, self._mark))
             common = {
                 "space": self.space,
                 "guarantee": self._release_guarantee(mechanism, lineage, derived_from),
-                "mechanism": asked["mechanism"],
-                "parameters": asked["parameters"],
+                "mechanism": details["mechanism"],
+                "parameters": details["parameters"],
                 "entry": entry.id,
                 "rows": self.rows,
                 "lineage": lineage,
@@ -357,6 +370,14 @@ class Vault:
             self.ledger.commit(entry, to_bytes(release))
         return release
 
+    def _derived_too(self, stored: Release, mechanism: Mechanism, derived_from: Sequence[Release]) -> Release:
+        """Return a stored release with what it rests on, if more of that is named now than when it was drawn."""
+        lineage = _lineage([stored, *derived_from])
+        if len(lineage) == len(stored.lineage):
+            return stored
+        guarantee = self._release_guarantee(mechanism, lineage, derived_from)
+        return replace(stored, lineage=lineage, guarantee=replace(guarantee, unit=stored.guarantee.unit))
+
     def _noised(self, mechanism: Mechanism, codes: Codes, common: dict[str, Any], request: str) -> Release:
         """Draw noise for a request that is paid for."""
         return mechanism.draw(codes, common, self._bits)
@@ -365,7 +386,7 @@ class Vault:
         self, mechanism: Mechanism, lineage: tuple[Use, ...], derived_from: Sequence[Release]
     ) -> Guarantee:
         """Return what holds for this outcome: what it was derived from is part of it."""
-        cost = joint_cost(lineage, self.rows)
+        cost = joint_cost(lineage)
         local = mechanism.trust == "local" and all(r.guarantee.trust == "local" for r in derived_from)
         how = f"{type(mechanism).__name__}: {type(mechanism.loss()).__name__}"
         if len(lineage) > 1:
@@ -429,8 +450,8 @@ class Plan:
             return self._vault._draw(mechanism, self._mask, derived_from, f"{self._entry}:{step}")
 
 
-def _lineage(sources: Sequence[Release], own: Use) -> tuple[Use, ...]:
-    return tuple(dict.fromkeys([*(use for source in sources for use in source.lineage), own]))
+def _lineage(sources: Sequence[Release], *own: Use) -> tuple[Use, ...]:
+    return tuple(dict.fromkeys([*(use for source in sources for use in source.lineage), *own]))
 
 
 def _digest(request: dict[str, Any]) -> str:
