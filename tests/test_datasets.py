@@ -102,7 +102,9 @@ def test_row_ids_can_identify_the_data_and_are_no_feature(tmp_path):
 
 def test_nothing_but_a_total_changes_the_budget(tmp_path):
     table = SecretTable.open(write(tmp_path, ["no", "yes"] * N), "y", "no,yes")
-    table.vault(1.0)
+    assert table.vault(1.0).budget == ldp.Budget(1.0, 0.0)
+    assert table.vault(0.7, 1e-6).budget == ldp.Budget(0.7, 1e-6)  # nothing was spent yet
+    table.vault(1.0).release(ldp.RandomizedResponse(0.5))
     assert table.vault(2.0, 1e-6).budget == ldp.Budget(1.0, 0.0)
     assert table.vault(2.0, 1e-6, delta_budget=1e-5).budget == ldp.Budget(1.0, 1e-5)
     assert table.vault(2.0, budget=3.0).budget == ldp.Budget(3.0, 1e-5)

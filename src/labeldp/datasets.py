@@ -203,10 +203,15 @@ def budget_of(
     total: float | None = None,
     delta_total: float | None = None,
 ) -> Budget:
-    """Return the budget of a ledger: the totals if they are given, else what it says, else epsilon and delta."""
-    path = None if ledger is None else Path(ledger)
-    begun = path is not None and path.is_file() and path.stat().st_size > 0
-    known = Filter.from_json(Ledger(path).facts()["budget"]).budget if begun else Budget(epsilon, delta)
+    """Return the budget of a ledger: the totals if they are given, else what it says, else epsilon and delta.
+
+    A ledger without an entry says nothing: a command that was refused may have left it.
+    """
+    path, known = None if ledger is None else Path(ledger), Budget(epsilon, delta)
+    if path is not None and path.is_file() and path.stat().st_size > 0:
+        begun = Ledger(path)
+        facts = begun.facts()
+        known = Filter.from_json(facts["budget"]).budget if begun.entries() else known
     return Budget(
         known.epsilon if total is None else total,
         known.delta if delta_total is None else delta_total,

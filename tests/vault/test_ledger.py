@@ -63,7 +63,7 @@ def test_nothing_about_labels_is_in_the_file(path, monkeypatch):
 
 @pytest.mark.parametrize("change", [{"rows": 999}, {"digest": "abd"}, {"label": "age"}])
 def test_another_data_set_is_refused(path, change):
-    open_vault(path)
+    open_vault(path).release(RR(0.5))
     rows = change.get("rows", len(LABELS))
     with pytest.raises(ldp.LedgerError, match="belongs to other data"):
         open_vault(path, labels=LABELS[:rows], identity=identity(**change))
@@ -75,17 +75,47 @@ def test_a_renamed_data_set_with_the_same_features_is_the_same(path):
 
 
 def test_without_a_digest_the_name_decides(path):
-    open_vault(path, identity=identity(digest=None))
+    open_vault(path, identity=identity(digest=None)).release(RR(0.5))
     with pytest.raises(ldp.LedgerError, match="belongs to other data"):
         open_vault(path, identity=identity(digest=None, name="others"))
 
 
 def test_unit_and_composition_cannot_change(path):
-    open_vault(path)
+    open_vault(path).release(RR(0.5))
     with pytest.raises(ldp.LedgerError, match="protects each label"):
         open_vault(path, users=np.arange(1000) // 2)
     with pytest.raises(ldp.LedgerError, match='adds up by "sum"'):
         ldp.Vault(LABELS, SPACE, ldp.Budget(1.0, 1e-5, "rdp"), ledger=path, identity=identity())
+
+
+def test_a_ledger_without_an_entry_remembers_nothing(path):
+    """As a command leaves it that was refused: whoever follows the advice must not be refused again."""
+    open_vault(path, 0.1)
+    open_vault(path, users=np.arange(1000) // 2)
+    ldp.Vault(LABELS, SPACE, ldp.Budget(1.0, 1e-5, "rdp"), ledger=path, identity=identity())
+    again = open_vault(path, 2.0, labels=LABELS[:10], identity=identity(rows=10))
+    again.release(RR(2.0))
+    assert [entry.kind for entry in again.ledger.entries()] == ["release"]
+    assert ldp.Ledger(path).facts()["identity"]["rows"] == 10
+    with pytest.raises(ldp.LedgerError, match="belongs to other data"):
+        open_vault(path)
+
+
+def test_a_vault_whose_ledger_went_to_other_data_cannot_spend(path):
+    mine = open_vault(path)
+    same = open_vault(path)
+    theirs = open_vault(path, users=np.arange(1000) // 2)
+    for stale in (mine, same):
+        with pytest.raises(ldp.LedgerError, match="open the vault again"):
+            stale.release(RR(0.1))
+    theirs.release(RR(0.1))
+    assert len(theirs.ledger.entries()) == 1
+
+
+def test_vaults_of_the_same_data_share_a_ledger_from_the_start(path):
+    first, second = open_vault(path), open_vault(path)
+    first.release(RR(0.5))
+    assert second.release(RR(0.5)).entry == first.ledger.entries()[0].id
 
 
 def test_a_new_budget_is_written_down(path):

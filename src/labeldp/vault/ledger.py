@@ -100,7 +100,10 @@ class Ledger:
             _meta.create_all(self._engine)
 
     def open(self, facts: dict[str, Any], same: Callable[[dict[str, Any]], str | None]) -> dict[str, Any]:
-        """Bind a new ledger to `facts`, or return the facts of an old one after `same` finds no complaint."""
+        """Bind a new ledger to `facts`, or return the facts of an old one after `same` finds no complaint.
+
+        One without an entry, as a command leaves that was refused, has nothing to remember, and is bound anew.
+        """
         if self.path is not None:
             if not self.path.parent.is_dir():
                 raise InputError(f"There is no folder {self.path.parent} for the ledger.")
@@ -110,15 +113,16 @@ class Ledger:
             if self.path is not None:
                 self._create_or_recognise(db)
             known = self._facts(db)
-            if not known:
-                known = facts | {"format": FORMAT}
-                db.execute(_dataset.insert(), [{"key": k, "value": json.dumps(v)} for k, v in known.items()])
-                return known
-            if known.get("format") != FORMAT:
+            if known and known.get("format") != FORMAT:
                 raise LedgerError(f"{self.path} was written by another version of labeldp: use that version.")
-            complaint = same(known)
-            if complaint:
+            complaint = same(known) if known else None
+            if complaint and self._read(db):
                 raise LedgerError(f"{self.path or 'This ledger'} {complaint}")
+            if known and not complaint:
+                return known
+            known = facts | {"format": FORMAT}
+            db.execute(_dataset.delete())
+            db.execute(_dataset.insert(), [{"key": k, "value": json.dumps(v)} for k, v in known.items()])
             return known
 
     def facts(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.bits import SYSTEM, Bits
-from labeldp.errors import BudgetExceeded, InputError
+from labeldp.errors import BudgetExceeded, InputError, LedgerError
 from labeldp.guarantees import Budget, Guarantee, Trust, Unit, check_delta
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import Loss, compose
@@ -267,18 +267,21 @@ class Vault:
         known = self.ledger.open(facts, same)
         self._mark = known.get("mark", facts["mark"])  # by which uses of these labels are told from those of others
         old = Filter.from_json(known["budget"])
-        new = Filter(budget, old.order)
+        entries = self.ledger.entries()
+        new = Filter(budget, old.order) if entries else fresh
         if new != old:
-            epsilon, delta = new.guarantee(self._spending(self.ledger.entries(), self._owner).worst())
+            epsilon, delta = new.guarantee(self._spending(entries, self._owner).worst())
             if epsilon > exactly(budget.epsilon) or delta > exactly(budget.delta):
                 raise InputError(
                     f"Epsilon {float(epsilon):g} and delta {float(delta):g} are spent already: a budget cannot be less."
                 )
             note = Entry("budget", "", {"mechanism": "new budget", "from": old.to_json(), "to": new.to_json()})
             with self.ledger.exclusive():
-                self.ledger.reserve(note, lambda known, facts: None)
+                if entries:
+                    self.ledger.reserve(note, lambda known, facts: None)
                 self.ledger.set_fact("budget", new.to_json())
-                self.ledger.commit(note)
+                if entries:
+                    self.ledger.commit(note)
 
     def _spending(self, entries: Sequence[Entry], owner: NDArray[np.int64] | None) -> Spending:
         spending = Spending(self.rows, owner)
@@ -300,6 +303,8 @@ class Vault:
     def _afford(
         self, entries: Sequence[Entry], facts: dict[str, Any], mask: Mask | None, costs: dict[int, Cost]
     ) -> None:
+        if facts.get("mark", self._mark) != self._mark:
+            raise LedgerError("This ledger was bound to other data before anything was spent: open the vault again.")
         spending = self._spending(entries, self._owner)
         before = spending.worst(mask)
         spending.add(mask, costs)
