@@ -561,3 +561,30 @@ def test_users_can_be_routed_through_a_pipeline(data):
     with config_context(enable_metadata_routing=True):
         pipe = make_pipeline(StandardScaler(), private(labels_per_user=3).set_fit_request(users=True))
         assert pipe.fit(X, y, users=USERS)[-1].guarantee_.unit == "user"
+
+
+def test_a_classifier_without_sample_weights_is_refused_before_anything_is_spent(tmp_path):
+    from sklearn.neighbors import KNeighborsClassifier
+
+    X, y = np.random.default_rng(0).normal(size=(300, 2)), ["no", "yes", "yes"] * 100
+    path = tmp_path / "ledger.db"
+    with pytest.raises(ldp.InputError, match="KNeighborsClassifier takes no sample weights"):
+        ldp.LabelPrivateClassifier(
+            1.0, classes=["no", "yes"], recipe="randres", model=KNeighborsClassifier(), ledger=path
+        ).fit(X, y)
+    assert not ldp.Ledger(path).entries()
+
+
+def test_some_rows_may_have_no_label_where_that_is_public():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 3))
+    y = np.where(X[:, 0] > 0, "yes", "no").astype(object)
+    told = np.where(np.arange(1500) % 3 == 0, None, y)
+    fitted = ldp.LabelPrivateClassifier(
+        2.0, classes=ldp.LabelSpace(["yes", "no"], missing="public"), recipe="moments"
+    ).fit(X, told)
+    assert (fitted.predict(X) == y).mean() > 0.9
+    assert fitted.classes_.tolist() == ["no", "yes"]
+    assert 70 < fitted.score_estimate_.rows < 130  # a tenth of those that have one
+    with pytest.raises(ldp.InputError, match="A label is missing, first in row 0"):
+        ldp.LabelPrivateClassifier(2.0, classes=["no", "yes"]).fit(X, told)

@@ -341,12 +341,34 @@ def test_columns_that_are_not_what_they_seem_are_named(tmp_path):
         {
             "id": [f"P{i}" for i in range(rows)],
             "age": ["many", *map(str, range(1, rows))],
+            "weight": [f"{i},5" for i in range(rows)],
+            "height": ["NA", "null", "", *map(str, range(3, rows))],
+            "nothing": [""] * rows,
             "good": np.arange(rows) % 2,  # tells y: a model that knows nothing gets a warning of its own
             "y": ["no", "yes"] * (rows // 2),
         }
     )
     frame.write_csv(tmp_path / "t.csv")
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
-    found = runs.train(table, table.vault(8.0), Plan(8.0, recipe="moments"), tmp_path / "run")["warnings"]
-    assert [sentence.split("'")[1] for sentence in found] == ["id", "age", "age"]
-    assert "numbers but for 1 row," in found[-1]
+    said, vault = [], table.vault(8.0)
+    found = runs.train(table, vault, Plan(8.0, recipe="moments"), tmp_path / "run", lambda what: said.append(what))
+    assert [sentence.split("'")[1] for sentence in found["warnings"]] == ["id", "age", "weight", "nothing"]
+    for sentence, part in zip(found["warnings"], ("--ids", "but for 1 row,", "commas", "empty"), strict=True):
+        assert part in sentence
+    assert said[:4] == [f"Note: {sentence}" for sentence in found["warnings"]]  # before anything is spent
+
+
+@pytest.mark.parametrize("word", ["NA", "NULL", "n/a", "?", "NaN", ""])
+def test_numbers_stay_numbers_where_a_word_stands_for_a_missing_one(tmp_path, word):
+    rows = 600
+    x = np.random.default_rng(0).normal(size=rows).round(3)
+    texts = [word if i % 7 == 0 else str(value) for i, value in enumerate(x)]
+    pl.DataFrame({"x": texts, "y": np.where(x > 0, "yes", "no")}).write_csv(tmp_path / "t.csv")
+    table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
+    found = runs.train(table, table.vault(50.0), Plan(50.0, recipe="moments"), tmp_path / "run")
+    assert found["warnings"] == ["Epsilon 50 is so large that a label is hardly protected."]
+    told = runs.predict(tmp_path / "run", tmp_path / "t.csv")["prediction"].to_numpy()
+    present = np.arange(rows) % 7 != 0
+    assert (told == np.where(x > 0, "yes", "no"))[present].mean() > 0.9
+    (tmp_path / "few.csv").write_text("x\nNA\n0.5\n")
+    assert len(runs.predict(tmp_path / "run", tmp_path / "few.csv")) == 2

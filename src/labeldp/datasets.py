@@ -162,7 +162,10 @@ class SecretTable:
         nobody = pc.equal(column, "") if self.file.path.suffix == ".csv" else pc.is_null(column, nan_is_null=True)
         if pc.any(nobody).as_py():
             row = first_row + int(np.argmax(nobody.to_numpy(zero_copy_only=False)))
-            raise InputError(f"Row {row} has no user in column {self.users!r}: name an owner for each row, or drop it.")
+            raise InputError(
+                f"Row {row} (rows count from 0) has no user in column {self.users!r}: name an owner for each row, or "
+                "drop it."
+            )
         return column
 
     def check_replaced(self) -> None:

@@ -122,8 +122,9 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         rows, digest = _fingerprint(X)
         identity = Identity("estimator", "y", len(features), digest)
         task, owner = self._task(features, space), None if users is None else number_users(users, len(features))
-        task = replace(task, rows=capped_rows(owner, None, len(features), self.labels_per_user, task.seed))
+        capped_rows(owner, None, len(features), self.labels_per_user)  # or it is said before there is a ledger
         vault = Vault(y, space, self._budget(), users=owner, ledger=self.ledger, identity=identity)
+        task = replace(task, rows=vault.capped(self.labels_per_user, task.seed))
         self._seen_before = self.ledger is None and _warn_of_rows_seen_before(rows)
         return task, vault
 
@@ -209,9 +210,10 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
     ----------
     epsilon, delta : float
         The guarantee for each label, or for all labels of a user: smaller is more private. With delta 0 it is pure.
-    classes : list
+    classes : list or LabelSpace
         Every value that a label may take. They are declared, because inferring them would reveal which occur;
-        `"infer"` does so nevertheless, and the card says it. `classes_` has them sorted, as scikit-learn expects.
+        `"infer"` does so nevertheless, and the card says it. With `LabelSpace([...], missing="public")` some rows may
+        have no label (None), and which these are is public. `classes_` has them sorted, as scikit-learn expects.
     recipe : str
         `"auto"`, or the name of a published pipeline; `options` are its parameters.
     model : str, callable or scikit-learn classifier
@@ -303,7 +305,8 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
             if classes != "infer":
                 raise InputError('classes must be a list, for example ["no", "yes"].')
             classes = _inferred(y)
-        space = LabelSpace(sorted(LabelSpace(classes)), ordered=self.features == "pairs")
+        declared = classes if isinstance(classes, LabelSpace) else LabelSpace(classes)
+        space = LabelSpace(sorted(declared), ordered=self.features == "pairs", missing=declared.missing)
         self.classes_ = np.array(space.classes)
         return space
 

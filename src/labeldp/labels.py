@@ -117,14 +117,20 @@ class LabelSpace:
         codes[absent] = MISSING
         if self.missing == "error" and absent.any():
             raise InputError(
-                f"A label is missing, first in row {first_row + int(absent.argmax())}: fill it, drop the row, or "
-                'declare missing labels public: missing="public", or --missing-public on the command line.'
+                f"A label is missing, first in row {first_row + int(absent.argmax())} (rows count from 0): fill it, "
+                'drop the row, or declare public which are missing: LabelSpace([...], missing="public"), or labeldp '
+                "train --missing-public."
             )
         outside = (codes == MISSING) & ~absent
         if outside.any():
+            row = f"first in row {first_row + int(outside.argmax())} (rows count from 0)"
+            if self.step:
+                raise InputError(
+                    f"A label is outside the declared range, {row}: correct it, or declare a range that holds it."
+                )
             raise InputError(
-                f"A label is outside the declared classes, first in row {first_row + int(outside.argmax())}: "
-                "correct it or declare its class (case, spaces and decimals count; quote a class that holds a comma)."
+                f"A label is outside the declared classes, {row}: correct it or declare its class (case, spaces and "
+                "decimals count; quote a class that holds a comma)."
             )
         return codes
 
@@ -173,7 +179,9 @@ class LabelSpace:
     def _encode_number(self, column: pa.Array, step: float) -> Codes:
         numbers = _cast(column, pa.float64())
         if numbers is None:
-            raise InputError("The declared range needs labels that are numbers.")
+            raise InputError(
+                "The declared range needs labels that are numbers: correct those that are not, or declare classes."
+            )
         numbers = numbers.to_numpy(zero_copy_only=False)
         low, high = float(self.classes[0]), float(self.classes[-1])
         inside = (numbers >= low) & (numbers <= high)

@@ -36,6 +36,8 @@ from labeldp.report.card import write_card
 from labeldp.report.card.origin import describe_model, versions
 from labeldp.vault import Vault
 
+# What stands in the place of a number that is missing.
+_ABSENT = ["", "NA", "N/A", "n/a", "na", "#N/A", "NULL", "null", "None", "NaN", "nan", "?", ".", "-"]
 _AXES = {"table": 1, "embeddings": 1, "pairs": 2, "images": 3}  # of a row's shape
 
 
@@ -113,6 +115,9 @@ def train(
     with written_whole(out) as folder, checkpoints_of(out) as checkpoints:
         intake, features, public = plan.read(table, vault.rows)
         task = plan.task(features, table.space, rows, checkpoints, public=public)
+        doubted = [] if public is not None else doubts(table.file, features)
+        for doubt in doubted:  # before anything is spent on columns that were read in another way than they are meant
+            report(f"Note: {doubt}")
         trained = recipes.train(vault, task, plan.recipe, plan.options, report=report)
         facts = {
             "version": __version__,
@@ -135,7 +140,7 @@ def train(
             "seed": plan.seed,
             "spent": vault.guarantee().to_json(),
         }
-        facts["warnings"] = [*facts["warnings"], *([] if public is not None else doubts(table.file, features))]
+        facts["warnings"] = [*facts["warnings"], *doubted]
         folder.mkdir()
         _dump(folder / "run.json", facts)
         _dump(folder / "features.json", intake.to_json())
@@ -198,18 +203,24 @@ def doubts(file: TableFile, features: Features) -> list[str]:
     """Name columns that are unlikely to be what they should be; features are public, so that they may be named."""
     if not isinstance(features, Table):
         return []
-    found = [
-        f"Column {column.name!r} has another text in nearly every row: name it by --ids if it identifies rows."
-        for column in features.encoder.categories
-        if not column.values
-    ]
-    texts = [column.name for column in features.encoder.categories] if file.path.suffix == ".csv" else []
+    found = list[str]()
+    texts = [column.name for column in features.encoder.categories]
+    many = {column.name for column in features.encoder.categories if not column.values}
     for column in read_columns(file, texts) if texts else []:
-        present = column.drop_nulls()
-        odd = present.cast(pl.String).cast(pl.Float64, strict=False).is_null()
-        if 0 < odd.sum() < len(present) / 10:
-            what = f"{odd.sum()} row{'s' * (odd.sum() > 1)}"
+        present = column.drop_nulls().cast(pl.String)
+        present = present.filter(present != "")
+        odd = int(present.cast(pl.Float64, strict=False).null_count())
+        if present.is_empty():
+            found.append(f"Column {column.name!r} is empty.")
+        elif file.path.suffix == ".csv" and 0 < odd < len(present) / 2:
+            what = f"{odd:,} row{'s' * (odd > 1)}"
             found.append(f"Column {column.name!r} holds numbers but for {what}, so it was read as categories.")
+        elif file.path.suffix == ".csv" and present.str.contains(r"^-?\d+,\d+$").mean() > 0.5:  # type: ignore[operator]
+            found.append(f"Column {column.name!r} has decimal commas, so it was read as categories: write points.")
+        elif column.name in many:
+            found.append(
+                f"Column {column.name!r} has another text in nearly every row: name it by --ids if it identifies rows."
+            )
     return found
 
 
@@ -268,7 +279,8 @@ def _pictures_of(file: TableFile, columns: Sequence[str]) -> str:
 def read_columns(file: TableFile, columns: list[str], texts: Sequence[str] = ()) -> pl.DataFrame:
     """Read features, and never the label: Polars' message could quote it. Numbers in a CSV become numbers.
 
-    Columns in `texts` stay as they are written, because they were texts in the training.
+    So do numbers among which missing ones are marked by a word, as R marks them by NA. Columns in `texts` stay as they
+    are written, because they were texts in the training.
     """
     absent = [name for name in columns if name not in file.schema.names]
     if absent:
@@ -278,10 +290,19 @@ def read_columns(file: TableFile, columns: list[str], texts: Sequence[str] = ())
             return pl.read_parquet(file.path, columns=columns).select(columns)
         kinds = dict.fromkeys(texts, pl.String)
         frame = pl.read_csv(file.path, columns=columns, infer_schema_length=None, schema_overrides=kinds)
-        return frame.select(columns)
+        return frame.select(columns).with_columns(
+            _numbers(frame[name]) for name, kind in frame.schema.items() if kind == pl.String and name not in texts
+        )
     except (pl.exceptions.PolarsError, OSError) as problem:
         kind = type(problem).__name__
     raise InputError(f"{file.path} cannot be read ({kind}).")
+
+
+def _numbers(column: pl.Series) -> pl.Series:
+    """Return numbers, if all texts are numbers but for words that mark a missing one."""
+    plain = column.to_frame().select(pl.when(~pl.col(column.name).is_in(_ABSENT)).then(pl.col(column.name))).to_series()
+    numbers = plain.cast(pl.Float64, strict=False)
+    return numbers if numbers.null_count() == plain.null_count() < len(plain) else column
 
 
 def _check_encoder(encoder: Model, model: str) -> None:

@@ -114,7 +114,7 @@ def capped_rows(
         raise InputError("labels_per_user must be a whole number from 1.")
     if owner is None:
         if most is not None:
-            raise InputError("labels_per_user is for users: say who owns each row.")
+            raise InputError("labels_per_user is for users: say who owns each row, by users or --user-column.")
         return np.ones(rows, bool)
     candidates = np.arange(rows) if labelled is None else np.flatnonzero(labelled)
     owned = np.bincount(owner[candidates])

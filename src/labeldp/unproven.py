@@ -16,4 +16,7 @@ def allow_unproven(name: str) -> None:
 def require_allowed(name: str) -> None:
     """Raise InputError unless `allow_unproven(name)` was called."""
     if name not in _ALLOWED:
-        raise InputError(f'{_WHY[name]} To study it all the same, call labeldp.allow_unproven("{name}") first.')
+        raise InputError(
+            f'{_WHY[name]} To study it all the same, call labeldp.allow_unproven("{name}") first, or add '
+            f"--allow-unproven {name}."
+        )

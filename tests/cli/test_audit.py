@@ -53,7 +53,7 @@ def test_a_run(labeldp, folder):
     train = ("train", "people.csv", *LABELS, "--epsilon", 3, "--recipe", "randres", "--model", "linear", "--epochs", 3)
     assert labeldp(*train, "--out", "run")[0] == 0
     ledger = (folder / "people.csv.ledger").read_bytes()
-    code, out, err = labeldp("audit", "run", "people.csv", "--epochs", 3, *SURE)
+    code, out, err = labeldp("audit", "run", "people.csv", *SURE)
     assert (code, err) == (0, "")
     stated, lower, gain = out.splitlines()
     assert stated == "The run states epsilon 3."
@@ -65,7 +65,7 @@ def test_a_run(labeldp, folder):
     assert (folder / "people.csv.ledger").read_bytes() == ledger  # nothing was spent
     code, _, err = labeldp("audit", "run", "people.csv")
     assert code == 2
-    assert "run/audit.json exists" in err
+    assert "run/audit.json holds an audit of this run: remove it" in err
 
 
 @pytest.mark.parametrize(

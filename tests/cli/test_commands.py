@@ -87,14 +87,14 @@ def test_training_again_adds_up_and_the_budget_is_kept(labeldp):
     code, _, err = labeldp(*train, 1, "--out", "b", "--seed", 1)
     assert code == 2
     assert "has epsilon 0.5 and delta 0 left" in err
-    assert "(--budget and --delta-budget set the totals for this data set.)" in err
+    assert "(--budget sets the total for this data set; where delta is spent, --delta-budget does.)" in err
     assert "epsilon 1.5 of 1.5" in labeldp(*train, 0.5, "--out", "b", "--seed", 1)[1]
 
 
 def test_an_accuracy_that_was_not_measured_is_said_to_be_so(labeldp):
     people().head(50).write_csv("few.csv")
     _, out, _ = labeldp("train", "few.csv", *LABELS, "--epsilon", 1, "--out", "o", "--recipe", "moments")
-    assert "too few rows to set any aside" in out
+    assert "too few rows or users to set any aside" in out
 
 
 BAD = {
@@ -126,7 +126,7 @@ BAD = {
     ),
     "budget below": (
         ["privatize", "people.csv", *LABELS, "--epsilon", 2, "--budget", 1, "--out", "o.csv"],
-        "--budget and --delta-budget set the totals",
+        "--budget sets the total",
     ),
     "unknown recipe": ([*TRAIN, "--recipe", "magic"], "There is no recipe 'magic': choose one of alibi,"),
     "unknown option of a recipe": ([*TRAIN, "--option", "magic=1"], "has no option 'magic'"),
@@ -390,3 +390,30 @@ def test_two_commands_do_not_make_the_same_folder(labeldp, digits_file, tmp_path
     assert code == 2
     assert "Another command is making e" in err
     assert labeldp("encode", digits_file, "--model", "cnn", "--epochs", 1, "--out", "e")[0] == 0
+
+
+def test_the_same_again_says_that_nothing_was_drawn(labeldp, folder):
+    words = ("train", "people.csv", "--label", "income", "--classes", "low,high", "--recipe", "moments", "--epsilon", 1)
+    assert "Nothing was drawn" not in labeldp(*words, "--out", "first")[2]
+    text = (folder / "people.csv").read_text()
+    (folder / "people.csv").write_text(text.replace(",low", ",x").replace(",high", ",low").replace(",x", ",high"))
+    code, _, err = labeldp(*words, "--out", "second")
+    assert code == 0
+    assert "Nothing was drawn: the same was asked for before" in err
+
+
+def test_who_is_refused_and_follows_the_advice_is_not_refused_again(labeldp, folder):
+    words = ("train", "people.csv", "--label", "income", "--classes", "low,high", "--out", "run")
+    code, _, err = labeldp(*words, "--recipe", "stable-vote", "--epsilon", 0.1, "--delta", 1e-5)
+    assert (code, "raise epsilon" in err) == (2, True)
+    assert labeldp(*words, "--recipe", "moments", "--epsilon", 1, "--ids", "age")[0] == 0
+
+
+def test_so_large_an_epsilon_is_no_error(labeldp, folder):
+    import polars as pl
+
+    pl.DataFrame({"x": range(50), "score": [i % 10 for i in range(50)]}).write_csv(folder / "big.csv")
+    words = ("privatize", "big.csv", "--label", "score", "--range", "0,10,1", "--out", "out.csv")
+    code, out, _ = labeldp(*words, "--epsilon", 1e6)
+    assert code == 0
+    assert "noise of deviation" in out

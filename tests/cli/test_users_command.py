@@ -101,7 +101,7 @@ def test_a_row_without_a_user_is_named(labeldp, visits, kind):
     words = ("train", f"gap.{kind}", *LABELS, *USERS, "--labels-per-user", 1, "--epsilon", 1, "--out", "o")
     code, _, err = labeldp(*words)
     assert code == 2
-    assert "Row 17 has no user in column 'person'" in err
+    assert "Row 17 (rows count from 0) has no user in column 'person'" in err
 
 
 def test_numbers_and_categories_name_users_too(labeldp, visits):

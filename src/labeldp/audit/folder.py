@@ -28,7 +28,7 @@ from labeldp.audit.inference import label_inference
 from labeldp.audit.one_run import one_run
 from labeldp.datasets import SecretTable
 from labeldp.errors import InputError
-from labeldp.files import TableFile, check_free, written_whole
+from labeldp.files import TableFile, written_whole
 from labeldp.guarantees import plain_number
 from labeldp.labels import LabelSpace
 from labeldp.learn.predictor import load_predictor
@@ -47,8 +47,6 @@ class Request:
     canaries: int | None = None
     trainings: int = 1
     confidence: float = 0.95
-    model: str | None = None
-    epochs: int | None = None
     encoder: Path | None = None
     public: Path | None = None
     device: str = "auto"
@@ -72,7 +70,8 @@ def audit_run(
     """
     request = request or Request()
     facts = runs.read_report(run)
-    check_free(run / RESULT)
+    if (run / RESULT).exists():
+        raise InputError(f"{run / RESULT} holds an audit of this run: remove it to audit again.")
     if (facts.get("space") or {}).get("step") is not None:
         raise InputError(
             "Canaries are for classes, and this run learnt numbers: audit its mechanisms, for example by "
@@ -121,9 +120,8 @@ def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> 
         raise InputError("The teachers of this run voted on public rows: name their table by --public.")
     how: dict[str, Any] = {"flip": intake.flip, "device": request.device, "progress": request.progress}
     how |= {"encoder": request.encoder, "seed": facts["seed"], "public": request.public}
-    how |= {"epochs": request.epochs or asked.get("epochs")}
+    how |= {"epochs": asked.get("epochs"), "model": asked.get("model", "auto")}
     how |= {"labels_per_user": (facts.get("users") or {}).get("labels_per_user")}
-    how |= {"model": request.model or asked.get("model") or _model_of(run, facts["recipe"])}
     plan = runs.Plan(facts["epsilon"], facts["delta"], facts["recipe"], facts["options"], intake.kind, **how)
     plan.check()
     return features, plan, public
@@ -139,28 +137,9 @@ def _owners(data: Path, facts: dict[str, Any]) -> NDArray[np.int64] | None:
     return table.owners()
 
 
-def _model_of(run: Path, recipe: str) -> str:
-    """Return what was trained, as the model of the run looks; `auto` tries several, whichever was best."""
-    about = json.loads((run / "model" / "model.json").read_text())
-    if recipe == "auto":
-        return "auto"
-    if about.get("kind") == "classical":
-        written = (run / "model" / "classifier.skops").read_bytes()
-        return "trees" if b"HistGradientBoosting" in _schema(written) else "logistic"
-    return str((about.get("network") or {}).get("name", "auto"))
-
-
-def _schema(written: bytes) -> bytes:
-    import io
-    import zipfile
-
-    with zipfile.ZipFile(io.BytesIO(written)) as parts:
-        return parts.read("schema.json")
-
-
 def _kept(run: Path, facts: dict[str, Any], request: Request) -> Path:
     """Return the folder of this request's checkpoints, with the seed of its canaries, drawn when it began."""
-    what = [facts["created"], request.canaries, _most(facts, request), request.trainings, request.model, request.epochs]
+    what = [facts["created"], request.canaries, _most(facts, request), request.trainings]
     what += [str(request.encoder), str(request.public)]
     folder = run / f".audit.{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]}.checkpoints"
     if not (folder / "request.json").is_file():

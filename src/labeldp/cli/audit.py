@@ -30,16 +30,13 @@ def audit(
     confidence: Annotated[
         float | None, typer.Option(help="How sure a bound is; 0.99 for mechanisms, 0.95 for runs.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="For a run: what it trained; by default what its model is.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="For a run of networks, if it was given epochs.")] = None,
     encoder: Annotated[Path | None, typer.Option(help="For a run of images, if it was given an encoder.")] = None,
     public: Annotated[Path | None, typer.Option(help="For a run whose teachers voted on public rows.")] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Check a promise: bound epsilon from below, of a mechanism by its draws or of a run by canaries."""
-    of_run: dict[str, Any] = {"canaries": canaries, "trainings": trainings, "model": model}
-    of_run |= {"epochs": epochs, "encoder": encoder, "public": public}
+    of_run: dict[str, Any] = {"canaries": canaries, "trainings": trainings, "encoder": encoder, "public": public}
     of_mechanism = {"epsilon": epsilon, "delta": delta, "classes": classes, "queries": queries, "draws": draws}
     if mechanism is not None:
         _refuse({"RUN": run, **_options(of_run)}, "a run, and --mechanism audits a mechanism")

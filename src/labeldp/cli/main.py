@@ -54,7 +54,7 @@ def main() -> None:
         code = app(standalone_mode=False)
     except LabelDPError as problem:
         hint = (
-            " (--budget and --delta-budget set the totals for this data set.)"
+            " (--budget sets the total for this data set; where delta is spent, --delta-budget does.)"
             if isinstance(problem, BudgetExceeded)
             else ""
         )

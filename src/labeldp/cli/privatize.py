@@ -76,7 +76,7 @@ def privatize(
         what = {"kept": 1 / (1 + (len(table.space) - 1) * math.exp(-mechanism.epsilon))}
         said = f"Each label is the true one with probability {what['kept']:.3f}"
     else:
-        half = mechanism.epsilon / (2 * (len(table.space) - 1))  # of the noise's decay a step
+        half = min(mechanism.epsilon / (2 * (len(table.space) - 1)), 700.0)  # of the noise's decay a step
         what = {"deviation": table.space.step / (2**0.5 * math.sinh(half))}
         said = f"Each number has noise of deviation {what['deviation']:.3g}, cut at the ends of the range"
     say(

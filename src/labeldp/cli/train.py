@@ -101,12 +101,27 @@ def train(
         progress.start("reading labels")
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget, "labels_per_user": labels_per_user}
         vault = table.vault(epsilon, delta, **totals, ledger=ledger, progress=progress.advance)
-    report = runs.train(table, vault, plan, out, tell)
+    before, noted = {entry.id for entry in vault.ledger.entries()}, set[str]()
+
+    def note(what: str) -> None:
+        if what not in noted:
+            noted.add(what)
+            typer.echo(what, err=True)
+
+    report = runs.train(table, vault, plan, out, lambda what: (note if what.startswith("Note:") else tell)(what))
     for warning in report["warnings"]:
-        typer.echo(f"Note: {warning}", err=True)
+        note(f"Note: {warning}")
+    if before.issuperset(report["entries"]):
+        typer.echo(_AGAIN, err=True)
     if report["users"] and not as_json:
         typer.echo(f"Note: {of_users(report['users'])}", err=True)
     say(report, _sentence(out, report, vault.budget.epsilon), as_json)
+
+
+_AGAIN = (
+    "Note: Nothing was drawn: the same was asked for before, and what was released then was used again. Labels that "
+    "changed since are not in this model."
+)
 
 
 def _sentence(out: Path, report: dict[str, Any], budget: float) -> str:
@@ -132,7 +147,7 @@ def measured(report: dict[str, Any]) -> str:
     score, numbers = report["score"], report["space"]["step"] is not None
     what = "error" if numbers else "accuracy"
     if score is None:
-        return f"too few rows to set any aside, so its {what} is not measured"
+        return f"too few rows or users to set any aside, so its {what} is not measured"
     value, low, high = score["rmse" if numbers else "accuracy"]
     where = f"measured privately on {score['rows']:,} held-out rows"
     if numbers and value is None and high is not None:

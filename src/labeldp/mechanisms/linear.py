@@ -136,7 +136,7 @@ class LinearQuery(Mechanism):
         """The deviation of the noise, in grid steps."""
         if self.delta:
             return lattice_sigma(self.epsilon, self.delta, self.sensitivity)
-        return float(1 / (np.sqrt(2) * np.sinh(self.epsilon / self.sensitivity / 2)))
+        return float(1 / (np.sqrt(2) * np.sinh(min(self.epsilon / self.sensitivity / 2, 700.0))))
 
     def loss(self, labels: int = 1) -> Loss:
         """Return the loss of a move `labels` times as long."""

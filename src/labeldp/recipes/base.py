@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import has_fit_parameter
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features, choose_device
@@ -131,6 +132,8 @@ class Task:
             name = type(model).__name__
             if kind not in (Supervised, Bayes):
                 raise InputError(f"{kind.__name__} trains networks: choose a backbone, not {name}.")
+            if not has_fit_parameter(model, "sample_weight"):
+                raise InputError(f"{name} takes no sample weights: choose logistic, trees or another that does.")
             if self.encoder is not None:
                 raise InputError(f"{name} cannot begin from an encoder: give the encoder's embeddings as features.")
             return Classical(model)

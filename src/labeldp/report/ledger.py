@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from labeldp.errors import LedgerError
+from labeldp.reals import exactly
 from labeldp.spending import Spending, unpack_rows
 from labeldp.vault.filter import Filter
 from labeldp.vault.ledger import Entry, Ledger, in_progress
@@ -30,14 +31,20 @@ def ledger_report(path: Path) -> dict[str, Any]:
 
 
 def _spent(facts: dict[str, Any], entries: list[Entry]) -> dict[str, Any]:
-    """Add up the entries. Who owns which rows is not in the ledger, so for users the sum is an upper bound."""
+    """Add up the entries. Who owns which rows is not in the ledger, so for users it is an upper bound.
+
+    No unit was ever charged more than the budget, so that there is no need to state more.
+    """
     exact = facts["unit"] != "user"
     spending = Spending(facts["identity"]["rows"])
     for entry in entries:
         if entry.costs:
             worst = entry.costs[max(entry.costs)]
             spending.add(unpack_rows(entry.rows, facts["identity"]["rows"]) if exact else None, {1: worst})
-    epsilon, delta = Filter.from_json(facts["budget"]).guarantee(spending.worst())
+    accounts = Filter.from_json(facts["budget"])
+    epsilon, delta = accounts.guarantee(spending.worst())
+    if not exact:
+        epsilon, delta = min(epsilon, exactly(accounts.budget.epsilon)), min(delta, exactly(accounts.budget.delta))
     return {"epsilon": float(epsilon), "delta": float(delta), "exact": exact}
 
 

@@ -257,7 +257,7 @@ class Vault:
                     "these are other people's labels; a new ledger for the same labels would forget what was spent."
                 )
             if (known["unit"], known["owners"]) != (self.unit, owners):
-                return f"protects each {known['unit']}: open the vault with the same users as before."
+                return f"protects each {known['unit']}: name the same users as before (--user-column)."
             if old.composition != budget.composition:
                 return f'adds up by "{old.composition}", which cannot be changed later.'
             if budget.composition == "rdp" and old.delta != budget.delta:
