@@ -6,6 +6,7 @@ One epoch of an MLP on randomized response; the reading and the training run in 
 benchmarks/results/large_table.json.
 """
 
+import argparse
 import resource
 import subprocess
 import sys
@@ -58,7 +59,9 @@ def train(path):
 
 
 def main():
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", type=int, nargs="?", default=10_000_000)
+    rows = parser.parse_args().rows
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "large.parquet"
         make_table(path, rows)

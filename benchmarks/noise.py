@@ -6,6 +6,7 @@ NumPy's draws are neither exact nor cryptographic; they show what exactness cost
 benchmarks/results/noise.json.
 """
 
+import argparse
 import math
 import time
 from fractions import Fraction
@@ -74,6 +75,7 @@ def our_responses():
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     use_one_core()
     dp.enable_features("contrib")
     many, few = 4_000_000, 20_000

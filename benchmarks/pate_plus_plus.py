@@ -1,6 +1,6 @@
 """PATE++ (Zhang et al. 2021) on Fashion-MNIST: four students on the same noisy answers of 250 teachers.
 
-    python benchmarks/pate_plus_plus.py --data FOLDER --work FOLDER [--seeds 3] [--sweeps] [--start] [--device cpu]
+    python benchmarks/pate_plus_plus.py --data FOLDER --work FOLDER [--seeds 3] [--sweeps] [--rate R] [--device cpu]
 
 FOLDER holds the official idx files. 250 teachers learn 240 training pictures each; of the first 9,000 test pictures,
 asked in random order, Confident-GNMax answers 2,200, the others stay unlabelled, and the last 1,000 test the students.
@@ -12,10 +12,7 @@ Students differ in nothing but their method. On the CPU their network is small. 
 a third was made wrong at random, its dropout on the answers of seed 100, by the mean of PATE, PATE+ and PATE++: without
 it all were worse there, PATE by eleven points, PATE++ by less than one. The paper varies no pictures, and neither do
 we; 20 epochs are what time allowed. The network for `--device cuda` is that of the PATE papers; nothing was tuned on
-it, its rate is the small one's.
-
-With `--start`, all students begin from one encoder, which learnt the 9,000 public pictures without labels (SimCLR).
-Those are public, so that it costs no privacy, and the students still differ in nothing but their method.
+it, its rate is the small one's but where `--rate` gives another.
 
 Votes are kept in the work folder (as secret as labels, were these not public); the kept figures rest on those in
 artifacts/fashion-votes.npy, which can be put there as votes.npy. Cells are kept in benchmarks/results, and a run goes
@@ -47,17 +44,17 @@ import labeldp as ldp
 from labeldp.features import Images, augment
 from labeldp.features.loaders import load
 from labeldp.guarantees import Guarantee
-from labeldp.learn import Model, SemiGAN, Supervised, Training
+from labeldp.learn import SemiGAN, Supervised, Training
 from labeldp.learn.backbones import Network
 from labeldp.learn.semigan import trusted
 from labeldp.mechanisms.voting import ConfidentGNMax
 from labeldp.releases.derived import Relabelled
-from labeldp.represent.contrastive import SimCLR
 
 DELTA, LEVELS = 1e-5, (4.05, 5.04)
 TEACHERS, PUBLIC, ANSWERS, QUERIES = 250, 9_000, 2_200, 4_400
 THRESHOLD, SIGMA1 = 200, 150.0  # of the first Confident-GNMax (Papernot et al. 2018), for as many teachers
 BETA, TAU, FADE = 0.2, 0.318, 0.9  # the paper's
+RATE = 3e-3
 BETAS, TAUS = (0.1, 0.2, 0.3, 0.4), (0.091, 0.182, 0.227, 0.273, 0.318, 0.364)
 STUDENTS = ("PATE", "co-teaching", "PATE+", "PATE++")
 SPACE = ldp.LabelSpace(list(range(10)))
@@ -71,7 +68,7 @@ class Cell:
     beta: float = BETA
     tau: float = 0.0
     epochs: int = 0
-    start: bool = False
+    rate: float = RATE
 
 
 def small(shape, classes, width=8):
@@ -128,8 +125,8 @@ class LightlyVaried(Images):
 
 
 SETTINGS = {  # the same for all students
-    "cpu": (small, Training(epochs=20, batch=100, optimizer="adamw", rate=3e-3, device="cpu")),
-    "cuda": (deep, Training(epochs=20, batch=100, optimizer="adamw", rate=3e-3, device="cuda")),
+    "cpu": (small, Training(epochs=20, batch=100, optimizer="adamw", rate=RATE, device="cpu")),
+    "cuda": (deep, Training(epochs=20, batch=100, optimizer="adamw", rate=RATE, device="cuda")),
 }
 
 
@@ -141,7 +138,9 @@ def student(name, backbone, training, beta=BETA):
 
 
 def learner(cell, device):
-    return student(cell.student, *SETTINGS[device], cell.beta).with_training(seed=cell.seed, epochs=cell.epochs)
+    return student(cell.student, *SETTINGS[device], cell.beta).with_training(
+        seed=cell.seed, epochs=cell.epochs, rate=cell.rate
+    )
 
 
 def heard(codes, loss):
@@ -209,18 +208,6 @@ def answers(counts, epsilon, seed):
     return codes, drawn.asked
 
 
-def encoder(chosen, pictures):
-    """Return an encoder of the public pictures, from the work folder where it is there."""
-    backbone, path = SETTINGS[chosen.device][0], chosen.work / f"encoder-{chosen.device}.pt"
-    if not path.is_file():
-        training = Training(epochs=200, batch=256, optimizer="adamw", rate=2e-3, decay=1e-2, device=chosen.device)
-        trained = SimCLR(backbone, training, temperature=0.2).fit(pictures)
-        torch.save(trained.network.state_dict(), path)
-    network = backbone(pictures.shape, 1)
-    network.load_state_dict(torch.load(path, weights_only=True))
-    return Model(network, None)
-
-
 class Bench:
     """What a worker keeps: pictures, votes, and the folder for counts of doubted labels."""
 
@@ -230,7 +217,6 @@ class Bench:
         images = images.to(chosen.device)
         self.pictures, self.new = images.select(np.arange(PUBLIC)), images.select(np.arange(PUBLIC, len(images)))
         self.counts = votes(chosen.data, chosen.work, chosen.workers)
-        self.encoder = encoder(chosen, self.pictures) if chosen.start else None
 
     def run(self, cell):
         begun = time.perf_counter()
@@ -238,7 +224,7 @@ class Bench:
         if cell.student == "PATE++":
             release = release.keep(trusted(release, self.doubts(cell, release), cell.tau))
         wrong = release.labels()[release.active] != self.labels[:PUBLIC][release.active]
-        model, doubts = learner(cell, self.device).fit_and_count(self.pictures, release, self.encoder)
+        model, doubts = learner(cell, self.device).fit_and_count(self.pictures, release)
         if cell.student == "PATE+":
             np.save(self._doubts(cell), doubts)
         right = (model.predict(self.new) == self.labels[PUBLIC:]).mean()
@@ -252,18 +238,18 @@ class Bench:
     def doubts(self, cell, release):
         """Return the counts of the first of the two trainings, which is that of PATE+."""
         if not self._doubts(cell).is_file():
-            _, counts = learner(cell, self.device).fit_and_count(self.pictures, release, self.encoder)
+            _, counts = learner(cell, self.device).fit_and_count(self.pictures, release)
             np.save(self._doubts(cell), counts)
         return np.load(self._doubts(cell))
 
     def _doubts(self, cell):
         name = f"doubts-{self.device}-{cell.epochs}-{cell.epsilon}-{cell.seed}-{cell.beta}"
-        return self.work / f"{name}{'-start' if cell.start else ''}.npy"
+        return self.work / f"{name}{_rate(cell.rate)}.npy"
 
 
-def cells(seeds, epochs, start, levels, sweeps):
+def cells(seeds, epochs, rate, levels, sweeps):
     """Return what is to be trained, the main table first; what shares a training is one job."""
-    cell = partial(Cell, epochs=epochs, start=start)
+    cell = partial(Cell, epochs=epochs, rate=rate)
     main = []
     for seed in seeds:
         for epsilon in levels:
@@ -297,7 +283,7 @@ def fill(chosen, path):
     known = {_cell(row) for row in rows}
     jobs = [
         [cell for cell in job if cell not in known]
-        for job in cells(chosen.numbers, chosen.epochs, chosen.start, chosen.levels, chosen.sweeps)
+        for job in cells(chosen.numbers, chosen.epochs, chosen.rate, chosen.levels, chosen.sweeps)
     ]
     deadline = time.time() + chosen.limit
     with ProcessPoolExecutor(
@@ -310,6 +296,11 @@ def fill(chosen, path):
                     file.write(json.dumps(row) + "\n")
                 print(" ".join(f"{name} {value}" for name, value in row.items()), flush=True)
     return {_cell(row): row for row in rows}
+
+
+def _rate(rate):
+    """Return a mark for file names, of a rate that is not the usual one."""
+    return "" if rate == RATE else f"-rate-{rate:g}"
 
 
 def _cell(row):
@@ -342,7 +333,7 @@ def show(title, columns, lines):
     Console(width=120).print(table)
 
 
-def report(bench, found, seeds, epochs, start, levels):
+def report(bench, found, seeds, epochs, rate, levels):
     """Print the tables of the cells that there are, and return their figures."""
     truth = bench.labels[:PUBLIC]
     mark = hashlib.sha256(bench.counts.astype(np.uint8).tobytes()).hexdigest()[:16]  # which votes these cells rest on
@@ -352,7 +343,7 @@ def report(bench, found, seeds, epochs, start, levels):
         "levels": {},
         "sweeps": {},
     }
-    cell, lines, noise = partial(Cell, epochs=epochs, start=start), [], []
+    cell, lines, noise = partial(Cell, epochs=epochs, rate=rate), [], []
     for epsilon in levels:
         votes, drawn = mechanism(epsilon), [answers(bench.counts, epsilon, seed) for seed in seeds]
         asked, given = np.mean([n for _, n in drawn]), np.mean([(codes >= 0).sum() for codes, _ in drawn])
@@ -399,7 +390,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--sweeps", action="store_true")
-    parser.add_argument("--start", action="store_true", help="begin from an encoder of the public pictures")
+    parser.add_argument("--rate", type=float, default=RATE, help="of the students' learning")
     parser.add_argument("--levels", type=float, nargs="+", default=LEVELS, help="the paper's epsilons")
     parser.add_argument("--epochs", type=int, help="20, if not given")
     parser.add_argument("--device", choices=list(SETTINGS), default="cpu")
@@ -414,9 +405,9 @@ def main():
     bench = Bench(chosen)
     name = f"pate_plus_plus-{chosen.device}"
     found = fill(chosen, HERE / "results" / f"{name}-cells.jsonl")
-    how = {"network": backbone.__name__, "epochs": chosen.epochs, "batch": training.batch, "rate": training.rate}
-    figures = report(bench, found, chosen.numbers, chosen.epochs, chosen.start, chosen.levels)
-    save(f"{name}-{chosen.epochs}{'-start' if chosen.start else ''}", how | figures)
+    how = {"network": backbone.__name__, "epochs": chosen.epochs, "batch": training.batch, "rate": chosen.rate}
+    figures = report(bench, found, chosen.numbers, chosen.epochs, chosen.rate, chosen.levels)
+    save(f"{name}-{chosen.epochs}{_rate(chosen.rate)}", how | figures)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 Each runs in a process of its own. Writes benchmarks/results/privatize.json.
 """
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -64,7 +65,9 @@ def timed(code, *arguments):
 
 
 def main():
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000_000
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", type=int, nargs="?", default=50_000_000)
+    rows = parser.parse_args().rows
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "log.parquet"
         make_table(data, rows)

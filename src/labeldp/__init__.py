@@ -1,7 +1,8 @@
 """labeldp: train models when the labels are the secret."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from labeldp.lazy import exports
 
 if TYPE_CHECKING:
     from labeldp.calibration import calibrate as calibrate
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from labeldp.losses import rdp_to_epsilon as rdp_to_epsilon
     from labeldp.mechanisms import BestCandidate as BestCandidate
     from labeldp.mechanisms import ConfidentGNMax as ConfidentGNMax
+    from labeldp.mechanisms import DiscreteLaplace as DiscreteLaplace
     from labeldp.mechanisms import GNMax as GNMax
     from labeldp.mechanisms import GroupHistogram as GroupHistogram
     from labeldp.mechanisms import ImmutableArgmax as ImmutableArgmax
@@ -35,13 +37,12 @@ if TYPE_CHECKING:
     from labeldp.mechanisms import RandomizedResponse as RandomizedResponse
     from labeldp.mechanisms import RightCount as RightCount
     from labeldp.mechanisms import RRInformative as RRInformative
+    from labeldp.mechanisms import RROnBins as RROnBins
     from labeldp.mechanisms import RRTopK as RRTopK
     from labeldp.mechanisms import RRWithPrior as RRWithPrior
     from labeldp.mechanisms import StableVote as StableVote
+    from labeldp.mechanisms import UnbiasedBins as UnbiasedBins
     from labeldp.mechanisms import VoteMechanism as VoteMechanism
-    from labeldp.mechanisms.binning import DiscreteLaplace as DiscreteLaplace
-    from labeldp.mechanisms.binning import RROnBins as RROnBins
-    from labeldp.mechanisms.binning import UnbiasedBins as UnbiasedBins
     from labeldp.regressor import LabelPrivateRegressor as LabelPrivateRegressor
     from labeldp.releases import Release as Release
     from labeldp.search import LabelPrivateSearchCV as LabelPrivateSearchCV
@@ -64,6 +65,7 @@ _HOMES = {
     "mechanisms": [
         "BestCandidate",
         "ConfidentGNMax",
+        "DiscreteLaplace",
         "GNMax",
         "GroupHistogram",
         "ImmutableArgmax",
@@ -76,37 +78,23 @@ _HOMES = {
         "OneHotGaussian",
         "OneHotLaplace",
         "RRInformative",
+        "RROnBins",
         "RRTopK",
         "RRWithPrior",
         "RandomizedResponse",
         "RightCount",
         "StableVote",
+        "UnbiasedBins",
         "VoteMechanism",
     ],
-    "mechanisms.binning": ["DiscreteLaplace", "RROnBins", "UnbiasedBins"],
     "regressor": ["LabelPrivateRegressor"],
     "releases": ["Release"],
     "search": ["LabelPrivateSearchCV"],
     "unproven": ["allow_unproven"],
     "vault": ["Identity", "Ledger", "Vault", "identify"],
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"labeldp has no attribute {name!r}")
-    try:
-        value = getattr(import_module(f"labeldp.{_HOME_OF[name]}"), name)
-    except ModuleNotFoundError as problem:
-        if problem.name != "torch":
-            raise
-        raise ImportError(f"{name} needs torch: pip install 'labeldp[learn]'.") from None
-    globals()[name] = value
-    return value
+__all__, __getattr__, _names = exports("labeldp", _HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*_names(), "__version__"]

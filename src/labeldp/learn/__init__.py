@@ -1,7 +1,8 @@
 """Learners: what turns features and a release into a model. None of them sees a label."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from labeldp.lazy import exports
 
 if TYPE_CHECKING:
     from labeldp.learn.augdescent import AugDescent as AugDescent
@@ -21,40 +22,23 @@ if TYPE_CHECKING:
     from labeldp.learn.supervised import Supervised as Supervised
     from labeldp.learn.weighted import Weighted as Weighted
 
-# Loaded at first use: `Weighted` needs no torch, and the base install has none.
-_HOME_OF = {
-    "AugDescent": "augdescent",
-    "Bayes": "bayes",
-    "CoTeaching": "coteaching",
-    "Consensus": "consensus",
-    "CrossFit": "crossfit",
-    "Debiased": "debiased",
-    "EvidenceLoss": "bayes",
-    "FixMatch": "fixmatch",
-    "Learner": "base",
-    "Model": "model",
-    "Regression": "regression",
-    "SemiGAN": "semigan",
-    "SoftMatch": "softmatch",
-    "Supervised": "supervised",
-    "Training": "loop",
-    "Weighted": "weighted",
-}
-__all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"labeldp.learn has no attribute {name!r}")
-    try:
-        value = getattr(import_module(f"labeldp.learn.{_HOME_OF[name]}"), name)
-    except ModuleNotFoundError as problem:
-        if problem.name != "torch":
-            raise
-        raise ImportError("This learner needs torch: pip install 'labeldp[learn]'.") from None
-    globals()[name] = value
-    return value
+__all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDunderAll]
+    "labeldp.learn",
+    {
+        "augdescent": ["AugDescent"],
+        "base": ["Learner"],
+        "bayes": ["Bayes", "EvidenceLoss"],
+        "consensus": ["Consensus"],
+        "coteaching": ["CoTeaching"],
+        "crossfit": ["CrossFit"],
+        "debiased": ["Debiased"],
+        "fixmatch": ["FixMatch"],
+        "loop": ["Training"],
+        "model": ["Model"],
+        "regression": ["Regression"],
+        "semigan": ["SemiGAN"],
+        "softmatch": ["SoftMatch"],
+        "supervised": ["Supervised"],
+        "weighted": ["Weighted"],
+    },
+)

@@ -1,0 +1,24 @@
+"""Names of a package, loaded at first use: `--help` answers without Arrow, and the base install has no torch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+
+def exports(
+    package: str, homes: Mapping[str, Sequence[str]]
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__all__`, `__getattr__` and `__dir__` of a package, by the names that each of its modules is home to."""
+    home_of = {name: home for home, names in homes.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"{package} has no attribute {name!r}")
+        try:
+            return getattr(import_module(f"{package}.{home_of[name]}"), name)
+        except ModuleNotFoundError as problem:
+            if problem.name != "torch":
+                raise
+            raise ImportError(f"{name} needs torch: pip install 'labeldp[learn]'.") from None
+
+    return sorted(home_of), get, lambda: sorted(home_of)

@@ -1,0 +1,35 @@
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from labeldp.lazy import exports
+
+PACKAGES = ["labeldp", "labeldp.learn", "labeldp.represent"]
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_name_is_there_and_named_by_dir(name):
+    package = importlib.import_module(name)
+    assert package.__all__ == sorted(set(package.__all__))
+    for each in package.__all__:
+        assert getattr(package, each).__name__ == each
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError, match=f"{name} has no attribute 'nothing'"):
+        package.nothing  # noqa: B018
+
+
+def test_packages_load_nothing_before_it_is_asked_for():
+    code = f"import {', '.join(PACKAGES)}, sys; sys.exit(bool({{'torch', 'pyarrow', 'scipy'}} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_torch_it_is_said_what_to_install(monkeypatch):
+    def absent(name):
+        raise ModuleNotFoundError(f"No module named {name}", name="torch")
+
+    monkeypatch.setattr("labeldp.lazy.import_module", absent)
+    _, get, _ = exports("labeldp.learn", {"model": ["Model"]})
+    with pytest.raises(ImportError, match=r"Model needs torch: pip install 'labeldp\[learn\]'"):
+        get("Model")
