@@ -1,21 +1,7 @@
 import re
 from pathlib import Path
 
-import pytest
-
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "pitfalls.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("page", ["pitfalls", "users"])
-def test_the_examples_print_what_they_say(page, capsys):
-    names: dict[str, object] = {}
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    found = re.findall(r"```python\n(.*?)```\n```\n(.*?)```", text, re.DOTALL)
-    assert len(found) == text.count("```python")
-    for code, printed in found:
-        exec(code, names)
-        assert capsys.readouterr().out == printed
+PAGE = (Path(__file__).parents[2] / "docs" / "pitfalls.md").read_text(encoding="utf-8")
 
 
 def test_the_table_links_to_every_section():
@@ -32,6 +18,8 @@ def test_every_pitfall_says_what_the_library_does():
 def test_the_table_of_guesses_is_what_the_audit_allows():
     from labeldp.report.card.numbers import best_guess
 
-    for line in re.findall(r"^\| (\d\d) % \|(.*)\|$", PAGE, re.MULTILINE):
+    lines = re.findall(r"^\| (\d\d) % \|(.*)\|$", PAGE, re.MULTILINE)
+    assert len(lines) >= 3
+    for line in lines:
         chances = [best_guess(epsilon, int(line[0]) / 100) for epsilon in (0.1, 0.5, 1, 2, 4)]
         assert [cell.strip() for cell in line[1].split("|")] == [f"{100 * chance:.1f} %" for chance in chances]
