@@ -588,3 +588,13 @@ def test_some_rows_may_have_no_label_where_that_is_public():
     assert 70 < fitted.score_estimate_.rows < 130  # a tenth of those that have one
     with pytest.raises(ldp.InputError, match="A label is missing, first in row 0"):
         ldp.LabelPrivateClassifier(2.0, classes=["no", "yes"]).fit(X, told)
+
+
+def test_frames_that_cannot_be_read_are_one_sentence():
+    import pandas as pd
+
+    rows = np.arange(40.0).reshape(20, 2)
+    with pytest.raises(ldp.InputError, match="two columns of one name"):
+        ldp.LabelPrivateClassifier(1.0, classes=[0, 1]).fit(pd.DataFrame(rows, columns=["a", "a"]), [0, 1] * 10)
+    with pytest.raises(ldp.InputError, match=r"give X\.collect\(\)"):
+        ldp.LabelPrivateClassifier(1.0, classes=[0, 1]).fit(pl.DataFrame(rows).lazy(), [0, 1] * 10)

@@ -104,6 +104,8 @@ def test_bad_paths(tmp_path, csv):
     (tmp_path / "note.txt").write_text("x")
     with pytest.raises(ldp.InputError, match="There is no file"):
         TableFile(tmp_path / "absent.csv")
+    with pytest.raises(ldp.InputError, match="is a folder: name a file"):
+        TableFile(tmp_path)
     with pytest.raises(ldp.InputError, match=r"must be a \.csv or a \.parquet"):
         TableFile(tmp_path / "note.txt")
     with pytest.raises(ldp.InputError, match="no column 'age': it has zip, n, y"):

@@ -372,3 +372,11 @@ def test_numbers_stay_numbers_where_a_word_stands_for_a_missing_one(tmp_path, wo
     assert (told == np.where(x > 0, "yes", "no"))[present].mean() > 0.9
     (tmp_path / "few.csv").write_text("x\nNA\n0.5\n")
     assert len(runs.predict(tmp_path / "run", tmp_path / "few.csv")) == 2
+
+
+def test_ids_that_repeat_may_be_people(tmp_path):
+    frame = pl.DataFrame({"person": np.arange(400) // 2, "x": np.arange(400) % 2, "y": ["no", "yes"] * 200})
+    frame.write_parquet(tmp_path / "t.parquet")
+    table = SecretTable.open(tmp_path / "t.parquet", "y", "no,yes", ids="person")
+    found = runs.train(table, table.vault(4.0), Plan(4.0, recipe="moments"), tmp_path / "run")["warnings"]
+    assert "200 different ids for 400 rows. If they are people, name it by --user-column" in found[-1]

@@ -172,6 +172,10 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
         if y is None:
             raise InputError("This estimator needs labels: requires y to be passed, but the target y is None.")
+        if isinstance(X, pl.LazyFrame):
+            raise InputError("X is a LazyFrame, which holds no rows yet: give X.collect().")
+        if is_frame(X) and len(set(X.columns)) < len(X.columns):
+            raise InputError("X has two columns of one name: rename one.")
         if isinstance(X, Features) or getattr(X, "ndim", 2) == 4:
             self.n_features_in_ = int(np.prod(X.shape if isinstance(X, Features) else np.shape(X)[1:]))
         elif is_frame(X):

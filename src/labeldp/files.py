@@ -26,9 +26,12 @@ class TableFile:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not self.path.is_file():
-            raise InputError(f"There is no file {self.path}.")
+            folder = self.path.is_dir()
+            raise InputError(f"{self.path} is a folder: name a file." if folder else f"There is no file {self.path}.")
         if self.path.suffix not in (".csv", ".parquet"):
             raise InputError(f"{self.path} must be a .csv or a .parquet file.")
+        if not self.path.stat().st_size:
+            raise InputError(f"{self.path} is empty: give a table with a header and rows.")
         self.schema: pa.Schema = self._attempt(self._read_schema)
         if len(set(self.schema.names)) < len(self.schema.names):
             raise InputError(f"{self.path} has two columns of one name: rename one.")

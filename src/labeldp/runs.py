@@ -115,7 +115,7 @@ def train(
     with written_whole(out) as folder, checkpoints_of(out) as checkpoints:
         intake, features, public = plan.read(table, vault.rows)
         task = plan.task(features, table.space, rows, checkpoints, public=public)
-        doubted = [] if public is not None else doubts(table.file, features)
+        doubted = [] if public is not None else doubts(table, features)
         for doubt in doubted:  # before anything is spent on columns that were read in another way than they are meant
             report(f"Note: {doubt}")
         trained = recipes.train(vault, task, plan.recipe, plan.options, report=report)
@@ -199,11 +199,16 @@ def read_report(run: Path) -> dict[str, Any]:
     return report
 
 
-def doubts(file: TableFile, features: Features) -> list[str]:
+def doubts(table: SecretTable, features: Features) -> list[str]:
     """Name columns that are unlikely to be what they should be; features are public, so that they may be named."""
+    file, found = table.file, list[str]()
+    if table.ids is not None and (names := read_columns(file, [table.ids]).to_series().n_unique()) < len(features):
+        found.append(
+            f"Column {table.ids!r} has {names:,} different ids for {len(features):,} rows. If they are people, name it "
+            "by --user-column, which protects all rows of one."
+        )
     if not isinstance(features, Table):
-        return []
-    found = list[str]()
+        return found
     texts = [column.name for column in features.encoder.categories]
     many = {column.name for column in features.encoder.categories if not column.values}
     for column in read_columns(file, texts) if texts else []:

@@ -182,7 +182,7 @@ BAD = {
     "predict: other format": (["predict", ".", "people.csv", "--out", "o.txt"], "must end in .csv or .parquet"),
 }
 FILES = {
-    "blank.csv": (b"", "cannot be read"),
+    "blank.csv": (b"", "is empty"),
     "header.csv": (b"age,income\n", "has no rows"),
     "ragged.csv": (b"age,income\n1,low\n2\n", "equally many fields in each line"),
     "binary.csv": (b"age,income\n\xff\xfe,low\n1,high\n" * 3, ""),

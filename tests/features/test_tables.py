@@ -38,7 +38,7 @@ def mixed(rows: int, seed: int = 0) -> pl.DataFrame:
 
 def test_numbers_medians_indicators_and_one_hot():
     table = Table.fit(FRAME)
-    assert table.kind == "tables"
+    assert table.kind == "table"
     assert table.columns == ["age", "hours", "town", "member"]
     named = dict(zip(table.names, everything(table).T.tolist(), strict=True))
     assert named == {

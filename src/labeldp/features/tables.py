@@ -26,7 +26,7 @@ class Table(Features):
     Made by `fit`, which learns the encoding, by `apply`, which uses it on other rows, or by `from_parquet`.
     """
 
-    kind: ClassVar[str] = "tables"
+    kind: ClassVar[str] = "table"
 
     def __init__(self, encoder: Encoder, numbers: Tensor, codes: Tensor) -> None:
         """Hold encoded rows; `fit`, `apply` and `from_parquet` are the usual ways to get them."""

@@ -86,7 +86,7 @@ def auto(task: Task, loss: LossName = "squared") -> Steps:
         noisy = yield Ask(RRWithPrior(second, chances(sums)), None, [sums])
         if not isinstance(task.features, Images):
             candidates.append(Classical(LogisticRegression(C=0.1, max_iter=300), 3).fit(task.features, noisy, linear))
-        if task.features.kind == "tables" and len(task.space) <= _FEW_CLASSES:
+        if task.features.kind == "table" and len(task.space) <= _FEW_CLASSES:
             trees = HistGradientBoostingClassifier(max_iter=100, min_samples_leaf=50, random_state=task.seed)
             candidates.append(Classical(trees, 3).fit(task.features, noisy, linear))
         candidates.append(learner.fit(task.features, Release.concat(noisy, sums), task.encoder))
@@ -101,7 +101,7 @@ def smoothed(task: Task, sums: Release) -> Release:
 
 
 def _of_few_rows(task: Task) -> bool:
-    return task.points.kind != "tables" and 2 <= int(task.rows.sum()) <= _FEW_ROWS
+    return task.points.kind != "table" and 2 <= int(task.rows.sum()) <= _FEW_ROWS
 
 
 def _rare(task: Task, sums: Release, epsilon: float) -> bool:
@@ -117,7 +117,7 @@ def _refines(task: Task) -> bool:
 
 def _drowned(task: Task) -> bool:
     """Whether noise drowns the sums of rows as they are, and something else can be heard."""
-    dense = task.points.kind != "tables" and 1 < int(task.rows.sum()) <= _MANY_ROWS
+    dense = task.points.kind != "table" and 1 < int(task.rows.sum()) <= _MANY_ROWS
     return dense and (is_faint(task) or not task.delta) and task.label_epsilon < enough_for_sums(task) / 2
 
 

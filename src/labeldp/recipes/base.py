@@ -177,7 +177,7 @@ class Task:
     @cached_property
     def columns(self) -> int:
         """How many directions of dense rows are worth their noise: pure noise grows with them, faint sums need few."""
-        if self.features.kind == "tables":
+        if self.features.kind == "table":
             return 256
         return int(np.clip(self.told(self.epsilon) / 3, 16, 256)) if self.delta else 32
 

@@ -25,7 +25,7 @@ def moments(task: Task) -> Steps:
 @recipe("smooth-moments", "noisy sums of rows that were averaged with their neighbours; a network learns what they say")
 def smooth_moments(task: Task) -> Steps:
     """For noise that drowns `moments`. New rows have no neighbours here, so a model of the rows as they are learns."""
-    if task.points.kind == "tables":
+    if task.points.kind == "table":
         raise InputError("Neighbours are found among embeddings and images: take moments for a table.")
     learner, query = task.learner(Supervised), smooth_rows(task.points, task.columns)
     sums = yield Ask(LinearQuery(query, task.epsilon, task.delta))

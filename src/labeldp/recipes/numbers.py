@@ -142,7 +142,7 @@ def learners_for(task: Task, loss: LossName) -> list[Fit]:
     fits: list[Fit] = [partial(_fit_regressor, task, loss, model)]
     if task.model == "auto":
         trees = find_model("trees", task.seed, numbers=True)
-        fits += [partial(_fit_regressor, task, loss, trees)] * (task.features.kind == "tables")
+        fits += [partial(_fit_regressor, task, loss, trees)] * (task.features.kind == "table")
         fits.append(partial(_fit_network, task, loss, "mlp"))
     return fits
 
@@ -244,7 +244,7 @@ def share_beforehand(task: Task) -> float:
 
 
 def _lift(task: Task) -> Lift:
-    dense = task.points.kind != "tables"
+    dense = task.points.kind != "table"
     return Lift.fit(task.points, columns=32 if dense and not task.delta else 256, cut=True)
 
 

@@ -23,6 +23,7 @@ from labeldp.learn.backbones import build
 from labeldp.learn.loop import Training
 from labeldp.learn.model import Model
 from labeldp.mechanisms.base import Mechanism
+from labeldp.recipes.arithmetic import response_right
 from labeldp.recipes.base import Task
 from labeldp.recipes.run import Trained, all_rows
 from labeldp.recipes.run import train as train_recipe
@@ -138,8 +139,7 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
     vault = CellVault(labels, space, budget, ledger=folder / "ledger.db", identity=identity)
     vault.common = setting.work / "common" / f"{cell.table} {row.method}, seed {cell.seed}".replace("/", " ")
     task = Task(data.train, space, everything, cell.epsilon, delta, seed=cell.seed, folder=setting.work)
-    wrong = 1 - np.exp(cell.epsilon) / (np.exp(cell.epsilon) + classes - 1)
-    training = setting.training(row.recipe, wrong, cell.seed, folder)
+    training = setting.training(row.recipe, 1 - response_right(cell.epsilon, classes), cell.seed, folder)
     encoder = setting.encoder if row.encoder else None
     task = replace(task, model=backbone(setting.model or row.model), training=training, encoder=encoder)
     begun = time.perf_counter()
