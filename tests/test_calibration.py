@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from test_losses import direct_delta
+from noiselaws import direct_delta
 
 import labeldp as ldp
 from labeldp.calibration import analytic_gaussian_ratio, lattice_sigma, smallest_noise, unit_shift_sigma

@@ -5,21 +5,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from noiselaws import direct_delta
 
 import labeldp as ldp
 from labeldp.losses import PureLoss, RepeatedLoss, compose, gaussian_delta, rdp_to_epsilon, unit_shift_delta
-
-
-def direct_delta(epsilon, sigma):
-    """max(0, P - e^epsilon Q) summed over the plane, Q being P moved by (+1, -1)."""
-    reach = math.ceil(8.5 * sigma) + 2
-    x = np.arange(-reach, reach + 1)
-    mass = np.exp(-(x**2) / (2 * sigma**2))
-    mass /= mass.sum()
-    up, down = np.append(0, mass[:-1]), np.append(mass[1:], 0)
-    # Block by block: the plane of a wide law is large.
-    blocks = np.array_split(np.arange(x.size), 1 + x.size // 500)
-    return sum(np.maximum(0, np.outer(mass[b], mass) - math.exp(epsilon) * np.outer(up[b], down)).sum() for b in blocks)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 2.0, 8.0])

@@ -1,24 +1,15 @@
 import math
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 import pytest
+from noiselaws import sampled_noise_law
 
 import labeldp as ldp
 from labeldp import noise
 from labeldp.mechanisms import additive
 
 SPACE = ldp.LabelSpace(["a", "b", "c"])
-
-
-def noise_law(scale: Fraction, reach: int) -> np.ndarray:
-    """The law of discrete_laplace on -reach..reach, from the edges of the table that it samples from."""
-    table = noise._geometric_start(1 / scale)
-    edges = [0, *[edge.floor(120)[0] for edge in table._edges]]
-    geometric = np.array([float(Fraction(b - a, 2**120)) for a, b in pairwise(edges)])
-    both = np.convolve(geometric, geometric[::-1])
-    return both[len(geometric) - 1 - reach : len(geometric) + reach]
 
 
 def used_scale(monkeypatch, epsilon, height=1):
@@ -36,7 +27,7 @@ def used_scale(monkeypatch, epsilon, height=1):
 
 def loss_of_a_changed_label(scale, height):
     """Two coordinates move by `height`, in opposite directions: twice the worst log-ratio of one."""
-    law = noise_law(scale, 20)
+    law = sampled_noise_law(scale, 20)
     return 2 * np.abs(np.log(law[height:] / law[:-height])).max()
 
 
@@ -50,7 +41,7 @@ def test_laplace_loses_epsilon_and_no_more(monkeypatch, epsilon, height):
 def test_noise_law_is_what_is_drawn():
     drawn = noise.discrete_laplace(Fraction(2), 10**6)
     seen = np.bincount(drawn[np.abs(drawn) <= 5] + 5, minlength=11) / 10**6
-    assert np.abs(seen - noise_law(Fraction(2), 5)).max() < 0.003
+    assert np.abs(seen - sampled_noise_law(Fraction(2), 5)).max() < 0.003
 
 
 def test_every_coordinate_of_every_row_has_noise_of_its_own():
