@@ -138,3 +138,12 @@ def watched(draw, folder, seen):
         return draw(self, counts, bits)
 
     return look
+
+
+@pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.parametrize("taught", ["heads", "networks"])
+def test_students_are_networks_which_is_said_before_anything_is_spent(digits, name, taught):
+    vault, task = digits.vault(8.0, 1e-5), replace(digits.task(8.0, 1e-5), model="trees")
+    with pytest.raises(ldp.InputError, match="trains networks: choose a backbone"):
+        train(vault, task, name, {"teachers": 10, "taught": taught, "engine": "here"})
+    assert not vault.ledger.entries()

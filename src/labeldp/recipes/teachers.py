@@ -80,6 +80,7 @@ def with_teachers(name: str, summary: str, student: Student, votes: Votes) -> No
         rows = np.flatnonzero(task.rows) if task.public is None else np.arange(len(asked))
         wanted = min(answers * len(task.space), rows.size)
         poll = Poll(task, teachers, wanted, min(QUERIES_PER_ANSWER * wanted, rows.size), threshold)
+        replace(task, features=asked).learner(FixMatch)  # students are networks: it is said before anything is spent
         count, mechanism = votes(poll)
         queries = np.random.default_rng(task.seed).permutation(rows)[: poll.queries]
         told = yield Ask(teacher_votes(task, queries, count, mechanism, taught, engine))
@@ -114,10 +115,7 @@ def teacher_votes(
 
 def _networks(task: Task, engine: str, sees: Literal["own", "all"]) -> Networks:
     """Return teachers with networks of the task's kind; those that see all features learn from them without labels."""
-    alone = task.learner(Supervised)
-    if not isinstance(alone, Supervised):  # a scikit-learn classifier, which knows no unlabelled rows
-        return Networks(alone, "own", engine, keep=_keep(task))
-    learner = task.learner(FixMatch) if sees == "all" else alone
+    learner = task.learner(FixMatch if sees == "all" else Supervised)
     usual = default_training(task, device=learner.training.device)
     epochs = 30 if sees == "own" else learner.training.epochs
     training = replace(usual, epochs=epochs, batch=32, rate=0.05, compile=False)  # a teacher's training is short
