@@ -121,9 +121,7 @@ def test_a_file_with_types_of_its_own_is_not_loaded(tmp_path, digits):
 def test_what_could_not_be_read_back_is_not_written(tmp_path, digits):
     model = Classical(Odd(), 1).fit(digits.features, digits.release(RR(3.0)))
     assert digits.accuracy(model) > 0.5
-    with pytest.raises(
-        ldp.InputError, match=r"This Odd could not be read back, because it holds \S*\.Odd"
-    ):
+    with pytest.raises(ldp.InputError, match=r"This Odd could not be read back, because it holds \S*\.Odd"):
         model.save(tmp_path / "m")
     assert not list(tmp_path.iterdir())
 

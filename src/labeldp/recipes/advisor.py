@@ -4,9 +4,9 @@ There are no labels, no data and no randomness here: every figure comes from `ar
 mechanisms sample from. What data alone could tell is one assumption, `purity`: the share of rows that belong to the
 largest class of their cluster, the other classes being even.
 
-`choices` has the order in which recipes are considered. A recipe that would take more than a day on the device is passed
-over while another one holds. Teacher ensembles are listed and never chosen: what they cost depends on how far teachers
-agree, which is no public fact.
+`choices` has the order in which recipes are considered. A recipe that would take more than a day on the device is
+passed over while another one holds. Teacher ensembles are listed and never chosen: what they cost depends on how far
+teachers agree, which is no public fact.
 """
 
 import math
