@@ -108,8 +108,8 @@ def test_nothing_but_a_total_changes_the_budget(tmp_path):
     assert table.vault(2.0, 1e-6).budget == ldp.Budget(1.0, 0.0)
     assert table.vault(2.0, 1e-6, delta_budget=1e-5).budget == ldp.Budget(1.0, 1e-5)
     assert table.vault(2.0, budget=3.0).budget == ldp.Budget(3.0, 1e-5)
-    assert budget_of(None, 0.5, 1e-6) == ldp.Budget(0.5, 1e-6)
-    assert budget_of(table.ledger_path, 0.5) == ldp.Budget(3.0, 1e-5)
+    assert budget_of(0.5, 1e-6)(None) == ldp.Budget(0.5, 1e-6)
+    assert budget_of(0.5)(ldp.Budget(3.0, 1e-5)) == ldp.Budget(3.0, 1e-5)
 
 
 def test_public_codes_are_those_of_the_declared_classes(tmp_path):

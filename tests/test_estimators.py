@@ -598,3 +598,22 @@ def test_frames_that_cannot_be_read_are_one_sentence():
         ldp.LabelPrivateClassifier(1.0, classes=[0, 1]).fit(pd.DataFrame(rows, columns=["a", "a"]), [0, 1] * 10)
     with pytest.raises(ldp.InputError, match=r"give X\.collect\(\)"):
         ldp.LabelPrivateClassifier(1.0, classes=[0, 1]).fit(pl.DataFrame(rows).lazy(), [0, 1] * 10)
+
+
+@pytest.mark.parametrize("frame", ["pandas", "polars"])
+def test_the_label_column_among_the_features_is_noticed_also_where_y_is_a_frame(frame):
+    import pandas as pd
+
+    table = pd.DataFrame({"x": np.arange(40.0), "y": [0, 1] * 20})
+    table = table if frame == "pandas" else pl.from_pandas(table)
+    with pytest.raises(ldp.InputError, match="X holds the column of the labels, 'y'"):
+        ldp.LabelPrivateClassifier(1.0, classes=[0, 1]).fit(table, table[["y"]])
+
+
+def test_rows_that_a_ledger_knows_are_warned_of_where_there_is_none(tmp_path):
+    X, y = np.random.default_rng(7).normal(size=(300, 2)), [0, 1, 1] * 100
+    known = {"classes": [0, 1], "recipe": "moments", "estimate": False}
+    ldp.LabelPrivateClassifier(1.0, **known, ledger=tmp_path / "l").fit(X, y)
+    ldp.LabelPrivateClassifier(1.0, **known, ledger=tmp_path / "l").fit(X, y)
+    with pytest.warns(ldp.PrivacyWarning, match="fitted before in this process"):
+        ldp.LabelPrivateClassifier(1.0, **known).fit(X, y)

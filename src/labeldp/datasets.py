@@ -16,8 +16,7 @@ from labeldp.files import TableFile
 from labeldp.guarantees import Budget
 from labeldp.labels import MISSING, Encoded, Label, LabelSpace
 from labeldp.spending import capped_rows
-from labeldp.vault import Ledger, Vault, identify
-from labeldp.vault.filter import Filter
+from labeldp.vault import Vault, identify
 
 Progress = Callable[[int], None]
 
@@ -123,7 +122,7 @@ class SecretTable:
         codes = np.concatenate(parts) if parts else np.empty(0, np.int8)
         if not codes.size:
             raise InputError(f"{self.file.path} has no rows.")
-        limit = budget_of(path, epsilon, delta, budget, delta_budget)
+        limit = budget_of(epsilon, delta, budget, delta_budget)
         users = None if self.users is None else numbered(owners)
         capped_rows(users, codes != MISSING, codes.size, labels_per_user)
         return Vault(Encoded(codes), self.space, limit, users=users, ledger=path, identity=identity)
@@ -200,26 +199,16 @@ def numbered(parts: list[pa.Array]) -> np.ndarray:
 
 
 def budget_of(
-    ledger: str | Path | None,
-    epsilon: float,
-    delta: float = 0.0,
-    total: float | None = None,
-    delta_total: float | None = None,
-) -> Budget:
-    """Return the budget of a ledger: the totals if they are given, else what it says, else epsilon and delta.
+    epsilon: float, delta: float = 0.0, total: float | None = None, delta_total: float | None = None
+) -> Callable[[Budget | None], Budget]:
+    """Choose a vault's budget: the totals if they are given, else what its ledger says, else epsilon and delta."""
 
-    A ledger without an entry says nothing: a command that was refused may have left it.
-    """
-    path, known = None if ledger is None else Path(ledger), Budget(epsilon, delta)
-    if path is not None and path.is_file() and path.stat().st_size > 0:
-        begun = Ledger(path)
-        facts = begun.facts()
-        known = Filter.from_json(facts["budget"]).budget if begun.entries() else known
-    return Budget(
-        known.epsilon if total is None else total,
-        known.delta if delta_total is None else delta_total,
-        known.composition,
-    )
+    def chosen(known: Budget | None) -> Budget:
+        known = known or Budget(epsilon, delta)
+        epsilon_in_all = known.epsilon if total is None else total
+        return Budget(epsilon_in_all, known.delta if delta_total is None else delta_total, known.composition)
+
+    return chosen
 
 
 def read_range(text: str, missing: Literal["error", "public"] = "error") -> LabelSpace:

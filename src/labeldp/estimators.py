@@ -47,8 +47,8 @@ _INFERRED = (
 )
 
 _ADDED_UP = (
-    "Labels of these rows were fitted before in the same process without a ledger: what is learnt of them adds up, and "
-    "this card states the last training alone."
+    "Labels of these rows were fitted before in the same process, and no ledger adds up what is learnt of them: this "
+    "card states the last training alone."
 )
 
 
@@ -125,13 +125,11 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         capped_rows(owner, None, len(features), self.labels_per_user)  # or it is said before there is a ledger
         vault = Vault(y, space, self._budget(), users=owner, ledger=self.ledger, identity=identity)
         task = replace(task, rows=vault.capped(self.labels_per_user, task.seed))
-        self._seen_before = self.ledger is None and _warn_of_rows_seen_before(rows)
+        self._seen_before = _seen_before(rows, warn=self.ledger is None)
         return task, vault
 
-    def _budget(self) -> Budget:
-        if isinstance(self.budget, Budget):
-            return self.budget
-        return budget_of(self.ledger, self.epsilon, self.delta, self.budget)
+    def _budget(self) -> Any:
+        return self.budget if isinstance(self.budget, Budget) else budget_of(self.epsilon, self.delta, self.budget)
 
     def _task(self, features: Features, space: LabelSpace, seed: int | None = None) -> Task:
         # Without a random state the seed is 0, so that a fit that is repeated asks for nothing that was not told.
@@ -179,8 +177,9 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         if isinstance(X, Features) or getattr(X, "ndim", 2) == 4:
             self.n_features_in_ = int(np.prod(X.shape if isinstance(X, Features) else np.shape(X)[1:]))
         elif is_frame(X):
-            if getattr(y, "name", None) in list(X.columns):
-                raise InputError(f"X holds the column of the labels, {y.name!r}: drop it from the features.")
+            named = set(y.columns if is_frame(y) else [getattr(y, "name", None)]) & set(X.columns)
+            if named:
+                raise InputError(f"X holds the column of the labels, {named.pop()!r}: drop it from the features.")
             _check_feature_names(self, X, reset=True)
             self.n_features_in_ = X.shape[1]
         else:
@@ -346,7 +345,7 @@ def _inferred(y: NDArray[Any]) -> list[Any]:
     return [int(c) for c in classes] if isinstance(classes[0], float) else classes
 
 
-_SEEN: list[NDArray[np.uint64]] = []  # hashes of rows that were fitted in this process without a ledger
+_SEEN: list[NDArray[np.uint64]] = []  # hashes of rows that were fitted in this process
 _MOST_SEEN = 10_000_000
 
 
@@ -373,8 +372,9 @@ def _hashes(matrix: NDArray[Any]) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join(digests), np.uint64)
 
 
-def _warn_of_rows_seen_before(rows: NDArray[np.uint64]) -> bool:
-    before = any(np.isin(rows, seen).any() for seen in _SEEN)
+def _seen_before(rows: NDArray[np.uint64], warn: bool) -> bool:
+    """Whether rows were fitted before and no ledger adds that up; `warn` if there is none now."""
+    before = warn and any(np.isin(rows, seen).any() for seen in _SEEN)
     if before:
         warnings.warn(
             "Some of these rows were fitted before in this process, and what is learnt of their labels adds up: give "

@@ -159,6 +159,10 @@ def test_labels_with_a_ledger_are_not_public(labeldp, folder):
     code, _, err = labeldp(*public, "--ledger", "own.db")
     assert (code, "own.db says that these labels are private" in err) == (2, True)
     assert labeldp(*public, "--ledger", "none.db")[0] == 2
+    shutil.copy("people.csv", "others.csv")
+    scored = ("compare", "others.csv", *DATA[2:], "--out", "p", "--recipes", "moments", "--labels-public")
+    code, _, err = labeldp(*scored, "--test", "people.csv")
+    assert (code, "people.csv.ledger says that these labels are private" in err) == (2, True)
     code, _, err = labeldp(*public)
     assert code == 2
     assert "says that these labels are private" in err

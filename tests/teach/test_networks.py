@@ -152,6 +152,26 @@ def test_nothing_that_a_record_decides_goes_with_a_release_about_records():
     assert "public" in told[0]
 
 
+def test_records_are_not_protected_by_what_was_derived_from_labels_alone():
+    private, public = FEATURES.select(np.arange(1500)), FEATURES.select(np.arange(1500, 1797))
+    vault = ldp.Vault(LABELS[:1500], SPACE, ldp.Budget(100.0, 1e-4))
+    told = vault.release(ldp.RandomizedResponse(1.0))
+    votes = TeacherVotes(private, None, 10, GNMax(20.0, 297), delta=1e-5, taught=LINEAR, public=public)
+    with pytest.raises(ldp.InputError, match="cannot be derived from a release that protects labels alone"):
+        vault.release(votes, derived_from=[told])
+    first = vault.release(votes)
+    assert first.guarantee.unit == "record"
+    with pytest.raises(ldp.InputError, match="cannot be derived"):
+        vault.release(votes, derived_from=[told])
+    prior = np.full((1500, 10), 0.1)
+    after = vault.release(ldp.RRWithPrior(1.0, prior), derived_from=[first])  # who protects records protects labels
+    assert after.guarantee.unit == "label"
+    assert after.guarantee.epsilon == pytest.approx(1.0 + first.guarantee.epsilon)
+    again = replace(votes, votes=GNMax(30.0, 297))
+    both = vault.release(again, derived_from=[first])
+    assert both.guarantee.epsilon == pytest.approx(first.guarantee.epsilon + again.epsilon)
+
+
 def _last_request(points, public):
     settings = {"users": np.arange(1500), "teachers": 10, "taught": LINEAR, "public": public}
     return TeacherVotes(points, None, votes=GNMax(20.0, 297), delta=1e-5, **settings)

@@ -105,11 +105,64 @@ def test_a_vault_whose_ledger_went_to_other_data_cannot_spend(path):
     mine = open_vault(path)
     same = open_vault(path)
     theirs = open_vault(path, users=np.arange(1000) // 2)
-    for stale in (mine, same):
-        with pytest.raises(ldp.LedgerError, match="open the vault again"):
-            stale.release(RR(0.1))
     theirs.release(RR(0.1))
-    assert len(theirs.ledger.entries()) == 1
+    theirs.plan(RR(0.1))
+    for stale in (mine, same):
+        for ask in (lambda v: v.release(RR(0.1)), lambda v: v.plan(RR(0.1)), lambda v: v.release(RR(0.2))):
+            with pytest.raises(ldp.LedgerError, match="open the vault again"):
+                ask(stale)
+    assert [entry.kind for entry in theirs.ledger.entries()] == ["release", "plan"]
+
+
+def test_a_plan_that_was_made_before_is_not_drawn_from_other_data(path):
+    """Of a ledger that is copied into the place of another one, say: with an entry, none is bound anew."""
+    mine = open_vault(path)
+    plan = mine.plan(RR(0.1))
+    mine.ledger.set_fact("mark", "of other data")
+    with pytest.raises(ldp.LedgerError, match="open the vault again"):
+        plan.release(RR(0.1))
+    assert [entry.kind for entry in mine.ledger.entries()] == ["plan"]
+
+
+def test_costs_at_another_renyi_order_are_not_charged(path):
+    """The order is that of the first budget; what was priced at it while another one came must be priced again."""
+
+    class Slow(RR):
+        def prepare(self, codes, space, memory):
+            renyi(1.0, 1e-6)
+            return self
+
+    def renyi(epsilon, delta):
+        return ldp.Vault(LABELS, SPACE, ldp.Budget(epsilon, delta, "rdp"), ledger=path, identity=identity())
+
+    mine = renyi(100.0, 1e-6)
+    with pytest.raises(ldp.LedgerError, match="open the vault again"):
+        mine.release(Slow(0.5))
+    assert not mine.ledger.entries()
+
+
+def test_a_total_that_nobody_gave_leaves_that_of_a_ledger_alone(path):
+    seen = []
+
+    def chosen(known):
+        seen.append(known)
+        return known or ldp.Budget(8.0)
+
+    open_vault(path, 1.0).release(RR(1.0))
+    again = ldp.Vault(LABELS, SPACE, chosen, ledger=path, identity=identity())
+    assert again.budget == ldp.Budget(1.0)
+    assert seen[-1] == ldp.Budget(1.0)
+    assert [entry.kind for entry in again.ledger.entries()] == ["release"]
+
+
+def test_a_ledger_from_before_there_were_marks_gets_one(path):
+    open_vault(path).release(RR(0.25), rows=[1])
+    with sqlite3.connect(path) as db:
+        db.execute("delete from labeldp_dataset where key = 'mark'")
+    first, second = open_vault(path), open_vault(path)
+    assert first._mark == second._mark == ldp.Ledger(path).facts()["mark"]
+    first.release(RR(0.5))
+    assert second.guarantee().epsilon == 0.75
 
 
 def test_vaults_of_the_same_data_share_a_ledger_from_the_start(path):

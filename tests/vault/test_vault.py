@@ -357,6 +357,7 @@ def test_stages_on_other_rows_keep_one_epsilon_though_derived():
 def test_a_lowered_budget_binds_vaults_that_are_open_already(tmp_path):
     identity = ldp.Identity("people", "y", 6, "abc")
     early = vault(2.0, ledger=tmp_path / "l", identity=identity)
+    early.release(RR(0.1))
     vault(0.5, ledger=tmp_path / "l", identity=identity)
     assert early.budget.epsilon == 0.5
     with pytest.raises(ldp.BudgetExceeded):

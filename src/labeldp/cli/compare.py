@@ -78,7 +78,10 @@ def compare(
     request.check(table.space)
     epsilon, total_delta = request.total()
     unit = "user" if user_column else "label"
-    books = [book for book in (ledger, table.ledger_path) if book is not None and book.exists()]
+    kinds: dict[str, Any] = {"ids": ids, "users": user_column, "pairs": features == "pairs"}
+    other = None if test is None else SecretTable.open(test, label, classes, **kinds)
+    possible = (ledger, table.ledger_path, None if other is None else other.ledger_path)
+    books = [book for book in possible if book is not None and book.exists()]
     if labels_public and books:
         raise InputError(
             f"{books[0].name} says that these labels are private: compare without --labels-public, or remove "
@@ -89,8 +92,7 @@ def compare(
         codes = table.public_codes()
         intake, rows = read_features(table, features, len(codes), flip)
         scores = None
-        if test is not None:
-            other = SecretTable.open(test, label, classes, ids=ids, users=user_column, pairs=features == "pairs")
+        if other is not None:
             scores = (intake(read_columns(other.file, list(intake.columns), intake.texts)), other.public_codes())
         train = compared.on_public_labels(rows, codes, table, scores)
     else:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from labeldp.bits import Bits
 from labeldp.calibration import largest_epsilon
 from labeldp.errors import InputError
-from labeldp.guarantees import Trust, check_delta, check_epsilon
+from labeldp.guarantees import Trust, Unit, check_delta, check_epsilon
 from labeldp.labels import Codes, LabelSpace
 from labeldp.losses import Loss, PureLoss, RepeatedLoss
 from labeldp.reals import exactly
@@ -91,6 +91,10 @@ class Mechanism(ABC):
         """Return the public parameters, arrays by shape and digest. Equal parameters mean the same request."""
         public = [f.name for f in fields(self) if not f.name.startswith("_")]  # type: ignore[arg-type]
         return {name: _summary(getattr(self, name)) for name in public}
+
+    def protects(self, unit: Unit) -> Unit:
+        """Return whom a release protects, from a vault that protects such units."""
+        return unit
 
     def told(self) -> dict[str, Any]:
         """Return the parameters that go with the release wherever it goes."""

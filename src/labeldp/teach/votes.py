@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from labeldp.bits import Bits
 from labeldp.errors import InputError
-from labeldp.guarantees import Trust, check_delta, plain_number
+from labeldp.guarantees import Trust, Unit, check_delta, plain_number
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import Loss, NoLoss
 from labeldp.mechanisms.base import Mechanism, private_copy
 from labeldp.mechanisms.voting import VoteMechanism
 from labeldp.releases.base import Release
 from labeldp.releases.derived import Relabelled
+from labeldp.spending import joint_cost
 from labeldp.teach.heads import Heads
 from labeldp.teach.lesson import Lesson, Teaching
 from labeldp.teach.partition import deal
@@ -93,6 +94,10 @@ class TeacherVotes(Mechanism):
         told = {"votes": repr(self.votes), "taught": self.taught.settings(), "epsilon": plain_number(self.epsilon)}
         return super().parameters() | told
 
+    def protects(self, unit: Unit) -> Unit:
+        """Return the whole record, where the votes are on rows of other people."""
+        return "record" if self.public is not None and unit == "label" else unit
+
     def told(self) -> dict[str, Any]:
         """Leave digests of secret records out: who has all but one of them could try what that one is."""
         secret = () if self.public is None else ("points", "users")
@@ -155,9 +160,9 @@ class TeacherVotes(Mechanism):
     def _about_records(self, common: dict[str, Any]) -> dict[str, Any]:
         """Change the facts of a release: it speaks of public rows, and rests on all rows of the vault."""
         uses = tuple(replace(use, rows=None) for use in common["lineage"])
-        guarantee = common["guarantee"]
-        unit = "record" if guarantee.unit == "label" else guarantee.unit
-        return {"rows": len(self.public), "lineage": uses, "guarantee": replace(guarantee, unit=unit)}
+        cost, stated = joint_cost(uses), common["guarantee"]
+        whole = replace(stated, epsilon=float(cost.epsilon), delta=float(cost.delta), unit=self.protects(stated.unit))
+        return {"rows": len(self.public), "lineage": uses, "guarantee": whole}
 
 
 class SealedVotes:

@@ -102,28 +102,26 @@ class Ledger:
     def open(self, facts: dict[str, Any], same: Callable[[dict[str, Any]], str | None]) -> dict[str, Any]:
         """Bind a new ledger to `facts`, or return the facts of an old one after `same` finds no complaint.
 
-        One without an entry, as a command leaves that was refused, has nothing to remember, and is bound anew.
+        One without an entry, as a command leaves that was refused, has nothing to remember, and is bound anew, with
+        another mark.
         """
-        if self.path is not None:
-            if not self.path.parent.is_dir():
-                raise InputError(f"There is no folder {self.path.parent} for the ledger.")
-            if self.path.is_dir():
-                raise LedgerError(f"{self.path} is a folder, not a ledger.")
         with self.exclusive(), self._transaction() as db:
             if self.path is not None:
                 self._create_or_recognise(db)
             known = self._facts(db)
             if known and known.get("format") != FORMAT:
                 raise LedgerError(f"{self.path} was written by another version of labeldp: use that version.")
-            complaint = same(known) if known else None
-            if complaint and self._read(db):
-                raise LedgerError(f"{self.path or 'This ledger'} {complaint}")
-            if known and not complaint:
+            if known and self._read(db):
+                complaint = same(known)
+                if complaint:
+                    raise LedgerError(f"{self.path or 'This ledger'} {complaint}")
                 return known
-            known = facts | {"format": FORMAT}
+            new = facts | {"format": FORMAT}
+            if known | {"mark": None} == new | {"mark": None}:
+                return known
             db.execute(_dataset.delete())
-            db.execute(_dataset.insert(), [{"key": k, "value": json.dumps(v)} for k, v in known.items()])
-            return known
+            db.execute(_dataset.insert(), [{"key": k, "value": json.dumps(v)} for k, v in new.items()])
+            return new
 
     def facts(self) -> dict[str, Any]:
         """Return what the ledger is bound to."""
@@ -136,7 +134,8 @@ class Ledger:
     def set_fact(self, key: str, value: Any) -> None:
         """Change one fact (the budget; the caller has recorded an entry that says so)."""
         with self._transaction() as db:
-            db.execute(_dataset.update().where(_dataset.c.key == key).values(value=json.dumps(value)))
+            db.execute(_dataset.delete().where(_dataset.c.key == key))
+            db.execute(_dataset.insert().values(key=key, value=json.dumps(value)))
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -150,6 +149,12 @@ class Ledger:
             if self.path is None or self._held:
                 yield
                 return
+            if not self.path.parent.is_dir():
+                raise InputError(f"There is no folder {self.path.parent} for the ledger.")
+            if self.path.is_dir():
+                raise LedgerError(f"{self.path} is a folder, not a ledger.")
+            if self.path.is_file() and self.path.stat().st_size:
+                self.facts()  # or it says that it is none, before there is a lock beside it
             lock = self._acquire(FileLock(f"{self.path}.lock", timeout=_WAIT_SECONDS))
             self._held = True
             try:

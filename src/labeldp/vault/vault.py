@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -41,26 +41,29 @@ from labeldp.vault.ledger import Entry, Ledger
 if TYPE_CHECKING:
     from labeldp.teach.votes import SealedVotes
 
+Chosen = Callable[[Budget | None], Budget]
+
 
 class Vault:
     """Labels with a budget. Only `release` lets anything about them out, and it charges the ledger first.
 
     `users` names the owner of each row; then the budget and all guarantees are for users, who may own several
     rows. Without `ledger` the vault counts for itself alone, in memory; a ledger file counts for everybody who
-    uses the same data, and needs `identity` to know that it is the same.
+    uses the same data, and needs `identity` to know that it is the same. `budget` may be a function, which is given the
+    budget of a ledger from which something was spent (None for another) and returns the one to have.
     """
 
     def __init__(
         self,
         labels: Any,
         space: LabelSpace,
-        budget: Budget,
+        budget: "Budget | Chosen",
         *,
         users: Any = None,
         ledger: str | Path | Ledger | None = None,
         identity: Identity | None = None,
     ) -> None:
-        if not isinstance(space, LabelSpace) or not isinstance(budget, Budget):
+        if not isinstance(space, LabelSpace) or not (isinstance(budget, Budget) or callable(budget)):
             raise InputError("A vault needs labels, a LabelSpace and a Budget.")
         self.__codes = space.encode(labels)
         self.space = space
@@ -159,6 +162,7 @@ class Vault:
         entry = Entry("plan", _digest(details | {"rows": packed}), details, costs, packed)
         with self.ledger.exclusive():
             same = [e for e in self.ledger.entries() if e.request == entry.request]
+            self._still_bound(self.ledger.facts())
             if same:
                 return Plan(self, same[0].id, losses, mask)
             self.ledger.reserve(entry, lambda known, facts: self._afford(known, facts, mask, costs))
@@ -234,21 +238,19 @@ class Vault:
     @property
     def _filter(self) -> Filter:
         """The budget as the ledger has it now: another process may have changed it."""
-        return Filter.from_json(self.ledger.facts()["budget"])
+        return Filter.from_json(self._still_bound(self.ledger.facts())["budget"])
 
-    def _open(self, budget: Budget) -> None:
-        fresh = Filter.of(budget)
+    def _open(self, budget: "Budget | Chosen") -> None:
+        def chosen(known: Budget | None) -> Budget:
+            return budget if isinstance(budget, Budget) else budget(known)
+
         owners = None if self._owner is None else hashlib.sha256(self._owner.tobytes()).hexdigest()
-        facts: dict[str, Any] = {
-            "identity": self._identity.to_json(),
-            "unit": self.unit,
-            "owners": owners,
-            "budget": fresh.to_json(),
-        }
-        facts["mark"] = uuid.uuid4().hex
+        facts: dict[str, Any] = {"identity": self._identity.to_json(), "unit": self.unit, "owners": owners}
+        facts |= {"budget": Filter.of(chosen(None)).to_json(), "mark": uuid.uuid4().hex}
 
         def same(known: dict[str, Any]) -> str | None:
             old = Filter.from_json(known["budget"]).budget
+            new = chosen(old)
             if not self._identity.same_data(Identity(**known["identity"])):
                 made = known["identity"]
                 return (
@@ -258,30 +260,42 @@ class Vault:
                 )
             if (known["unit"], known["owners"]) != (self.unit, owners):
                 return f"protects each {known['unit']}: name the same users as before (--user-column)."
-            if old.composition != budget.composition:
+            if old.composition != new.composition:
                 return f'adds up by "{old.composition}", which cannot be changed later.'
-            if budget.composition == "rdp" and old.delta != budget.delta:
+            if new.composition == "rdp" and old.delta != new.delta:
                 return f'is bound to delta {old.delta}, which cannot be changed with "rdp".'
             return None
 
-        known = self.ledger.open(facts, same)
-        self._mark = known.get("mark", facts["mark"])  # by which uses of these labels are told from those of others
-        old = Filter.from_json(known["budget"])
+        with self.ledger.exclusive():
+            known = self.ledger.open(facts, same)
+            if "mark" not in known:  # written before there were marks
+                self.ledger.set_fact("mark", facts["mark"])
+            self._mark = known.get("mark", facts["mark"])  # by which uses of these labels are told from those of others
+            self._change_budget(Filter.from_json(known["budget"]), chosen)
+
+    def _change_budget(self, old: Filter, chosen: "Chosen") -> None:
+        """Write down another budget than that of a ledger in which something was spent; a fresh one has it already."""
         entries = self.ledger.entries()
-        new = Filter(budget, old.order) if entries else fresh
-        if new != old:
-            epsilon, delta = new.guarantee(self._spending(entries, self._owner).worst())
-            if epsilon > exactly(budget.epsilon) or delta > exactly(budget.delta):
-                raise InputError(
-                    f"Epsilon {float(epsilon):g} and delta {float(delta):g} are spent already: a budget cannot be less."
-                )
-            note = Entry("budget", "", {"mechanism": "new budget", "from": old.to_json(), "to": new.to_json()})
-            with self.ledger.exclusive():
-                if entries:
-                    self.ledger.reserve(note, lambda known, facts: None)
-                self.ledger.set_fact("budget", new.to_json())
-                if entries:
-                    self.ledger.commit(note)
+        new = Filter(chosen(old.budget), old.order) if entries else old
+        if new == old:
+            return
+        epsilon, delta = new.guarantee(self._spending(entries, self._owner).worst())
+        if epsilon > exactly(new.budget.epsilon) or delta > exactly(new.budget.delta):
+            raise InputError(
+                f"Epsilon {float(epsilon):g} and delta {float(delta):g} are spent already: a budget cannot be less."
+            )
+        note = Entry("budget", "", {"mechanism": "new budget", "from": old.to_json(), "to": new.to_json()})
+        self.ledger.reserve(note, lambda known, facts: None)
+        self.ledger.set_fact("budget", new.to_json())
+        self.ledger.commit(note)
+
+    def _still_bound(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Return the facts of a ledger, if it still is that of these labels and of this budget."""
+        if facts.get("mark", self._mark) != self._mark:
+            raise LedgerError(
+                "This ledger was bound to other data or another budget before anything was spent: open the vault again."
+            )
+        return facts
 
     def _spending(self, entries: Sequence[Entry], owner: NDArray[np.int64] | None) -> Spending:
         spending = Spending(self.rows, owner)
@@ -303,12 +317,10 @@ class Vault:
     def _afford(
         self, entries: Sequence[Entry], facts: dict[str, Any], mask: Mask | None, costs: dict[int, Cost]
     ) -> None:
-        if facts.get("mark", self._mark) != self._mark:
-            raise LedgerError("This ledger was bound to other data before anything was spent: open the vault again.")
         spending = self._spending(entries, self._owner)
         before = spending.worst(mask)
         spending.add(mask, costs)
-        Filter.from_json(facts["budget"]).admit(before, spending.worst(mask), costs[max(costs)])
+        Filter.from_json(self._still_bound(facts)["budget"]).admit(before, spending.worst(mask), costs[max(costs)])
 
     # The release
 
@@ -325,6 +337,8 @@ class Vault:
         step: str = "",
     ) -> Release:
         """Reserve, draw, store. A `step` of a plan has been paid for, and is drawn once."""
+        if mechanism.protects(self.unit) == "record" and any(r.guarantee.unit != "record" for r in derived_from):
+            raise InputError("What protects whole records cannot be derived from a release that protects labels alone.")
         costs = {m: self._cost(mechanism, m) for m in {1, *group_sizes(mask, self._owner)}}
         packed, asked = pack_rows(mask), self._asked(mechanism, step)
         details = asked | {
@@ -339,11 +353,13 @@ class Vault:
         def drawn() -> Release | None:
             for earlier in self.ledger.entries():
                 if earlier.request == request and earlier.status == "committed":
+                    self._still_bound(self.ledger.facts())  # with an entry, it is not bound anew
                     stored = mechanism.restore(from_bytes(self.ledger.payload(earlier.id)))
                     return self._derived_too(stored, mechanism, derived_from)
             return None
 
         def check(known: list[Entry], facts: dict[str, Any]) -> None:
+            self._still_bound(facts)
             if not step:
                 self._afford(known, facts, mask, costs)
             elif any(e.details.get("step") == step for e in known):
