@@ -28,7 +28,7 @@ CLASSES = ["no", "yes"]
 
 @pytest.fixture(autouse=True)
 def no_row_was_fitted_before(monkeypatch):
-    monkeypatch.setattr("labeldp.estimators._SEEN", [])
+    monkeypatch.setattr("labeldp.seen_rows._SEEN", [])
 
 
 @pytest.fixture
@@ -465,10 +465,10 @@ def test_the_ledger_knows_the_same_rows_again(data, tmp_path, make):
 
 
 def test_the_identity_of_a_frame_does_not_hang_on_hashes_of_polars(data):
-    from labeldp.estimators import _fingerprint
+    from labeldp.seen_rows import fingerprint
 
     frame = pl.DataFrame(data[0], [f"c{i}" for i in range(4)])
-    assert _fingerprint(frame)[1] == ldp.identify("any", "y", frame.to_arrow().to_batches()).digest
+    assert fingerprint(frame)[1] == ldp.identify("any", "y", frame.to_arrow().to_batches()).digest
 
 
 def test_refitting_without_a_ledger_warns(data):

@@ -18,7 +18,7 @@ RANGE = (0, 100, 1)
 
 @pytest.fixture(autouse=True)
 def no_row_was_fitted_before(monkeypatch):
-    monkeypatch.setattr("labeldp.estimators._SEEN", [])
+    monkeypatch.setattr("labeldp.seen_rows._SEEN", [])
 
 
 @pytest.fixture(scope="module")

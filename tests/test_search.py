@@ -11,7 +11,7 @@ N = 600
 
 @pytest.fixture(autouse=True)
 def no_row_was_fitted_before(monkeypatch):
-    monkeypatch.setattr("labeldp.estimators._SEEN", [])
+    monkeypatch.setattr("labeldp.seen_rows._SEEN", [])
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """scikit-learn estimators whose `fit` protects the labels that it is given."""
 
-import hashlib
 import platform
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,17 +28,18 @@ from threadpoolctl import threadpool_limits
 
 from labeldp import __version__
 from labeldp.datasets import budget_of
-from labeldp.errors import InputError, PrivacyWarning
+from labeldp.errors import InputError
 from labeldp.features.base import Features
-from labeldp.features.intake import Intake, is_frame, to_frame
+from labeldp.features.intake import Intake, is_frame
 from labeldp.guarantees import Budget
 from labeldp.labels import LabelSpace
 from labeldp.recipes.base import Task, find
 from labeldp.recipes.run import Trained, all_rows, check_options, train
 from labeldp.report.card import make_card
 from labeldp.report.card.origin import describe_model, versions
+from labeldp.seen_rows import fingerprint, seen_before
 from labeldp.spending import capped_rows, number_users
-from labeldp.vault import Identity, Vault, identify
+from labeldp.vault import Identity, Vault
 
 _INFERRED = (
     "The classes were inferred from the labels, which reveals which classes occur: declare them for a real guarantee."
@@ -119,13 +118,13 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
             self._intake, features = None, X
         else:
             self._intake, features = Intake.fit(X, self.features)  # type: ignore[arg-type]
-        rows, digest = _fingerprint(X)
+        rows, digest = fingerprint(X)
         identity = Identity("estimator", "y", len(features), digest)
         task, owner = self._task(features, space), None if users is None else number_users(users, len(features))
         capped_rows(owner, None, len(features), self.labels_per_user)  # or it is said before there is a ledger
         vault = Vault(y, space, self._budget(), users=owner, ledger=self.ledger, identity=identity)
         task = replace(task, rows=vault.capped(self.labels_per_user, task.seed))
-        self._seen_before = _seen_before(rows, warn=self.ledger is None)
+        self._seen_before = seen_before(rows, warn=self.ledger is None)
         return task, vault
 
     def _budget(self) -> Any:
@@ -343,48 +342,6 @@ def _inferred(y: NDArray[Any]) -> list[Any]:
     if len(classes) < 2:
         raise InputError("The labels hold one class only: at least two classes are needed.")
     return [int(c) for c in classes] if isinstance(classes[0], float) else classes
-
-
-_SEEN: list[NDArray[np.uint64]] = []  # hashes of rows that were fitted in this process
-_MOST_SEEN = 10_000_000
-
-
-def _fingerprint(X: Any) -> tuple[NDArray[np.uint64], str]:
-    """Return a hash for each row of features, and one for all of them in order. No label has a part in it."""
-    if isinstance(X, Features):
-        parts = torch.split(torch.arange(len(X)), 1 << 13)
-        rows = np.concatenate([_hashes(X.batch(part).flatten(1).cpu().numpy()) for part in parts])
-    elif is_frame(X):
-        frame = to_frame(X)
-        # Polars may hash otherwise in its next version, which does no harm within one process; a ledger lives longer.
-        return frame.hash_rows().to_numpy(), str(identify("estimator", "y", frame.to_arrow().to_batches()).digest)
-    else:
-        rows = _hashes(np.asarray(X).reshape(len(X), -1))
-    return rows, hashlib.sha256(rows.tobytes()).hexdigest()
-
-
-def _hashes(matrix: NDArray[Any]) -> NDArray[np.uint64]:
-    plain = np.ascontiguousarray(matrix)
-    if plain.dtype == object:
-        texts = {str(place): [str(value) for value in column] for place, column in enumerate(plain.T)}
-        return pl.DataFrame(texts).hash_rows().to_numpy()
-    digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in plain)
-    return np.frombuffer(b"".join(digests), np.uint64)
-
-
-def _seen_before(rows: NDArray[np.uint64], warn: bool) -> bool:
-    """Whether rows were fitted before and no ledger adds that up; `warn` if there is none now."""
-    before = warn and any(np.isin(rows, seen).any() for seen in _SEEN)
-    if before:
-        warnings.warn(
-            "Some of these rows were fitted before in this process, and what is learnt of their labels adds up: give "
-            "ledger= to account for it, or tune with LabelPrivateSearchCV, which uses one release.",
-            PrivacyWarning,
-            stacklevel=4,
-        )
-    if sum(map(len, _SEEN)) < _MOST_SEEN:
-        _SEEN.append(np.unique(rows))
-    return before
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from labeldp.vault.identity import Identity, identify
 from labeldp.vault.ledger import Entry, Ledger
-from labeldp.vault.vault import Plan, Vault
+from labeldp.vault.plan import Plan
+from labeldp.vault.vault import Vault
 
 __all__ = ["Entry", "Identity", "Ledger", "Plan", "Vault", "identify"]

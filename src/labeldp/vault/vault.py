@@ -37,6 +37,7 @@ from labeldp.spending import (
 from labeldp.vault.filter import Filter
 from labeldp.vault.identity import Identity
 from labeldp.vault.ledger import Entry, Ledger
+from labeldp.vault.plan import Plan
 
 if TYPE_CHECKING:
     from labeldp.teach.votes import SealedVotes
@@ -133,7 +134,7 @@ class Vault:
         """
         return capped_rows(self._owner, self._labelled, self.rows, labels_per_user, seed)
 
-    def plan(self, *steps: Mechanism | Loss, rows: Any = None, delta: float = 0.0, name: str = "") -> "Plan":
+    def plan(self, *steps: Mechanism | Loss, rows: Any = None, delta: float = 0.0, name: str = "") -> Plan:
         """Reserve several releases at once, which together cost less than one after another.
 
         The steps' losses are fixed now and composed with `delta`; what exactly each step asks may depend on the
@@ -448,27 +449,6 @@ class Vault:
         if not set(names) <= known:
             raise InputError("derived_from names a release that is not of this vault: derive from its releases only.")
         return names or "declared public"
-
-
-class Plan:
-    """Releases that are paid for; see `Vault.plan`. Which of them are drawn, the ledger knows."""
-
-    def __init__(self, vault: Vault, entry: str, losses: dict[int, list[Loss]], mask: Mask | None) -> None:
-        self._vault, self._entry, self._losses, self._mask = vault, entry, losses, mask
-        self._next = 0
-
-    def release(self, mechanism: Mechanism, *, derived_from: Sequence[Release] = ()) -> Release:
-        """Draw the next step. Its loss must be the one that was declared, for every number of rows a unit owns."""
-        derived_from = [derived_from] if isinstance(derived_from, Release) else list(derived_from)
-        self._vault._check(mechanism)
-        with self._vault.ledger.exclusive():
-            step = self._next
-            if step >= len(next(iter(self._losses.values()))):
-                raise BudgetExceeded("Every step of this plan is drawn: make a new plan.")
-            if any(mechanism.loss(m) != losses[step] for m, losses in self._losses.items()):
-                raise InputError("The next step of this plan was declared with another loss: use the same mechanism.")
-            self._next += 1
-            return self._vault._draw(mechanism, self._mask, derived_from, f"{self._entry}:{step}")
 
 
 def _lineage(sources: Sequence[Release], *own: Use) -> tuple[Use, ...]:

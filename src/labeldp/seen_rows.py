@@ -1,0 +1,56 @@
+"""Rows that were fitted before in this process, by hashes of their features: what is learnt of their labels adds up."""
+
+import hashlib
+import warnings
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from labeldp.errors import PrivacyWarning
+from labeldp.features.base import Features
+from labeldp.features.intake import is_frame, to_frame
+from labeldp.vault import identify
+
+_SEEN: list[NDArray[np.uint64]] = []  # hashes of rows that were fitted in this process
+_MOST_SEEN = 10_000_000
+
+
+def fingerprint(X: Any) -> tuple[NDArray[np.uint64], str]:
+    """Return a hash for each row of features, and one for all of them in order. No label has a part in it."""
+    if isinstance(X, Features):
+        parts = torch.split(torch.arange(len(X)), 1 << 13)
+        rows = np.concatenate([_hashes(X.batch(part).flatten(1).cpu().numpy()) for part in parts])
+    elif is_frame(X):
+        frame = to_frame(X)
+        # Polars may hash otherwise in its next version, which does no harm within one process; a ledger lives longer.
+        return frame.hash_rows().to_numpy(), str(identify("estimator", "y", frame.to_arrow().to_batches()).digest)
+    else:
+        rows = _hashes(np.asarray(X).reshape(len(X), -1))
+    return rows, hashlib.sha256(rows.tobytes()).hexdigest()
+
+
+def _hashes(matrix: NDArray[Any]) -> NDArray[np.uint64]:
+    plain = np.ascontiguousarray(matrix)
+    if plain.dtype == object:
+        texts = {str(place): [str(value) for value in column] for place, column in enumerate(plain.T)}
+        return pl.DataFrame(texts).hash_rows().to_numpy()
+    digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in plain)
+    return np.frombuffer(b"".join(digests), np.uint64)
+
+
+def seen_before(rows: NDArray[np.uint64], warn: bool) -> bool:
+    """Whether rows were fitted before and no ledger adds that up; `warn` if there is none now."""
+    before = warn and any(np.isin(rows, seen).any() for seen in _SEEN)
+    if before:
+        warnings.warn(
+            "Some of these rows were fitted before in this process, and what is learnt of their labels adds up: give "
+            "ledger= to account for it, or tune with LabelPrivateSearchCV, which uses one release.",
+            PrivacyWarning,
+            stacklevel=4,
+        )
+    if sum(map(len, _SEEN)) < _MOST_SEEN:
+        _SEEN.append(np.unique(rows))
+    return before

@@ -1,0 +1,80 @@
+import threading
+
+import numpy as np
+import pytest
+
+import labeldp as ldp
+
+SPACE = ldp.LabelSpace(["no", "yes"])
+LABELS = ["no", "yes", "yes", "no", "yes", "no"]
+RR = ldp.RandomizedResponse
+
+
+def vault(epsilon=1.0, delta=0.0, labels=LABELS, **options):
+    return ldp.Vault(labels, SPACE, ldp.Budget(epsilon, delta), **options)
+
+
+def test_a_plan_costs_less_than_its_parts_and_is_charged_at_once():
+    steps = [ldp.GroupHistogram(np.full(6, i), 0.2, 1e-7) for i in range(8)]
+    v = vault(1.2, 1e-5)
+    plan = v.plan(*steps, delta=1e-5)
+    cost = v.guarantee().epsilon
+    assert 0.4 < cost < 8 * 0.2 * 0.75
+    drawn = [plan.release(step) for step in steps]
+    assert v.guarantee().epsilon == cost
+    assert len({r.entry for r in drawn}) == 8
+    with pytest.raises(ldp.BudgetExceeded, match="Every step"):
+        plan.release(steps[0])
+
+
+def test_a_plan_holds_its_user_to_what_was_declared():
+    v = vault(2.0, 1e-5)
+    plan = v.plan(ldp.PureLoss(0.5), ldp.PureLoss(1.0))
+    with pytest.raises(ldp.InputError, match="another loss"):
+        plan.release(RR(1.0))
+    first = plan.release(RR(0.5))
+    plan.release(ldp.RRWithPrior(1.0, np.full((6, 2), 0.5)), derived_from=[first])
+    assert v.guarantee().epsilon == 1.5
+    with pytest.raises(ldp.InputError, match="delta above 0"):
+        v.plan(ldp.GaussianLoss(3.0, 1.0))
+
+
+def test_a_step_holds_for_every_number_of_rows_a_user_owns():
+    users = np.arange(100) // 50
+    v = ldp.Vault([0, 1] * 50, ldp.LabelSpace([0, 1]), ldp.Budget(3.0, 1e-5), users=users)
+    plan = v.plan(ldp.OneHotGaussian(0.2, 1e-6), delta=1e-6)
+    dearer = ldp.GroupHistogram(np.zeros(100, int), 0.2, 1e-6)
+    assert dearer.loss() == ldp.OneHotGaussian(0.2, 1e-6).loss()
+    with pytest.raises(ldp.InputError, match="another loss"):
+        plan.release(dearer)
+
+
+def test_threads_cannot_draw_one_step_twice():
+    v = vault(6.0, labels=LABELS * 20)
+    plan = v.plan(ldp.PureLoss(5.0), ldp.PureLoss(0.1))
+    outcomes = []
+
+    def draw(group):
+        try:
+            outcomes.append(plan.release(ldp.GroupHistogram(np.full(120, group), 5.0)))
+        except ldp.InputError:
+            outcomes.append(None)
+
+    threads = [threading.Thread(target=draw, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(outcome is not None for outcome in outcomes) == 1
+
+
+def test_the_same_plan_again_is_the_one_that_was_paid_for():
+    v = vault(1.0)
+    first = v.plan(ldp.PureLoss(0.5)).release(RR(0.5))
+    again = v.plan(ldp.PureLoss(0.5))
+    assert v.guarantee().epsilon == 0.5
+    assert again.release(RR(0.5)).entry == first.entry
+    with pytest.raises(ldp.BudgetExceeded, match="drawn before"):
+        v.plan(ldp.PureLoss(0.5)).release(ldp.OneHotLaplace(0.5))
+    v.plan(ldp.PureLoss(0.5), name="second").release(ldp.OneHotLaplace(0.5))
+    assert v.guarantee().epsilon == 1.0
