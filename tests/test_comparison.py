@@ -9,8 +9,9 @@ import pytest
 import labeldp as ldp
 from labeldp.comparison import Cell, Comparison, on_private_labels, on_public_labels, summarise
 from labeldp.datasets import SecretTable
+from labeldp.reading import read_features
 from labeldp.report.plots import Point
-from labeldp.runs import Plan, read_features
+from labeldp.runs import Plan
 
 N = 400
 

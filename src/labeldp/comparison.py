@@ -18,10 +18,11 @@ from labeldp.features.base import Features
 from labeldp.files import check_free
 from labeldp.guarantees import Budget
 from labeldp.labels import Encoded, LabelSpace
+from labeldp.reading import read_features
 from labeldp.reals import exactly
 from labeldp.recipes import run as recipes
 from labeldp.report.plots import Point, accuracy_by_epsilon
-from labeldp.runs import Plan, read_features
+from labeldp.runs import Plan
 from labeldp.vault import Vault
 
 _TEST = 0.2  # the share of rows that score a benchmark with public labels

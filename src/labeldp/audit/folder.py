@@ -32,6 +32,7 @@ from labeldp.files import TableFile, written_whole
 from labeldp.guarantees import plain_number
 from labeldp.labels import LabelSpace
 from labeldp.learn.predictor import load_predictor
+from labeldp.reading import read_columns
 from labeldp.recipes.base import Task
 from labeldp.spending import capped_rows
 from labeldp.vault import Ledger
@@ -106,8 +107,8 @@ def audit_run(
 
 def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> tuple[Any, runs.Plan, Any]:
     """Read the features as the run did, and its plan from what the run says of itself."""
-    intake = runs._intake(run)
-    features = intake(runs.read_columns(TableFile(data), list(intake.columns), intake.texts))
+    intake = runs.intake_of(run)
+    features = intake(read_columns(TableFile(data), list(intake.columns), intake.texts))
     if len(features) != facts["data"]["rows"]:
         raise InputError(
             f"{data} has {len(features)} rows and the run was trained on {facts['data']['rows']}: give the table that "
@@ -115,7 +116,7 @@ def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> 
         )
     public, asked = None, facts.get("plan", {})  # what the training was given, where the run keeps that
     if request.public is not None:
-        public = intake(runs.read_columns(TableFile(request.public), list(intake.columns), intake.texts))
+        public = intake(read_columns(TableFile(request.public), list(intake.columns), intake.texts))
     elif asked.get("public") or "record" in (facts.get("model_unit"), facts["guarantee"].get("unit")):
         raise InputError("The teachers of this run voted on public rows: name their table by --public.")
     how: dict[str, Any] = {"flip": intake.flip, "device": request.device, "progress": request.progress}

@@ -66,8 +66,9 @@ def compare(
     if test is not None and not labels_public:
         raise InputError("True labels score only where they are declared public: add --labels-public, or drop --test.")
     from labeldp import comparison as compared
+    from labeldp.reading import read_columns, read_features
     from labeldp.report.comparison import print_comparison
-    from labeldp.runs import Plan, read_columns, read_features
+    from labeldp.runs import Plan
 
     names = list(dict.fromkeys(name.strip() for name in recipes.split(",") if name.strip()))
     settings: dict[str, Any] = {"encoder": encoder, "flip": flip, "device": device, "labels_per_user": labels_per_user}

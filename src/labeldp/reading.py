@@ -1,0 +1,104 @@
+"""Features from a table file, and never the label: how they are read, and what of that is doubtful."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from labeldp.datasets import SecretTable
+from labeldp.errors import InputError
+from labeldp.features.base import Features
+from labeldp.features.images import Images
+from labeldp.features.intake import Intake
+from labeldp.features.pictures import picture_column, read_pictures
+from labeldp.features.tables import Table
+from labeldp.files import TableFile
+
+# What stands in the place of a number that is missing.
+_ABSENT = ["", "NA", "N/A", "n/a", "na", "#N/A", "NULL", "null", "None", "NaN", "nan", "?", ".", "-"]
+
+
+def read_features(table: SecretTable, kind: str, rows: int, flip: bool = False) -> tuple[Intake, Features]:
+    """Read the features of a table of `rows` labels, in batches where the file allows it, and never the label."""
+    columns = table.features
+    if not columns:
+        raise InputError(f"{table.file.path} has no features: add a column beside the label and the row ids.")
+    if kind == "table" and table.file.path.suffix == ".parquet":
+        features: Features = (read := Table.from_parquet(table.file.path, columns))
+        intake = Intake("table", tuple(columns), read.to_json())
+    else:
+        intake, features = Intake.fit(read_columns(table.file, columns), kind, flip)  # type: ignore[arg-type]
+    if len(features) != rows:
+        raise InputError(f"{table.file.path} has lines that are no rows: remove blank lines.")
+    return intake, features
+
+
+def read_pictures_of(file: TableFile, flip: bool = False) -> Images:
+    """Read the one column of pictures, and no other."""
+    column = column_of_pictures(file, file.schema.names)
+    return Images(read_pictures(read_columns(file, [column]).to_series()), flip)
+
+
+def column_of_pictures(file: TableFile, columns: Sequence[str]) -> str:
+    """Return the one column that holds pictures, or say why there is none."""
+    if file.path.suffix == ".csv":
+        raise InputError(f"Pictures are bytes, which {file.path} cannot hold: write the table as .parquet.")
+    return picture_column(pl.DataFrame(file.schema.empty_table()).select(columns).schema)
+
+
+def read_columns(file: TableFile, columns: list[str], texts: Sequence[str] = ()) -> pl.DataFrame:
+    """Read features, and never the label: Polars' message could quote it. Numbers in a CSV become numbers.
+
+    So do numbers among which missing ones are marked by a word, as R marks them by NA. Columns in `texts` stay as they
+    are written, because they were texts in the training.
+    """
+    absent = [name for name in columns if name not in file.schema.names]
+    if absent:
+        raise InputError(f"{file.path} lacks the column {absent[0]!r}, which the model was trained on.")
+    try:
+        if file.path.suffix == ".parquet":
+            return pl.read_parquet(file.path, columns=columns).select(columns)
+        kinds = dict.fromkeys(texts, pl.String)
+        frame = pl.read_csv(file.path, columns=columns, infer_schema_length=None, schema_overrides=kinds)
+        return frame.select(columns).with_columns(
+            _numbers(frame[name]) for name, kind in frame.schema.items() if kind == pl.String and name not in texts
+        )
+    except (pl.exceptions.PolarsError, OSError) as problem:
+        kind = type(problem).__name__
+    raise InputError(f"{file.path} cannot be read ({kind}).")
+
+
+def _numbers(column: pl.Series) -> pl.Series:
+    """Return numbers, if all texts are numbers but for words that mark a missing one."""
+    plain = column.to_frame().select(pl.when(~pl.col(column.name).is_in(_ABSENT)).then(pl.col(column.name))).to_series()
+    numbers = plain.cast(pl.Float64, strict=False)
+    return numbers if numbers.null_count() == plain.null_count() < len(plain) else column
+
+
+def doubts(table: SecretTable, features: Features) -> list[str]:
+    """Name columns that are unlikely to be what they should be; features are public, so that they may be named."""
+    file, found = table.file, list[str]()
+    if table.ids is not None and (names := read_columns(file, [table.ids]).to_series().n_unique()) < len(features):
+        found.append(
+            f"Column {table.ids!r} has {names:,} different ids for {len(features):,} rows. If they are people, name it "
+            "by --user-column, which protects all rows of one."
+        )
+    if not isinstance(features, Table):
+        return found
+    texts = [column.name for column in features.encoder.categories]
+    many = {column.name for column in features.encoder.categories if not column.values}
+    for column in read_columns(file, texts) if texts else []:
+        present = column.drop_nulls().cast(pl.String)
+        present = present.filter(present != "")
+        odd = int(present.cast(pl.Float64, strict=False).null_count())
+        if present.is_empty():
+            found.append(f"Column {column.name!r} is empty.")
+        elif file.path.suffix == ".csv" and 0 < odd < len(present) / 2:
+            what = f"{odd:,} row{'s' * (odd > 1)}"
+            found.append(f"Column {column.name!r} holds numbers but for {what}, so it was read as categories.")
+        elif file.path.suffix == ".csv" and present.str.contains(r"^-?\d+,\d+$").mean() > 0.5:  # type: ignore[operator]
+            found.append(f"Column {column.name!r} has decimal commas, so it was read as categories: write points.")
+        elif column.name in many:
+            found.append(
+                f"Column {column.name!r} has another text in nearly every row: name it by --ids if it identifies rows."
+            )
+    return found

@@ -1,0 +1,81 @@
+import numpy as np
+import polars as pl
+import pytest
+
+import labeldp as ldp
+from labeldp import runs
+from labeldp.datasets import SecretTable
+from labeldp.files import TableFile
+from labeldp.reading import column_of_pictures, read_columns
+from labeldp.runs import Plan
+
+
+def test_columns_come_in_the_order_asked_for_and_texts_stay_texts(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,c\n1,01,NA\n2,02,3.5\n")
+    file = TableFile(tmp_path / "t.csv")
+    frame = read_columns(file, ["c", "b", "a"], texts=["b"])
+    assert frame.columns == ["c", "b", "a"]
+    assert frame["b"].to_list() == ["01", "02"]
+    assert frame["c"].to_list() == [None, 3.5]
+    assert read_columns(file, ["c"], texts=["c"])["c"].to_list() == ["NA", "3.5"]
+    with pytest.raises(ldp.InputError, match="lacks the column 'd'"):
+        read_columns(file, ["d"])
+
+
+@pytest.mark.parametrize("words", [["NA", "NA"], ["NA", "x"], ["1", "x"]])
+def test_words_alone_are_no_numbers(tmp_path, words):
+    (tmp_path / "t.csv").write_text("a\n" + "\n".join(words) + "\n")
+    assert read_columns(TableFile(tmp_path / "t.csv"), ["a"])["a"].dtype == pl.String
+
+
+def test_pictures_are_not_in_a_csv(tmp_path):
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    with pytest.raises(ldp.InputError, match=r"write the table as \.parquet"):
+        column_of_pictures(TableFile(tmp_path / "t.csv"), ["a"])
+
+
+def test_columns_that_are_not_what_they_seem_are_named(tmp_path):
+    rows = 400
+    frame = pl.DataFrame(
+        {
+            "id": [f"P{i}" for i in range(rows)],
+            "age": ["many", *map(str, range(1, rows))],
+            "weight": [f"{i},5" for i in range(rows)],
+            "height": ["NA", "null", "", *map(str, range(3, rows))],
+            "nothing": [""] * rows,
+            "good": np.arange(rows) % 2,  # tells y: a model that knows nothing gets a warning of its own
+            "y": ["no", "yes"] * (rows // 2),
+        }
+    )
+    frame.write_csv(tmp_path / "t.csv")
+    table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
+    said, vault = [], table.vault(8.0)
+    found = runs.train(table, vault, Plan(8.0, recipe="moments"), tmp_path / "run", lambda what: said.append(what))
+    assert [sentence.split("'")[1] for sentence in found["warnings"]] == ["id", "age", "weight", "nothing"]
+    for sentence, part in zip(found["warnings"], ("--ids", "but for 1 row,", "commas", "empty"), strict=True):
+        assert part in sentence
+    assert said[:4] == [f"Note: {sentence}" for sentence in found["warnings"]]  # before anything is spent
+
+
+@pytest.mark.parametrize("word", ["NA", "NULL", "n/a", "?", "NaN", ""])
+def test_numbers_stay_numbers_where_a_word_stands_for_a_missing_one(tmp_path, word):
+    rows = 600
+    x = np.random.default_rng(0).normal(size=rows).round(3)
+    texts = [word if i % 7 == 0 else str(value) for i, value in enumerate(x)]
+    pl.DataFrame({"x": texts, "y": np.where(x > 0, "yes", "no")}).write_csv(tmp_path / "t.csv")
+    table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
+    found = runs.train(table, table.vault(50.0), Plan(50.0, recipe="moments"), tmp_path / "run")
+    assert found["warnings"] == ["Epsilon 50 is so large that a label is hardly protected."]
+    told = runs.predict(tmp_path / "run", tmp_path / "t.csv")["prediction"].to_numpy()
+    present = np.arange(rows) % 7 != 0
+    assert (told == np.where(x > 0, "yes", "no"))[present].mean() > 0.9
+    (tmp_path / "few.csv").write_text("x\nNA\n0.5\n")
+    assert len(runs.predict(tmp_path / "run", tmp_path / "few.csv")) == 2
+
+
+def test_ids_that_repeat_may_be_people(tmp_path):
+    frame = pl.DataFrame({"person": np.arange(400) // 2, "x": np.arange(400) % 2, "y": ["no", "yes"] * 200})
+    frame.write_parquet(tmp_path / "t.parquet")
+    table = SecretTable.open(tmp_path / "t.parquet", "y", "no,yes", ids="person")
+    found = runs.train(table, table.vault(4.0), Plan(4.0, recipe="moments"), tmp_path / "run")["warnings"]
+    assert "200 different ids for 400 rows. If they are people, name it by --user-column" in found[-1]
