@@ -205,3 +205,11 @@ def test_laplace_agrees_with_opendp(opendp_vector, scale, draws):
 def test_gaussian_agrees_with_opendp(opendp_vector, sigma, draws):
     oracle = np.array(dp.m.make_gaussian(opendp_vector, dp.l2_distance(T=int), sigma)([0] * draws))
     assert _same_law(noise.discrete_gaussian(Fraction(sigma), draws), oracle) > 1e-7
+
+
+@pytest.mark.parametrize("decay", [0.02, 0.5, 3.0])
+def test_the_deviation_of_laplace_noise_is_that_of_its_law(decay):
+    x = np.arange(-5000, 5001)
+    mass = np.exp(-decay * np.abs(x))
+    assert noise.laplace_deviation(decay) == pytest.approx(np.sqrt(mass @ x**2 / mass.sum()))
+    assert 0 <= noise.laplace_deviation(1e9) < 1e-300

@@ -17,6 +17,7 @@ from labeldp.guarantees import Budget
 from labeldp.labels import MISSING, Encoded, Label, LabelSpace
 from labeldp.spending import capped_rows
 from labeldp.vault import Vault, identify
+from labeldp.vault.vault import Chosen
 
 Progress = Callable[[int], None]
 
@@ -200,7 +201,7 @@ def numbered(parts: list[pa.Array]) -> np.ndarray:
 
 def budget_of(
     epsilon: float, delta: float = 0.0, total: float | None = None, delta_total: float | None = None
-) -> Callable[[Budget | None], Budget]:
+) -> Chosen:
     """Choose a vault's budget: the totals if they are given, else what its ledger says, else epsilon and delta."""
 
     def chosen(known: Budget | None) -> Budget:

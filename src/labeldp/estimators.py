@@ -40,6 +40,7 @@ from labeldp.report.card.origin import describe_model, versions
 from labeldp.seen_rows import fingerprint, seen_before
 from labeldp.spending import capped_rows, number_users
 from labeldp.vault import Identity, Vault
+from labeldp.vault.vault import Chosen
 
 _INFERRED = (
     "The classes were inferred from the labels, which reveals which classes occur: declare them for a real guarantee."
@@ -127,7 +128,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         self._seen_before = seen_before(rows, warn=self.ledger is None)
         return task, vault
 
-    def _budget(self) -> Any:
+    def _budget(self) -> Budget | Chosen:
         return self.budget if isinstance(self.budget, Budget) else budget_of(self.epsilon, self.delta, self.budget)
 
     def _task(self, features: Features, space: LabelSpace, seed: int | None = None) -> Task:

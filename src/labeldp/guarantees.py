@@ -1,7 +1,7 @@
 """What is promised (`Guarantee`) and what may be spent (`Budget`)."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from labeldp.errors import InputError
@@ -57,6 +57,10 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", float(self.epsilon))
+
+    def covering(self, epsilon: float) -> "Guarantee":
+        """Return what holds for other units as well, which lose so much: those whose labels scored a model."""
+        return replace(self, epsilon=max(self.epsilon, epsilon))
 
     def to_json(self) -> dict[str, Any]:
         """Describe the guarantee; `Guarantee(**data)` reads it back."""

@@ -136,6 +136,11 @@ def _geometric(rate: Fraction, count: int, bits: Bits) -> Integers:
     return total
 
 
+def laplace_deviation(decay: float) -> float:
+    """Return the deviation of discrete Laplace noise whose chances fall by exp(-decay) a step."""
+    return 1 / (math.sqrt(2) * math.sinh(min(decay / 2, 700.0)))  # beyond, sinh is no float, and there is no noise
+
+
 def discrete_laplace(scale: Fraction, count: int, bits: Bits = SYSTEM) -> Integers:
     """Draw integers with P(x) proportional to exp(-|x| / scale).
 

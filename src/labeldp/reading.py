@@ -69,7 +69,7 @@ def read_columns(file: TableFile, columns: list[str], texts: Sequence[str] = ())
 
 def _numbers(column: pl.Series) -> pl.Series:
     """Return numbers, if all texts are numbers but for words that mark a missing one."""
-    plain = column.to_frame().select(pl.when(~pl.col(column.name).is_in(_ABSENT)).then(pl.col(column.name))).to_series()
+    plain = column.replace(_ABSENT, None)
     numbers = plain.cast(pl.Float64, strict=False)
     return numbers if numbers.null_count() == plain.null_count() < len(plain) else column
 

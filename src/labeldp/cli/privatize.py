@@ -43,6 +43,7 @@ def privatize(
     from labeldp.datasets import SecretTable
     from labeldp.files import check_free
     from labeldp.mechanisms import DiscreteLaplace, Mechanism, RandomizedResponse
+    from labeldp.noise import laplace_deviation
 
     asked: Mechanism = RandomizedResponse(epsilon) if numbers is None else DiscreteLaplace(epsilon)
     missing: Literal["public", "error"] = "public" if missing_public else "error"
@@ -76,8 +77,7 @@ def privatize(
         what = {"kept": 1 / (1 + (len(table.space) - 1) * math.exp(-mechanism.epsilon))}
         said = f"Each label is the true one with probability {what['kept']:.3f}"
     else:
-        half = min(mechanism.epsilon / (2 * (len(table.space) - 1)), 700.0)  # of the noise's decay a step
-        what = {"deviation": table.space.step / (2**0.5 * math.sinh(half))}
+        what = {"deviation": table.space.step * laplace_deviation(mechanism.epsilon / (len(table.space) - 1))}
         said = f"Each number has noise of deviation {what['deviation']:.3g}, cut at the ends of the range"
     say(
         {"out": str(out), "rows": vault.rows, "dropped": dropped, **what, "guarantee": spent.to_json()},

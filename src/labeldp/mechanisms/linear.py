@@ -27,7 +27,7 @@ from labeldp.guarantees import Trust
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import GaussianLoss, Loss, PureLoss
 from labeldp.mechanisms.base import Mechanism, check_privacy, private_copy
-from labeldp.noise import discrete_gaussian, discrete_laplace
+from labeldp.noise import discrete_gaussian, discrete_laplace, laplace_deviation
 from labeldp.reals import exactly
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
@@ -136,7 +136,7 @@ class LinearQuery(Mechanism):
         """The deviation of the noise, in grid steps."""
         if self.delta:
             return lattice_sigma(self.epsilon, self.delta, self.sensitivity)
-        return float(1 / (np.sqrt(2) * np.sinh(min(self.epsilon / self.sensitivity / 2, 700.0))))
+        return laplace_deviation(self.epsilon / self.sensitivity)
 
     def loss(self, labels: int = 1) -> Loss:
         """Return the loss of a move `labels` times as long."""

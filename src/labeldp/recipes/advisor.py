@@ -258,20 +258,21 @@ def _teachers(at: Setting, groups: str) -> Iterator[Line]:
         return
     answers = min(ANSWERS_PER_CLASS * at.classes, at.rows)
     queries, most = min(QUERIES_PER_ANSWER * answers, at.rows), most_teachers(at.rows, at.classes)
-    confident, stable = (
-        confident_votes(at.epsilon, at.delta, queries, answers),
-        stable_votes(at.epsilon, at.delta, queries),
-    )
+    confident = confident_votes(at.epsilon, at.delta, queries, answers)
+    stable = stable_votes(at.epsilon, at.delta, queries)
     few = last_good(lambda few: noisy_argmax("gaussian", 1000.0, 1000 / few, at.classes) >= SURVIVES, 1e-3, 1e3)
     lead = at.purity - at.spread
-    taken = {True: stable_teachers(stable, most), False: confident_teachers(confident, most)}
-    needed = {True: agreed_by_all(stable) / lead, False: confident.sigma2 / few / lead}
+    teachers = {  # that are taken, and that are needed
+        "ConfidentGNMax": (confident_teachers(confident, most), confident.sigma2 / few / lead),
+        "StableVote": (stable_teachers(stable, most), agreed_by_all(stable) / lead),
+    }
     for recipe, work in parts.items():
-        exact = recipe == "stable-vote"
-        answer = Use("StableVote" if exact else "ConfidentGNMax", at.epsilon, at.delta, min(1.0, answers / at.rows))
-        starved = f"needs {math.ceil(needed[exact]):,} teachers by worst-case accounting, too many for these rows"
-        short = most < needed[exact]
-        yield Line(recipe, (answer,), _minutes(at, *work), teachers=taken[exact], reason=starved if short else "")
+        votes = "StableVote" if recipe == "stable-vote" else "ConfidentGNMax"
+        taken, needed = teachers[votes]
+        answer = Use(votes, at.epsilon, at.delta, min(1.0, answers / at.rows))
+        starved = f"needs {math.ceil(needed):,} teachers by worst-case accounting, too many for these rows"
+        reason = starved if most < needed else ""
+        yield Line(recipe, (answer,), _minutes(at, *work), teachers=taken, reason=reason)
 
 
 def _voted(at: Setting, vote: float) -> float:

@@ -48,8 +48,7 @@ class Trained:
     @property
     def stated(self) -> Guarantee:
         """What holds for every label: the model's guarantee, and that of held-out labels, which lose to the score."""
-        held_out = 0.0 if self.score is None else self.score.epsilon
-        return replace(self.guarantee, epsilon=max(self.guarantee.epsilon, held_out))
+        return self.guarantee.covering(0.0 if self.score is None else self.score.epsilon)
 
     def facts(self) -> dict[str, Any]:
         """Describe the training for a report or a card."""

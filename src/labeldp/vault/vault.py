@@ -58,7 +58,7 @@ class Vault:
         self,
         labels: Any,
         space: LabelSpace,
-        budget: "Budget | Chosen",
+        budget: Budget | Chosen,
         *,
         users: Any = None,
         ledger: str | Path | Ledger | None = None,
@@ -162,8 +162,8 @@ class Vault:
         }
         entry = Entry("plan", _digest(details | {"rows": packed}), details, costs, packed)
         with self.ledger.exclusive():
-            same = [e for e in self.ledger.entries() if e.request == entry.request]
             self._still_bound(self.ledger.facts())
+            same = [e for e in self.ledger.entries() if e.request == entry.request]
             if same:
                 return Plan(self, same[0].id, losses, mask)
             self.ledger.reserve(entry, lambda known, facts: self._afford(known, facts, mask, costs))
@@ -241,7 +241,7 @@ class Vault:
         """The budget as the ledger has it now: another process may have changed it."""
         return Filter.from_json(self._still_bound(self.ledger.facts())["budget"])
 
-    def _open(self, budget: "Budget | Chosen") -> None:
+    def _open(self, budget: Budget | Chosen) -> None:
         def chosen(known: Budget | None) -> Budget:
             return budget if isinstance(budget, Budget) else budget(known)
 
@@ -274,7 +274,7 @@ class Vault:
             self._mark = known.get("mark", facts["mark"])  # by which uses of these labels are told from those of others
             self._change_budget(Filter.from_json(known["budget"]), chosen)
 
-    def _change_budget(self, old: Filter, chosen: "Chosen") -> None:
+    def _change_budget(self, old: Filter, chosen: Chosen) -> None:
         """Write down another budget than that of a ledger in which something was spent; a fresh one has it already."""
         entries = self.ledger.entries()
         new = Filter(chosen(old.budget), old.order) if entries else old
@@ -321,7 +321,7 @@ class Vault:
         spending = self._spending(entries, self._owner)
         before = spending.worst(mask)
         spending.add(mask, costs)
-        Filter.from_json(self._still_bound(facts)["budget"]).admit(before, spending.worst(mask), costs[max(costs)])
+        Filter.from_json(facts["budget"]).admit(before, spending.worst(mask), costs[max(costs)])
 
     # The release
 

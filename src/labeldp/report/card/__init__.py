@@ -6,7 +6,7 @@ One model of sections is written as a page, as Markdown and as JSON.
 import json
 import os
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,9 @@ def make_card(facts: dict[str, Any]) -> Card:
     and `audits`.
     """
     model = Guarantee(**facts["guarantee"])
-    stated = _stated(model, facts.get("score"))
+    stated = model.covering(
+        float((facts.get("score") or {}).get("epsilon") or 0.0)
+    )  # held-out labels lose to the score
     ledger = mark_own(facts.get("ledger") or [], facts.get("entries"))
     classes = (facts.get("space") or {}).get("classes") or ["yes", "no"]
     numbers = (facts.get("space") or {}).get("step") is not None
@@ -124,12 +126,6 @@ def write_card(run: Path) -> Card:
             partial.unlink(missing_ok=True)
             raise InputError(f"{path} cannot be written ({problem.strerror}): copy the run to another place.") from None
     return card
-
-
-def _stated(model: Guarantee, score: dict[str, Any] | None) -> Guarantee:
-    """Return what holds for every label: held-out ones lose to the score what it was measured with."""
-    held_out = float((score or {}).get("epsilon") or 0.0)
-    return replace(model, epsilon=max(model.epsilon, held_out))
 
 
 def _chosen(facts: dict[str, Any]) -> list[str]:
