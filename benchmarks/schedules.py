@@ -5,8 +5,9 @@
 DIR holds the official `cifar-10-batches-py`. Each trial hears the noisy labels of the first 45,000 training pictures
 (randomized response, or ALIBI's Laplace noise) and is scored on the 5,000 others, whose labels are declared: schedules
 of the papers' rows may be chosen by them. No test picture is read. A trial has settings, each with a usual value:
-learner (lp, which learns labels as they come, evidence, or alibi), epsilon, epochs, batch, rate, decay, average, mixup,
-augment, compile. Each is printed, and added to benchmarks/results/schedules.jsonl, as it ends.
+learner (lp, which learns labels as they come, evidence, alibi, or stages, which is `lp-mst` in two), epsilon, epochs,
+batch, rate, decay, average, mixup, augment, compile. Each is printed, and added to
+benchmarks/results/schedules.jsonl, as it ends.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from results import HERE
 import labeldp as ldp
 from labeldp.features.loaders import load
 from labeldp.learn import Bayes, Supervised, Training
+from labeldp.recipes.base import Task
+from labeldp.recipes.run import all_rows, train
 
 USUAL = {"learner": "lp", "epsilon": 1.0, "epochs": 120, "batch": 256, "rate": 0.1, "decay": 5e-4, "average": None}
 USUAL |= {"mixup": 4.0, "augment": "weak", "compile": 1}
@@ -44,11 +47,16 @@ def trial(chosen, told, codes, declared, truth, device):
     schedule = {name: chosen[name] for name in ("rate", "decay", "average")}
     fast = bool(chosen["compile"]) and device == "cuda"
     training = Training(int(chosen["epochs"]), int(chosen["batch"]), compile=fast, device=device, **schedule)
-    kind = Supervised if chosen["learner"] == "lp" else Bayes
-    learner = kind("resnet18", training, mixup=chosen["mixup"], augment=chosen["augment"])
-    mechanism = (ldp.OneHotLaplace if chosen["learner"] == "alibi" else ldp.RandomizedResponse)(epsilon)
-    noisy, begun = vault.release(mechanism), time.perf_counter()
-    model = learner.fit(told, noisy)
+    form, begun = {"mixup": chosen["mixup"], "augment": chosen["augment"]}, time.perf_counter()
+    if chosen["learner"] == "stages":
+        task = Task(told, vault.space, all_rows(len(codes)), epsilon, model="resnet18", training=training)
+        trained = train(vault, task, "lp-mst", form, score=False)
+        model, noisy = trained.model, ldp.Release.concat(*trained.releases)
+    else:
+        kind = Supervised if chosen["learner"] == "lp" else Bayes
+        mechanism = (ldp.OneHotLaplace if chosen["learner"] == "alibi" else ldp.RandomizedResponse)(epsilon)
+        noisy = vault.release(mechanism)
+        model = kind("resnet18", training, **form).fit(told, noisy)
     seconds = time.perf_counter() - begun
     right, repeated = model.predict(declared) == truth, model.predict(told) == noisy.labels()
     shares = {"declared": right, "own noisy labels": repeated}

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeldp as ldp
+from labeldp.learn.bayes import Bayes
 from labeldp.recipes.lp_mst import tempered
 from labeldp.recipes.run import train
 
@@ -96,14 +97,21 @@ def test_bad_options_are_refused_before_anything_is_spent(digits, wrong):
     assert not vault.ledger.entries()
 
 
-@pytest.mark.parametrize("augment", ["weak", "strong"])
 @pytest.mark.parametrize("recipe", ["lp-mst", "alibi"])
-def test_rows_are_varied_as_asked(digits, monkeypatch, recipe, augment):
-    task, seen = digits.task(1.0, count=SOME), set()
-    for how in ("weak", "strong"):
-        monkeypatch.setattr(type(task.features), how, lambda self, batch, how=how: [batch, seen.add(how)][0])
-    train(digits.vault(1.0, count=SOME), task, recipe, {"augment": augment}, score=False)
-    assert seen == {augment}
+@pytest.mark.parametrize(("augment", "mixup"), [("weak", 0.0), ("strong", 1.0)])
+def test_the_last_network_varies_and_mixes_rows_as_asked_and_priors_as_usual(
+    digits, monkeypatch, recipe, augment, mixup
+):
+    fits, fit = [], Bayes.fit
+
+    def seen(learner, *given):
+        fits.append((learner.augment, learner.mixup))
+        return fit(learner, *given)
+
+    monkeypatch.setattr(Bayes, "fit", seen)
+    options = {"augment": augment, "mixup": mixup}
+    train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), recipe, options, score=False)
+    assert fits == [*[("weak", 4.0)] * (recipe == "lp-mst"), (augment, mixup)]
 
 
 @pytest.mark.parametrize("recipe", ["lp-mst", "alibi"])

@@ -28,9 +28,10 @@ def lp_mst(
     """Spend epsilon once: a row is asked in one stage only. `first` is the share of rows in the first stage.
 
     Answers are learnt as evidence, not as the labels that they name: a network that learns noisy labels expects noisy
-    labels, which is no prior for true ones (and noisy ratings lean towards the middle). `augment` says how much rows
-    are varied. They are mixed, 4.0 by default, but for ordered numbers; pairs of ids are not. `loss` says what the
-    answers of later stages are best at. "right" is the paper's: they are right as often as can be (`RRWithPrior`).
+    labels, which is no prior for true ones (and noisy ratings lean towards the middle). Rows are mixed, by 4.0, but for
+    ordered numbers and pairs of ids: a network that knows answers by heart is surer than it may be, which is no prior
+    either. For the last network alone, `mixup` and `augment` say how much rows are mixed and varied. `loss` says what
+    the answers of later stages are best at. "right" is the paper's: they are right as often as can be (`RRWithPrior`).
     "squared" is for ordered numbers, ratings for example: answers are near (`RROnBins`). "auto" takes "squared" where
     the classes are ordered numbers.
     """
@@ -42,21 +43,21 @@ def lp_mst(
     numbers = task.space.numbers if loss != "right" else None
     if loss == "squared" and numbers is None:
         raise InputError("A squared loss needs ordered classes that are numbers: declare them so, or take loss right.")
-    learner = task.learner(Bayes, augment=augment, mixup=task.mixing(mixup, 4.0 if numbers is None else 0.0))
+    usual_mixup = 4.0 if numbers is None else 0.0
+    early = task.learner(Bayes, mixup=task.mixing(None, usual_mixup))
+    last = task.learner(Bayes, augment=augment, mixup=task.mixing(mixup, usual_mixup))
     # Bins tell more than classes even by a rough prior, so that a first part of less than half of the rows will do.
     usual = 1 / stages if numbers is None else min(0.3, 1 / stages)
     begin = usual if first is None else first
     shares = [1.0] if stages == 1 else [begin, *[(1 - begin) / (stages - 1)] * (stages - 1)]
-    model, heard = task.encoder, list[Release]()
-    for rows in task.parts(shares):
-        if not heard:
-            heard = [(yield Ask(RandomizedResponse(task.epsilon), rows))]
-        else:
-            prior = tempered(model.predict_proba(task.features), temperature)  # type: ignore[union-attr]
-            later = RRWithPrior(task.epsilon, prior) if numbers is None else _near(task.epsilon, prior, numbers)
-            heard.append((yield Ask(later, rows, heard)))
-        model = learner.fit(task.features, Release.concat(*heard), task.encoder)
-    return model  # type: ignore[return-value]
+    rows, *later = task.parts(shares)
+    heard: list[Release] = [(yield Ask(RandomizedResponse(task.epsilon), rows))]
+    for rows in later:
+        so_far = early.fit(task.features, Release.concat(*heard), task.encoder)
+        prior = tempered(so_far.predict_proba(task.features), temperature)
+        asked = RRWithPrior(task.epsilon, prior) if numbers is None else _near(task.epsilon, prior, numbers)
+        heard.append((yield Ask(asked, rows, heard)))
+    return last.fit(task.features, Release.concat(*heard), task.encoder)
 
 
 def _near(epsilon: float, prior: NDArray[np.float64], numbers: NDArray[np.float64]) -> RROnBins:
