@@ -5,6 +5,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.datasets import SecretTable, budget_of, numbered
+from labeldp.files import TableFile
 
 N = 40
 
@@ -140,3 +141,35 @@ def test_owners_are_one_if_their_values_are_equal():
     assert numbered([pa.array([0.0, -0.0]), pa.array([1.5, -0.0])]).tolist() == [0, 0, 1, 0]
     twice = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", "a"]))
     assert numbered([twice]).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_another_secret_of_the_same_people_is_left_out(tmp_path, name):
+    path = write(tmp_path, ["no", "yes"] * N, name, ill=["a", "b", "b", "a"] * (N // 2))
+    SecretTable.open(path, "ill", "a,b", left_out=["y"]).vault(1.0).release(ldp.RandomizedResponse(1.0))
+    with pytest.raises(ldp.InputError, match=r"column 'ill' is a secret, too.*--leave-out ill"):
+        SecretTable.open(path, "y", "no,yes").vault(1.0, ledger=tmp_path / "y.ledger")
+    table = SecretTable.open(path, "y", "no,yes", left_out=["ill"])
+    assert table.features == ["x"]
+    vault = table.vault(1.0, ledger=tmp_path / "y.ledger")
+    vault.release(ldp.RandomizedResponse(1.0))
+    codes = np.zeros(2 * N, np.int8)
+    table.file.rewrite(
+        tmp_path / f"out.{name[2:]}", lambda b: table.replaced(b, codes[: b.num_rows]), "y", {}, table.kept
+    )
+    assert TableFile(tmp_path / f"out.{name[2:]}").schema.names == ["x", "y"]
+    write(tmp_path, ["no", "yes"] * N, name, ill=["a"] * (2 * N))  # what is left out has no part in the data's identity
+    assert table.vault(1.0, ledger=tmp_path / "y.ledger").guarantee().epsilon == 1.0
+    for column in ("y", "nothing"):
+        with pytest.raises(ldp.InputError, match=column):
+            SecretTable.open(path, "y", "no,yes", left_out=[column])
+
+
+def test_another_ledger_cannot_forget_what_the_one_beside_the_data_counts(tmp_path):
+    path = write(tmp_path, ["no", "yes"] * N)
+    table = SecretTable.open(path, "y", "no,yes")
+    table.vault(1.0)
+    table.vault(1.0, ledger=tmp_path / "other").release(ldp.RandomizedResponse(1.0))  # nothing was spent yet
+    table.vault(1.0, ledger=table.ledger_path).release(ldp.RandomizedResponse(1.0))
+    with pytest.raises(ldp.InputError, match="another ledger would forget it"):
+        table.vault(1.0, ledger=tmp_path / "other")

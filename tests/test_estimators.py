@@ -410,7 +410,7 @@ def test_random_state_fixes_training_but_not_noise(data, tmp_path):
     assert not np.allclose(first.predict_proba(X), second.predict_proba(X))
     # From one ledger both hear the same release, and then all that is left is training.
     settings = {"recipe": "randres", "model": "mlp", "training": ldp_training(epochs=1), "ledger": tmp_path / "ledger"}
-    third, fourth = (private(**settings, random_state=0).fit(X, y) for _ in range(2))
+    third, fourth = (private(**settings, random_state=0).fit(X + 1, y) for _ in range(2))
     assert (third.predict_proba(X) == fourth.predict_proba(X)).all()
     assert third.release_.entry == fourth.release_.entry
 
@@ -474,7 +474,7 @@ def test_the_identity_of_a_frame_does_not_hang_on_hashes_of_polars(data):
 def test_refitting_without_a_ledger_warns(data):
     X, y = data
     private().fit(X, y)
-    with pytest.warns(ldp.PrivacyWarning, match="adds up: give ledger="):
+    with pytest.warns(ldp.PrivacyWarning, match="adds up: give one ledger="):
         private().fit(X, y)
     with pytest.warns(ldp.PrivacyWarning):
         private().fit(X[:50], y[:50])
@@ -483,6 +483,16 @@ def test_refitting_without_a_ledger_warns(data):
     with warnings.catch_warnings():
         warnings.simplefilter("error", ldp.PrivacyWarning)
         private().fit(X + 1, y)
+
+
+def test_another_ledger_does_not_know_what_was_fitted_before(data, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ldp.PrivacyWarning)
+        for _ in range(2):
+            private(ledger=tmp_path / "one").fit(*data)
+    with pytest.warns(ldp.PrivacyWarning, match="adds up"):
+        model = private(ledger=tmp_path / "two").fit(*data)
+    assert "states the last training alone" in model.card_.text("md")
 
 
 def test_a_grid_search_warns(data):

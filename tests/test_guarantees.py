@@ -35,3 +35,10 @@ def test_values_that_float64_cannot_honour():
         ldp.Budget(1e-12)
     with pytest.raises(ldp.InputError, match="at least 1e-15"):
         ldp.Budget(1.0, 1e-18)
+
+
+def test_whoever_scores_a_model_is_trusted_with_labels():
+    local = ldp.Guarantee(1.0, trust="local")
+    assert local.covering(0.0) == local
+    assert local.covering(0.5) == ldp.Guarantee(1.0, trust="central")
+    assert local.covering(2.0) == ldp.Guarantee(2.0, trust="central")

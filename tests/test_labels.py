@@ -322,3 +322,9 @@ def test_bad_missing_is_refused():
 def test_bad_ranges_are_refused(low, high, step):
     with pytest.raises(InputError):
         LabelSpace.range(low, high, step)
+
+
+def test_a_range_that_no_memory_holds_is_refused():
+    with pytest.raises(InputError, match="1,000,000 values at most: choose a larger step"):
+        LabelSpace.range(0, 1e12, 1e-3)
+    assert len(LabelSpace.range(0, 999_999, 1)) == 1_000_000

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,7 @@ from labeldp.files import TableFile
 from labeldp.guarantees import Budget
 from labeldp.labels import MISSING, Encoded, Label, LabelSpace
 from labeldp.spending import capped_rows
-from labeldp.vault import Vault, identify
+from labeldp.vault import Ledger, Vault, identify
 from labeldp.vault.vault import Chosen
 
 Progress = Callable[[int], None]
@@ -28,7 +28,8 @@ class SecretTable:
 
     `ids` names a column of row ids, which is no feature and identifies the data set; otherwise all features do. `users`
     names the column of the owner of each row, which is no feature either. With `pairs`, rows are a person and an item:
-    the classes are ordered, as ratings are, and the owner can be the person.
+    the classes are ordered, as ratings are, and the owner can be the person. Columns that are `left_out` are not looked
+    at: another secret of the same people, for example, which as a feature would be public.
     """
 
     file: TableFile
@@ -37,6 +38,7 @@ class SecretTable:
     ids: str | None = None
     users: str | None = None
     pairs: bool = False
+    left_out: tuple[str, ...] = ()
 
     @classmethod
     def open(
@@ -50,6 +52,7 @@ class SecretTable:
         pairs: bool = False,
         *,
         numbers: str | None = None,
+        left_out: Sequence[str] = (),
     ) -> "SecretTable":
         """Check the columns and read the classes in the label's type: separated by commas, quoted if they hold one.
 
@@ -72,7 +75,10 @@ class SecretTable:
             raise InputError("The label cannot identify its own data set: name a column of row ids.")
         if users is not None and (file.column_type(users) is None or users == label):
             raise InputError("The label cannot own its own row: name the column of users.")
-        return cls(file, label, space, ids, users, pairs)
+        for name in left_out:
+            if file.column_type(name) is None or name in (label, ids, users):
+                raise InputError(f"{name!r} is the label, the row ids or the users, which cannot be left out.")
+        return cls(file, label, space, ids, users, pairs, tuple(left_out))
 
     @property
     def ledger_path(self) -> Path:
@@ -81,9 +87,29 @@ class SecretTable:
 
     @property
     def features(self) -> list[str]:
-        """All columns but the label, the row ids and the users."""
-        names = [name for name in self.file.schema.names if name not in (self.label, self.ids)]
+        """All columns but the label, the row ids, the users and what is left out."""
+        names = [name for name in self.kept if name not in (self.label, self.ids)]
         return names if self.pairs and len(names) == 2 else [name for name in names if name != self.users]
+
+    @property
+    def kept(self) -> list[str]:
+        """All columns but what is left out."""
+        return [name for name in self.file.schema.names if name not in self.left_out]
+
+    def _check_neighbour(self, chosen: Path) -> None:
+        """Refuse to forget what the ledger beside the data counts, and to take for a feature what it calls a secret."""
+        if self.ledger_path.is_file() and (book := Ledger(self.ledger_path)).entries():
+            secret = book.facts()["identity"]["label"]
+            if secret == self.label and chosen.resolve() != self.ledger_path.resolve():
+                raise InputError(
+                    f"{self.ledger_path.name} counts what these labels have lost, and another ledger would forget it: "
+                    "leave --ledger out, or move that file away if it is about other labels."
+                )
+            if secret != self.label and secret in self.kept:
+                raise InputError(
+                    f"{self.ledger_path.name} says that column {secret!r} is a secret, too, and it would be a public "
+                    f"feature here: leave it out (--leave-out {secret}), and name another --ledger for {self.label!r}."
+                )
 
     def vault(
         self,
@@ -102,7 +128,8 @@ class SecretTable:
         a new ledger. `labels_per_user` is only looked at: a bad one makes no ledger.
         """
         path = ledger or self.ledger_path
-        public = [self.ids] if self.ids else [name for name in self.file.schema.names if name != self.label]
+        self._check_neighbour(path)
+        public = [self.ids] if self.ids else [name for name in self.kept if name != self.label]
         if not public:
             raise InputError(f"{self.file.path} has no column but the label: add the features or row ids.")
         columns = list(dict.fromkeys([*public, self.label, *([self.users] if self.users else [])]))

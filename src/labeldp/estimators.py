@@ -125,7 +125,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         capped_rows(owner, None, len(features), self.labels_per_user)  # or it is said before there is a ledger
         vault = Vault(y, space, self._budget(), users=owner, ledger=self.ledger, identity=identity)
         task = replace(task, rows=vault.capped(self.labels_per_user, task.seed))
-        self._seen_before = seen_before(rows, warn=self.ledger is None)
+        self._seen_before = seen_before(rows, None if self.ledger is None else str(Path(self.ledger).resolve()))
         return task, vault
 
     def _budget(self) -> Budget | Chosen:

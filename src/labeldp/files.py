@@ -63,9 +63,14 @@ class TableFile:
         return pa.csv.open_csv(self.path, self._csv_reading(), convert_options=convert)
 
     def rewrite(
-        self, out: Path, change: Callable[[pa.RecordBatch], pa.RecordBatch], secret: str, facts: dict[str, str]
+        self,
+        out: Path,
+        change: Callable[[pa.RecordBatch], pa.RecordBatch],
+        secret: str,
+        facts: dict[str, str],
+        columns: Sequence[str] | None = None,
     ) -> None:
-        """Copy the file to `out` with each batch changed: whole or not at all. Parquet also keeps `facts`.
+        """Copy the file, or some columns, to `out` with each batch changed: whole or not at all. Parquet keeps `facts`.
 
         What the source file says about itself is left behind, and what it says about the `secret` column: such
         metadata can count classes.
@@ -73,18 +78,19 @@ class TableFile:
         with written_whole(out) as partial:
             if self.path.suffix == ".csv":
                 with partial.open("wb") as stream:  # by Polars: Arrow would put every text in quotes
-                    for number, batch in enumerate(self.batches()):
+                    for number, batch in enumerate(self.batches(columns)):
                         frame = pl.DataFrame(change(batch)).with_columns(pl.when(pl.all() != "").then(pl.all()))
                         frame.write_csv(stream, include_header=number == 0)
                 return
             metadata = pq.ParquetFile(self.path).metadata
             codec = metadata.row_group(0).column(0).compression if metadata.num_row_groups else "ZSTD"
-            schema = pa.schema([f.remove_metadata() if f.name == secret else f for f in self.schema], facts)
+            fields = [field for field in self.schema if columns is None or field.name in columns]
+            schema = pa.schema([f.remove_metadata() if f.name == secret else f for f in fields], facts)
             # Ids and measurements hardly repeat: a dictionary of them costs half of the writing and gains nothing.
             wide = (pa.types.is_floating, pa.types.is_int64, pa.types.is_uint64)
             repeating = [f.name for f in schema if not any(is_wide(f.type) for is_wide in wide)]
             with pq.ParquetWriter(partial, schema, compression=codec, use_dictionary=repeating) as writer:
-                for batch in self.batches():
+                for batch in self.batches(columns):
                     writer.write_batch(pa.record_batch(change(batch).columns, schema=schema))
 
     def _read_schema(self) -> pa.Schema:

@@ -59,8 +59,11 @@ class Guarantee:
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
     def covering(self, epsilon: float) -> "Guarantee":
-        """Return what holds for other units as well, which lose so much: those whose labels scored a model."""
-        return replace(self, epsilon=max(self.epsilon, epsilon))
+        """Return what holds for other units as well, which lose so much: those whose labels scored a model.
+
+        Scores are counts over many labels, so that somebody must be trusted with these.
+        """
+        return replace(self, epsilon=max(self.epsilon, epsilon), trust="central") if epsilon else self
 
     def to_json(self) -> dict[str, Any]:
         """Describe the guarantee; `Guarantee(**data)` reads it back."""

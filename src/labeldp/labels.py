@@ -17,6 +17,7 @@ Label: TypeAlias = str | bool | int | float
 Codes = NDArray[np.signedinteger]
 
 MISSING = -1
+_MOST_VALUES = 1_000_000  # of a range, all of which are held in memory
 
 
 class Encoded(NamedTuple):
@@ -75,6 +76,8 @@ class LabelSpace:
         """Numbers from `low` to `high`, held to the nearest multiple of `step` above `low`."""
         if not (all(map(math.isfinite, (low, high, step))) and low < high and step > 0):
             raise InputError("A range needs finite low < high and a step above zero.")
+        if (high - low) / step > _MOST_VALUES:
+            raise InputError(f"A range may have {_MOST_VALUES:,} values at most: choose a larger step.")
         count = round((high - low) / step) + 1
         if not math.isclose(low + (count - 1) * step, high, rel_tol=1e-9, abs_tol=step * 1e-6):
             raise InputError("The range must be a whole number of steps: choose a step that divides it.")

@@ -14,7 +14,7 @@ from labeldp.features.base import Features
 from labeldp.features.intake import is_frame, to_frame
 from labeldp.vault import identify
 
-_SEEN: list[NDArray[np.uint64]] = []  # hashes of rows that were fitted in this process
+_SEEN: list[tuple[str | None, NDArray[np.uint64]]] = []  # the ledger of each fit, and hashes of its rows
 _MOST_SEEN = 10_000_000
 
 
@@ -41,16 +41,16 @@ def _hashes(matrix: NDArray[Any]) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join(digests), np.uint64)
 
 
-def seen_before(rows: NDArray[np.uint64], warn: bool) -> bool:
-    """Whether rows were fitted before and no ledger adds that up; `warn` if there is none now."""
-    before = warn and any(np.isin(rows, seen).any() for seen in _SEEN)
+def seen_before(rows: NDArray[np.uint64], ledger: str | None) -> bool:
+    """Warn if rows were fitted before in this process, and no ledger, or another one, counted that."""
+    before = any(known != ledger or ledger is None for known, seen in _SEEN if np.isin(rows, seen).any())
     if before:
         warnings.warn(
             "Some of these rows were fitted before in this process, and what is learnt of their labels adds up: give "
-            "ledger= to account for it, or tune with LabelPrivateSearchCV, which uses one release.",
+            "one ledger= to all fits to account for it, or tune with LabelPrivateSearchCV, which uses one release.",
             PrivacyWarning,
             stacklevel=4,
         )
-    if sum(map(len, _SEEN)) < _MOST_SEEN:
-        _SEEN.append(np.unique(rows))
+    if sum(len(seen) for _, seen in _SEEN) < _MOST_SEEN:
+        _SEEN.append((ledger, np.unique(rows)))
     return before

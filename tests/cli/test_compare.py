@@ -152,9 +152,9 @@ def test_a_total_must_be_allowed_before_anything_is_spent(labeldp, folder):
 
 
 def test_labels_with_a_ledger_are_not_public(labeldp, folder):
-    assert labeldp(*SMALL)[0] == 0
     named = labeldp("train", *DATA[1:], "--epsilon", 1, "--recipe", "moments", "--ledger", "own.db", "--out", "run")
     assert named[0] == 0
+    assert labeldp(*SMALL)[0] == 0
     public = (*SMALL[:8], "--out", "p", "--recipes", "moments", "--labels-public")
     code, _, err = labeldp(*public, "--ledger", "own.db")
     assert (code, "own.db says that these labels are private" in err) == (2, True)

@@ -26,7 +26,19 @@ def test_a_trial_prints_a_table_and_says_what_was_not_run(labeldp, few):
     code, out, _ = labeldp("reproduce", "ghazi-table-1", "--data", ".", "--work", "w", *small, "--json")
     lines = json.loads(out)["lines"]
     assert [line["seeds"] for line in lines if line["epsilon"] == 8] == [1, 1]
-    assert (few / "w/trial/ghazi-table-1.jsonl").is_file()
+    assert (few / "w/trials/epochs 1 model linear/ghazi-table-1.jsonl").is_file()
+
+
+def test_a_trial_with_other_settings_is_another_trial(labeldp, few):
+    asked = ("reproduce", "ghazi-table-1", "--data", ".", "--work", "w", "--device", "cpu", "--epsilons", "8", "--json")
+    accuracies = []
+    for settings in (("--epochs", 1, "--model", "linear"), ("--epochs", 1, "--model", "linear", "--sample", 30)):
+        _, out, _ = labeldp(*asked, *settings)
+        accuracies.append([line["seeds"] for line in json.loads(out)["lines"] if line["epsilon"] == 8])
+    assert accuracies == [[1, 1], [1, 1]]
+    code, _, err = labeldp(*asked, "--epochs", 1, "--model", "nope")
+    assert code == 2
+    assert "nope" in err
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])

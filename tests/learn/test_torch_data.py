@@ -21,6 +21,13 @@ def test_evidence_comes_with_its_own_row_and_labels_stay_out(digits):
         release.dataset(TensorDataset(torch.arange(10)))
 
 
+def test_items_in_which_the_label_cannot_be_told_from_features_are_refused(digits):
+    rows = [{"x": row, "label": int(label)} for row, label in enumerate(digits.labels)]
+    paired = digits.release(ldp.RandomizedResponse(1.0)).dataset(rows)
+    with pytest.raises(ldp.InputError, match="mappings, which may hold the label"):
+        paired[0]
+
+
 def test_the_users_own_loop_learns(digits):
     torch.manual_seed(0)
     release = digits.release(ldp.OneHotLaplace(3.0))

@@ -1,4 +1,5 @@
-from math import log
+from math import inf, log
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -294,3 +295,15 @@ def test_releases_that_protect_different_units_are_not_joined():
     of_user = ldp.Vault(labels, space, ldp.Budget(2.0), users=owners).release(ldp.RandomizedResponse(1.0))
     with pytest.raises(ldp.InputError, match="protect different units"):
         ldp.Release.concat(of_user, of_label)
+
+
+@pytest.mark.parametrize(("epsilon", "together"), [(5.0, 6.0), (inf, inf)])
+def test_a_source_that_names_no_use_of_labels_counts_by_its_guarantee(epsilon, together):
+    """A teacher that was kept, or a model of other origin: what is derived from it is not for free."""
+    release, model = response(vault(), 1.0), SimpleNamespace(lineage=(), guarantee=ldp.Guarantee(epsilon, 0.1))
+    for found in (
+        release.keep(FIRST, derived_from=[model]),
+        release.relabel(np.zeros(ROWS, int), derived_from=[model]),
+        release.keep(FIRST, derived_from=[model]).keep(FIRST),
+    ):
+        assert (found.guarantee.epsilon, found.guarantee.delta) == (together, 0.1)

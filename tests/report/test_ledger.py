@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -56,3 +58,10 @@ def test_a_release_under_way_is_shown_as_such(tmp_path):
     v.release(ldp.GroupHistogram(np.zeros(4, int), 0.5, 1e-6))
     assert seen == ["in progress"]
     assert [e["status"] for e in ledger_report(tmp_path / "l")["entries"]] == ["done", "done"]
+
+
+def test_no_budget_cuts_what_has_no_guarantee(tmp_path, monkeypatch):
+    v = vault(tmp_path / "l", users=["u", "v", "v", "w"])
+    monkeypatch.setattr(ldp.RandomizedResponse, "price", lambda *_: (math.inf, 0))
+    v.release(ldp.RandomizedResponse(0.5))
+    assert ledger_report(tmp_path / "l")["spent"]["epsilon"] == v.guarantee().epsilon == math.inf

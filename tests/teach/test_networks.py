@@ -5,7 +5,7 @@ import pytest
 from scripted import Seeded
 from sklearn.datasets import load_digits
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 import labeldp as ldp
 from labeldp.features import Embeddings, Images
@@ -91,6 +91,19 @@ def test_a_kept_teacher_of_other_labels_is_not_taken(tmp_path):
     assert len(list(tmp_path.iterdir())) == 8
 
 
+def test_a_learner_without_a_seed_does_not_tie_teachers_together():
+    """What one teacher draws from NumPy's own generator depends on its labels: here, how many classes it sees."""
+    first = np.flatnonzero(TEACHER == 0)
+    one, other = CODES.copy(), CODES.copy()
+    one[first], other[first] = 0, 0
+    other[first[0]] = 1
+    how, found = Networks(Classical(SGDClassifier(loss="log_loss", max_iter=5), 1), engine="here"), []
+    for codes in (one, other):
+        np.random.seed(0)  # noqa: NPY002
+        found.append(how.count(lesson(codes)))
+    assert np.abs(found[0] - found[1]).sum(axis=1).max() <= 2  # one vote, from one class to another
+
+
 def test_a_teacher_that_fails_on_its_labels_abstains():
     """Logistic regression needs two classes: the error must not tell that a part has only one."""
     how = Networks(Classical(LogisticRegression(max_iter=50)), engine="here")
@@ -148,8 +161,31 @@ def test_nothing_that_a_record_decides_goes_with_a_release_about_records():
         assert release.parameters == vault.ledger.entries()[0].details["parameters"]
         told.append(release.parameters)
         assert vault.was_released(_last_request(points, public))
+        assert "released" not in vault.ledger.entries()[0].details  # nor how many records have a label
+        said = np.arange(1500) % 10
+        vault.release(ldp.RightCount(said, 1.0), derived_from=[release])
+        assert "predictions" not in vault.ledger.entries()[1].details["parameters"]  # nor what is said of records
+        assert vault.was_released(ldp.RightCount(said, 1.0))
     assert told[0] == told[1]
     assert "public" in told[0]
+
+
+@pytest.mark.parametrize("own", [297, 1500])
+def test_rows_of_the_vault_are_no_public_rows(own):
+    private = FEATURES.select(np.arange(1500))
+    vault = ldp.Vault(LABELS[:1500], SPACE, ldp.Budget(100.0, 1e-4))
+    asked = vault.teach(private, public=private.select(np.arange(own)), teachers=10, taught=LINEAR)
+    with pytest.raises(ldp.InputError, match="Most of the public rows are rows of the vault"):
+        asked.release(GNMax(20.0, own), 1e-5)
+    assert not vault.ledger.entries()
+
+
+def test_public_rows_that_are_alike_by_chance_are_taken():
+    """As many kinds of rows as there are rows: every third public row is then like exactly one of the vault."""
+    kinds = np.random.default_rng(0).integers(0, 1500, (3000, 1)).astype(np.float32)
+    vault = ldp.Vault(LABELS[:1500], SPACE, ldp.Budget(100.0, 1e-4))
+    asked = vault.teach(Embeddings(kinds[:1500]), public=Embeddings(kinds[1500:]), teachers=10, taught=LINEAR)
+    assert asked.release(GNMax(20.0, 1500), 1e-5).guarantee.unit == "record"
 
 
 def test_records_are_not_protected_by_what_was_derived_from_labels_alone():

@@ -1,6 +1,7 @@
 import copy
 import pickle
 import threading
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -385,3 +386,26 @@ def test_a_renyi_budget_adds_up_the_labels_of_a_user():
     v = ldp.Vault([0, 1] * 60, space, ldp.Budget(4.0, 1e-6, "rdp"), users=users)
     v.release(RR(0.05))
     assert v.ledger.entries()[0].costs[60].rdp < ldp.PureLoss(60 * 0.05).rdp(v._filter.order) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class Understated(ldp.RandomizedResponse):
+    """It loses five times what its epsilon says, and its loss() does not hide it."""
+
+    def loss(self, labels=1):
+        return ldp.PureLoss(5 * self.epsilon * labels)
+
+
+def test_a_mechanism_is_not_charged_less_than_it_loses():
+    vault = ldp.Vault([0, 1], ldp.LabelSpace([0, 1]), ldp.Budget(100.0))
+    with pytest.raises(ldp.InputError, match="Understated states epsilon 1 and loses 5 by its own loss:"):
+        vault.release(Understated(1.0))
+    assert not vault.ledger.entries()
+
+
+def test_a_class_of_the_same_name_is_another_mechanism():
+    vault = ldp.Vault([0, 1] * 50, ldp.LabelSpace([0, 1]), ldp.Budget(100.0))
+    namesake = type("RandomizedResponse", (ldp.RandomizedResponse,), {"__module__": "elsewhere"})
+    first, second = (vault.release(kind(1.0)) for kind in (ldp.RandomizedResponse, namesake))
+    assert first.entry != second.entry
+    assert second.mechanism == "elsewhere.RandomizedResponse"

@@ -69,6 +69,11 @@ def audit_mechanism(
         raise InputError(f"draws must be a whole number from {_FEWEST}: more draws give a sharper bound.")
     stated = stated_privacy(mechanism, delta)
     epsilon, delta = stated[0] if epsilon is None else epsilon, check_delta(stated[1])
+    if worlds is None and not type(mechanism).__module__.startswith("labeldp."):
+        raise InputError(
+            "What is bad for a mechanism of your own nobody knows but you: name worlds=of_rows(...) or of_labels(...); "
+            "worst_worlds(...) gives those that are bad for what it was made from."
+        )
     pairs = worst_worlds(mechanism) if worlds is None else [worlds] if isinstance(worlds, Worlds) else list(worlds)
     each = max(_FEWEST // 2, draws // 2 // len(pairs))
     tried = [best_event(pair.draw(0, each), pair.draw(1, each), delta, error, pair.ordered) for pair in pairs]

@@ -48,6 +48,7 @@ NAMES = (
 _NEED_DELTA = ("gaussian", "gnmax", "confident-gnmax", "stable-vote")
 _OF_NUMBERS = ("rr-on-bins", "unbiased-bins", "discrete-laplace")
 _NO_DELTA = ("rr", "rr-top-k", "rr-with-prior", "rr-informative", "laplace", *_OF_NUMBERS, "lnmax")
+_HAVE_CLASSES = ("rr-top-k", "rr-with-prior", "rr-informative", "rr-on-bins", "unbiased-bins")
 _TESTS = 3.0  # noise of threshold tests, in units of that of answers
 
 
@@ -65,6 +66,8 @@ def named(
         raise InputError(f"{name} is purely private: leave --delta out.")
     if classes < 2 or queries < 1:
         raise InputError("A mechanism needs two or more classes, and votes one or more queries.")
+    if classes > 2 and name not in _HAVE_CLASSES:
+        raise InputError(f"{name} is audited for two classes, and loses as much for more: leave --classes out.")
     if queries > 1 and not name.endswith(("max", "vote", "immutable")):
         raise InputError(f"{name} answers no queries: leave --queries out.")
     return _make(name, float(epsilon), delta, classes, queries), delta

@@ -22,7 +22,7 @@ def account(
     threshold: Annotated[float | None, typer.Option(help="confident-gnmax: how many votes the winner needs.")] = None,
     sigma1: Annotated[float | None, typer.Option(help="confident-gnmax: the noise of that test.")] = None,
     sigma2: Annotated[float | None, typer.Option(help="confident-gnmax: the noise of the noisy maximum.")] = None,
-    delta: Annotated[float, typer.Option(help="The chance that epsilon may fail.")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="What may be lost beyond epsilon.")] = 1e-5,
     queries: Annotated[int | None, typer.Option(help="Stop at so many queries; by default, at the last.")] = None,
     answers: Annotated[float | None, typer.Option(help="Stop at so many expected answers.")] = None,
     conversion: Annotated[str, typer.Option(help="From Renyi to epsilon: classic, as papers do, or tight.")] = "tight",

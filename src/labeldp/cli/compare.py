@@ -18,6 +18,7 @@ from labeldp.cli.options import (
     Ids,
     LabelColumn,
     LabelsPerUser,
+    LeaveOut,
     LedgerFile,
     ModelName,
     Total,
@@ -48,6 +49,7 @@ def compare(
     delta_budget: DeltaTotal = None,
     ledger: LedgerFile = None,
     ids: Ids = None,
+    leave_out: LeaveOut = None,
     user_column: UserColumn = None,
     labels_per_user: LabelsPerUser = None,
     as_json: AsJson = False,
@@ -62,7 +64,9 @@ def compare(
     except ValueError as problem:
         raise InputError(f"--epsilons must be numbers separated by commas, like 0.5,1,2: {problem}") from None
     check_delta(delta)
-    table = SecretTable.open(data, label, classes, ids=ids, users=user_column, pairs=features == "pairs")
+    kinds: dict[str, Any] = {"ids": ids, "users": user_column, "pairs": features == "pairs"}
+    kinds |= {"left_out": leave_out or ()}
+    table = SecretTable.open(data, label, classes, **kinds)
     if test is not None and not labels_public:
         raise InputError("True labels score only where they are declared public: add --labels-public, or drop --test.")
     from labeldp import comparison as compared
@@ -75,11 +79,11 @@ def compare(
     plan = Plan(max(wanted), delta, features=features, model=model, **settings)
     of = f"{data.name}, {label}, {classes}, {'public' if labels_public else 'private'}, {test.name if test else ''}"
     of += f", {user_column}" if user_column else ""
+    of += f", without {', '.join(leave_out)}" if leave_out else ""
     request = compared.Comparison(out, plan, names, wanted, seeds, of)
     request.check(table.space)
     epsilon, total_delta = request.total()
     unit = "user" if user_column else "label"
-    kinds: dict[str, Any] = {"ids": ids, "users": user_column, "pairs": features == "pairs"}
     other = None if test is None else SecretTable.open(test, label, classes, **kinds)
     possible = (ledger, table.ledger_path, None if other is None else other.ledger_path)
     books = [book for book in possible if book is not None and book.exists()]

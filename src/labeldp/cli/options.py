@@ -23,6 +23,10 @@ Total = Annotated[
 ]
 LedgerFile = Annotated[Path | None, typer.Option("--ledger", help="The ledger; by default DATA.ledger.")]
 Ids = Annotated[str | None, typer.Option(help="A column of row ids that identifies the data set; else all features.")]
+LeaveOut = Annotated[
+    list[str] | None,
+    typer.Option(help="A column that is not looked at, another secret for example; may be given several times."),
+]
 MissingPublic = Annotated[
     bool, typer.Option("--missing-public", help="A missing label is a public fact: the row is unlabelled.")
 ]
@@ -35,7 +39,7 @@ LabelsPerUser = Annotated[
     typer.Option(min=1, help="How many labels of a user may take part; other rows are dropped at random."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Delta = Annotated[float, typer.Option(help="The chance that epsilon may fail; 0 is pure privacy, 1e-6 is usual.")]
+Delta = Annotated[float, typer.Option(help="What may be lost beyond epsilon; 0 is pure privacy, 1e-6 is usual.")]
 DeltaTotal = Annotated[
     float | None, typer.Option(help="The largest delta that may ever be spent on this data set; at first, delta.")
 ]

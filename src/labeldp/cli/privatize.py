@@ -14,6 +14,7 @@ from labeldp.cli.options import (
     Ids,
     LabelColumn,
     LabelsPerUser,
+    LeaveOut,
     LedgerFile,
     MissingPublic,
     NoClasses,
@@ -34,6 +35,7 @@ def privatize(
     budget: Total = None,
     ledger: LedgerFile = None,
     ids: Ids = None,
+    leave_out: LeaveOut = None,
     missing_public: MissingPublic = False,
     user_column: UserColumn = None,
     labels_per_user: LabelsPerUser = None,
@@ -47,7 +49,7 @@ def privatize(
 
     asked: Mechanism = RandomizedResponse(epsilon) if numbers is None else DiscreteLaplace(epsilon)
     missing: Literal["public", "error"] = "public" if missing_public else "error"
-    table = SecretTable.open(data, label, classes, missing, ids, user_column, numbers=numbers)
+    table = SecretTable.open(data, label, classes, missing, ids, user_column, numbers=numbers, left_out=leave_out or ())
     table.check_replaced()
     check_free(out, data.suffix)
     with progress_bar(table.file.rows) as progress:
@@ -69,7 +71,7 @@ def privatize(
             return noisy
 
         facts = {"labeldp.guarantee": json.dumps(vault.guarantee().to_json())}
-        table.file.rewrite(out, change, label, facts)
+        table.file.rewrite(out, change, label, facts, table.kept)
     spent, dropped = vault.guarantee(), int((vault.labelled & ~rows).sum())
     left_out = f", of which {dropped:,} lost their label, as a user keeps {labels_per_user}" if dropped else ""
     what: dict[str, float]

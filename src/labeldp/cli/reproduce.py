@@ -53,13 +53,14 @@ def reproduce(
         raise InputError(f"{name} has no such column: its epsilons are {_columns(experiment)}.")
     pictures = run.read(experiment, data, where, sample)
     shared = None if encoder is None else Model.load(encoder, where)
-    trial = sample is not None or epochs is not None or model is not None
-    folder = work / "trial" if trial else work  # a trial's figures are not the table's
+    changed = {"sample": sample, "epochs": epochs, "model": model}
+    trial = " ".join(f"{what} {value}" for what, value in changed.items() if value is not None)
+    folder = work / "trials" / trial if trial else work  # a trial's figures are not the table's, nor another trial's
     folder.mkdir(parents=True, exist_ok=True)
     run.fill(experiment, wanted, pictures, Setting(folder, where, shared, epochs, model, not as_json), tell)
     lines = run.table(experiment, folder / f"{experiment.name}.jsonl")
     if as_json:
-        say({"name": name, "title": experiment.title, "trial": trial, "lines": lines}, "", as_json)
+        say({"name": name, "title": experiment.title, "trial": bool(trial), "lines": lines}, "", as_json)
     else:
         print_reproduction(f"{experiment.title}{' (a trial)' if trial else ''}", lines)
 

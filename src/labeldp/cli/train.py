@@ -18,6 +18,7 @@ from labeldp.cli.options import (
     Ids,
     LabelColumn,
     LabelsPerUser,
+    LeaveOut,
     LedgerFile,
     MissingPublic,
     ModelName,
@@ -63,6 +64,7 @@ def train(
     delta_budget: DeltaTotal = None,
     ledger: LedgerFile = None,
     ids: Ids = None,
+    leave_out: LeaveOut = None,
     missing_public: MissingPublic = False,
     user_column: UserColumn = None,
     labels_per_user: LabelsPerUser = None,
@@ -86,7 +88,7 @@ def train(
     if task is not None and (task == "regression") != (numbers is not None):
         raise InputError("Regression needs --range low,high,step, and classification needs --classes.")
     missing: Literal["error", "public"] = "public" if missing_public else "error"
-    kinds: dict[str, Any] = {"pairs": features == "pairs", "numbers": numbers}
+    kinds: dict[str, Any] = {"pairs": features == "pairs", "numbers": numbers, "left_out": leave_out or ()}
     table = SecretTable.open(data, label, classes, missing, ids, user_column, **kinds)
     from labeldp import runs  # torch, only now that the request makes sense
 
@@ -111,7 +113,7 @@ def train(
     report = runs.train(table, vault, plan, out, lambda what: (note if what.startswith("Note:") else tell)(what))
     for warning in report["warnings"]:
         note(f"Note: {warning}")
-    if before.issuperset(report["entries"]):
+    if before == {entry.id for entry in vault.ledger.entries()}:
         typer.echo(_AGAIN, err=True)
     if report["users"] and not as_json:
         typer.echo(f"Note: {of_users(report['users'])}", err=True)

@@ -1,6 +1,7 @@
 """Well-known image data sets, read from the files that their authors publish. Nothing is downloaded."""
 
 import gzip
+import hashlib
 import math
 import re
 import zlib
@@ -123,24 +124,30 @@ def _folder(folder: Path, split: str) -> Arrays:
     # Classes are those of all splits: one that is empty here must not move the numbers of the others.
     splits = {split, *_SPLITS}
     classes = sorted({c.name for s in splits for c in folder.glob(f"{s}/*") if c.is_dir() and c.name[0] != "."})
-    paths = [
-        (path, label)
-        for label, name in enumerate(classes)
-        for path in sorted((folder / split / name).glob("*"))
-        if path.suffix.lower() in _PICTURES and path.name[0] != "."
-    ]
+    # The order of rows is public: it must not follow the classes, as that of folders does, but the pictures alone.
+    paths = sorted(
+        (
+            (path, label)
+            for label, name in enumerate(classes)
+            for path in (folder / split / name).glob("*")
+            if path.suffix.lower() in _PICTURES and path.name[0] != "." and path.is_file()
+        ),
+        key=lambda each: (hashlib.sha256(each[0].read_bytes()).digest(), each[0].name),
+    )
     pixels = np.empty((0, 0, 0, 3), np.uint8)
     for place, (path, _) in enumerate(paths):
         try:
             with Image.open(path) as image:
                 picture = np.asarray(image.convert("RGB"))
         except Exception:  # a damaged picture can raise nearly anything
-            raise InputError(f"{path} is damaged or no picture.") from None
+            raise InputError(f"The picture {path.name} is damaged or none.") from None
         if place == 0:
             pixels = np.empty((len(paths), *picture.shape), np.uint8)
         if picture.shape != pixels.shape[1:]:
-            sizes = f"{picture.shape[1]} x {picture.shape[0]}", f"{pixels.shape[2]} x {pixels.shape[1]}"
-            raise InputError(f"Pictures must have one size: {path} is {sizes[0]}, {paths[0][0]} is {sizes[1]}.")
+            raise InputError(
+                f"Pictures must have one size: {path.name} is {picture.shape[1]} x {picture.shape[0]}, "
+                f"{paths[0][0].name} is {pixels.shape[2]} x {pixels.shape[1]}."
+            )
         pixels[place] = picture
     if not paths:
         raise InputError(f"{folder / split} holds no pictures in folders named by class.")

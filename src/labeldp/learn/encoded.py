@@ -80,7 +80,7 @@ def with_head(encoder: Model, linear: Model) -> Model:
         network.head.weight.div_(top.deviation)
         network.head.bias.sub_(network.head.weight @ top.mean)
     lineage = tuple(dict.fromkeys((*encoder.lineage, *linear.lineage)))
-    if set(lineage) != set(linear.lineage):
+    if set(lineage) != set(linear.lineage) or (encoder.guarantee and not encoder.lineage):
         raise InputError(
             "This encoder has learnt from labels of which the linear model does not know: name them there."
         )

@@ -1,5 +1,6 @@
 """A release beside the user's own torch dataset."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from labeldp.releases.base import Release
 class WithEvidence(Dataset[Any]):
     """Items (features, log-evidence) of the rows that the release speaks of.
 
-    An item of the given dataset that is a pair is taken to be (features, label), and its label is left out.
+    An item of the given dataset that is a pair is taken to be (features, label), and its label is left out. In a
+    mapping nobody knows which entry is the label, so that such items are refused.
     """
 
     def __init__(self, data: Any, release: Release) -> None:
@@ -27,4 +29,6 @@ class WithEvidence(Dataset[Any]):
 
     def __getitem__(self, position: int) -> tuple[Any, torch.Tensor]:
         item = self._data[self._rows[position]]
+        if isinstance(item, Mapping):
+            raise InputError("Items of this dataset are mappings, which may hold the label: give features alone.")
         return (item[0] if isinstance(item, tuple | list) else item), self._evidence[position]

@@ -82,6 +82,12 @@ def recipe(name: str, summary: str, **facts: Any) -> Callable[[Callable[..., Ste
     """Enter a pipeline into the list."""
 
     def enter(steps: Callable[..., Steps]) -> Callable[..., Steps]:
+        known = RECIPES.get(name)
+        if known is not None and (known.steps.__module__, known.steps.__qualname__) != (
+            steps.__module__,
+            steps.__qualname__,
+        ):
+            raise InputError(f"There is a recipe {name!r} already: choose another name.")
         RECIPES[name] = Recipe(name, summary, steps, **facts)
         return steps
 

@@ -37,20 +37,22 @@ def rest_on(sources: Sequence[Rests]) -> tuple[tuple[Use, ...], Guarantee]:
     """Return the uses of labels that several sources rest on, and what these guarantee together.
 
     The first source is a release. Uses of one unit add; labels and users compose in parallel, and whole records,
-    about which other rows speak, do not.
+    about which other rows speak, do not. A source that names no uses is one: its guarantee adds as it is.
     """
     stated = [source.guarantee for source in sources if source.guarantee is not None]
     if len({each.unit for each in stated}) > 1:
         raise InputError("These protect different units, so that their costs do not add up: use one vault for all.")
     uses = tuple(dict.fromkeys(use for source in sources for use in source.lineage))
-    if set(uses) == set(sources[0].lineage):
+    unnamed = [source.guarantee for source in sources if source.guarantee is not None and not source.lineage]
+    if set(uses) == set(sources[0].lineage) and (not unnamed or len(sources) == 1):
         return uses, stated[0]
     apart = all(g.unit != "record" for g in stated)
     cost = joint_cost(uses, parallel=apart)
     local = all(g.trust == "local" for g in stated)
-    how = f"{len(uses)} uses of labels, added up by {stated[0].unit if apart else 'use'}"
-    guarantee = Guarantee(float(cost.epsilon), float(cost.delta), stated[0].unit, "local" if local else "central", how)
-    return uses, guarantee
+    how = f"{len(uses) + len(unnamed)} uses of labels, added up by {stated[0].unit if apart else 'use'}"
+    epsilon = float(cost.epsilon) + sum(each.epsilon for each in unnamed)
+    delta = min(float(cost.delta) + sum(each.delta for each in unnamed), 1.0)
+    return uses, Guarantee(epsilon, delta, stated[0].unit, "local" if local else "central", how)
 
 
 _BLOCK = 1 << 16  # rows whose evidence is in memory at once when hard labels are wanted

@@ -33,7 +33,8 @@ def ledger_report(path: Path) -> dict[str, Any]:
 def _spent(facts: dict[str, Any], entries: list[Entry]) -> dict[str, Any]:
     """Add up the entries. Who owns which rows is not in the ledger, so for users it is an upper bound.
 
-    No unit was ever charged more than the budget, so that there is no need to state more.
+    No unit was ever charged more than the budget, so that there is no need to state more: but for what has no
+    guarantee, which no budget stops.
     """
     exact = facts["unit"] != "user"
     spending = Spending(facts["identity"]["rows"])
@@ -43,7 +44,7 @@ def _spent(facts: dict[str, Any], entries: list[Entry]) -> dict[str, Any]:
             spending.add(unpack_rows(entry.rows, facts["identity"]["rows"]) if exact else None, {1: worst})
     accounts = Filter.from_json(facts["budget"])
     epsilon, delta = accounts.guarantee(spending.worst())
-    if not exact:
+    if not exact and math.isfinite(epsilon):
         epsilon, delta = min(epsilon, exactly(accounts.budget.epsilon)), min(delta, exactly(accounts.budget.delta))
     return {"epsilon": float(epsilon), "delta": float(delta), "exact": exact}
 

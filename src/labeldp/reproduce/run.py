@@ -86,4 +86,6 @@ def table(experiment: Experiment, results: Path) -> list[Line]:
 
 
 def _lines(path: Path) -> list[Line]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    """Read the cells that were finished; a last line that was cut, by a full disk for example, is none."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]

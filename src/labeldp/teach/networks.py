@@ -10,8 +10,11 @@ rehearsal on made-up labels finds before anything is spent.
 
 import hashlib
 import math
+import random
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -116,7 +119,7 @@ def _teach(public: _Public, job: tuple[int, NDArray[np.int64], Codes]) -> NDArra
         folder = public.how.keep / f"teacher-{number:05d}-{own.hexdigest()[:16]}"
     kept = load_predictor(folder) if folder is not None and folder.is_dir() else None
     try:
-        with warnings.catch_warnings(action="ignore"):  # they tell of labels, too
+        with warnings.catch_warnings(action="ignore"), _own_chance(number):  # warnings tell of labels, too
             teacher = _train(public, number, rows, codes) if kept is None else kept
             named = teacher.predict_proba(public.asked).argmax(axis=1).astype(np.int32)
             if folder is not None and kept is None:
@@ -126,6 +129,23 @@ def _teach(public: _Public, job: tuple[int, NDArray[np.int64], Codes]) -> NDArra
     except Exception:
         return np.full(len(public.asked), ABSTAINS, np.int32)
     return named
+
+
+@contextmanager
+def _own_chance(number: int) -> Iterator[None]:
+    """Give a teacher random numbers of its own.
+
+    A learner without a seed draws from the process's generators. How often it does may depend on its labels, and what
+    is left there for the next teacher would depend on them as well. (Such learners draw from NumPy's old generator.)
+    """
+    before, ours = np.random.get_state(), random.getstate()  # noqa: NPY002
+    np.random.seed(number % 2**32)  # noqa: NPY002
+    random.seed(number)
+    try:
+        yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
+        random.setstate(ours)
 
 
 def _train(public: _Public, number: int, rows: NDArray[np.int64], codes: Codes) -> Predictor:

@@ -257,7 +257,8 @@ class Vault:
                 return (
                     f"belongs to other data ({made['name']}, label {made['label']!r}, {made['rows']} rows): features, "
                     "row ids, label column or number of rows differ. Use the data as they were, or another ledger if "
-                    "these are other people's labels; a new ledger for the same labels would forget what was spent."
+                    "these are other people's labels or another secret; a new ledger for the same labels would forget "
+                    "what was spent."
                 )
             if (known["unit"], known["owners"]) != (self.unit, owners):
                 return f"protects each {known['unit']}: name the same users as before (--user-column)."
@@ -327,7 +328,9 @@ class Vault:
 
     def _asked(self, mechanism: Mechanism, step: str = "") -> dict[str, Any]:
         """Say what is asked for, but for the rows: what is asked for again is not drawn again."""
-        name, parameters = type(mechanism).__name__, mechanism.parameters()
+        kind, parameters = type(mechanism), mechanism.parameters()
+        # A class of somebody else's may have the name of one that is here.
+        name = kind.__name__ if kind.__module__.startswith("labeldp.") else f"{kind.__module__}.{kind.__qualname__}"
         return {"mechanism": name, "parameters": parameters, "classes": list(self.space), "step": step}
 
     def _draw(
@@ -343,11 +346,12 @@ class Vault:
         costs = {m: self._cost(mechanism, m) for m in {1, *group_sizes(mask, self._owner)}}
         packed, asked = pack_rows(mask), self._asked(mechanism, step)
         details = asked | {
-            "parameters": mechanism.told(),
-            "released": self.rows if mask is None else int(mask.sum()),
+            "parameters": _told(mechanism, derived_from),
             "trust": mechanism.trust,
             "origin": self._origin(derived_from),
         }
+        if mechanism.protects(self.unit) != "record":  # of records, it is a secret, too, who has a label
+            details["released"] = self.rows if mask is None else int(mask.sum())
         request = _digest(asked | {"rows": packed})
         entry = Entry("step" if step else "release", request, details, {} if step else costs, packed)
 
@@ -419,6 +423,12 @@ class Vault:
         if not isinstance(mechanism, Mechanism):
             raise InputError("release takes a mechanism, for example RandomizedResponse(epsilon=1.0).")
         mechanism.check(self.space, self.rows)
+        lost = mechanism.loss().epsilon(float(getattr(mechanism, "delta", 0.0)))
+        if lost > mechanism.epsilon * (1 + 1e-6):
+            raise InputError(
+                f"{type(mechanism).__name__} states epsilon {mechanism.epsilon:g} and loses {lost:g} by its own loss: "
+                "state what it loses, with a delta if it needs one."
+            )
         others = getattr(mechanism, "users", None)
         if self._owner is not None and others is not None:
             together = np.stack([self._owner, number_users(others, self.rows)], axis=1)
@@ -453,6 +463,17 @@ class Vault:
 
 def _lineage(sources: Sequence[Release], *own: Use) -> tuple[Use, ...]:
     return tuple(dict.fromkeys([*(use for source in sources for use in source.lineage), *own]))
+
+
+def _told(mechanism: Mechanism, derived_from: Sequence[Release]) -> dict[str, Any]:
+    """Return the parameters that go with a release.
+
+    Where records are secret, what a model says of them is, too: who has all but one of them could try what gives the
+    digest of all predictions.
+    """
+    records = any(release.guarantee.unit == "record" for release in derived_from)
+    told = mechanism.told().items()
+    return {name: value for name, value in told if not (records and isinstance(value, dict) and "sha256" in value)}
 
 
 def _digest(request: dict[str, Any]) -> str:

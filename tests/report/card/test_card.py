@@ -20,7 +20,7 @@ def test_the_card_says_what_how_much_how_and_how_good():
         "Features are not protected",
         "Epsilon 1 and delta 1e-06",
         "one in 1,000,000",
-        "73% confidence at most, except with probability 1e-06",
+        "right about it in 73% of cases at most",
         "| one in a hundred | 1% | 2.7% |",
         "the curator who holds them",
         "| LinearQuery | training | 12,345 | 1 | 0 | `labeldp.mechanisms.linear` |",
@@ -35,8 +35,8 @@ def test_the_card_says_what_how_much_how_and_how_good():
 
 def test_pure_and_local_guarantees_read_as_such():
     text = make_card(guarantee(delta=0.0, trust="local", unit="user")).to_markdown()
-    assert "confidence at most.\n" in text
-    assert "no chance by which this may fail" in text
+    assert "of cases at most.\n" in text
+    assert "nothing is lost beyond epsilon" in text
     assert "nobody but their owners" in text
     assert "All labels of each user" in text
     assert "Features of these rows are protected" in make_card(guarantee(unit="record")).to_markdown()

@@ -147,7 +147,7 @@ def _figures(stated: Guarantee, classes: list[Any], numbers: bool) -> dict[str, 
         noisy = {"classes": len(classes), "kept": kept, "each_other": other}
     return {
         "stated": {"epsilon": plain_number(stated.epsilon), "delta": stated.delta, "protection": band(stated.epsilon)},
-        "gains": gains(stated.epsilon),
+        "gains": gains(stated.epsilon, stated.delta),
         "noisy_label": noisy,
     }
 

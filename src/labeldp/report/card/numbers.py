@@ -13,14 +13,19 @@ def band(epsilon: float) -> str:
     return "none" if math.isinf(epsilon) else next(name for bound, name in BANDS if epsilon <= bound)
 
 
-def best_guess(epsilon: float, prior: float = 0.5) -> float:
-    """Return the confidence that a guesser can reach at most who gave a label the chance `prior` before."""
-    return prior / (prior + (1 - prior) * math.exp(-epsilon))
+def best_guess(epsilon: float, prior: float = 0.5, delta: float = 0.0) -> float:
+    """Return how often a guess at a label is right at most, to which the guesser gave the chance `prior` before.
+
+    Without delta it is the confidence, too, that any outcome can give. With delta, outcomes may give more whose chance
+    is not far above delta; noise that just reaches epsilon and delta has such outcomes more often than delta says.
+    """
+    odds = math.exp(-epsilon) * (1 - prior) / prior
+    return (1 + odds * delta) / (1 + odds)
 
 
-def gains(epsilon: float) -> list[dict[str, Any]]:
+def gains(epsilon: float, delta: float = 0.0) -> list[dict[str, Any]]:
     """Return what guessers with several chances beforehand can reach."""
-    return [{"words": words, "before": p, "at_most": best_guess(epsilon, p)} for p, words in _PRIORS]
+    return [{"words": words, "before": p, "at_most": best_guess(epsilon, p, delta)} for p, words in _PRIORS]
 
 
 def survival(epsilon: float, classes: int) -> tuple[float, float]:

@@ -26,7 +26,7 @@ _TRUST = {"local": "nobody but their owners", "central": "the curator who holds 
 def in_short(stated: Guarantee, facts: dict[str, Any]) -> list[Block]:
     """Give the figures that a reader wants first."""
     lower = proven(facts.get("audits"))
-    finite = math.isfinite(stated.epsilon)
+    finite, guess = math.isfinite(stated.epsilon), best_guess(stated.epsilon, delta=stated.delta)
     epsilon = f"≤ {at_most(stated.epsilon)}" if finite else "infinite"
     protection = f"{band(stated.epsilon)} protection" if finite else "no protection"
     audited = ("none yet", "the proofs stand alone")
@@ -37,7 +37,7 @@ def in_short(stated: Guarantee, facts: dict[str, Any]) -> list[Block]:
         Tiles(
             (
                 ("Stated epsilon", epsilon, f"delta {stated.delta:g}, {protection}"),
-                ("Best guess", percent(best_guess(stated.epsilon)), "confidence at most, from even odds"),
+                ("Best guess", percent(guess), "right at most, from even odds"),
                 _utility(facts.get("score"), (facts.get("space") or {}).get("step") is not None),
                 ("Audit", *audited),
             )
@@ -104,15 +104,16 @@ def how_much(stated: Guarantee, model: Guarantee, facts: dict[str, Any]) -> list
     if math.isinf(stated.epsilon):
         return ["Epsilon is infinite: what the model tells about a label is not bounded.", line]
     epsilon, delta = at_most(stated.epsilon), f"{stated.delta:g}"
+    guess = best_guess(stated.epsilon, delta=stated.delta)
     blocks: list[Block] = [
         f"Epsilon {epsilon} and delta {delta}, against the strongest guesser.",
-        f"Whoever gave a label even odds before can reach {percent(best_guess(stated.epsilon))} confidence at most"
-        + (f", except with probability {delta}." if stated.delta else "."),
+        f"Whoever gave a label even odds before is right about it in {percent(guess)} of cases at most.",
         f"For specialists: every outcome is at most exp({epsilon}) = {at_most(math.exp(min(stated.epsilon, 700)))} "
         f"times as likely for one data set as for a neighbour{f', up to {delta}' if stated.delta else ''}.",
-        f"Delta {delta}, {one_in(stated.delta)}: the chance by which this may fail, and a label be told outright."
+        f"Delta {delta}, {one_in(stated.delta)}: what may be lost beyond epsilon, at worst the chance that a label "
+        "is told outright."
         if stated.delta
-        else "Delta 0: there is no chance by which this may fail.",
+        else "Delta 0: nothing is lost beyond epsilon.",
         f"Who must be trusted with the labels: {_TRUST[stated.trust]}.",
     ]
     if model.epsilon < stated.epsilon * (1 - 1e-9):  # not by a last digit alone
@@ -120,9 +121,12 @@ def how_much(stated: Guarantee, model: Guarantee, facts: dict[str, Any]) -> list
             f"The model alone: epsilon {at_most(model.epsilon)}. Labels that were set aside to measure it took no part "
             f"in it; they lose epsilon {epsilon} to its score instead."
         )
-    rows = tuple((each["words"], percent(each["before"]), percent(each["at_most"])) for each in gains(stated.epsilon))
+    reached = gains(stated.epsilon, stated.delta)
+    rows = tuple((each["words"], percent(each["before"]), percent(each["at_most"])) for each in reached)
     head = ("Chance that a guesser gave a label", "Before", "After, at most")
-    return [*blocks, line, Table("What anybody could gain about one label, knowing all others", head, rows)]
+    what = "What anybody could gain about one label, knowing all others"
+    rare = ", from anything whose chance is far above delta" if stated.delta else ""
+    return [*blocks, line, Table(f"{what}{rare}", head, rows)]
 
 
 def one_number(stated: Guarantee, values: list[Any]) -> list[Block]:
