@@ -1,6 +1,7 @@
 import base64
 import io
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.releases import storage
+from labeldp.releases.base import Release
 
 ROWS = 12
 GENERATOR = np.random.default_rng(0)
@@ -235,3 +237,23 @@ def test_what_was_written_of_users_before_is_taken_to_touch_everybody():
     before = now | {"format": 1}
     assert all(use.rows is not None for use in storage.rebuild(now, release.arrays()).lineage)
     assert all(use.rows is None for use in storage.rebuild(before, release.arrays()).lineage)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Somebodys(Release):
+    kind = "likelihood"
+    told: np.ndarray
+
+    def arrays(self):
+        return {"told": self.told}
+
+    def _log_scores(self, rows):
+        return np.eye(2)[self.told[rows]]
+
+
+def test_a_release_of_somebody_elses_is_read_where_its_class_is_known():
+    common = {"space": ldp.LabelSpace([0, 1]), "guarantee": ldp.Guarantee(1.0), "mechanism": "own", "rows": 2}
+    release = Somebodys(told=np.array([1, 0]), **common)
+    assert storage.from_bytes(storage.to_bytes(release)).labels().tolist() == [1, 0]
+    with pytest.raises(ldp.InputError, match="is a Nobodys, which is not of this library: import"):
+        storage.rebuild(storage.describe(release) | {"type": "Nobodys"}, release.arrays())

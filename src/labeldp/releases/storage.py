@@ -53,7 +53,7 @@ def rebuild(description: dict[str, Any], arrays: Arrays) -> Release:
     written = fields.pop("format")
     if written not in (1, FORMAT):
         raise InputError("This release was written by another version of labeldp: use that version to read it.")
-    kind = _KINDS[fields.pop("type")]
+    kind = _kind(fields.pop("type"))
     if any(len(arrays[name]) != fields["rows"] for name in _BY_ROW & arrays.keys()):
         raise InputError("This release is damaged: its arrays have other lengths than it says.")
     fields["space"] = LabelSpace.from_json(fields["space"])
@@ -63,6 +63,20 @@ def rebuild(description: dict[str, Any], arrays: Arrays) -> Release:
         uses = [dataclasses.replace(use, rows=None) for use in uses]
     fields["lineage"] = tuple(uses)
     return kind(**fields, **arrays)
+
+
+def _kind(name: str) -> Any:
+    """Return a kind of release by name; one that is not of this library, if it has been imported."""
+    if name in _KINDS:
+        return _KINDS[name]
+    known, waiting = dict[str, Any](), [Release]
+    while waiting:
+        kinds = waiting.pop().__subclasses__()
+        known |= {kind.__name__: kind for kind in kinds}
+        waiting += kinds
+    if name not in known:
+        raise InputError(f"This release is a {name}, which is not of this library: import the module that defines it.")
+    return known[name]
 
 
 def to_bytes(release: Release) -> bytes:
