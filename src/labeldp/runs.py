@@ -61,6 +61,7 @@ class Plan:
         recipe = find(self.recipe)
         if space is not None:
             recipe.check_labels(space)
+        recipe.check_needs(self.delta, self.encoder is not None)
         recipes.check_options(recipe, self.options)
         for name, value in self.options.items():
             _check_value(name, value, inspect.signature(recipe.steps).parameters[name].annotation)

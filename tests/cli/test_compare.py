@@ -168,6 +168,16 @@ def test_labels_with_a_ledger_are_not_public(labeldp, folder):
     assert "says that these labels are private" in err
 
 
+@pytest.mark.parametrize(
+    ("recipe", "message"), [("pate-fm", "needs a delta above 0"), ("refine", "begins from an encoder")]
+)
+def test_a_recipe_that_lacks_something_is_refused_before_others_spend(labeldp, folder, recipe, message):
+    before = set(folder.iterdir())
+    code, _, err = labeldp(*SMALL[:-4], "--epsilons", "1", "--recipes", f"moments,{recipe}", "--budget", 9)
+    assert (code, message in err) == (2, True)
+    assert set(folder.iterdir()) == before
+
+
 def test_a_recipe_for_numbers_is_refused_before_anything_is_spent(labeldp, folder):
     before = set(folder.iterdir())
     code, _, err = labeldp(*SMALL[:-4], "--epsilons", "1", "--recipes", "moments,bins")

@@ -247,7 +247,7 @@ def noisy_winners(votes: Votes, noise: Noise, scale: float, bits: Bits) -> NDArr
 def check_positive(**values: float) -> None:
     """Check that each value is a finite number above zero, and noise that the samplers can draw."""
     for name, value in values.items():
-        if not _is_number(value) or not 0 < value < 2**50:
+        if not _is_number(value) or not 2**-50 < value < 2**50:
             raise InputError(f"{name} must be a finite number above zero, of votes.")
 
 

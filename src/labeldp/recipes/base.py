@@ -62,6 +62,14 @@ class Recipe:
     chooses: Callable[["Task"], bool] = lambda task: False  # whether it returns several models for a task
     asks_teachers: bool = False  # who can vote on public rows
     labels: Literal["classes", "numbers", "any"] = "classes"  # what it can learn
+    needs: Literal["nothing", "delta", "encoder"] = "nothing"  # without which it cannot begin
+
+    def check_needs(self, delta: float, encoder: bool) -> None:
+        """Say if it cannot begin with what there is."""
+        if self.needs == "delta" and not delta:
+            raise InputError(f"The recipe {self.name!r} needs a delta above 0: 1e-6 for example.")
+        if self.needs == "encoder" and not encoder:
+            raise InputError(f"The recipe {self.name!r} begins from an encoder of pictures: give one.")
 
     def check_labels(self, space: LabelSpace) -> None:
         """Say if it learns another kind of labels than these."""

@@ -90,7 +90,7 @@ def with_teachers(name: str, summary: str, student: Student, votes: Votes) -> No
             raise InputError("No vote passed: lower the threshold, or take more teachers. The budget is spent.")
         return student(replace(task, features=asked, rows=np.isin(np.arange(len(asked)), rows), public=None), told)
 
-    recipe(name, summary, asks_teachers=True)(steps)
+    recipe(name, summary, asks_teachers=True, needs="delta" if votes in (confident, stable) else "nothing")(steps)
 
 
 def teacher_votes(
