@@ -17,7 +17,7 @@ from labeldp.guarantees import Budget
 from labeldp.labels import MISSING, Encoded, Label, LabelSpace
 from labeldp.spending import capped_rows
 from labeldp.vault import Ledger, Vault, identify
-from labeldp.vault.vault import Chosen
+from labeldp.vault.account import Chosen
 
 Progress = Callable[[int], None]
 

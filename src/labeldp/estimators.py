@@ -40,7 +40,7 @@ from labeldp.report.card.origin import describe_model, versions
 from labeldp.seen_rows import fingerprint, seen_before
 from labeldp.spending import capped_rows, number_users
 from labeldp.vault import Identity, Vault
-from labeldp.vault.vault import Chosen
+from labeldp.vault.account import Chosen
 
 _INFERRED = (
     "The classes were inferred from the labels, which reveals which classes occur: declare them for a real guarantee."

@@ -385,7 +385,7 @@ def test_a_renyi_budget_adds_up_the_labels_of_a_user():
     users, space = np.repeat(np.arange(2), 60), ldp.LabelSpace([0, 1])
     v = ldp.Vault([0, 1] * 60, space, ldp.Budget(4.0, 1e-6, "rdp"), users=users)
     v.release(RR(0.05))
-    assert v.ledger.entries()[0].costs[60].rdp < ldp.PureLoss(60 * 0.05).rdp(v._filter.order) / 2
+    assert v.ledger.entries()[0].costs[60].rdp < ldp.PureLoss(60 * 0.05).rdp(v._account.filter.order) / 2
 
 
 @dataclass(frozen=True, eq=False)

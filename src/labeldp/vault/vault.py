@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import math
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,18 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.bits import SYSTEM, Bits
-from labeldp.errors import BudgetExceeded, InputError, LedgerError
+from labeldp.errors import BudgetExceeded, InputError
 from labeldp.guarantees import Budget, Guarantee, Trust, Unit, check_delta
 from labeldp.labels import MISSING, Codes, LabelSpace
-from labeldp.losses import Loss, compose
+from labeldp.losses import Loss
 from labeldp.mechanisms.base import Mechanism
-from labeldp.reals import exactly
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
 from labeldp.spending import (
-    Cost,
     Mask,
-    Spending,
     Use,
     capped_rows,
     group_sizes,
@@ -32,17 +27,14 @@ from labeldp.spending import (
     number_users,
     pack_rows,
     rows_of_units,
-    unpack_rows,
 )
-from labeldp.vault.filter import Filter
+from labeldp.vault.account import Account, Chosen
 from labeldp.vault.identity import Identity
 from labeldp.vault.ledger import Entry, Ledger
 from labeldp.vault.plan import Plan
 
 if TYPE_CHECKING:
     from labeldp.teach.votes import SealedVotes
-
-Chosen = Callable[[Budget | None], Budget]
 
 
 class Vault:
@@ -73,16 +65,15 @@ class Vault:
             raise InputError("There are no labels: a vault needs at least one row.")
         self._labelled = None if (self.__codes != MISSING).all() else self.__codes != MISSING
         self._owner = None if users is None else number_users(users, self.rows)
-        self.unit: Unit = "label" if users is None else "user"
         self._bits: Bits = SYSTEM
         self.__memory: dict[Any, Any] = {}  # as secret as the labels
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         if ledger is not None and identity is None:
             raise InputError("A ledger belongs to a data set: say which by identity=Identity(name, ...).")
-        self._identity = identity or Identity("in memory", "label", self.rows)
-        if self._identity.rows != self.rows:
-            raise InputError(f"The identity names {self._identity.rows} rows and there are {self.rows} labels.")
-        self._open(budget)
+        identity = identity or Identity("in memory", "label", self.rows)
+        if identity.rows != self.rows:
+            raise InputError(f"The identity names {identity.rows} rows and there are {self.rows} labels.")
+        self._account = Account(self.ledger, identity, self._owner, budget)
 
     def release(
         self,
@@ -116,6 +107,11 @@ class Vault:
             return mechanism
         self._check(mechanism)
         return mechanism.shared(labels, delta)
+
+    @property
+    def unit(self) -> Unit:
+        """What the budget and all guarantees are for: a label, or a user with all of theirs."""
+        return self._account.unit
 
     @property
     def users(self) -> NDArray[np.int64] | None:
@@ -152,7 +148,7 @@ class Vault:
         packed = pack_rows(mask)
         sizes = group_sizes(mask, self._owner)
         losses = {m: [s.loss(m) if isinstance(s, Mechanism) else s for s in steps] for m in sizes}
-        costs = {m: self._plan_cost(losses[m], delta) for m in sizes}
+        costs = {m: self._account.plan_cost(losses[m], delta) for m in sizes}
         details = {
             "mechanism": "plan",
             "name": name,
@@ -162,11 +158,11 @@ class Vault:
         }
         entry = Entry("plan", _digest(details | {"rows": packed}), details, costs, packed)
         with self.ledger.exclusive():
-            self._still_bound(self.ledger.facts())
+            self._account.still_bound(self.ledger.facts())
             same = [e for e in self.ledger.entries() if e.request == entry.request]
             if same:
                 return Plan(self, same[0].id, losses, mask)
-            self.ledger.reserve(entry, lambda known, facts: self._afford(known, facts, mask, costs))
+            self.ledger.reserve(entry, lambda known, facts: self._account.afford(known, facts, mask, costs))
             self.ledger.commit(entry)
         return Plan(self, entry.id, losses, mask)
 
@@ -185,7 +181,7 @@ class Vault:
         entries = self.ledger.entries()
         trusts = {e.details.get("trust") for e in entries if e.kind != "budget"}
         trust: Trust = "local" if trusts == {"local"} else "central"
-        epsilon, delta = self._filter.guarantee(self._spending(entries, self._owner).worst())
+        epsilon, delta = self._account.filter.guarantee(self._account.spending(entries).worst())
         how = f"{self.budget.composition} over {sum(e.kind != 'budget' for e in entries)} ledger entries"
         return Guarantee(float(epsilon), float(delta), self.unit, trust, how)
 
@@ -204,11 +200,11 @@ class Vault:
         entries = [entry for entry in self.ledger.entries() if entry.id in names]
         if len(entries) < len(names) or any(entry.kind != "release" for entry in entries):
             raise InputError("Only releases of this vault, each drawn by itself, can be added up here.")
-        spending = self._spending(entries, owner)
+        spending = self._account.spending(entries, unit)
         if more is not None:
             mask = self._mask(rows)
-            spending.add(mask, {m: self._cost(more, m) for m in group_sizes(mask, owner)})
-        epsilon, delta = self._filter.guarantee(spending.worst())
+            spending.add(mask, {m: self._account.cost(more, m) for m in group_sizes(mask, owner)})
+        epsilon, delta = self._account.filter.guarantee(spending.worst())
         trusts = [entry.details["trust"] for entry in entries] + ([] if more is None else [more.trust])
         local = all(trust == "local" for trust in trusts)
         kinds = [entry.details["mechanism"] for entry in entries] + ([] if more is None else [type(more).__name__])
@@ -218,12 +214,12 @@ class Vault:
     def remaining(self, rows: Any = None) -> tuple[float, float]:
         """Return the epsilon and delta that releases of `rows` can still cost in total."""
         mask = None if rows is None else self._mask(rows)
-        return self._filter.left(self._spending(self.ledger.entries(), self._owner).worst(mask))
+        return self._account.filter.left(self._account.spending(self.ledger.entries()).worst(mask))
 
     @property
     def budget(self) -> Budget:
         """The most that may ever be spent."""
-        return self._filter.budget
+        return self._account.filter.budget
 
     def __len__(self) -> int:
         return self.rows
@@ -233,98 +229,6 @@ class Vault:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("A vault cannot be pickled: labels leave it by release alone.")
-
-    # The budget
-
-    @property
-    def _filter(self) -> Filter:
-        """The budget as the ledger has it now: another process may have changed it."""
-        return Filter.from_json(self._still_bound(self.ledger.facts())["budget"])
-
-    def _open(self, budget: Budget | Chosen) -> None:
-        def chosen(known: Budget | None) -> Budget:
-            return budget if isinstance(budget, Budget) else budget(known)
-
-        owners = None if self._owner is None else hashlib.sha256(self._owner.tobytes()).hexdigest()
-        facts: dict[str, Any] = {"identity": self._identity.to_json(), "unit": self.unit, "owners": owners}
-        facts |= {"budget": Filter.of(chosen(None)).to_json(), "mark": uuid.uuid4().hex}
-
-        def same(known: dict[str, Any]) -> str | None:
-            old = Filter.from_json(known["budget"]).budget
-            new = chosen(old)
-            if not self._identity.same_data(Identity(**known["identity"])):
-                made = known["identity"]
-                return (
-                    f"belongs to other data ({made['name']}, label {made['label']!r}, {made['rows']} rows): features, "
-                    "row ids, label column or number of rows differ. Use the data as they were, or another ledger if "
-                    "these are other people's labels or another secret; a new ledger for the same labels would forget "
-                    "what was spent."
-                )
-            if (known["unit"], known["owners"]) != (self.unit, owners):
-                return f"protects each {known['unit']}: name the same users as before (--user-column)."
-            if old.composition != new.composition:
-                return f'adds up by "{old.composition}", which cannot be changed later.'
-            if new.composition == "rdp" and old.delta != new.delta:
-                return f'is bound to delta {old.delta}, which cannot be changed with "rdp".'
-            return None
-
-        with self.ledger.exclusive():
-            known = self.ledger.open(facts, same)
-            if "mark" not in known:  # written before there were marks
-                self.ledger.set_fact("mark", facts["mark"])
-            self._mark = known.get("mark", facts["mark"])  # by which uses of these labels are told from those of others
-            self._change_budget(Filter.from_json(known["budget"]), chosen)
-
-    def _change_budget(self, old: Filter, chosen: Chosen) -> None:
-        """Write down another budget than that of a ledger in which something was spent; a fresh one has it already."""
-        entries = self.ledger.entries()
-        new = Filter(chosen(old.budget), old.order) if entries else old
-        if new == old:
-            return
-        epsilon, delta = new.guarantee(self._spending(entries, self._owner).worst())
-        if epsilon > exactly(new.budget.epsilon) or delta > exactly(new.budget.delta):
-            raise InputError(
-                f"Epsilon {float(epsilon):g} and delta {float(delta):g} are spent already: a budget cannot be less."
-            )
-        note = Entry("budget", "", {"mechanism": "new budget", "from": old.to_json(), "to": new.to_json()})
-        self.ledger.reserve(note, lambda known, facts: None)
-        self.ledger.set_fact("budget", new.to_json())
-        self.ledger.commit(note)
-
-    def _still_bound(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Return the facts of a ledger, if it still is that of these labels and of this budget."""
-        if facts.get("mark", self._mark) != self._mark:
-            raise LedgerError(
-                "This ledger was bound to other data or another budget before anything was spent: open the vault again."
-            )
-        return facts
-
-    def _spending(self, entries: Sequence[Entry], owner: NDArray[np.int64] | None) -> Spending:
-        spending = Spending(self.rows, owner)
-        for entry in entries:
-            if entry.costs:
-                one = entry.costs.get(1, entry.costs[max(entry.costs)])  # no label loses more than its owner
-                spending.add(unpack_rows(entry.rows, self.rows), entry.costs | {1: one})
-        return spending
-
-    def _cost(self, mechanism: Mechanism, labels: int) -> Cost:
-        return self._filter.cost(*mechanism.price(labels), [mechanism.loss(labels)])
-
-    def _plan_cost(self, losses: Sequence[Loss], delta: float) -> Cost:
-        epsilon = compose(losses, delta)
-        if not math.isfinite(epsilon):
-            raise InputError("A step of this plan is not purely private: give the plan a delta above 0.")
-        return self._filter.cost(exactly(epsilon), exactly(delta), losses)
-
-    def _afford(
-        self, entries: Sequence[Entry], facts: dict[str, Any], mask: Mask | None, costs: dict[int, Cost]
-    ) -> None:
-        spending = self._spending(entries, self._owner)
-        before = spending.worst(mask)
-        spending.add(mask, costs)
-        Filter.from_json(facts["budget"]).admit(before, spending.worst(mask), costs[max(costs)])
-
-    # The release
 
     def _asked(self, mechanism: Mechanism, step: str = "") -> dict[str, Any]:
         """Say what is asked for, but for the rows: what is asked for again is not drawn again."""
@@ -343,7 +247,7 @@ class Vault:
         """Reserve, draw, store. A `step` of a plan has been paid for, and is drawn once."""
         if mechanism.protects(self.unit) == "record" and any(r.guarantee.unit != "record" for r in derived_from):
             raise InputError("What protects whole records cannot be derived from a release that protects labels alone.")
-        costs = {m: self._cost(mechanism, m) for m in {1, *group_sizes(mask, self._owner)}}
+        costs = {m: self._account.cost(mechanism, m) for m in {1, *group_sizes(mask, self._owner)}}
         packed, asked = pack_rows(mask), self._asked(mechanism, step)
         details = asked | {
             "parameters": _told(mechanism, derived_from),
@@ -358,15 +262,15 @@ class Vault:
         def drawn() -> Release | None:
             for earlier in self.ledger.entries():
                 if earlier.request == request and earlier.status == "committed":
-                    self._still_bound(self.ledger.facts())  # with an entry, it is not bound anew
+                    self._account.still_bound(self.ledger.facts())  # with an entry, it is not bound anew
                     stored = mechanism.restore(from_bytes(self.ledger.payload(earlier.id)))
                     return self._derived_too(stored, mechanism, derived_from)
             return None
 
         def check(known: list[Entry], facts: dict[str, Any]) -> None:
-            self._still_bound(facts)
+            self._account.still_bound(facts)
             if not step:
-                self._afford(known, facts, mask, costs)
+                self._account.afford(known, facts, mask, costs)
             elif any(e.details.get("step") == step for e in known):
                 raise BudgetExceeded("This step of the plan was drawn before, with another request: make a new plan.")
 
@@ -381,7 +285,9 @@ class Vault:
                 return known
             self.ledger.reserve(entry, check)
             touched = pack_rows(rows_of_units(mask, self._owner))
-            lineage = _lineage([*derived_from], Use(entry.id, costs[max(costs)], touched, self.rows, self._mark))
+            lineage = _lineage(
+                [*derived_from], Use(entry.id, costs[max(costs)], touched, self.rows, self._account.mark)
+            )
             common = {
                 "space": self.space,
                 "guarantee": self._release_guarantee(mechanism, lineage, derived_from),
