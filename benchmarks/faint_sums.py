@@ -20,8 +20,8 @@ from rich.table import Table
 
 import labeldp as ldp
 from labeldp.features import Embeddings
-from labeldp.recipes.base import Task
 from labeldp.recipes.run import all_rows
+from labeldp.recipes.task import Task
 from labeldp.recipes.votes import class_of_each
 from labeldp.represent.balanced import balanced
 from labeldp.represent.lift import Lift

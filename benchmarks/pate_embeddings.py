@@ -23,7 +23,7 @@ from rich.table import Table
 import labeldp as ldp
 from labeldp.features import Embeddings
 from labeldp.learn import FixMatch, Training
-from labeldp.recipes.base import Task
+from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll, confident
 from labeldp.represent.lift import Lift
 from labeldp.teach.heads import Heads

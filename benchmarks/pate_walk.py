@@ -15,7 +15,7 @@ from results import HERE, save
 
 import labeldp as ldp
 from labeldp.features import Embeddings
-from labeldp.recipes.base import Task
+from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll, confident
 from labeldp.report.votes import agreement, by_number_of_teachers, leads, spending
 from labeldp.represent.lift import Lift

@@ -127,8 +127,8 @@ def models(seeds):
     import polars as pl
 
     from labeldp.features import Table as TableFeatures
-    from labeldp.recipes.base import Task
     from labeldp.recipes.run import all_rows, train
+    from labeldp.recipes.task import Task
 
     lines = []
     for epsilon in (1.0, 4.0):

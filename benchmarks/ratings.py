@@ -24,8 +24,8 @@ from results import save, use_one_core
 
 import labeldp as ldp
 from labeldp.features import Pairs, read_ratings
-from labeldp.recipes.base import Task
 from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.task import Task
 
 CLEAN = 30.0  # an epsilon at which randomized response changes no label
 # Ghazi et al. (2021), Table 3: test RMSE on MovieLens-1M.

@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 import labeldp as ldp
-from labeldp.recipes.base import Task, default_training
 from labeldp.recipes.run import all_rows
 from labeldp.recipes.run import train as train_recipe
+from labeldp.recipes.task import Task, default_training
 from labeldp.report.plots import Point, accuracy_by_epsilon
 
 

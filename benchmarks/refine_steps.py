@@ -22,8 +22,8 @@ import labeldp as ldp
 import labeldp.recipes.refine as steps
 from labeldp.features.loaders import load
 from labeldp.learn import Model, Training
-from labeldp.recipes.base import Task
 from labeldp.recipes.run import train
+from labeldp.recipes.task import Task
 from labeldp.reproduce.cells import CellVault
 
 

@@ -27,8 +27,8 @@ from sklearn.linear_model import Ridge
 import labeldp as ldp
 from labeldp.features import Table
 from labeldp.learn.regression import Regression
-from labeldp.recipes.base import Task
 from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.task import Task
 from labeldp.report.plots import COLOURS, MARKERS, new_figure, save_figure
 
 RECIPES = ("laplace", "bins", "sums", "auto")

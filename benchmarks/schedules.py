@@ -22,8 +22,8 @@ from results import HERE
 import labeldp as ldp
 from labeldp.features.loaders import load
 from labeldp.learn import Bayes, Supervised, Training
-from labeldp.recipes.base import Task
 from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.task import Task
 
 USUAL = {"learner": "lp", "epsilon": 1.0, "epochs": 120, "batch": 256, "rate": 0.1, "decay": 5e-4, "average": None}
 USUAL |= {"mixup": 4.0, "augment": "weak", "compile": 1}

@@ -18,8 +18,8 @@ from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
 from labeldp.features import Embeddings
-from labeldp.recipes.base import Task
 from labeldp.recipes.run import train
+from labeldp.recipes.task import Task
 
 SPACE = ldp.LabelSpace([0, 1])
 EPSILONS, CAPS, PEOPLE, COLUMNS, NEW = (0.25, 1.0, 4.0), (1, 2, 4, 16, None), 5_000, 10, 20_000

@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import polars as pl
@@ -6,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 import labeldp as ldp
-from labeldp.files import TableFile, check_free, written_whole
+from labeldp.files import TableFile
 
 FRAME = pl.DataFrame({"zip": ["007", "a,b", 'say "hi"'], "n": [1, 2, 3], "y": ["no", "yes", None]})
 
@@ -76,30 +75,6 @@ def test_nothing_is_left_when_writing_fails(parquet, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["t.parquet"]
 
 
-def test_two_writers_do_not_mix(tmp_path):
-    with written_whole(tmp_path / "out") as second:
-        second.write_text("second")
-        with written_whole(tmp_path / "out") as first:
-            first.write_text("first")
-        with pytest.raises(ldp.InputError, match="exists"), written_whole(tmp_path / "out"):
-            pass
-        (tmp_path / "out").rename(tmp_path / "kept")
-    assert (tmp_path / "kept").read_text() == "first"
-    assert (tmp_path / "out").read_text() == "second"
-
-
-def test_what_appeared_meanwhile_is_not_overwritten(tmp_path):
-    def write():
-        with written_whole(tmp_path / "out") as partial:
-            partial.write_text("late")
-            (tmp_path / "out").write_text("early")
-
-    with pytest.raises(ldp.InputError, match="exists"):
-        write()
-    assert [p.name for p in tmp_path.iterdir()] == ["out"]
-    assert (tmp_path / "out").read_text() == "early"
-
-
 def test_bad_paths(tmp_path, csv):
     (tmp_path / "note.txt").write_text("x")
     with pytest.raises(ldp.InputError, match="There is no file"):
@@ -110,19 +85,6 @@ def test_bad_paths(tmp_path, csv):
         TableFile(tmp_path / "note.txt")
     with pytest.raises(ldp.InputError, match="no column 'age': it has zip, n, y"):
         TableFile(csv).column_type("age")
-    with pytest.raises(ldp.InputError, match="exists"):
-        check_free(csv)
-    with pytest.raises(ldp.InputError, match=r"must end in \.npz"):
-        check_free(tmp_path / "x.csv", ".npz")
-    with pytest.raises(ldp.InputError, match="no folder"):
-        check_free(tmp_path / "absent" / "x.csv")
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_cannot_be_written(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(ldp.InputError, match="cannot be written"):
-        check_free(tmp_path / "x.csv")
 
 
 def test_a_damaged_file_is_not_quoted(tmp_path):

@@ -129,7 +129,7 @@ BAD = {
     "step": ({"range": (0, 100, 33)}, "whole number of steps"),
     "too narrow": ({"range": (0, 10, 1)}, "outside the declared"),
     "recipe for classes": ({"recipe": "randres"}, "learns classes, and these labels are numbers"),
-    "loss": ({"loss": "cubic"}, '"squared", "absolute" or "poisson"'),
+    "loss": ({"loss": "cubic"}, "one of squared, absolute, poisson"),
 }
 
 

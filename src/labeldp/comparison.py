@@ -15,7 +15,6 @@ from labeldp.datasets import SecretTable
 from labeldp.errors import BudgetExceeded, InputError
 from labeldp.evaluate import Score, split_rows
 from labeldp.features.base import Features
-from labeldp.files import check_free
 from labeldp.guarantees import Budget
 from labeldp.labels import Encoded, LabelSpace
 from labeldp.reading import read_features
@@ -24,6 +23,7 @@ from labeldp.recipes import run as recipes
 from labeldp.report.plots import Point, accuracy_by_epsilon
 from labeldp.runs import Plan
 from labeldp.vault import Vault
+from labeldp.writing import check_free
 
 _TEST = 0.2  # the share of rows that score a benchmark with public labels
 

@@ -33,8 +33,9 @@ from labeldp.features.base import Features
 from labeldp.features.intake import Intake, is_frame
 from labeldp.guarantees import Budget
 from labeldp.labels import LabelSpace
-from labeldp.recipes.base import Task, find
-from labeldp.recipes.run import Trained, all_rows, check_options, train
+from labeldp.recipes.base import find
+from labeldp.recipes.run import Trained, all_rows, train
+from labeldp.recipes.task import Task
 from labeldp.report.card import make_card
 from labeldp.report.card.origin import describe_model, versions
 from labeldp.seen_rows import fingerprint, seen_before
@@ -110,11 +111,10 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
 
     def _open(self, X: Any, y: Any, users: Any = None) -> tuple[Task, Vault]:
         """Check the input, put the labels into a vault, and describe the task."""
-        recipe = find(self.recipe)
-        check_options(recipe, self._recipe_options())
         X, y = self._checked(X, y)
         space = self._space(y)
-        recipe.check_labels(space)
+        recipe, options = find(self.recipe), self._recipe_options()
+        recipe.check(space, options, delta=self.delta, encoder=self.encoder is not None)
         if isinstance(X, Features):
             self._intake, features = None, X
         else:

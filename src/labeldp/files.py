@@ -1,10 +1,6 @@
 """Tables on disk, CSV or Parquet, read and written in batches so that no table has to fit in memory."""
 
-import os
-import shutil
-import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +8,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
-from filelock import FileLock
 
 from labeldp.errors import InputError
+from labeldp.writing import written_whole
 
 _BATCH = 1 << 18
 _CSV_BLOCK = 1 << 24
@@ -111,43 +107,3 @@ class TableFile:
         remedy = "a UTF-8 text with a header and equally many fields in each line"
         wanted = remedy if self.path.suffix == ".csv" else "a whole Parquet file"
         raise InputError(f"{self.path} cannot be read ({kind}): it must be {wanted}.")
-
-
-def check_free(out: Path, *suffixes: str) -> None:
-    """Say at once if `out` could not be written, before anything is spent on what would go there."""
-    if out.exists():
-        raise InputError(f"{out} exists: choose another path or remove it.")
-    if suffixes and out.suffix not in suffixes:
-        raise InputError(f"{out} must end in {' or '.join(suffixes)}.")
-    folder = out.absolute().parent
-    if not folder.is_dir():
-        raise InputError(f"There is no folder {out.parent} to write {out.name} into.")
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"The folder {out.parent} cannot be written to.")
-
-
-@contextmanager
-def written_whole(out: Path) -> Iterator[Path]:
-    """Give a path to write to (a file, or a folder to make), which becomes `out` only if all goes well."""
-    check_free(out)
-    partial = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.partial")  # another process may write there too
-    try:
-        yield partial
-        check_free(out)
-        os.replace(partial, out)
-    except OSError as problem:
-        raise InputError(f"{out} cannot be written: {problem.strerror or problem}.") from None
-    finally:
-        _remove(partial)
-
-
-def alone(path: Path) -> FileLock:
-    """Let another process that makes the same file or folder wait until it is there."""
-    return FileLock(path.with_name(f".{path.name}.lock"))
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -1,6 +1,5 @@
 """A run: one private training, kept in a folder that another person can read."""
 
-import inspect
 import json
 import platform
 import shutil
@@ -9,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,7 +19,7 @@ from labeldp.datasets import SecretTable
 from labeldp.errors import InputError
 from labeldp.features.base import Features, choose_device
 from labeldp.features.intake import Intake
-from labeldp.files import TableFile, written_whole
+from labeldp.files import TableFile
 from labeldp.labels import LabelSpace
 from labeldp.learn.density import grid_of, quantiles
 from labeldp.learn.encoded import members
@@ -28,11 +27,13 @@ from labeldp.learn.model import Model
 from labeldp.learn.predictor import load_predictor
 from labeldp.reading import column_of_pictures, doubts, read_columns, read_features
 from labeldp.recipes import run as recipes
-from labeldp.recipes.base import Rows, Task, default_training, find
+from labeldp.recipes.base import find
 from labeldp.recipes.models import find_model
+from labeldp.recipes.task import Rows, Task, default_training
 from labeldp.report.card import write_card
 from labeldp.report.card.origin import describe_model, versions
 from labeldp.vault import Vault
+from labeldp.writing import written_whole
 
 _AXES = {"table": 1, "embeddings": 1, "pairs": 2, "images": 3}  # of a row's shape
 
@@ -59,12 +60,7 @@ class Plan:
     def check(self, space: LabelSpace | None = None, table: SecretTable | None = None) -> None:
         """Say at once what is wrong with the plan, and for these labels and columns, before anything is spent."""
         recipe = find(self.recipe)
-        if space is not None:
-            recipe.check_labels(space)
-        recipe.check_needs(self.delta, self.encoder is not None)
-        recipes.check_options(recipe, self.options)
-        for name, value in self.options.items():
-            _check_value(name, value, inspect.signature(recipe.steps).parameters[name].annotation)
+        recipe.check(space, self.options, delta=self.delta, encoder=self.encoder is not None)
         if self.features not in _AXES:
             raise InputError(
                 'The columns of a file are a "table", "embeddings", "images" or "pairs": choose one of these.'
@@ -227,20 +223,6 @@ def _check_encoder(encoder: Model, model: str) -> None:
     kind = getattr(members(encoder)[0].network, "recipe", {}).get("name")
     if model not in ("auto", kind):
         raise InputError(f"Networks begin from the encoder, which is a {kind}, not a {model}: leave out --model.")
-
-
-def _check_value(name: str, value: Any, kind: Any) -> None:
-    """Say if an option has another type than its recipe takes."""
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise InputError(f"The option {name!r} must be one of {', '.join(get_args(kind))}, not {value!r}.")
-        return
-    kinds = get_args(kind) or (kind,)
-    if type(value) not in kinds and not (float in kinds and type(value) is int):
-        wanted = "a number" if float in kinds else "a whole number" if int in kinds else "a text"
-        raise InputError(f"The option {name!r} must be {wanted}, not {value!r}.")
-    if type(value) in (int, float) and not value >= 0:
-        raise InputError(f"The option {name!r} must not be below zero, as {value!r} is.")
 
 
 def intake_of(run: Path) -> Intake:

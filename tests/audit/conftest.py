@@ -8,8 +8,8 @@ from sklearn.datasets import load_digits
 import labeldp as ldp
 from labeldp.features import Embeddings
 from labeldp.learn import Training
-from labeldp.recipes.base import Task
 from labeldp.recipes.run import all_rows
+from labeldp.recipes.task import Task
 
 torch.set_num_threads(1)
 

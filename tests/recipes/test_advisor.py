@@ -15,7 +15,7 @@ from labeldp.features.embeddings import Embeddings
 from labeldp.mechanisms.stable import StableVote
 from labeldp.recipes import advisor
 from labeldp.recipes.advisor import advise
-from labeldp.recipes.base import Task
+from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll, confident, stable
 
 RECIPES = {

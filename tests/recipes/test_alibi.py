@@ -48,7 +48,8 @@ def test_laplace_noise_leaves_delta_alone_and_gaussian_noise_spends_it(digits):
     [
         ({"noise": "gaussian"}, "needs a delta above 0"),
         ({"noise": "cauchy"}, "not 'cauchy'"),
-        ({"mixup": -1.0}, "mixup is 0, for rows as they are, or a number above 0"),
+        ({"mixup": -1.0}, "'mixup' must not be below zero"),
+        ({"mixup": float("inf")}, "mixup is 0, for rows as they are, or a number above 0"),
     ],
 )
 def test_options_that_cannot_be_are_refused_before_anything_is_spent(digits, options, message):

@@ -12,8 +12,8 @@ from labeldp.features import Images, Table
 from labeldp.learn import Model, Training
 from labeldp.learn.backbones import build
 from labeldp.recipes.auto import auto, budget_for_sums, several, smoothed
-from labeldp.recipes.base import Task
 from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.task import Task
 
 
 @pytest.fixture(scope="module")

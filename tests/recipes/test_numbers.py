@@ -17,8 +17,9 @@ from labeldp.learn.backbones import build
 from labeldp.learn.encoded import side_by_side
 from labeldp.learn.predictor import load_predictor
 from labeldp.recipes import numbers
-from labeldp.recipes.base import RECIPES, Task, find
+from labeldp.recipes.base import RECIPES, find
 from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.task import Task
 
 find("bins")
 SPACE = ldp.LabelSpace.range(0, 100, 1)
@@ -174,7 +175,7 @@ BAD = {
     "a classifier": ("bins", {}, {"model": LogisticRegression()}, "LogisticRegression is no regressor"),
     "no weights": ("bins", {}, {"model": KNeighborsRegressor()}, "takes no sample weights"),
     "share": ("bins", {"share": 1.5}, {}, "above 0 and below 1"),
-    "loss": ("bins", {"loss": "cubic"}, {}, '"squared", "absolute" or "poisson"'),
+    "loss": ("bins", {"loss": "cubic"}, {}, "one of squared, absolute, poisson"),
     "network for plain noise": ("laplace", {}, {"model": "mlp"}, "choose ridge or trees"),
     "no such model": ("bins", {}, {"model": "logistic"}, "choose auto, ridge, trees"),
     "encoder": ("bins", {}, {"model": Ridge(), "encoder": Model(build("linear", (4,), 2), None)}, "cannot begin from"),

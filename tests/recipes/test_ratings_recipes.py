@@ -11,8 +11,8 @@ import labeldp as ldp
 from labeldp.features import Embeddings
 from labeldp.learn import Training, bayes
 from labeldp.learn.supervised import partners
-from labeldp.recipes.base import Task, default_training
 from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.task import Task, default_training
 
 
 @pytest.fixture(scope="module")

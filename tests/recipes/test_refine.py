@@ -16,9 +16,9 @@ from labeldp.learn.backbones import Network, build
 from labeldp.learn.encoded import side_by_side
 from labeldp.learn.predictor import load_predictor
 from labeldp.recipes.advisor import advise
-from labeldp.recipes.base import Task
 from labeldp.recipes.refine import calibrated, refine
 from labeldp.recipes.run import train
+from labeldp.recipes.task import Task
 from labeldp.represent.contrastive import SimCLR
 
 SOME = 1000

@@ -9,8 +9,9 @@ from labeldp.features import Embeddings
 from labeldp.learn import Model, Supervised, Training
 from labeldp.learn.backbones import build
 from labeldp.recipes import base
-from labeldp.recipes.base import Ask, Recipe, Task
+from labeldp.recipes.base import Ask, Recipe
 from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.task import Task
 from labeldp.spending import unpack_rows
 from labeldp.vault import Identity, Ledger
 

@@ -11,8 +11,8 @@ import labeldp as ldp
 from labeldp.features import Embeddings
 from labeldp.learn import Training
 from labeldp.mechanisms import RandomizedResponse, RRWithPrior
-from labeldp.recipes.base import Task
 from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll
 from labeldp.recipes.votes import cluster_count
 from labeldp.spending import unpack_rows

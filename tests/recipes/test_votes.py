@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import labeldp as ldp
 from labeldp.features import Embeddings
-from labeldp.recipes.base import Task
+from labeldp.recipes.task import Task
 from labeldp.recipes.votes import agreed, class_of_each, cluster_count, surest, vote
 
 ONE = Embeddings(np.zeros((1, 1)))

@@ -1,4 +1,3 @@
-import inspect
 from itertools import pairwise
 
 import pytest
@@ -6,10 +5,8 @@ import pytest
 import labeldp as ldp
 from labeldp.learn.backbones import build
 from labeldp.recipes.base import find as find_recipe
-from labeldp.recipes.run import check_options
 from labeldp.reproduce.cells import backbone
 from labeldp.reproduce.tables import EXPERIMENTS, find
-from labeldp.runs import _check_value
 
 NAMES = {
     *("ghazi-table-1", "ghazi-table-2", "ghazi-figure-1a", "ghazi-figure-1b", "antipodes-table-1"),
@@ -27,10 +24,7 @@ def test_all_tables_are_there():
 
 @pytest.mark.parametrize("row", ROWS)
 def test_every_row_can_be_made(row):
-    recipe = find_recipe(row.recipe)
-    check_options(recipe, row.options)
-    for name, value in row.options.items():
-        _check_value(name, value, inspect.signature(recipe.steps).parameters[name].annotation)
+    find_recipe(row.recipe).check(None, row.options, delta=1e-5, encoder=row.encoder)
     made = backbone(row.model)
     assert (made((3, 32, 32), 10) if callable(made) else build(made, (3, 32, 32), 10)) is not None
 

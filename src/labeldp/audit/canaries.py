@@ -27,8 +27,9 @@ from labeldp.features.base import Features
 from labeldp.guarantees import Budget
 from labeldp.labels import Codes, Encoded
 from labeldp.learn.predictor import Predictor
-from labeldp.recipes.base import Rows, Task, find
+from labeldp.recipes.base import find
 from labeldp.recipes.run import Trained, set_aside, train
+from labeldp.recipes.task import Rows, Task
 from labeldp.vault import Identity, Ledger, Vault
 
 SURE = "model, where sure"

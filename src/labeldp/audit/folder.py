@@ -9,7 +9,6 @@ the recipe at this epsilon on rows like these, and nothing here can spend from t
 import hashlib
 import json
 import math
-import os
 import secrets
 import shutil
 from collections.abc import Callable
@@ -28,14 +27,15 @@ from labeldp.audit.inference import label_inference
 from labeldp.audit.one_run import one_run
 from labeldp.datasets import SecretTable
 from labeldp.errors import InputError
-from labeldp.files import TableFile, written_whole
+from labeldp.files import TableFile
 from labeldp.guarantees import plain_number
 from labeldp.labels import LabelSpace
 from labeldp.learn.predictor import load_predictor
 from labeldp.reading import read_columns
-from labeldp.recipes.base import Task
+from labeldp.recipes.task import Task
 from labeldp.spending import capped_rows
 from labeldp.vault import Ledger
+from labeldp.writing import written_whole
 
 RESULT = "audit.json"
 _FORMAT = 1
@@ -146,9 +146,8 @@ def _kept(run: Path, facts: dict[str, Any], request: Request) -> Path:
     if not (folder / "request.json").is_file():
         try:
             folder.mkdir(exist_ok=True)
-            partial = folder / ".request.json.partial"
-            partial.write_text(json.dumps({"seed": secrets.randbits(64)}))
-            os.replace(partial, folder / "request.json")
+            with written_whole(folder / "request.json") as partial:
+                partial.write_text(json.dumps({"seed": secrets.randbits(64)}))
         except OSError as problem:
             raise InputError(f"{run} cannot be written to: {problem.strerror or problem}.") from None
     return folder
@@ -185,10 +184,8 @@ def _play(
     arrays = {f"score {name}": values for name, values in played.scores.items()}
     facts = {"sureness": played.sureness, "chances": played.chances}
     facts |= {} if played.evidence is None else {"evidence": played.evidence}
-    partial = own / ".played.npz.partial"
-    with partial.open("wb") as stream:
+    with written_whole(done) as partial, partial.open("wb") as stream:
         np.savez(stream, **arrays, **facts)  # type: ignore[arg-type]
-    os.replace(partial, done)
     return played
 
 

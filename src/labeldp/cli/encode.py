@@ -24,7 +24,8 @@ def encode(
     import time
 
     from labeldp import __version__
-    from labeldp.files import TableFile, check_free, written_whole
+    from labeldp.files import TableFile
+    from labeldp.writing import check_free, written_whole
 
     check_free(out)
     file = TableFile(data)

@@ -19,7 +19,7 @@ def predict(
 ) -> None:
     """Predict labels for new rows."""
     from labeldp import runs
-    from labeldp.files import check_free, written_whole
+    from labeldp.writing import check_free, written_whole
 
     if out is not None:
         check_free(out, ".csv", ".parquet")

@@ -43,9 +43,9 @@ def privatize(
 ) -> None:
     """Write a copy of a table whose labels went through randomized response; numbers get Laplace noise instead."""
     from labeldp.datasets import SecretTable
-    from labeldp.files import check_free
     from labeldp.mechanisms import DiscreteLaplace, Mechanism, RandomizedResponse
     from labeldp.noise import laplace_deviation
+    from labeldp.writing import check_free
 
     asked: Mechanism = RandomizedResponse(epsilon) if numbers is None else DiscreteLaplace(epsilon)
     missing: Literal["public", "error"] = "public" if missing_public else "error"

@@ -77,8 +77,8 @@ def train(
     from labeldp import unproven
     from labeldp.datasets import SecretTable
     from labeldp.errors import InputError
-    from labeldp.files import check_free
     from labeldp.guarantees import check_delta, check_epsilon
+    from labeldp.writing import check_free
 
     check_epsilon(epsilon)
     check_delta(delta)

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features
-from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.predictor import Predictor, best_labels, not_a_model, read_facts, write_facts
 from labeldp.learn.weighted import Weighted, log_proba
 from labeldp.releases.base import Release, rest_on
 from labeldp.spending import Use
+from labeldp.writing import written_whole
 
 
 @dataclass(frozen=True)

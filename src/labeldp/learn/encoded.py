@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.features.embeddings import Embeddings
-from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.backbones import Beside, Network
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, load_predictor, write_facts
 from labeldp.spending import Use
+from labeldp.writing import written_whole
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ never stopped. The seed is for training alone: privacy noise was drawn before, e
 import copy
 import hashlib
 import math
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 
 from labeldp.errors import InputError
 from labeldp.learn.progress import Progress
+from labeldp.writing import written_whole
 
 
 @dataclass(frozen=True)
@@ -213,9 +213,8 @@ def _save(path: Path | None, epoch: int, network: nn.Module, average: Any, optim
         "average": average.state_dict() if average is not None else None,
         "optimizer": optimizer.state_dict(),
     }
-    partial = path.with_name(f".{path.name}.partial")
-    torch.save(state, partial)
-    os.replace(partial, path)
+    with written_whole(path, anew=True) as partial:
+        torch.save(state, partial)
 
 
 def _resume(path: Path | None, network: nn.Module, average: Any, optimizer: Any, signature: str) -> int:

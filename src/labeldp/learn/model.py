@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features, choose_device
-from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.backbones import Average, Beside, Network, rebuild, takes_mirrors
@@ -20,6 +19,7 @@ from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_
 from labeldp.learn.weights import pack, unpack
 from labeldp.releases.base import Release, rest_on
 from labeldp.spending import Use
+from labeldp.writing import written_whole
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from sklearn.base import clone
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features
-from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.classical import matrix, read_estimator, written_estimator
@@ -20,6 +19,7 @@ from labeldp.learn.predictor import not_a_model, read_facts, write_facts
 from labeldp.mechanisms.bins import Floats, LossName
 from labeldp.releases.base import Release
 from labeldp.spending import Use
+from labeldp.writing import written_whole
 
 _BLOCK = 1 << 22  # numbers of evidence that are in memory at once
 _NEAR = 0.25  # of the scale: values nearer than this weigh alike, or a fit would never leave where it is

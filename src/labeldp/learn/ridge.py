@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features
-from labeldp.files import written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.density import Density, grid_of
@@ -18,6 +17,7 @@ from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments, NoisySums, as_chances
 from labeldp.represent.lift import Lift
 from labeldp.spending import Use
+from labeldp.writing import written_whole
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from typing import Literal
 from labeldp.errors import InputError
 from labeldp.learn.bayes import Bayes
 from labeldp.mechanisms import OneHotGaussian, OneHotLaplace
-from labeldp.recipes.base import Ask, Steps, Task, recipe
+from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.task import Task
 
 
 @recipe("alibi", "noise on the one-hot label, then Bayesian training with the model as prior (ALIBI)")

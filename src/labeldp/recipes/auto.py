@@ -15,13 +15,14 @@ from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery, RRWithPrior
 from labeldp.mechanisms.bins import LossName
 from labeldp.recipes.arithmetic import rare_right
-from labeldp.recipes.base import Ask, Steps, Task, recipe
+from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.clusters import noise_cluster
 from labeldp.recipes.lp_mst import lp_mst
 from labeldp.recipes.moments import is_faint, smooth_moments
 from labeldp.recipes.numbers import auto_numbers, several_numbers
 from labeldp.recipes.refine import begins_from_encoder, refine
 from labeldp.recipes.shares import split_epsilon
+from labeldp.recipes.task import Task
 from labeldp.recipes.votes import chances
 from labeldp.releases.base import Release
 from labeldp.represent.clusters import averaged, neighbours

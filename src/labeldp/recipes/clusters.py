@@ -3,8 +3,9 @@
 from labeldp.errors import InputError
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import GroupHistogram, RRWithPrior
-from labeldp.recipes.base import Ask, Steps, Task, recipe
+from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.shares import split_epsilon
+from labeldp.recipes.task import Task
 from labeldp.recipes.votes import chances, classes_by_kind, cluster_count, group_rows
 from labeldp.releases.base import Release
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.files import alone, written_whole
 from labeldp.learn.base import Learner
 from labeldp.learn.model import Model
-from labeldp.recipes.base import Task
+from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
+from labeldp.writing import alone, written_whole
 
 
 def taught(

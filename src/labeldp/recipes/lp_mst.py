@@ -9,7 +9,8 @@ from labeldp.errors import InputError
 from labeldp.learn.bayes import Bayes
 from labeldp.mechanisms import RandomizedResponse, RRWithPrior
 from labeldp.mechanisms.binning import RROnBins
-from labeldp.recipes.base import Ask, Steps, Task, recipe
+from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 
 _ALIKE = 64  # groups of rows that share their bins
@@ -35,11 +36,8 @@ def lp_mst(
     "squared" is for ordered numbers, ratings for example: answers are near (`RROnBins`). "auto" takes "squared" where
     the classes are ordered numbers.
     """
-    whole = isinstance(stages, int) and stages >= 1
-    if not whole or not (first is None or 0 < first < 1) or not temperature > 0:
-        raise InputError(
-            "lp-mst needs a whole number of stages, a first share between 0 and 1, and a temperature above 0."
-        )
+    if stages < 1 or not (first is None or 0 < first < 1) or not temperature > 0:
+        raise InputError("lp-mst needs a stage or more, a first share between 0 and 1, and a temperature above 0.")
     numbers = task.space.numbers if loss != "right" else None
     if loss == "squared" and numbers is None:
         raise InputError("A squared loss needs ordered classes that are numbers: declare them so, or take loss right.")

@@ -7,7 +7,8 @@ from labeldp.labels import MISSING
 from labeldp.learn.ridge import Ridge
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery
-from labeldp.recipes.base import Ask, Steps, Task, recipe
+from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.task import Task
 from labeldp.represent.smooth import smooth_rows
 
 _FAINT = 300.0  # what sums say (`Task.told`) below which rows had better be smoothed

@@ -28,9 +28,10 @@ from labeldp.mechanisms.binning import LARGEST_RANGE, DiscreteLaplace, RROnBins
 from labeldp.mechanisms.bins import Floats, LossName
 from labeldp.mechanisms.linear import GroupHistogram
 from labeldp.mechanisms.sums import NumberQuery
-from labeldp.recipes.base import Ask, Steps, Task, default_training, recipe
+from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.models import find_model
 from labeldp.recipes.shares import split_epsilon
+from labeldp.recipes.task import Task, default_training
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.moments import NoisySums

@@ -14,7 +14,7 @@ from labeldp.learn.augdescent import AugDescent
 from labeldp.learn.fixmatch import FixMatch
 from labeldp.learn.predictor import Predictor
 from labeldp.learn.semigan import SemiGAN
-from labeldp.recipes.base import Task
+from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import confident, immutable, stable, with_teachers
 from labeldp.recipes.votes import agreed, cluster_count, vote
 from labeldp.releases.base import Release

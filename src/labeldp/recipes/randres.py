@@ -6,7 +6,8 @@ from labeldp.learn.augdescent import AugDescent
 from labeldp.learn.fixmatch import FixMatch
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import RandomizedResponse
-from labeldp.recipes.base import Ask, Steps, Task, recipe
+from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.task import Task
 from labeldp.recipes.votes import agreed, cluster_count, group_rows, vote
 
 

@@ -20,10 +20,11 @@ from labeldp.learn.softmatch import SoftMatch
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import GroupHistogram, LinearQuery, RRInformative
 from labeldp.mechanisms.base import in_parts
-from labeldp.recipes.base import Ask, Steps, Task, recipe
+from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.kept import embedded, taught
 from labeldp.recipes.moments import is_faint
 from labeldp.recipes.shares import KINDS_BELOW, refine_shares
+from labeldp.recipes.task import Task
 from labeldp.recipes.votes import classes_by_kind, surest
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts

@@ -1,6 +1,5 @@
 """Run a recipe against a vault: ask, train, choose privately, score privately."""
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,8 @@ from labeldp.guarantees import Guarantee
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, resting_on
 from labeldp.mechanisms.base import Mechanism
-from labeldp.recipes.base import Ask, Recipe, Rows, Task, find
+from labeldp.recipes.base import Ask, Recipe, find
+from labeldp.recipes.task import Rows, Task
 from labeldp.releases.base import Release
 from labeldp.vault import Vault
 
@@ -122,10 +122,8 @@ def train_best(
     if vault.users is not None:  # who is kept together where rows are dealt out
         tasks = [replace(each, users=vault.users) for each in tasks]
     recipe, task = find(name), tasks[0]
-    for each in options:
-        check_options(recipe, each)
-    recipe.check_labels(task.space)
-    for variant in tasks:
+    for variant, each in zip(tasks, options, strict=True):
+        recipe.check(variant.space, each, delta=variant.delta, encoder=variant.encoder is not None)
         check_untaught(variant.encoder)
     places = [each.training.checkpoint for each in tasks if each.training is not None and each.training.checkpoint]
     if not all(place.is_dir() for place in places):
@@ -261,15 +259,6 @@ def _one_each(task: Task, part: Rows) -> Rows:
     kept = np.zeros_like(part)
     kept[rows[np.unique(task.users[rows], return_index=True)[1]]] = True
     return kept
-
-
-def check_options(chosen: Recipe, options: Mapping[str, Any]) -> None:
-    """Say if a recipe has no option of some name."""
-    known = list(inspect.signature(chosen.steps).parameters)[1:]
-    for name in options:
-        if name not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise InputError(f"The recipe {chosen.name!r} has no option {name!r}: {takes}.")
 
 
 def all_rows(count: int) -> Rows:

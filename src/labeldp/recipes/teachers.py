@@ -15,7 +15,7 @@ from labeldp.learn.predictor import Predictor
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms.stable import ImmutableArgmax
 from labeldp.mechanisms.voting import VoteMechanism
-from labeldp.recipes.base import Ask, Steps, Task, default_training, recipe
+from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.polls import (
     ANSWERS_PER_CLASS,
     FEW,
@@ -28,6 +28,7 @@ from labeldp.recipes.polls import (
     stable_teachers,
     stable_votes,
 )
+from labeldp.recipes.task import Task, default_training
 from labeldp.releases.base import Release
 from labeldp.teach.heads import Heads
 from labeldp.teach.networks import Networks
@@ -135,8 +136,6 @@ def _shown(task: Task) -> bool:
 def confident(poll: Poll) -> tuple[int, VoteMechanism]:
     """Confident-GNMax with the least noise within epsilon, and teachers enough to be heard above it."""
     task = poll.task
-    if not task.delta:
-        raise InputError("Teachers' votes are told with Gaussian noise, which needs a delta above 0: 1e-6 for example.")
     votes = confident_votes(task.epsilon, task.delta, poll.queries, poll.answers)
     count = poll.teachers or confident_teachers(votes, poll.most)
     return count, replace(votes, threshold=poll.threshold * count)
@@ -145,8 +144,6 @@ def confident(poll: Poll) -> tuple[int, VoteMechanism]:
 def stable(poll: Poll) -> tuple[int, VoteMechanism]:
     """Exact winners of agreed queries; there must be teachers enough for a query to be far from another winner."""
     task = poll.task
-    if not task.delta:
-        raise InputError("Stable votes need a delta above 0: 1e-6 for example.")
     votes = stable_votes(task.epsilon, task.delta, poll.queries)
     needed = agreed_by_all(votes)
     count = poll.teachers or stable_teachers(votes, poll.most)

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from labeldp.labels import MISSING, Codes
-from labeldp.recipes.base import Task
+from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 

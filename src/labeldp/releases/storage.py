@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from labeldp.errors import InputError
-from labeldp.files import check_free, written_whole
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.releases.base import Arrays, Release
@@ -25,6 +24,7 @@ from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
 from labeldp.releases.scores import Choice, NoisyLoss, NoisyRight
 from labeldp.spending import Use
+from labeldp.writing import check_free, written_whole
 
 FORMAT = 2  # 1 said of users which rows were released, not whose they were
 _BY_ROW = {"codes", "candidates", "values", "groups", "chances", "active"}

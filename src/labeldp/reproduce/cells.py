@@ -17,19 +17,19 @@ import numpy as np
 import labeldp as ldp
 from labeldp.audit.canaries import SURE, Game, canary_game, deal, listen
 from labeldp.features.images import Images
-from labeldp.files import alone, written_whole
 from labeldp.labels import Codes
 from labeldp.learn.backbones import build
 from labeldp.learn.loop import Training
 from labeldp.learn.model import Model
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.arithmetic import response_right
-from labeldp.recipes.base import Task
 from labeldp.recipes.run import Trained, all_rows
 from labeldp.recipes.run import train as train_recipe
+from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
 from labeldp.reproduce.tables import Experiment, Row
+from labeldp.writing import alone, written_whole
 
 # What a network needs to learn these pictures, by what it does in an epoch; the rest follows the papers' habits.
 _SUPERVISED = {"epochs": 120, "batch": 256, "rate": 0.1, "decay": 5e-4}

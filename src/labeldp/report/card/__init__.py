@@ -4,8 +4,6 @@ One model of sections is written as a page, as Markdown and as JSON.
 """
 
 import json
-import os
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from labeldp.report.card.origin import origin_blocks
 from labeldp.report.card.score import score_blocks
 from labeldp.report.card.warnings import alert, warnings
 from labeldp.report.card.words import how_much, in_short, one_label, one_number, protection
+from labeldp.writing import written_whole
 
 __all__ = ["FORMATS", "Card", "best_guess", "card_of_run", "make_card", "write_card"]
 
@@ -118,13 +117,8 @@ def write_card(run: Path) -> Card:
         path, text = run / f"card.{kind}", card.text(kind)
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
-        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
-        try:
+        with written_whole(path, anew=True) as partial:
             partial.write_text(text, encoding="utf-8")
-            os.replace(partial, path)
-        except OSError as problem:
-            partial.unlink(missing_ok=True)
-            raise InputError(f"{path} cannot be written ({problem.strerror}): copy the run to another place.") from None
     return card
 
 

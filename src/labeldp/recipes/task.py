@@ -1,0 +1,194 @@
+"""The public side of a private training: what recipes see, and the learners that suit it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import has_fit_parameter
+
+from labeldp.errors import InputError
+from labeldp.features.base import Features, choose_device
+from labeldp.features.embeddings import Embeddings
+from labeldp.features.images import Images
+from labeldp.features.pairs import Pairs
+from labeldp.labels import LabelSpace
+from labeldp.learn.base import Backbone, Learner
+from labeldp.learn.bayes import Bayes
+from labeldp.learn.classical import Classical
+from labeldp.learn.encoded import EncodedModel
+from labeldp.learn.fixmatch import FixMatch
+from labeldp.learn.loop import Training
+from labeldp.learn.model import Model
+from labeldp.learn.predictor import Predictor
+from labeldp.learn.supervised import Supervised
+from labeldp.recipes.models import find_model
+from labeldp.represent.balanced import balanced
+from labeldp.represent.clusters import kmeans
+from labeldp.represent.lift import Lift
+from labeldp.represent.scan import SCAN
+from labeldp.represent.smooth import smooth_rows
+from labeldp.writing import kept_array
+
+Rows = NDArray[np.bool_]
+_KIND_COLUMNS = 32  # directions of smoothed rows in which kinds are looked for
+
+
+@dataclass(frozen=True)
+class Task:
+    """The public side of a private training: features, and how much may be learnt of the labels of `rows`.
+
+    `model` is a backbone by name, a function that makes a network, or a scikit-learn classifier. `encoder` was trained
+    without labels; with images, clusters and linear queries look at its embeddings, and networks start from it.
+    `public` are rows of other people, for teachers to vote on: then their student sees nothing of `features`. Where
+    users own the rows, epsilon and delta are for a user, whose labels in `rows` share them.
+    """
+
+    features: Features
+    space: LabelSpace
+    rows: Rows
+    epsilon: float
+    delta: float = 0.0
+    model: Backbone | Any = "auto"
+    training: Training | None = None
+    encoder: Model | None = None
+    seed: int = 0
+    users: NDArray[Any] | None = field(default=None, repr=False)
+    public: Features | None = field(default=None, repr=False)
+    folder: Path | None = None  # where what takes long to make is kept for other runs on the same rows
+    borrowed: list[float] = field(default_factory=list, repr=False)  # the seconds that others took for what was kept
+
+    def learner(self, kind: type[Learner], **options: Any) -> Any:
+        """Return a learner for this task's model and training."""
+        model = find_model(self.model, self.seed, len(self.features.shape))
+        if isinstance(self.features, Pairs) and kind not in (Supervised, Bayes, FixMatch):
+            raise InputError(f"{kind.__name__} varies or mixes rows, which ids do not allow: take lp-mst or randres.")
+        if hasattr(model, "fit"):
+            name = type(model).__name__
+            if kind not in (Supervised, Bayes):
+                raise InputError(f"{kind.__name__} trains networks: choose a backbone, not {name}.")
+            if not has_fit_parameter(model, "sample_weight"):
+                raise InputError(f"{name} takes no sample weights: choose logistic, trees or another that does.")
+            if self.encoder is not None:
+                raise InputError(f"{name} cannot begin from an encoder: give the encoder's embeddings as features.")
+            return Classical(model)
+        return kind(model, self.training or default_training(self), **options)
+
+    def mixing(self, asked: float | None, usual: float = 4.0) -> float:
+        """Return how much to mix rows: the usual amount if none is asked for, and nothing of ids."""
+        if asked is not None and not (isinstance(asked, int | float) and 0 <= asked < np.inf):
+            raise InputError(f"mixup is 0, for rows as they are, or a number above 0, 4 for example: not {asked!r}.")
+        if not isinstance(self.features, Pairs):
+            return usual if asked is None else asked
+        if asked:
+            raise InputError("A mixture of two ids is nobody: leave mixup out, or set it to 0.")
+        return 0.0
+
+    @cached_property
+    def labels_per_user(self) -> int:
+        """The most labels of one user in `rows`; 1 where each label is a unit of its own."""
+        if self.users is None:
+            return 1
+        return int(np.unique(self.users[self.rows], return_counts=True)[1].max(initial=1))
+
+    @property
+    def label_epsilon(self) -> float:
+        """What a label has for itself, about: by this, recipes tell what noise to expect."""
+        return self.epsilon / self.labels_per_user
+
+    @cached_property
+    def points(self) -> Features:
+        """The rows as clusters and linear queries see them: images through the encoder, where there is one."""
+        if isinstance(self.features, Pairs):
+            raise InputError("Ids cannot be added up or clustered: take lp-mst, randres or alibi.")
+        if isinstance(self.features, Images) and self.encoder is not None:
+            return Embeddings(self.encoder.embed(self.features))
+        return self.features
+
+    def told(self, epsilon: float) -> float:
+        """How much noisy sums say: the rows of a class, in units of what one label may move at this epsilon, about."""
+        return epsilon / self.labels_per_user * int(self.rows.sum()) / len(self.space)
+
+    @cached_property
+    def columns(self) -> int:
+        """How many directions of dense rows are worth their noise: pure noise grows with them, faint sums need few."""
+        if self.features.kind == "table":
+            return 256
+        return int(np.clip(self.told(self.epsilon) / 3, 16, 256)) if self.delta else 32
+
+    @cached_property
+    def lift(self) -> Lift:
+        """The map to rows of bounded length."""
+        return Lift.fit(self.points, columns=self.columns)
+
+    @cached_property
+    def lifted(self) -> NDArray[np.float32]:
+        """Every row, lifted."""
+        return self.lift(self.points)
+
+    def on_points(self, model: Predictor) -> Predictor:
+        """Return a model of `points` as one of `features`."""
+        return model if self.points is self.features or self.encoder is None else EncodedModel(self.encoder, model)
+
+    def clusters(self, count: int, method: str = "kmeans") -> NDArray[np.signedinteger]:
+        """Group the rows without labels: by k-means, into groups of about one size, or by SCAN, from the encoder."""
+        if method == "kmeans":
+            return kmeans(self.lifted, min(count, len(self.features)) if count > 0 else count, self.seed)
+        if method == "balanced":
+            return self.shares(count).argmax(axis=1)
+        if method != "scan":
+            raise InputError(f"There is no clustering {method!r}: choose kmeans, balanced or scan.")
+        if self.encoder is None:
+            raise InputError("SCAN starts from an encoder: train one with labeldp.represent, or choose kmeans.")
+        return kept_array(self._kept_clusters(f"scan-{count}"), partial(self._scan, count, self.encoder))
+
+    def _scan(self, count: int, encoder: Model) -> NDArray[np.signedinteger]:
+        scan = SCAN(count)
+        device = (self.training or Training()).device
+        training = replace(scan.training, device=device, seed=self.seed)
+        return SCAN.assign(replace(scan, training=training).fit(self.features, encoder), self.features)
+
+    def shares(self, count: int) -> NDArray[np.float32]:
+        """Return how much each row is of each of so many kinds, found without labels and all of about one size."""
+        path = self._kept_clusters(f"balanced-{count}")
+        return kept_array(path, lambda: balanced(smooth_rows(self.points, _KIND_COLUMNS), count, self.seed))
+
+    def _kept_clusters(self, name: str) -> Path | None:
+        """Return the file for clusters of these rows, to which the last bits of their encodings make no difference."""
+        if self.folder is None:
+            return None
+        encoder = "" if self.encoder is None else self.encoder.digest()[:16]
+        return self.folder / f"{name}-{self.seed}-{self.features.digest()[:16]}-{encoder}.npy"
+
+    def parts(self, shares: Sequence[float]) -> list[Rows]:
+        """Cut the rows into disjoint parts at random; all rows of a user fall into one."""
+        from labeldp.evaluate import split_rows
+
+        chosen = np.flatnonzero(self.rows)
+        users = None if self.users is None else self.users[chosen]
+        parts = [np.zeros(len(self.rows), bool) for _ in shares]
+        for part, places in zip(parts, split_rows(len(chosen), shares, self.seed, users), strict=True):
+            part[chosen[places]] = True
+        return parts
+
+
+def default_training(task: Task, **changes: Any) -> Training:
+    """Return a schedule that suits the size of the task: about a million rows seen, fewer epochs for more rows.
+
+    Pictures on a GPU are seen six times as often, for which it pays to compile the training.
+    """
+    rows, pictures = max(1, int(task.rows.sum())), isinstance(task.features, Images)
+    fast = pictures and choose_device(changes.get("device", "auto")).type == "cuda"
+    seen, most = (6_000_000, 120) if fast else (1_000_000, 60 if pictures else 30)
+    epochs = min(max(seen // rows, 10), most)
+    usual: dict[str, Any] = {"epochs": epochs, "batch": 128 if rows < 20_000 else 256, "rate": 0.1, "seed": task.seed}
+    usual |= {"compile": fast and rows * changes.get("epochs", epochs) >= 1_000_000}
+    if isinstance(task.features, Pairs):
+        # A prior weighs what labels tell, so that it suits clean labels as well as noisy ones: without it, factors
+        # learn noise by heart.
+        usual |= {"optimizer": "adam", "rate": 0.01, "prior": 0.2, "epochs": 20}
+        usual |= {"batch": min(max(rows // 64, 64), 1024)}
+    return Training(**usual | changes)

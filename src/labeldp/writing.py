@@ -1,0 +1,70 @@
+"""What is written is whole or not there, and what takes long to make is made once."""
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from labeldp.errors import InputError
+
+
+def check_free(out: Path, *suffixes: str) -> None:
+    """Say at once if `out` could not be written, before anything is spent on what would go there."""
+    if out.exists():
+        raise InputError(f"{out} exists: choose another path or remove it.")
+    if suffixes and out.suffix not in suffixes:
+        raise InputError(f"{out} must end in {' or '.join(suffixes)}.")
+    folder = out.absolute().parent
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {out.parent} to write {out.name} into.")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"The folder {out.parent} cannot be written to.")
+
+
+@contextmanager
+def written_whole(out: Path, anew: bool = False) -> Iterator[Path]:
+    """Give a path to write to (a file, or a folder to make), which becomes `out` only if all goes well.
+
+    What is there already stays and is an error; if it is written `anew`, a file is replaced.
+    """
+    check = check_free if not anew else lambda out: None
+    check(out)
+    partial = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.partial")  # another process may write there too
+    try:
+        yield partial
+        check(out)
+        os.replace(partial, out)
+    except OSError as problem:
+        raise InputError(f"{out} cannot be written: {problem.strerror or problem}.") from None
+    finally:
+        _remove(partial)
+
+
+def kept_array(path: Path | None, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """Return an array that takes long to make: from its file, or made, and kept there for others."""
+    if path is None:
+        return make()
+    with alone(path):
+        if not path.is_file():
+            with written_whole(path) as partial, partial.open("wb") as file:
+                np.save(file, make())
+    return np.load(path)
+
+
+def alone(path: Path) -> FileLock:
+    """Let another process that makes the same file or folder wait until it is there."""
+    return FileLock(path.with_name(f".{path.name}.lock"))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,75 @@
+import os
+
+import numpy as np
+import pytest
+
+import labeldp as ldp
+from labeldp.writing import check_free, kept_array, written_whole
+
+
+def test_two_writers_do_not_mix(tmp_path):
+    with written_whole(tmp_path / "out") as second:
+        second.write_text("second")
+        with written_whole(tmp_path / "out") as first:
+            first.write_text("first")
+        with pytest.raises(ldp.InputError, match="exists"), written_whole(tmp_path / "out"):
+            pass
+        (tmp_path / "out").rename(tmp_path / "kept")
+    assert (tmp_path / "kept").read_text() == "first"
+    assert (tmp_path / "out").read_text() == "second"
+
+
+def test_what_appeared_meanwhile_is_not_overwritten(tmp_path):
+    def write():
+        with written_whole(tmp_path / "out") as partial:
+            partial.write_text("late")
+            (tmp_path / "out").write_text("early")
+
+    with pytest.raises(ldp.InputError, match="exists"):
+        write()
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out").read_text() == "early"
+
+
+def test_what_is_written_anew_takes_the_place_of_what_was_there(tmp_path):
+    (tmp_path / "out").write_text("old")
+    with written_whole(tmp_path / "out", anew=True) as partial:
+        partial.write_text("new")
+    with pytest.raises(TypeError), written_whole(tmp_path / "out", anew=True) as partial:
+        partial.write_text(None)
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out").read_text() == "new"
+
+
+def test_an_array_is_made_once_and_kept_whole(tmp_path):
+    made, path = [], tmp_path / "rows.npy"
+
+    def make(fails=False):
+        made.append(fails)
+        if fails:
+            raise RuntimeError
+        return np.arange(3)
+
+    with pytest.raises(RuntimeError):
+        kept_array(path, lambda: make(fails=True))
+    assert not path.exists()
+    assert [kept_array(path, make).tolist() for _ in range(2)] == [[0, 1, 2]] * 2
+    assert kept_array(None, make).tolist() == [0, 1, 2]
+    assert made == [True, False, False]
+
+
+def test_what_cannot_be_written_is_said_at_once(tmp_path):
+    (tmp_path / "there.csv").write_text("")
+    with pytest.raises(ldp.InputError, match="exists"):
+        check_free(tmp_path / "there.csv")
+    with pytest.raises(ldp.InputError, match=r"must end in \.npz"):
+        check_free(tmp_path / "x.csv", ".npz")
+    with pytest.raises(ldp.InputError, match="no folder"):
+        check_free(tmp_path / "absent" / "x.csv")
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(ldp.InputError, match="cannot be written"):
+        check_free(tmp_path / "x.csv")
