@@ -165,6 +165,27 @@ def test_another_secret_of_the_same_people_is_left_out(tmp_path, name):
             SecretTable.open(path, "y", "no,yes", left_out=[column])
 
 
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_a_secret_that_is_found_later_can_be_left_out_and_stays_out(tmp_path, name):
+    path = write(tmp_path, ["no", "yes"] * N, name, ill=["a", "b", "b", "a"] * (N // 2))
+    SecretTable.open(path, "y", "no,yes").vault(1.0).release(ldp.RandomizedResponse(0.5))
+    left = SecretTable.open(path, "y", "no,yes", left_out=["ill"])
+    assert left.vault(1.0).guarantee().epsilon == 0.5  # the same people, of whom less is looked at
+    other = SecretTable.open(path, "ill", "a,b", left_out=["y"])
+    other.vault(1.0, ledger=tmp_path / "ill.ledger")
+    with pytest.raises(ldp.InputError, match=r"column 'ill' is a secret, too.*\(--leave-out ill\)\.$"):
+        SecretTable.open(path, "y", "no,yes").vault(1.0)
+    assert left.vault(1.0).guarantee().epsilon == 0.5
+
+
+def test_a_link_leads_to_the_ledger_of_the_data(tmp_path):
+    path = write(tmp_path, ["no", "yes"] * N, "t.csv")
+    SecretTable.open(path, "y", "no,yes").vault(1.0).release(ldp.RandomizedResponse(0.5))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "link.csv").symlink_to(path)
+    assert SecretTable.open(tmp_path / "elsewhere" / "link.csv", "y", "no,yes").vault(1.0).guarantee().epsilon == 0.5
+
+
 def test_another_ledger_cannot_forget_what_the_one_beside_the_data_counts(tmp_path):
     path = write(tmp_path, ["no", "yes"] * N)
     table = SecretTable.open(path, "y", "no,yes")

@@ -454,6 +454,12 @@ def test_a_budget_may_have_a_delta(data, tmp_path):
         private(**settings, random_state=2).fit(*data)
 
 
+@pytest.mark.parametrize(("recipe", "delta"), [("randres", 0.0), ("moments", 0.0), ("moments", 1e-6)])
+def test_a_budget_may_add_up_renyi_divergences(data, recipe, delta):
+    model = private(recipe=recipe, epsilon=1.0, delta=delta, budget=ldp.Budget(8.0, 1e-5, "rdp")).fit(*data)
+    assert (model.guarantee_.epsilon, model.guarantee_.delta) == (1.0, delta)
+
+
 @pytest.mark.parametrize("make", [np.asarray, pd.DataFrame, lambda X: pl.DataFrame(X, [f"c{i}" for i in range(4)])])
 def test_the_ledger_knows_the_same_rows_again(data, tmp_path, make):
     X, y = data

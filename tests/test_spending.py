@@ -1,6 +1,8 @@
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,6 +128,11 @@ def test_a_missing_user_is_nobody(users):
 def test_nobody_changes_who_owns_what_later():
     with pytest.raises(ValueError, match="read-only"):
         number_users(["a", "b", "a"], 3)[0] = 1
+
+
+@pytest.mark.parametrize("held", [list, np.array, lambda names: np.array(names, object), pl.Series, pd.Series])
+def test_owners_have_the_same_numbers_however_they_are_held(held):
+    assert number_users(held(["b", "a", "b", "c"]), 4).tolist() == [0, 1, 0, 2]
 
 
 def test_owners_that_have_no_order_are_told_apart_by_what_they_are():

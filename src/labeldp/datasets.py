@@ -20,6 +20,7 @@ from labeldp.vault import Ledger, Vault, identify
 from labeldp.vault.account import Chosen
 
 Progress = Callable[[int], None]
+_OTHERS = "other secrets"  # the fact of a ledger that names them
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,9 @@ class SecretTable:
 
     @property
     def ledger_path(self) -> Path:
-        """The ledger's usual place: beside the data."""
-        return self.file.path.with_name(self.file.path.name + ".ledger")
+        """The ledger's usual place: beside the data, to which a link leads."""
+        real = self.file.path.resolve()
+        return real.with_name(real.name + ".ledger")
 
     @property
     def features(self) -> list[str]:
@@ -98,18 +100,28 @@ class SecretTable:
 
     def _check_neighbour(self, chosen: Path) -> None:
         """Refuse to forget what the ledger beside the data counts, and to take for a feature what it calls a secret."""
-        if self.ledger_path.is_file() and (book := Ledger(self.ledger_path)).entries():
-            secret = book.facts()["identity"]["label"]
-            if secret == self.label and chosen.resolve() != self.ledger_path.resolve():
-                raise InputError(
-                    f"{self.ledger_path.name} counts what these labels have lost, and another ledger would forget it: "
-                    "leave --ledger out, or move that file away if it is about other labels."
-                )
+        if not (self.ledger_path.is_file() and (book := Ledger(self.ledger_path)).entries()):
+            return
+        label, own = book.facts()["identity"]["label"], chosen.resolve() == self.ledger_path
+        if label == self.label and not own:
+            raise InputError(
+                f"{self.ledger_path.name} counts what these labels have lost, and another ledger would forget it: "
+                "leave --ledger out, or move that file away if it is about other labels."
+            )
+        for secret in (label, *book.facts().get(_OTHERS, [])):
             if secret != self.label and secret in self.kept:
+                other = "" if label == self.label else f", and name another --ledger for {self.label!r}"
                 raise InputError(
                     f"{self.ledger_path.name} says that column {secret!r} is a secret, too, and it would be a public "
-                    f"feature here: leave it out (--leave-out {secret}), and name another --ledger for {self.label!r}."
+                    f"feature here: leave it out (--leave-out {secret}){other}."
                 )
+
+    def _tell_neighbour(self, chosen: Path) -> None:
+        """Let the ledger beside the data know of another secret of these people, which has a ledger of its own."""
+        if chosen.resolve() != self.ledger_path and self.ledger_path.is_file():
+            with (book := Ledger(self.ledger_path)).exclusive():
+                if book.entries():
+                    book.set_fact(_OTHERS, sorted({*book.facts().get(_OTHERS, []), self.label}))
 
     def vault(
         self,
@@ -153,7 +165,9 @@ class SecretTable:
         limit = budget_of(epsilon, delta, budget, delta_budget)
         users = None if self.users is None else numbered(owners)
         capped_rows(users, codes != MISSING, codes.size, labels_per_user)
-        return Vault(Encoded(codes), self.space, limit, users=users, ledger=path, identity=identity)
+        vault = Vault(Encoded(codes), self.space, limit, users=users, ledger=path, identity=identity)
+        self._tell_neighbour(path)
+        return vault
 
     def owners(self) -> np.ndarray | None:
         """Read a number for the owner of each row; None without a column of users."""

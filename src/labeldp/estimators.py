@@ -48,8 +48,8 @@ _INFERRED = (
 )
 
 _ADDED_UP = (
-    "Labels of these rows were fitted before in the same process, and no ledger adds up what is learnt of them: this "
-    "card states the last training alone."
+    "These rows were fitted before in the same process, and this training's ledger does not count that: if it was with "
+    "the same labels, what is learnt of them adds up, and this card states the last training alone."
 )
 
 

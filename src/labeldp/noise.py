@@ -22,6 +22,7 @@ from labeldp.reals import Real, exp_minus, one_minus_exp_minus, shifted_odds
 Integers = NDArray[np.int64]
 
 _BLOCK = 1 << 15  # rows worked on at once: what fits in the cache
+WIDEST = 2**50  # steps of noise; int64 holds 2^13 scales beyond this: a tail that no machine lives to see
 
 
 class Categorical:
@@ -180,8 +181,7 @@ def discrete_gaussian(sigma: Fraction, count: int, bits: Bits = SYSTEM) -> Integ
 
 
 def _check_width(scale: Fraction) -> None:
-    # int64 holds 2^13 scales of noise beyond this: a tail that no machine lives to see.
-    if not 0 < scale < 2**50:
+    if not 0 < scale < WIDEST:
         raise ValueError("Noise must be wider than 0 and narrower than 2^50 steps.")
 
 

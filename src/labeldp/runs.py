@@ -65,6 +65,8 @@ class Plan:
             raise InputError(
                 'The columns of a file are a "table", "embeddings", "images" or "pairs": choose one of these.'
             )
+        if table is not None and self.public is not None and self.public.resolve() == table.file.path.resolve():
+            raise InputError("The public rows are those with the secret labels: give a table of other people, or none.")
         if self.encoder is not None and self.features != "images":
             raise InputError("An encoder is for images: leave it out, or choose --features images.")
         numbers = space is not None and space.step is not None

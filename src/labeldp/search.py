@@ -91,7 +91,7 @@ class _Once:
         """Release what was released before, or what fits into epsilon and delta."""
         mask = np.zeros(self.rows, bool)
         mask[slice(None) if rows is None else rows] = True
-        request = repr((type(mechanism).__name__, mechanism.parameters(), mask.tobytes()))
+        request = repr((type(mechanism), mechanism.parameters(), mask.tobytes()))
         if request not in self._known:
             sizes = group_sizes(mask, self._vault.users)
             self._spending.add(mask, {m: Cost(*mechanism.price(m)) for m in sizes})

@@ -42,12 +42,14 @@ def _hashes(matrix: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def seen_before(rows: NDArray[np.uint64], ledger: str | None) -> bool:
-    """Warn if rows were fitted before in this process, and no ledger, or another one, counted that."""
-    before = any(known != ledger or ledger is None for known, seen in _SEEN if np.isin(rows, seen).any())
+    """Warn if rows were fitted before in this process, and no ledger counted that, or, the first time, another one."""
+    known = [each for each, seen in _SEEN if np.isin(rows, seen).any()]
+    before = bool(known) and (ledger is None or None in known or ledger not in known)
     if before:
         warnings.warn(
-            "Some of these rows were fitted before in this process, and what is learnt of their labels adds up: give "
-            "one ledger= to all fits to account for it, or tune with LabelPrivateSearchCV, which uses one release.",
+            "Some of these rows were fitted before in this process. If it was with the same labels, what is learnt of "
+            "them adds up: give one ledger= to all fits to account for it, or tune with LabelPrivateSearchCV, which "
+            "uses one release.",
             PrivacyWarning,
             stacklevel=4,
         )

@@ -139,7 +139,7 @@ def _say_what_is_kept(owned: NDArray[np.int64]) -> str:
 
 
 def number_users(users: Any, rows: int) -> NDArray[np.int64]:
-    """Return a number from 0 for the owner of each row."""
+    """Return a number from 0 for the owner of each row, in the order in which they come, however they are held."""
     names = np.asarray(users)
     if names.shape != (rows,):
         raise InputError(f"users must name the owner of each of the {rows} rows.")
@@ -150,7 +150,8 @@ def number_users(users: Any, rows: int) -> NDArray[np.int64]:
             numbers = np.array([found.setdefault(name, len(found)) for name in names], np.int64)
             known &= len({type(name) for name in found}) == 1 and None not in found
         else:
-            numbers = np.unique(names, return_inverse=True)[1].astype(np.int64)
+            _, first, place = np.unique(names, return_index=True, return_inverse=True)
+            numbers = np.argsort(np.argsort(first)).astype(np.int64)[place]
     except TypeError:
         known = False
     if not known:

@@ -99,3 +99,10 @@ def test_a_run_on_public_rows_asks_for_them_again(labeldp, folder):
     code, out, err = labeldp("audit", "run", "people.csv")
     assert (code, out) == (2, "")
     assert "--public" in err
+    code, _, err = labeldp("audit", "run", "people.csv", "--public", "others.csv", "--canaries", 20)
+    assert code == 0, err
+    audit = json.loads((folder / "run" / "audit.json").read_text())
+    assert audit["rows"] == 150  # half of the public ones, and no secret one
+    assert "half of the public rows stood in" in " ".join(audit["notes"])
+    code, _, err = labeldp("train", "people.csv", *asked, "--public", "people.csv", *how, "--out", "again")
+    assert (code, "those with the secret labels" in err) == (2, True)

@@ -77,3 +77,10 @@ def test_gaussian_needs_delta_and_a_budget_that_has_one():
 def test_bad_height(height):
     with pytest.raises(ldp.InputError, match="height"):
         ldp.OneHotLaplace(1.0, height=height)
+
+
+def test_noise_that_cannot_be_drawn_is_not_paid_for():
+    vault = ldp.Vault([0, 1], ldp.LabelSpace([0, 1]), ldp.Budget(1.0))
+    with pytest.raises(ldp.InputError, match="wider than the sampler draws"):
+        vault.release(ldp.OneHotLaplace(1e-9, height=10**7))
+    assert not vault.ledger.entries()

@@ -149,6 +149,8 @@ def test_bad_histograms(arguments, message):
         (np.ones((6, 2)), 1.0, "longer than bound"),
         (np.ones((6, 2)), -1.0, "bound must be"),
         (np.full((6, 2), "x"), None, "numbers"),
+        (np.full((6, 2), 1e-150), None, "too long or too short"),
+        (np.full((6, 2), 1e200), None, "too long or too short"),
     ],
 )
 def test_bad_queries(query, bound, message):

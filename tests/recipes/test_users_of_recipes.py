@@ -128,6 +128,13 @@ def test_recipes_expect_the_noise_that_shared_labels_get(digits):
     assert cluster_count(several) == cluster_count(replace(task, epsilon=0.4))
 
 
+def test_nobody_owns_public_rows(digits):
+    vault = digits.vault(400.0, 1e-4, count=SOME, users=np.arange(SOME) // 2)
+    task = digits.task(400.0, 1e-4, count=SOME, public=digits.new)
+    options = {"teachers": 10, "engine": "here", "answers": 10}
+    assert train(vault, task, "pate-fm-denoise", options, score=False).guarantee.unit == "user"
+
+
 def test_no_more_teachers_than_users(digits):
     task = digits.task(20.0, 1e-5, count=SOME, users=np.arange(SOME) // 40)
     assert Poll(task, None, 10, 10, 0.5).most == 18

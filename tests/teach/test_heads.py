@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
+import labeldp as ldp
 from labeldp.teach.heads import Heads
 from labeldp.teach.partition import deal
 
@@ -51,3 +52,9 @@ def test_rows_without_label_or_teacher_teach_nothing():
     elsewhere = np.where((teacher < 0) | (hidden < 0), (CODES + 1) % 4, CODES)
     elsewhere[hidden < 0] = -1
     assert np.array_equal(weights, Heads().fit(POINTS, elsewhere, teacher, 4))
+
+
+@pytest.mark.parametrize("penalty", [0.0, -1.0, float("nan"), float("inf")])
+def test_without_a_penalty_a_fit_might_fail_by_what_a_row_holds(penalty):
+    with pytest.raises(ldp.InputError, match="finite number above 0"):
+        Heads(penalty).check(POINTS, POINTS, ldp.LabelSpace([0, 1]), False)

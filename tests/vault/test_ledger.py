@@ -75,6 +75,16 @@ def test_redacted_entries_are_plain_json(path):
     assert "rows" not in line
 
 
+def test_no_digest_travels(path):
+    """Features that are public to one training may be secret records to the next."""
+    vault = open_vault(path)
+    vault.release(ldp.LinearQuery(np.eye(1000, 3), 0.5))
+    assert "sha256" in vault.ledger.entries()[0].details["parameters"]["query"]
+    told = vault.ledger.entries()[0].redacted()
+    assert "sha256" not in json.dumps(told)
+    assert told["parameters"]["epsilon"] == 0.5
+
+
 def test_large_releases_are_stored_in_parts(path, monkeypatch):
     from labeldp.vault import ledger
 

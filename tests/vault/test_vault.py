@@ -353,7 +353,7 @@ def test_what_cannot_be_asked_for_cannot_be_shared():
 def test_who_owns_what_is_public():
     assert vault(1.0).users is None
     v = vault(1.0, users=list("bbaacc"))
-    assert v.users.tolist() == [1, 1, 0, 0, 2, 2]
+    assert v.users.tolist() == [0, 0, 1, 1, 2, 2]
     assert v.capped(1, seed=3).sum() == 3
     with pytest.raises(ldp.InputError, match="labels_per_user"):
         v.capped(None)
@@ -401,6 +401,33 @@ def test_a_mechanism_is_not_charged_less_than_it_loses():
     with pytest.raises(ldp.InputError, match="Understated states epsilon 1 and loses 5 by its own loss:"):
         vault.release(Understated(1.0))
     assert not vault.ledger.entries()
+
+
+@dataclass(frozen=True, eq=False)
+class Squared(ldp.GroupHistogram):
+    """It loses more for several labels than as often what it loses for one."""
+
+    def loss(self, labels=1):
+        return ldp.PureLoss(self.epsilon * labels**2)
+
+
+def test_users_are_charged_what_their_labels_lose_together():
+    def opened():
+        return ldp.Vault([0, 1] * 5, ldp.LabelSpace([0, 1]), ldp.Budget(100.0), users=[0] * 10)
+
+    mechanism = Squared(np.zeros(10, int), 0.5)
+    alone, planned = opened(), opened()
+    alone.release(mechanism)
+    planned.plan(mechanism)
+    assert alone.guarantee().epsilon == planned.guarantee().epsilon == 50.0
+
+
+def test_what_a_recipe_may_lose_is_a_plain_sum_whatever_the_budget_adds_up():
+    vault = ldp.Vault([0, 1] * 50, ldp.LabelSpace([0, 1]), ldp.Budget(4.0, 1e-5, "rdp"))
+    told = [vault.release(RR(epsilon)) for epsilon in (0.25, 0.5)]
+    together = vault.guarantee_of(told)
+    assert (together.epsilon, together.delta) == (0.75, 0.0)
+    assert vault.guarantee().delta == 1e-5
 
 
 def test_a_class_of_the_same_name_is_another_mechanism():

@@ -79,7 +79,10 @@ def audit_run(
             "labeldp audit --mechanism rr-on-bins --epsilon 1."
         )
     features, plan, public = _reading(run, data, facts, request)
-    owners = _owners(data, facts)
+    records = _protects_records(facts)
+    if records and public is not None:  # what is found on secret records would tell of them
+        features, public = (public.select(np.arange(first, len(public), 2)) for first in (0, 1))
+    owners = None if records else _owners(data, facts)
     rows = capped_rows(owners, None, len(features), plan.labels_per_user, plan.seed)
     released = load_predictor(run / "model", request.device)
     space = LabelSpace.from_json(facts["space"])
@@ -117,7 +120,7 @@ def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> 
     public, asked = None, facts.get("plan", {})  # what the training was given, where the run keeps that
     if request.public is not None:
         public = intake(read_columns(TableFile(request.public), list(intake.columns), intake.texts))
-    elif asked.get("public") or "record" in (facts.get("model_unit"), facts["guarantee"].get("unit")):
+    elif asked.get("public") or _protects_records(facts):
         raise InputError("The teachers of this run voted on public rows: name their table by --public.")
     how: dict[str, Any] = {"flip": intake.flip, "device": request.device, "progress": request.progress}
     how |= {"encoder": request.encoder, "seed": facts["seed"], "public": request.public}
@@ -126,6 +129,10 @@ def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> 
     plan = runs.Plan(facts["epsilon"], facts["delta"], facts["recipe"], facts["options"], intake.kind, **how)
     plan.check()
     return features, plan, public
+
+
+def _protects_records(facts: dict[str, Any]) -> bool:
+    return "record" in (facts.get("model_unit"), facts["guarantee"].get("unit"))
 
 
 def _owners(data: Path, facts: dict[str, Any]) -> NDArray[np.int64] | None:
@@ -230,7 +237,7 @@ def _result(
             {"kind": "canary game", **common, **guessed.to_json()},
             {"kind": "label inference", **common, **inferred.to_json()},
         ],
-        "notes": [*_NOTES, *([_OF_USERS] if facts.get("users") else [])],
+        "notes": [*_NOTES, *[_OF_USERS] * bool(facts.get("users")), *[_OF_RECORDS] * _protects_records(facts)],
     }
 
 
@@ -238,6 +245,7 @@ def _without(facts: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if key != name}
 
 
+_OF_RECORDS = "Records are secret: half of the public rows stood in for them, and teachers voted on the other half."
 _OF_USERS = "A canary is a user: one coin decides all of their labels that take part."
 _NOTES = [
     "Labels were drawn from the released model, and canaries replaced some: no real label was used.",

@@ -57,6 +57,7 @@ def compare(
     """Train several recipes at several epsilons; print a table and draw a plot."""
     from labeldp.datasets import SecretTable
     from labeldp.errors import InputError
+    from labeldp.files import TableFile
     from labeldp.guarantees import check_delta, check_epsilon
 
     try:
@@ -84,7 +85,10 @@ def compare(
     request.check(table.space)
     epsilon, total_delta = request.total()
     unit = "user" if user_column else "label"
-    other = None if test is None else SecretTable.open(test, label, classes, **kinds)
+    other = None
+    if test is not None:
+        there = [name for name in leave_out or () if name in TableFile(test).schema.names]
+        other = SecretTable.open(test, label, classes, **kinds | {"left_out": there})
     possible = (ledger, table.ledger_path, None if other is None else other.ledger_path)
     books = [book for book in possible if book is not None and book.exists()]
     if labels_public and books:

@@ -23,7 +23,7 @@ from labeldp.errors import InputError
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import GaussianLoss
 from labeldp.mechanisms.base import ByLabel, Mechanism, check_privacy, smallest_integers
-from labeldp.noise import discrete_gaussian, discrete_laplace
+from labeldp.noise import WIDEST, discrete_gaussian, discrete_laplace
 from labeldp.reals import exactly
 from labeldp.releases.onehot import NoisyOneHot
 
@@ -44,7 +44,9 @@ class OneHotLaplace(ByLabel):
             raise InputError("height must be a whole number from 1.")
 
     def check(self, space: LabelSpace, rows: int) -> None:
-        """Fit every vault."""
+        """Check that the noise can be drawn."""
+        if 2 * self.height / self.epsilon >= WIDEST / 2:
+            raise InputError("The noise would be wider than the sampler draws: take a smaller height.")
 
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyOneHot:
         """Add the noise."""

@@ -19,6 +19,7 @@ from labeldp.losses import Loss, PureLoss, RepeatedLoss
 from labeldp.reals import exactly
 from labeldp.releases.base import Release
 
+_ROUNDED = 1 + Fraction(1, 10**9)  # what a product of floats may be off by
 _WORTH = 1.01  # by how much each label's epsilon must grow for delta to be spent on it
 
 
@@ -40,9 +41,10 @@ class Mechanism(ABC):
     def price(self, labels: int = 1) -> tuple[Fraction | float, Fraction]:
         """Return the epsilon and delta that such a unit is charged: what was asked for, for one label."""
         loss, delta = self.loss(labels), float(getattr(self, "delta", 0.0))
-        if labels == 1 or isinstance(loss, PureLoss):
-            return labels * exactly(self.epsilon), exactly(delta)
-        return exactly(loss.epsilon(delta)), exactly(delta)
+        asked = labels * exactly(self.epsilon)
+        if isinstance(loss, PureLoss):  # the sum, but for rounding, or more if it says so
+            return (asked if loss.bound <= asked * _ROUNDED else exactly(loss.bound)), exactly(delta)
+        return (asked if labels == 1 else exactly(loss.epsilon(delta))), exactly(delta)
 
     def at(self, epsilon: float, **changes: Any) -> Self:
         """Return the same mechanism at another epsilon."""

@@ -26,12 +26,11 @@ from labeldp.errors import InputError
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.mechanisms.base import ByLabel, private_copy
 from labeldp.mechanisms.bins import Floats, LossName, best_bins, best_points
-from labeldp.noise import discrete_laplace, response_offset, uniform_offset
+from labeldp.noise import WIDEST, discrete_laplace, response_offset, uniform_offset
 from labeldp.reals import exactly
 from labeldp.releases.numbers import NoisyBins, NoisyGrid, log_cut_laplace, log_response, uncut, went_to
 
 LARGEST_RANGE = 2000  # values; the search looks at every pair of them, for every number of bins
-_WIDEST = 2**49  # steps of noise that the sampler draws
 _BLOCK = 256
 
 _LOSSES: dict[LossName, Callable[[Floats, Floats], Floats]] = {
@@ -257,7 +256,7 @@ class DiscreteLaplace(_OnRange):
     def check(self, space: LabelSpace, rows: int) -> None:
         """Check that labels are numbers of a range, and that the noise can be drawn."""
         super().check(space, rows)
-        if (len(space) - 1) / self.epsilon > _WIDEST:
+        if (len(space) - 1) / self.epsilon >= WIDEST / 2:
             raise InputError("The noise would be wider than the sampler draws: widen the step of the range.")
 
     def expected_loss(

@@ -154,6 +154,8 @@ class LinearQuery(Mechanism):
             raise InputError("bound must be a finite length above zero.")
         if self.bound and self._longest(lambda block: block) > self.bound * (1 + 1e-6):
             raise InputError("A row of the query is longer than bound: scale the rows or raise bound.")
+        if not 1e-100 < self.scale < 1e100:
+            raise InputError("The rows of the query are too long or too short for sums of squares: scale them.")
         if rows * GRID >= 2**52:
             raise InputError("This many rows cannot be summed exactly: split them.")
 
@@ -193,7 +195,8 @@ class LinearQuery(Mechanism):
         return np.rint(np.asarray(block, np.float64) * self.scale)
 
     def _longest(self, view: Callable[[Any], Any]) -> float:
-        return self._largest(lambda block: np.square(np.asarray(view(block), np.float64)).sum(axis=1)) ** 0.5
+        with np.errstate(over="ignore"):  # what is too long is refused
+            return self._largest(lambda block: np.square(np.asarray(view(block), np.float64)).sum(axis=1)) ** 0.5
 
     def _largest(self, size: Callable[[Any], Any]) -> float:
         """Return the largest size of any row."""

@@ -89,7 +89,9 @@ def with_teachers(name: str, summary: str, student: Student, votes: Votes) -> No
             shutil.rmtree(kept, ignore_errors=True)
         if not told.active.any():
             raise InputError("No vote passed: lower the threshold, or take more teachers. The budget is spent.")
-        return student(replace(task, features=asked, rows=np.isin(np.arange(len(asked)), rows), public=None), told)
+        owners = task.users if task.public is None else None  # nobody knows who owns public rows
+        mine = np.isin(np.arange(len(asked)), rows)
+        return student(replace(task, features=asked, rows=mine, public=None, users=owners), told)
 
     recipe(name, summary, asks_teachers=True, needs="delta" if votes in (confident, stable) else "nothing")(steps)
 

@@ -26,7 +26,9 @@ class Heads:
     penalty: float = 0.3
 
     def check(self, points: Any, asked: Any, space: LabelSpace, whole_records: bool) -> None:
-        """Check both matrices."""
+        """Check the penalty, without which a fit may fail by what a row holds, and both matrices."""
+        if not 0 < self.penalty < np.inf:
+            raise InputError("The penalty of heads must be a finite number above 0.")
         check_matrix(points, "points")
         check_matrix(asked, "public")
         if asked.shape[1] != points.shape[1]:

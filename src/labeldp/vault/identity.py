@@ -1,7 +1,9 @@
 """Which data set a ledger belongs to: public facts only, so that a changed label opens the same ledger."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,17 +16,24 @@ _ROWS = 1 << 16  # rows hashed at once, whatever the batches of the source: the 
 
 @dataclass(frozen=True)
 class Identity:
-    """A data set's name, label column, number of rows, and a digest of its row ids or features."""
+    """A data set's name, label column, number of rows, and a digest of its row ids or features: of each column, too."""
 
     name: str
     label: str
     rows: int
     digest: str | None = None
+    columns: Mapping[str, str] | None = None
 
-    def same_data(self, other: "Identity") -> bool:
-        """Whether both are one data set. A digest says so better than a name, which may change."""
-        named = self.name == other.name if self.digest is None else True
-        return named and (self.label, self.rows, self.digest) == (other.label, other.rows, other.digest)
+    def part_of(self, other: "Identity") -> bool:
+        """Whether these are the rows of `other`, with all of its columns or some: one may be left out later.
+
+        Digests say so better than a name, which may change.
+        """
+        if (self.label, self.rows) != (other.label, other.rows):
+            return False
+        if self.columns and other.columns:
+            return self.columns.items() <= other.columns.items()
+        return self.digest == other.digest and (self.digest is not None or self.name == other.name)
 
     def to_json(self) -> dict[str, Any]:
         """Describe the identity; `Identity(**data)` reads it back."""
@@ -33,15 +42,15 @@ class Identity:
 
 def identify(name: str, label: str, columns: Iterable[pa.RecordBatch]) -> Identity:
     """Identify a data set by its public columns (features, or row ids alone); the label is passed over."""
-    digest, rows = hashlib.sha256(), 0
+    digests, rows = defaultdict[str, Any](hashlib.sha256), 0
     for batch in _rechunked(columns):
         rows += batch.num_rows
         for field, column in zip(batch.schema, batch.columns, strict=True):
             if field.name != label:
-                digest.update(f"{field.name}\0".encode())
                 for part in _canonical(column):
-                    digest.update(part)
-    return Identity(name, label, rows, digest.hexdigest())
+                    digests[field.name].update(part)
+    found = {column: digests[column].hexdigest() for column in sorted(digests)}
+    return Identity(name, label, rows, hashlib.sha256(json.dumps(found).encode()).hexdigest(), found)
 
 
 def _rechunked(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:

@@ -67,8 +67,14 @@ class Entry:
     finished: str | None = None
 
     def redacted(self) -> dict[str, Any]:
-        """Return the entry without row sets and released values, for a copy that travels."""
+        """Return the entry without row sets, released values and digests of what was asked, for a copy that travels.
+
+        Features that were public to one training may be secret records to the next: who has all but one of them could
+        try what gives a digest.
+        """
         worst = self.costs.get(max(self.costs, default=0), Cost())
+        told = self.details.get("parameters", {})
+        kept = {name: value for name, value in told.items() if not (isinstance(value, dict) and "sha256" in value)}
         return {
             "id": self.id,
             "kind": self.kind,
@@ -78,6 +84,7 @@ class Entry:
             "created": self.created,
             "finished": self.finished,
             **self.details,
+            **({"parameters": kept} if told else {}),
         }
 
 

@@ -190,6 +190,8 @@ class Vault:
     ) -> Guarantee:
         """Return what several releases of this vault guarantee together, with all that they were derived from.
 
+        Epsilons and deltas add up, whatever the vault's own budget adds up.
+
         With `more`, a mechanism that would be drawn on `rows` beside them: what would hold then. With `unit="label"`,
         in a vault of users: what holds for a single label of theirs.
         """
@@ -204,12 +206,12 @@ class Vault:
         if more is not None:
             mask = self._mask(rows)
             spending.add(mask, {m: self._account.cost(more, m) for m in group_sizes(mask, owner)})
-        epsilon, delta = self._account.filter.guarantee(spending.worst())
+        spent = spending.worst()
         trusts = [entry.details["trust"] for entry in entries] + ([] if more is None else [more.trust])
         local = all(trust == "local" for trust in trusts)
         kinds = [entry.details["mechanism"] for entry in entries] + ([] if more is None else [type(more).__name__])
         how = " + ".join(dict.fromkeys(kinds)) + f", added up by {unit}"
-        return Guarantee(float(epsilon), float(delta), unit, "local" if local else "central", how)
+        return Guarantee(float(spent.epsilon), float(spent.delta), unit, "local" if local else "central", how)
 
     def remaining(self, rows: Any = None) -> tuple[float, float]:
         """Return the epsilon and delta that releases of `rows` can still cost in total."""
