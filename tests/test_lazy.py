@@ -6,7 +6,7 @@ import pytest
 
 from labeldp.lazy import exports
 
-PACKAGES = ["labeldp", "labeldp.learn", "labeldp.represent"]
+PACKAGES = ["labeldp", *(f"labeldp.{room}" for room in ("audit", "learn", "recipes", "represent", "teach"))]
 
 
 @pytest.mark.parametrize("name", PACKAGES)
@@ -18,6 +18,14 @@ def test_every_name_is_there_and_named_by_dir(name):
     assert set(package.__all__) <= set(dir(package))
     with pytest.raises(AttributeError, match=f"{name} has no attribute 'nothing'"):
         package.nothing  # noqa: B018
+
+
+def test_rooms_are_there_without_an_import_of_their_own():
+    code = (
+        "import labeldp as ldp; print(ldp.learn.Supervised.__name__, ldp.recipes.train.__name__, 'teach' in dir(ldp))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["Supervised", "train", "True"]
 
 
 def test_packages_load_nothing_before_it_is_asked_for():

@@ -286,11 +286,15 @@ def test_numbers_fit_options_that_take_them():
     Plan(1.0, recipe="lp-mst", options={"first": 0.6, "stages": 3}).check()
 
 
-def test_the_label_column_is_never_parsed_by_the_learning_side(tmp_path):
+def test_the_label_column_is_never_parsed_by_the_learning_side(tmp_path, monkeypatch):
+    asked, read = [], pl.read_csv
+    monkeypatch.setattr(pl, "read_csv", lambda *given, **how: asked.append(how["columns"]) or read(*given, **how))
     lines = [f"{i},{'0' if i < 150 else 'SECRET'}" for i in range(300)]
     (tmp_path / "t.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
     table = SecretTable.open(tmp_path / "t.csv", "y", "0,SECRET")
     runs.train(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")
+    assert asked
+    assert all(columns == ["x"] for columns in asked)
 
 
 def test_lines_that_are_no_rows_are_noticed_before_anything_is_spent(tmp_path):

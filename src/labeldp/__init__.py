@@ -5,6 +5,14 @@ from typing import TYPE_CHECKING
 from labeldp.lazy import exports
 
 if TYPE_CHECKING:
+    from labeldp import audit as audit
+    from labeldp import evaluate as evaluate
+    from labeldp import features as features
+    from labeldp import learn as learn
+    from labeldp import mechanisms as mechanisms
+    from labeldp import recipes as recipes
+    from labeldp import represent as represent
+    from labeldp import teach as teach
     from labeldp.calibration import calibrate as calibrate
     from labeldp.errors import BudgetExceeded as BudgetExceeded
     from labeldp.errors import InputError as InputError
@@ -93,7 +101,8 @@ _HOMES = {
     "unproven": ["allow_unproven"],
     "vault": ["Identity", "Ledger", "Vault", "identify"],
 }
-__all__, __getattr__, _names = exports("labeldp", _HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+_ROOMS = ["audit", "evaluate", "features", "learn", "mechanisms", "recipes", "represent", "teach"]
+__all__, __getattr__, _names = exports("labeldp", _HOMES, _ROOMS)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:

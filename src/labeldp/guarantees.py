@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from labeldp.errors import InputError
 
 Unit = Literal["label", "record", "user"]
@@ -95,3 +97,13 @@ class Budget:
         check_delta(self.delta, positive=self.composition == "rdp")
         if self.composition not in ("sum", "rdp"):
             raise InputError('composition must be "sum" or "rdp".')
+
+
+def best_guess(epsilon: float, prior: Any = 0.5, delta: float = 0.0) -> Any:
+    """Return how often a guess at a label is right at most, to which the guesser gave the chance `prior` before.
+
+    Without delta it is the confidence, too, that any outcome can give. With delta, outcomes may give more whose chance
+    is not far above delta; noise that just reaches epsilon and delta has such outcomes more often than delta says.
+    """
+    odds = np.exp(-epsilon) * (1 - prior) / np.maximum(prior, 1e-12)
+    return (1 + odds * delta) / (1 + odds)

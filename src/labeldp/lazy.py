@@ -6,12 +6,17 @@ from typing import Any
 
 
 def exports(
-    package: str, homes: Mapping[str, Sequence[str]]
+    package: str, homes: Mapping[str, Sequence[str]], rooms: Sequence[str] = ()
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__all__`, `__getattr__` and `__dir__` of a package, by the names that each of its modules is home to."""
+    """Return `__all__`, `__getattr__` and `__dir__` of a package, by the names that each of its modules is home to.
+
+    `rooms` are packages within it, which are there without an import of their own.
+    """
     home_of = {name: home for home, names in homes.items() for name in names}
 
     def get(name: str) -> Any:
+        if name in rooms:
+            return import_module(f"{package}.{name}")
         if name not in home_of:
             raise AttributeError(f"{package} has no attribute {name!r}")
         try:
@@ -21,4 +26,4 @@ def exports(
                 raise
             raise ImportError(f"{name} needs torch: pip install 'labeldp[learn]'.") from None
 
-    return sorted(home_of), get, lambda: sorted(home_of)
+    return sorted(home_of), get, lambda: sorted([*home_of, *rooms])

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.audit.inference import label_inference, most_right
+from labeldp.audit.inference import label_inference
+from labeldp.guarantees import best_guess
 
 
 def drawn(rows=4000, classes=4, seed=0):
@@ -41,11 +42,10 @@ def test_releases_give_what_epsilon_allows_at_most(epsilon):
 
 def test_the_most_that_is_allowed_is_attained_by_randomized_response():
     """With a uniform prior over two classes it is the chance that randomized response keeps a label."""
-    epsilon = np.array(1.0)
-    assert most_right(np.array(0.5), float(epsilon)) == pytest.approx(np.exp(1) / (1 + np.exp(1)))
-    assert most_right(np.array(0.25), 1.0) == pytest.approx(np.exp(1) / (3 + np.exp(1)))
-    assert most_right(np.array(0.5), 0.0, 0.1) == pytest.approx(0.55)  # delta tells outright in a tenth of cases
-    assert most_right(np.array(1.0), 1.0) == 1
+    assert best_guess(1.0, np.array(0.5)) == pytest.approx(np.exp(1) / (1 + np.exp(1)))
+    assert best_guess(1.0, np.array(0.25)) == pytest.approx(np.exp(1) / (3 + np.exp(1)))
+    assert best_guess(0.0, np.array(0.5), 0.1) == pytest.approx(0.55)  # delta tells outright in a tenth of cases
+    assert best_guess(1.0, np.array(1.0)) == 1
 
 
 def test_mistakes_are_named():

@@ -1,1 +1,24 @@
 """Checking what is claimed: lower bounds on epsilon, from draws of a mechanism or from one training with canaries."""
+
+from typing import TYPE_CHECKING
+
+from labeldp.lazy import exports
+
+if TYPE_CHECKING:
+    from labeldp.audit.folder import audit_run as audit_run
+    from labeldp.audit.mechanism import MechanismAudit as MechanismAudit
+    from labeldp.audit.mechanism import audit_mechanism as audit_mechanism
+    from labeldp.audit.worlds import Worlds as Worlds
+    from labeldp.audit.worlds import of_labels as of_labels
+    from labeldp.audit.worlds import of_rows as of_rows
+    from labeldp.audit.worlds import of_votes as of_votes
+    from labeldp.audit.worlds import worst_worlds as worst_worlds
+
+__all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDunderAll]
+    "labeldp.audit",
+    {
+        "folder": ["audit_run"],
+        "mechanism": ["MechanismAudit", "audit_mechanism"],
+        "worlds": ["Worlds", "of_labels", "of_rows", "of_votes", "worst_worlds"],
+    },
+)

@@ -8,7 +8,7 @@ What privacy allows. Let a row's label have the law p, with m its largest probab
 With a_k the chance of guessing k if the label is k, and b_k if it is any other, (epsilon, delta) demands
 a_k <= exp(epsilon) b_k + delta, since b_k is an average of neighbours. The guess is wrong with probability
 1 - x = sum of (1 - p_k) b_k >= sum of (1 - p_k) exp(-epsilon) (a_k - delta) >= c (x - delta), where
-c = exp(-epsilon) (1 - m) / m. So x <= (1 + c delta) / (1 + c): `most_right`.
+c = exp(-epsilon) (1 - m) / m. So x <= (1 + c delta) / (1 + c): `best_guess`.
 """
 
 import math
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm
 
 from labeldp.audit.bounds import error_rate
 from labeldp.errors import InputError
+from labeldp.guarantees import best_guess
 
 _POWERS = (0.0, 1.0, 2.0, 4.0, 8.0)
 
@@ -73,12 +73,6 @@ def label_inference(
     gain = attack.astype(float) - alone
     reach = float(norm.ppf(1 - error_rate(confidence) / 2) * gain.std(ddof=1) / math.sqrt(gain.size))
     largest = prior[1::2].max(axis=1)
-    shares = float(attack.mean()), float(alone.mean()), float((most_right(largest, epsilon, delta) - largest).mean())
+    shares = float(attack.mean()), float(alone.mean()), float((best_guess(epsilon, largest, delta) - largest).mean())
     found = float(gain.mean())
     return Inference(found, found - reach, found + reach, *shares, int(gain.size), float(confidence), view)
-
-
-def most_right(largest: NDArray[np.float64], epsilon: float, delta: float = 0.0) -> NDArray[np.float64]:
-    """Return the largest chance of a right guess where the likeliest label has this chance beforehand."""
-    c = np.exp(-epsilon) * (1 - largest) / np.maximum(largest, 1e-12)
-    return np.minimum((1 + c * delta) / (1 + c), 1.0)

@@ -1,7 +1,6 @@
 """`labeldp privatize`."""
 
 import json
-import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -45,6 +44,7 @@ def privatize(
     from labeldp.datasets import SecretTable
     from labeldp.mechanisms import DiscreteLaplace, Mechanism, RandomizedResponse
     from labeldp.noise import laplace_deviation
+    from labeldp.releases.responses import response_chances
     from labeldp.writing import check_free
 
     asked: Mechanism = RandomizedResponse(epsilon) if numbers is None else DiscreteLaplace(epsilon)
@@ -76,7 +76,7 @@ def privatize(
     left_out = f", of which {dropped:,} lost their label, as a user keeps {labels_per_user}" if dropped else ""
     what: dict[str, float]
     if table.space.step is None:
-        what = {"kept": 1 / (1 + (len(table.space) - 1) * math.exp(-mechanism.epsilon))}
+        what = {"kept": response_chances(mechanism.epsilon, len(table.space))[0]}
         said = f"Each label is the true one with probability {what['kept']:.3f}"
     else:
         what = {"deviation": table.space.step * laplace_deviation(mechanism.epsilon / (len(table.space) - 1))}

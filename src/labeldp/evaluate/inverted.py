@@ -1,6 +1,5 @@
 """Accuracy without a trusted curator: held-out labels leave by randomized response, and its channel is inverted."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from labeldp.evaluate.inputs import predicted_codes
 from labeldp.evaluate.intervals import Interval, share
 from labeldp.labels import MISSING
 from labeldp.releases.base import Release
-from labeldp.releases.responses import Responses
+from labeldp.releases.responses import Responses, response_chances
 
 
 def measure_responses(release: Release, proba: Any) -> Interval:
@@ -32,5 +31,5 @@ def measure_responses(release: Release, proba: Any) -> Interval:
     classes = len(release.space)
     predicted = predicted_codes(proba, rows, release.rows, classes)
     agree = int(np.count_nonzero(predicted[rows] == release.codes[rows]))
-    kept = 1 / (1 + (classes - 1) * math.exp(-release.epsilon))
-    return share(agree, rows.size, 0.0, kept * math.exp(-release.epsilon), kept)
+    kept, other = response_chances(release.epsilon, classes)
+    return share(agree, rows.size, 0.0, other, kept)

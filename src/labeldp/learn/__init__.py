@@ -6,6 +6,7 @@ from labeldp.lazy import exports
 
 if TYPE_CHECKING:
     from labeldp.learn.augdescent import AugDescent as AugDescent
+    from labeldp.learn.backbones import build as build
     from labeldp.learn.base import Learner as Learner
     from labeldp.learn.bayes import Bayes as Bayes
     from labeldp.learn.bayes import EvidenceLoss as EvidenceLoss
@@ -26,6 +27,7 @@ __all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDun
     "labeldp.learn",
     {
         "augdescent": ["AugDescent"],
+        "backbones": ["build"],
         "base": ["Learner"],
         "bayes": ["Bayes", "EvidenceLoss"],
         "consensus": ["Consensus"],

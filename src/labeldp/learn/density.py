@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import gammaln, softmax
 
 from labeldp.errors import InputError
 from labeldp.labels import LabelSpace
@@ -72,7 +72,7 @@ class Density:
             sides = [np.where(side, near, 0.0) for side in (away <= 0, away >= 0)]
             return sum(side / np.maximum(2 * side.sum(axis=1, keepdims=True), 1e-300) for side in sides)
         means, tilts = self._table
-        return _softmax(self._base + np.interp(inside, means, tilts)[:, None] * self.grid)
+        return softmax(self._base + np.interp(inside, means, tilts)[:, None] * self.grid, axis=1)
 
     @cached_property
     def _base(self) -> Floats:
@@ -88,10 +88,5 @@ class Density:
         slopes = -np.diff(self._base) / step
         further = np.geomspace(1e-3 / width, 30 / step, 200)
         tilts = np.unique(np.concatenate([slopes[0] - further, slopes, slopes[-1] + further]))
-        means = _softmax(self._base + tilts[:, None] * self.grid) @ self.grid
+        means = softmax(self._base + tilts[:, None] * self.grid, axis=1) @ self.grid
         return np.maximum.accumulate(means), tilts
-
-
-def _softmax(logs: Floats) -> Floats:
-    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
@@ -36,10 +37,10 @@ class Weighted:
         rows = np.flatnonzero(release._is_active(np.arange(release.rows)))
         features, evidence = features[rows], release.log_evidence(rows).astype(np.float64)
         if release.kind == "prior":
-            return self._fit(features, _normalised(evidence))
+            return self._fit(features, softmax(evidence, axis=1))
         model_log = self._first_guess(features, release, rows) if guess is None else guess[rows]
         for _ in range(self.rounds):
-            fitted = self._fit(features, _normalised(evidence + model_log))
+            fitted = self._fit(features, softmax(evidence + model_log, axis=1))
             model_log = log_proba(fitted, features, len(release.space))
         return fitted
 
@@ -55,11 +56,6 @@ class Weighted:
     def _fit(self, features: NDArray[np.floating], posterior: NDArray[np.float64]) -> Any:
         row, label = np.nonzero(posterior > _FAINT)
         return clone(self.classifier).fit(features[row], label, sample_weight=posterior[row, label])
-
-
-def _normalised(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def log_proba(fitted: Any, features: NDArray[np.floating], classes: int) -> NDArray[np.float64]:

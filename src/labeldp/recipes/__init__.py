@@ -1,1 +1,26 @@
 """The papers' pipelines as short compositions of mechanisms and learners, by name."""
+
+from typing import TYPE_CHECKING
+
+from labeldp.lazy import exports
+
+if TYPE_CHECKING:
+    from labeldp.recipes.base import Ask as Ask
+    from labeldp.recipes.base import Recipe as Recipe
+    from labeldp.recipes.base import find as find
+    from labeldp.recipes.base import recipe as recipe
+    from labeldp.recipes.run import Trained as Trained
+    from labeldp.recipes.run import all_rows as all_rows
+    from labeldp.recipes.run import train as train
+    from labeldp.recipes.run import train_best as train_best
+    from labeldp.recipes.task import Task as Task
+    from labeldp.recipes.task import default_training as default_training
+
+__all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDunderAll]
+    "labeldp.recipes",
+    {
+        "base": ["Ask", "Recipe", "find", "recipe"],
+        "run": ["Trained", "all_rows", "train", "train_best"],
+        "task": ["Task", "default_training"],
+    },
+)

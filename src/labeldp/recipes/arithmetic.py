@@ -17,6 +17,7 @@ from scipy.stats import binom
 
 from labeldp.calibration import analytic_gaussian_ratio, unit_shift_sigma
 from labeldp.losses import LATTICE_SIGMA, GaussianLoss
+from labeldp.releases.responses import response_chances
 
 Features = Literal["table", "embeddings", "images"]
 Device = Literal["cpu", "cuda"]
@@ -61,7 +62,7 @@ class Setting:
 
 def response_right(epsilon: float, classes: int) -> float:
     """Return how often randomized response keeps the label: exp(epsilon) / (exp(epsilon) + K - 1)."""
-    return 1 / (1 + (classes - 1) * math.exp(-epsilon))
+    return response_chances(epsilon, classes)[0]
 
 
 def prior_response_right(epsilon: float, classes: int, quality: float) -> float:

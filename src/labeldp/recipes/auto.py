@@ -7,7 +7,6 @@ from sklearn.linear_model import LogisticRegression
 from labeldp.errors import InputError
 from labeldp.features.images import Images
 from labeldp.features.pairs import Pairs
-from labeldp.labels import MISSING
 from labeldp.learn.classical import Classical
 from labeldp.learn.predictor import Predictor
 from labeldp.learn.ridge import Ridge
@@ -27,7 +26,7 @@ from labeldp.recipes.votes import chances
 from labeldp.releases.base import Release
 from labeldp.represent.clusters import averaged, neighbours
 
-_LOCAL_FROM = 1.0  # epsilon from which a row's own noisy label can say something that the sums do not
+_ANSWERS_FROM = 1.0  # epsilon from which a row's own noisy label can say something that the sums do not
 _QUIET = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
 _FEW_CLASSES = 4  # boosted trees grow one tree for each class: for many classes they are slow and rarely better
 _FEW_ROWS = 10_000  # with more, sums are quiet enough without the help of neighbours
@@ -98,7 +97,7 @@ def smoothed(task: Task, sums: Release) -> Release:
     """Let near rows agree on their labels: noise in the sums bends a linear model, but not the neighbourhoods."""
     near = neighbours(task.lifted, min(_NEAR, len(task.features) - 1))
     agreed = averaged(chances(sums), near, _ROUNDS)
-    return sums.relabel(np.where(task.rows, agreed.argmax(axis=1), MISSING).astype(np.int32))
+    return sums.relabel(task.likeliest(agreed))
 
 
 def _of_few_rows(task: Task) -> bool:
@@ -137,6 +136,6 @@ def budget_for_sums(task: Task) -> tuple[float, float]:
     """Return what sums get and what is left for randomized response, where that says something."""
     enough = enough_for_sums(task)
     # At less than this, randomized response says next to nothing about one row among so many classes.
-    if task.label_epsilon < max(_LOCAL_FROM, 2 * enough, enough + np.log(len(task.space)) / 2):
+    if task.label_epsilon < max(_ANSWERS_FROM, 2 * enough, enough + np.log(len(task.space)) / 2):
         return task.epsilon, 0.0
     return split_epsilon(task.epsilon, enough / task.label_epsilon)

@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from labeldp.errors import InputError
 from labeldp.learn.bayes import Bayes
@@ -68,6 +69,5 @@ def _near(epsilon: float, prior: NDArray[np.float64], numbers: NDArray[np.float6
 
 def tempered(chances: NDArray[np.floating], temperature: float) -> NDArray[np.float64]:
     """Flatten (above 1) or sharpen (below 1) distributions: p ** (1 / temperature), normalised."""
-    logs = np.log(np.maximum(chances.astype(np.float64), 1e-12)) / temperature
-    sharp = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return sharp / sharp.sum(axis=1, keepdims=True)
+    chances_above_zero = np.maximum(chances.astype(np.float64), 1e-12)
+    return softmax(np.log(chances_above_zero) / temperature, axis=1)

@@ -1,9 +1,6 @@
 """Ridge regression on noisy sums of public rows: the label moments A'Y are all that is released."""
 
-import numpy as np
-
 from labeldp.errors import InputError
-from labeldp.labels import MISSING
 from labeldp.learn.ridge import Ridge
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery
@@ -30,8 +27,8 @@ def smooth_moments(task: Task) -> Steps:
         raise InputError("Neighbours are found among embeddings and images: take moments for a table.")
     learner, query = task.learner(Supervised), smooth_rows(task.points, task.columns)
     sums = yield Ask(LinearQuery(query, task.epsilon, task.delta))
-    guesses = np.where(task.rows, (query @ sums.coefficients).argmax(axis=1), MISSING)
-    return learner.fit(task.features, sums.relabel(guesses.astype(np.int32)), task.encoder)
+    guesses = sums.relabel(task.likeliest(query @ sums.coefficients))
+    return learner.fit(task.features, guesses, task.encoder)
 
 
 def is_faint(task: Task) -> bool:

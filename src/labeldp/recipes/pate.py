@@ -8,8 +8,6 @@ see their own rows alone, and whole records are protected, as in the papers on P
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from labeldp.learn.augdescent import AugDescent
 from labeldp.learn.fixmatch import FixMatch
 from labeldp.learn.predictor import Predictor
@@ -58,8 +56,7 @@ def gan(task: Task, told: Release, **settings: Any) -> Predictor:
 
 def _labelled(task: Task, told: Release) -> Release:
     student = fixmatch(task, told)
-    codes = student.predict_proba(task.features).argmax(axis=1)
-    return told.relabel(np.where(task.rows, codes, -1).astype(np.int32), derived_from=[student])
+    return told.relabel(task.likeliest(student.predict_proba(task.features)), derived_from=[student])
 
 
 _VOTE = "teachers on disjoint labels vote, noisily, on a few rows; "

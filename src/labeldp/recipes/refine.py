@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
+from scipy.special import softmax
 
 from labeldp.errors import InputError
 from labeldp.features.embeddings import Embeddings
@@ -124,7 +125,7 @@ def _beliefs(task: Task, look: _Look) -> Release:
 
 def _line(task: Task, points: Embeddings, look: _Look) -> Model:
     """Return a linear model that says of some embeddings what the sums say of the rows."""
-    guesses = look.sums.relabel(np.where(task.rows, look.likely.argmax(axis=1), MISSING).astype(np.int32))
+    guesses = look.sums.relabel(task.likeliest(look.likely))
     return Supervised("linear", _linear(task, 0.02, 8)).fit(points, guesses)
 
 
@@ -165,8 +166,7 @@ def calibrated(lifted: NDArray[np.floating], sums: NoisyMoments) -> NDArray[np.f
     logs = np.log(as_chances(scores))
 
     def sharpened(power: float) -> NDArray[np.float64]:
-        sharp = np.exp(power * (logs - logs.max(axis=1, keepdims=True)))
-        return sharp / sharp.sum(axis=1, keepdims=True)
+        return softmax(power * logs, axis=1)
 
     def excess(power: float) -> float:
         return float((sharpened(power) * scores).sum(axis=1)[rows].mean()) - sums.mean_score

@@ -15,7 +15,7 @@ from labeldp.features.base import Features, choose_device
 from labeldp.features.embeddings import Embeddings
 from labeldp.features.images import Images
 from labeldp.features.pairs import Pairs
-from labeldp.labels import LabelSpace
+from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.learn.base import Backbone, Learner
 from labeldp.learn.bayes import Bayes
 from labeldp.learn.classical import Classical
@@ -162,6 +162,10 @@ class Task:
             return None
         encoder = "" if self.encoder is None else self.encoder.digest()[:16]
         return self.folder / f"{name}-{self.seed}-{self.features.digest()[:16]}-{encoder}.npy"
+
+    def likeliest(self, chances: NDArray[np.floating]) -> Codes:
+        """Return the likeliest class of each row of the task, and of others none: those may score the model later."""
+        return np.where(self.rows, chances.argmax(axis=1), MISSING).astype(np.int32)
 
     def parts(self, shares: Sequence[float]) -> list[Rows]:
         """Cut the rows into disjoint parts at random; all rows of a user fall into one."""

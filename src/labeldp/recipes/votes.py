@@ -8,6 +8,7 @@ from labeldp.labels import MISSING, Codes
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
+from labeldp.releases.responses import response_chances
 
 _SURE = 3.0  # deviations by which a typical cluster's vote must stand above its noise
 _LEAD = 0.5  # by what share of its rows a typical cluster's first class leads
@@ -24,8 +25,8 @@ def cluster_count(task: Task, epsilon: float | None = None, local: bool = False)
     rows, classes = int(task.rows.sum()), len(task.space)
     smallest = _SURE * 4 / epsilon / _LEAD
     if local:
-        gap = -np.expm1(-epsilon) / (1 + (classes - 1) * np.exp(-epsilon))  # p - q
-        smallest = 0.5 * (_SURE / (_LEAD * gap)) ** 2
+        kept, other = response_chances(epsilon, classes)
+        smallest = 0.5 * (_SURE / (_LEAD * (kept - other))) ** 2
     return int(np.clip(rows / max(smallest, 20.0), classes, 30 * classes))
 
 

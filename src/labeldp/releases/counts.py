@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
-from scipy.special import gammaln
+from scipy.special import gammaln, softmax
 
 from labeldp.releases.base import Arrays, Release
 
@@ -71,8 +71,7 @@ def expected_counts(
     # A common tilt exp(t * count) leaves the conditional law as it is. It centres the sum of the factors on
     # the public size, so that the convolution is accurate where it is read.
     log_factor = log_factor + _tilt(log_factor, size) * count
-    factor = np.exp(log_factor - log_factor.max(axis=1, keepdims=True))
-    factor /= factor.sum(axis=1, keepdims=True)
+    factor = softmax(log_factor, axis=1)
     before = _running_convolutions(factor)
     after = _running_convolutions(factor[::-1])[::-1]
     expected = np.empty(len(noisy))

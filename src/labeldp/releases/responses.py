@@ -1,5 +1,6 @@
 """Releases of one noisy label a row: randomized response, over all classes or over a row's candidates."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -36,16 +37,15 @@ class Responses(Release):
         """Return the channel, averaged over the released rows where candidates differ."""
         classes = len(self.space)
         if self.candidates is None:
-            other = np.exp(-self.epsilon) / (1 + (classes - 1) * np.exp(-self.epsilon))
-            return np.where(np.eye(classes, dtype=bool), 1 - (classes - 1) * other, other)
+            return np.where(np.eye(classes, dtype=bool), *response_chances(self.epsilon, classes))
         total = np.zeros((classes, classes))
         live = np.flatnonzero(self._is_active(np.arange(self.rows)))
         patterns, counts = np.unique(self.candidates[live], axis=0, return_counts=True)
         for inside, count in zip(self._unpack(patterns), counts, strict=True):
-            k = inside.sum()
-            denominator = 1 + (k - 1) * np.exp(-self.epsilon)
-            channel = np.where(inside[:, None] & inside, np.exp(-self.epsilon) / denominator, 0.0)
-            channel[inside, inside] = 1 / denominator
+            k = int(inside.sum())
+            kept, other = response_chances(self.epsilon, k)
+            channel = np.where(inside[:, None] & inside, other, 0.0)
+            channel[inside, inside] = kept
             channel[np.ix_(inside, ~inside)] = 1 / k
             total += count * channel
         return total / max(1, live.size)
@@ -76,3 +76,12 @@ class Responses(Release):
 
     def _unpack(self, packed: NDArray[np.uint8]) -> NDArray[np.bool_]:
         return np.unpackbits(packed, axis=1, count=len(self.space)).astype(bool)
+
+
+def response_chances(epsilon: float, classes: int) -> tuple[float, float]:
+    """Return the chance that randomized response keeps a label, and that of each other class.
+
+    No release with this epsilon lets a guesser be right more often who takes all classes for equally likely.
+    """
+    kept = 1 / (1 + (classes - 1) * math.exp(-epsilon))
+    return kept, kept * math.exp(-epsilon)

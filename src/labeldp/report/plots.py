@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labeldp.report.card.numbers import cut, percent, survival
+from labeldp.releases.responses import response_chances
+from labeldp.report.card.numbers import cut, percent
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; markers say the same again.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C510A")
@@ -90,7 +91,7 @@ def stated_and_audited(curves: Mapping[str, Sequence[Audited]], path: Path, titl
 
 def noisy_label(epsilon: float, classes: Sequence[Any], path: Path) -> None:
     """Draw the chance of each answer when a label, the first class, goes through randomized response."""
-    kept, other = survival(epsilon, len(classes))
+    kept, other = response_chances(epsilon, len(classes))
     names = [cut(str(name), 30) for name in (classes if len(classes) <= _BARS else classes[: _BARS - 1])]
     names[0] += "\n(the true label)"
     if len(names) < len(classes):

@@ -5,7 +5,8 @@ import pytest
 from cardfacts import FACTS, NOT_PRIVATE
 
 import labeldp as ldp
-from labeldp.report.card import best_guess, make_card
+from labeldp.guarantees import best_guess
+from labeldp.report.card import make_card
 
 
 def guarantee(**changes):

@@ -3,23 +3,23 @@ import math
 import numpy as np
 import pytest
 
+from labeldp.guarantees import best_guess
+from labeldp.releases.responses import response_chances
 from labeldp.report.card.numbers import (
     at_least,
     at_most,
     band,
-    best_guess,
     nearest_guess,
     number,
     one_in,
     percent,
-    survival,
 )
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_no_guesser_does_better_than_stated(epsilon, classes):
-    kept, other = survival(epsilon, classes)
+    kept, other = response_chances(epsilon, classes)
     channel = np.full((classes, classes), other) + (kept - other) * np.eye(classes)
     assert np.allclose(channel.sum(axis=0), 1)
     assert kept / other == pytest.approx(math.exp(epsilon))
@@ -31,7 +31,7 @@ def test_no_guesser_does_better_than_stated(epsilon, classes):
 
 
 def test_what_is_not_private_keeps_every_label():
-    assert survival(math.inf, 10) == (1.0, 0.0)
+    assert response_chances(math.inf, 10) == (1.0, 0.0)
     assert best_guess(math.inf, 0.01) == 1.0
 
 

@@ -10,19 +10,20 @@ from typing import Any
 
 from labeldp.errors import InputError
 from labeldp.guarantees import Guarantee, plain_number
+from labeldp.releases.responses import response_chances
 from labeldp.report.card.audit import audit_blocks, read_audits
 from labeldp.report.card.blocks import Sections
 from labeldp.report.card.html import to_html
 from labeldp.report.card.ledger import ledger_blocks, mark_own
 from labeldp.report.card.markdown import to_markdown
-from labeldp.report.card.numbers import band, best_guess, gains, nearest_guess, survival
+from labeldp.report.card.numbers import band, gains, nearest_guess
 from labeldp.report.card.origin import origin_blocks
 from labeldp.report.card.score import score_blocks
 from labeldp.report.card.warnings import alert, warnings
 from labeldp.report.card.words import how_much, in_short, one_label, one_number, protection
 from labeldp.writing import written_whole
 
-__all__ = ["FORMATS", "Card", "best_guess", "card_of_run", "make_card", "write_card"]
+__all__ = ["FORMATS", "Card", "card_of_run", "make_card", "write_card"]
 
 FORMATS = ("html", "md", "json")
 _TITLE = "Privacy card"
@@ -137,7 +138,7 @@ def _figures(stated: Guarantee, classes: list[Any], numbers: bool) -> dict[str, 
         off, unseen = nearest_guess(stated.epsilon, classes[-1] - classes[0], len(classes))
         noisy: dict[str, Any] = {"values": len(classes), "guess_off_by": off, "without_label": unseen}
     else:
-        kept, other = survival(stated.epsilon, len(classes))
+        kept, other = response_chances(stated.epsilon, len(classes))
         noisy = {"classes": len(classes), "kept": kept, "each_other": other}
     return {
         "stated": {"epsilon": plain_number(stated.epsilon), "delta": stated.delta, "protection": band(stated.epsilon)},

@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from labeldp.guarantees import best_guess
+
 # Names for epsilons up to each bound. They are a convention; what a guesser can gain is the fact.
 BANDS = ((0.1, "very strong"), (1.0, "strong"), (3.0, "moderate"), (8.0, "weak"), (math.inf, "hardly any"))
 _PRIORS = ((0.5, "even odds"), (0.1, "one in ten"), (0.01, "one in a hundred"))
@@ -13,28 +15,9 @@ def band(epsilon: float) -> str:
     return "none" if math.isinf(epsilon) else next(name for bound, name in BANDS if epsilon <= bound)
 
 
-def best_guess(epsilon: float, prior: float = 0.5, delta: float = 0.0) -> float:
-    """Return how often a guess at a label is right at most, to which the guesser gave the chance `prior` before.
-
-    Without delta it is the confidence, too, that any outcome can give. With delta, outcomes may give more whose chance
-    is not far above delta; noise that just reaches epsilon and delta has such outcomes more often than delta says.
-    """
-    odds = math.exp(-epsilon) * (1 - prior) / prior
-    return (1 + odds * delta) / (1 + odds)
-
-
 def gains(epsilon: float, delta: float = 0.0) -> list[dict[str, Any]]:
     """Return what guessers with several chances beforehand can reach."""
     return [{"words": words, "before": p, "at_most": best_guess(epsilon, p, delta)} for p, words in _PRIORS]
-
-
-def survival(epsilon: float, classes: int) -> tuple[float, float]:
-    """Return the chance that randomized response keeps a label, and that of each other class.
-
-    No release with this epsilon lets a guesser be right more often who takes all classes for equally likely.
-    """
-    kept = 1 / (1 + (classes - 1) * math.exp(-epsilon))
-    return kept, kept * math.exp(-epsilon)
 
 
 def nearest_guess(epsilon: float, width: float, values: int) -> tuple[float, float]:

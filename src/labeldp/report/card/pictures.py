@@ -9,8 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from labeldp.releases.responses import response_chances
 from labeldp.report.card.blocks import Picture
-from labeldp.report.card.numbers import BANDS, at_least, at_most, band, cut, percent, survival
+from labeldp.report.card.numbers import BANDS, at_least, at_most, band, cut, percent
 
 _LEFT, _RIGHT, _NONE = 0.01, 20.0, 96.0  # epsilons at the ends of the line; where "none" begins, in percent
 _TICKS = (0.01, 0.1, 1.0, 3.0, 8.0)
@@ -45,7 +46,7 @@ def scale(epsilon: float, lower: float | None = None) -> Picture:
 def noisy_label(epsilon: float, classes: Sequence[Any]) -> Picture:
     """Draw what becomes of a hundred equal labels, and the chance of each answer."""
     names = [str(name) for name in classes]
-    kept, other = survival(epsilon, len(names))
+    kept, other = response_chances(epsilon, len(names))
     told, others = f"“{cut(names[0], _LONGEST)}”", "the other class" if len(names) == 2 else "other classes"
     words = (
         f"Of 100 rows whose label is {told}, about {round(100 * kept)} would be told as they are and "

@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from labeldp.guarantees import Guarantee
+from labeldp.guarantees import Guarantee, best_guess
 from labeldp.report.card.audit import proven
 from labeldp.report.card.blocks import Block, Table, Tiles
-from labeldp.report.card.numbers import at_least, at_most, band, best_guess, gains, nearest_guess, one_in, percent
+from labeldp.report.card.numbers import at_least, at_most, band, gains, nearest_guess, one_in, percent
 from labeldp.report.card.pictures import noisy_label, scale
 from labeldp.report.card.score import intervals, on_clean_labels
 
