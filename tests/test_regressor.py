@@ -155,3 +155,17 @@ def test_a_classifier_refuses_recipes_for_numbers(data):
     X, _ = data
     with pytest.raises(ldp.InputError, match="'bins' learns numbers, and these labels are classes"):
         ldp.LabelPrivateClassifier(classes=[0, 1], recipe="bins").fit(X, np.arange(400) % 2)
+
+
+@pytest.mark.parametrize("recipe", ["bins", "sums", "laplace"])
+def test_some_rows_may_have_no_number_where_that_is_public(data, recipe):
+    X, y = data
+    told = np.where(np.arange(400) % 4 == 0, None, y)
+    space = ldp.LabelSpace.range(*RANGE, missing="public")
+    fitted = private(epsilon=50.0, range=space, recipe=recipe).fit(X, told)
+    assert np.abs(fitted.predict(X) - y).mean() < 8
+    assert fitted.score_estimate_.rows < 40  # a tenth of those that have one
+    with pytest.raises(ldp.InputError, match="A label is missing, first in row 0"):
+        private().fit(X, told)
+    with pytest.raises(ldp.InputError, match="must be a range of numbers"):
+        private(range=ldp.LabelSpace([0, 1])).fit(X, y)

@@ -28,10 +28,11 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
     ----------
     epsilon, delta : float
         The guarantee for each label, or for all labels of a user: smaller is more private. With delta 0 it is pure.
-    range : (low, high, step)
+    range : (low, high, step) or LabelSpace
         The numbers that a label may be; each is held to the nearest. A finer step costs nothing but time, a wider range
         costs noise. It is declared, because inferring it would reveal the largest label; `"infer"` does so
-        nevertheless, and the card says it.
+        nevertheless, and the card says it. With `LabelSpace.range(..., missing="public")` some rows may have no label
+        (None), and which these are is public.
     recipe : str
         `"auto"`, or `bins`, `sums` or `laplace`; `options` are its parameters.
     model : str, callable or scikit-learn regressor
@@ -113,6 +114,10 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
     def _space(self, y: Any) -> LabelSpace:
         if self.range is None:
             raise InputError("Declare the numbers that a label may be, for example range=(0, 100, 1).")
+        if isinstance(self.range, LabelSpace):
+            if self.range.step is None:
+                raise InputError("range must be a range of numbers: LabelSpace.range(low, high, step).")
+            return self.range
         if isinstance(self.range, str):
             if self.range != "infer":
                 raise InputError("range must be three numbers: (low, high, step).")
