@@ -47,9 +47,14 @@ def largest_epsilon(fits: Callable[[float], bool], guess: float, most: float) ->
     low, high = guess, most
     while not fits(low):
         low, high = low / 2, low
-    while high > low * (1 + 1e-4):
+    return last_good(fits, low, high, 1e-4)
+
+
+def last_good(good: Callable[[float], bool], low: float, high: float, within: float = 1e-6) -> float:
+    """Return the largest value that is good, within a share of itself; `low` is taken to be good."""
+    while high > low * (1 + within):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        low, high = (middle, high) if good(middle) else (low, middle)
     return low
 
 

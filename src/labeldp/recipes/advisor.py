@@ -16,6 +16,7 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
+from labeldp.calibration import last_good
 from labeldp.errors import InputError
 from labeldp.guarantees import check_delta, check_epsilon
 from labeldp.mechanisms.base import in_parts
@@ -30,7 +31,6 @@ from labeldp.recipes.arithmetic import (
     gaussian_information,
     laplace_information,
     laplace_right,
-    last_good,
     most_clusters,
     noise_deviation,
     noisy_argmax,

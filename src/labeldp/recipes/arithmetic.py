@@ -5,7 +5,6 @@ of rows that belong to the largest class of their cluster, the other classes bei
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, xlogy
 from scipy.stats import binom
 
-from labeldp.calibration import analytic_gaussian_ratio, unit_shift_sigma
+from labeldp.calibration import analytic_gaussian_ratio, last_good, unit_shift_sigma
 from labeldp.losses import LATTICE_SIGMA, GaussianLoss
 from labeldp.releases.responses import response_chances
 
@@ -270,11 +269,3 @@ def noise_deviation(epsilon: float, delta: float) -> float:
     epsilon = min(epsilon, 100.0)  # beyond, noise is nothing and its calibration underflows
     wide = math.hypot(math.sqrt(2) * analytic_gaussian_ratio(epsilon, delta), LATTICE_SIGMA)
     return wide if wide > _WIDE else unit_shift_sigma(epsilon, delta)
-
-
-def last_good(good: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the largest value that is good, within 1e-6 of itself; `low` is taken to be good."""
-    while high > low * (1 + 1e-6):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if good(middle) else (low, middle)
-    return low
