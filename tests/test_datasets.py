@@ -178,6 +178,14 @@ def test_a_secret_that_is_found_later_can_be_left_out_and_stays_out(tmp_path, na
     assert left.vault(1.0).guarantee().epsilon == 0.5
 
 
+def test_a_number_that_is_marked_as_missing_is_missing(tmp_path):
+    path = write(tmp_path, ["1", "NaN", "3", "NA"], "t.csv")
+    with pytest.raises(ldp.InputError, match="A label is missing, first in row 1"):
+        SecretTable.open(path, "y", None, numbers="0,5,1").vault(1.0)
+    vault = SecretTable.open(path, "y", None, "public", numbers="0,5,1").vault(1.0)
+    assert vault.labelled.tolist() == [True, False, True, False]
+
+
 def test_a_link_leads_to_the_ledger_of_the_data(tmp_path):
     path = write(tmp_path, ["no", "yes"] * N, "t.csv")
     SecretTable.open(path, "y", "no,yes").vault(1.0).release(ldp.RandomizedResponse(0.5))

@@ -633,3 +633,25 @@ def test_rows_that_a_ledger_knows_are_warned_of_where_there_is_none(tmp_path):
     ldp.LabelPrivateClassifier(1.0, **known, ledger=tmp_path / "l").fit(X, y)
     with pytest.warns(ldp.PrivacyWarning, match="fitted before in this process"):
         ldp.LabelPrivateClassifier(1.0, **known).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows", "said"),
+    [
+        ({"training": {"epochs": 2}}, (40, 4), r"training must be a labeldp\.learn\.Training"),
+        ({"features": "images"}, (40, 8, 8), r"of shape \(rows, channels, height, width\)"),
+        ({"recipe": "moments", "model": "trees"}, (40, 4), "a linear model of its own: leave the model out"),
+    ],
+)
+def test_what_could_not_be_used_is_refused_before_anything_is_spent(changes, rows, said, tmp_path):
+    model = ldp.LabelPrivateClassifier(1.0, [0, 1], ledger=tmp_path / "l", **changes)
+    with pytest.raises(ldp.InputError, match=said):
+        model.fit(np.zeros(rows), np.arange(40) % 2)
+    assert not (tmp_path / "l").exists()
+
+
+def test_what_a_notebook_shows_is_short(data):
+    fitted = private().fit(*data)
+    for shown in (fitted.release_, fitted.card_):
+        assert len(repr(shown)) < 200
+    assert "Guarantee(epsilon=" in repr(fitted.release_)

@@ -87,6 +87,12 @@ def test_bad_paths(tmp_path, csv):
         TableFile(csv).column_type("age")
 
 
+def test_another_separator_is_noticed(tmp_path):
+    (tmp_path / "t.csv").write_text("age;income\n1;2\n")
+    with pytest.raises(ldp.InputError, match="Its fields seem to be apart by ';': write commas"):
+        TableFile(tmp_path / "t.csv").column_type("income")
+
+
 def test_a_damaged_file_is_not_quoted(tmp_path):
     secret = tmp_path / "t.csv"
     secret.write_text("a,y\n1,no\n2,SECRET,extra\n")

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ class Comparison:
         if not self.epsilons or not self.recipes or self.seeds < 1:
             raise InputError("A comparison needs at least one epsilon, one recipe and one seed.")
         for name in self.recipes:
-            replace(self.plan, recipe=name).check(space)
+            self.plan.by(name).check(space)
         if not self.folder.is_dir():
             check_free(self.folder)
         note = self.folder / "comparison.json"
@@ -94,7 +94,7 @@ class Comparison:
             report(f"{count - len(self.missing()) + 1} of {count}: {cell.recipe} at epsilon {cell.epsilon:g}")
             (self.folder / "begun.json").write_text(json.dumps(asdict(cell)))
             begun = time.perf_counter()
-            outcome = train(replace(self.plan, recipe=cell.recipe, epsilon=cell.epsilon, seed=cell.seed))
+            outcome = train(self.plan.by(cell.recipe, epsilon=cell.epsilon, seed=cell.seed))
             row = asdict(cell) | outcome | {"seconds": round(time.perf_counter() - begun, 1)}
             _append(self.folder / "cells.jsonl", row)
         (self.folder / "begun.json").unlink(missing_ok=True)

@@ -19,6 +19,8 @@ from labeldp.spending import capped_rows
 from labeldp.vault import Ledger, Vault, identify
 from labeldp.vault.account import Chosen
 
+# What stands in the place of a number that is missing.
+ABSENT = ["", "NA", "N/A", "n/a", "na", "#N/A", "NULL", "null", "None", "NaN", "nan", "?", ".", "-"]
 Progress = Callable[[int], None]
 _OTHERS = "other secrets"  # the fact of a ledger that names them
 
@@ -223,7 +225,8 @@ class SecretTable:
     def _labels(self, batch: pa.RecordBatch) -> pa.Array:
         column = batch.column(self.label)
         if self.file.path.suffix == ".csv":
-            return pc.if_else(pc.equal(column, ""), None, column)
+            absent = pc.is_in(column, pa.array(ABSENT if self.space.step else [""]))
+            return pc.if_else(absent, None, column)
         return column
 
 

@@ -33,6 +33,7 @@ from labeldp.features.base import Features
 from labeldp.features.intake import Intake, is_frame
 from labeldp.guarantees import Budget
 from labeldp.labels import LabelSpace
+from labeldp.learn.loop import Training
 from labeldp.recipes.base import find
 from labeldp.recipes.run import Trained, all_rows, train
 from labeldp.recipes.task import Task
@@ -114,7 +115,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         X, y = self._checked(X, y)
         space = self._space(y)
         recipe, options = find(self.recipe), self._recipe_options()
-        recipe.check(space, options, delta=self.delta, encoder=self.encoder is not None)
+        recipe.check(space, options, delta=self.delta, encoder=self.encoder is not None, model=self.model)
         if isinstance(X, Features):
             self._intake, features = None, X
         else:
@@ -132,6 +133,8 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         return self.budget if isinstance(self.budget, Budget) else budget_of(self.epsilon, self.delta, self.budget)
 
     def _task(self, features: Features, space: LabelSpace, seed: int | None = None) -> Task:
+        if self.training is not None and not isinstance(self.training, Training):
+            raise InputError("training must be a labeldp.learn.Training, Training(epochs=20) for example.")
         # Without a random state the seed is 0, so that a fit that is repeated asks for nothing that was not told.
         state = 0 if self.random_state is None else self.random_state
         seed = int(check_random_state(state).randint(2**31 - 1)) if seed is None else seed
@@ -142,7 +145,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
     def _keep(self, trained: Trained, vault: Vault) -> None:
         self._model = trained.model
         self.guarantee_ = trained.stated
-        self.score_estimate_ = trained.score
+        self.score_estimate_, self._widening = trained.score, trained.widening
         evidence = [release for release in trained.releases if (release.labels() >= 0).any()]
         self.release_ = evidence[-1]
         spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
@@ -174,6 +177,8 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
             raise InputError("X is a LazyFrame, which holds no rows yet: give X.collect().")
         if is_frame(X) and len(set(X.columns)) < len(X.columns):
             raise InputError("X has two columns of one name: rename one.")
+        if self.features == "images" and getattr(X, "ndim", 4) != 4 and not isinstance(X, Features) and not is_frame(X):
+            raise InputError("Images are an array of bytes (uint8) of shape (rows, channels, height, width).")
         if isinstance(X, Features) or getattr(X, "ndim", 2) == 4:
             self.n_features_in_ = int(np.prod(X.shape if isinstance(X, Features) else np.shape(X)[1:]))
         elif is_frame(X):

@@ -41,7 +41,9 @@ class TableFile:
         """Return the type of a column, or say that there is none of that name."""
         if name not in self.schema.names:
             known = ", ".join(self.schema.names[:20])
-            raise InputError(f"{self.path} has no column {name!r}: it has {known}.")
+            others = [mark for mark in ";\t|" if mark in known and self.path.suffix == ".csv"]
+            apart = f" Its fields seem to be apart by {others[0]!r}: write commas." if others else ""
+            raise InputError(f"{self.path} has no column {name!r}: it has {known}.{apart}")
         return self.schema.field(name).type
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

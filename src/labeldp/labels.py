@@ -121,8 +121,8 @@ class LabelSpace:
         if self.missing == "error" and absent.any():
             raise InputError(
                 f"A label is missing, first in row {first_row + int(absent.argmax())} (rows count from 0): fill it, "
-                'drop the row, or declare public which are missing: LabelSpace([...], missing="public"), or labeldp '
-                "train --missing-public."
+                'drop the row, or declare public which are missing: missing="public" of a LabelSpace, or '
+                "--missing-public."
             )
         outside = (codes == MISSING) & ~absent
         if outside.any():

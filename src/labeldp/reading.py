@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from labeldp.datasets import SecretTable
+from labeldp.datasets import ABSENT, SecretTable
 from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.features.images import Images
@@ -12,9 +12,6 @@ from labeldp.features.intake import Intake
 from labeldp.features.pictures import picture_column, read_pictures
 from labeldp.features.tables import Table
 from labeldp.files import TableFile
-
-# What stands in the place of a number that is missing.
-_ABSENT = ["", "NA", "N/A", "n/a", "na", "#N/A", "NULL", "null", "None", "NaN", "nan", "?", ".", "-"]
 
 
 def read_features(table: SecretTable, kind: str, rows: int, flip: bool = False) -> tuple[Intake, Features]:
@@ -32,10 +29,15 @@ def read_features(table: SecretTable, kind: str, rows: int, flip: bool = False) 
     return intake, features
 
 
-def read_pictures_of(file: TableFile, flip: bool = False) -> Images:
-    """Read the one column of pictures, and no other."""
-    column = column_of_pictures(file, file.schema.names)
+def read_pictures_of(file: TableFile, flip: bool = False, left_out: Sequence[str] = ()) -> Images:
+    """Read the one column of pictures that is not left out, and no other."""
+    column = column_of_pictures(file, [name for name in file.schema.names if name not in left_out])
     return Images(read_pictures(read_columns(file, [column]).to_series()), flip)
+
+
+def picture_of(table: SecretTable) -> str:
+    """Return the column of pictures of a table."""
+    return column_of_pictures(table.file, table.features)
 
 
 def column_of_pictures(file: TableFile, columns: Sequence[str]) -> str:
@@ -69,7 +71,7 @@ def read_columns(file: TableFile, columns: list[str], texts: Sequence[str] = ())
 
 def _numbers(column: pl.Series) -> pl.Series:
     """Return numbers, if all texts are numbers but for words that mark a missing one."""
-    plain = column.replace(_ABSENT, None)
+    plain = column.replace(ABSENT, None)
     numbers = plain.cast(pl.Float64, strict=False)
     return numbers if numbers.null_count() == plain.null_count() < len(plain) else column
 
@@ -82,6 +84,8 @@ def doubts(table: SecretTable, features: Features) -> list[str]:
             f"Column {table.ids!r} has {names:,} different ids for {len(features):,} rows. If they are people, name it "
             "by --user-column, which protects all rows of one."
         )
+    if isinstance(features, Images) and (unused := [name for name in table.features if name != picture_of(table)]):
+        found.append(f"Images are learnt alone: {', '.join(map(repr, unused))} had no part in it.")
     if not isinstance(features, Table):
         return found
     texts = [column.name for column in features.encoder.categories]

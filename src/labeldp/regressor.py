@@ -12,7 +12,7 @@ from labeldp.errors import InputError
 from labeldp.estimators import LabelPrivate, threads
 from labeldp.guarantees import Budget
 from labeldp.labels import LabelSpace
-from labeldp.learn.density import grid_of, quantiles
+from labeldp.learn.density import between, grid_of
 
 _INFERRED = (
     "The range was inferred from the labels, which reveals the least and the largest of them: declare it for a real "
@@ -98,14 +98,18 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
             return np.asarray(self._model.predict(self._features_of(X)), np.float64)
 
     def predict_interval(self, X: Any, share: float = 0.8) -> NDArray[np.float64]:
-        """Return the ends, (rows, 2), between which that share of labels should lie, as far as the model knows."""
+        """Return the ends, (rows, 2), between which that share of labels should lie.
+
+        It is what the model believes, made as wide as its errors on held-out rows may be (`score_estimate_`). Without
+        such a score it is what the model believes, which noise makes too narrow.
+        """
         check_is_fitted(self)
         if not 0 < share < 1:
             raise InputError("share must lie between 0 and 1.")
         with threads(self.n_jobs):
             chances = self._model.predict_proba(self._features_of(X))
         grid = grid_of(self._model.space)  # type: ignore[arg-type]
-        return np.stack([quantiles(chances, grid, (1 + side * share) / 2) for side in (-1, 1)], axis=1)
+        return np.stack(between(chances, grid, share, self._widening), axis=1)
 
     def _recipe_options(self) -> dict[str, Any]:
         # A recipe without a loss has the squared one.

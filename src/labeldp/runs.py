@@ -21,7 +21,7 @@ from labeldp.features.base import Features, choose_device
 from labeldp.features.intake import Intake
 from labeldp.files import TableFile
 from labeldp.labels import LabelSpace
-from labeldp.learn.density import grid_of, quantiles
+from labeldp.learn.density import between, grid_of
 from labeldp.learn.encoded import members
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import load_predictor
@@ -60,7 +60,7 @@ class Plan:
     def check(self, space: LabelSpace | None = None, table: SecretTable | None = None) -> None:
         """Say at once what is wrong with the plan, and for these labels and columns, before anything is spent."""
         recipe = find(self.recipe)
-        recipe.check(space, self.options, delta=self.delta, encoder=self.encoder is not None)
+        recipe.check(space, self.options, delta=self.delta, encoder=self.encoder is not None, model=self.model)
         if self.features not in _AXES:
             raise InputError(
                 'The columns of a file are a "table", "embeddings", "images" or "pairs": choose one of these.'
@@ -76,6 +76,11 @@ class Plan:
             column_of_pictures(table.file, table.features)
         if self.encoder is not None:
             _check_encoder(Model.load(self.encoder, "cpu"), self.model)
+
+    def by(self, recipe: str, **changes: Any) -> "Plan":
+        """Return the plan by another recipe, without a model if that has no use for one."""
+        model = self.model if find(recipe).takes_model else "auto"
+        return replace(self, recipe=recipe, model=model, **changes)
 
     def read(self, table: SecretTable, rows: int) -> tuple[Intake, Features, Features | None]:
         """Read the features and, where there are any, the public rows, from which alone it is learnt how to read."""
@@ -149,7 +154,7 @@ def predict(run: Path, data: Path, device: str = "auto", ids: str | None = None)
     """Return the predicted label of each row of `data`, and the probability of each class, beside a column of `ids`.
 
     Ordered classes that are numbers, such as ratings, also have an expected number. Of the numbers of a range, `low`
-    and `high` are what four of five labels should lie between, as far as the model knows.
+    and `high` are what four of five labels should lie between, by what the model believes and by its measured error.
     """
     intake = intake_of(run)
     file = TableFile(data)
@@ -163,15 +168,16 @@ def predict(run: Path, data: Path, device: str = "auto", ids: str | None = None)
         raise InputError(f"{run} is damaged: its model knows no classes.")
     try:
         features = intake(frame)
-        chances = model.predict_proba(features)
+        chances = model.predict_proba(features) if len(frame) else np.zeros((0, len(space)))  # some models need a row
+        numbers = np.asarray(model.predict(features), np.float64) if len(frame) and space.step else np.zeros(0)
     except InputError:
         raise
     except (ValueError, TypeError):
         raise InputError(f"The columns of {data} have other types than those that the model was trained on.") from None
     if space.step is not None:
         grid = grid_of(space)
-        ends = {name: quantiles(chances, grid, share) for name, share in (("low", 0.1), ("high", 0.9))}
-        found = {"prediction": np.asarray(model.predict(features), np.float64)} | ends
+        low, high = between(chances, grid, 0.8, float(read_report(run).get("interval_widening", 1.0)))
+        found = {"prediction": numbers, "low": low, "high": high}
         return _beside(named, [pl.Series(name, values) for name, values in found.items()])
     told = [pl.Series("prediction", space.decode(chances.argmax(axis=1)).tolist())]
     if space.numbers is not None:

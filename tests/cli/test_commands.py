@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+import labeldp as ldp
+
 LABELS = ("--label", "income", "--classes", "low,high")
 TRAIN = ("train", "people.csv", *LABELS, "--epsilon", 1, "--out", "o")
 
@@ -341,11 +343,15 @@ def test_encoders_of_pictures_are_trained_without_labels_and_trained_from(labeld
     made = json.loads(Path("encoder/made.json").read_text())
     assert (made["digest"], made["data"], made["pictures"], made["flip"]) == (encoder, digits_file, 400, False)
     assert f"trained without labels, {encoder}" in Path("run/card.html").read_text()
+    code, _, err = labeldp("audit", "run", digits_file, "--canaries", 20)
+    assert (code, f"began from encoder {encoder}: name it by --encoder" in err) == (2, True)
     Path("digits.parquet.ledger").unlink()
+    assert labeldp("train", "people.csv", *LABELS, "--epsilon", 1, "--recipe", "moments", "--out", "line")[0] == 0
     for changes, sentence in {
         ("--encoder", "run"): "run is a run: its model is run/model",
         ("--encoder", "run/model"): "This encoder has learnt from labels",
         ("--encoder", "nowhere"): "There is no folder nowhere",
+        ("--encoder", "line/model"): "holds no network: an encoder is made by `labeldp encode`",
         ("--model", "resnet18"): "begin from the encoder, which is a cnn, not a resnet18: leave out --model",
     }.items():
         code, _, err = labeldp("train", digits_file, *words[:-1], "other", *changes)
@@ -358,7 +364,8 @@ def test_encoders_of_pictures_are_trained_without_labels_and_trained_from(labeld
     ("words", "sentence"),
     [
         (("people.parquet", "--out", "e"), "Images need one column of picture files (PNG or JPEG as bytes)"),
-        (("people.csv", "--out", "e"), "Pictures are bytes, which people.csv cannot hold: write the table as .parquet"),
+        (("people.csv", "--out", "e"), "Pictures come as PNG or JPEG files in a column of a .parquet table"),
+        (("two.parquet", "--out", "e"), "the table has 'front', 'back': leave out all but one (--leave-out)"),
         (("nothing.parquet", "--out", "e"), "There is no file nothing.parquet"),
         (("people.csv", "--out", "people.csv"), "people.csv exists"),
         (("digits.parquet", "--out", "e", "--model", "vgg99"), "There is no network 'vgg99' for pictures: choose auto"),
@@ -366,11 +373,41 @@ def test_encoders_of_pictures_are_trained_without_labels_and_trained_from(labeld
     ],
 )
 def test_what_cannot_be_encoded_is_said_in_one_sentence(labeldp, digits_file, tmp_path, words, sentence):
+    pictures = pl.read_parquet(digits_file).to_series(0)
+    pl.DataFrame({"front": pictures, "back": pictures}).write_parquet("two.parquet")
     before = set(tmp_path.rglob("*"))
     code, said, err = labeldp("encode", *words)
     assert (code, said) == (2, "")
     assert sentence in err
     assert set(tmp_path.rglob("*")) == before
+
+
+def test_other_columns_beside_pictures_are_named(labeldp, digits_file):
+    pl.read_parquet(digits_file).with_columns(age=30, back=pl.col("image")).write_parquet("more.parquet")
+    words = ("--label", "odd", "--classes", "0,1", "--epsilon", 8, "--features", "images", "--epochs", 1)
+    how = ("--recipe", "randres", "--model", "cnn", "--leave-out", "back", "--out", "run")
+    code, _, err = labeldp("train", "more.parquet", *words, *how)
+    assert (code, "Images are learnt alone: 'age' had no part in it." in err) == (0, True)
+    encode = ("encode", "more.parquet", "--model", "cnn", "--epochs", 1, "--out", "e")
+    assert labeldp(*encode)[0] == 2
+    assert labeldp(*encode, "--leave-out", "back")[0] == 0
+
+
+@pytest.mark.parametrize("command", ["train", "privatize"])
+def test_what_fails_after_a_release_says_that_it_is_not_lost(labeldp, folder, monkeypatch, command):
+    def full(*_):
+        raise ldp.InputError("out cannot be written: No space left on device.")
+
+    out = "run" if command == "train" else "noisy.csv"
+    words = (command, "people.csv", *LABELS, "--epsilon", 1, "--out", out)
+    with monkeypatch.context() as disk:
+        disk.setattr("labeldp.runs.write_card", full)
+        disk.setattr("labeldp.files.TableFile.rewrite", full)
+        code, _, err = labeldp(*words)
+    assert code == 2
+    assert "No space left on device. What was released is paid for and in the ledger: the same command uses it" in err
+    assert labeldp(*words)[0] == 0
+    assert json.loads(labeldp("ledger", "show", "people.csv", "--json")[1])["spent"]["epsilon"] == 1
 
 
 def test_what_is_in_the_way_of_checkpoints_is_said(labeldp, digits_file, tmp_path):

@@ -168,6 +168,13 @@ def test_labels_with_a_ledger_are_not_public(labeldp, folder):
     assert "says that these labels are private" in err
 
 
+def test_a_model_is_for_the_recipes_that_take_one(labeldp, folder):
+    words = (*DATA, "--out", "out", "--recipes", "moments,randres", "--epsilons", "1", "--budget", "2")
+    assert labeldp(*words, "--model", "logistic")[0] == 0
+    code, _, err = labeldp(*DATA, "--out", "other", "--recipes", "moments", "--epsilons", "1,a")
+    assert (code, err) == (2, "labeldp: --epsilons must be numbers separated by commas, like 0.5,1,2.\n")
+
+
 @pytest.mark.parametrize(
     ("recipe", "message"), [("pate-fm", "needs a delta above 0"), ("refine", "begins from an encoder")]
 )

@@ -34,7 +34,8 @@ def test_public_rows_give_a_model_that_protects_records(labeldp, folder):
     ("more", "message"),
     [
         (("--engine", "ray"), "no option 'engine'"),
-        (("--public", "people.csv"), "no use for public rows"),
+        (("--public", "people.parquet"), "no use for public rows"),
+        (("--recipe", "pate", "--delta", "1e-5", "--public", "people.csv"), "those with the secret labels"),
         (("--recipe", "pate", "--public", "absent.csv"), "absent.csv"),
         (("--recipe", "pate-fm", "--option", "taught=networks", "--engine", "mars"), "no engine 'mars'"),
         (("--recipe", "immutable"), "allow_unproven"),

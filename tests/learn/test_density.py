@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeldp as ldp
-from labeldp.learn.density import LOSSES, Density, centre, check_loss, grid_of, quantiles
+from labeldp.learn.density import LOSSES, Density, believed_error, between, centre, check_loss, grid_of, quantiles
 
 
 @settings(max_examples=60)
@@ -64,3 +64,24 @@ def test_losses_that_do_not_fit_are_refused():
     ):
         with pytest.raises(ldp.InputError, match=message):
             check_loss(loss, labels)
+
+
+def test_ends_are_as_many_times_as_far_from_the_median_and_stay_within_the_range():
+    grid = np.arange(0.0, 101.0)
+    chances = Density(grid, "squared", 5.0).chances(np.array([50.0, 98.0]))
+    low, high = between(chances, grid, 0.8)
+    assert np.allclose([low, high], [quantiles(chances, grid, 0.1), quantiles(chances, grid, 0.9)])
+    wide = between(chances, grid, 0.8, 2.0)
+    assert high[0] - low[0] == pytest.approx(2 * 1.2816 * 5, rel=0.01)
+    assert wide[1][0] - wide[0][0] == pytest.approx(2 * (high[0] - low[0]), rel=0.01)
+    assert wide[1][1] == 100.0
+    assert between(chances, grid, 0.8, 1e9)[0].tolist() == [0.0, 0.0]
+
+
+def test_the_error_that_is_believed_is_that_of_labels_drawn_from_the_belief():
+    grid, generator = np.arange(0.0, 101.0), np.random.default_rng(0)
+    chances = Density(grid, "squared", 8.0).chances(np.array([20.0, 60.0]))
+    labels = np.stack([generator.choice(grid, 100_000, p=row / row.sum()) for row in chances])
+    predictions = np.array([25.0, 60.0])
+    slow = np.sqrt(((labels - predictions[:, None]) ** 2).mean())
+    assert believed_error(chances, grid, predictions) == pytest.approx(slow, rel=0.01)

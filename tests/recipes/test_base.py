@@ -31,6 +31,13 @@ def test_what_it_needs_and_takes_is_let_through():
     find("lp-mst").check(None, {"first": None, "mixup": 1})
 
 
+@pytest.mark.parametrize("name", ["moments", "sums"])
+def test_a_model_that_would_not_be_trained_is_refused(name):
+    find(name).check(None, {})
+    with pytest.raises(ldp.InputError, match="a linear model of its own: leave the model out"):
+        find(name).check(None, {}, model="trees")
+
+
 def test_a_recipe_of_ones_own_need_not_say_of_what_type_its_options_are():
     Recipe("own", "", lambda task, anything=None: None).check(None, {"anything": object()})
 

@@ -90,7 +90,7 @@ def test_recipes_that_take_pairs(rated, name):
         ("randres-denoise", {}, "mf", "cannot be added up or clustered"),
         ("noise-cluster", {}, "mf", "cannot be added up or clustered"),
         ("cluster-prior", {}, "mf", "cannot be added up or clustered"),
-        ("moments", {}, "mf", "cannot be added up or clustered"),
+        ("moments", {}, "auto", "cannot be added up or clustered"),
         ("lp-mst", {}, "mlp", "There is no model 'mlp' for pairs: choose auto, mf or ncf"),
         ("lp-mst", {}, "trees", "There is no model 'trees' for pairs"),
         ("randres", {}, LogisticRegression(), "would take ids for quantities"),

@@ -13,7 +13,7 @@ import pytest
 from bound_vault import LABELS, RR, SPACE, identity, open_vault
 
 import labeldp as ldp
-from labeldp.vault.ledger import in_progress
+from labeldp.vault.ledger import _explain, in_progress
 
 
 def test_nothing_about_labels_is_in_the_file(path, monkeypatch):
@@ -44,6 +44,14 @@ def test_damaged_and_foreign_files(path, tmp_path):
         open_vault(tmp_path / "nowhere" / "x.ledger")
     with pytest.raises(ldp.LedgerError, match="no ledger"):
         ldp.Ledger(tmp_path / "absent").facts()
+
+
+def test_a_full_disk_is_no_damage():
+    """Who restored another ledger, or began one, would forget what was spent."""
+    said = _explain("people.ledger", "database or disk is full")
+    assert "make room" in said
+    assert "Keep it" in said
+    assert "backup" not in said
 
 
 def test_a_torn_file_is_noticed(path):

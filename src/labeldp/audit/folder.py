@@ -30,6 +30,7 @@ from labeldp.errors import InputError
 from labeldp.files import TableFile
 from labeldp.guarantees import plain_number
 from labeldp.labels import LabelSpace
+from labeldp.learn.model import Model
 from labeldp.learn.predictor import load_predictor
 from labeldp.reading import read_columns
 from labeldp.recipes.task import Task
@@ -122,6 +123,7 @@ def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> 
         public = intake(read_columns(TableFile(request.public), list(intake.columns), intake.texts))
     elif asked.get("public") or _protects_records(facts):
         raise InputError("The teachers of this run voted on public rows: name their table by --public.")
+    _check_encoder(request.encoder, facts.get("encoder"))
     how: dict[str, Any] = {"flip": intake.flip, "device": request.device, "progress": request.progress}
     how |= {"encoder": request.encoder, "seed": facts["seed"], "public": request.public}
     how |= {"epochs": asked.get("epochs"), "model": asked.get("model", "auto")}
@@ -129,6 +131,14 @@ def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> 
     plan = runs.Plan(facts["epsilon"], facts["delta"], facts["recipe"], facts["options"], intake.kind, **how)
     plan.check()
     return features, plan, public
+
+
+def _check_encoder(given: Path | None, used: str | None) -> None:
+    """Refuse another encoder than that of the training: its audit would be of another training."""
+    found = None if given is None else Model.load(given, "cpu").digest()[:16]
+    if found != used:
+        has = "began from no encoder: leave --encoder out" if used is None else f"began from encoder {used}: name it by"
+        raise InputError(f"The training of this run {has}{'' if used is None else ' --encoder'}.")
 
 
 def _protects_records(facts: dict[str, Any]) -> bool:

@@ -58,7 +58,7 @@ def _sentences(result: Any) -> str:
     notes = {
         "epsilon_data_independent": "for any votes, if these caps were fixed beforehand"
         + ("" if "epsilon_data_independent" in result.publishable else "; here the votes set them: do not publish"),
-        "epsilon_sanitised": "may be published, once, if the queries were fixed beforehand",
+        "epsilon_sanitised": "may be published, once, if the queries were fixed beforehand" + _larger(result),
         "epsilon_data_dependent": "depends on the votes: do not publish",
     }
     found = [(name, getattr(result, name), note) for name, note in notes.items() if getattr(result, name) is not None]
@@ -67,6 +67,13 @@ def _sentences(result: Any) -> str:
         f"{result.conversion} conversion:"
     )
     return "\n".join([first, *(f"  {name:<25} {value:.4f}  ({note})" for name, value, note in found)])
+
+
+def _larger(result: Any) -> str:
+    """Say if the votes agreed too little for a sanitised figure to be of use."""
+    if result.epsilon_sanitised is None or "epsilon_data_independent" not in result.publishable:
+        return ""
+    return "; the first is smaller: state that" * (result.epsilon_data_independent < result.epsilon_sanitised)
 
 
 def _mechanism(name: str, given: dict[str, float | None]) -> Any:

@@ -61,9 +61,11 @@ def compare(
     from labeldp.guarantees import check_delta, check_epsilon
 
     try:
-        wanted = sorted({check_epsilon(float(word)) for word in epsilons.split(",")})
-    except ValueError as problem:
-        raise InputError(f"--epsilons must be numbers separated by commas, like 0.5,1,2: {problem}") from None
+        wanted = sorted({float(word) for word in epsilons.split(",")})
+    except ValueError:
+        raise InputError("--epsilons must be numbers separated by commas, like 0.5,1,2.") from None
+    for each in wanted:
+        check_epsilon(each)
     check_delta(delta)
     kinds: dict[str, Any] = {"ids": ids, "users": user_column, "pairs": features == "pairs"}
     kinds |= {"left_out": leave_out or ()}

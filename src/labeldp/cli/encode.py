@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from labeldp.cli.options import AsJson, Device, Flip
+from labeldp.cli.options import AsJson, Device, Flip, LeaveOut
 from labeldp.cli.screen import say
 
 
@@ -14,6 +14,7 @@ def encode(
     out: Annotated[Path, typer.Option(help="The folder to make, for --encoder of other commands.")],
     model: Annotated[str, typer.Option(help="auto (resnet18, on a CPU cnn), or a network for pictures.")] = "auto",
     flip: Flip = False,
+    leave_out: LeaveOut = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of the first; by default they suit the device.")] = None,
     device: Device = "auto",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="For training.")] = 0,
@@ -24,10 +25,16 @@ def encode(
     import time
 
     from labeldp import __version__
+    from labeldp.errors import InputError
     from labeldp.files import TableFile
     from labeldp.writing import check_free, written_whole
 
     check_free(out)
+    if data.suffix != ".parquet":
+        raise InputError(
+            "Pictures come as PNG or JPEG files in a column of a .parquet table, which Polars writes: "
+            "pl.DataFrame({'image': [path.read_bytes() for path in paths]}).write_parquet('pictures.parquet')."
+        )
     file = TableFile(data)
     from labeldp.features.base import choose_device  # torch, only now that the request makes sense
     from labeldp.learn.model import Model
@@ -37,7 +44,7 @@ def encode(
 
     choose_device(device)
     check_backbone(model)
-    pictures = read_pictures_of(file, flip)
+    pictures = read_pictures_of(file, flip, leave_out or ())
     begun = time.perf_counter()
     with checkpoints_of(out) as checkpoints:
         how = {"device": device, "seed": seed, "progress": not as_json, "checkpoint": checkpoints}

@@ -21,7 +21,7 @@ from labeldp.cli.options import (
     Total,
     UserColumn,
 )
-from labeldp.cli.screen import progress_bar, say
+from labeldp.cli.screen import kept_if_it_fails, progress_bar, say
 
 
 def privatize(
@@ -59,19 +59,20 @@ def privatize(
         progress.start("drawing noise")
         rows = vault.capped(labels_per_user)
         mechanism = vault.shared(asked, rows)
-        codes = vault.release(mechanism, rows).labels()
-        progress.start("writing")
-        done = 0
+        with kept_if_it_fails(vault):
+            codes = vault.release(mechanism, rows).labels()
+            progress.start("writing")
+            done = 0
 
-        def change(batch: Any) -> Any:
-            nonlocal done
-            noisy = table.replaced(batch, codes[done : done + batch.num_rows])
-            done += batch.num_rows
-            progress.advance(batch.num_rows)
-            return noisy
+            def change(batch: Any) -> Any:
+                nonlocal done
+                noisy = table.replaced(batch, codes[done : done + batch.num_rows])
+                done += batch.num_rows
+                progress.advance(batch.num_rows)
+                return noisy
 
-        facts = {"labeldp.guarantee": json.dumps(vault.guarantee().to_json())}
-        table.file.rewrite(out, change, label, facts, table.kept)
+            facts = {"labeldp.guarantee": json.dumps(vault.guarantee().to_json())}
+            table.file.rewrite(out, change, label, facts, table.kept)
     spent, dropped = vault.guarantee(), int((vault.labelled & ~rows).sum())
     left_out = f", of which {dropped:,} lost their label, as a user keeps {labels_per_user}" if dropped else ""
     what: dict[str, float]

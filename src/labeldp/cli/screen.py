@@ -43,6 +43,22 @@ def say(data: dict[str, Any], sentence: str, as_json: bool) -> None:
     typer.echo(json.dumps(data, indent=2) if as_json else sentence)
 
 
+@contextmanager
+def kept_if_it_fails(vault: Any) -> Iterator[None]:
+    """Say, where something goes wrong after a release, that it is paid for and not lost."""
+    from labeldp.errors import InputError
+
+    before = len(vault.ledger.entries())
+    try:
+        yield
+    except InputError as problem:
+        if len(vault.ledger.entries()) == before:
+            raise
+        raise InputError(
+            f"{problem} What was released is paid for and in the ledger: the same command uses it at no further cost."
+        ) from None
+
+
 def tell(what: str) -> None:
     """Say on a terminal what is being done; nothing where the output goes elsewhere."""
     from rich.console import Console

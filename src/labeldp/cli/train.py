@@ -29,7 +29,7 @@ from labeldp.cli.options import (
     UserColumn,
     read_options,
 )
-from labeldp.cli.screen import progress_bar, say, tell
+from labeldp.cli.screen import kept_if_it_fails, progress_bar, say, tell
 
 
 def train(
@@ -110,7 +110,8 @@ def train(
             noted.add(what)
             typer.echo(what, err=True)
 
-    report = runs.train(table, vault, plan, out, lambda what: (note if what.startswith("Note:") else tell)(what))
+    with kept_if_it_fails(vault):
+        report = runs.train(table, vault, plan, out, lambda what: (note if what.startswith("Note:") else tell)(what))
     for warning in report["warnings"]:
         note(f"Note: {warning}")
     if before == {entry.id for entry in vault.ledger.entries()}:

@@ -27,13 +27,15 @@ METHOD = (
 class ErrorScore:
     """What was measured on `rows` held-out rows at `epsilon`, each with its 95 % interval for new rows.
 
-    `rmse` is the root of the mean squared error, `mae` the mean absolute error, both in units of the labels.
+    `rmse` is the root of the mean squared error, `mae` the mean absolute error, both in units of the labels. `careful`
+    is the first again, with one deviation of the privacy noise added: what intervals of predictions are held to.
     """
 
     rows: int
     epsilon: float
     rmse: Interval
     mae: Interval
+    careful: float
     method: str
 
     def to_json(self) -> dict[str, Any]:
@@ -44,7 +46,7 @@ class ErrorScore:
     def from_json(cls, data: dict[str, Any]) -> "ErrorScore":
         """Read what `to_json` wrote."""
         measured = {name: Interval.from_json(data[name]) for name in ("rmse", "mae")}
-        return cls(data["rows"], data["epsilon"], **measured, method=data["method"])
+        return cls(data["rows"], data["epsilon"], **measured, careful=data["careful"], method=data["method"])
 
 
 def measure_errors(
@@ -56,17 +58,20 @@ def measure_errors(
         raise InputError("There are no rows to score on: set some aside.")
     half = in_parts(check_epsilon(epsilon), 2)
 
-    def mean(objective: Literal["squared", "absolute"]) -> tuple[Interval, int]:
+    def noisy(objective: Literal["squared", "absolute"]) -> NoisyLoss:
         asked = vault.shared(LossSum(numbers, half, objective), here)
-        noisy = vault.release(asked, rows=here, derived_from=derived_from)
-        if not isinstance(noisy, NoisyLoss):
+        told = vault.release(asked, rows=here, derived_from=derived_from)
+        if not isinstance(told, NoisyLoss):
             raise TypeError("A sum of losses gave none.")
-        return mean_loss(noisy), noisy.size
+        return told
 
-    squared, size = mean("squared")
+    sums = noisy("squared")
+    squared, size = mean_loss(sums), sums.size
+    careful = math.sqrt((squared.value or 0.0) + math.sqrt(2) * sums.scale * sums.unit / max(1, size))
     roots = [None if each is None else math.sqrt(each) for each in (squared.value, squared.low, squared.high)]
     rmse = Interval(roots[0], roots[1] or 0.0, roots[2] or 0.0)
-    return ErrorScore(size, epsilon, rmse, mean("absolute")[0], METHOD.format(rows=size, epsilon=epsilon))
+    mae = mean_loss(noisy("absolute"))
+    return ErrorScore(size, epsilon, rmse, mae, careful, METHOD.format(rows=size, epsilon=epsilon))
 
 
 def mean_loss(noisy: NoisyLoss) -> Interval:

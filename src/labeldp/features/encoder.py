@@ -88,7 +88,10 @@ def is_number(name: str, kind: pl.DataType) -> bool:
         return True
     if kind in (pl.String, pl.Boolean, pl.Categorical, pl.Enum):
         return False
-    raise InputError(f"Column {name!r} holds {kind}: only numbers, times, texts, booleans and categories are read.")
+    raise InputError(
+        f"Column {name!r} holds {kind}: only numbers, times, texts, booleans and categories are read, and pictures as "
+        "features images."
+    )
 
 
 def as_numbers(column: pl.Series) -> NDArray[np.float32]:

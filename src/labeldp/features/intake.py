@@ -116,7 +116,7 @@ def _floats(data: Any) -> Any:
     try:
         return matrix if matrix.dtype == np.float16 else matrix.astype(np.float32)
     except (TypeError, ValueError):
-        raise InputError("Embeddings must be numbers: give a table with other columns as features='table'.") from None
+        raise InputError("Embeddings must be numbers: take features table for other columns.") from None
 
 
 def _channels_first(pixels: Any) -> Any:

@@ -13,8 +13,8 @@ def picture_column(schema: pl.Schema) -> str:
     """Return the column that holds pictures: bytes, or a record with `bytes` in it."""
     found = [name for name, kind in schema.items() if kind == pl.Binary or _is_record(kind)]
     if len(found) != 1:
-        has = f"{len(found)} columns of bytes" if found else "none"
-        raise InputError(f"Images need one column of picture files (PNG or JPEG as bytes): the table has {has}.")
+        has = f"{', '.join(map(repr, found))}: leave out all but one (--leave-out)" if found else "none"
+        raise InputError(f"Images need one column of picture files (PNG or JPEG as bytes), and the table has {has}.")
     return found[0]
 
 

@@ -50,6 +50,19 @@ def quantiles(chances: NDArray[np.floating], grid: Floats, share: float) -> Floa
     return np.clip(grid[place] + part * (grid[1] - grid[0]), grid[0], grid[-1])
 
 
+def between(chances: NDArray[np.floating], grid: Floats, share: float, widening: float = 1.0) -> tuple[Floats, Floats]:
+    """Return the ends between which so much of each distribution lies, as many times as wide from its median."""
+    low, middle, high = (quantiles(chances, grid, (1 + side * share) / 2) for side in (-1, 0, 1))
+    ends = middle + widening * (low - middle), middle + widening * (high - middle)
+    return np.maximum(ends[0], grid[0]), np.minimum(ends[1], grid[-1])
+
+
+def believed_error(chances: NDArray[np.floating], grid: Floats, predictions: NDArray[np.floating]) -> float:
+    """Return the root mean squared error that predictions have if labels follow these distributions."""
+    off = chances.astype(np.float64) @ grid**2 - 2 * predictions * (chances @ grid) + predictions**2
+    return float(np.sqrt(np.maximum(off, 0.0).mean()))
+
+
 @dataclass(frozen=True)
 class Density:
     """Distributions over `grid` by their centres; `scale` says how wide they are, in units of the labels.

@@ -114,6 +114,8 @@ class Model:
 
         where = choose_device(device)
         facts = read_facts(folder)
+        if facts.get("kind", "network") != "network":
+            raise InputError(f"{folder} holds no network: an encoder is made by `labeldp encode`, without labels.")
         try:
             network = rebuild(facts["network"])
             network.load_state_dict(unpack(load_file(Path(folder) / "weights.safetensors")))

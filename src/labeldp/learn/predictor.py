@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -91,29 +92,27 @@ def not_a_model(folder: str | Path) -> InputError:
     if not Path(folder).exists():
         return InputError(f"There is no folder {folder}.")
     if (Path(folder) / "run.json").is_file():
-        return InputError(f"{folder} is a run: its model is {Path(folder) / 'model'}.")
+        return InputError(f"{folder} is a run: its model is {Path(folder) / 'model'}, which learnt from labels.")
     return InputError(f"{folder} is not a model that labeldp wrote, or it is damaged.")
+
+
+# Where each kind of model is at home. Only networks need torch, and say where they run.
+_HOMES = {
+    "network": ("model", "Model"),
+    "encoded": ("encoded", "EncodedModel"),
+    "linear": ("ridge", "LinearModel"),
+    "line": ("ridge", "LineModel"),
+    "classical": ("classical", "ClassicalModel"),
+    "numbers": ("regression", "NumberModel"),
+}
 
 
 def load_predictor(folder: str | Path, device: str = "auto") -> Predictor:
     """Read a model of any kind."""
     kind = read_facts(folder).get("kind", "network")
-    if kind in ("linear", "line"):
-        from labeldp.learn.ridge import LinearModel, LineModel
-
-        return LinearModel.load(folder) if kind == "linear" else LineModel.load(folder)
-    if kind == "classical":
-        from labeldp.learn.classical import ClassicalModel
-
-        return ClassicalModel.load(folder)
-    if kind == "numbers":
-        from labeldp.learn.regression import NumberModel
-
-        return NumberModel.load(folder)
-    if kind == "encoded":
-        from labeldp.learn.encoded import EncodedModel
-
-        return EncodedModel.load(folder, device)
-    from labeldp.learn.model import Model
-
-    return Model.load(folder, device)
+    if kind not in _HOMES:
+        raise not_a_model(folder)
+    module, name = _HOMES[kind]
+    home: Any = getattr(import_module(f"labeldp.learn.{module}"), name)
+    model: Predictor = home.load(folder, device) if kind in ("network", "encoded") else home.load(folder)
+    return model

@@ -40,9 +40,16 @@ class Recipe:
     asks_teachers: bool = False  # who can vote on public rows
     labels: Literal["classes", "numbers", "any"] = "classes"  # what it can learn
     needs: Literal["nothing", "delta", "encoder"] = "nothing"  # without which it cannot begin
+    takes_model: bool = True  # whether it trains what it is told to, or a line of its own
 
     def check(
-        self, space: LabelSpace | None, options: Mapping[str, Any], *, delta: float = 0.0, encoder: bool = False
+        self,
+        space: LabelSpace | None,
+        options: Mapping[str, Any],
+        *,
+        delta: float = 0.0,
+        encoder: bool = False,
+        model: Any = "auto",
     ) -> None:
         """Say, before anything is spent, if it cannot begin: by its labels, its options, or what it lacks."""
         if space is not None:
@@ -51,6 +58,8 @@ class Recipe:
             raise InputError(f"The recipe {self.name!r} needs a delta above 0: 1e-6 for example.")
         if self.needs == "encoder" and not encoder:
             raise InputError(f"The recipe {self.name!r} begins from an encoder of pictures: give one.")
+        if not self.takes_model and not (isinstance(model, str) and model == "auto"):
+            raise InputError(f"The recipe {self.name!r} trains a linear model of its own: leave the model out.")
         known = dict(list(inspect.signature(self.steps).parameters.items())[1:])
         for name, value in options.items():
             if name not in known:

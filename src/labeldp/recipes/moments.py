@@ -12,7 +12,9 @@ _FAINT = 300.0  # what sums say (`Task.told`) below which rows had better be smo
 
 
 @recipe(
-    "moments", "noisy sums of the features by label, then ridge regression with the penalty that the noise asks for"
+    "moments",
+    "noisy sums of the features by label, then ridge regression with the penalty that the noise asks for",
+    takes_model=False,
 )
 def moments(task: Task) -> Steps:
     """One query for the whole budget; a label moves it as little as one row among all."""

@@ -78,6 +78,7 @@ def bins(task: Task, loss: LossName = "squared", share: float | None = None) -> 
     "sums",
     "noisy sums of the features times the numbers, then ridge regression with the penalty of the noise",
     labels="numbers",
+    takes_model=False,
 )
 def sums(task: Task) -> Steps:
     """One query for the whole budget; the model is a line, and its loss is the squared one."""

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from labeldp.errors import BudgetExceeded, InputError, LabelDPError
 from labeldp.evaluate import ErrorScore, Score, choose, measure, measure_errors
 from labeldp.guarantees import Guarantee
+from labeldp.learn.density import believed_error, grid_of
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, resting_on
 from labeldp.mechanisms.base import Mechanism
@@ -44,6 +46,7 @@ class Trained:
     winner: int = 0
     users: dict[str, Any] | None = None
     common: float = 0.0  # the share of scored rows to which the model gives one of two classes
+    widening: float = 1.0  # by how much intervals of its numbers are wider than what it believes
 
     @property
     def stated(self) -> Guarantee:
@@ -61,6 +64,7 @@ class Trained:
             "users": self.users,
             "warnings": self._warnings(),
             "score": self.score and self.score.to_json(),
+            "interval_widening": self.widening,
         }
 
     def _warnings(self) -> list[str]:
@@ -123,13 +127,15 @@ def train_best(
         tasks = [replace(each, users=vault.users) for each in tasks]
     recipe, task = find(name), tasks[0]
     for variant, each in zip(tasks, options, strict=True):
-        recipe.check(variant.space, each, delta=variant.delta, encoder=variant.encoder is not None)
+        recipe.check(variant.space, each, delta=variant.delta, encoder=variant.encoder is not None, model=variant.model)
         check_untaught(variant.encoder)
     places = [each.training.checkpoint for each in tasks if each.training is not None and each.training.checkpoint]
     if not all(place.is_dir() for place in places):
         raise InputError("A recipe can train several networks: make a folder for their checkpoints, and name that.")
     if len(task.features) != vault.rows:
         raise InputError(f"There are {len(task.features)} rows of features and {vault.rows} labels.")
+    if vault.rows < 2:
+        raise InputError("There is one row, and nothing to learn from it: bring more.")
     if task.public is not None and not recipe.asks_teachers:
         raise InputError(f"The recipe {name!r} has no use for public rows: take one with teachers, pate for example.")
     several = len(tasks) > 1 or recipe.chooses(task)
@@ -145,19 +151,30 @@ def train_best(
         choice = choose(vault, [_told(model, task) for model in models], choosing, task.epsilon, releases)
         releases.append(choice)
         winner = choice.best
-    model, common = resting_on(models[winner], releases), 0.0
+    model, common, widening = resting_on(models[winner], releases), 0.0, 1.0
     result: Score | ErrorScore | None = None
     if scoring is not None:
         report("scoring")
         told = _told(model, task)
         if task.space.step is not None:
             result = measure_errors(vault, told, scoring, task.epsilon, releases)
+            widening = _widening(model, task, np.flatnonzero(scoring), result)
         else:
             result = measure(vault, told, scoring, task.epsilon, releases)
             first = float((told[scoring].argmax(axis=1) == 0).mean())
             common = max(first, 1 - first) if len(task.space) == 2 and task.public is None else 0.0
     guarantee, about = vault.guarantee_of(releases), _about_users(vault, task, releases)
-    return Trained(name, model, tuple(releases), guarantee, result, len(models), winner, about, common)
+    return Trained(name, model, tuple(releases), guarantee, result, len(models), winner, about, common, widening)
+
+
+def _widening(model: Predictor, task: Task, rows: NDArray[np.int64], score: ErrorScore) -> float:
+    """Return how many times as large as the model believes its errors on held-out rows may be, as they were measured.
+
+    A model of noisy labels does not know how far it is off itself; what was measured does, or that nobody knows.
+    """
+    held_out, grid = task.features.select(rows), grid_of(task.space)
+    believed = believed_error(model.predict_proba(held_out), grid, np.asarray(model.predict(held_out), np.float64))
+    return max(1.0, score.careful / max(believed, (grid[1] - grid[0]) / 4))
 
 
 def _about_users(vault: Vault, task: Task, releases: Sequence[Release]) -> dict[str, Any] | None:

@@ -79,6 +79,13 @@ class Release(ABC):
     lineage: tuple[Use, ...] = ()  # every use of labels that it rests on, also by what it was derived from
     active: NDArray[np.bool_] | None = None  # the rows that it still speaks of; None for all
 
+    def __init_subclass__(cls) -> None:
+        cls.__repr__ = Release.__repr__  # type: ignore[method-assign]  # a dataclass would write out every row
+
+    def __repr__(self) -> str:
+        told = self.rows if self.active is None else int(self.active.sum())
+        return f"{type(self).__name__}({self.mechanism}, {told:,} of {self.rows:,} rows, {self.guarantee})"
+
     @abstractmethod
     def arrays(self) -> Arrays:
         """Return the compact form: what `save` writes and the ledger stores."""

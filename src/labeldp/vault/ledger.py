@@ -176,7 +176,10 @@ class Ledger:
         except Timeout:
             raise LedgerError(f"{self.path} has been in use for {_WAIT_SECONDS} s: try again later.") from None
         except OSError as problem:
-            raise LedgerError(f"{self.path} cannot be locked: {problem.strerror}.") from None
+            raise LedgerError(
+                f"{self.path} cannot be locked ({problem.strerror}): name a ledger in a folder that can be written to "
+                "(--ledger)."
+            ) from None
         return lock
 
     def entries(self) -> list[Entry]:
@@ -265,6 +268,8 @@ def _explain(path: Path | None, problem: str) -> str:
         return f"{path} is locked by another process: try again when it is done."
     if "readonly" in problem or "unable to open" in problem:
         return f"{path} cannot be opened for writing: check the path and its permissions."
+    if "full" in problem or "I/O" in problem:
+        return f"{path} cannot be written ({problem}): make room, and run it again. Keep it: it says what was spent."
     return f"{path} is not a ledger, or it is damaged ({problem}): restore it from a backup or name another file."
 
 

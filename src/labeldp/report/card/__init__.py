@@ -37,6 +37,9 @@ class Card:
     facts: dict[str, Any]
     alert: str = ""
 
+    def __repr__(self) -> str:
+        return f"Card({', '.join(self.sections)}): save(path) writes it as .html, .md or .json"
+
     def to_json(self) -> str:
         """Return the facts as JSON, and the sections in words."""
         blocks = {

@@ -135,9 +135,11 @@ def _words(name: str) -> str:
 def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
+    if isinstance(value, list) and len(value) == 3 and None not in value and value[1] <= value[0] <= value[2]:
+        return f"{_short(value[0])} ({_short(value[1])} to {_short(value[2])})"
     if isinstance(value, list) and value and all(isinstance(inner, int | float) for inner in value[:9]):
         return ", ".join(map(_short, value[:9])) + (", ..." if len(value) > 9 else "")
     if isinstance(value, dict) and value and all(isinstance(inner, int | float) for inner in value.values()):
-        return ", ".join(f"{name} {_short(inner)}" for name, inner in value.items())
+        return "; ".join(f"{name}: {_short(inner)}" for name, inner in value.items())
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

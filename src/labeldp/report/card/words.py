@@ -51,7 +51,9 @@ def _utility(score: dict[str, Any] | None, numbers: bool) -> tuple[str, str, str
         return "Error" if numbers else "Accuracy", "not measured", "no rows were set aside"
     title, value, interval = measured[0]
     how = "measured on clean labels" if on_clean_labels(score) else "measured privately"
-    return title, value, f"{interval}, {how}" if value != "unknown" else "too much noise to tell"
+    if value == "unknown" and not numbers:
+        return title, value, "too much noise to tell"
+    return title, value, f"{interval}, {how}"
 
 
 def protection(stated: Guarantee, facts: dict[str, Any]) -> list[Block]:
@@ -105,10 +107,11 @@ def how_much(stated: Guarantee, model: Guarantee, facts: dict[str, Any]) -> list
         return ["Epsilon is infinite: what the model tells about a label is not bounded.", line]
     epsilon, delta = at_most(stated.epsilon), f"{stated.delta:g}"
     guess = best_guess(stated.epsilon, delta=stated.delta)
+    factor = at_most(math.exp(min(stated.epsilon, 700)))
     blocks: list[Block] = [
         f"Epsilon {epsilon} and delta {delta}, against the strongest guesser.",
         f"Whoever gave a label even odds before is right about it in {percent(guess)} of cases at most.",
-        f"For specialists: every outcome is at most exp({epsilon}) = {at_most(math.exp(min(stated.epsilon, 700)))} "
+        f"For specialists: every outcome is at most exp({epsilon}), below {factor}, "
         f"times as likely for one data set as for a neighbour{f', up to {delta}' if stated.delta else ''}.",
         f"Delta {delta}, {one_in(stated.delta)}: what may be lost beyond epsilon, at worst the chance that a label "
         "is told outright."
