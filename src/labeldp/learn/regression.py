@@ -14,6 +14,7 @@ from labeldp.features.base import Features
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.classical import matrix, read_estimator, written_estimator
+from labeldp.learn.coarse import coarse
 from labeldp.learn.density import Density, check_loss, grid_of
 from labeldp.learn.predictor import not_a_model, read_facts, write_facts
 from labeldp.mechanisms.bins import Floats, LossName
@@ -66,7 +67,8 @@ class Regression:
         if not rows.size:
             raise InputError("The release speaks of no row: there is nothing to learn from.")
         x, moments = _standardised(features)
-        return _model(release, *self._alternate(x[rows], release, rows), self.loss, moments)
+        seen = coarse(x[rows], self.regressor)
+        return _model(release, *self._alternate(seen, release, rows), self.loss, moments)
 
     def fit_values(self, features: Features, release: Release, values: Floats) -> "NumberModel":
         """Fit one number for each row as if it were the label, as who knows nothing of noise would; NaN is left out."""

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
 from labeldp.errors import InputError
+from labeldp.learn.coarse import coarse
 from labeldp.releases.base import Release
 
 _FAINT = 1e-3  # posterior weights below this are left out of a fit
@@ -35,7 +36,7 @@ class Weighted:
         if len(features) != release.rows:
             raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
         rows = np.flatnonzero(release._is_active(np.arange(release.rows)))
-        features, evidence = features[rows], release.log_evidence(rows).astype(np.float64)
+        features, evidence = coarse(features[rows], self.classifier), release.log_evidence(rows).astype(np.float64)
         if release.kind == "prior":
             return self._fit(features, softmax(evidence, axis=1))
         model_log = self._first_guess(features, release, rows) if guess is None else guess[rows]
