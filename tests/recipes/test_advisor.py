@@ -135,7 +135,7 @@ def test_choices_elsewhere():
     assert advise(50_000, 2, 4.0).recommended == "randres"  # 98 % of the labels stay right
     assert advise(800, 2, 1.0, features="embeddings").recommended == "cluster-prior"  # dense sums of few rows drown
     assert advise(200, 2, 1.0, features="embeddings").recommended == "noise-cluster"
-    assert "Nothing works well" in advise(100, 3, 0.01).why
+    assert "nothing works well" in advise(100, 3, 0.01).why
     slow = advise(50_000, 10, 0.5, features="images")
     assert "embeddings" in slow.why
 

@@ -94,10 +94,13 @@ def choices(at: Setting, lines: "dict[str, Line]") -> Iterator[tuple[str, str]]:
             f"{_short(counts.survives_from)}; the model can be no better than the clusters are.",
         )
     else:
+        reach = counts.survives_from
+        known = reach is not None and math.isfinite(reach)
+        when = f"from epsilon {_short(reach)} only" if known else "at no epsilon with so few rows"
         yield (
             "noise-cluster",
-            f"Nothing works well here. A vote of clusters is the least bad, and survives from epsilon "
-            f"{_short(counts.survives_from)} only: raise epsilon, bring more rows, or take fewer clusters.",
+            f"It is the least bad: nothing works well here. A vote of clusters survives {when}: raise epsilon, bring "
+            "more rows, or take fewer clusters.",
         )
 
 
