@@ -7,7 +7,9 @@ replaced by what both networks guess; and all rows are mixed (MixMatch).
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -35,7 +37,7 @@ class AugDescent(Learner):
     mixing: float = 4.0
     guess_weight: float = 25.0
     guess_ramp: float = 0.2  # the share of epochs over which guesses gain their weight
-    balance: float = 1.0  # weight of the penalty on predicting some classes more often than others
+    balance: float = 1.0  # weight of the penalty on predicting classes more or less often than they are
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train both networks; the model averages them."""
@@ -67,21 +69,35 @@ class AugDescent(Learner):
                 seen = [torch.stack([torch.softmax(net(x).float(), 1) for x in looks]).mean(0) for net in pair]
             total = torch.zeros((), device=device)
             for network, own, chance in zip(pair, seen, chances, strict=True):
-                target, kept = self._targets(wanted, own, (seen[0] + seen[1]) / 2, chance[positions])
-                total = total + self._descend(network, features.strong(inputs), target, kept, ramp)
+                target, kept = self._targets(wanted, own, (seen[0] + seen[1]) / 2, chance[positions], right.frequent)
+                total = total + self._descend(network, features.strong(inputs), target, kept, ramp, right.frequent)
             return total
 
         trained = self._train(pair, release, len(rows), loss, start, begin_epoch=begin_epoch)
         return Model.trained_on(Average(list(trained.children())), release, start)
 
-    def _targets(self, wanted: Tensor, own: Tensor, both: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
-        """Refine labels that are likely right, replace the others, and sharpen; also say which were kept."""
+    def _targets(
+        self, wanted: Tensor, own: Tensor, both: Tensor, chance: Tensor, frequent: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Refine labels that are likely right, replace the others, and sharpen; also say which were kept.
+
+        Sharp guesses lean to frequent classes, and what learns them leans further: they are brought back to how
+        frequent classes are.
+        """
         kept = chance >= self.threshold
         refined = chance[:, None] * wanted + (1 - chance[:, None]) * own
-        return sharpen(torch.where(kept[:, None], refined, both), self.temperature), kept
+        sharp = sharpen(torch.where(kept[:, None], refined, both), self.temperature)
+        guessed = (sharp * ~kept[:, None]).sum(0) / (~kept).sum().clamp_min(1)
+        even = sharp * (frequent / guessed.clamp_min(1e-6))
+        return torch.where(kept[:, None], sharp, even / even.sum(dim=1, keepdim=True)), kept
 
-    def _descend(self, network: nn.Module, inputs: Tensor, target: Tensor, kept: Tensor, ramp: Tensor) -> Tensor:
-        """MixMatch: cross-entropy where labels were kept, squared error where they are guesses, and balance."""
+    def _descend(
+        self, network: nn.Module, inputs: Tensor, target: Tensor, kept: Tensor, ramp: Tensor, frequent: Tensor
+    ) -> Tensor:
+        """MixMatch: cross-entropy where labels were kept, squared error where they are guesses, and balance.
+
+        Every row weighs the same, so that few guesses do not outweigh many labels.
+        """
         share = beta_share(self.mixing, inputs.device)
         share = torch.maximum(share, 1 - share)
         other = torch.rand(len(inputs), device=inputs.device).argsort()  # torch fails to compile rows by randperm
@@ -90,9 +106,9 @@ class AugDescent(Learner):
         log_chance = F.log_softmax(logits, dim=1)
         labelled = (-(mixed * log_chance).sum(1) * kept).sum() / kept.sum().clamp_min(1)
         squared = ((log_chance.exp() - mixed) ** 2).mean(1)
-        guessed = (squared * ~kept).sum() / (~kept).sum().clamp_min(1)
+        guessed = (squared * ~kept).sum() / len(kept)
         mean = log_chance.exp().mean(0)
-        uneven = -(mean.clamp_min(1e-9) * mean.shape[0]).log().mean()
+        uneven = (frequent * (frequent / mean.clamp_min(1e-9)).log()).sum()
         return labelled + self.guess_weight * ramp * guessed + self.balance * uneven
 
 
@@ -100,8 +116,11 @@ class _Rightness:
     """The chance that each released label is right, as one network sees it.
 
     Where the channel is symmetric, the share of right labels is known exactly, and a mixture of two Gaussians with
-    that share sorts the losses. Labels that were worked out from a release have a share that nobody knows: the mixture
-    finds it. Elsewhere the evidence and the network give the chance by Bayes' rule.
+    that share sorts the losses. It takes whatever is hard to learn for wrong, a rare class above all, and what is
+    guessed in its place confirms that. But the share of right ones among the labels of each class is known, too, by the
+    channel and by how often they were released: only the most doubtful so many are doubted. Labels that were worked out
+    from a release have a share that nobody knows: the mixture finds it. Elsewhere the evidence and the network give the
+    chance by Bayes' rule.
     """
 
     def __init__(self, features: Features, release: Release, rows: Tensor, labels: Tensor) -> None:
@@ -115,6 +134,12 @@ class _Rightness:
         symmetric = isinstance(release, Responses) and release.candidates is None
         self._by_loss = symmetric or worked_out
         self._right_share = 1 - noise_rate_of(release) if symmetric else None
+        classes = len(release.space)
+        self.frequent, self._right_of = torch.full((classes,), 1 / classes, device=features.device), list[float]()
+        if symmetric:
+            self.frequent, self._right_of = shares_of_classes(release.noise_matrix(), labels[rows])
+        elif worked_out:  # they are mostly right
+            self.frequent, _ = shares_of_classes(np.eye(classes), labels[rows])
 
     def __call__(self, network: nn.Module) -> Tensor:
         parts = []
@@ -125,11 +150,17 @@ class _Rightness:
             else:
                 parts.append(posterior(logits, self._evidence(chosen)).gather(1, said[:, None])[:, 0])
         values = torch.cat(parts)
-        return small_component(values, self._right_share) if self._by_loss else values
+        if not self._by_loss:
+            return values
+        odds, said = small_component(values, self._right_share), self._labels[self._rows]
+        for code, share in enumerate(self._right_of):
+            if (said == code).any():
+                odds[said == code] = surest_share(odds[said == code], share)
+        return torch.sigmoid(odds)
 
 
 def small_component(losses: Tensor, share: float | None, rounds: int = 30) -> Tensor:
-    """Return each loss's chance of belonging to the lower of two Gaussians.
+    """Return the log-odds for each loss of belonging to the lower of two Gaussians.
 
     Its `share` of the rows is known, or None: then it is found with the rest.
     """
@@ -147,7 +178,26 @@ def small_component(losses: Tensor, share: float | None, rounds: int = 30) -> Te
         variance = ((belongs * (x[:, None] - mean) ** 2).sum(0) / weight).clamp_min(1e-4)
         if share is None:
             log_share = (weight / weight.sum()).log()
-    return belongs[:, int(mean.argmin())]
+    lower = int(mean.argmin())
+    return log_density[:, lower] - log_density[:, 1 - lower]
+
+
+def surest_share(odds: Tensor, share: float) -> Tensor:
+    """Move all log-odds by one step, such that this share of them is for and the others are against."""
+    return odds - odds.sort().values[round((1 - share) * (len(odds) - 1))]
+
+
+def shares_of_classes(channel: NDArray[np.float64], released: Tensor) -> tuple[Tensor, list[float]]:
+    """Return how frequent each class is, and how often a label that was released as it is right.
+
+    The channel P(released | true) turns the true shares of classes into the released ones, so it tells them back, but
+    for noise: no class is taken to be rarer than a tenth of its part.
+    """
+    said = np.bincount(released.cpu().numpy(), minlength=len(channel)) / max(1, len(released))
+    true = np.maximum(np.linalg.solve(channel, said), 0.1 / len(channel))
+    true /= true.sum()
+    right = channel.diagonal() * true / np.maximum(said, 1e-12)
+    return torch.tensor(true, dtype=torch.float32, device=released.device), np.clip(right, 0.01, 0.999).tolist()
 
 
 def sharpen(chances: Tensor, temperature: float) -> Tensor:
