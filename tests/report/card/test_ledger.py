@@ -39,6 +39,7 @@ def test_every_mechanism_has_a_sentence_and_a_proof():
     for name in mechanisms.__all__:
         if isinstance(kind := getattr(mechanisms, name), type) and issubclass(kind, mechanisms.Mechanism):
             assert what_it_tells(name).endswith((".", ")"))
+            assert "`" not in what_it_tells(name)  # for who has never seen the code
             assert proofs({"mechanism": name}) == (kind.__module__,)
             assert len(proof_title(kind.__module__)) > 20
 

@@ -7,9 +7,37 @@ from typing import Any
 
 _ROOMS = ("labeldp.mechanisms", "labeldp.teach.votes")
 
+# What each mechanism tells, for who has never seen the code.
+_TELLS = {
+    "RandomizedResponse": "each label by itself: the true one by chance, else another class.",
+    "RRTopK": "each label by itself, as one of the classes that are likely for its row: the true one by chance.",
+    "RRWithPrior": "each label by itself, as one of the classes that are likely for its row: right as often as can be.",
+    "RRInformative": "each label by itself, as one of the classes that are likely for its row: as telling as can be.",
+    "OneHotLaplace": "for each row and each class, a number with noise: larger where it is the label.",
+    "OneHotGaussian": "for each row and each class, a number with noise: larger where it is the label.",
+    "GroupHistogram": "how often each class occurs in each group of rows, with noise.",
+    "LinearQuery": "the sums of the features of each class, with noise.",
+    "RightCount": "how many predictions on held-out rows are right, with noise.",
+    "BestCandidate": "which of several models is right most often on held-out rows, by counts with noise.",
+    "LeastLoss": "which of several models errs least on held-out rows, by sums with noise.",
+    "LossSum": "how far predictions on held-out rows are off in all, with noise.",
+    "NumberQuery": "the sums of the features times the numbers, with noise.",
+    "RROnBins": "each number by itself, as one of a few bins: the right one by chance.",
+    "UnbiasedBins": "each number by itself, as one of a few numbers whose mean is right.",
+    "DiscreteLaplace": "each number by itself, with noise as wide as the range.",
+    "LNMax": "which class has most votes of teachers, after noise.",
+    "GNMax": "which class has most votes of teachers, after noise.",
+    "ConfidentGNMax": "which class has most votes of teachers, after noise, where many agree.",
+    "StableVote": "which class has most votes of teachers, exactly, where many votes would have to change for another.",
+    "ImmutableArgmax": "which class has most votes of teachers; NOT PRIVATE, whatever was published.",
+    "TeacherVotes": "what most teachers say of some rows, each of whom learnt from other labels, after noise.",
+}
+
 
 def what_it_tells(name: str) -> str:
-    """Return the first sentence about a mechanism."""
+    """Say what a mechanism tells; of one that is not of this library, by its own first sentence."""
+    if name in _TELLS:
+        return _TELLS[name]
     found = _find(name)
     return _first_sentence(inspect.getdoc(found) or "") if found is not None else "Unknown to this version."
 
