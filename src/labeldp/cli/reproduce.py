@@ -30,7 +30,7 @@ def reproduce(
     from labeldp.reproduce.tables import EXPERIMENTS, find
 
     if name == "list":
-        listed = {each.name: f"{each.title} ({len(each.rows)} rows)" for each in EXPERIMENTS.values()}
+        listed = {each.name: f"{each.title} ({_counted(len(each.rows))})" for each in EXPERIMENTS.values()}
         say(listed, "\n".join(f"{key:<20}{title}" for key, title in listed.items()), as_json)
         return
     experiment = find(name)
@@ -63,6 +63,10 @@ def reproduce(
         say({"name": name, "title": experiment.title, "trial": bool(trial), "lines": lines}, "", as_json)
     else:
         print_reproduction(f"{experiment.title}{' (a trial)' if trial else ''}", lines)
+
+
+def _counted(rows: int) -> str:
+    return f"{rows} row{'s' * (rows != 1)}"
 
 
 def _numbers(text: str | None) -> set[float] | None:
