@@ -194,6 +194,18 @@ def test_a_link_leads_to_the_ledger_of_the_data(tmp_path):
     assert SecretTable.open(tmp_path / "elsewhere" / "link.csv", "y", "no,yes").vault(1.0).guarantee().epsilon == 0.5
 
 
+def test_a_ledger_may_be_a_link_and_one_beside_a_link_is_not_forgotten(tmp_path):
+    path = write(tmp_path, ["no", "yes"] * N, "t.csv")
+    (tmp_path / "safe").mkdir()
+    (tmp_path / "t.csv.ledger").symlink_to(tmp_path / "safe" / "my.ledger")
+    SecretTable.open(path, "y", "no,yes").vault(1.0).release(ldp.RandomizedResponse(0.5))
+    assert SecretTable.open(path, "y", "no,yes").vault(1.0).guarantee().epsilon == 0.5
+    (tmp_path / "link.csv").symlink_to(path)
+    (tmp_path / "link.csv.ledger").write_bytes((tmp_path / "safe" / "my.ledger").read_bytes())
+    with pytest.raises(ldp.InputError, match="lies beside a link to the data"):
+        SecretTable.open(tmp_path / "link.csv", "y", "no,yes").vault(1.0)
+
+
 def test_another_ledger_cannot_forget_what_the_one_beside_the_data_counts(tmp_path):
     path = write(tmp_path, ["no", "yes"] * N)
     table = SecretTable.open(path, "y", "no,yes")

@@ -188,3 +188,10 @@ def test_intervals_hold_what_they_promise_also_where_noise_is_large(recipe, epsi
         assert low.min() >= 0
         assert high.max() <= 400
     assert np.mean(held) > 0.8
+
+
+def test_a_fine_range_is_trained_and_its_intervals_are_held_to_the_error_too(data):
+    X, y = data
+    fitted = private(2.0, range=(0, 100, 0.01), recipe="sums").fit(X, y)
+    assert fitted._widening >= 1
+    assert np.isfinite(fitted.predict(X)).all()

@@ -102,9 +102,16 @@ class SecretTable:
 
     def _check_neighbour(self, chosen: Path) -> None:
         """Refuse to forget what the ledger beside the data counts, and to take for a feature what it calls a secret."""
+        beside_link = self.file.path.with_name(self.file.path.name + ".ledger")
+        elsewhere = beside_link.resolve() != self.ledger_path.resolve() and beside_link.is_file()
+        if elsewhere and Ledger(beside_link).entries():
+            raise InputError(
+                f"{beside_link} lies beside a link to the data, whose ledger is {self.ledger_path}: move it there, or "
+                "name the data themselves if it is about others."
+            )
         if not (self.ledger_path.is_file() and (book := Ledger(self.ledger_path)).entries()):
             return
-        label, own = book.facts()["identity"]["label"], chosen.resolve() == self.ledger_path
+        label, own = book.facts()["identity"]["label"], chosen.resolve() == self.ledger_path.resolve()
         if label == self.label and not own:
             raise InputError(
                 f"{self.ledger_path.name} counts what these labels have lost, and another ledger would forget it: "
@@ -120,7 +127,7 @@ class SecretTable:
 
     def _tell_neighbour(self, chosen: Path) -> None:
         """Let the ledger beside the data know of another secret of these people, which has a ledger of its own."""
-        if chosen.resolve() != self.ledger_path and self.ledger_path.is_file():
+        if chosen.resolve() != self.ledger_path.resolve() and self.ledger_path.is_file():
             with (book := Ledger(self.ledger_path)).exclusive():
                 if book.entries():
                     book.set_fact(_OTHERS, sorted({*book.facts().get(_OTHERS, []), self.label}))

@@ -110,12 +110,12 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
 
     # How the labels go into a vault, and what is kept of a training.
 
-    def _open(self, X: Any, y: Any, users: Any = None) -> tuple[Task, Vault]:
-        """Check the input, put the labels into a vault, and describe the task."""
+    def _open(self, X: Any, y: Any, users: Any = None, searched: bool = False) -> tuple[Task, Vault]:
+        """Check the input, put the labels into a vault, and describe the task; a search gives its encoder later."""
         X, y = self._checked(X, y)
         space = self._space(y)
         recipe, options = find(self.recipe), self._recipe_options()
-        recipe.check(space, options, delta=self.delta, encoder=self.encoder is not None, model=self.model)
+        recipe.check(space, options, delta=self.delta, encoder=searched or self.encoder is not None, model=self.model)
         if isinstance(X, Features):
             self._intake, features = None, X
         else:

@@ -49,7 +49,7 @@ class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if not isinstance(self.estimator, LabelPrivateClassifier):
             raise InputError("A search is for a LabelPrivateClassifier; for numbers, auto chooses among models itself.")
         best = clone(self.estimator)
-        task, vault = best._open(X, y, users)
+        task, vault = best._open(X, y, users, searched=True)
         variants = [clone(self.estimator).set_params(**setting) for setting in grid]
         tasks = [replace(each._task(task.features, task.space, task.seed), rows=task.rows) for each in variants]
         options = [each.options or {} for each in variants]

@@ -16,8 +16,20 @@ def test_trees_see_as_many_values_as_they_have_bins_in_the_same_order(trees):
     assert np.array_equal(seen[:, 1], ROWS[:, 1])  # few enough values already
     order = np.argsort(ROWS[:, 0], kind="stable")
     assert (np.diff(seen[order, 0]) >= 0).all()
-    assert seen[:, 0].mean() == pytest.approx(ROWS[:, 0].mean(), abs=1e-5)
+    assert (seen <= ROWS).all()
+    assert np.isin(seen, ROWS).all()
     assert np.unique(ROWS[:, 0]).size == 3000  # what was given is as it was
+
+
+def test_a_value_that_nearly_all_rows_have_stays_apart_from_the_next():
+    rows = np.zeros((100_000, 1), np.float32)
+    rows[:350, 0] = GENERATOR.uniform(0.1, 1, 350)
+    seen = coarse(rows, HistGradientBoostingClassifier())
+    assert (seen[350:] == 0).all()
+    assert (seen[:350] > 0).all()
+    labels = np.arange(100_000) < 350
+    trees = HistGradientBoostingClassifier(max_iter=5).fit(seen, labels)
+    assert (trees.predict_proba(rows)[:350, 1] > trees.predict_proba(rows)[350:, 1].max()).all()
 
 
 def test_others_see_the_rows():

@@ -85,3 +85,9 @@ def test_the_error_that_is_believed_is_that_of_labels_drawn_from_the_belief():
     predictions = np.array([25.0, 60.0])
     slow = np.sqrt(((labels - predictions[:, None]) ** 2).mean())
     assert believed_error(chances, grid, predictions) == pytest.approx(slow, rel=0.01)
+
+
+def test_errors_of_numbers_far_from_zero_do_not_cancel():
+    grid = np.arange(1e7, 1e7 + 101)
+    chances = Density(grid, "squared", 5.0).chances(np.array([1e7 + 50])).astype(np.float32)
+    assert believed_error(chances, grid, np.array([1e7 + 50.0])) == pytest.approx(5.0, rel=0.01)

@@ -42,6 +42,19 @@ def test_a_recipe_of_ones_own_need_not_say_of_what_type_its_options_are():
     Recipe("own", "", lambda task, anything=None: None).check(None, {"anything": object()})
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("float", 2.0), (bool, True), (bool | None, None), (list[int], [1]), (float | str, "auto"), (float, -1.0)],
+)
+def test_what_a_recipe_of_ones_own_takes_is_its_own_business(kind, value):
+    def steps(task, option=None):
+        yield
+
+    steps.__annotations__["option"] = kind
+    steps.__module__ = "elsewhere"
+    Recipe("own", "", steps).check(None, {"option": value})
+
+
 def test_nothing_is_spent_on_an_estimator_with_an_option_of_another_type(tmp_path):
     model = ldp.LabelPrivateClassifier(1.0, [0, 1], "lp-mst", options={"stages": "2"}, ledger=tmp_path / "ledger")
     with pytest.raises(ldp.InputError, match="'stages' must be a whole number"):

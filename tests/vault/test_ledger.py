@@ -13,6 +13,8 @@ import pytest
 from bound_vault import LABELS, RR, SPACE, identity, open_vault
 
 import labeldp as ldp
+from labeldp.features import Embeddings
+from labeldp.mechanisms.base import _summary
 from labeldp.vault.ledger import _explain, in_progress
 
 
@@ -90,6 +92,7 @@ def test_no_digest_travels(path):
     assert "sha256" in vault.ledger.entries()[0].details["parameters"]["query"]
     told = vault.ledger.entries()[0].redacted()
     assert "sha256" not in json.dumps(told)
+    assert "sha256" in json.dumps(_summary(Embeddings(np.eye(3))))  # so that those of features are left out as well
     assert told["parameters"]["epsilon"] == 0.5
 
 

@@ -12,14 +12,18 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 
 def coarse(rows: NDArray[np.floating], estimator: Any) -> NDArray[np.floating]:
-    """Return rows as this estimator would see them: unchanged, or for boosted trees with the mean value of each bin."""
+    """Return rows as this estimator would see them: unchanged, or for boosted trees with the least value of each bin.
+
+    Rows that are predicted later are taken as they are: between a value that many rows have and the next larger one,
+    trees then cut where they would have cut.
+    """
     if not isinstance(estimator, HistGradientBoostingClassifier | HistGradientBoostingRegressor):
         return rows
     found = rows.copy()
     for column in found.T:
-        if np.unique(column).size > estimator.max_bins:
-            edges = np.quantile(column, np.linspace(0, 1, estimator.max_bins + 1)[1:-1])
-            place = np.searchsorted(edges, column, side="right")
-            means = np.bincount(place, column) / np.maximum(np.bincount(place), 1)
-            column[:] = means[place]
+        values = np.unique(column)
+        if values.size > estimator.max_bins and np.isfinite(values[-1]):
+            edges = np.unique(np.quantile(column, np.linspace(0, 1, estimator.max_bins)[:-1], method="lower"))
+            least = np.append(values[0], values[np.searchsorted(values, edges, side="right")])
+            column[:] = least[np.searchsorted(edges, column, side="left")]
     return found

@@ -59,7 +59,10 @@ def between(chances: NDArray[np.floating], grid: Floats, share: float, widening:
 
 def believed_error(chances: NDArray[np.floating], grid: Floats, predictions: NDArray[np.floating]) -> float:
     """Return the root mean squared error that predictions have if labels follow these distributions."""
-    off = chances.astype(np.float64) @ grid**2 - 2 * predictions * (chances @ grid) + predictions**2
+    middle, law = (grid[0] + grid[-1]) / 2, chances.astype(np.float64)
+    law /= law.sum(axis=1, keepdims=True)
+    away, guess = grid - middle, predictions - middle  # of numbers far from zero, squares would cancel
+    off = law @ away**2 - 2 * guess * (law @ away) + guess**2
     return float(np.sqrt(np.maximum(off, 0.0).mean()))
 
 

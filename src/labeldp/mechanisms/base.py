@@ -191,4 +191,4 @@ def _summary(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         digest = hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()
         return {"shape": list(value.shape), "dtype": str(value.dtype), "sha256": digest}
-    return value.digest() if hasattr(value, "digest") else value
+    return {"sha256": value.digest()} if hasattr(value, "digest") else value  # as of arrays: copies leave it out

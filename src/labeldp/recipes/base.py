@@ -5,8 +5,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from numbers import Integral, Real
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from labeldp.errors import InputError
 from labeldp.labels import LabelSpace
@@ -60,12 +60,15 @@ class Recipe:
             raise InputError(f"The recipe {self.name!r} begins from an encoder of pictures: give one.")
         if not self.takes_model and not (isinstance(model, str) and model == "auto"):
             raise InputError(f"The recipe {self.name!r} trains a linear model of its own: leave the model out.")
-        known = dict(list(inspect.signature(self.steps).parameters.items())[1:])
+        known = dict(list(_parameters(self.steps).items())[1:])
         for name, value in options.items():
             if name not in known:
                 takes = f"it takes {', '.join(known)}" if known else "it takes none"
                 raise InputError(f"The recipe {self.name!r} has no option {name!r}: {takes}.")
             _check_value(name, value, known[name].annotation)
+            below = isinstance(value, Real) and not float(value) >= 0
+            if below and self.steps.__module__.startswith("labeldp."):  # others may know what it means
+                raise InputError(f"The option {name!r} must not be below zero, as {value!r} is.")
 
     def _check_labels(self, space: LabelSpace) -> None:
         given = "classes" if space.step is None else "numbers"
@@ -77,22 +80,29 @@ class Recipe:
             )
 
 
+def _parameters(steps: Callable[..., Steps]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(steps, eval_str=True).parameters
+    except NameError:  # types that are known to a type checker alone
+        return inspect.signature(steps).parameters
+
+
 def _check_value(name: str, value: Any, kind: Any) -> None:
-    """Say if an option has another type than its recipe takes; one that does not say which may have any."""
-    if kind is inspect.Parameter.empty:
-        return
+    """Say if an option is no number, text or name, where its recipe takes one; of other types anything may be given."""
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
-            raise InputError(f"The option {name!r} must be one of {', '.join(get_args(kind))}, not {value!r}.")
+            names = ", ".join(map(str, get_args(kind)))
+            raise InputError(f"The option {name!r} must be one of {names}, not {value!r}.")
         return
-    kinds = get_args(kind) or (kind,)
+    kinds = set(get_args(kind)) if get_origin(kind) in (Union, UnionType) else {kind}
+    plain = kinds - {NoneType}
+    if not (plain <= {int, float} or plain == {str}) or not plain:
+        return
     number = not isinstance(value, bool) and isinstance(value, Real if float in kinds else Integral)
-    fits = number if float in kinds or int in kinds else isinstance(value, str)
+    fits = number if str not in plain else isinstance(value, str)
     if not fits and not (value is None and NoneType in kinds):
         wanted = "a number" if float in kinds else "a whole number" if int in kinds else "a text"
         raise InputError(f"The option {name!r} must be {wanted}, not {value!r}.")
-    if number and not value >= 0:
-        raise InputError(f"The option {name!r} must not be below zero, as {value!r} is.")
 
 
 RECIPES: dict[str, Recipe] = {}

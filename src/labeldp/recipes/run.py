@@ -24,6 +24,8 @@ _SHARE, _MOST, _FEWEST = 0.1, 2_500, 20  # rows set aside to choose, and to scor
 
 _ONE_SIDED = 0.95
 
+_FINE = 2_000  # values of a range
+
 _LARGE = 8.0  # whoever gave a label even odds can be sure of it to 99.97 %
 
 Report = Callable[[str], None]
@@ -173,6 +175,9 @@ def _widening(model: Predictor, task: Task, rows: NDArray[np.int64], score: Erro
     A model of noisy labels does not know how far it is off itself; what was measured does, or that nobody knows.
     """
     held_out, grid = task.features.select(rows), grid_of(task.space)
+    if grid.size > _FINE:  # a table of so many values would take long, and scatter is far above the step
+        widths = [getattr(model, name, None) for name in ("scale", "deviation")]
+        return max([1.0, *(score.careful / max(width, 1e-9) for width in widths if isinstance(width, float))])
     believed = believed_error(model.predict_proba(held_out), grid, np.asarray(model.predict(held_out), np.float64))
     return max(1.0, score.careful / max(believed, (grid[1] - grid[0]) / 4))
 

@@ -23,7 +23,7 @@ from labeldp.errors import InputError, LedgerError
 from labeldp.guarantees import plain_number
 from labeldp.spending import Cost
 
-FORMAT = 1
+FORMAT = 2
 _PART = 1 << 26  # bytes of a release in one database row: SQLite holds less than 1 GB in one
 _WAIT_SECONDS = 600
 
