@@ -137,3 +137,19 @@ def test_a_search_over_regressors_is_refused():
     estimator = ldp.LabelPrivateRegressor(range=(0, 1, 1))
     with pytest.raises(ldp.InputError, match="for numbers, auto chooses"):
         ldp.LabelPrivateSearchCV(estimator, {"model": ["ridge", "trees"]}).fit(np.zeros((300, 1)), np.zeros(300))
+
+
+def test_an_encoder_may_be_among_what_is_searched(monkeypatch):
+    """The estimator itself has none yet; each setting is looked at for itself."""
+    given = []
+
+    def trained(vault, tasks, *more, **how):
+        given.extend(task.encoder for task in tasks)
+        raise ldp.InputError("far enough")
+
+    monkeypatch.setattr("labeldp.search.train_best", trained)
+    pictures, encoder = np.zeros((300, 1, 8, 8), np.uint8), object()
+    refining = ldp.LabelPrivateClassifier(1.0, [0, 1], "refine", features="images")
+    with pytest.raises(ldp.InputError, match="far enough"):
+        ldp.LabelPrivateSearchCV(refining, {"encoder": [encoder]}).fit(pictures, np.arange(300) % 2)
+    assert given == [encoder]

@@ -334,3 +334,11 @@ def test_what_is_stated_of_every_label_counts_held_out_ones(digits):
     trained = train(digits.vault(2.0, 1e-5), digits.task(2.0, 1e-5), "pate-fm", {"teachers": 20})
     assert trained.guarantee.epsilon < trained.score.epsilon == trained.stated.epsilon
     assert replace(trained.stated, epsilon=trained.guarantee.epsilon) == trained.guarantee
+
+
+def test_of_one_row_nothing_is_learnt():
+    vault = ldp.Vault([0], ldp.LabelSpace([0, 1]), ldp.Budget(1.0))
+    one = Task(Embeddings(np.zeros((1, 2))), vault.space, all_rows(1), 1.0)
+    with pytest.raises(ldp.InputError, match="There is one row, and nothing to learn from it"):
+        train(vault, one, "randres")
+    assert not vault.ledger.entries()

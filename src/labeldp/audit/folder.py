@@ -137,8 +137,8 @@ def _check_encoder(given: Path | None, used: str | None) -> None:
     """Refuse another encoder than that of the training: its audit would be of another training."""
     found = None if given is None else Model.load(given, "cpu").digest()[:16]
     if found != used:
-        has = "began from no encoder: leave --encoder out" if used is None else f"began from encoder {used}: name it by"
-        raise InputError(f"The training of this run {has}{'' if used is None else ' --encoder'}.")
+        has = "no encoder: leave --encoder out" if used is None else f"encoder {used}: name it by --encoder"
+        raise InputError(f"The training of this run began from {has}.")
 
 
 def _protects_records(facts: dict[str, Any]) -> bool:

@@ -53,9 +53,10 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except LabelDPError as problem:
-        hint = " (--budget sets the total for this data set" * isinstance(problem, BudgetExceeded)
-        hint += "; where delta is spent, --delta-budget does" * bool(hint and "privatize" not in sys.argv[1:2])
-        hint += ".)" * bool(hint)
+        hint = ""
+        if isinstance(problem, BudgetExceeded):
+            delta = "" if sys.argv[1:2] == ["privatize"] else "; where delta is spent, --delta-budget does"
+            hint = f" (--budget sets the total for this data set{delta}.)"
         _fail(f"{problem}{hint}", 2)
     except ModuleNotFoundError as problem:
         if problem.name not in ("torch", "safetensors", "PIL", "matplotlib"):

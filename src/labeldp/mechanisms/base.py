@@ -185,6 +185,11 @@ def smallest_integers(values: NDArray[np.int64]) -> NDArray[np.signedinteger]:
     return values
 
 
+def without_digests(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what `parameters` tells of arrays and features: who has all rows but one could try what that one is."""
+    return {name: value for name, value in parameters.items() if not (isinstance(value, dict) and "sha256" in value)}
+
+
 def _summary(value: Any) -> Any:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return float(value)  # epsilon=1 and epsilon=1.0 are one request

@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from labeldp.errors import InputError, LedgerError
 from labeldp.guarantees import plain_number
+from labeldp.mechanisms.base import without_digests
 from labeldp.spending import Cost
 
 FORMAT = 2
@@ -69,12 +70,10 @@ class Entry:
     def redacted(self) -> dict[str, Any]:
         """Return the entry without row sets, released values and digests of what was asked, for a copy that travels.
 
-        Features that were public to one training may be secret records to the next: who has all but one of them could
-        try what gives a digest.
+        Features that were public to one training may be secret records to the next.
         """
         worst = self.costs.get(max(self.costs, default=0), Cost())
-        told = self.details.get("parameters", {})
-        kept = {name: value for name, value in told.items() if not (isinstance(value, dict) and "sha256" in value)}
+        told = self.details.get("parameters")
         return {
             "id": self.id,
             "kind": self.kind,
@@ -84,7 +83,7 @@ class Entry:
             "created": self.created,
             "finished": self.finished,
             **self.details,
-            **({"parameters": kept} if told else {}),
+            **({"parameters": without_digests(told)} if told else {}),
         }
 
 

@@ -15,7 +15,7 @@ from labeldp.errors import BudgetExceeded, InputError
 from labeldp.guarantees import Budget, Guarantee, Trust, Unit, check_delta
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import Loss
-from labeldp.mechanisms.base import Mechanism
+from labeldp.mechanisms.base import Mechanism, without_digests
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
 from labeldp.spending import (
@@ -374,14 +374,9 @@ def _lineage(sources: Sequence[Release], *own: Use) -> tuple[Use, ...]:
 
 
 def _told(mechanism: Mechanism, derived_from: Sequence[Release]) -> dict[str, Any]:
-    """Return the parameters that go with a release.
-
-    Where records are secret, what a model says of them is, too: who has all but one of them could try what gives the
-    digest of all predictions.
-    """
+    """Return the parameters that go with a release: where records are secret, what a model says of them is, too."""
     records = any(release.guarantee.unit == "record" for release in derived_from)
-    told = mechanism.told().items()
-    return {name: value for name, value in told if not (records and isinstance(value, dict) and "sha256" in value)}
+    return without_digests(mechanism.told()) if records else mechanism.told()
 
 
 def _digest(request: dict[str, Any]) -> str:
