@@ -5,9 +5,9 @@
 DIR holds the official `cifar-10-batches-py`. Each trial hears the noisy labels of the first 45,000 training pictures
 (randomized response, or ALIBI's Laplace noise) and is scored on the 5,000 others, whose labels are declared: schedules
 of the papers' rows may be chosen by them. No test picture is read. A trial has settings, each with a usual value:
-learner (lp, which learns labels as they come, evidence, alibi, or stages, which is `lp-mst` in two), epsilon, epochs,
-batch, rate, decay, average, mixup, augment, compile. Each is printed, and added to
-benchmarks/results/schedules.jsonl, as it ends.
+learner (lp, which learns labels as they come, evidence, alibi, augdescent, or stages, which is `lp-mst` in two),
+epsilon, epochs, batch, rate, decay, average, mixup, augment (Aug-Descent looks at weak views and learns strong ones,
+whatever that says), compile. Each is printed, and added to benchmarks/results/schedules.jsonl, as it ends.
 """
 
 import argparse
@@ -21,12 +21,13 @@ from results import HERE
 
 import labeldp as ldp
 from labeldp.features.loaders import load
-from labeldp.learn import Bayes, Supervised, Training
+from labeldp.learn import AugDescent, Bayes, Supervised, Training
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task
 
 USUAL = {"learner": "lp", "epsilon": 1.0, "epochs": 120, "batch": 256, "rate": 0.1, "decay": 5e-4, "average": None}
 USUAL |= {"mixup": 4.0, "augment": "weak", "compile": 1}
+LEARNERS = {"lp": Supervised, "evidence": Bayes, "alibi": Bayes, "augdescent": AugDescent}
 DECLARED = 0.1  # of the training pictures, the last ones
 
 
@@ -36,6 +37,8 @@ def settings(words):
     unknown = set(given) - set(USUAL)
     if unknown:
         raise SystemExit(f"A trial has no setting {min(unknown)!r}: it has {', '.join(USUAL)}.")
+    if given.get("learner", "lp") not in [*LEARNERS, "stages"]:
+        raise SystemExit(f"There is no learner {given['learner']!r}: choose one of {', '.join(LEARNERS)} or stages.")
     usual = USUAL | ({"mixup": 0.0} if given.get("learner") == "alibi" else {})
     return usual | {name: value if name in ("learner", "augment") else float(value) for name, value in given.items()}
 
@@ -53,10 +56,10 @@ def trial(chosen, told, codes, declared, truth, device):
         trained = train(vault, task, "lp-mst", form, score=False)
         model, noisy = trained.model, ldp.Release.concat(*trained.releases)
     else:
-        kind = Supervised if chosen["learner"] == "lp" else Bayes
+        form = {"mixing": chosen["mixup"]} if chosen["learner"] == "augdescent" else form
         mechanism = (ldp.OneHotLaplace if chosen["learner"] == "alibi" else ldp.RandomizedResponse)(epsilon)
         noisy = vault.release(mechanism)
-        model = kind("resnet18", training, **form).fit(told, noisy)
+        model = LEARNERS[chosen["learner"]]("resnet18", training, **form).fit(told, noisy)
     seconds = time.perf_counter() - begun
     right, repeated = model.predict(declared) == truth, model.predict(told) == noisy.labels()
     shares = {"declared": right, "own noisy labels": repeated}
