@@ -178,6 +178,29 @@ def test_a_secret_that_is_found_later_can_be_left_out_and_stays_out(tmp_path, na
     assert left.vault(1.0).guarantee().epsilon == 0.5
 
 
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_rows_that_were_sorted_anew_are_not_taken_for_those_of_before(tmp_path, name):
+    """Without the column by which they were sorted, nobody sees it: what one person lost would be another's."""
+    path = write(tmp_path, ["no", "yes"] * N, name, seen=["x"] * (2 * N))
+    SecretTable.open(path, "y", "no,yes").vault(1.0).release(ldp.RandomizedResponse(0.5))
+    for column in ("x", "seen"):
+        read = pl.read_parquet if name.endswith("parquet") else pl.read_csv
+        frame = read(path).reverse()
+        left = SecretTable.open(_written(frame, path), "y", "no,yes", left_out=[column])
+        with pytest.raises(ldp.LedgerError, match="belongs to other data"):
+            left.vault(1.0)
+        _written(frame.drop(column), path)
+        with pytest.raises(ldp.InputError, match=f"knows the rows by column '{column}', too, which {name} lacks"):
+            SecretTable.open(path, "y", "no,yes").vault(1.0)
+        _written(frame.reverse(), path)
+    assert SecretTable.open(path, "y", "no,yes").vault(1.0).guarantee().epsilon == 0.5
+
+
+def _written(frame, path):
+    (frame.write_parquet if path.suffix == ".parquet" else frame.write_csv)(path)
+    return path
+
+
 def test_a_number_that_is_marked_as_missing_is_missing(tmp_path):
     path = write(tmp_path, ["1", "NaN", "3", "NA"], "t.csv")
     with pytest.raises(ldp.InputError, match="A label is missing, first in row 1"):

@@ -1,6 +1,7 @@
 import math
 from itertools import product
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +9,17 @@ from hypothesis import strategies as st
 from noiselaws import direct_delta
 
 import labeldp as ldp
-from labeldp.losses import PureLoss, RepeatedLoss, compose, gaussian_delta, rdp_to_epsilon, unit_shift_delta
+from labeldp.losses import (
+    ApproximateLoss,
+    GaussianLoss,
+    PureLoss,
+    RepeatedLoss,
+    compose,
+    gaussian_delta,
+    rdp_to_epsilon,
+    unit_shift_delta,
+)
+from labeldp.mechanisms.voting import Moves, VoteLoss
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 2.0, 8.0])
@@ -130,3 +141,44 @@ def test_repeated_losses_are_composed_distributions(bound, times):
     assert loss.rdp(4.0) == pytest.approx(times * PureLoss(bound).rdp(4.0))
     assert compose([loss, PureLoss(0.5)], 0.0) == pytest.approx(times * bound + 0.5)
     assert compose([loss], 1e-6) == loss.epsilon(1e-6)
+
+
+def exact_epsilon(bound, times, delta):
+    """Epsilon of so many pure draws in arithmetic of fifty digits."""
+    with mpmath.workdps(50):
+        p, unit = 1 / (1 + mpmath.exp(-mpmath.mpf(bound))), mpmath.mpf(bound)
+        chances = [mpmath.binomial(times, k) * p**k * (1 - p) ** (times - k) for k in range(times + 1)]
+
+        def needed(epsilon):
+            above = (epsilon - (2 * k - times) * unit for k in range(times + 1))
+            return mpmath.fsum(c * -mpmath.expm1(a) for c, a in zip(chances, above, strict=True) if a < 0)
+
+        low, high = mpmath.mpf(0), mpmath.mpf(times * bound)
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (low, middle) if needed(middle) <= delta else (middle, high)
+        return float(low)
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-10, 1e-12, 1e-14])
+def test_compositions_are_not_short_where_delta_is_as_small_as_the_error_of_a_fourier_transform(delta):
+    parts = [RepeatedLoss(0.01, 400), RepeatedLoss(0.01, 600)]
+    assert compose(parts, delta) >= exact_epsilon(0.01, 1000, delta)
+    votes = VoteLoss((Moves("laplace", 100.0, 1000),))
+    assert votes.epsilon(delta) >= exact_epsilon(0.01, 1000, delta)
+
+
+@pytest.mark.parametrize(
+    "gain",
+    [
+        lambda: PureLoss(-7.9),
+        lambda: PureLoss(float("nan")),
+        lambda: RepeatedLoss(1.0, -3),
+        lambda: ApproximateLoss(1.0, -1e-6),
+        lambda: GaussianLoss(1.0, -1.0),
+        lambda: GaussianLoss(0.0, 1.0),
+    ],
+)
+def test_no_loss_is_a_gain_that_would_pay_for_another(gain):
+    with pytest.raises(ldp.InputError, match="below zero|above 0"):
+        gain()

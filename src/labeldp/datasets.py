@@ -125,6 +125,20 @@ class SecretTable:
                     f"feature here: leave it out (--leave-out {secret}){other}."
                 )
 
+    def _known_by(self, chosen: Path) -> list[str]:
+        """Return the columns by which a ledger knows the rows: one that is left out later still says which they are."""
+        if not (chosen.is_file() and (book := Ledger(chosen)).entries()):
+            return []
+        names = [name for name in book.facts()["identity"].get("columns") or {} if name != self.label]
+        for name in names:
+            if name not in self.file.schema.names:
+                raise InputError(
+                    f"{chosen.name} knows the rows by column {name!r}, too, which {self.file.path.name} lacks: use the "
+                    "table as it was (--leave-out keeps a column from being learnt), or another ledger if these are "
+                    "other people."
+                )
+        return names
+
     def _tell_neighbour(self, chosen: Path) -> None:
         """Let the ledger beside the data know of another secret of these people, which has a ledger of its own."""
         if chosen.resolve() != self.ledger_path.resolve() and self.ledger_path.is_file():
@@ -151,6 +165,7 @@ class SecretTable:
         path = ledger or self.ledger_path
         self._check_neighbour(path)
         public = [self.ids] if self.ids else [name for name in self.kept if name != self.label]
+        public += [name for name in self._known_by(path) if name not in public]
         if not public:
             raise InputError(f"{self.file.path} has no column but the label: add the features or row ids.")
         columns = list(dict.fromkeys([*public, self.label, *([self.users] if self.users else [])]))

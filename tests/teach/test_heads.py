@@ -4,6 +4,7 @@ from sklearn.linear_model import Ridge
 
 import labeldp as ldp
 from labeldp.teach.heads import Heads
+from labeldp.teach.lesson import Lesson
 from labeldp.teach.partition import deal
 
 GENERATOR = np.random.default_rng(0)
@@ -58,3 +59,14 @@ def test_rows_without_label_or_teacher_teach_nothing():
 def test_without_a_penalty_a_fit_might_fail_by_what_a_row_holds(penalty):
     with pytest.raises(ldp.InputError, match="finite number above 0"):
         Heads(penalty).check(POINTS, POINTS, ldp.LabelSpace([0, 1]), False)
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_warning_tells_what_a_secret_row_holds():
+    points, codes = np.ones((40, 3)), np.arange(40) % 2
+    points[7] = 1e200
+    teacher = deal(np.ones(40, bool), 4, 0)
+    lesson = Lesson(points, codes, teacher, np.ones((5, 3)), ldp.LabelSpace([0, 1]))
+    with pytest.warns(RuntimeWarning):  # as it would be
+        Heads().fit(points, codes, teacher, 2)
+    assert Heads().count(lesson).sum() == 5 * 4

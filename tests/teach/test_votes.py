@@ -208,3 +208,12 @@ def test_teachers_are_dealt_the_users_of_the_vault_and_no_others():
     with pytest.raises(ldp.InputError, match="give the vault's own users"):
         vault(users=one_owner).release(votes(users=apart))
     vault(users=apart).release(votes(users=apart // 2))  # larger groups are no harm
+
+
+def test_a_request_is_the_same_however_users_are_named():
+    """Python objects lie elsewhere in each process: by their addresses, the same votes would be drawn again."""
+    names = [f"person {number // 3}" for number in range(len(LABELS))]
+    held = [np.array(names, object), np.array(names), [number // 3 for number in range(len(LABELS))]]
+    held.append(np.datetime64("2020-01-01") + np.array(held[-1]))
+    told = [votes(users=users).parameters()["users"] for users in held]
+    assert all(each == told[0] for each in told)

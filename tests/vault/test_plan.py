@@ -78,3 +78,27 @@ def test_the_same_plan_again_is_the_one_that_was_paid_for():
         v.plan(ldp.PureLoss(0.5)).release(ldp.OneHotLaplace(0.5))
     v.plan(ldp.PureLoss(0.5), name="second").release(ldp.OneHotLaplace(0.5))
     assert v.guarantee().epsilon == 1.0
+
+
+def test_a_plan_draws_the_rows_that_were_paid_for_whatever_is_done_to_a_release():
+    vault = ldp.Vault([0, 1] * 50, ldp.LabelSpace([0, 1]), ldp.Budget(20.0))
+    weak, strong = ldp.RandomizedResponse(0.1), ldp.RandomizedResponse(8.0)
+    plan = vault.plan(weak, strong, rows=[0])
+    first = plan.release(weak)
+    with pytest.raises(ValueError, match="read-only"):
+        first.active[:] = True
+    first.active.setflags(write=True)  # who does so changes a copy
+    first.active[:] = True
+    assert (plan.release(strong).labels() >= 0).sum() == 1
+
+
+def test_a_step_that_was_refused_can_be_asked_for_again():
+    vault, other = (ldp.Vault([0, 1] * 5, ldp.LabelSpace([0, 1]), ldp.Budget(2.0)) for _ in range(2))
+    step = ldp.RandomizedResponse(0.5)
+    plan, stranger = vault.plan(step, step), other.release(ldp.RandomizedResponse(1.0))
+    with pytest.raises(ldp.InputError, match="not of this vault"):
+        plan.release(step, derived_from=stranger)
+    drawn = [plan.release(step).entry for _ in range(2)]
+    assert len(set(drawn)) == 2
+    with pytest.raises(ldp.BudgetExceeded, match="Every step"):
+        plan.release(step)

@@ -47,18 +47,21 @@ def account(
     chosen = _mechanism(mechanism, given)
     table = _read(votes)
     result = add_up(table, chosen, delta, queries=queries, answers=answers, conversion=conversion)  # type: ignore[arg-type]
+    by_votes = "epsilon_data_independent" not in result.publishable
     if sanitise:
         from labeldp.teach.sanitising import sanitised
 
         result = sanitised(result, table, chosen, order)
-    say(result.to_json(), _sentences(result), as_json)
+    say(result.to_json(), _sentences(result, by_votes), as_json)
 
 
-def _sentences(result: Any) -> str:
+def _sentences(result: Any, by_votes: bool) -> str:
+    told = result.epsilon_sanitised is not None
     notes = {
         "epsilon_data_independent": "for any votes, if these caps were fixed beforehand"
-        + ("" if "epsilon_data_independent" in result.publishable else "; here the votes set them: do not publish"),
-        "epsilon_sanitised": "may be published, once, if the queries were fixed beforehand" + _larger(result),
+        + ("; here the votes set them: do not publish" if by_votes else "; not beside the next figure" * told),
+        "epsilon_sanitised": "for the answers and itself: may be published, once, if the queries were fixed beforehand"
+        + _larger(result),
         "epsilon_data_dependent": "depends on the votes: do not publish",
     }
     found = [(name, getattr(result, name), note) for name, note in notes.items() if getattr(result, name) is not None]
@@ -71,9 +74,8 @@ def _sentences(result: Any) -> str:
 
 def _larger(result: Any) -> str:
     """Say if the votes agreed too little for a sanitised figure to be of use."""
-    if result.epsilon_sanitised is None or "epsilon_data_independent" not in result.publishable:
-        return ""
-    return "; the first is smaller: state that" * (result.epsilon_data_independent < result.epsilon_sanitised)
+    useless = (result.epsilon_sanitised or 0.0) > result.epsilon_data_independent
+    return "; the first is smaller, and holds if this one is shown to nobody" * useless
 
 
 def _mechanism(name: str, given: dict[str, float | None]) -> Any:

@@ -194,6 +194,8 @@ def _summary(value: Any) -> Any:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return float(value)  # epsilon=1 and epsilon=1.0 are one request
     if isinstance(value, np.ndarray):
-        digest = hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()
+        if value.dtype.hasobject:  # of which memory holds addresses, others in each process
+            raise InputError("A mechanism takes arrays of numbers, dates or texts, not of Python objects: convert it.")
+        digest = hashlib.sha256(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data).hexdigest()
         return {"shape": list(value.shape), "dtype": str(value.dtype), "sha256": digest}
     return {"sha256": value.digest()} if hasattr(value, "digest") else value  # as of arrays: copies leave it out

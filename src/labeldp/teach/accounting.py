@@ -58,7 +58,7 @@ class Account:
     `epsilon_data_independent` holds for any votes, for a run whose caps on queries and answers were fixed beforehand at
     these numbers; where the votes set them, it is for the reader of the votes alone. `epsilon_data_dependent` depends
     on the votes: not publishable. `epsilon_sanitised` may be published, once, if the number of queries was fixed
-    beforehand.
+    beforehand: it covers the answers and itself, which the others do not.
     """
 
     epsilon_data_dependent: float

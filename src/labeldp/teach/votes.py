@@ -27,7 +27,7 @@ from labeldp.mechanisms.base import Mechanism, private_copy
 from labeldp.mechanisms.voting import VoteMechanism
 from labeldp.releases.base import Release
 from labeldp.releases.derived import Relabelled
-from labeldp.spending import joint_cost
+from labeldp.spending import joint_cost, number_users
 from labeldp.teach.heads import Heads
 from labeldp.teach.lesson import Lesson, Teaching
 from labeldp.teach.partition import deal
@@ -63,7 +63,9 @@ class TeacherVotes(Mechanism):
         # Whether some rows are among the secret ones must not be told: only objects are compared, never what they hold.
         if self.public is not None and self.public is self.points:
             raise InputError("The public rows are those of the vault: give rows of other people, or none.")
-        for name in ("points", "queries", "users", "public"):
+        if self.users is not None:  # numbers are the same in every process: the same request stays the same
+            object.__setattr__(self, "users", number_users(self.users, len(self.users)))
+        for name in ("points", "queries", "public"):
             value = getattr(self, name)
             if value is not None and not hasattr(value, "batch"):  # features have no way to be changed in place
                 object.__setattr__(self, name, private_copy(value))

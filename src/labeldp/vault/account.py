@@ -93,7 +93,7 @@ class Account:
         """Say why a ledger from which something was spent is not that of these data."""
         old = Filter.from_json(known["budget"]).budget
         new = chosen(old)
-        if not self._identity.part_of(Identity(**known["identity"])):
+        if not self._identity.same_as(Identity(**known["identity"])):
             made = known["identity"]
             return (
                 f"belongs to other data ({made['name']}, label {made['label']!r}, {made['rows']} rows): features, "

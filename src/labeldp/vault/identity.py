@@ -24,15 +24,14 @@ class Identity:
     digest: str | None = None
     columns: Mapping[str, str] | None = None
 
-    def part_of(self, other: "Identity") -> bool:
-        """Whether these are the rows of `other`, with all of its columns or some: one may be left out later.
+    def same_as(self, other: "Identity") -> bool:
+        """Whether these are the rows of `other`, in their order.
 
-        Digests say so better than a name, which may change.
+        Digests say so better than a name, which may change. Some of the columns would not do: who drops the others may
+        have sorted the rows anew, and what one person has lost would be counted for another.
         """
         if (self.label, self.rows) != (other.label, other.rows):
             return False
-        if self.columns and other.columns:
-            return self.columns.items() <= other.columns.items()
         return self.digest == other.digest and (self.digest is not None or self.name == other.name)
 
     def to_json(self) -> dict[str, Any]:

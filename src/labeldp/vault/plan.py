@@ -30,5 +30,8 @@ class Plan:
                 raise BudgetExceeded("Every step of this plan is drawn: make a new plan.")
             if any(mechanism.loss(m) != losses[step] for m, losses in self._losses.items()):
                 raise InputError("The next step of this plan was declared with another loss: use the same mechanism.")
-            self._next += 1
-            return self._vault._draw(mechanism, self._mask, derived_from, f"{self._entry}:{step}")
+            name = f"{self._entry}:{step}"
+            try:
+                return self._vault._draw(mechanism, self._mask, derived_from, name)
+            finally:  # what was refused before it was reserved can be asked for again
+                self._next += any(entry.details.get("step") == name for entry in self._vault.ledger.entries())

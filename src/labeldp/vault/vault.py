@@ -63,7 +63,7 @@ class Vault:
         self.rows = int(self.__codes.size)
         if not self.rows:
             raise InputError("There are no labels: a vault needs at least one row.")
-        self._labelled = None if (self.__codes != MISSING).all() else self.__codes != MISSING
+        self._labelled = None if (self.__codes != MISSING).all() else _frozen(self.__codes != MISSING)
         self._owner = None if users is None else number_users(users, self.rows)
         self._bits: Bits = SYSTEM
         self.__memory: dict[Any, Any] = {}  # as secret as the labels
@@ -298,7 +298,7 @@ class Vault:
                 "entry": entry.id,
                 "rows": self.rows,
                 "lineage": lineage,
-                "active": mask,
+                "active": None if mask is None else _frozen(mask.copy()),
             }
             release = self._noised(prepared, codes, common, request)
             self.ledger.commit(entry, to_bytes(release))
@@ -359,7 +359,7 @@ class Vault:
         mask = mask if self._labelled is None else mask & self._labelled
         if not mask.any():
             raise InputError("No labelled row is chosen: there is nothing to release.")
-        return None if mask.all() else mask
+        return None if mask.all() else _frozen(mask)
 
     def _origin(self, derived_from: Sequence[Release]) -> Any:
         known = {e.id for e in self.ledger.entries() if e.status == "committed"}
@@ -367,6 +367,12 @@ class Vault:
         if not set(names) <= known:
             raise InputError("derived_from names a release that is not of this vault: derive from its releases only.")
         return names or "declared public"
+
+
+def _frozen(mask: Mask) -> Mask:
+    """Keep a row set as it is: a release shows it to everybody, and a plan draws by it what was paid for."""
+    mask.setflags(write=False)
+    return mask
 
 
 def _lineage(sources: Sequence[Release], *own: Use) -> tuple[Use, ...]:
