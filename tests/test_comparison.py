@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -201,3 +202,17 @@ def test_a_cell_that_cannot_be_scored_says_so(request_, tmp_path):
     assert row["accuracy"] is None
     assert not (few.folder / "accuracy.png").exists()
     assert Cell(row["recipe"], row["epsilon"], row["seed"]) == few.cells()[0]
+
+
+def test_cells_of_another_encoder_or_with_mirrors_are_another_comparison(request_, tmp_path, monkeypatch):
+    monkeypatch.setattr("labeldp.runs._check_encoder", lambda encoder, model: None)
+    monkeypatch.setattr("labeldp.comparison.Model.load", lambda path, device: SimpleNamespace(digest=path.read_text))
+    for name in ("first", "second", "copy"):
+        (tmp_path / name).write_text(name.replace("copy", "first"))
+    plain = replace(request_.plan, features="images", encoder=tmp_path / "first")
+    first = replace(request_, plan=plain)
+    first.run(pretend([]), nothing)
+    replace(request_, plan=replace(plain, encoder=tmp_path / "copy")).check()
+    for change in ({"encoder": tmp_path / "second"}, {"encoder": None}, {"flip": True}):
+        with pytest.raises(ldp.InputError, match="holds another comparison"):
+            replace(request_, plan=replace(plain, **change)).check()

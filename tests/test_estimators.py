@@ -655,3 +655,24 @@ def test_what_a_notebook_shows_is_short(data):
     for shown in (fitted.release_, fitted.card_):
         assert len(repr(shown)) < 200
     assert "Guarantee(epsilon=" in repr(fitted.release_)
+
+
+def test_declared_classes_keep_their_order_and_numbers_of_a_range_have_their_own_estimator():
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    stars = np.clip(np.rint(3 + X[:, 0]), 1, 5).astype(int)
+    ordered = ldp.LabelSpace([1, 2, 3, 4, 5], ordered=True)
+    options = {"loss": "squared"}
+    clf = ldp.LabelPrivateClassifier(5.0, ordered, recipe="lp-mst", options=options, model="linear").fit(X, stars)
+    assert clf.release_.space.ordered
+    with pytest.raises(ldp.InputError, match="take LabelPrivateRegressor"):
+        ldp.LabelPrivateClassifier(5.0, ldp.LabelSpace.range(1, 5, 1)).fit(X, stars)
+
+
+def test_few_labels_among_many_rows_are_learnt_from_and_none_is_paid_for_in_vain():
+    space = ldp.LabelSpace(["no", "yes"], missing="public")
+    for seed in range(4):
+        X = np.random.default_rng(seed).normal(size=(1000, 3))
+        y = [("no", "yes")[int(x[0] > 0)] if place % 50 == 0 else None for place, x in enumerate(X)]
+        clf = ldp.LabelPrivateClassifier(5.0, space, recipe="randres", random_state=seed, model="logistic").fit(X, y)
+        assert clf.score_estimate_ is None  # 20 labels are too few to set some aside
+        assert (clf.release_.labels() >= 0).sum() == 20

@@ -180,5 +180,5 @@ def test_compositions_are_not_short_where_delta_is_as_small_as_the_error_of_a_fo
     ],
 )
 def test_no_loss_is_a_gain_that_would_pay_for_another(gain):
-    with pytest.raises(ldp.InputError, match="below zero|above 0"):
+    with pytest.raises(ldp.InputError, match=r"below zero|above 0"):
         gain()

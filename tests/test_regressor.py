@@ -195,3 +195,13 @@ def test_a_fine_range_is_held_to_the_error_without_a_table_of_all_its_values(dat
     monkeypatch.setattr("labeldp.recipes.run.believed_error", None)  # which takes such a table, after the charge
     fitted = private(2.0, range=(0, 100, 0.01), recipe="sums").fit(X, y)
     assert fitted._widening == max(1, fitted.score_estimate_.careful / fitted._model.deviation)
+
+
+def test_a_fine_range_is_learnt_and_predicted_without_a_table_of_all_its_numbers():
+    X = np.random.default_rng(0).normal(size=(2_000, 3))
+    y = np.clip(np.rint(50_000 + 10_000 * X[:, 0]), 0, 100_000)
+    model = ldp.LabelPrivateRegressor(20.0, range=(0, 100_000, 1)).fit(X, y)
+    ends = model.predict_interval(X[:20])
+    assert ends.shape == (20, 2)
+    assert (ends[:, 0] < ends[:, 1]).all()
+    assert model.release_.speaks_of_rows

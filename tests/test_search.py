@@ -5,6 +5,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 import labeldp as ldp
+from labeldp.learn.classical import Classical
+from labeldp.recipes.base import RECIPES, Ask, Recipe, find
 
 N = 600
 
@@ -109,6 +111,25 @@ def test_a_search_over_auto_knows_whose_candidate_won(data):
     found = search(grid, recipe="auto").fit(*data)
     assert found.best_params_["training"] in grid["training"]
     assert found.guarantee_.epsilon == 4.0
+
+
+@pytest.mark.parametrize("best", [0, 1, 2])
+def test_the_winner_is_told_by_its_setting_also_where_settings_give_different_numbers_of_models(
+    data, monkeypatch, best
+):
+    def steps(task, models: int = 1, depth: int = 1):
+        noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
+        trees = [DecisionTreeClassifier(max_depth=depth, random_state=0) for _ in range(models)]
+        return [Classical(tree).fit(task.features, noisy) for tree in trees]
+
+    find("randres")
+    monkeypatch.setitem(RECIPES, "tried", Recipe("tried", "of this test", steps, chooses=lambda task: True))
+    X = data[0]
+    pattern = (X[:, 0] > 0) ^ (X[:, 1] > 0)  # one cut tells nothing of it
+    grid = [{"models": 1, "depth": 1}, {"models": 3, "depth": 1}, {"models": 2, "depth": 1}]
+    grid[best]["depth"] = 6
+    found = search({"options": grid}, recipe="tried", epsilon=20.0).fit(X, np.where(pattern, "yes", "no"))
+    assert found.best_params_["options"] == grid[best]
 
 
 def test_a_second_search_warns(data):

@@ -171,3 +171,12 @@ def test_a_use_is_read_back_and_an_older_one_counts_for_all_rows(rows):
     assert Use.from_json(written.to_json()) == written
     older = Use.from_json(written.to_json()[:3])
     assert joint_cost([older, use("y", 2, [7])]).epsilon == 5
+
+
+def test_rows_without_a_label_take_no_part():
+    labelled = np.array([True, False, True])
+    kept = capped_rows(None, labelled, 3, None)
+    assert kept.tolist() == [True, False, True]
+    kept[:] = True
+    assert labelled.tolist() == [True, False, True]  # they stay the vault's own
+    assert capped_rows(None, None, 3, None).all()

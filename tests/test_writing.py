@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.writing import check_free, kept_array, written_whole
+from labeldp.writing import append_line, check_free, kept_array, read_lines, written_whole
 
 
 def test_two_writers_do_not_mix(tmp_path):
@@ -73,3 +73,14 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(ldp.InputError, match="cannot be written"):
         check_free(tmp_path / "x.csv")
+
+
+def test_a_line_that_was_cut_off_harms_no_other(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    assert read_lines(path) == []
+    append_line(path, {"a": 1})
+    with path.open("a") as file:
+        file.write('{"a": 2, "b')
+    append_line(path, {"a": 3})
+    append_line(path, {"a": 4})
+    assert read_lines(path) == [{"a": 1}, {"a": 3}, {"a": 4}]

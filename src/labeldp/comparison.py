@@ -17,14 +17,16 @@ from labeldp.evaluate import Score, split_rows
 from labeldp.features.base import Features
 from labeldp.guarantees import Budget
 from labeldp.labels import Encoded, LabelSpace
+from labeldp.learn.model import Model
 from labeldp.reading import read_features
 from labeldp.reals import exactly
 from labeldp.recipes import run as recipes
 from labeldp.report.plots import Point, accuracy_by_epsilon
 from labeldp.runs import Plan
 from labeldp.vault import Vault
-from labeldp.writing import check_free
+from labeldp.writing import append_line, check_free, read_lines
 
+_FIELDS = {"recipe", "epsilon", "seed"}
 _TEST = 0.2  # the share of rows that score a benchmark with public labels
 
 
@@ -74,9 +76,7 @@ class Comparison:
 
     def done(self) -> list[dict[str, Any]]:
         """Return the rows of the cells that are finished."""
-        path = self.folder / "cells.jsonl"
-        lines = path.read_text().splitlines() if path.is_file() else []
-        rows = {_cell(row): row for row in map(_read, lines) if row}
+        rows = {_cell(row): row for row in read_lines(self.folder / "cells.jsonl") if row.keys() >= _FIELDS}
         return [rows[cell] for cell in self.cells() if cell in rows]
 
     def missing(self) -> list[Cell]:
@@ -96,7 +96,7 @@ class Comparison:
             begun = time.perf_counter()
             outcome = train(self.plan.by(cell.recipe, epsilon=cell.epsilon, seed=cell.seed))
             row = asdict(cell) | outcome | {"seconds": round(time.perf_counter() - begun, 1)}
-            _append(self.folder / "cells.jsonl", row)
+            append_line(self.folder / "cells.jsonl", row)
         (self.folder / "begun.json").unlink(missing_ok=True)
         rows = self.done()
         self._draw(rows)
@@ -106,14 +106,14 @@ class Comparison:
         return sum((exactly(c.epsilon) for c in cells), Fraction(0)), len(cells) * exactly(self.plan.delta)
 
     def _begun(self) -> Cell | None:
-        path = self.folder / "begun.json"
-        row = _read(path.read_text()) if path.is_file() else None
-        return _cell(row) if row else None
+        rows = read_lines(self.folder / "begun.json")
+        return _cell(rows[0]) if rows and rows[0].keys() >= _FIELDS else None
 
     def _own(self) -> str:
         """Say what the cells are of."""
         plan = self.plan
-        own = {"of": self.of, "delta": plan.delta, "features": plan.features, "model": plan.model}
+        own = {"of": self.of, "delta": plan.delta, "features": plan.features, "model": plan.model, "flip": plan.flip}
+        own |= {"encoder": Model.load(plan.encoder, "cpu").digest()} if plan.encoder else {}
         return json.dumps(own | ({"labels_per_user": plan.labels_per_user} if plan.labels_per_user else {}))
 
     def _draw(self, rows: list[dict[str, Any]]) -> None:
@@ -121,20 +121,6 @@ class Comparison:
         told = {name: points for name, points in curves.items() if points}
         if told:
             accuracy_by_epsilon(told, self.folder / "accuracy.png", "Accuracy by epsilon")
-
-
-def _append(path: Path, row: dict[str, Any]) -> None:
-    cut_off = path.is_file() and not path.read_text().endswith("\n")  # when a process died while it wrote
-    with path.open("a") as file:
-        file.write(("\n" if cut_off else "") + json.dumps(row) + "\n")
-
-
-def _read(line: str) -> dict[str, Any] | None:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return None
-    return row if isinstance(row, dict) and {"recipe", "epsilon", "seed"} <= row.keys() else None
 
 
 def _cell(row: dict[str, Any]) -> Cell:

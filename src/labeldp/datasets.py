@@ -18,6 +18,7 @@ from labeldp.labels import MISSING, Encoded, Label, LabelSpace
 from labeldp.spending import capped_rows
 from labeldp.vault import Ledger, Vault, identify
 from labeldp.vault.account import Chosen
+from labeldp.vault.ledger import ledger_beside
 
 # What stands in the place of a number that is missing.
 ABSENT = ["", "NA", "N/A", "n/a", "na", "#N/A", "NULL", "null", "None", "NaN", "nan", "?", ".", "-"]
@@ -85,9 +86,8 @@ class SecretTable:
 
     @property
     def ledger_path(self) -> Path:
-        """The ledger's usual place: beside the data, to which a link leads."""
-        real = self.file.path.resolve()
-        return real.with_name(real.name + ".ledger")
+        """The ledger's usual place."""
+        return ledger_beside(self.file.path)
 
     @property
     def features(self) -> list[str]:

@@ -146,8 +146,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         self._model = trained.model
         self.guarantee_ = trained.stated
         self.score_estimate_, self._widening = trained.score, trained.widening
-        evidence = [release for release in trained.releases if (release.labels() >= 0).any()]
-        self.release_ = evidence[-1]
+        self.release_ = next(release for release in reversed(trained.releases) if release.speaks_of_rows)
         spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
         facts = trained.facts() | spent | self._about(trained, vault)
         own = [self._inferred_what] * bool(self._inferred_what) + [_ADDED_UP] * self._seen_before
@@ -314,7 +313,10 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
                 raise InputError('classes must be a list, for example ["no", "yes"].')
             classes = _inferred(y)
         declared = classes if isinstance(classes, LabelSpace) else LabelSpace(classes)
-        space = LabelSpace(sorted(declared), ordered=self.features == "pairs", missing=declared.missing)
+        if declared.step is not None:
+            raise InputError("These labels are numbers of a range: take LabelPrivateRegressor.")
+        ordered = declared.ordered or self.features == "pairs"
+        space = LabelSpace(sorted(declared), ordered=ordered, missing=declared.missing)
         self.classes_ = np.array(space.classes)
         return space
 

@@ -269,8 +269,7 @@ def gaussian_delta(epsilon: float, ratio: float) -> float:
     return float(ndtr(a - b) - math.exp(min(epsilon + log_ndtr(-a - b), 0.0)))
 
 
-# Distributions are composed by Fourier transforms in float64, which are off by up to about 1e-13 in delta, however small
-# that is.
+# Distributions are composed by Fourier transforms in float64, which are off by about 1e-13 in delta, however small.
 _FOURIER = 1e-11
 
 

@@ -12,7 +12,7 @@ from labeldp.errors import InputError
 from labeldp.estimators import LabelPrivate, threads
 from labeldp.guarantees import Budget
 from labeldp.labels import LabelSpace
-from labeldp.learn.density import between, grid_of
+from labeldp.learn.density import intervals
 
 _INFERRED = (
     "The range was inferred from the labels, which reveals the least and the largest of them: declare it for a real "
@@ -107,9 +107,7 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
         if not 0 < share < 1:
             raise InputError("share must lie between 0 and 1.")
         with threads(self.n_jobs):
-            chances = self._model.predict_proba(self._features_of(X))
-        grid = grid_of(self._model.space)  # type: ignore[arg-type]
-        return np.stack(between(chances, grid, share, self._widening), axis=1)
+            return np.stack(intervals(self._model, self._features_of(X), share, self._widening), axis=1)
 
     def _recipe_options(self) -> dict[str, Any]:
         # A recipe without a loss has the squared one.

@@ -21,10 +21,10 @@ from labeldp.features.base import Features, choose_device
 from labeldp.features.intake import Intake
 from labeldp.files import TableFile
 from labeldp.labels import LabelSpace
-from labeldp.learn.density import between, grid_of
+from labeldp.learn.density import intervals
 from labeldp.learn.encoded import members
 from labeldp.learn.model import Model
-from labeldp.learn.predictor import load_predictor
+from labeldp.learn.predictor import Predictor, load_predictor
 from labeldp.reading import column_of_pictures, doubts, read_columns, read_features
 from labeldp.recipes import run as recipes
 from labeldp.recipes.base import find
@@ -167,22 +167,24 @@ def predict(run: Path, data: Path, device: str = "auto", ids: str | None = None)
     if space is None:
         raise InputError(f"{run} is damaged: its model knows no classes.")
     try:
-        features = intake(frame)
-        chances = model.predict_proba(features) if len(frame) else np.zeros((0, len(space)))  # some models need a row
-        numbers = np.asarray(model.predict(features), np.float64) if len(frame) and space.step else np.zeros(0)
+        told = _told(model, space, intake(frame), float(read_report(run).get("interval_widening", 1.0)))
     except InputError:
         raise
     except (ValueError, TypeError):
         raise InputError(f"The columns of {data} have other types than those that the model was trained on.") from None
+    return _beside(named, [pl.Series(name, values) for name, values in told.items()])
+
+
+def _told(model: Predictor, space: LabelSpace, features: Features, widening: float) -> dict[str, Any]:
+    """Return the columns that say what a model predicts."""
     if space.step is not None:
-        grid = grid_of(space)
-        low, high = between(chances, grid, 0.8, float(read_report(run).get("interval_widening", 1.0)))
-        found = {"prediction": numbers, "low": low, "high": high}
-        return _beside(named, [pl.Series(name, values) for name, values in found.items()])
-    told = [pl.Series("prediction", space.decode(chances.argmax(axis=1)).tolist())]
-    if space.numbers is not None:
-        told.append(pl.Series("expected", chances @ space.numbers))
-    return _beside(named, [*told, *(pl.Series(f"p({c})", chances[:, i]) for i, c in enumerate(space))])
+        numbers = np.asarray(model.predict(features), np.float64) if len(features) else np.zeros(0)
+        low, high = intervals(model, features, 0.8, widening)
+        return {"prediction": numbers, "low": low, "high": high}
+    chances = model.predict_proba(features) if len(features) else np.zeros((0, len(space)))  # some models need a row
+    expected = {} if space.numbers is None else {"expected": chances @ space.numbers}
+    named = {f"p({name})": chances[:, place] for place, name in enumerate(space)}
+    return {"prediction": space.decode(chances.argmax(axis=1)).tolist()} | expected | named
 
 
 def _beside(named: list[pl.Series], told: list[pl.Series]) -> pl.DataFrame:

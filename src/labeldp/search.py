@@ -59,8 +59,7 @@ class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             once: Any = _Once(vault, best.epsilon, best.delta)
             trained = train_best(once, tasks, best.recipe, options, score=best.estimate)
         best._keep(trained, vault)
-        per_setting = trained.candidates // len(grid)
-        self.best_params_ = grid[trained.winner // per_setting]
+        self.best_params_ = grid[trained.variant]
         self.best_estimator_ = best.set_params(**self.best_params_)
         self.guarantee_, self.score_estimate_ = best.guarantee_, best.score_estimate_
         self.classes_ = best.classes_

@@ -115,7 +115,7 @@ def capped_rows(
     if owner is None:
         if most is not None:
             raise InputError("labels_per_user is for users: say who owns each row, by users or --user-column.")
-        return np.ones(rows, bool)
+        return np.ones(rows, bool) if labelled is None else labelled.copy()
     candidates = np.arange(rows) if labelled is None else np.flatnonzero(labelled)
     owned = np.bincount(owner[candidates])
     if most is None and owned.max(initial=0) > 1:

@@ -1,5 +1,6 @@
 """What is written is whole or not there, and what takes long to make is made once."""
 
+import json
 import os
 import shutil
 import uuid
@@ -61,6 +62,26 @@ def kept_array(path: Path | None, make: Callable[[], NDArray[Any]]) -> NDArray[A
 def alone(path: Path) -> FileLock:
     """Let another process that makes the same file or folder wait until it is there."""
     return FileLock(path.with_name(f".{path.name}.lock"))
+
+
+def append_line(path: Path, row: dict[str, Any]) -> None:
+    """Add a row to a file of JSON lines; one that was cut off, when a process died while it wrote, stays apart."""
+    cut_off = path.is_file() and not path.read_text().endswith("\n")
+    with path.open("a") as file:
+        file.write(("\n" if cut_off else "") + json.dumps(row) + "\n")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read the rows of a file of JSON lines, but for those that were cut off; of no file, none."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return [row for row in map(_row, lines) if isinstance(row, dict)]
+
+
+def _row(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
 
 
 def _remove(path: Path) -> None:

@@ -81,6 +81,10 @@ def test_a_run(labeldp, folder):
         (("run", "people.csv", "--draws", 9), "--draws is for a mechanism: name one by --mechanism"),
         (("--mechanism", "rr", "--epsilon", 1, "--draws", 9), "draws must be a whole number from 100"),
         (("--mechanism", "rr", "--epsilon", 1, "--confidence", 2), "confidence must be a number from 0.5"),
+        (("--mechanism", "rr", "--epsilon", 1, "--confidence", 0), "confidence must be a number from 0.5"),
+        (("--mechanism", "rr", "--epsilon", 1, "--draws", 0), "draws must be a whole number from 100"),
+        (("--mechanism", "rr", "--epsilon", 1, "--classes", 0), "classes"),
+        (("--mechanism", "gnmax", "--epsilon", 1, "--queries", 0), "queries"),
     ],
 )
 def test_a_mistake_is_one_sentence(labeldp, words, message):

@@ -2,11 +2,23 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeldp as ldp
-from labeldp.learn.density import LOSSES, Density, believed_error, between, centre, check_loss, grid_of, quantiles
+from labeldp.features import Embeddings
+from labeldp.learn.density import (
+    LOSSES,
+    Density,
+    believed_error,
+    between,
+    centre,
+    check_loss,
+    grid_of,
+    intervals,
+    quantiles,
+)
 
 
 @settings(max_examples=60)
@@ -91,3 +103,29 @@ def test_errors_of_numbers_far_from_zero_do_not_cancel():
     grid = np.arange(1e7, 1e7 + 101)
     chances = Density(grid, "squared", 5.0).chances(np.array([1e7 + 50])).astype(np.float32)
     assert believed_error(chances, grid, np.array([1e7 + 50.0])) == pytest.approx(5.0, rel=0.01)
+
+
+@pytest.mark.parametrize("scale", [3.0, 40.0, 5_000.0])
+@pytest.mark.parametrize("loss", ["squared", "poisson"])
+def test_the_centre_is_the_prediction_on_a_fine_range_too(loss, scale):
+    """Of which there is no table with a line for each number."""
+    grid = np.arange(30_001.0)
+    density = Density(grid, loss, scale if loss == "squared" else scale**0.25)
+    wanted = np.array([0.5, 3.0, 150.0, 7_000.0, 15_000.5, 29_000.0, 29_998.0])
+    assert density._table[0].size < 2_000
+    assert density.chances(wanted) @ grid == pytest.approx(wanted, abs=max(0.5, scale / 1000))
+
+
+def test_intervals_come_some_rows_at_a_time(monkeypatch):
+    class Model:
+        space = ldp.LabelSpace.range(0, 9, 1)
+
+        def predict_proba(self, features):
+            asked.append(len(features))
+            return chances[features.batch(torch.arange(len(features)))[:, 0].long().numpy()]
+
+    asked, chances = [], np.random.default_rng(0).dirichlet(np.ones(10), 7)
+    monkeypatch.setattr("labeldp.learn.density.blocks", lambda rows, _: [slice(i, min(i + 3, rows)) for i in (0, 3, 6)])
+    found = intervals(Model(), Embeddings(np.arange(7.0)[:, None]), 0.8, 1.5)
+    assert asked == [3, 3, 1]
+    assert np.array_equal(found, between(chances, np.arange(10.0), 0.8, 1.5))

@@ -342,3 +342,31 @@ def test_of_one_row_nothing_is_learnt():
     with pytest.raises(ldp.InputError, match="There is one row, and nothing to learn from it"):
         train(vault, one, "randres")
     assert not vault.ledger.entries()
+
+
+def test_a_choice_is_made_where_the_rows_that_are_left_give_several_models(digits, enter):
+    """Before any is set aside there are 1,400 rows, and one model would do; to train on there are 1,120."""
+
+    def few(task):
+        return int(task.rows.sum()) < 1_200
+
+    def steps(task):
+        noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
+        models = [Supervised(training=Training(epochs=1)).fit(task.features, noisy) for _ in range(1 + few(task))]
+        return models
+
+    enter(steps, chooses=few)
+    trained = train(digits.vault(1.0), digits.task(1.0), "tried")
+    assert trained.candidates == 2
+    assert [release.mechanism for release in trained.releases] == ["RandomizedResponse", "BestCandidate"]
+    enter(steps, chooses=lambda task: int(task.rows.sum()) < 1_100)
+    alone = train(digits.vault(1.0), digits.task(1.0), "tried", score=False)
+    assert alone.releases[0].active is None  # nothing was set aside
+
+
+def test_what_features_look_like_stays_known_on_other_rows(digits):
+    task = digits.task(1.0)
+    points = task.points
+    rows = np.arange(1400) < 700
+    assert task.on(rows).points is points
+    assert task.on(rows).rows is rows

@@ -65,3 +65,19 @@ def test_no_budget_cuts_what_has_no_guarantee(tmp_path, monkeypatch):
     monkeypatch.setattr(ldp.RandomizedResponse, "price", lambda *_: (math.inf, 0))
     v.release(ldp.RandomizedResponse(0.5))
     assert ledger_report(tmp_path / "l")["spent"]["epsilon"] == v.guarantee().epsilon == math.inf
+
+
+def test_a_link_to_the_data_has_the_ledger_of_the_data(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "people.csv").write_text("x,y\n")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "kept" / "people.csv")
+    vault(tmp_path / "kept" / "people.csv.ledger").release(ldp.RandomizedResponse(1.0))
+    assert ledger_report(tmp_path / "link.csv")["spent"]["epsilon"] == 1.0
+
+
+def test_names_are_shown_as_they_are(tmp_path, capsys):
+    identity = ldp.Identity("people[old].csv", "ill [bold]", 4, "abc")
+    held = ldp.Vault([0, 1, 1, 0], SPACE, ldp.Budget(2.0), ledger=tmp_path / "l", identity=identity)
+    held.release(ldp.RandomizedResponse(1.0))
+    print_ledger(ledger_report(tmp_path / "l"))
+    assert "people[old].csv: column ill [bold]" in capsys.readouterr().out

@@ -85,9 +85,6 @@ def test_a_plan_draws_the_rows_that_were_paid_for_whatever_is_done_to_a_release(
     weak, strong = ldp.RandomizedResponse(0.1), ldp.RandomizedResponse(8.0)
     plan = vault.plan(weak, strong, rows=[0])
     first = plan.release(weak)
-    with pytest.raises(ValueError, match="read-only"):
-        first.active[:] = True
-    first.active.setflags(write=True)  # who does so changes a copy
     first.active[:] = True
     assert (plan.release(strong).labels() >= 0).sum() == 1
 

@@ -72,11 +72,11 @@ def _mechanism(name: str, given: dict[str, Any], confidence: float | None, as_js
 
     if given["epsilon"] is None:
         raise InputError("Say by --epsilon how private the mechanism shall be: 1, for example.")
-    asked = {"classes": given["classes"] or 2, "queries": given["queries"] or 1}
+    asked = {"classes": 2, "queries": 1} | _given({name: given[name] for name in ("classes", "queries")})
     made, delta = named(name, given["epsilon"], given["delta"], **asked)
     tell("drawing")
-    draws = given["draws"] or (_SLOW_DRAWS if name == "stable-vote" else _DRAWS)
-    found = audit_mechanism(made, delta=delta, draws=draws, confidence=confidence or 0.99)
+    usual = {"draws": _SLOW_DRAWS if name == "stable-vote" else _DRAWS, "confidence": 0.99}
+    found = audit_mechanism(made, delta=delta, **usual | _given({"draws": given["draws"], "confidence": confidence}))
     tell("comparing fresh processes")
     seeded = repeats(name, given["epsilon"], delta, **asked)
     said = f"{found.mechanism} states epsilon {found.epsilon:.4g}" + (f" and delta {delta:g}." if delta else ".")

@@ -7,16 +7,20 @@ distribution what a label might be, and fits the answer, would drift to the midd
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, softmax
 
 from labeldp.errors import InputError
+from labeldp.features.base import Features
+from labeldp.features.rows import blocks
 from labeldp.labels import LabelSpace
 from labeldp.mechanisms.bins import Floats, LossName
 
 LOSSES = ("squared", "absolute", "poisson")
+_ALL_GAPS = 2_000  # of a range, up to which a table of means has a line for each
 
 
 def check_loss(loss: str, space: LabelSpace) -> None:
@@ -66,6 +70,17 @@ def believed_error(chances: NDArray[np.floating], grid: Floats, predictions: NDA
     return float(np.sqrt(np.maximum(off, 0.0).mean()))
 
 
+def intervals(model: Any, features: Features, share: float, widening: float = 1.0) -> tuple[Floats, Floats]:
+    """Return what `between` says of a model's beliefs about each row, some rows at a time: ranges may be fine."""
+    grid = grid_of(model.space)
+    parts = [
+        between(model.predict_proba(features.select(range(part.start, part.stop))), grid, share, widening)
+        for part in blocks(len(features), grid.size)
+    ]
+    low, high = zip(*parts, strict=True) if parts else ([np.zeros(0)], [np.zeros(0)])
+    return np.concatenate(low), np.concatenate(high)
+
+
 @dataclass(frozen=True)
 class Density:
     """Distributions over `grid` by their centres; `scale` says how wide they are, in units of the labels.
@@ -99,10 +114,23 @@ class Density:
 
     @cached_property
     def _table(self) -> tuple[Floats, Floats]:
-        """Means by tilt: one tilt for each gap of the grid, and more towards the ends."""
+        """Means by tilt: one tilt for each gap of the grid, or for enough of them, and more towards the ends."""
         step, width = self.grid[1] - self.grid[0], self.grid[-1] - self.grid[0]
         slopes = -np.diff(self._base) / step
         further = np.geomspace(1e-3 / width, 30 / step, 200)
-        tilts = np.unique(np.concatenate([slopes[0] - further, slopes, slopes[-1] + further]))
-        means = softmax(self._base + tilts[:, None] * self.grid, axis=1) @ self.grid
-        return np.maximum.accumulate(means), tilts
+        inside = slopes[_spread_out(slopes.size)]
+        tilts = np.unique(np.concatenate([slopes[0] - further, inside, slopes[-1] + further]))
+        means = [
+            softmax(self._base + tilts[part, None] * self.grid, axis=1) @ self.grid
+            for part in blocks(tilts.size, self.grid.size)
+        ]
+        return np.maximum.accumulate(np.concatenate(means)), tilts
+
+
+def _spread_out(count: int) -> NDArray[np.int64]:
+    """Return the places of so many gaps: all, or of very many some, most of them near the ends, where means bend."""
+    if count <= _ALL_GAPS:
+        return np.arange(count)
+    near = np.geomspace(1, count / 2, _ALL_GAPS // 8)
+    chosen = np.concatenate([[0.0], near, np.linspace(0, count - 1, _ALL_GAPS // 8), count - near])
+    return np.unique(chosen.astype(np.int64).clip(0, count - 1))

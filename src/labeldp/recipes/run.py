@@ -46,6 +46,7 @@ class Trained:
     score: Score | ErrorScore | None
     candidates: int = 1
     winner: int = 0
+    variant: int = 0  # which of several variants of learning the winner comes from
     users: dict[str, Any] | None = None
     common: float = 0.0  # the share of scored rows to which the model gives one of two classes
     widening: float = 1.0  # by how much intervals of its numbers are wider than what it believes
@@ -140,12 +141,14 @@ def train_best(
         raise InputError("There is one row, and nothing to learn from it: bring more.")
     if task.public is not None and not recipe.asks_teachers:
         raise InputError(f"The recipe {name!r} has no use for public rows: take one with teachers, pate for example.")
-    several = len(tasks) > 1 or recipe.chooses(task)
+    # There is less to train on where rows are set aside to choose with, which may decide whether there is a choice.
+    several = len(tasks) > 1 or recipe.chooses(task.on(set_aside(task, True, score)[0]))
     fit, choosing, scoring = set_aside(task, several, score)
-    models, releases = list[Predictor](), list[Release]()
-    for variant, each in zip(tasks, options, strict=True):
-        found, heard = _follow(vault, replace(variant, rows=fit), recipe, each, report, not releases)
+    models, releases, of_variant = list[Predictor](), list[Release](), list[int]()
+    for place, (variant, each) in enumerate(zip(tasks, options, strict=True)):
+        found, heard = _follow(vault, variant.on(fit), recipe, each, report, not releases)
         models += found
+        of_variant += [place] * len(found)
         releases += [release for release in heard if release.entry not in {known.entry for known in releases}]
     winner = 0
     if choosing is not None and len(models) > 1:
@@ -166,7 +169,8 @@ def train_best(
             first = float((told[scoring].argmax(axis=1) == 0).mean())
             common = max(first, 1 - first) if len(task.space) == 2 and task.public is None else 0.0
     guarantee, about = vault.guarantee_of(releases), _about_users(vault, task, releases)
-    return Trained(name, model, tuple(releases), guarantee, result, len(models), winner, about, common, widening)
+    won = len(models), winner, of_variant[winner]
+    return Trained(name, model, tuple(releases), guarantee, result, *won, about, common, widening)
 
 
 def _widening(model: Predictor, task: Task, rows: NDArray[np.int64], score: ErrorScore) -> float:

@@ -77,6 +77,13 @@ class Task:
             return Classical(model)
         return kind(model, self.training or default_training(self), **options)
 
+    def on(self, rows: Rows) -> "Task":
+        """Return the same task on other rows; what all features look like, which can take long to see, stays known."""
+        other = replace(self, rows=rows)
+        if "points" in vars(self):
+            vars(other)["points"] = self.points
+        return other
+
     def mixing(self, asked: float | None, usual: float = 4.0) -> float:
         """Return how much to mix rows: the usual amount if none is asked for, and nothing of ids."""
         if asked is not None and not (isinstance(asked, int | float) and 0 <= asked < np.inf):

@@ -69,6 +69,7 @@ class Release(ABC):
     """
 
     kind: ClassVar[Literal["likelihood", "prior"]]
+    speaks_of_rows: ClassVar[bool] = True  # or of all of them together alone
 
     space: LabelSpace
     guarantee: Guarantee

@@ -15,6 +15,7 @@ class _OfNoRow(Release):
     """Facts about all rows together: they speak of no single one, so every class of every row scores alike."""
 
     kind: ClassVar[Literal["likelihood", "prior"]] = "prior"
+    speaks_of_rows: ClassVar[bool] = False
 
     def arrays(self) -> Arrays:
         """Return nothing: a few numbers are all there is."""

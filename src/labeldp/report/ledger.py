@@ -8,14 +8,14 @@ from labeldp.errors import LedgerError
 from labeldp.reals import exactly
 from labeldp.spending import Spending, unpack_rows
 from labeldp.vault.filter import Filter
-from labeldp.vault.ledger import Entry, Ledger, in_progress
+from labeldp.vault.ledger import Entry, Ledger, in_progress, ledger_beside
 
 
 def ledger_report(path: Path) -> dict[str, Any]:
     """Return the entries and totals of a ledger, named by its own path or by its data's."""
     if path.is_dir():
         raise LedgerError(f"{path} is a folder: name a ledger, or the data that it lies beside.")
-    beside = path.with_name(path.name + ".ledger")
+    beside = ledger_beside(path)
     chosen = beside if beside.is_file() else path
     if not chosen.is_file():
         raise LedgerError(f"There is no ledger {beside} or {path}.")
@@ -53,11 +53,12 @@ def print_ledger(report: dict[str, Any]) -> None:
     """Print a report as a table and a sentence."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(
         box=SIMPLE_HEAD,
-        title=f"{report['identity']['name']}: column {report['identity']['label']}",
+        title=escape(f"{report['identity']['name']}: column {report['identity']['label']}"),
         title_justify="left",
     )
     for name in ("when (UTC)", "what", "epsilon", "delta", "rows", "status"):

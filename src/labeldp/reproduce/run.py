@@ -1,6 +1,5 @@
 """Fill a table: train the cells that are missing, keep each as it comes, and set ours beside the paper's."""
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +13,7 @@ from labeldp.learn.model import Model
 from labeldp.represent.restart import two_encoders
 from labeldp.reproduce.cells import Cell, Pictures, Setting, run
 from labeldp.reproduce.tables import Experiment
+from labeldp.writing import append_line, read_lines
 
 Line = dict[str, Any]
 
@@ -35,7 +35,7 @@ def fill(
 ) -> list[Line]:
     """Return a line for every cell asked for, training those that are not in the results yet."""
     results = setting.work / f"{experiment.name}.jsonl"
-    known = {line["cell"]: line for line in _lines(results)}
+    known = {line["cell"]: line for line in read_lines(results)}
     if any(cell.row.encoder and cell.key not in known for cell in wanted) and setting.encoder is None:
         setting = replace(setting, encoder=shared_encoder(data, setting, report))
     for number, cell in enumerate(wanted, 1):
@@ -43,8 +43,7 @@ def fill(
             continue
         report(f"{number} of {len(wanted)}: {cell.key}")
         known[cell.key] = run(cell, data, experiment.delta, setting, report)
-        with results.open("a") as lines:
-            lines.write(json.dumps(known[cell.key]) + "\n")
+        append_line(results, known[cell.key])
         shutil.rmtree(cell.unfinished(setting.work))
     return [known[cell.key] | {"method": cell.row.method, "epsilon": cell.epsilon} for cell in wanted]
 
@@ -65,7 +64,7 @@ def shared_encoder(data: Pictures, setting: Setting, report: Callable[[str], Non
 def table(experiment: Experiment, results: Path) -> list[Line]:
     """Return a line for every cell of the paper's table: its figure, ours over all seeds, and the difference."""
     found: dict[tuple[str, float], list[Line]] = {}
-    for line in _lines(results):
+    for line in read_lines(results):
         method, _, rest = line["cell"].rpartition(", epsilon ")
         found.setdefault((method, float(rest.split(",")[0])), []).append(line)
     lines = []
@@ -83,9 +82,3 @@ def table(experiment: Experiment, results: Path) -> list[Line]:
                 line["difference"] = None if paper is None else line["ours"] - paper
             lines.append(line)
     return lines
-
-
-def _lines(path: Path) -> list[Line]:
-    """Read the cells that were finished; a last line that was cut, by a full disk for example, is none."""
-    lines = path.read_text().splitlines() if path.is_file() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]

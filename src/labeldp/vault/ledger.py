@@ -255,6 +255,12 @@ class Ledger:
             raise LedgerError(_explain(self.path, str(problem.orig))) from None
 
 
+def ledger_beside(data: Path) -> Path:
+    """Return the usual place of a table's ledger: beside the data, to which a link leads."""
+    real = data.resolve()
+    return real.with_name(real.name + ".ledger")
+
+
 def in_progress(path: Path) -> bool:
     """Whether a process is drawing a release from this ledger right now."""
     with suppress(Timeout, OSError), FileLock(f"{path}.lock", timeout=0):
