@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -65,3 +67,19 @@ def test_a_saved_model_predicts_the_same(digits, columns, tmp_path):
     assert np.array_equal(again.predict_proba(digits.new), model.predict_proba(digits.new))
     assert (again.guarantee, again.lineage, again.space) == (model.guarantee, model.lineage, model.space)
     assert sorted(p.name for p in (tmp_path / "m").iterdir()) == ["arrays.npz", "model.json"]
+
+
+def test_moments_of_two_classes_are_log_odds_also_without_their_query(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(500, 4))
+    features = Embeddings(rows)
+    lift = Lift.fit(features, cut=True)
+    vault = ldp.Vault((rows[:, 0] > 1).astype(int), ldp.LabelSpace([0, 1]), ldp.Budget(4.0, 1e-5))
+    release = vault.release(ldp.LinearQuery(lift(features), 4.0, 1e-5))
+    model = Ridge(lift).fit(features, release)
+    assert model.coefficients.shape == (lift.columns, 1)
+    assert (model.predict(features) == (rows[:, 0] > 1)).mean() > 0.85
+    again = Ridge(lift).fit(features, replace(release, query=None))
+    assert np.array_equal(again.coefficients, model.coefficients)
+    model.save(tmp_path / "model")
+    kept = LinearModel.load(tmp_path / "model").predict_proba(features)
+    assert np.array_equal(kept, model.predict_proba(features))

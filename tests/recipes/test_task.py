@@ -3,6 +3,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.features import Embeddings, Images
+from labeldp.features.intake import Intake
 from labeldp.learn import Bayes, FixMatch, Model, Supervised, Training
 from labeldp.learn.backbones import build
 from labeldp.learn.classical import Classical
@@ -109,3 +110,13 @@ def test_dense_rows_are_lifted_to_fewer_columns_where_noise_is_pure_or_large():
         assert task(wide, delta=1e-6, epsilon=epsilon).lifted.shape == (60, columns + 1)
     of_users = task(wide, delta=1e-6, epsilon=12.0, users=np.arange(60) // 2)  # whose two labels share it
     assert of_users.lifted.shape == (60, 41)
+
+
+def test_sums_of_a_table_hear_how_long_a_row_is_and_others_do_not():
+    numbers = np.random.default_rng(0).normal(size=(60, 5))
+    of_table = task(Intake.fit(numbers, "table")[1])
+    lengths = np.linalg.norm(of_table.summed[:, :-1], axis=1)
+    assert lengths.max() == pytest.approx(1, abs=1e-5)
+    assert lengths.min() < 0.9
+    dense = task()
+    assert dense.summed is dense.lifted

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
 from labeldp.releases import NoisyMoments
+from labeldp.releases.moments import as_chances, log_odds
 
 
 def linear_problem(rows, seed=0):
@@ -110,3 +112,41 @@ def test_a_repeated_request_comes_back_with_its_query():
     vault = ldp.Vault(labels, ldp.LabelSpace(range(3)), ldp.Budget(1.0, 1e-5))
     first, second = (vault.release(ldp.LinearQuery(query, 1.0, 1e-5)) for _ in range(2))
     assert np.array_equal(first.log_evidence(), second.log_evidence())
+
+
+def rare_problem(rows, seed=0):
+    """One row in sixteen is of the second class, and a line tells which, mostly."""
+    generator = np.random.default_rng(seed)
+    points = generator.normal(size=(rows, 2))
+    labels = (points[:, 0] + generator.normal(0, 0.3, rows) > 1.6).astype(int)
+    return np.column_stack([np.ones(rows), points / 3]), labels
+
+
+def test_of_two_classes_the_sums_give_a_logistic_model_which_says_yes_of_a_rare_one():
+    query, labels = rare_problem(20_000)
+    release = moments(query, labels, classes=2)
+    chances, linear = as_chances(query @ release.scorer), query @ release.coefficients
+    assert (linear[:, 1] > linear[:, 0])[labels == 1].mean() < 0.01
+    assert (chances[:, 1] > 0.5)[labels == 1].mean() > 0.5
+    assert chances[:, 1].mean() == pytest.approx(labels.mean(), rel=0.05)
+    slope = query @ (release.coefficients[:, 1] - release.coefficients[:, 0])
+    known = LogisticRegression(C=1e6).fit(slope[:, None], labels).predict_proba(slope[:, None])
+    assert chances == pytest.approx(known, abs=0.01)  # of which A'Y is all that labels tell
+
+
+@pytest.mark.parametrize("active", [None, np.arange(20_000) % 2 == 0])
+def test_noise_hardly_moves_what_is_said_of_a_rare_class(active):
+    query, labels = rare_problem(20_000)
+    vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(1.0, 1e-5))
+    release = vault.release(ldp.LinearQuery(query, 1.0, 1e-5), rows=active)
+    said = as_chances(query @ release.scorer).argmax(axis=1)
+    assert (said == labels).mean() > max(0.945, 1 - labels.mean())
+
+
+def test_where_there_is_nothing_but_noise_chances_are_frequencies():
+    query, labels = rare_problem(400)
+    found = [as_chances(query @ moments(query, labels, 2, sigma=s).scorer)[:, 1] for s in (1e5, 1e6)]
+    assert all(np.isfinite(each).all() for each in found)
+    assert found[1].std() < 0.05
+    against = log_odds(np.column_stack([np.ones(400), query[:, 1]]), np.array([100.0, -50.0]))
+    assert against == pytest.approx([np.log(100 / 300), 0.0])

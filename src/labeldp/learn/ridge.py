@@ -27,18 +27,21 @@ class Ridge:
     lift: Lift
 
     def fit(self, features: Features, release: Release, start: Any = None) -> "LinearModel":
-        """Return the linear model; `features` are not needed again, because the moments hold what matters."""
+        """Return the linear model of the moments, whose rows `features` are."""
         if not isinstance(release, NoisyMoments | NoisySums):
             raise InputError(f"Ridge learns from a LinearQuery, not from {release.mechanism}: use another learner.")
         if len(release.gram) != self.lift.columns:
             raise InputError("The moments are of other columns than those of this lift: use the one of the query.")
-        known = release.space, release.guarantee, release.lineage, self.lift, release.coefficients
-        return LinearModel(*known) if isinstance(release, NoisyMoments) else LineModel(*known, release.deviation)
+        known = release.space, release.guarantee, release.lineage, self.lift
+        if isinstance(release, NoisySums):
+            return LineModel(*known, release.coefficients, release.deviation)
+        release = release if release.query is not None else release.with_query(self.lift(features))
+        return LinearModel(*known, release.scorer)
 
 
 @dataclass(frozen=True, eq=False)
 class LinearModel:
-    """Lifted rows times coefficients, cut below and normalised to probabilities."""
+    """Lifted rows times coefficients, read as probabilities: cut below and normalised, or log-odds of two classes."""
 
     kind: ClassVar[str] = "linear"
 

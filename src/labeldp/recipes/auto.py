@@ -74,11 +74,11 @@ def auto(task: Task, loss: LossName = "squared") -> Steps:
         return (yield from (smooth_moments if task.delta else noise_cluster)(task))
     first, second = budget_for_sums(task)
     learner = task.learner(Supervised, targets="posteriors")
-    sums = yield Ask(LinearQuery(task.lifted, first, task.delta))
-    linear = task.on_points(Ridge(task.lift).fit(task.points, sums))
+    sums = yield Ask(LinearQuery(task.summed, first, task.delta))
+    linear = task.on_points(Ridge(task.sum_lift).fit(task.points, sums))
     if second and _rare(task, sums, second):
-        again = yield Ask(LinearQuery(task.lifted, second), None, [sums])
-        return task.on_points(Ridge(task.lift).fit(task.points, again))
+        again = yield Ask(LinearQuery(task.summed, second), None, [sums])
+        return task.on_points(Ridge(task.sum_lift).fit(task.points, again))
     candidates: list[Predictor] = [linear]
     if _of_few_rows(task):
         candidates.append(learner.fit(task.features, smoothed(task, sums), task.encoder))
@@ -124,11 +124,12 @@ def _drowned(task: Task) -> bool:
 def enough_for_sums(task: Task) -> float:
     """Return the epsilon of a label at which more would hardly help the sums, by rows, classes and columns.
 
-    A sum over n rows of length 1 in D columns has a sampling error of about sqrt(n / D (1 - 1/K) / K) a column.
+    A sum over n rows of length l in D columns has a sampling error of about l sqrt(n / D (1 - 1/K) / K) a column.
     """
     rows, classes = int(task.rows.sum()), len(task.space)
-    error = np.sqrt(rows / task.lift.columns * (1 - 1 / classes) / classes)
-    one = LinearQuery(task.lifted, 1.0, task.delta)
+    length = np.sqrt(np.einsum("ij,ij->", task.summed, task.summed, dtype=np.float64) / len(task.summed))
+    error = length * np.sqrt(rows / task.sum_lift.columns * (1 - 1 / classes) / classes)
+    one = LinearQuery(task.summed, 1.0, task.delta)
     return float(one.sigma / one.scale / (_QUIET * error))  # noise goes with 1 / epsilon
 
 

@@ -18,8 +18,8 @@ _FAINT = 300.0  # what sums say (`Task.told`) below which rows had better be smo
 )
 def moments(task: Task) -> Steps:
     """One query for the whole budget; a label moves it as little as one row among all."""
-    sums = yield Ask(LinearQuery(task.lifted, task.epsilon, task.delta))
-    return task.on_points(Ridge(task.lift).fit(task.points, sums))
+    sums = yield Ask(LinearQuery(task.summed, task.epsilon, task.delta))
+    return task.on_points(Ridge(task.sum_lift).fit(task.points, sums))
 
 
 @recipe("smooth-moments", "noisy sums of rows that were averaged with their neighbours; a network learns what they say")

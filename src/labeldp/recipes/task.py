@@ -28,7 +28,7 @@ from labeldp.learn.supervised import Supervised
 from labeldp.recipes.models import find_model
 from labeldp.represent.balanced import balanced
 from labeldp.represent.clusters import kmeans
-from labeldp.represent.lift import Lift
+from labeldp.represent.lift import CONSTANT, Lift
 from labeldp.represent.scan import SCAN
 from labeldp.represent.smooth import smooth_rows
 from labeldp.writing import kept_array
@@ -135,6 +135,18 @@ class Task:
     def lifted(self) -> NDArray[np.float32]:
         """Every row, lifted."""
         return self.lift(self.points)
+
+    @cached_property
+    def sum_lift(self) -> Lift:
+        """The map to rows that are summed: of a table, a short row stays short, as numbers near the mean say less."""
+        if self.points.kind != "table":
+            return self.lift
+        return Lift.fit(self.points, columns=self.columns, cut=True, constant=CONSTANT)
+
+    @cached_property
+    def summed(self) -> NDArray[np.float32]:
+        """Every row as it is summed."""
+        return self.lifted if self.sum_lift is self.lift else self.sum_lift(self.points)
 
     def on_points(self, model: Predictor) -> Predictor:
         """Return a model of `points` as one of `features`."""

@@ -7,9 +7,13 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
+from scipy.special import expit, logit
 
 from labeldp.errors import InputError
 from labeldp.releases.base import Arrays, Release
+
+_BLOCK = 1 << 16  # rows that are looked at at once
+_STEPS, _PRIOR = 60, 0.01  # of Newton; and the precision of weights in deviations of their columns
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -64,6 +68,27 @@ class NoisyMoments(_OfQuery):
         return directions @ (gain[:, None] * (directions.T @ self._told))
 
     @cached_property
+    def scorer(self) -> NDArray[np.float64]:
+        """What rows are multiplied by, to be read by `as_chances`: the linear model, or of two classes log-odds.
+
+        A linear model of a rare class hardly ever reaches one half. Logistic regression needs nothing of the labels but
+        A'Y: along the linear model's direction, and with the direction that is most constant for its intercept, it is
+        fitted to what the sums say in both, less what the model owes to their noise.
+        """
+        if len(self.space) != 2:
+            return self.coefficients
+        size, directions = np.linalg.eigh(self.gram)
+        inverse = np.where(size > 1e-9 * size.max(), 1 / np.maximum(size, 1e-300), 0.0)
+        constant = directions @ (inverse * (directions.T @ self.totals))
+        pair = np.stack([constant, self.coefficients[:, 1] - self.coefficients[:, 0]], axis=1)
+        rows = np.arange(self.rows) if self.active is None else np.flatnonzero(self.active)
+        seen = np.concatenate([self._queried(part) @ pair for part in np.array_split(rows, 1 + len(rows) // _BLOCK)])
+        told = pair.T @ self._told[:, 1]
+        told[0] = np.clip(told[0], 0.5, len(rows) - 0.5)  # rows of the second class
+        told[1] -= (self.sigma / self.scale) ** 2 * self._fit[1].sum()
+        return (pair @ log_odds(seen, told))[:, None]
+
+    @cached_property
     def mean_score(self) -> float:
         """The mean score that the linear model gives to the true class of the rows that were summed.
 
@@ -98,6 +123,7 @@ class NoisyMoments(_OfQuery):
         return directions, spread * size / (spread * size**2 + other)
 
     def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
+        # Duller than `scorer`: a prior that is sure of its rows lets mechanisms ask nothing about them.
         return np.log(as_chances(self._queried(rows) @ self.coefficients))
 
 
@@ -184,6 +210,33 @@ class NoisySums(_OfQuery):
 
 
 def as_chances(scores: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Read estimated probabilities, which may lie outside 0 to 1, as a distribution."""
+    """Read estimated probabilities, which may lie outside 0 to 1, as a distribution.
+
+    A single column is the log-odds of the second of two classes.
+    """
+    if scores.shape[1] == 1:
+        second = expit(scores)
+        scores = np.concatenate([1 - second, second], axis=1)
     chance = np.clip(scores, 1e-3, None)
     return chance / chance.sum(axis=1, keepdims=True)
+
+
+def log_odds(seen: NDArray[np.float64], told: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weights of two columns whose logistic model has the sums `told` over the rows of the second class.
+
+    The first column is about constant. Where noise says that the second speaks against itself, it says nothing; a weak
+    prior keeps weights finite where no model has such sums.
+    """
+    unit = np.array([1.0, max(float(seen[:, 1].std()), 1e-12)])
+    columns, wanted, weights = seen / unit, told / unit, np.zeros(2)
+    for _ in range(_STEPS):
+        chance = expit(columns @ weights)
+        slope = (columns * (chance * (1 - chance))[:, None]).T @ columns + _PRIOR * np.eye(2)
+        step = np.linalg.solve(slope, wanted - columns.T @ chance - _PRIOR * weights)
+        largest = float(np.abs(step).max())
+        weights = weights + step * min(1.0, 2 / max(largest, 1e-12))
+        if largest < 1e-8:
+            break
+    if weights[1] < 0:
+        weights = np.array([logit(wanted[0] / len(seen)), 0.0])
+    return weights / unit

@@ -12,7 +12,7 @@ from labeldp.features.base import Features
 from labeldp.features.tables import Table
 
 _LARGEST = 4.0  # deviations at which a number of a table is cut: an outlier must not drown its row's other columns
-_CONSTANT = 0.25  # weight of the constant column beside a row of length 1, for classes of unequal size
+CONSTANT = 0.25  # weight of the constant column beside a row of length 1, for classes of unequal size
 _SAMPLE = 10_000  # rows from which principal directions are found
 _BLOCK = 1 << 13
 
@@ -24,16 +24,18 @@ class Lift:
     Numbers of a table are standardised and its one-hot columns stay as they are; embeddings and pixels are centred.
     More than `columns` of them are reduced to that many principal directions. Then a constant is added and each row is
     brought to length 1, so that no row can move a sum further than another. With `reach`, rows of half as much as that
-    length stay half as long, and only longer ones are cut: a number grows with its row, a class does not.
+    length stay half as long, and only longer ones are cut: numbers grow with their rows, and so do the odds of a class
+    in a table. Embeddings tell classes apart by their directions alone.
     """
 
     mean: NDArray[np.float32]
     scale: NDArray[np.float32]
     basis: NDArray[np.float32] | None = None
     reach: float | None = None
+    constant: float = 1.0  # beside rows that are cut
 
     @classmethod
-    def fit(cls, features: Features, columns: int = 256, *, cut: bool = False) -> "Lift":
+    def fit(cls, features: Features, columns: int = 256, *, cut: bool = False, constant: float = 1.0) -> "Lift":
         """Learn means, scales and directions; and, if rows shall be `cut`, their median length."""
         total = np.zeros(_width(features), np.float64)
         for block in _blocks(features):
@@ -54,7 +56,7 @@ class Lift:
         if not cut:
             return cls(mean, scale, basis)
         rows = cls(mean, scale, basis)._reduced(_matrix(features, some))
-        return cls(mean, scale, basis, float(np.median(np.linalg.norm(rows, axis=1))) or 1.0)
+        return cls(mean, scale, basis, float(np.median(np.linalg.norm(rows, axis=1))) or 1.0, constant)
 
     def __call__(self, features: Features) -> NDArray[np.float32]:
         """Return a row of bounded length for each row of features."""
@@ -71,7 +73,8 @@ class Lift:
         """Return what `Lift(**arrays)` reads back."""
         arrays: dict[str, NDArray[Any]] = {"mean": self.mean, "scale": self.scale}
         arrays |= {} if self.basis is None else {"basis": self.basis}
-        return arrays if self.reach is None else arrays | {"reach": np.array(self.reach)}
+        cut = {} if self.reach is None else {"reach": np.array(self.reach), "constant": np.array(self.constant)}
+        return arrays | cut
 
     def _scaled(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
         scaled = (block - self.mean) / self.scale
@@ -85,9 +88,9 @@ class Lift:
         rows = self._reduced(block)
         if self.reach is not None:
             rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(self.reach))
-            return np.concatenate([rows, np.ones((len(rows), 1), np.float32)], axis=1)
+            return np.concatenate([rows, np.full((len(rows), 1), self.constant, np.float32)], axis=1)
         rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
-        rows = np.concatenate([rows, np.full((len(rows), 1), _CONSTANT, np.float32)], axis=1)
+        rows = np.concatenate([rows, np.full((len(rows), 1), CONSTANT, np.float32)], axis=1)
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
