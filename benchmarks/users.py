@@ -48,8 +48,10 @@ def cell(kind, name, epsilon, cap, seed):
     features, labels = rows_of(users, weights, rng)
     vault = ldp.Vault(labels, SPACE, ldp.Budget(epsilon, delta), users=users)
     rows = vault.capped(cap or int(np.bincount(users).max()), seed)
-    task = Task(features, SPACE, rows, epsilon, delta, LogisticRegression(C=0.1), seed=seed)
-    trained = train(vault, task, name.partition(",")[0], score=False)
+    recipe = name.partition(",")[0]
+    model = "auto" if recipe == "moments" else LogisticRegression(C=0.1)
+    task = Task(features, SPACE, rows, epsilon, delta, model, seed=seed)
+    trained = train(vault, task, recipe, score=False)
     new, truth = rows_of(np.arange(NEW), weights, rng)
     right = float((trained.model.predict(new) == truth).mean())
     return {"right": right, "rows": int(rows.sum()), "label epsilon": trained.users["label"]["epsilon"]}

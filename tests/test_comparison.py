@@ -136,9 +136,13 @@ def test_a_wrong_request_is_one_sentence(request_, tmp_path):
 def test_seeds_are_averaged_and_one_seed_keeps_its_interval():
     one = {"recipe": "a", "epsilon": 1.0, "seed": 0, "accuracy": 0.8, "low": 0.7, "high": 0.85}
     assert list(summarise([one], "a")) == [Point(1.0, 0.8, 0.7, 0.85)]
-    (point,) = summarise([one, one | {"seed": 1, "accuracy": 0.9}], "a")
-    assert point.accuracy == pytest.approx(0.85)
-    assert point.high - point.low == pytest.approx(2 * 1.96 * np.std([0.8, 0.9], ddof=1) / np.sqrt(2))
+    (point,) = summarise([one, one | {"seed": 1, "accuracy": 0.81, "low": 0.71, "high": 0.86}], "a")
+    assert point.accuracy == pytest.approx(0.805)
+    between = 12.706 * np.std([0.8, 0.81], ddof=1) / np.sqrt(2)  # Student's law, of two
+    assert point.high == pytest.approx(0.805 + np.hypot(0.05, between), abs=1e-4)
+    assert point.low == pytest.approx(0.805 - np.hypot(0.1, between), abs=1e-4)
+    (apart,) = summarise([one, one | {"seed": 1, "accuracy": 0.9}], "a")
+    assert (apart.low, apart.high) == (pytest.approx(0.85 - np.hypot(0.635, 0.15), abs=1e-3), 1.0)
     assert list(summarise([one | {"accuracy": None}], "a")) == []
     assert list(summarise([one], "b")) == []
 

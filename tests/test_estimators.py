@@ -12,7 +12,7 @@ import pytest
 import torch
 from sklearn import config_context
 from sklearn.base import clone, is_classifier
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -263,7 +263,7 @@ def test_columns_are_held_to_those_of_the_training(people, make):
         model.predict(make(frame[list(frame)[::-1]]))
     with pytest.raises(ValueError, match="now missing:\n- job"):
         model.predict(make(frame.drop(columns="job")))
-    with pytest.raises(ldp.InputError, match="Column 'age' held numbers in the training table"):
+    with pytest.raises(ldp.InputError, match="Column 'age' held numbers or dates in the training table"):
         model.predict(make(frame.assign(age="old")))
 
 
@@ -676,3 +676,17 @@ def test_few_labels_among_many_rows_are_learnt_from_and_none_is_paid_for_in_vain
         clf = ldp.LabelPrivateClassifier(5.0, space, recipe="randres", random_state=seed, model="logistic").fit(X, y)
         assert clf.score_estimate_ is None  # 20 labels are too few to set some aside
         assert (clf.release_.labels() >= 0).sum() == 20
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (RidgeClassifier(), "RidgeClassifier gives no probabilities"),
+        (LogisticRegression, r"the class LogisticRegression: give one of it, LogisticRegression\(\)"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_costs_nothing(data, tmp_path, model, said):
+    clf = ldp.LabelPrivateClassifier(2.0, ["no", "yes"], "randres", model=model, ledger=tmp_path / "m.ledger")
+    with pytest.raises(ldp.InputError, match=said):
+        clf.fit(*data)
+    assert ldp.Ledger(tmp_path / "m.ledger").entries() == []

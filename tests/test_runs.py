@@ -151,7 +151,7 @@ def test_bad_input_to_predict(trained, tmp_path):
     with pytest.raises(ldp.InputError, match="lacks the column 'city'"):
         runs.predict(run, tmp_path / "short.parquet")
     pl.DataFrame({"age": ["old"], "job": ["x"], "city": ["A"]}).write_parquet(tmp_path / "text.parquet")
-    with pytest.raises(ldp.InputError, match="held numbers in the training table"):
+    with pytest.raises(ldp.InputError, match="held numbers or dates in the training table"):
         runs.predict(run, tmp_path / "text.parquet")
     with pytest.raises(ldp.InputError, match="There is no file"):
         runs.predict(run, tmp_path / "absent.csv")
@@ -337,3 +337,13 @@ def test_an_interrupted_training_leaves_nothing_and_goes_on_without_a_second_cha
     after = ldp.Ledger(people.ledger_path).entries()
     assert after[0].id == before[0].id
     assert sum(e.details["mechanism"] == "RandomizedResponse" for e in after) == 1
+
+
+def test_texts_that_are_written_in_another_way_are_noted(trained, tmp_path):
+    table, run, _ = trained
+    frame, notes = pl.read_parquet(table.file.path).head(20), []
+    runs.predict(run, table.file.path, note=notes.append)
+    assert notes == []
+    frame.with_columns(city=pl.lit("elsewhere")).write_csv(tmp_path / "new.csv")
+    runs.predict(run, tmp_path / "new.csv", note=notes.append)
+    assert [note.partition(":")[0] for note in notes] == ["No value of column 'city' occurred in training"]

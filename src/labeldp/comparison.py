@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student_t
 
 from labeldp.datasets import SecretTable
 from labeldp.errors import BudgetExceeded, InputError
@@ -128,7 +129,11 @@ def _cell(row: dict[str, Any]) -> Cell:
 
 
 def summarise(rows: Sequence[dict[str, Any]], recipe: str) -> Iterator[Point]:
-    """Average the seeds of a recipe at each epsilon; one seed keeps the interval that it came with."""
+    """Average the seeds of a recipe at each epsilon; one seed keeps the interval that it came with.
+
+    Seeds are scored on the same people, or on few of them: what a cell's own interval leaves open stays open, and what
+    seeds differ by comes to it.
+    """
     own = [row for row in rows if row["recipe"] == recipe and row["accuracy"] is not None]
     for epsilon in sorted({row["epsilon"] for row in own}):
         here = [row for row in own if row["epsilon"] == epsilon]
@@ -136,8 +141,11 @@ def summarise(rows: Sequence[dict[str, Any]], recipe: str) -> Iterator[Point]:
         if len(here) == 1:
             yield Point(epsilon, here[0]["accuracy"], here[0]["low"], here[0]["high"])
         else:
-            spread = 1.96 * values.std(ddof=1) / np.sqrt(len(here))
-            yield Point(epsilon, values.mean(), values.mean() - spread, values.mean() + spread)
+            between = student_t.ppf(0.975, len(here) - 1) * values.std(ddof=1) / np.sqrt(len(here))
+            below, above = (np.mean([abs(row[end] - row["accuracy"]) for row in here]) for end in ("low", "high"))
+            mean = float(values.mean())
+            low, high = mean - np.hypot(between, below), mean + np.hypot(between, above)
+            yield Point(epsilon, mean, max(0.0, float(low)), min(1.0, float(high)))
 
 
 def on_private_labels(table: SecretTable, vault: Vault, comparison: Comparison) -> Callable[[Plan], dict[str, Any]]:

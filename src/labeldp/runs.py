@@ -150,11 +150,14 @@ def train(
     return facts
 
 
-def predict(run: Path, data: Path, device: str = "auto", ids: str | None = None) -> pl.DataFrame:
+def predict(
+    run: Path, data: Path, ids: str | None = None, note: Callable[[str], None] = lambda what: None
+) -> pl.DataFrame:
     """Return the predicted label of each row of `data`, and the probability of each class, beside a column of `ids`.
 
     Ordered classes that are numbers, such as ratings, also have an expected number. Of the numbers of a range, `low`
     and `high` are what four of five labels should lie between, by what the model believes and by its measured error.
+    What looks wrong about the rows is said to `note`.
     """
     intake = intake_of(run)
     file = TableFile(data)
@@ -162,7 +165,9 @@ def predict(run: Path, data: Path, device: str = "auto", ids: str | None = None)
         file.column_type(ids)  # it is there, or that is said
     named = [] if ids is None else [read_columns(file, [ids], [ids]).to_series()]
     frame = read_columns(file, list(intake.columns), intake.texts)
-    model = load_predictor(run / "model", device)
+    for name in intake.strangers(frame):
+        note(f"No value of column {name!r} occurred in training: they count as unknown. Are they written as then?")
+    model = load_predictor(run / "model", "auto")
     space = model.space
     if space is None:
         raise InputError(f"{run} is damaged: its model knows no classes.")

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_info
 
-from labeldp.learn.coarse import coarse
+from labeldp.learn.coarse import coarse, threads_that_pay
 
 GENERATOR = np.random.default_rng(0)
 ROWS = np.stack([GENERATOR.normal(size=3000), GENERATOR.integers(0, 9, 3000)], axis=1).astype(np.float32)
@@ -43,3 +44,11 @@ def test_weighted_trees_learn_as_well_from_few_values_and_predict_rows_as_they_a
         for rows in (ROWS, coarse(ROWS, HistGradientBoostingClassifier()))
     )
     assert abs(plain.score(ROWS, labels) - few.score(ROWS, labels)) < 0.01
+
+
+@pytest.mark.parametrize(("rows", "alone"), [(100, True), (400_000, False)])
+def test_small_tables_are_fitted_on_one_thread(rows, alone):
+    before = [each["num_threads"] for each in threadpool_info() if each["user_api"] == "openmp"]
+    with threads_that_pay(np.zeros((rows, 3), np.float32)):
+        inside = [each["num_threads"] for each in threadpool_info() if each["user_api"] == "openmp"]
+    assert inside == ([1] * len(before) if alone else before)

@@ -7,6 +7,7 @@ import torch
 import labeldp as ldp
 from labeldp.features import Embeddings
 from labeldp.learn import CrossFit, Supervised
+from labeldp.learn.base import soft_cross_entropy
 from labeldp.learn.crossfit import posterior_of, trust
 
 
@@ -94,3 +95,41 @@ def test_a_prior_is_refused(digits, training):
     counts = digits.release(ldp.GroupHistogram(np.arange(1400) % 7, 1.0))
     with pytest.raises(ldp.InputError, match="learns from likelihoods: use SoftMatch"):
         CrossFit(training=training).fit(digits.features, counts)
+
+
+class Always(torch.nn.Module):
+    """A network that gives every row to one class."""
+
+    def __init__(self, label):
+        super().__init__()
+        self.logits = torch.nn.Parameter(4.0 * torch.eye(10)[label])
+
+    def forward(self, rows):
+        return self.logits.expand(len(rows), 10)
+
+
+def test_a_row_is_judged_by_the_network_that_has_not_heard_it(digits, training, monkeypatch):
+    release = digits.release(ldp.RandomizedResponse(1.0))
+    silent = torch.zeros(10)  # evidence that tells nothing, so that a posterior is what the network says
+    monkeypatch.setattr("labeldp.learn.crossfit.evidence_of", lambda release, device: lambda rows: silent)
+    heard = []
+    monkeypatch.setattr(CrossFit, "_pair", lambda *asked: heard.append(asked[3]) or [Always(3), Always(7)])
+    beliefs = CrossFit(training=training).posteriors(digits.features, release, [None]).log_evidence().argmax(axis=1)
+    first, second = (half.numpy() for half in heard[0])
+    assert (beliefs[first] == 7).all()
+    assert (beliefs[second] == 3).all()
+
+
+def test_each_network_learns_what_the_other_says(digits, training, monkeypatch):
+    release = digits.release(ldp.RandomizedResponse(1.0))
+    silent, learnt = torch.zeros(10), []
+    monkeypatch.setattr("labeldp.learn.crossfit.evidence_of", lambda release, device: lambda rows: silent)
+    monkeypatch.setattr(CrossFit, "_network", lambda self, features, classes, start, place: Always((3, 7)[place]))
+
+    def note(logits, posterior):
+        learnt.append((int(logits[0].argmax()), int(posterior[0].argmax())))
+        return soft_cross_entropy(logits, posterior)
+
+    monkeypatch.setattr("labeldp.learn.crossfit.soft_cross_entropy", note)
+    CrossFit(training=replace(training, epochs=1)).posteriors(digits.features, release, [None])
+    assert learnt[:2] == [(3, 7), (7, 3)]

@@ -370,3 +370,10 @@ def test_what_features_look_like_stays_known_on_other_rows(digits):
     rows = np.arange(1400) < 700
     assert task.on(rows).points is points
     assert task.on(rows).rows is rows
+
+
+def test_an_epsilon_without_a_half_costs_nothing(digits):
+    vault = digits.vault(1.0)
+    with pytest.raises(ldp.InputError, match="epsilon must be at least 2e-09"):
+        train(vault, digits.task(1e-9), "randres")
+    assert vault.ledger.entries() == []

@@ -4,14 +4,20 @@ import pytest
 from matplotlib.image import imread
 
 from labeldp.report.comparison import print_comparison
-from labeldp.report.plots import Audited, Point, accuracy_by_epsilon, noisy_label, stated_and_audited
+from labeldp.report.plots import Audited, Point, accuracy_by_epsilon, stated_and_audited
+
+
+def assert_large(path):
+    height, width = imread(path).shape[:2]
+    assert height > 300
+    assert width > 500
 
 
 @pytest.mark.parametrize("count", [1, 10])
 def test_a_plot_of_any_number_of_curves(tmp_path, count):
     curves = {f"recipe {i}": [Point(1.0, 0.8, 0.7, 0.9), Point(0.5, 0.6, 0.5, 0.7)] for i in range(count)}
     accuracy_by_epsilon(curves, tmp_path / "plot.png", "Title", clean=0.95)
-    assert imread(tmp_path / "plot.png").shape[:2] > (300, 500)
+    assert_large(tmp_path / "plot.png")
 
 
 def test_a_single_point_and_an_estimate_outside_its_interval_can_be_drawn(tmp_path):
@@ -37,12 +43,6 @@ def test_a_table_without_any_measured_cell_can_be_printed(capsys):
 def test_stated_and_audited_epsilons_of_what_is_private_and_what_is_not(tmp_path):
     curves = {"randres": [Audited(1.0, 0.5), Audited(4.0, 2.0)], "immutable": [Audited(math.inf, 6.1)]}
     stated_and_audited(curves, tmp_path / "plot.png")
-    assert imread(tmp_path / "plot.png").shape[:2] > (300, 500)
+    assert_large(tmp_path / "plot.png")
     stated_and_audited({"nothing found": [Audited(0.5, 0.0)]}, tmp_path / "zero.png")
     assert (tmp_path / "zero.png").stat().st_size > 0
-
-
-@pytest.mark.parametrize("classes", [["no", "yes"], ["one and the same long name of a class " * 2] * 100])
-def test_what_a_noisy_label_looks_like(tmp_path, classes):
-    noisy_label(1.0, classes, tmp_path / "plot.png")
-    assert imread(tmp_path / "plot.png").shape[:2] > (300, 500)

@@ -72,9 +72,12 @@ def main() -> None:
         # What typer says of wrong options. Its exceptions have had several homes, and always these two attributes.
         if not (hasattr(problem, "format_message") and hasattr(problem, "exit_code")):
             raise
+        said = problem.format_message()
+        if not said:  # a group of commands without one of them: its help is on the screen
+            sys.exit(problem.exit_code)
         known = {command.__name__ for command in _COMMANDS}
         about = " ".join(["labeldp", *(word for word in sys.argv[1:2] if word in known), "--help"])
-        _fail(f"{problem.format_message()} ({about} lists what there is.)", 2)
+        _fail(f"{said} ({about} lists what there is.)", 2)
     if code == _INTERRUPTED:
         _fail("interrupted; nothing is left half-written, and the same command goes on where it was.", code)
     sys.exit(code)

@@ -23,7 +23,7 @@ def predict(
 
     if out is not None:
         check_free(out, ".csv", ".parquet")
-    frame = runs.predict(run, data, ids=ids)
+    frame = runs.predict(run, data, ids, note=lambda what: typer.echo(f"Note: {what}", err=True))
     if out is None:
         sys.stdout.write(frame.write_csv())
         return

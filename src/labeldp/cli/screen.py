@@ -7,6 +7,11 @@ from typing import Any
 
 import typer
 
+AGAIN = (
+    "Note: Nothing was drawn: the same was asked for before, and what was released then was used again. Labels that "
+    "changed since are not in it."
+)
+
 
 class Bar:
     """A bar on the terminal; nothing where the output goes elsewhere."""

@@ -29,7 +29,7 @@ from labeldp.cli.options import (
     UserColumn,
     read_options,
 )
-from labeldp.cli.screen import kept_if_it_fails, progress_bar, say, tell
+from labeldp.cli.screen import AGAIN, kept_if_it_fails, progress_bar, say, tell
 
 
 def train(
@@ -115,16 +115,10 @@ def train(
     for warning in report["warnings"]:
         note(f"Note: {warning}")
     if before == {entry.id for entry in vault.ledger.entries()}:
-        typer.echo(_AGAIN, err=True)
+        typer.echo(AGAIN, err=True)
     if report["users"] and not as_json:
         typer.echo(f"Note: {of_users(report['users'])}", err=True)
     say(report, _sentence(out, report, vault.budget.epsilon), as_json)
-
-
-_AGAIN = (
-    "Note: Nothing was drawn: the same was asked for before, and what was released then was used again. Labels that "
-    "changed since are not in this model."
-)
 
 
 def _sentence(out: Path, report: dict[str, Any], budget: float) -> str:

@@ -23,6 +23,9 @@ class Number:
     missing: bool
 
 
+_SEVERAL = 5  # rows of which one should hold a value that was seen before
+
+
 @dataclass(frozen=True)
 class Category:
     """A column of categories: the frequent values by name. Two codes follow theirs: other, and missing."""
@@ -75,6 +78,11 @@ class Encoder:
             codes[:, place] = np.where(texts.is_null(), known + 1, found)
         return codes
 
+    def strangers(self, frame: pl.DataFrame) -> list[str]:
+        """Return the categorical columns of which several rows hold values, and none of them is known."""
+        texts = {column: as_texts(self._find(frame, column.name)).drop_nulls() for column in self.categories}
+        return [c.name for c, held in texts.items() if len(held) >= _SEVERAL and not held.is_in(c.values).any()]
+
     @staticmethod
     def _find(frame: pl.DataFrame, name: str) -> pl.Series:
         if name not in frame.columns:
@@ -103,7 +111,10 @@ def as_numbers(column: pl.Series) -> NDArray[np.float32]:
     try:
         values = column.cast(pl.Float64).to_numpy()
     except pl.exceptions.PolarsError:
-        raise InputError(f"Column {column.name!r} held numbers in the training table, and does not here.") from None
+        raise InputError(
+            f"Column {column.name!r} held numbers or dates in the training table, and holds texts here: give it as it "
+            "was then (a CSV has no dates, Parquet has)."
+        ) from None
     with np.errstate(over="ignore"):
         numbers = np.array(values, np.float32)
     numbers[~np.isfinite(numbers)] = np.nan

@@ -10,6 +10,7 @@ import pyarrow as pa
 from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.features.embeddings import Embeddings
+from labeldp.features.encoder import Encoder
 from labeldp.features.images import Images
 from labeldp.features.pairs import Pairs
 from labeldp.features.pictures import picture_column, read_pictures
@@ -65,6 +66,10 @@ class Intake:
             return Embeddings(_floats(to_frame(data).to_numpy() if is_frame(data) else data))
         pixels = read_pictures(to_frame(data).to_series()) if is_frame(data) else np.asarray(data)
         return Images(_channels_first(pixels), self.flip)
+
+    def strangers(self, frame: pl.DataFrame) -> list[str]:
+        """Return the columns of a table whose texts are all unknown: they may be written in another way."""
+        return Encoder.from_json(self.encoding).strangers(frame) if self.kind == "table" else []
 
     @property
     def texts(self) -> list[str]:

@@ -30,8 +30,9 @@ class Pairs(Features):
     def fit(cls, frame: pl.DataFrame, device: str | torch.device = "cpu") -> Self:
         """Learn the ids of a table, texts or whole numbers, and hold its rows."""
         if frame.width != 2:
+            names = ", ".join([*frame.columns[:5], *["..."] * (frame.width > 5)])
             raise InputError(
-                f"Pairs are two columns of ids, and here are {frame.width} ({', '.join(frame.columns[:5])}): "
+                f"Pairs are two columns of ids, and here are {frame.width} ({names}): "
                 "keep the person and the item, and leave out the rest."
             )
         if not frame.height:

@@ -4,11 +4,15 @@ Boosted trees look for bins before each fit, and with weights that takes most of
 public and do not change between the fits: so each column is brought to as many values as there are bins, once.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from threadpoolctl import threadpool_limits
+
+_ALONE = 1_000_000  # cells of a table up to which a second thread gains nothing
 
 
 def coarse(rows: NDArray[np.floating], estimator: Any) -> NDArray[np.floating]:
@@ -27,3 +31,8 @@ def coarse(rows: NDArray[np.floating], estimator: Any) -> NDArray[np.floating]:
             least = np.append(values[0], values[np.searchsorted(values, edges, side="right")])
             column[:] = least[np.searchsorted(edges, column, side="left")]
     return found
+
+
+def threads_that_pay(rows: NDArray[np.floating]) -> AbstractContextManager[Any]:
+    """Fit a small table on one thread: more wait for each other at every node, on a busy machine for minutes."""
+    return threadpool_limits(1, user_api="openmp") if rows.size <= _ALONE else nullcontext()

@@ -14,7 +14,7 @@ from labeldp.features.base import Features
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.classical import matrix, read_estimator, written_estimator
-from labeldp.learn.coarse import coarse
+from labeldp.learn.coarse import coarse, threads_that_pay
 from labeldp.learn.density import Density, check_loss, grid_of
 from labeldp.learn.predictor import not_a_model, read_facts, write_facts
 from labeldp.mechanisms.bins import Floats, LossName
@@ -75,7 +75,8 @@ class Regression:
         check_loss(self.loss, release.space)
         rows = np.flatnonzero(~np.isnan(values))
         x, moments = _standardised(features)
-        fitted = clone(self.regressor).fit(x[rows], values[rows])
+        with threads_that_pay(x):
+            fitted = clone(self.regressor).fit(x[rows], values[rows])
         predicted = fitted.predict(x[rows])
         scale = _scale(self.loss, float(((predicted - values[rows]) ** 2).mean()), predicted, grid_of(release.space))
         return _model(release, fitted, scale, self.loss, moments)
@@ -93,7 +94,8 @@ class Regression:
             density = Density(grid, self.loss, _scale(self.loss, left, centres, grid))
             target, weight, ratio = self._expect(density, centres, release, rows)
             target, weight = np.append(target, known.centre), np.append(weight / weight.mean(), known.weight)
-            fitted = clone(self.regressor).fit(x[used], target[used], sample_weight=weight[used])
+            with threads_that_pay(x):
+                fitted = clone(self.regressor).fit(x[used], target[used], sample_weight=weight[used])
             before, centres = centres, np.clip(fitted.predict(x[:-1]), grid[0], grid[-1])
             left = left * ratio if self.anchor is None else known.deviation**2 - float(centres.var())
             left = float(np.clip(left, known.deviation**2 * _LEAST_LEFT, width**2))

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
 from labeldp.errors import InputError
-from labeldp.learn.coarse import coarse
+from labeldp.learn.coarse import coarse, threads_that_pay
 from labeldp.releases.base import Release
 
 _FAINT = 1e-3  # posterior weights below this are left out of a fit
@@ -56,7 +56,8 @@ class Weighted:
 
     def _fit(self, features: NDArray[np.floating], posterior: NDArray[np.float64]) -> Any:
         row, label = np.nonzero(posterior > _FAINT)
-        return clone(self.classifier).fit(features[row], label, sample_weight=posterior[row, label])
+        with threads_that_pay(features):
+            return clone(self.classifier).fit(features[row], label, sample_weight=posterior[row, label])
 
 
 def log_proba(fitted: Any, features: NDArray[np.floating], classes: int) -> NDArray[np.float64]:

@@ -21,8 +21,6 @@ def alibi(
     Rows are mixed, 4.0 by default, of which the paper does not speak: a network then learns less noise by heart.
     Pairs of ids are not.
     """
-    if noise not in ("laplace", "gaussian"):
-        raise InputError(f'alibi has the noises "laplace" and "gaussian", not {noise!r}.')
     if noise == "gaussian" and not task.delta:
         raise InputError("Gaussian noise needs a delta above 0: give one, 1e-6 for example, or use Laplace noise.")
     laplace = noise == "laplace"

@@ -1,7 +1,5 @@
 """Randomized response, then one learner: LP-1ST (Ghazi et al. 2021) and what Tang et al. (2022) train on it."""
 
-import numpy as np
-
 from labeldp.learn.augdescent import AugDescent
 from labeldp.learn.fixmatch import FixMatch
 from labeldp.learn.supervised import Supervised
@@ -52,10 +50,5 @@ def randres_denoise(task: Task, clusters: int | None = None, method: str = "kmea
         group_rows(task, clusters, method, cluster_count(task, local=True)),
     )
     noisy = yield Ask(RandomizedResponse(task.epsilon))
-    kept = agreed(noisy, vote(noisy, groups))
-    return learner.fit(task.features, kept if _has_labels(kept) else noisy, task.encoder)
-
-
-def _has_labels(release: object) -> bool:
-    active = getattr(release, "active", None)
-    return active is None or bool(np.any(active))
+    kept = agreed(noisy, vote(noisy, groups))  # at least one label agrees with each vote
+    return learner.fit(task.features, kept, task.encoder)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from labeldp.errors import BudgetExceeded, InputError, LabelDPError
 from labeldp.evaluate import ErrorScore, Score, choose, measure, measure_errors
-from labeldp.guarantees import Guarantee
+from labeldp.guarantees import SMALLEST_EPSILON, Guarantee
 from labeldp.learn.density import believed_error, grid_of
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, resting_on
@@ -137,6 +137,8 @@ def train_best(
         raise InputError("A recipe can train several networks: make a folder for their checkpoints, and name that.")
     if len(task.features) != vault.rows:
         raise InputError(f"There are {len(task.features)} rows of features and {vault.rows} labels.")
+    if score and task.epsilon < 2 * SMALLEST_EPSILON:
+        raise InputError(f"epsilon must be at least {2 * SMALLEST_EPSILON:g}, or there is no half of it for a score.")
     if vault.rows < 2:
         raise InputError("There is one row, and nothing to learn from it: bring more.")
     if task.public is not None and not recipe.asks_teachers:

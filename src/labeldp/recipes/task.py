@@ -67,11 +67,15 @@ class Task:
         if isinstance(self.features, Pairs) and kind not in (Supervised, Bayes, FixMatch):
             raise InputError(f"{kind.__name__} varies or mixes rows, which ids do not allow: take lp-mst or randres.")
         if hasattr(model, "fit"):
+            if isinstance(model, type):
+                raise InputError(f"The model is the class {model.__name__}: give one of it, {model.__name__}().")
             name = type(model).__name__
             if kind not in (Supervised, Bayes):
                 raise InputError(f"{kind.__name__} trains networks: choose a backbone, not {name}.")
             if not has_fit_parameter(model, "sample_weight"):
                 raise InputError(f"{name} takes no sample weights: choose logistic, trees or another that does.")
+            if not hasattr(model, "predict_proba"):
+                raise InputError(f"{name} gives no probabilities: choose logistic, trees or another that does.")
             if self.encoder is not None:
                 raise InputError(f"{name} cannot begin from an encoder: give the encoder's embeddings as features.")
             return Classical(model)

@@ -5,13 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labeldp.releases.responses import response_chances
-from labeldp.report.card.numbers import cut, percent
-
 # Okabe and Ito's colours, which colour-blind readers can tell apart; markers say the same again.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C510A")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_BARS = 8  # classes with a bar of their own
 
 
 class Point(NamedTuple):
@@ -86,28 +82,6 @@ def stated_and_audited(curves: Mapping[str, Sequence[Audited]], path: Path, titl
     axes.set(xlim=(0, edge * 1.15 if infinite else top), ylim=(-0.005, top))
     axes.set(xlabel="stated epsilon (at most)", ylabel="audited epsilon (at least)", title=title)
     axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    save_figure(figure, path)
-
-
-def noisy_label(epsilon: float, classes: Sequence[Any], path: Path) -> None:
-    """Draw the chance of each answer when a label, the first class, goes through randomized response."""
-    kept, other = response_chances(epsilon, len(classes))
-    names = [cut(str(name), 30) for name in (classes if len(classes) <= _BARS else classes[: _BARS - 1])]
-    names[0] += "\n(the true label)"
-    if len(names) < len(classes):
-        names.append(f"each of the {len(classes) - len(names)} others")
-    figure, axes = new_figure()
-    chances = [kept, *[other] * (len(names) - 1)]
-    colours = [COLOURS[0], *[COLOURS[1]] * (len(names) - 1)]
-    bars = axes.barh(range(len(names)), [100 * chance for chance in chances], height=0.6, color=colours)
-    axes.set_yticks(range(len(names)), names)  # by place: cut names may be equal
-    for bar in bars[1:]:  # hatched, for who cannot tell the colours apart
-        bar.set(hatch="//", edgecolor="white")
-    axes.bar_label(bars, [percent(chance) for chance in chances], padding=4, fontsize=9)
-    axes.invert_yaxis()
-    axes.grid(axis="x", color="#dddddd", linewidth=0.6)
-    axes.grid(visible=False, axis="y")
-    axes.set(xlim=(0, 108), xlabel="chance to be told, %", title=f"A label at epsilon {epsilon:g}")
     save_figure(figure, path)
 
 
