@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import labeldp as ldp
-from labeldp.datasets import SecretTable, budget_of, numbered
+from labeldp.datasets import SecretTable, budget_of, check_total, numbered
 from labeldp.files import TableFile
 
 N = 40
@@ -237,3 +237,10 @@ def test_another_ledger_cannot_forget_what_the_one_beside_the_data_counts(tmp_pa
     table.vault(1.0, ledger=table.ledger_path).release(ldp.RandomizedResponse(1.0))
     with pytest.raises(ldp.InputError, match="another ledger would forget it"):
         table.vault(1.0, ledger=tmp_path / "other")
+
+
+def test_a_total_that_could_never_pay_is_refused():
+    with pytest.raises(ldp.BudgetExceeded, match="This costs epsilon 20, and the budget shall be 7 in all"):
+        check_total(20.0, 7.0)
+    for total in (None, 20.0, 30.0):
+        check_total(20.0, total)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from labeldp.errors import InputError
+from labeldp.errors import BudgetExceeded, InputError
 from labeldp.files import TableFile
 from labeldp.guarantees import Budget
 from labeldp.labels import MISSING, Encoded, Label, LabelSpace
@@ -263,6 +263,12 @@ def numbered(parts: list[pa.Array]) -> np.ndarray:
     except pa.ArrowException:
         raise InputError("Users must be named by texts, numbers or dates.") from None
     return np.asarray(values.indices, np.int64)
+
+
+def check_total(epsilon: float, total: float | None) -> None:
+    """Refuse a total below epsilon: what could never be paid shall not change the total of a data set."""
+    if total is not None and 0 < total < epsilon:
+        raise BudgetExceeded(f"This costs epsilon {epsilon:g}, and the budget shall be {total:g} in all: ask for less.")
 
 
 def budget_of(

@@ -176,7 +176,7 @@ BAD = {
     "the label as ids": ([*TRAIN, "--ids", "income"], "cannot identify its own data set"),
     "no column of ids": ([*TRAIN, "--ids", "id"], "no column 'id'"),
     "train: out exists": (["train", "people.csv", *LABELS, "--epsilon", 1, "--out", "people.csv"], "exists"),
-    "train: budget": ([*TRAIN, "--budget", 0.5], "has epsilon 0.5 and delta 0 left"),
+    "train: budget": ([*TRAIN, "--budget", 0.5], "This costs epsilon 1, and the budget shall be 0.5 in all"),
     "ledger is a folder": ([*TRAIN, "--ledger", "."], "is a folder"),
     "ledger without a folder": ([*TRAIN, "--ledger", "absent/l"], "no folder absent"),
     "a required option is missing": (["train", "people.csv"], "Missing option"),

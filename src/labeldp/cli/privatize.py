@@ -41,7 +41,7 @@ def privatize(
     as_json: AsJson = False,
 ) -> None:
     """Write a copy of a table whose labels went through randomized response; numbers get Laplace noise instead."""
-    from labeldp.datasets import SecretTable
+    from labeldp.datasets import SecretTable, check_total
     from labeldp.mechanisms import DiscreteLaplace, Mechanism, RandomizedResponse
     from labeldp.noise import laplace_deviation
     from labeldp.releases.responses import response_chances
@@ -52,6 +52,7 @@ def privatize(
     table = SecretTable.open(data, label, classes, missing, ids, user_column, numbers=numbers, left_out=leave_out or ())
     table.check_replaced()
     check_free(out, data.suffix)
+    check_total(epsilon, budget)
     with progress_bar(table.file.rows) as progress:
         progress.start("reading labels")
         totals: dict[str, Any] = {"budget": budget, "labels_per_user": labels_per_user}

@@ -75,7 +75,7 @@ def train(
 ) -> None:
     """Train a model on a table whose labels stay private: a classifier, or a regressor for numbers."""
     from labeldp import unproven
-    from labeldp.datasets import SecretTable
+    from labeldp.datasets import SecretTable, check_total
     from labeldp.errors import InputError
     from labeldp.guarantees import check_delta, check_epsilon
     from labeldp.writing import check_free
@@ -99,6 +99,7 @@ def train(
     options = read_options(option) | ({} if engine is None else {"engine": engine})
     plan = runs.Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **how)
     plan.check(table.space, table)
+    check_total(epsilon, budget)
     with progress_bar(table.file.rows) as progress:
         progress.start("reading labels")
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget, "labels_per_user": labels_per_user}
