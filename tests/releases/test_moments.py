@@ -1,10 +1,13 @@
 import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
+from labeldp.features.intake import Intake
 from labeldp.releases import NoisyMoments
 from labeldp.releases.moments import as_chances, log_odds
+from labeldp.represent.lift import CONSTANT, Lift
 
 
 def linear_problem(rows, seed=0):
@@ -150,3 +153,18 @@ def test_where_there_is_nothing_but_noise_chances_are_frequencies():
     assert found[1].std() < 0.05
     against = log_odds(np.column_stack([np.ones(400), query[:, 1]]), np.array([100.0, -50.0]))
     assert against == pytest.approx([np.log(100 / 300), 0.0])
+
+
+def test_where_noise_is_large_log_odds_are_about_as_good_as_the_linear_model():
+    """Of few rows: what the sums say of the size of a class is as noisy as the rest of them."""
+    rows, labels = load_breast_cancer(return_X_y=True)
+    features = Intake.fit(rows, "table")[1]
+    query = Lift.fit(features, cut=True, constant=CONSTANT)(features)
+    found = []
+    for _ in range(12):
+        vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(0.4))
+        release = vault.release(ldp.LinearQuery(query, 0.4))
+        both = (query @ release.coefficients, as_chances(query @ release.scorer))
+        found.append([(said.argmax(axis=1) == labels).mean() for said in both])
+    linear, logistic = np.mean(found, axis=0)
+    assert logistic > linear - 0.03

@@ -73,19 +73,19 @@ class NoisyMoments(_OfQuery):
 
         A linear model of a rare class hardly ever reaches one half. Logistic regression needs nothing of the labels but
         A'Y: along the linear model's direction, and with the direction that is most constant for its intercept, it is
-        fitted to what the sums say in both, less what the model owes to their noise.
+        fitted to what the sums say in both, as the linear model has them: the less, the more noise there is.
         """
         if len(self.space) != 2:
             return self.coefficients
         size, directions = np.linalg.eigh(self.gram)
         inverse = np.where(size > 1e-9 * size.max(), 1 / np.maximum(size, 1e-300), 0.0)
         constant = directions @ (inverse * (directions.T @ self.totals))
-        pair = np.stack([constant, self.coefficients[:, 1] - self.coefficients[:, 0]], axis=1)
+        direction = self.coefficients[:, 1] - self.coefficients[:, 0]
+        pair = np.stack([constant, direction], axis=1)
         rows = np.arange(self.rows) if self.active is None else np.flatnonzero(self.active)
         seen = np.concatenate([self._queried(part) @ pair for part in np.array_split(rows, 1 + len(rows) // _BLOCK)])
-        told = pair.T @ self._told[:, 1]
+        told = pair.T @ (self.totals + self.gram @ direction) / 2  # both classes together are all rows, which is known
         told[0] = np.clip(told[0], 0.5, len(rows) - 0.5)  # rows of the second class
-        told[1] -= (self.sigma / self.scale) ** 2 * self._fit[1].sum()
         return (pair @ log_odds(seen, told))[:, None]
 
     @cached_property
