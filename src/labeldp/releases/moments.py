@@ -77,9 +77,7 @@ class NoisyMoments(_OfQuery):
         """
         if len(self.space) != 2:
             return self.coefficients
-        size, directions = np.linalg.eigh(self.gram)
-        inverse = np.where(size > 1e-9 * size.max(), 1 / np.maximum(size, 1e-300), 0.0)
-        constant = directions @ (inverse * (directions.T @ self.totals))
+        constant = np.linalg.lstsq(self.gram, self.totals, rcond=1e-9)[0]
         direction = self.coefficients[:, 1] - self.coefficients[:, 0]
         pair = np.stack([constant, direction], axis=1)
         rows = np.arange(self.rows) if self.active is None else np.flatnonzero(self.active)
