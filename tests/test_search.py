@@ -89,6 +89,7 @@ def test_a_budget_that_is_spent_is_named_as_such(data, tmp_path):
         search(MODELS, ledger=ledger, random_state=1).fit(*data)
 
 
+@pytest.mark.filterwarnings("ignore::labeldp.ReusedReleaseWarning")
 def test_the_same_search_from_a_ledger_costs_nothing_more(data, tmp_path):
     ledger = tmp_path / "l"
     first, second = (search(MODELS, ledger=ledger).fit(*data) for _ in range(2))

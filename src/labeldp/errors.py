@@ -19,3 +19,7 @@ class BudgetExceeded(LabelDPError):
 
 class PrivacyWarning(UserWarning):
     """Nothing failed, but a promise is weaker than it may seem."""
+
+
+class ReusedReleaseWarning(UserWarning):
+    """A stored release answered a request: labels that changed since it was drawn are not in it."""

@@ -120,6 +120,11 @@ class Vault:
         return self._account.unit
 
     @property
+    def label(self) -> str | None:
+        """The name of the label in the ledger; None if it has none."""
+        return self._account.label
+
+    @property
     def users(self) -> NDArray[np.int64] | None:
         """A number for the owner of each row, a public fact; None where each label is a unit."""
         return self._owner
