@@ -46,7 +46,7 @@ def _options(
 
 def main() -> None:
     """Run the command line; anything wrong with the request is one sentence and exit code 2."""
-    from labeldp.errors import BudgetExceeded, LabelDPError
+    from labeldp.errors import BudgetExceeded, LabelDPError, MissingExtra
 
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # they are for who writes code: python -W default -m labeldp shows them
@@ -61,7 +61,7 @@ def main() -> None:
     except ModuleNotFoundError as problem:
         if problem.name not in ("torch", "safetensors", "PIL", "matplotlib"):
             raise
-        _fail(f"{problem.name} is not installed: pip install 'labeldp[learn]'.", 2)
+        _fail(str(MissingExtra("This command", problem.name)), 2)
     except MemoryError:
         _fail("this needs more memory than there is: ask for less, or take a larger machine.", 2)
     except (typer.Abort, KeyboardInterrupt):
