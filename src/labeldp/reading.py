@@ -74,7 +74,7 @@ def _kinds(file: TableFile, columns: list[str]) -> dict[str, pl.DataType]:
     empty = set(columns)
     for frame in file.frames(columns):
         for column in frame:
-            marked = column.is_in(ABSENT)
+            marked = column.alias("").is_in(ABSENT)
             present = column.filter(~marked)  # a missing text is neither
             kinds = [pl.Float64()] if marked.any() else possible[column.name]
             kinds = [kind for kind in kinds if kind in possible[column.name]]
@@ -84,15 +84,15 @@ def _kinds(file: TableFile, columns: list[str]) -> dict[str, pl.DataType]:
 
 
 def _typed(frame: pl.DataFrame, kinds: dict[str, pl.DataType]) -> pl.DataFrame:
-    return frame.with_columns(_parsed(frame[name], kind) for name, kind in kinds.items())
+    return frame.with_columns(_parsed(frame[name], kind).alias(name) for name, kind in kinds.items())
 
 
 def _parsed(texts: pl.Series, kind: pl.DataType) -> pl.Series:
-    """Return texts in another type, missing where they cannot be."""
+    """Return texts in another type, missing where they cannot be, without their name."""
+    texts = texts.alias("")  # Polars takes a name like ^a$ for a pattern of names
     if kind == pl.Boolean:
-        return texts.str.to_lowercase().replace_strict(
-            ["true", "false"], [True, False], default=None, return_dtype=kind
-        )
+        words = texts.str.to_lowercase()
+        return words.replace_strict(["true", "false"], [True, False], default=None, return_dtype=kind)
     return texts.replace(ABSENT, None).cast(kind, strict=False)
 
 
