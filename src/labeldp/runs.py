@@ -72,6 +72,8 @@ class Plan:
         numbers = space is not None and space.step is not None
         find_model(self.model, axes=_AXES[self.features], numbers=numbers)
         choose_device(self.device)
+        if table is not None:
+            table.file.frame_schema(table.features)
         if table is not None and self.features == "images":
             column_of_pictures(table.file, table.features)
         if self.encoder is not None:

@@ -217,13 +217,16 @@ def test_a_device_that_is_not_there_is_noticed_before_anything_is_spent(labeldp,
     assert not list(folder.glob("*.ledger"))
 
 
+MISSING = "This command needs torch, which is not installed: pip install 'labeldp[learn]'."
+
+
 def test_a_library_that_is_not_installed_is_one_sentence(labeldp, monkeypatch):
     def missing(*_, **__):
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
     monkeypatch.setattr("labeldp.datasets.SecretTable.open", missing)
     code, out, err = labeldp(*TRAIN)
-    assert (code, out, err) == (2, "", "labeldp: torch is not installed: pip install 'labeldp[learn]'.\n")
+    assert (code, out, err) == (2, "", f"labeldp: {MISSING}\n")
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -17,6 +17,7 @@ from labeldp.cli.plan import plan
 from labeldp.cli.predict import predict
 from labeldp.cli.privatize import privatize
 from labeldp.cli.reproduce import reproduce
+from labeldp.cli.screen import echo
 from labeldp.cli.train import train
 
 app = typer.Typer(
@@ -39,14 +40,14 @@ def _options(
     if version:
         from labeldp import __version__
 
-        typer.echo(f"labeldp {__version__}")
+        echo(f"labeldp {__version__}")
     elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        echo(context.get_help())
 
 
 def main() -> None:
     """Run the command line; anything wrong with the request is one sentence and exit code 2."""
-    from labeldp.errors import BudgetExceeded, LabelDPError
+    from labeldp.errors import BudgetExceeded, LabelDPError, MissingExtra
 
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # they are for who writes code: python -W default -m labeldp shows them
@@ -61,7 +62,7 @@ def main() -> None:
     except ModuleNotFoundError as problem:
         if problem.name not in ("torch", "safetensors", "PIL", "matplotlib"):
             raise
-        _fail(f"{problem.name} is not installed: pip install 'labeldp[learn]'.", 2)
+        _fail(str(MissingExtra("This command", problem.name)), 2)
     except MemoryError:
         _fail("this needs more memory than there is: ask for less, or take a larger machine.", 2)
     except (typer.Abort, KeyboardInterrupt):
@@ -98,5 +99,5 @@ def run() -> None:
 
 
 def _fail(sentence: str, code: int) -> NoReturn:
-    typer.echo(f"labeldp: {sentence}", err=True)
+    echo(f"labeldp: {sentence}", err=True)
     sys.exit(code)

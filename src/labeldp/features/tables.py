@@ -68,14 +68,13 @@ class Table(Features):
             file.column_type(name)
 
         def frames(names: list[str]) -> Iterator[pl.DataFrame]:
-            return (pl.DataFrame(batch) for batch in file.batches(names))
+            return file.frames(names)
 
         if like is not None:
             return cls(like.encoder, *_encode(like.encoder, frames(wanted), file.rows)).to(device)
         if not file.rows:
             raise InputError(f"{file.path} has no rows.")
-        schema = pl.DataFrame(file.schema.empty_table().select(wanted)).schema
-        return cls._learned(schema, frames, file.rows, categories, device)
+        return cls._learned(file.frame_schema(wanted), frames, file.rows, categories, device)
 
     def apply(self, frame: pl.DataFrame) -> Self:
         """Encode other rows as the training table was, on the same device."""

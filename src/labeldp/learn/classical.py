@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.labels import LabelSpace
+from labeldp.learn.estimator_files import read_estimator, written_estimator
 from labeldp.learn.predictor import Predictor, best_labels, not_a_model, read_facts, write_facts
 from labeldp.learn.weighted import Weighted, log_proba
 from labeldp.provenance import HasProvenance, Provenance
@@ -73,48 +74,6 @@ class ClassicalModel(HasProvenance):
         except Exception:
             raise not_a_model(folder) from None
         return cls(facts["space"], facts["provenance"], classifier, *moments)
-
-
-_TRUSTED = [
-    "numpy.dtype",
-    "sklearn._loss.link.IdentityLink",
-    "sklearn._loss.link.Interval",
-    "sklearn._loss.link.LogLink",
-    "sklearn._loss.link.LogitLink",
-    "sklearn._loss.link.MultinomialLogit",
-    "sklearn._loss.loss.HalfBinomialLoss",
-    "sklearn._loss.loss.HalfMultinomialLoss",
-    "sklearn._loss.loss.HalfPoissonLoss",
-    "sklearn._loss.loss.HalfSquaredError",
-    "sklearn._loss._loss.CyHalfBinomialLoss",
-    "sklearn._loss._loss.CyHalfMultinomialLoss",
-    "sklearn._loss._loss.CyHalfPoissonLoss",
-    "sklearn._loss._loss.CyHalfSquaredError",
-    "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-    "sklearn.tree._tree.Tree",
-]
-
-
-def written_estimator(fitted: Any) -> bytes:
-    """Write a fitted estimator by skops, if `read_estimator` would read it back."""
-    import skops.io
-
-    written: bytes = skops.io.dumps(fitted)
-    strange = set(skops.io.get_untrusted_types(data=written)) - set(_TRUSTED)
-    if strange:
-        raise InputError(
-            f"This {type(fitted).__name__} could not be read back, because it holds {min(strange)}: "
-            "models are kept of scikit-learn's usual classifiers and regressors only."
-        )
-    return written
-
-
-def read_estimator(path: Path) -> Any:
-    """Read an estimator of scikit-learn's own types only."""
-    import skops.io
-
-    return skops.io.load(path, trusted=_TRUSTED)
 
 
 def matrix(features: Features, mean: NDArray[np.float32], deviation: NDArray[np.float32]) -> NDArray[np.float32]:

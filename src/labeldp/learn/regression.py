@@ -12,9 +12,10 @@ from sklearn.base import clone
 from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.labels import LabelSpace
-from labeldp.learn.classical import matrix, read_estimator, written_estimator
+from labeldp.learn.classical import matrix
 from labeldp.learn.coarse import coarse, threads_that_pay
 from labeldp.learn.density import Density, check_loss, grid_of
+from labeldp.learn.estimator_files import read_estimator, written_estimator
 from labeldp.learn.predictor import not_a_model, read_facts, write_facts
 from labeldp.mechanisms.bins import Floats, LossName
 from labeldp.provenance import HasProvenance, Provenance
