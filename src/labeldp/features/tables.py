@@ -1,6 +1,7 @@
 """Tables: numbers and category codes kept compactly, made into one-hot rows batch by batch."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -182,7 +183,7 @@ class Table(Features):
         owner = [*range(len(numbers)), *flagged, *np.repeat(len(numbers) + np.arange(len(widths)), widths)]
         self._medians = torch.tensor([column.median for column in numbers], device=device)
         self._flagged = torch.tensor(flagged, dtype=torch.long, device=device)
-        self._starts = torch.tensor([sum(widths[:place]) for place in range(len(widths))], dtype=torch.long).to(device)
+        self._starts = torch.tensor([0, *accumulate(widths)][: len(widths)], dtype=torch.long).to(device)
         self._owner = torch.tensor(owner, dtype=torch.long, device=device)
         self._codes_width = sum(widths)
 
@@ -199,8 +200,9 @@ class Table(Features):
 
 def _split(schema: pl.Schema) -> tuple[tuple[Number, ...], list[str]]:
     """Return the numeric columns, their medians still to be learned, and the names of the others."""
-    numbers = [name for name, kind in schema.items() if is_number(name, kind)]
-    return tuple(Number(name, 0.0, False) for name in numbers), [name for name in schema if name not in numbers]
+    numeric = {name: is_number(name, kind) for name, kind in schema.items()}
+    numbers = tuple(Number(name, 0.0, False) for name, number in numeric.items() if number)
+    return numbers, [name for name, number in numeric.items() if not number]
 
 
 def _encode(encoder: Encoder, frames: Iterable[pl.DataFrame], rows: int) -> tuple[Tensor, Tensor]:

@@ -150,7 +150,7 @@ class Task:
     @cached_property
     def summed(self) -> NDArray[np.float32]:
         """Every row as it is summed."""
-        return self.lifted if self.sum_lift is self.lift else self.sum_lift(self.points)
+        return self.sum_lift(self.points) if self.points.kind == "table" else self.lifted
 
     def on_points(self, model: Predictor) -> Predictor:
         """Return a model of `points` as one of `features`."""
