@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 import warnings
 from typing import Annotated, NoReturn
 
@@ -45,8 +46,9 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; anything wrong with the request is one sentence and exit code 2."""
+    """Run the command line; anything wrong with the request is one sentence and exit code 2, a bug one and code 1."""
     from labeldp.errors import BudgetExceeded, LabelDPError
+    from labeldp.resuming import sentence
 
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # they are for who writes code: python -W default -m labeldp shows them
@@ -57,10 +59,10 @@ def main() -> None:
         if isinstance(problem, BudgetExceeded):
             delta = "" if sys.argv[1:2] == ["privatize"] else "; where delta is spent, --delta-budget does"
             hint = f" (--budget sets the total for this data set{delta}.)"
-        _fail(f"{problem}{hint}", 2)
+        _fail(f"{sentence(problem)}{hint}", 2)
     except ModuleNotFoundError as problem:
         if problem.name not in ("torch", "safetensors", "PIL", "matplotlib"):
-            raise
+            _fail_unexpectedly(problem)
         _fail(f"{problem.name} is not installed: pip install 'labeldp[learn]'.", 2)
     except MemoryError:
         _fail("this needs more memory than there is: ask for less, or take a larger machine.", 2)
@@ -71,7 +73,7 @@ def main() -> None:
     except Exception as problem:
         # What typer says of wrong options. Its exceptions have had several homes, and always these two attributes.
         if not (hasattr(problem, "format_message") and hasattr(problem, "exit_code")):
-            raise
+            _fail_unexpectedly(problem)
         said = problem.format_message()
         if not said:  # a group of commands without one of them: its help is on the screen
             sys.exit(problem.exit_code)
@@ -95,6 +97,15 @@ def run() -> None:
             sys.stderr.flush()
             os._exit(_INTERRUPTED)
         raise
+
+
+def _fail_unexpectedly(problem: Exception) -> NoReturn:
+    """Say what kind of exception ended the command. Its message may quote data, and is shown on request alone."""
+    if os.environ.get("LABELDP_TRACEBACK") == "1":
+        traceback.print_exception(problem)
+    notes = " ".join(getattr(problem, "__notes__", ()))
+    what = f"an unexpected {type(problem).__name__} ended this command. {notes}".rstrip()
+    _fail(f"{what} LABELDP_TRACEBACK=1 shows where it happened, with what it quotes of the data.", 1)
 
 
 def _fail(sentence: str, code: int) -> NoReturn:

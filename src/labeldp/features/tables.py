@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features, choose_device
 from labeldp.features.corrupt import corrupt
 from labeldp.features.encoder import Encoder, Number, is_number, learn_categories, learn_number
-from labeldp.features.rows import blocks, column_moments, normalising, row_indices
+from labeldp.features.rows import blocks, column_moments, extremes, normalising, row_indices, some_columns
 from labeldp.files import TableFile
 
 _BATCH = 1 << 18
@@ -159,6 +160,16 @@ class Table(Features):
         shares = torch.cat([torch.empty(0, device=self.device), *counts]).double() / len(self)
         spread = (shares * (1 - shares)).sqrt()
         return normalising((torch.cat([mean, shares.float()]), torch.cat([deviation, spread.float()])))
+
+    def extreme_rows(self) -> NDArray[np.int64]:
+        """Return rows with the least, the largest or a missing value of a number, or the rarest value of a category."""
+        found = [extremes(self._numbers[:, some_columns(self._numbers.shape[1])])]
+        for place in some_columns(self._codes.shape[1]):
+            codes = self._codes[:, place].long()
+            counts = torch.bincount(codes)
+            rarest = torch.where(counts > 0, counts, len(codes) + 1).argmin()
+            found.append((codes == rarest).byte().argmax()[None].cpu().numpy())
+        return np.unique(np.concatenate(found))
 
     @classmethod
     def _learned(
