@@ -405,7 +405,7 @@ def test_what_fails_after_a_release_says_that_it_is_not_lost(labeldp, folder, mo
         disk.setattr("labeldp.files.TableFile.rewrite", full)
         code, _, err = labeldp(*words)
     assert code == 2
-    assert "No space left on device. What was released is paid for and in the ledger: the same command uses it" in err
+    assert "No space left on device. What was released is paid for and in the ledger: the same request uses it" in err
     assert labeldp(*words)[0] == 0
     assert json.loads(labeldp("ledger", "show", "people.csv", "--json")[1])["spent"]["epsilon"] == 1
 
