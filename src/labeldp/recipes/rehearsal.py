@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from labeldp.bits import Bits
-from labeldp.errors import InputError, LabelDPError
+from labeldp.errors import BudgetExceeded, InputError, LabelDPError
 from labeldp.features.base import Features
 from labeldp.features.images import Images
 from labeldp.guarantees import Budget
@@ -85,7 +85,7 @@ def rehearse(
     if problem is not None and some.size < vault.rows:
         problem, released = _attempt(np.arange(vault.rows), *given)
     if isinstance(problem, LabelDPError):
-        if released and not recipe.asks_teachers:
+        if released and not recipe.asks_teachers and not isinstance(problem, BudgetExceeded):
             raise problem
     elif problem is not None:
         raise InputError(
@@ -105,9 +105,10 @@ def _attempt(
 ) -> tuple[Exception | None, bool]:
     """Train on some rows; return why it failed, if it did, and whether something was released before."""
     made_up = _MadeUp(vault, rows, max(task.epsilon for task in tasks), max(task.delta for task in tasks))
+    limited: Any = vault.around(made_up) if hasattr(vault, "around") else made_up  # a search has a limit of its own
     try:
         with _unnoticed():
-            train(made_up, [_short(task, rows) for task in tasks], recipe, options, parts.on(rows))
+            train(limited, [_short(task, rows) for task in tasks], recipe, options, parts.on(rows))
     except MemoryError:
         raise
     except Exception as problem:
