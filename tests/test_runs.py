@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from polars.testing import assert_frame_equal
 
 import labeldp as ldp
 from labeldp import runs
@@ -221,7 +222,7 @@ def test_numbers_in_a_csv_may_get_decimals_late_and_texts_stay_texts(tmp_path):
     whole = runs.predict(tmp_path / "run", tmp_path / "t.csv")
     # Alone, these rows' zips look like numbers. They must be read as in the training.
     (tmp_path / "few.csv").write_text("n,zip,flag\n0,00,False\n1,01,True\n")
-    assert runs.predict(tmp_path / "run", tmp_path / "few.csv").equals(whole.head(2))
+    assert_frame_equal(runs.predict(tmp_path / "run", tmp_path / "few.csv"), whole.head(2))
 
 
 def test_training_again_adds_up(people, tmp_path):

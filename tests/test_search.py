@@ -72,8 +72,7 @@ def test_an_option_that_changes_the_release_is_refused_before_it_is_drawn(data, 
     # The budget of the data set would have allowed it.
     with pytest.raises(ldp.InputError, match="another release than the first"):
         search(grid, **settings, ledger=tmp_path / "l", budget=9.0).fit(data[0] + 1, data[1])
-    released = [entry for entry in ldp.Ledger(tmp_path / "l").entries() if entry.kind == "release"]
-    assert len(released) == 1
+    assert not ldp.Ledger(tmp_path / "l").entries()  # a rehearsal finds it
 
 
 def test_a_parameter_that_is_not_of_learning_is_refused(data):

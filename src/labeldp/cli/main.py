@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 import warnings
 from typing import Annotated, NoReturn
 
@@ -46,8 +47,9 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; anything wrong with the request is one sentence and exit code 2."""
+    """Run the command line; anything wrong with the request is one sentence and exit code 2, a bug one and code 1."""
     from labeldp.errors import BudgetExceeded, LabelDPError, MissingExtra
+    from labeldp.resuming import sentence
 
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # they are for who writes code: python -W default -m labeldp shows them
@@ -58,10 +60,10 @@ def main() -> None:
         if isinstance(problem, BudgetExceeded):
             delta = "" if sys.argv[1:2] == ["privatize"] else "; where delta is spent, --delta-budget does"
             hint = f" (--budget sets the total for this data set{delta}.)"
-        _fail(f"{problem}{hint}", 2)
+        _fail(f"{sentence(problem)}{hint}", 2)
     except ModuleNotFoundError as problem:
         if problem.name not in ("torch", "safetensors", "PIL", "matplotlib"):
-            raise
+            _fail_unexpectedly(problem)
         _fail(str(MissingExtra("This command", problem.name)), 2)
     except MemoryError:
         _fail("this needs more memory than there is: ask for less, or take a larger machine.", 2)
@@ -72,7 +74,7 @@ def main() -> None:
     except Exception as problem:
         # What typer says of wrong options. Its exceptions have had several homes, and always these two attributes.
         if not (hasattr(problem, "format_message") and hasattr(problem, "exit_code")):
-            raise
+            _fail_unexpectedly(problem)
         said = problem.format_message()
         if not said:  # a group of commands without one of them: its help is on the screen
             sys.exit(problem.exit_code)
@@ -96,6 +98,15 @@ def run() -> None:
             sys.stderr.flush()
             os._exit(_INTERRUPTED)
         raise
+
+
+def _fail_unexpectedly(problem: Exception) -> NoReturn:
+    """Say what kind of exception ended the command. Its message may quote data, and is shown on request alone."""
+    if os.environ.get("LABELDP_TRACEBACK") == "1":
+        traceback.print_exception(problem)
+    notes = " ".join(getattr(problem, "__notes__", ()))
+    what = f"an unexpected {type(problem).__name__} ended this command. {notes}".rstrip()
+    _fail(f"{what} LABELDP_TRACEBACK=1 shows where it happened, with what it quotes of the data.", 1)
 
 
 def _fail(sentence: str, code: int) -> NoReturn:

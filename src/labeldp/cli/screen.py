@@ -8,11 +8,14 @@ from typing import Any
 import typer
 
 from labeldp.printable import printable
+from labeldp.resuming import paid_if_it_fails
 
 AGAIN = (
     "Note: Nothing was drawn: the same was asked for before, and what was released then was used again. Labels that "
     "changed since are not in it."
 )
+
+kept_if_it_fails = paid_if_it_fails
 
 
 class Bar:
@@ -53,22 +56,6 @@ def echo(text: str, err: bool = False, end: bool = True) -> None:
 def say(data: dict[str, Any], sentence: str, as_json: bool) -> None:
     """Print what was done, as a sentence or as JSON."""
     echo(json.dumps(data, indent=2) if as_json else sentence)
-
-
-@contextmanager
-def kept_if_it_fails(vault: Any) -> Iterator[None]:
-    """Say, where something goes wrong after a release, that it is paid for and not lost."""
-    from labeldp.errors import InputError
-
-    before = len(vault.ledger.entries())
-    try:
-        yield
-    except InputError as problem:
-        if len(vault.ledger.entries()) == before:
-            raise
-        raise InputError(
-            f"{problem} What was released is paid for and in the ledger: the same command uses it at no further cost."
-        ) from None
 
 
 def tell(what: str) -> None:
