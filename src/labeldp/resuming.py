@@ -17,12 +17,12 @@ def paid_if_it_fails(vault: Any) -> Iterator[None]:
     Raises:
         Exception: Whatever is raised inside, with `PAID` among its notes (`__notes__`) if a charge preceded it.
     """
-    before = len(vault.ledger.entries())
+    before = len(vault.ledger.snapshot().charges)
     try:
         yield
     except Exception as problem:
         stays = vault.ledger.path is not None
-        if stays and len(vault.ledger.entries()) > before and PAID not in getattr(problem, "__notes__", ()):
+        if stays and len(vault.ledger.snapshot().charges) > before and PAID not in getattr(problem, "__notes__", ()):
             problem.add_note(PAID)
         raise
 

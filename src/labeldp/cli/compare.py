@@ -24,7 +24,7 @@ from labeldp.cli.options import (
     Total,
     UserColumn,
 )
-from labeldp.cli.screen import echo, say, tell
+from labeldp.cli.screen import echo, note_reuse, say, tell
 
 
 def compare(
@@ -119,6 +119,8 @@ def compare(
         cost = f"epsilon {float(epsilon):g} and delta {float(total_delta):g}"
         echo(f"All cells together cost a {unit} {cost} at most.", err=True)
     found = request.run(train, tell)
+    if not labels_public:
+        note_reuse(vault)
     how = "on true labels, which are declared public" if labels_public else "measured privately"
     if as_json:
         total = None if labels_public else {"epsilon": float(epsilon), "delta": float(total_delta)}

@@ -21,7 +21,7 @@ from labeldp.cli.options import (
     Total,
     UserColumn,
 )
-from labeldp.cli.screen import AGAIN, echo, kept_if_it_fails, progress_bar, say
+from labeldp.cli.screen import note_reuse, progress_bar, say
 
 
 def privatize(
@@ -45,6 +45,7 @@ def privatize(
     from labeldp.mechanisms import DiscreteLaplace, Mechanism, RandomizedResponse
     from labeldp.noise import laplace_deviation
     from labeldp.releases.responses import response_chances
+    from labeldp.resuming import paid_if_it_fails
     from labeldp.writing import check_free
 
     asked: Mechanism = RandomizedResponse(epsilon) if numbers is None else DiscreteLaplace(epsilon)
@@ -62,8 +63,7 @@ def privatize(
         progress.start("drawing noise")
         rows = vault.capped(labels_per_user)
         mechanism = vault.shared(asked, rows)
-        again = vault.was_released(mechanism, rows)
-        with kept_if_it_fails(vault):
+        with paid_if_it_fails(vault):
             codes = vault.release(mechanism, rows).labels()
             progress.start("writing")
             done = 0
@@ -77,8 +77,7 @@ def privatize(
 
             facts = {"labeldp.guarantee": json.dumps(vault.guarantee().to_json())}
             table.file.rewrite(out, change, label, facts, table.kept)
-    if again:
-        echo(AGAIN, err=True)
+    note_reuse(vault)
     spent, dropped = vault.guarantee(), int((vault.labelled & ~rows).sum())
     left_out = f", of which {dropped:,} lost their label, as a user keeps {labels_per_user}" if dropped else ""
     what: dict[str, float]

@@ -8,14 +8,24 @@ from typing import Any
 import typer
 
 from labeldp.printable import printable
-from labeldp.resuming import paid_if_it_fails
 
 AGAIN = (
     "Note: Nothing was drawn: the same was asked for before, and what was released then was used again. Labels that "
     "changed since are not in it."
 )
 
-kept_if_it_fails = paid_if_it_fails
+
+def note_reuse(vault: Any) -> None:
+    """Say how many stored releases a command used again, if any."""
+    reused, drawn = len(vault.reused), len(vault.drawn)
+    if reused and not drawn:
+        echo(AGAIN, err=True)
+    elif reused:
+        echo(
+            f"Note: {reused} of {reused + drawn} releases were in the ledger already and were used again at no cost. "
+            "Labels that changed since are not in them.",
+            err=True,
+        )
 
 
 class Bar:
