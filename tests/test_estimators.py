@@ -690,3 +690,11 @@ def test_a_model_that_cannot_be_trained_costs_nothing(data, tmp_path, model, sai
     with pytest.raises(ldp.InputError, match=said):
         clf.fit(*data)
     assert ldp.Ledger(tmp_path / "m.ledger").entries() == []
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+@pytest.mark.parametrize("make", [np.zeros, lambda shape: pl.DataFrame(np.zeros(shape))], ids=["array", "frame"])
+def test_too_few_rows_are_one_sentence(make, rows):
+    model = ldp.LabelPrivateClassifier(1.0, ["no", "yes"])
+    with pytest.raises(ldp.InputError, match=f"X has {rows} samples?: give at least 2 rows"):
+        model.fit(make((rows, 3)), ["no"] * rows)

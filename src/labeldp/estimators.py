@@ -48,6 +48,8 @@ _INFERRED = (
     "The classes were inferred from the labels, which reveals which classes occur: declare them for a real guarantee."
 )
 
+_FEWEST = 2  # rows of a training
+
 _ADDED_UP = (
     "These rows were fitted before in the same process, and this training's ledger does not count that: if it was with "
     "the same labels, what is learnt of them adds up, and this card states the last training alone."
@@ -187,7 +189,9 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
             _check_feature_names(self, X, reset=True)
             self.n_features_in_ = X.shape[1]
         else:
-            X = validate_data(self, X, ensure_all_finite=self._finite, ensure_min_samples=2)
+            X = validate_data(self, X, ensure_all_finite=self._finite, ensure_min_samples=0)
+        if len(X) < _FEWEST:
+            raise InputError(f"X has {len(X)} sample{'s' * (len(X) != 1)}: give at least {_FEWEST} rows.")
         y = _one_column(y)
         if len(y) != len(X):
             raise InputError(f"X has {len(X)} rows and y has {len(y)} labels: give one label for each row.")
