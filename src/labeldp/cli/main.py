@@ -17,6 +17,7 @@ from labeldp.cli.plan import plan
 from labeldp.cli.predict import predict
 from labeldp.cli.privatize import privatize
 from labeldp.cli.reproduce import reproduce
+from labeldp.cli.screen import echo
 from labeldp.cli.train import train
 
 app = typer.Typer(
@@ -39,9 +40,9 @@ def _options(
     if version:
         from labeldp import __version__
 
-        typer.echo(f"labeldp {__version__}")
+        echo(f"labeldp {__version__}")
     elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        echo(context.get_help())
 
 
 def main() -> None:
@@ -98,5 +99,5 @@ def run() -> None:
 
 
 def _fail(sentence: str, code: int) -> NoReturn:
-    typer.echo(f"labeldp: {sentence}", err=True)
+    echo(f"labeldp: {sentence}", err=True)
     sys.exit(code)

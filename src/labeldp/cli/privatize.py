@@ -21,7 +21,7 @@ from labeldp.cli.options import (
     Total,
     UserColumn,
 )
-from labeldp.cli.screen import AGAIN, kept_if_it_fails, progress_bar, say
+from labeldp.cli.screen import AGAIN, echo, kept_if_it_fails, progress_bar, say
 
 
 def privatize(
@@ -78,7 +78,7 @@ def privatize(
             facts = {"labeldp.guarantee": json.dumps(vault.guarantee().to_json())}
             table.file.rewrite(out, change, label, facts, table.kept)
     if again:
-        typer.echo(AGAIN, err=True)
+        echo(AGAIN, err=True)
     spent, dropped = vault.guarantee(), int((vault.labelled & ~rows).sum())
     left_out = f", of which {dropped:,} lost their label, as a user keeps {labels_per_user}" if dropped else ""
     what: dict[str, float]

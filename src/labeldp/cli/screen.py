@@ -7,6 +7,8 @@ from typing import Any
 
 import typer
 
+from labeldp.printable import printable
+
 AGAIN = (
     "Note: Nothing was drawn: the same was asked for before, and what was released then was used again. Labels that "
     "changed since are not in it."
@@ -43,9 +45,14 @@ def progress_bar(total: int | None) -> Iterator[Bar]:
         yield Bar(bar, total)
 
 
+def echo(text: str, err: bool = False, end: bool = True) -> None:
+    """Print a text, with a line's end or without, in which no name from a file can command the terminal."""
+    typer.echo(printable(text), err=err, nl=end)
+
+
 def say(data: dict[str, Any], sentence: str, as_json: bool) -> None:
     """Print what was done, as a sentence or as JSON."""
-    typer.echo(json.dumps(data, indent=2) if as_json else sentence)
+    echo(json.dumps(data, indent=2) if as_json else sentence)
 
 
 @contextmanager
@@ -67,7 +74,8 @@ def kept_if_it_fails(vault: Any) -> Iterator[None]:
 def tell(what: str) -> None:
     """Say on a terminal what is being done; nothing where the output goes elsewhere."""
     from rich.console import Console
+    from rich.text import Text
 
     console = Console(stderr=True)
     if console.is_terminal:
-        console.print(f"[dim]{what} ...[/dim]")
+        console.print(Text(f"{printable(what)} ...", style="dim"))

@@ -29,7 +29,7 @@ from labeldp.cli.options import (
     UserColumn,
     read_options,
 )
-from labeldp.cli.screen import AGAIN, kept_if_it_fails, progress_bar, say, tell
+from labeldp.cli.screen import AGAIN, echo, kept_if_it_fails, progress_bar, say, tell
 
 
 def train(
@@ -109,16 +109,16 @@ def train(
     def note(what: str) -> None:
         if what not in noted:
             noted.add(what)
-            typer.echo(what, err=True)
+            echo(what, err=True)
 
     with kept_if_it_fails(vault):
         report = runs.train(table, vault, plan, out, lambda what: (note if what.startswith("Note:") else tell)(what))
     for warning in report["warnings"]:
         note(f"Note: {warning}")
     if before == {entry.id for entry in vault.ledger.entries()}:
-        typer.echo(AGAIN, err=True)
+        echo(AGAIN, err=True)
     if report["users"] and not as_json:
-        typer.echo(f"Note: {of_users(report['users'])}", err=True)
+        echo(f"Note: {of_users(report['users'])}", err=True)
     say(report, _sentence(out, report, vault.budget.epsilon), as_json)
 
 
