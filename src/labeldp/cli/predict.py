@@ -17,7 +17,10 @@ def predict(
     ] = None,
     ids: Annotated[str | None, typer.Option(help="A column of the data that predictions stand beside.")] = None,
 ) -> None:
-    """Predict labels for new rows."""
+    """Predict labels for new rows.
+
+    In CSV, a text that a spreadsheet would take for a formula has a quote (') before it; Parquet has it as it is.
+    """
     from labeldp import runs
     from labeldp.spreadsheets import without_formulas
     from labeldp.writing import check_free, written_whole

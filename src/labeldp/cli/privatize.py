@@ -40,7 +40,11 @@ def privatize(
     labels_per_user: LabelsPerUser = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a copy of a table whose labels went through randomized response; numbers get Laplace noise instead."""
+    """Write a copy of a table whose labels went through randomized response; numbers get Laplace noise instead.
+
+    Classes and all other cells stay as they are written, also where a spreadsheet would take them for formulas, so that
+    the copy can be trained on as the table was.
+    """
     from labeldp.datasets import SecretTable, check_total
     from labeldp.mechanisms import DiscreteLaplace, Mechanism, RandomizedResponse
     from labeldp.noise import laplace_deviation
