@@ -48,6 +48,22 @@ def test_damaged_and_foreign_files(path, tmp_path):
         ldp.Ledger(tmp_path / "absent").facts()
 
 
+def test_a_ledger_that_is_deleted_while_it_is_open_does_not_come_back_empty(path):
+    vault = open_vault(path)
+    vault.release(RR(0.5))
+    path.unlink()
+    for ask in (lambda: vault.release(RR(0.25)), vault.guarantee, lambda: vault.plan(RR(0.1))):
+        with pytest.raises(ldp.LedgerError, match="There is no ledger"):
+            ask()
+    assert not path.exists()
+
+
+def test_a_ledger_that_cannot_be_written_can_be_read(path):
+    open_vault(path).release(RR(0.5))
+    path.chmod(0o400)
+    assert [entry.status for entry in ldp.Ledger(path).entries()] == ["committed"]
+
+
 def test_a_full_disk_is_no_damage():
     """Who restored another ledger, or began one, would forget what was spent."""
     said = _explain("people.ledger", "database or disk is full")

@@ -63,10 +63,6 @@ class Ledger:
         Raises:
             LedgerError: There is no ledger, or it is damaged.
         """
-        if self._file is None:
-            return self._chain
-        if not self._file.is_file():
-            raise LedgerError(f"There is no ledger {self.path}.")
         with self._transaction() as db:
             return self._refresh(db)
 
@@ -94,7 +90,7 @@ class Ledger:
             LedgerError: The ledger belongs to other data, or is damaged.
         """
         with self.exclusive():
-            with self._transaction(write=True) as db:
+            with self._transaction(write=True, create=True) as db:
                 if db is not None and not schema.tables(db):
                     schema.create(db)
                 chain = self._refresh(db)
@@ -274,12 +270,14 @@ class Ledger:
             self._pending.append(event)
 
     @contextmanager
-    def _transaction(self, write: bool = False) -> Iterator[Any]:
+    def _transaction(self, write: bool = False, create: bool = False) -> Iterator[Any]:
         """Give a connection within a transaction; None for a ledger in memory."""
         with self._threads:
             if self._file is None:
                 yield None
                 return
+            if not create and not self._file.is_file():
+                raise LedgerError(f"There is no ledger {self.path}: restore it from a backup.")
             self._bring_up_to_date(self._file)
             self._pending = []
             with self._connection(write) as db:
