@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import Ridge
 
 from labeldp.errors import InputError
@@ -57,6 +58,8 @@ class Weighted:
 
     def _fit(self, features: NDArray[np.floating], posterior: NDArray[np.float64]) -> Any:
         row, label = np.nonzero(posterior > _FAINT)
+        if np.unique(label).size == 1:  # many classifiers refuse that, and the answer is known
+            return DummyClassifier().fit(features[row], label)
         with threads_that_pay(features):
             return brief(clone(self.classifier)).fit(features[row], label, sample_weight=posterior[row, label])
 

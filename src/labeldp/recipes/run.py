@@ -230,7 +230,10 @@ def _all_told(task: Task, models: Sequence[Predictor]) -> dict[int, Any]:
         try:
             told = _told(model, task)
             if not np.isfinite(told).all():
-                raise FloatingPointError
+                raise InputError(
+                    "The model's predictions for these features are not finite: rescale columns with very large "
+                    "numbers, or choose another model."
+                )
         except MemoryError:
             raise
         except Exception as problem:
