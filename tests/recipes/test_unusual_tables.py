@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from unusual import unusual
 
 import labeldp as ldp
@@ -23,8 +24,8 @@ from labeldp.vault import Ledger
 find("randres")
 FAST = sorted(name for name, recipe in RECIPES.items() if not recipe.asks_teachers and recipe.needs != "encoder")
 MODELS = {
-    "classes": ["auto", "auto", "logistic", "trees", "linear"],
-    "numbers": ["auto", "auto", "ridge", "trees", "linear"],
+    "classes": ["auto", "auto", "logistic", HistGradientBoostingClassifier(max_iter=3), "linear"],
+    "numbers": ["auto", "auto", "ridge", HistGradientBoostingRegressor(max_iter=3), "linear"],
 }
 
 

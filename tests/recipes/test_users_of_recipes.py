@@ -26,7 +26,8 @@ TAUGHT = ["pate", "pate-fm", "stable-vote"]
 def asked(vault):
     """For each request: its mechanism, and the rows of each user in it."""
     for entry in vault.ledger.entries():
-        mask = np.ones(vault.rows, bool) if entry.rows is None else unpack_rows(entry.rows, vault.rows)
+        mask = unpack_rows(vault.ledger.rows(entry.row_set), vault.rows)
+        mask = np.ones(vault.rows, bool) if mask is None else mask
         yield entry, np.bincount(USERS[mask], minlength=280)
 
 

@@ -209,7 +209,7 @@ class Ledger:
     def _check_file(self, file: Path) -> None:
         """Say what is wrong with the path before there is a lock beside it."""
         if not file.parent.is_dir():
-            raise InputError(f"There is no folder {file.parent} for the ledger.")
+            raise InputError(f"There is no folder {Path(self.path or file).parent} for the ledger.")
         if file.is_dir():
             raise LedgerError(f"{self.path} is a folder, not a ledger.")
         if file.is_file() and file.stat().st_size and not self._recognised:
