@@ -202,9 +202,10 @@ class Ledger:
                 yield
                 return
             self._check_file(self._file)
-            lock = self._acquire(FileLock(_lock_of(self._file), timeout=_WAIT_SECONDS))
-            self._held_by = os.getpid()
-            try:
+            lock = FileLock(_lock_of(self._file), timeout=_WAIT_SECONDS)
+            try:  # from before the lock is taken, so that an interruption never leaves it behind
+                self._acquire(lock)
+                self._held_by = os.getpid()
                 yield
             finally:
                 self._held_by = None
@@ -221,7 +222,7 @@ class Ledger:
                 if not migration.is_old(schema.tables(db)):
                     schema.recognise(db, self.path)
 
-    def _acquire(self, lock: Any) -> Any:
+    def _acquire(self, lock: Any) -> None:
         try:
             lock.acquire()
         except Timeout:
@@ -231,7 +232,6 @@ class Ledger:
                 f"{self.path} cannot be locked ({problem.strerror}): name a ledger in a folder that can be written to "
                 "(--ledger)."
             ) from None
-        return lock
 
     def _refresh(self, db: sa.Connection | None) -> Chain:
         """Read and verify what other processes have appended since the last time."""
@@ -244,9 +244,9 @@ class Ledger:
             head, known = schema.read_head(db), self._chain.count
             if head != (self._chain.count, self._chain.digest):
                 for event in schema.events_after(db, known):
-                    self._chain.extend(event)
                     if event.row_set:
                         self._read_rows(db, event.row_set)
+                    self._chain.extend(event)
                 if head != (self._chain.count, self._chain.digest):
                     raise self._damaged("the last events are missing or were changed")
         return self._chain
