@@ -1,3 +1,4 @@
+import ctypes
 import json
 import os
 import signal
@@ -5,6 +6,8 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 import uuid
 from multiprocessing import get_context
 
@@ -313,3 +316,33 @@ def test_missing_rows_of_the_last_release_are_damage_however_often_they_are_read
     for _ in range(2):
         with pytest.raises(ldp.LedgerError, match="damaged"):
             read.snapshot()
+
+
+@pytest.mark.parametrize("fork", [os.fork, ctypes.PyDLL(None).fork])
+def test_a_fork_while_another_thread_draws_does_not_block_the_child(path, monkeypatch, fork):
+    vault, drawing, go_on, draw = open_vault(path), threading.Event(), threading.Event(), RR.draw
+
+    def slow(*given):
+        drawing.set()
+        go_on.wait(10)
+        return draw(*given)
+
+    monkeypatch.setattr(RR, "draw", slow)
+    thread = threading.Thread(target=vault.release, args=(RR(0.25),))
+    thread.start()
+    drawing.wait(10)
+    child = fork()
+    if child == 0:
+        os._exit(0 if vault.guarantee().epsilon == 0.25 else 1)
+    for _ in range(100):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.02)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        status = -1
+    go_on.set()
+    thread.join()
+    assert status == 0

@@ -12,7 +12,6 @@ failed, and the same request is charged again.
 import hashlib
 import os
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +27,7 @@ from labeldp.spending import row_set_name
 from labeldp.vault import migration, schema
 from labeldp.vault.chain import Chain, Event, label_field, write_costs
 from labeldp.vault.entries import Entry, now
+from labeldp.vault.threads import ThreadLock
 
 _PART = 1 << 26  # bytes of a release in one database row: SQLite holds less than 1 GB in one
 _WAIT_SECONDS = 600
@@ -42,7 +42,7 @@ class Ledger:
         self.path = Path(path) if path is not None else None
         self._file = None if self.path is None else Path(os.path.realpath(self.path))
         self._process = os.getpid()
-        self._threads = threading.RLock()
+        self._threads = ThreadLock()
         self._held_by: int | None = None  # the process that holds the file's lock through this object
         self._chain = Chain()
         self._recognised = False
@@ -192,7 +192,7 @@ class Ledger:
         Raises:
             LedgerError: The ledger cannot be locked, or has several hard links.
         """
-        with self._threads:
+        with self._threads.held():
             if self._file is None:
                 if os.getpid() != self._process:
                     raise LedgerError("A ledger in memory cannot follow a fork: give the vault a ledger file.")
@@ -276,10 +276,12 @@ class Ledger:
     @contextmanager
     def _transaction(self, write: bool = False) -> Iterator[Any]:
         """Give a connection within a transaction; None for a ledger in memory."""
-        with self._threads:
+        with self._threads.held():
             if self._file is None:
                 yield None
                 return
+            if os.getpid() != self._process:  # a thread of the parent may have been changing the chain at the fork
+                self._process, self._chain, self._row_sets = os.getpid(), Chain(), {}
             self._bring_up_to_date(self._file)
             self._pending = []
             with self._connection(write) as db:
