@@ -148,3 +148,17 @@ def test_a_file_needs_an_identity(path):
     with pytest.raises(ldp.InputError, match="names 3 rows"):
         open_vault(path, identity=identity(rows=3))
     assert not path.exists()
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, KeyError])
+def test_an_interrupted_sum_forgets_no_charge(path, monkeypatch, problem):
+    """The same vault goes on after an interruption, as it does in a notebook."""
+    vault = open_vault(path, 1.0)
+    open_vault(path, 1.0).release(RR(0.6), rows=range(10))
+    with monkeypatch.context() as patch:
+        patch.setattr(vault.ledger, "rows", lambda row_set: (_ for _ in ()).throw(problem))
+        with pytest.raises(problem):
+            vault.remaining()
+    assert vault.guarantee().epsilon == 0.6
+    with pytest.raises(ldp.BudgetExceeded):
+        vault.release(RR(0.5), rows=range(10))

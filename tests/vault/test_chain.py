@@ -214,3 +214,20 @@ def test_a_ledger_in_memory_is_a_chain_as_well():
     assert vault.guarantee().epsilon == 1.0
     assert vault.remaining([1]) == (1.5, 0.0)
     assert vault.ledger.snapshot().count == 5
+
+
+def test_an_interrupted_event_is_no_reservation_without_a_charge():
+    """A request that was reserved is drawn again at no cost, so that the charge comes first."""
+
+    class Interrupted(list):
+        def append(self, charge):
+            raise KeyboardInterrupt
+
+    vault = ldp.Vault(LABELS, SPACE, ldp.Budget(2.0))
+    chain = vault.ledger.snapshot()
+    chain.charges = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        vault.release(RR(0.5))
+    chain.charges = []
+    vault.release(RR(0.5))
+    assert vault.guarantee().epsilon == 0.5

@@ -1,3 +1,4 @@
+import ctypes
 import json
 import os
 import signal
@@ -5,16 +6,20 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 import uuid
 from multiprocessing import get_context
 
 import numpy as np
 import pytest
 from bound_vault import LABELS, RR, SPACE, identity, open_vault
+from filelock import FileLock
 
 import labeldp as ldp
 from labeldp.features import Embeddings
 from labeldp.mechanisms.base import _summary
+from labeldp.vault import ledger
 from labeldp.vault.ledger import _explain, in_progress
 
 
@@ -83,8 +88,6 @@ def test_a_torn_file_is_noticed(path):
 def test_a_ledger_in_use_says_so(path, monkeypatch):
     from filelock import FileLock
 
-    from labeldp.vault import ledger
-
     monkeypatch.setattr(ledger, "_WAIT_SECONDS", 0.1)
     v = open_vault(path)
     with FileLock(f"{path}.lock"), pytest.raises(ldp.LedgerError, match="has been in use"):
@@ -113,8 +116,6 @@ def test_no_digest_travels(path):
 
 
 def test_large_releases_are_stored_in_parts(path, monkeypatch):
-    from labeldp.vault import ledger
-
     monkeypatch.setattr(ledger, "_PART", 100)
     first = open_vault(path).release(RR(0.5))
     assert (open_vault(path).release(RR(0.5)).labels() == first.labels()).all()
@@ -306,3 +307,58 @@ def test_a_ledger_in_memory_does_not_follow_a_fork():
     process.start()
     assert "cannot follow a fork" in said.get(timeout=30)
     process.join()
+
+
+def test_an_interruption_while_the_lock_is_taken_leaves_no_lock(path, monkeypatch):
+    class Interrupted(FileLock):
+        def acquire(self, *given, **more):
+            super().acquire(*given, **more)
+            raise KeyboardInterrupt
+
+    used = open_vault(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "FileLock", Interrupted)
+        with pytest.raises(KeyboardInterrupt) as kept:  # with its frames, as a notebook keeps the last exception
+            used.release(RR(0.1))
+    assert not in_progress(path)
+    assert kept.tb is not None
+
+
+def test_missing_rows_of_the_last_release_are_damage_however_often_they_are_read(path):
+    open_vault(path).release(RR(0.5), rows=range(10))
+    with sqlite3.connect(path) as database:
+        database.execute("DELETE FROM labeldp_row_sets")
+    read = ldp.Ledger(path)
+    for _ in range(2):
+        with pytest.raises(ldp.LedgerError, match="damaged"):
+            read.snapshot()
+
+
+@pytest.mark.parametrize("fork", [os.fork, ctypes.PyDLL(None).fork])
+def test_a_fork_while_another_thread_draws_does_not_block_the_child(path, monkeypatch, fork):
+    vault, drawing, go_on, draw = open_vault(path), threading.Event(), threading.Event(), RR.draw
+
+    def slow(*given):
+        drawing.set()
+        go_on.wait(10)
+        return draw(*given)
+
+    monkeypatch.setattr(RR, "draw", slow)
+    thread = threading.Thread(target=vault.release, args=(RR(0.25),))
+    thread.start()
+    drawing.wait(10)
+    child = fork()
+    if child == 0:
+        os._exit(0 if vault.guarantee().epsilon == 0.25 else 1)
+    for _ in range(100):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.02)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        status = -1
+    go_on.set()
+    thread.join()
+    assert status == 0

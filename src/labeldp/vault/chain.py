@@ -107,10 +107,10 @@ class Chain:
             raise ValueError(f"event {self.count + 1} does not follow the one before")
         if event.kind in RESERVATIONS:
             parse_costs(event.costs)
+            if event.costs:  # first: an interruption may count a charge twice, and never forget it
+                self.charges.append((event.row_set, event.costs))
             self._records[event.entry] = event
             self._by_request.setdefault(event.request, []).append(event.entry)
-            if event.costs:
-                self.charges.append((event.row_set, event.costs))
             if event.kind == "step":
                 self.steps[json.loads(event.body)["step"]] = event.entry
         elif event.kind == "commit":

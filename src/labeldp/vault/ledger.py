@@ -12,7 +12,6 @@ failed, and the same request is charged again.
 import hashlib
 import os
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +27,7 @@ from labeldp.spending import row_set_name
 from labeldp.vault import migration, schema
 from labeldp.vault.chain import Chain, Event, label_field, write_costs
 from labeldp.vault.entries import Entry, now
+from labeldp.vault.threads import ThreadLock
 
 _PART = 1 << 26  # bytes of a release in one database row: SQLite holds less than 1 GB in one
 _WAIT_SECONDS = 600
@@ -42,7 +42,7 @@ class Ledger:
         self.path = Path(path) if path is not None else None
         self._file = None if self.path is None else Path(os.path.realpath(self.path))
         self._process = os.getpid()
-        self._threads = threading.RLock()
+        self._threads = ThreadLock()
         self._held_by: int | None = None  # the process that holds the file's lock through this object
         self._chain = Chain()
         self._recognised = False
@@ -188,7 +188,7 @@ class Ledger:
         Raises:
             LedgerError: The ledger cannot be locked, or has several hard links.
         """
-        with self._threads:
+        with self._threads.held():
             if self._file is None:
                 if os.getpid() != self._process:
                     raise LedgerError("A ledger in memory cannot follow a fork: give the vault a ledger file.")
@@ -198,9 +198,10 @@ class Ledger:
                 yield
                 return
             self._check_file(self._file)
-            lock = self._acquire(FileLock(_lock_of(self._file), timeout=_WAIT_SECONDS))
-            self._held_by = os.getpid()
-            try:
+            lock = FileLock(_lock_of(self._file), timeout=_WAIT_SECONDS)
+            try:  # from before the lock is taken, so that an interruption never leaves it behind
+                self._acquire(lock)
+                self._held_by = os.getpid()
                 yield
             finally:
                 self._held_by = None
@@ -217,7 +218,7 @@ class Ledger:
                 if not migration.is_old(schema.tables(db)):
                     schema.recognise(db, self.path)
 
-    def _acquire(self, lock: Any) -> Any:
+    def _acquire(self, lock: Any) -> None:
         try:
             lock.acquire()
         except Timeout:
@@ -227,7 +228,6 @@ class Ledger:
                 f"{self.path} cannot be locked ({problem.strerror}): name a ledger in a folder that can be written to "
                 "(--ledger)."
             ) from None
-        return lock
 
     def _refresh(self, db: sa.Connection | None) -> Chain:
         """Read and verify what other processes have appended since the last time."""
@@ -240,9 +240,9 @@ class Ledger:
             head, known = schema.read_head(db), self._chain.count
             if head != (self._chain.count, self._chain.digest):
                 for event in schema.events_after(db, known):
-                    self._chain.extend(event)
                     if event.row_set:
                         self._read_rows(db, event.row_set)
+                    self._chain.extend(event)
                 if head != (self._chain.count, self._chain.digest):
                     raise self._damaged("the last events are missing or were changed")
         return self._chain
@@ -272,12 +272,14 @@ class Ledger:
     @contextmanager
     def _transaction(self, write: bool = False, create: bool = False) -> Iterator[Any]:
         """Give a connection within a transaction; None for a ledger in memory."""
-        with self._threads:
+        with self._threads.held():
             if self._file is None:
                 yield None
                 return
             if not create and not self._file.is_file():
                 raise LedgerError(f"There is no ledger {self.path}: restore it from a backup.")
+            if os.getpid() != self._process:  # a thread of the parent may have been changing the chain at the fork
+                self._process, self._chain, self._row_sets = os.getpid(), Chain(), {}
             self._bring_up_to_date(self._file)
             self._pending = []
             with self._connection(write) as db:
