@@ -54,8 +54,10 @@ class Cost:
 
 @lru_cache(maxsize=1 << 14)
 def _fraction(text: str) -> Fraction:
+    if "e" in str(text).lower():  # is never written, and can stand for a number that fills the memory
+        raise ValueError("a cost is not a fraction")
     number = Fraction(text)
-    if number < 0:
+    if number < 0 or not math.isfinite(float(number)):
         raise ValueError("a cost is below zero")
     return number
 
