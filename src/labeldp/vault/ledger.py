@@ -341,7 +341,7 @@ class Ledger:
 
 def ledger_beside(data: Path) -> Path:
     """Return the usual place of a table's ledger: beside the data, to which a link leads."""
-    real = data.resolve()
+    real = Path(os.path.realpath(data))  # `resolve` raises an exception for links in a circle
     return real.with_name(real.name + ".ledger")
 
 

@@ -42,7 +42,7 @@ def migrate(file: Path) -> None:
     new, kept = file.with_name(f".{file.name}.migrating"), file.with_name(f"{file.name}.format-2")
     for leftover in (new, new.with_name(f"{new.name}-journal"), new.with_name(f"{new.name}.lock")):
         leftover.unlink(missing_ok=True)
-    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as old:
+    with sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True) as old:
         facts = {key: json.loads(value) for key, value in old.execute("SELECT key, value FROM labeldp_dataset")}
         if facts.pop("format", None) != _OLD_FORMAT:
             raise LedgerError(f"{file} was written by another version of labeldp: use that version.")
