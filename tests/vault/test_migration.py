@@ -168,3 +168,15 @@ def test_a_ledger_in_a_folder_of_any_name_is_migrated(tmp_path, folder):
     path.parent.mkdir()
     path.write_bytes(OLD)
     assert ledger_report(path)["spent"]["epsilon"] == TOTAL
+
+
+@pytest.mark.parametrize("costs", ["", "{}"])
+def test_an_entry_that_has_lost_its_cost_is_not_migrated_as_free(old, costs):
+    with sqlite3.connect(old) as db:
+        db.execute("UPDATE labeldp_entries SET costs = ? WHERE kind = 'release'", (costs,))
+    db.close()
+    with pytest.raises(ldp.LedgerError, match="damaged"):
+        ledger_report(old)
+    with sqlite3.connect(old) as db:
+        assert db.execute("SELECT count(*) FROM labeldp_entries").fetchone()[0] > 0  # it is untouched
+    db.close()

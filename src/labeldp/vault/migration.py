@@ -72,6 +72,8 @@ def _copy(old: sqlite3.Connection, facts: dict[str, Any], ledger: Any) -> dict[s
         if kind == "budget":
             ledger.change_budget({"from": told["from"], "to": told["to"]})
             continue
+        if bool(spent) == (kind == "step"):  # a plan has paid for its steps, and nothing else was free
+            raise ValueError("an entry has lost its cost")
         charged |= {name: spent} if spent else {}
         entry = Entry(kind, request, told, spent, label=identity["label"], id=name, created=created)
         ledger.reserve(entry, packed, lambda chain: None)
