@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeldp as ldp
+from labeldp import spending
 from labeldp.spending import (
     Cost,
     Spending,
@@ -180,3 +181,17 @@ def test_rows_without_a_label_take_no_part():
     kept[:] = True
     assert labelled.tolist() == [True, False, True]  # they stay the vault's own
     assert capped_rows(None, None, 3, None).all()
+
+
+def test_a_few_row_sets_are_remembered_and_all_are_counted(monkeypatch):
+    """Otherwise each new row set would take time in the number of all earlier ones."""
+    monkeypatch.setattr(spending, "_KEPT", 2)
+    generator, adds = np.random.default_rng(0), spending.Spending(20)
+    masks = [generator.random(20) < 0.5 for _ in range(5)]
+    expected = np.zeros(20, int)
+    for place in generator.integers(0, 5, 30).tolist():
+        adds.add(masks[place], {1: Cost(Fraction(1))}, str(place))
+        expected += masks[place]
+    assert len(adds._known) == 2
+    for row in range(20):
+        assert adds.worst(np.arange(20) == row).epsilon == expected[row]

@@ -94,3 +94,11 @@ def test_names_are_shown_as_they_are(tmp_path, capsys):
     held.release(ldp.RandomizedResponse(1.0))
     print_ledger(ledger_report(tmp_path / "l"))
     assert "people[old].csv: column ill [bold]" in capsys.readouterr().out
+
+
+def test_links_in_a_circle_are_no_ledger(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.symlink_to(two)
+    two.symlink_to(one)
+    with pytest.raises(ldp.LedgerError, match="no ledger"):
+        ledger_report(one)

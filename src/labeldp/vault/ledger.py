@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from labeldp.errors import InputError, LedgerError
-from labeldp.spending import row_set_name
+from labeldp.spending import is_row_set, row_set_name
 from labeldp.vault import migration, schema
 from labeldp.vault.chain import Chain, Event, label_field, write_costs
 from labeldp.vault.entries import Entry, now
@@ -64,7 +64,10 @@ class Ledger:
             LedgerError: There is no ledger, or it is damaged.
         """
         with self._transaction() as db:
-            return self._refresh(db)
+            chain = self._refresh(db)
+        if not chain.facts:
+            raise self._damaged("it is bound to no data")
+        return chain
 
     def facts(self) -> dict[str, Any]:
         """Return what the ledger is bound to, and its budget."""
@@ -252,7 +255,7 @@ class Ledger:
             return
         query = sa.select(schema.row_sets.c.packed).where(schema.row_sets.c.digest == row_set)
         packed = _bytes(db.execute(query).scalar_one())
-        if row_set_name(packed) != row_set:
+        if row_set_name(packed) != row_set or not is_row_set(packed, self._chain.facts["identity"]["rows"]):
             raise self._damaged("a row set is not what was reserved")
         self._row_sets[row_set] = packed
 
@@ -336,7 +339,7 @@ class Ledger:
 
 def ledger_beside(data: Path) -> Path:
     """Return the usual place of a table's ledger: beside the data, to which a link leads."""
-    real = data.resolve()
+    real = Path(os.path.realpath(data))  # `resolve` raises an exception for links in a circle
     return real.with_name(real.name + ".ledger")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.bits import SYSTEM, Bits
-from labeldp.errors import BudgetExceeded, InputError
+from labeldp.errors import BudgetExceeded, InputError, LabelDPError, LedgerError
 from labeldp.guarantees import Budget, Guarantee, Trust, Unit, check_delta
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import Loss
@@ -358,8 +358,18 @@ class Vault:
         """Return a stored release, and remember that it was not drawn here."""
         if entry.id not in self._drawn:
             self._reused[entry.id] = None
-        stored = mechanism.restore(from_bytes(self.ledger.payload(entry.id)))
-        return self._derived_too(stored, mechanism, derived_from)
+        return self._derived_too(self._restored(entry, mechanism), mechanism, derived_from)
+
+    def _restored(self, entry: Entry, mechanism: Mechanism) -> Release:
+        payload = self.ledger.payload(entry.id)
+        try:
+            return mechanism.restore(from_bytes(payload))
+        except (LabelDPError, MemoryError):
+            raise
+        except Exception:  # bytes whose digest fits can still be no release
+            raise LedgerError(
+                f"The stored release {entry.id} cannot be read: restore the ledger from a backup."
+            ) from None
 
     @property
     def drawn(self) -> tuple[str, ...]:
