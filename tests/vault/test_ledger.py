@@ -29,6 +29,7 @@ def test_nothing_about_labels_is_in_the_file(path, monkeypatch):
     labels = ["rare-disease-xyz"] * 1000
     with monkeypatch.context() as same:
         same.setattr(uuid, "uuid4", lambda: uuid.UUID(int=7))  # each ledger has a random mark
+        same.setattr("labeldp.vault.ledger.now", lambda: "now")
         v = ldp.Vault(["healthy"] * 1000, secret, ldp.Budget(1.0), ledger=path, identity=identity())
         before = path.read_bytes()
         ldp.Vault(labels, secret, ldp.Budget(1.0), ledger=other, identity=identity())
@@ -67,6 +68,34 @@ def test_a_ledger_that_cannot_be_written_can_be_read(path):
     open_vault(path).release(RR(0.5))
     path.chmod(0o400)
     assert [entry.status for entry in ldp.Ledger(path).entries()] == ["committed"]
+
+
+def test_a_ledger_that_was_cut_off_to_nothing_is_not_a_new_one(path):
+    open_vault(path).release(RR(0.5))
+    path.write_bytes(b"")
+    for ask in (lambda: open_vault(path), ldp.Ledger(path).entries):
+        with pytest.raises(ldp.LedgerError, match="is empty, as if it had been cut off: restore it from a backup"):
+            ask()
+
+
+def test_a_process_that_dies_while_it_makes_a_ledger_leaves_none(path, monkeypatch):
+    from labeldp.vault import schema
+
+    def interrupt(db):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(schema, "create", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            open_vault(path)
+    assert sorted(file.name for file in path.parent.iterdir()) == ["people.ledger.lock"]
+    open_vault(path).release(RR(0.5))
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_no_file_can_have_is_refused(tmp_path, name):
+    with pytest.raises(ldp.LedgerError, match="No file can have the name"):
+        open_vault(f"{tmp_path}/{name}")
 
 
 def test_a_full_disk_is_no_damage():

@@ -93,7 +93,7 @@ class Account:
                 for labels, cost in _label_too(parse_costs(costs)).items():
                     total[labels] = total.get(labels, Cost()) + cost * times
             for row_set, total in by_rows.items():
-                running.add(self._mask(row_set), total, row_set)
+                self._add(running, row_set, total)
             self._totals = running, counted + new.total()
             return running
 
@@ -102,11 +102,17 @@ class Account:
         spending = Spending(self._identity.rows, None if unit == "label" else self._owner)
         for entry in entries:
             if entry.costs:
-                spending.add(self._mask(entry.row_set), _label_too(entry.costs), entry.row_set)
+                self._add(spending, entry.row_set, _label_too(entry.costs))
         return spending
 
-    def _mask(self, row_set: str) -> Mask | None:
-        return unpack_rows(self.ledger.rows(row_set), self._identity.rows)
+    def _add(self, spending: Spending, row_set: str, costs: Mapping[int, Cost]) -> None:
+        mask = unpack_rows(self.ledger.rows(row_set), self._identity.rows)
+        try:
+            spending.add(mask, costs, row_set)
+        except KeyError:
+            raise LedgerError(
+                "An entry of the ledger has no cost for some units: restore the ledger from a backup."
+            ) from None
 
     def plan_cost(self, budget: Filter, losses: Sequence[Loss], delta: float) -> Cost:
         """Return what a unit is charged for several releases at once.

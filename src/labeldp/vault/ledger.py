@@ -12,6 +12,7 @@ failed, and the same request is charged again.
 import hashlib
 import os
 import sqlite3
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,7 +41,7 @@ class Ledger:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = Path(path) if path is not None else None
-        self._file = None if self.path is None else Path(os.path.realpath(self.path))
+        self._file = None if self.path is None else _real_path(self.path)
         self._process = os.getpid()
         self._threads = ThreadLock()
         self._held_by: int | None = None  # the process that holds the file's lock through this object
@@ -50,12 +51,7 @@ class Ledger:
         self._row_sets: dict[str, bytes] = {}
         self._payloads: dict[str, bytes] = {}  # of a ledger in memory
         if self._file is not None:
-            file = str(self._file)
-            self._engine = sa.create_engine(
-                "sqlite://",
-                creator=lambda: sqlite3.connect(file, timeout=60, isolation_level=None, check_same_thread=False),
-                poolclass=sa.NullPool,
-            )
+            self._engine = _engine(self._file)
 
     def snapshot(self) -> Chain:
         """Return the verified chain as it is now; only what came since the last call is read.
@@ -94,8 +90,6 @@ class Ledger:
         """
         with self.exclusive():
             with self._transaction(write=True, create=True) as db:
-                if db is not None and not schema.tables(db):
-                    schema.create(db)
                 chain = self._refresh(db)
                 if chain.spent:
                     problem = complaint(chain)
@@ -216,7 +210,8 @@ class Ledger:
             raise InputError(f"There is no folder {Path(self.path or file).parent} for the ledger.")
         if file.is_dir():
             raise LedgerError(f"{self.path} is a folder, not a ledger.")
-        if file.is_file() and file.stat().st_size and not self._recognised:
+        if file.is_file() and not self._recognised:
+            self._check_whole(file)
             with self._connection(write=False) as db, self._verifying():
                 if not migration.is_old(schema.tables(db)):
                     schema.recognise(db, self.path)
@@ -279,16 +274,32 @@ class Ledger:
             if self._file is None:
                 yield None
                 return
-            if not create and not self._file.is_file():
-                raise LedgerError(f"There is no ledger {self.path}: restore it from a backup.")
+            if not self._file.is_file():
+                if not create:
+                    raise LedgerError(f"There is no ledger {self.path}: restore it from a backup.")
+                self._create(self._file)
             if os.getpid() != self._process:  # a thread of the parent may have been changing the chain at the fork
                 self._process, self._chain, self._row_sets = os.getpid(), Chain(), {}
-            self._bring_up_to_date(self._file)
+            self._check_whole(self._file)
+            if not self._recognised:
+                self._migrate(self._file)
             self._pending = []
             with self._connection(write) as db:
                 yield db
             for event in self._pending:
                 self._chain.extend(event)
+
+    def _create(self, file: Path) -> None:
+        """Make an empty ledger, whole or not at all: a file without a byte is never a new ledger, but a damaged one."""
+        new = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}.partial")
+        try:
+            with _engine(new).begin() as db:
+                schema.create(db)
+            os.replace(new, file)
+        except sa.exc.DBAPIError as problem:
+            raise LedgerError(_explain(self.path, str(problem.orig))) from None
+        finally:
+            new.unlink(missing_ok=True)
 
     @contextmanager
     def _connection(self, write: bool) -> Iterator[sa.Connection]:
@@ -305,23 +316,28 @@ class Ledger:
         except sa.exc.DBAPIError as problem:
             raise LedgerError(_explain(self.path, str(problem.orig))) from None
 
-    def _bring_up_to_date(self, file: Path) -> None:
-        """Refuse a file with several hard links, and migrate a ledger of the format before."""
-        if not file.is_file():
-            return
-        if file.stat().st_nlink > 1:
-            raise LedgerError(
-                f"{self.path} has several names (hard links), and SQLite can lose what is written under one of them: "
-                "copy it to a new file and remove the other names."
-            )
-        if self._recognised or not file.stat().st_size:
-            return
+    def _migrate(self, file: Path) -> None:
+        """Bring a ledger of the format before into the present one."""
         with self._connection(write=False) as db:
             old = migration.is_old(schema.tables(db))
         if old:
             with self.exclusive(), self._verifying(), self._connection(write=False) as db:
                 if migration.is_old(schema.tables(db)):  # no other process has migrated it meanwhile
                     migration.migrate(file)
+
+    def _check_whole(self, file: Path) -> None:
+        """Refuse a file with several hard links, and one that was cut off."""
+        facts = file.stat()
+        if facts.st_nlink > 1:
+            raise LedgerError(
+                f"{self.path} has several names (hard links), and SQLite can lose what is written under one of them: "
+                "copy it to a new file and remove the other names."
+            )
+        if not facts.st_size:
+            raise LedgerError(
+                f"{self.path} is empty, as if it had been cut off: restore it from a backup, or remove it if nothing "
+                "was ever spent."
+            )
 
     @contextmanager
     def _verifying(self) -> Iterator[None]:
@@ -345,9 +361,32 @@ def ledger_beside(data: Path) -> Path:
 
 def in_progress(path: Path) -> bool:
     """Whether a process is drawing a release from this ledger right now."""
-    with suppress(Timeout, OSError), FileLock(_lock_of(Path(os.path.realpath(path))), timeout=0):
+    with suppress(Timeout, OSError), FileLock(_lock_of(_real_path(path)), timeout=0):
         return False
     return True
+
+
+def _engine(file: Path) -> sa.Engine:
+    """Return a database without pooled connections: each transaction opens the file anew."""
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(str(file), timeout=60, isolation_level=None, check_same_thread=False)
+
+    return sa.create_engine("sqlite://", creator=connect, poolclass=sa.NullPool)
+
+
+def _real_path(path: Path) -> Path:
+    """Return the file that a path leads to.
+
+    Raises:
+        LedgerError: No file can have this name.
+    """
+    try:
+        real = Path(os.path.realpath(path))
+        real.exists()
+    except (OSError, ValueError):
+        raise LedgerError("No file can have the name of this ledger: give a shorter or simpler one.") from None
+    return real
 
 
 def _lock_of(file: Path) -> str:
