@@ -118,6 +118,14 @@ def test_an_unstable_query_passes_with_less_than_delta():
         assert math.exp(laplace_difference_tail(float(m.noise), m.distance_for(0.9) - m.threshold)) <= 0.1 + 1e-9
 
 
+def test_where_parts_are_composed_winners_have_the_other_half_of_delta():
+    """Composition takes delta / 2, so that an unstable query may pass with chance delta / 2 at most."""
+    m = ldp.StableVote(1.0, 1e-5, 1000, 100)
+    assert m.noise < 3 * 100  # composed, not added up
+    chance = 1000 * 100 * math.exp(laplace_difference_tail(float(m.noise), m.threshold - 1))
+    assert 0.1 * m.delta < chance <= m.delta / 2
+
+
 def test_many_parts_are_composed_where_that_asks_for_less():
     few, many = ldp.StableVote(1.0, 1e-5, 1000, 2), ldp.StableVote(1.0, 1e-5, 1000, 100)
     assert few.noise == 6  # 3 * 2 / 1: plain addition

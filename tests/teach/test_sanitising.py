@@ -4,13 +4,14 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.stats import norm
 from scripted import Seeded
 from votelaws import divergence, law_of, neighbours
 
 import labeldp as ldp
 from labeldp.teach import sanitising
-from labeldp.teach.accounting import account
-from labeldp.teach.sanitising import Setting, _Boxes, _states, default_setting, sanitised
+from labeldp.teach.accounting import account, gaussian_rdp, laplace_rdp, log_wrong
+from labeldp.teach.sanitising import Setting, _Boxes, _largest_change, _states, default_setting, sanitised
 
 NOISY = [ldp.GNMax(2.0, 9), ldp.LNMax(2.0, 9), ldp.ConfidentGNMax(5, 2.0, 2.0, 9, 9)]
 ALL = [v for v in product(range(8), repeat=3) if sum(v) == 7]
@@ -123,3 +124,40 @@ def test_the_number_of_teachers_must_be_public():
     votes = np.array([[50_000, 1], [1, 50_000]])
     with pytest.raises(ldp.InputError, match="at most 20000 teachers"):
         sanitised(account(votes, ldp.GNMax(2.0, 2), 1e-5), votes, ldp.GNMax(2.0, 2))
+
+
+@pytest.mark.parametrize("mechanism", [ldp.GNMax(200.0, 200), ldp.LNMax(150.0, 200)], ids=repr)
+def test_the_figure_covers_the_true_cost_unless_noise_is_below_its_quantile(mechanism, monkeypatch):
+    """Half of delta is for noise that falls below its quantile, half for the conversion to epsilon."""
+    delta = 1e-3
+    lowest = int(norm.ppf(delta / 2) * 2**46)
+    monkeypatch.setattr(sanitising, "discrete_gaussian", lambda sigma, count, bits: np.array([lowest]))
+    result = account(LARGE, mechanism, delta, conversion="classic")
+    figure = sanitised(result, LARGE, mechanism).epsilon_sanitised
+    setting = default_setting(mechanism, 200, delta)
+    true = _states(LARGE, mechanism, setting.order).cost + setting.own_cost(norm.isf(delta / 2))
+    exact = true + math.log(2 / delta) / (setting.order - 1)
+    assert exact <= figure <= exact + 2e-4
+
+
+@pytest.mark.parametrize("mechanism", NOISY[:2], ids=repr)
+def test_the_cost_of_a_query_is_not_below_the_bound_at_its_own_chance(mechanism):
+    """The chance that the noisy maximum is not the winner is rounded up to a rung, never down."""
+    by_chance = laplace_rdp if isinstance(mechanism, ldp.LNMax) else gaussian_rdp
+    strict = 0
+    for votes in ALL:
+        log_q = log_wrong(np.array([votes]), mechanism)
+        noise = mechanism.scale if isinstance(mechanism, ldp.LNMax) else mechanism.sigma
+        exact = by_chance(log_q, noise, np.array([ORDER]))[0, 0]
+        assert cost(mechanism, votes).cost >= exact * (1 - 1e-9)
+        strict += exact < by_chance(np.zeros(1), noise, np.array([ORDER]))[0, 0]
+    assert strict > 3  # where votes matter at all
+
+
+def test_a_change_counts_to_either_side():
+    """One label may lower the cost of its neighbour as well as raise it."""
+    bounds = np.random.default_rng(0).random((5, 40))
+    change = _largest_change(bounds)
+    for i, j in product(range(5), range(40)):
+        near = bounds[max(i - 1, 0) : i + 2, max(j - sanitising._REACH, 0) : j + sanitising._REACH + 1]
+        assert change[i, j] == np.abs(near - bounds[i, j]).max()
