@@ -7,6 +7,10 @@ from bound_vault import LABELS, RR, SPACE, identity, open_vault
 import labeldp as ldp
 
 
+def renyi(path, epsilon, delta):
+    return ldp.Vault(LABELS, SPACE, ldp.Budget(epsilon, delta, "rdp"), ledger=path, identity=identity())
+
+
 def test_a_later_run_finds_what_an_earlier_one_spent(path):
     first = open_vault(path).release(RR(0.6))
     later = open_vault(path)
@@ -90,13 +94,10 @@ def test_costs_at_another_renyi_order_are_not_charged(path):
 
     class Slow(RR):
         def prepare(self, codes, space, memory):
-            renyi(1.0, 1e-6)
+            renyi(path, 1.0, 1e-6)
             return self
 
-    def renyi(epsilon, delta):
-        return ldp.Vault(LABELS, SPACE, ldp.Budget(epsilon, delta, "rdp"), ledger=path, identity=identity())
-
-    mine = renyi(100.0, 1e-6)
+    mine = renyi(path, 100.0, 1e-6)
     with pytest.raises(ldp.LedgerError, match="open the vault again"):
         mine.release(Slow(0.5))
     assert not mine.ledger.entries()
@@ -155,3 +156,62 @@ def test_a_file_needs_an_identity(path):
     with pytest.raises(ldp.InputError, match="names 3 rows"):
         open_vault(path, identity=identity(rows=3))
     assert not path.exists()
+
+
+def test_another_budget_keeps_the_renyi_order(path):
+    """Costs were added up at the order of the first budget, and mean nothing at another one."""
+    first = renyi(path, 1.0, 1e-6)
+    first.release(RR(0.1))
+    spent = first.guarantee()
+    raised = renyi(path, 100.0, 1e-6)
+    assert raised.guarantee() == spent
+    raised.release(RR(0.2))
+    alone = renyi(path.with_name("alone.ledger"), 1.0, 1e-6)
+    alone.release(RR(0.1))
+    alone.release(RR(0.2))
+    assert raised.guarantee().epsilon == alone.guarantee().epsilon
+
+
+def test_the_delta_of_a_renyi_ledger_cannot_be_changed(path):
+    renyi(path, 1.0, 1e-6).release(RR(0.25))
+    for delta in (1e-5, 1e-7):
+        with pytest.raises(ldp.LedgerError, match=r"bound to delta 1e-06, which cannot be changed"):
+            renyi(path, 1.0, delta)
+    assert renyi(path, 1.0, 1e-6).guarantee().delta == 1e-6
+
+
+def test_the_delta_of_a_budget_cannot_be_less_than_what_is_spent(path):
+    def opened(delta):
+        return ldp.Vault(LABELS, SPACE, ldp.Budget(1.0, delta), ledger=path, identity=identity())
+
+    opened(1e-5).release(ldp.OneHotGaussian(0.5, 1e-6))
+    with pytest.raises(ldp.InputError, match=r"Epsilon 0\.5 and delta 1e-06 are spent already"):
+        opened(9e-7)
+    assert opened(1e-6).remaining() == (0.5, 0.0)
+
+
+def test_a_label_whose_own_cost_is_not_known_is_charged_that_of_the_largest_count():
+    """Plans of users who all own several rows state no cost of one label; no label loses more than its owner."""
+    users = [0, 0, 1, 1, 1]
+    vault = ldp.Vault([0, 1, 0, 1, 0], SPACE, ldp.Budget(9.0), users=users)
+    vault.plan(RR(0.5))
+    account, entries = vault._account, vault.ledger.entries()
+    assert account.spending(entries).worst().epsilon == 1.5
+    assert account.spending(entries, "label").worst().epsilon == 1.5
+
+
+def test_a_ledger_whose_only_entry_is_reserved_is_not_bound_anew(path, monkeypatch):
+    """Noise may have been drawn before the process died: what is reserved is spent."""
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RR, "draw", dies)
+        with pytest.raises(KeyboardInterrupt):
+            open_vault(path).release(RR(0.6))
+    assert open_vault(path).guarantee().epsilon == 0.6
+    with pytest.raises(ldp.LedgerError, match="belongs to other data"):
+        open_vault(path, labels=LABELS[:10], identity=identity(rows=10))
+    with pytest.raises(ldp.InputError, match="spent already"):
+        open_vault(path, 0.5)

@@ -99,3 +99,21 @@ def test_a_step_that_was_refused_can_be_asked_for_again():
     assert len(set(drawn)) == 2
     with pytest.raises(ldp.BudgetExceeded, match="Every step"):
         plan.release(step)
+
+
+def test_the_delta_of_a_plan_is_charged():
+    v = vault(4.0, 1e-5)
+    v.plan(ldp.GaussianLoss(3.0, 1.0), ldp.PureLoss(0.5), delta=1e-6)
+    assert v.guarantee().delta == 1e-6
+    assert v.remaining()[1] == pytest.approx(9e-6, rel=1e-9)
+    with pytest.raises(ldp.BudgetExceeded):
+        v.plan(ldp.GaussianLoss(30.0, 1.0), delta=9.1e-6)
+
+
+def test_a_plan_costs_a_renyi_budget_the_sum_of_its_steps():
+    planned, single = (ldp.Vault(LABELS, SPACE, ldp.Budget(2.0, 1e-5, "rdp")) for _ in range(2))
+    steps = [ldp.GroupHistogram(np.full(6, i), 0.5, 1e-6) for i in range(2)]
+    planned.plan(*steps, delta=1e-6)
+    for step in steps:
+        single.release(step)
+    assert planned.guarantee().epsilon == pytest.approx(single.guarantee().epsilon, rel=1e-9)

@@ -400,6 +400,9 @@ def test_a_mechanism_is_not_charged_less_than_it_loses():
     vault = ldp.Vault([0, 1], ldp.LabelSpace([0, 1]), ldp.Budget(100.0))
     with pytest.raises(ldp.InputError, match="Understated states epsilon 1 and loses 5 by its own loss:"):
         vault.release(Understated(1.0))
+    slightly = type("Slightly", (Understated,), {"loss": lambda self, labels=1: ldp.PureLoss(1.001 * self.epsilon)})
+    with pytest.raises(ldp.InputError, match=r"states epsilon 1 and loses 1\.001 by its own loss:"):
+        vault.release(slightly(1.0))
     assert not vault.ledger.entries()
 
 
