@@ -6,12 +6,14 @@ hypothesis looks for new examples, so that a test which holds by luck is found (
 """
 
 import hashlib
+import os
+import threading
 
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import settings
 
-from labeldp.bits import SYSTEM
+from labeldp import bits
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None)
@@ -25,11 +27,27 @@ def pytest_configure(config):
     settings.load_profile("fresh" if config.getoption("--fresh") else "repeatable")
 
 
+fresh_keystream = bits._new_keystream
+
+
+class _Shared:
+    """One keystream for all draws of a test; threads take turns."""
+
+    def __init__(self, key):
+        self._lock = threading.Lock()
+        self._cipher = Cipher(algorithms.AES(key[:32]), modes.CTR(key[32:48])).encryptor()
+
+    def update_into(self, data, out):
+        with self._lock:
+            return self._cipher.update_into(data, out)
+
+
 def _key_by(name, config):
-    """Let the system's stream, which is otherwise keyed by the operating system, be keyed by a name."""
-    if not config.getoption("--fresh"):
-        digest = hashlib.sha512(name.encode()).digest()
-        SYSTEM._cipher = Cipher(algorithms.AES(digest[:32]), modes.CTR(digest[32:48])).encryptor()
+    """Key the noise of this process by a name instead of the operating system."""
+    if config.getoption("--fresh"):
+        return
+    keystream, process = _Shared(hashlib.sha512(name.encode()).digest()), os.getpid()
+    bits._new_keystream = lambda: keystream if os.getpid() == process else fresh_keystream()
 
 
 @pytest.hookimpl(tryfirst=True)
