@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import settings
 
-from labeldp import bits
+from labeldp import bits, calibration
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None)
@@ -58,3 +58,6 @@ def pytest_fixture_setup(fixturedef, request):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item):
     _key_by(item.nodeid, item.config)
+    if "MUTANT_UNDER_TEST" in os.environ:  # mutmut asks which tests reach a function: a cache would hide some
+        for cached in (calibration.analytic_gaussian_ratio, calibration.lattice_sigma, calibration.unit_shift_sigma):
+            cached.cache_clear()
