@@ -148,10 +148,10 @@ def test_another_secret_of_the_same_people_is_left_out(tmp_path, name):
     path = write(tmp_path, ["no", "yes"] * N, name, ill=["a", "b", "b", "a"] * (N // 2))
     SecretTable.open(path, "ill", "a,b", left_out=["y"]).vault(1.0).release(ldp.RandomizedResponse(1.0))
     with pytest.raises(ldp.InputError, match=r"column 'ill' is a secret, too.*--leave-out ill"):
-        SecretTable.open(path, "y", "no,yes").vault(1.0, ledger=tmp_path / "y.ledger")
+        SecretTable.open(path, "y", "no,yes").vault(1.0)
     table = SecretTable.open(path, "y", "no,yes", left_out=["ill"])
     assert table.features == ["x"]
-    vault = table.vault(1.0, ledger=tmp_path / "y.ledger")
+    vault = table.vault(1.0, budget=2.0)
     vault.release(ldp.RandomizedResponse(1.0))
     codes = np.zeros(2 * N, np.int8)
     table.file.rewrite(
@@ -159,10 +159,34 @@ def test_another_secret_of_the_same_people_is_left_out(tmp_path, name):
     )
     assert TableFile(tmp_path / f"out.{name[2:]}").schema.names == ["x", "y"]
     write(tmp_path, ["no", "yes"] * N, name, ill=["a"] * (2 * N))  # what is left out has no part in the data's identity
-    assert table.vault(1.0, ledger=tmp_path / "y.ledger").guarantee().epsilon == 1.0
+    assert table.vault(1.0).guarantee().epsilon == 2.0
     for column in ("y", "nothing"):
         with pytest.raises(ldp.InputError, match=column):
             SecretTable.open(path, "y", "no,yes", left_out=[column])
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_all_secrets_of_a_file_share_one_ledger_and_add_up(tmp_path, name):
+    """A second secret could be released under any number of ledgers, each of which stated its own cost alone."""
+    path = write(tmp_path, ["no", "yes"] * N, name, ill=["a", "b", "b", "a"] * (N // 2))
+    SecretTable.open(path, "y", "no,yes").vault(1.0).release(ldp.RandomizedResponse(0.5))
+    other = SecretTable.open(path, "ill", "a,b", left_out=["y"])
+    for number in range(4):
+        with pytest.raises(ldp.InputError, match="another ledger would forget it"):
+            other.vault(1.0, ledger=tmp_path / f"{number}.ledger")
+    with pytest.raises(ldp.BudgetExceeded, match=r"adds up all labels of these rows \(y\)|0\.5 and delta 0 left"):
+        other.vault(1.0).release(ldp.RandomizedResponse(0.6))
+    drawn = other.vault(1.0).release(ldp.RandomizedResponse(0.5))
+    assert not np.array_equal(
+        drawn.labels(),
+        SecretTable.open(path, "y", "no,yes", left_out=["ill"])
+        .vault(1.0)
+        .release(ldp.RandomizedResponse(0.5))
+        .labels(),
+    )
+    assert other.vault(1.0).guarantee().epsilon == 1.0
+    with pytest.raises(ldp.BudgetExceeded, match=r"all labels of these rows \(y, ill\)"):
+        other.vault(1.0).release(ldp.RandomizedResponse(0.1))
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
@@ -170,12 +194,26 @@ def test_a_secret_that_is_found_later_can_be_left_out_and_stays_out(tmp_path, na
     path = write(tmp_path, ["no", "yes"] * N, name, ill=["a", "b", "b", "a"] * (N // 2))
     SecretTable.open(path, "y", "no,yes").vault(1.0).release(ldp.RandomizedResponse(0.5))
     left = SecretTable.open(path, "y", "no,yes", left_out=["ill"])
-    assert left.vault(1.0).guarantee().epsilon == 0.5  # the same people, of whom less is looked at
-    other = SecretTable.open(path, "ill", "a,b", left_out=["y"])
-    other.vault(1.0, ledger=tmp_path / "ill.ledger")
+    assert left.vault(1.0).guarantee().epsilon == 0.5  # the same people, with fewer features
+    SecretTable.open(path, "ill", "a,b", left_out=["y"]).vault(1.0).release(ldp.RandomizedResponse(0.1))
     with pytest.raises(ldp.InputError, match=r"column 'ill' is a secret, too.*\(--leave-out ill\)\.$"):
         SecretTable.open(path, "y", "no,yes").vault(1.0)
-    assert left.vault(1.0).guarantee().epsilon == 0.5
+    assert left.vault(1.0).guarantee().epsilon == 0.6
+
+
+def test_a_file_with_several_hard_links_needs_a_named_ledger(tmp_path):
+    """Each name would have a ledger of its own beside it."""
+    path = write(tmp_path, ["no", "yes"] * N)
+    SecretTable.open(path, "y", "no,yes").vault(1.0).release(ldp.RandomizedResponse(1.0))
+    (tmp_path / "other").mkdir()
+    link = tmp_path / "other" / "linked.parquet"
+    link.hardlink_to(path)
+    for each in (path, link):
+        with pytest.raises(ldp.InputError, match=r"several names \(hard links\).*--ledger"):
+            SecretTable.open(each, "y", "no,yes").vault(1.0)
+        named = SecretTable.open(each, "y", "no,yes").vault(1.0, ledger=tmp_path / "t.parquet.ledger")
+        assert named.guarantee().epsilon == 1.0
+    assert not (tmp_path / "other" / "linked.parquet.ledger").exists()
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv"])

@@ -23,7 +23,7 @@ from labeldp.vault.ledger import ledger_beside
 # What stands in the place of a number that is missing.
 ABSENT = ["", "NA", "N/A", "n/a", "na", "#N/A", "NULL", "null", "None", "NaN", "nan", "?", ".", "-"]
 Progress = Callable[[int], None]
-_OTHERS = "other secrets"  # the fact of a ledger that names them
+_OTHERS = "other secrets"  # the fact of an older ledger that names labels which have a ledger of their own
 
 
 @dataclass(frozen=True)
@@ -100,36 +100,60 @@ class SecretTable:
         """All columns but what is left out."""
         return [name for name in self.file.schema.names if name not in self.left_out]
 
-    def _check_neighbour(self, chosen: Path) -> None:
-        """Refuse to forget what the ledger beside the data counts, and to take for a feature what it calls a secret."""
+    def _home(self, chosen: Path | None) -> Path:
+        """Return the ledger of these rows, which is one for all of their labels.
+
+        Args:
+            chosen: The ledger that the user names; None for the one beside the data.
+
+        Raises:
+            InputError: The user must name one, or another one counts for these rows, or a feature is a label there.
+        """
+        if chosen is None and self.file.path.stat().st_nlink > 1:
+            raise InputError(
+                f"{self.file.path} has several names (hard links), and each would have a ledger of its own: name one "
+                "ledger for all of them (--ledger)."
+            )
+        beside, path = self.ledger_path, chosen or self.ledger_path
+        self._check_link()
+        if beside.is_file() and (chain := Ledger(beside).snapshot()).spent:
+            elsewhere, own = self.label in chain.facts.get(_OTHERS, []), path.resolve() == beside.resolve()
+            if elsewhere and (own or not path.is_file()):
+                raise InputError(f"Column {self.label!r} has a ledger of its own: name that file (--ledger).")
+            if not own and not elsewhere:
+                raise InputError(
+                    f"{beside.name} counts what these people have lost, and another ledger would forget it: leave "
+                    "--ledger out, or move that file away if it is about other people."
+                )
+            self._check_secrets(beside, [*chain.labels, *chain.facts.get(_OTHERS, [])])
+        if path.is_file() and (chain := Ledger(path).snapshot()).spent:
+            self._check_secrets(path, chain.labels)
+        return path
+
+    def _check_link(self) -> None:
+        """Refuse a ledger beside a link to the data: the ledger beside the data themselves would not know of it."""
         beside_link = self.file.path.with_name(self.file.path.name + ".ledger")
         elsewhere = beside_link.resolve() != self.ledger_path.resolve() and beside_link.is_file()
-        if elsewhere and Ledger(beside_link).entries():
+        if elsewhere and Ledger(beside_link).snapshot().spent:
             raise InputError(
                 f"{beside_link} lies beside a link to the data, whose ledger is {self.ledger_path}: move it there, or "
                 "name the data themselves if it is about others."
             )
-        if not (self.ledger_path.is_file() and (book := Ledger(self.ledger_path)).entries()):
-            return
-        label, own = book.facts()["identity"]["label"], chosen.resolve() == self.ledger_path.resolve()
-        if label == self.label and not own:
-            raise InputError(
-                f"{self.ledger_path.name} counts what these labels have lost, and another ledger would forget it: "
-                "leave --ledger out, or move that file away if it is about other labels."
-            )
-        for secret in (label, *book.facts().get(_OTHERS, [])):
+
+    def _check_secrets(self, ledger: Path, labels: Sequence[str]) -> None:
+        """Refuse to use a column as a public feature that a ledger counts as a label."""
+        for secret in labels:
             if secret != self.label and secret in self.kept:
-                other = "" if label == self.label else f", and name another --ledger for {self.label!r}"
                 raise InputError(
-                    f"{self.ledger_path.name} says that column {secret!r} is a secret, too, and it would be a public "
-                    f"feature here: leave it out (--leave-out {secret}){other}."
+                    f"{ledger.name} says that column {secret!r} is a secret, too, and it would be a public "
+                    f"feature here: leave it out (--leave-out {secret})."
                 )
 
     def _known_by(self, chosen: Path) -> list[str]:
         """Return the columns by which a ledger knows the rows: one that is left out later still says which they are."""
-        if not (chosen.is_file() and (book := Ledger(chosen)).entries()):
+        if not (chosen.is_file() and (chain := Ledger(chosen).snapshot()).spent):
             return []
-        names = [name for name in book.facts()["identity"].get("columns") or {} if name != self.label]
+        names = [name for name in chain.facts["identity"].get("columns") or {} if name != self.label]
         for name in names:
             if name not in self.file.schema.names:
                 raise InputError(
@@ -138,13 +162,6 @@ class SecretTable:
                     "other people."
                 )
         return names
-
-    def _tell_neighbour(self, chosen: Path) -> None:
-        """Let the ledger beside the data know of another secret of these people, which has a ledger of its own."""
-        if chosen.resolve() != self.ledger_path.resolve() and self.ledger_path.is_file():
-            with (book := Ledger(self.ledger_path)).exclusive():
-                if book.entries():
-                    book.set_fact(_OTHERS, sorted({*book.facts().get(_OTHERS, []), self.label}))
 
     def vault(
         self,
@@ -162,8 +179,7 @@ class SecretTable:
         Without `budget` and `delta_budget`, the totals stay what the ledger says, or become `epsilon` and `delta` for
         a new ledger. `labels_per_user` is only looked at: a bad one makes no ledger.
         """
-        path = ledger or self.ledger_path
-        self._check_neighbour(path)
+        path = self._home(ledger)
         public = [self.ids] if self.ids else [name for name in self.kept if name != self.label]
         public += [name for name in self._known_by(path) if name not in public]
         if not public:
@@ -189,9 +205,7 @@ class SecretTable:
         limit = budget_of(epsilon, delta, budget, delta_budget)
         users = None if self.users is None else numbered(owners)
         capped_rows(users, codes != MISSING, codes.size, labels_per_user)
-        vault = Vault(Encoded(codes), self.space, limit, users=users, ledger=path, identity=identity)
-        self._tell_neighbour(path)
-        return vault
+        return Vault(Encoded(codes), self.space, limit, users=users, ledger=path, identity=identity)
 
     def owners(self) -> np.ndarray | None:
         """Read a number for the owner of each row; None without a column of users."""

@@ -1,9 +1,10 @@
 """What each unit of privacy has lost so far: releases of its own rows add, others cost it nothing."""
 
 import base64
+import hashlib
 import math
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -31,6 +32,10 @@ class Cost:
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(self.epsilon + other.epsilon, self.delta + other.delta, self.rdp + other.rdp)
 
+    def __mul__(self, times: int) -> "Cost":
+        """Return the cost of so many equal releases."""
+        return Cost(self.epsilon * times, self.delta * times, self.rdp * times)
+
     def __or__(self, other: "Cost") -> "Cost":
         """Take the worst of two costs, part by part."""
         return Cost(max(self.epsilon, other.epsilon), max(self.delta, other.delta), max(self.rdp, other.rdp))
@@ -41,9 +46,12 @@ class Cost:
 
     @classmethod
     def from_json(cls, data: list[str]) -> "Cost":
-        """Read what `to_json` wrote."""
+        """Read what `to_json` wrote; ValueError if it is no cost."""
         epsilon, delta, rdp = data
-        return cls(math.inf if epsilon == "inf" else Fraction(epsilon), Fraction(delta), Fraction(rdp))
+        cost = cls(math.inf if epsilon == "inf" else Fraction(epsilon), Fraction(delta), Fraction(rdp))
+        if min(cost.epsilon, cost.delta, cost.rdp) < 0:
+            raise ValueError("a cost is below zero")
+        return cost
 
 
 class Spending:
@@ -52,27 +60,48 @@ class Spending:
     A unit is a row, or a user who owns several rows (`owner` gives a user's number for each row). A release
     costs a unit by how many of its rows it touches. Units touched alike are kept together as one atom, so
     that exact sums stay cheap; while every release covers all rows there is one atom and no array at all.
+
+    A row set that comes back under the same `key` is not compared with the rows again, so that adding a release
+    takes time in the number of atoms, not of rows or of earlier releases.
     """
 
     def __init__(self, rows: int, owner: NDArray[np.int64] | None = None) -> None:
         self._rows, self._owner = rows, owner
         self._atom: NDArray[np.int64] | None = None  # the atom of each unit; None while there is only one
         self._totals = [Cost()]
+        self._known: dict[str, list[int]] = {}  # by key of a row set: how many of its rows a unit of each atom owns
 
-    def add(self, mask: Mask | None, costs: dict[int, Cost]) -> None:
-        """Add a release of the rows in `mask` (None: all); `costs` gives its cost by number of rows owned."""
+    def add(self, mask: Mask | None, costs: Mapping[int, Cost], key: str | None = None) -> None:
+        """Add a release.
+
+        Args:
+            mask: The released rows; None for all. Not looked at if `key` is known.
+            costs: The cost by number of rows that a unit owns.
+            key: A name that stands for this row set alone; None if it will not come back.
+        """
+        owned = self._known.get(key) if key is not None else None
+        if owned is None:
+            owned = self._refine(mask)
+            if key is not None:
+                self._known[key] = owned
+        self._totals = [
+            total + costs[count] if count else total for total, count in zip(self._totals, owned, strict=True)
+        ]
+
+    def _refine(self, mask: Mask | None) -> list[int]:
+        """Split atoms until a row set touches all units of an atom alike; return how many rows each of them owns."""
         if mask is None and self._owner is None:
-            self._totals = [total + costs[1] for total in self._totals]
-            return
+            return [1] * len(self._totals)
         counts = self.counts(mask)
         if self._atom is None:
             self._atom = np.zeros(counts.size, np.int64)
         base = int(counts.max(initial=0)) + 1
         pairs, atom = np.unique(self._atom * base + counts, return_inverse=True)
         self._atom = atom.astype(np.int64)
-        self._totals = [
-            self._totals[pair // base] + (costs[pair % base] if pair % base else Cost()) for pair in pairs.tolist()
-        ]
+        before, owned = (pairs // base).tolist(), (pairs % base).tolist()
+        self._totals = [self._totals[place] for place in before]
+        self._known = {key: [known[place] for place in before] for key, known in self._known.items()}
+        return owned
 
     def counts(self, mask: Mask | None) -> NDArray[np.int64]:
         """Return how many rows of `mask` each unit owns."""
@@ -82,12 +111,35 @@ class Spending:
             self._owner if mask is None else self._owner[mask], minlength=int(self._owner.max(initial=-1)) + 1
         )
 
-    def worst(self, mask: Mask | None = None) -> Cost:
-        """Return the largest cost of any unit that owns a row of `mask` (None: of any unit)."""
-        if mask is None or self._atom is None:
-            return reduce(Cost.__or__, self._totals, Cost())
-        touched = np.unique(self._atom[self.counts(mask) > 0])
-        return reduce(Cost.__or__, [self._totals[i] for i in touched.tolist()], Cost())
+    def worst(self, mask: Mask | None = None, more: Mapping[int, Cost] | None = None, key: str | None = None) -> Cost:
+        """Return the largest cost of any unit that owns a row of `mask`.
+
+        Args:
+            mask: Some rows; None for any unit.
+            more: The costs of a further release of these rows, which is counted but not added.
+            key: The name of the row set, as in `add`.
+
+        Returns:
+            The largest epsilon, delta and Renyi divergence, each by itself.
+        """
+        after = more or {}
+        return reduce(
+            Cost.__or__,
+            [self._totals[atom] + after.get(count, Cost()) for atom, count in self._touched(mask, key)],
+            Cost(),
+        )
+
+    def _touched(self, mask: Mask | None, key: str | None) -> list[tuple[int, int]]:
+        """Return the atoms that own rows of `mask`, with how many a unit owns."""
+        known = self._known.get(key) if key is not None else None
+        if known is not None:
+            return [(atom, count) for atom, count in enumerate(known) if count]
+        if mask is None and self._owner is None:
+            return [(atom, 1) for atom in range(len(self._totals))]
+        counts = self.counts(mask)
+        base = int(counts.max(initial=0)) + 1
+        pairs = np.unique((0 if self._atom is None else self._atom * base) + counts)
+        return [divmod(pair, base) for pair in pairs.tolist() if pair % base or mask is None]
 
 
 def group_sizes(mask: Mask | None, owner: NDArray[np.int64] | None) -> list[int]:
@@ -203,6 +255,11 @@ def joint_cost(uses: Iterable[Use], parallel: bool = True) -> Cost:
 def pack_rows(mask: Mask | None) -> bytes | None:
     """Write a row set as the ledger keeps it; None is all rows."""
     return None if mask is None else zlib.compress(np.packbits(mask).tobytes(), 1)
+
+
+def row_set_name(packed: bytes | None) -> str:
+    """Return the name of a packed row set in a ledger: its SHA-256, or an empty text for all rows."""
+    return "" if packed is None else hashlib.sha256(packed).hexdigest()
 
 
 def unpack_rows(packed: bytes | None, rows: int) -> Mask | None:

@@ -38,10 +38,10 @@ def test_a_lost_release_is_shown_as_spent(tmp_path, monkeypatch, capsys):
     with pytest.raises(ZeroDivisionError):
         v.release(ldp.RandomizedResponse(1.0))
     report = ledger_report(tmp_path / "l")
-    assert report["entries"][0]["status"] == "lost, counted as spent"
+    assert report["entries"][0]["status"] == "failed, counted as spent"
     print_ledger(report)
     said = " ".join(capsys.readouterr().out.split())
-    assert "lost" in said
+    assert "failed, counted as spent" in said
     assert "has spent epsilon 1 and delta 0 of epsilon 2 and delta 1e-05; epsilon 1 is left" in said
 
 

@@ -203,24 +203,23 @@ def test_the_name_and_the_label_are_not_hashed():
 
 
 def test_a_renamed_data_set_is_the_same_by_its_digest_only():
-    assert Identity("a", "y", 5, "d1").same_as(Identity("b", "y", 5, "d1"))
-    assert Identity("a", "y", 5).same_as(Identity("a", "y", 5))
-    assert not Identity("a", "y", 5).same_as(Identity("b", "y", 5))
+    assert Identity("a", "y", 5, "d1").same_rows(Identity("b", "y", 5, "d1"))
+    assert Identity("a", "y", 5).same_rows(Identity("a", "y", 5))
+    assert not Identity("a", "y", 5).same_rows(Identity("b", "y", 5))
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        Identity("a", "z", 5, "d1"),
         Identity("a", "y", 6, "d1"),
         Identity("a", "y", 5, "d2"),
         Identity("a", "y", 5),
     ],
-    ids=["label", "rows", "digest", "no digest"],
+    ids=["rows", "digest", "no digest"],
 )
 def test_data_sets_that_differ_in_one_fact_are_not_the_same(other):
-    assert not Identity("a", "y", 5, "d1").same_as(other)
-    assert not other.same_as(Identity("a", "y", 5, "d1"))
+    assert not Identity("a", "y", 5, "d1").same_rows(other)
+    assert not other.same_rows(Identity("a", "y", 5, "d1"))
 
 
 def test_some_columns_are_not_the_same_data_as_all():
@@ -230,12 +229,31 @@ def test_some_columns_are_not_the_same_data_as_all():
         return identify("people", "ill", pa.table(table).to_batches())
 
     whole = of({"age": [30, 40], "weight": [60, 70]})
-    assert not of({"weight": [60, 70]}).same_as(whole)
-    assert of({"weight": [60, 70], "age": [30, 40]}).same_as(whole)
-    assert not whole.same_as(of({"weight": [60, 70]}))
-    assert not of({"weight": [60, 71]}).same_as(whole)
-    assert not of({"size": [60, 70]}).same_as(whole)
-    assert Identity(**whole.to_json()).same_as(whole)
+    assert not of({"weight": [60, 70]}).same_rows(whole)
+    assert of({"weight": [60, 70], "age": [30, 40]}).same_rows(whole)
+    assert not whole.same_rows(of({"weight": [60, 70]}))
+    assert not of({"weight": [60, 71]}).same_rows(whole)
+    assert not of({"size": [60, 70]}).same_rows(whole)
+    assert Identity(**whole.to_json()).same_rows(whole)
+
+
+def test_the_label_has_no_part_in_which_rows_these_are():
+    for label in ("y", "z", None):
+        assert Identity("a", label, 5, "d1").same_rows(Identity("a", "y", 5, "d1"))
+
+
+def test_a_column_that_becomes_a_label_identifies_the_rows_no_more():
+    """Only the new label may be missing, and the other columns must all be the same."""
+
+    def of(label, table):
+        return identify("people", label, pa.table(table).to_batches())
+
+    bound = of("ill", {"age": [30, 40], "weight": [60, 70], "rich": [0, 1]})
+    assert of("rich", {"age": [30, 40], "weight": [60, 70], "rich": [1, 1]}).same_rows(bound)
+    assert not of("rich", {"age": [30, 40]}).same_rows(bound)
+    assert not of("rich", {"age": [40, 30], "weight": [60, 70]}).same_rows(bound)
+    assert not of("age", {"rich": [0, 1]}).same_rows(of("ill", {"age": [30, 40]}))
+    assert not of("ill", {"age": [30, 40], "weight": [60, 70]}).same_rows(bound)
 
 
 def test_json_round_trip():

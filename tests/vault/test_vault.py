@@ -200,10 +200,27 @@ def test_the_ledger_is_charged_before_noise_is_drawn(monkeypatch):
     with pytest.raises(ZeroDivisionError):
         v.release(RR(0.7))
     assert v.guarantee().epsilon == 0.7
-    assert [e.status for e in v.ledger.entries()] == ["reserved"]
+    assert [e.status for e in v.ledger.entries()] == ["failed"]
     monkeypatch.undo()
-    with pytest.raises(ldp.BudgetExceeded):  # a redraw is charged again
+    with pytest.raises(ldp.BudgetExceeded):  # why it failed is unknown: a redraw is charged again
         v.release(RR(0.7))
+
+
+def test_an_interrupted_draw_is_not_charged_again(monkeypatch):
+    """Nobody has seen what was drawn, and that a user interrupts does not depend on labels."""
+    v = vault()
+
+    def interrupt(self, *_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RR, "draw", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        v.release(RR(0.7))
+    assert v.guarantee().epsilon == 0.7
+    monkeypatch.undo()
+    assert (v.release(RR(0.7)).labels() >= 0).all()
+    assert v.guarantee().epsilon == 0.7
+    assert [e.status for e in v.ledger.entries()] == ["committed"]
 
 
 def test_threads_share_one_release():

@@ -7,8 +7,9 @@ from typing import Any
 from labeldp.errors import LedgerError
 from labeldp.reals import exactly
 from labeldp.spending import Spending, unpack_rows
+from labeldp.vault.chain import Chain
 from labeldp.vault.filter import Filter
-from labeldp.vault.ledger import Entry, Ledger, in_progress, ledger_beside
+from labeldp.vault.ledger import Ledger, in_progress, ledger_beside
 
 
 def ledger_report(path: Path) -> dict[str, Any]:
@@ -22,27 +23,28 @@ def ledger_report(path: Path) -> dict[str, Any]:
     if chosen.suffix in (".csv", ".parquet"):
         raise LedgerError(f"{path} has no ledger beside it: nothing has been spent on it yet.")
     ledger = Ledger(chosen)
-    facts, entries = ledger.facts(), ledger.entries()
-    lines = [entry.redacted() for entry in entries]
-    waiting = "in progress" if in_progress(chosen) else "lost, counted as spent"
+    chain = ledger.snapshot()
+    lines = [entry.redacted() for entry in chain.entries()]
+    waiting = "in progress" if in_progress(chosen) else "interrupted, counted as spent"
+    words = {"reserved": waiting, "committed": "done", "failed": "failed, counted as spent"}
     for line in lines:
-        line["status"] = {"reserved": waiting, "committed": "done"}[line["status"]]
-    return {"ledger": str(chosen), **facts, "spent": _spent(facts, entries), "entries": lines}
+        line["status"] = words[line["status"]]
+    return {"ledger": str(chosen), **chain.facts, "spent": _spent(ledger, chain), "entries": lines}
 
 
-def _spent(facts: dict[str, Any], entries: list[Entry]) -> dict[str, Any]:
+def _spent(ledger: Ledger, chain: Chain) -> dict[str, Any]:
     """Add up the entries. Who owns which rows is not in the ledger, so for users it is an upper bound.
 
     No unit was ever charged more than the budget, so that there is no need to state more: but for what has no
     guarantee, which no budget stops.
     """
-    exact = facts["unit"] != "user"
-    spending = Spending(facts["identity"]["rows"])
-    for entry in entries:
+    exact, rows = chain.facts["unit"] != "user", chain.facts["identity"]["rows"]
+    spending = Spending(rows)
+    for entry in chain.entries():
         if entry.costs:
-            worst = entry.costs[max(entry.costs)]
-            spending.add(unpack_rows(entry.rows, facts["identity"]["rows"]) if exact else None, {1: worst})
-    accounts = Filter.from_json(facts["budget"])
+            row_set = entry.row_set if exact else ""
+            spending.add(unpack_rows(ledger.rows(row_set), rows), {1: entry.costs[max(entry.costs)]}, row_set)
+    accounts = Filter.from_json(chain.facts["budget"])
     epsilon, delta = accounts.guarantee(spending.worst())
     if not exact and math.isfinite(epsilon):
         epsilon, delta = min(epsilon, exactly(accounts.budget.epsilon)), min(delta, exactly(accounts.budget.delta))

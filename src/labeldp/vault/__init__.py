@@ -1,7 +1,8 @@
 """The private side: labels, what was spent on them, and the one way out."""
 
+from labeldp.vault.entries import Entry
 from labeldp.vault.identity import Identity, identify
-from labeldp.vault.ledger import Entry, Ledger
+from labeldp.vault.ledger import Ledger
 from labeldp.vault.plan import Plan
 from labeldp.vault.vault import Vault
 

@@ -2,22 +2,26 @@
 
 import hashlib
 import math
+import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError, LedgerError
+from labeldp.errors import BudgetExceeded, InputError, LedgerError
 from labeldp.guarantees import Budget, Unit
 from labeldp.losses import Loss, compose
 from labeldp.mechanisms.base import Mechanism
 from labeldp.reals import exactly
 from labeldp.spending import Cost, Mask, Spending, unpack_rows
+from labeldp.vault.chain import Chain, parse_costs
+from labeldp.vault.entries import Entry
 from labeldp.vault.filter import Filter
 from labeldp.vault.identity import Identity
-from labeldp.vault.ledger import Entry, Ledger
+from labeldp.vault.ledger import Ledger
 
 Chosen = Callable[[Budget | None], Budget]
 
@@ -25,7 +29,8 @@ Chosen = Callable[[Budget | None], Budget]
 class Account:
     """A ledger, bound to one data set. Nothing here has seen a label: rows, owners and identity are public.
 
-    The budget is read from the ledger whenever it is needed: another process may have changed it.
+    The budget is read from the ledger whenever it is needed: another process may have changed it. The running totals
+    take in only the entries that came since the last time.
     """
 
     def __init__(
@@ -33,6 +38,7 @@ class Account:
     ) -> None:
         self.ledger, self._identity, self._owner = ledger, identity, owner
         self.unit: Unit = "label" if owner is None else "user"
+        self._running, self._counted, self._one_thread = Spending(identity.rows, owner), 0, threading.Lock()
 
         def chosen(known: Budget | None) -> Budget:
             return budget if isinstance(budget, Budget) else budget(known)
@@ -41,65 +47,108 @@ class Account:
         facts: dict[str, Any] = {"identity": identity.to_json(), "unit": self.unit, "owners": owners}
         facts |= {"budget": Filter.of(chosen(None)).to_json(), "mark": uuid.uuid4().hex}
         with ledger.exclusive():
-            known = ledger.open(facts, lambda known: self._complaint(known, owners, chosen))
-            if "mark" not in known:  # written before there were marks
-                ledger.set_fact("mark", facts["mark"])
-            self.mark = known.get("mark", facts["mark"])  # by which uses of these labels are told from those of others
-            self._change_budget(Filter.from_json(known["budget"]), chosen)
+            chain = ledger.open(facts, lambda chain: self._complaint(chain.facts, owners, chosen))
+            self.mark: str = chain.facts["mark"]  # by which uses of these labels are told from those of others
+            self._change_budget(chain, chosen)
+
+    @property
+    def label(self) -> str | None:
+        """The name of the label; None if it has none."""
+        return self._identity.label
 
     @property
     def filter(self) -> Filter:
         """The budget as the ledger has it now."""
-        return Filter.from_json(self.still_bound(self.ledger.facts())["budget"])
+        return filter_of(self.snapshot())
 
-    def still_bound(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Return the facts of the ledger, if it still is that of these labels and of this budget."""
-        if facts.get("mark", self.mark) != self.mark:
+    def snapshot(self) -> Chain:
+        """Return the ledger's chain as it is now, if it still is that of these labels and of this budget.
+
+        Raises:
+            LedgerError: The ledger was bound to other data meanwhile, or is damaged.
+        """
+        return self.still_bound(self.ledger.snapshot())
+
+    def still_bound(self, chain: Chain) -> Chain:
+        """Return the chain if it is still bound to these labels and to this budget."""
+        if chain.facts.get("mark") != self.mark:
             raise LedgerError(
                 "This ledger was bound to other data or another budget before anything was spent: open the vault again."
             )
-        return facts
+        return chain
+
+    def spent(self, chain: Chain) -> Spending:
+        """Return the running totals over all charges of a chain.
+
+        Charges of equal costs and rows are multiplied, so that a ledger of many entries is added up quickly.
+        """
+        with self._one_thread:
+            new = Counter(chain.charges[self._counted :])
+            self._counted += new.total()
+            for (row_set, costs), times in new.items():
+                each = {labels: cost * times for labels, cost in _label_too(parse_costs(costs)).items()}
+                self._running.add(self._mask(row_set), each, row_set)
+            return self._running
 
     def spending(self, entries: Sequence[Entry], unit: Unit | None = None) -> Spending:
-        """Add up entries, for each unit of the account or of another kind."""
+        """Add up some entries, for each unit of the account or of another kind."""
         spending = Spending(self._identity.rows, None if unit == "label" else self._owner)
         for entry in entries:
             if entry.costs:
-                one = entry.costs.get(1, entry.costs[max(entry.costs)])  # no label loses more than its owner
-                spending.add(unpack_rows(entry.rows, self._identity.rows), entry.costs | {1: one})
+                spending.add(self._mask(entry.row_set), _label_too(entry.costs), entry.row_set)
         return spending
 
-    def cost(self, mechanism: Mechanism, labels: int) -> Cost:
-        """Return what a unit with so many labels is charged for a release."""
-        return self.filter.cost(*mechanism.price(labels), [mechanism.loss(labels)])
+    def _mask(self, row_set: str) -> Mask | None:
+        return unpack_rows(self.ledger.rows(row_set), self._identity.rows)
 
-    def plan_cost(self, losses: Sequence[Loss], delta: float) -> Cost:
-        """Return what a unit is charged for several releases at once."""
+    def plan_cost(self, budget: Filter, losses: Sequence[Loss], delta: float) -> Cost:
+        """Return what a unit is charged for several releases at once.
+
+        Args:
+            budget: The filter of the ledger.
+            losses: The loss of each release.
+            delta: The delta at which they are composed, which is charged as well.
+
+        Raises:
+            InputError: A loss needs a delta, and the plan has none.
+        """
         epsilon = compose(losses, delta)
         if not math.isfinite(epsilon):
             raise InputError("A step of this plan is not purely private: give the plan a delta above 0.")
-        return self.filter.cost(exactly(epsilon), exactly(delta), losses)
+        return budget.cost(exactly(epsilon), exactly(delta), losses)
 
-    def afford(
-        self, entries: Sequence[Entry], facts: dict[str, Any], mask: Mask | None, costs: dict[int, Cost]
-    ) -> None:
-        """Raise BudgetExceeded if a unit with labels in these rows cannot pay."""
-        spending = self.spending(entries)
-        before = spending.worst(mask)
-        spending.add(mask, costs)
-        Filter.from_json(facts["budget"]).admit(before, spending.worst(mask), costs[max(costs)])
+    def afford(self, chain: Chain, mask: Mask | None, row_set: str, costs: dict[int, Cost]) -> None:
+        """Check that every unit with labels in these rows can pay.
+
+        Args:
+            chain: The ledger's chain.
+            mask: The rows; None for all.
+            row_set: The name of the rows in the ledger.
+            costs: The cost by number of rows that a unit owns.
+
+        Raises:
+            BudgetExceeded: A unit cannot pay.
+        """
+        spending = self.spent(chain)
+        before, after = spending.worst(mask, key=row_set), spending.worst(mask, costs, row_set)
+        try:
+            filter_of(chain).admit(before, after, costs[max(costs)])
+        except BudgetExceeded as problem:
+            if len(chain.labels) < 2:
+                raise
+            names = ", ".join(chain.labels)
+            raise BudgetExceeded(f"{problem} The ledger adds up all labels of these rows ({names}).") from None
 
     def _complaint(self, known: dict[str, Any], owners: str | None, chosen: Chosen) -> str | None:
         """Say why a ledger from which something was spent is not that of these data."""
         old = Filter.from_json(known["budget"]).budget
         new = chosen(old)
-        if not self._identity.same_as(Identity(**known["identity"])):
+        if not self._identity.same_rows(Identity(**known["identity"])):
             made = known["identity"]
             return (
                 f"belongs to other data ({made['name']}, label {made['label']!r}, {made['rows']} rows): features, "
-                "row ids, label column or number of rows differ. Use the data as they were, or another ledger if "
-                "these are other people's labels or another secret; a new ledger for the same labels would forget "
-                "what was spent."
+                "row ids or number of rows differ. Use the data as they were, or another ledger if these are other "
+                "people; a new ledger for the same people would forget what was spent."
             )
         if (known["unit"], known["owners"]) != (self.unit, owners):
             return f"protects each {known['unit']}: name the same users as before (--user-column)."
@@ -109,18 +158,30 @@ class Account:
             return f'is bound to delta {old.delta}, which cannot be changed with "rdp".'
         return None
 
-    def _change_budget(self, old: Filter, chosen: Chosen) -> None:
-        """Write down another budget than that of a ledger in which something was spent; a fresh one has it already."""
-        entries = self.ledger.entries()
-        new = Filter(chosen(old.budget), old.order) if entries else old
+    def _change_budget(self, chain: Chain, chosen: Chosen) -> None:
+        """Record another budget than that of a ledger in which something was spent; a fresh one has it already."""
+        old = filter_of(chain)
+        new = Filter(chosen(old.budget), old.order) if chain.spent else old
         if new == old:
             return
-        epsilon, delta = new.guarantee(self.spending(entries).worst())
+        epsilon, delta = new.guarantee(self.spent(chain).worst())
         if epsilon > exactly(new.budget.epsilon) or delta > exactly(new.budget.delta):
             raise InputError(
                 f"Epsilon {float(epsilon):g} and delta {float(delta):g} are spent already: a budget cannot be less."
             )
-        note = Entry("budget", "", {"mechanism": "new budget", "from": old.to_json(), "to": new.to_json()})
-        self.ledger.reserve(note, lambda known, facts: None)
-        self.ledger.set_fact("budget", new.to_json())
-        self.ledger.commit(note)
+        self.ledger.change_budget({"from": old.to_json(), "to": new.to_json()})
+
+
+def price(budget: Filter, mechanism: Mechanism, labels: int) -> Cost:
+    """Return what a unit with so many labels is charged for a release within a budget."""
+    return budget.cost(*mechanism.price(labels), [mechanism.loss(labels)])
+
+
+def filter_of(chain: Chain) -> Filter:
+    """Return the privacy filter of a ledger: its budget, and what it adds up."""
+    return Filter.from_json(chain.facts["budget"])
+
+
+def _label_too(costs: Mapping[int, Cost]) -> dict[int, Cost]:
+    """Return costs that have one for a single label: no label loses more than its owner."""
+    return {1: costs[max(costs)], **costs}

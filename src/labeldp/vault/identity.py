@@ -16,30 +16,48 @@ _ROWS = 1 << 16  # rows hashed at once, whatever the batches of the source: the 
 
 @dataclass(frozen=True)
 class Identity:
-    """A data set's name, label column, number of rows, and a digest of its row ids or features: of each column, too."""
+    """Which rows a ledger counts for, and which label of theirs.
+
+    Attributes:
+        name: A name of the data set, which decides if there is no digest.
+        label: The name of the label. All labels of the same rows share a ledger, and their costs add up. None for a
+            label without a name, which matches every name.
+        rows: The number of rows.
+        digest: A digest of the row ids or features, in order.
+        columns: A digest of each of these columns.
+    """
 
     name: str
-    label: str
+    label: str | None
     rows: int
     digest: str | None = None
     columns: Mapping[str, str] | None = None
 
-    def same_as(self, other: "Identity") -> bool:
-        """Whether these are the rows of `other`, in their order.
+    def same_rows(self, other: "Identity") -> bool:
+        """Whether these are the rows of `other`, in their order; their labels may differ.
 
-        Digests say so better than a name, which may change. Some of the columns would not do: who drops the others may
-        have sorted the rows anew, and what one person has lost would be counted for another.
+        Digests decide, because a name may change. Some of the columns are not enough: the rows may be sorted in another
+        way in a table without the others, and costs of one person would be counted for another. Only the column that
+        is the label here may be missing here, because it cannot identify the rows any more.
+
+        Args:
+            other: The identity that a ledger is bound to.
         """
-        if (self.label, self.rows) != (other.label, other.rows):
+        if self.rows != other.rows:
             return False
-        return self.digest == other.digest and (self.digest is not None or self.name == other.name)
+        if self.digest is None or other.digest is None:
+            return self.digest == other.digest and self.name == other.name
+        if self.digest == other.digest:
+            return True
+        known = {name: digest for name, digest in (other.columns or {}).items() if name != self.label}
+        return bool(known) and dict(self.columns or {}) == known
 
     def to_json(self) -> dict[str, Any]:
         """Describe the identity; `Identity(**data)` reads it back."""
         return asdict(self)
 
 
-def identify(name: str, label: str, columns: Iterable[pa.RecordBatch]) -> Identity:
+def identify(name: str, label: str | None, columns: Iterable[pa.RecordBatch]) -> Identity:
     """Identify a data set by its public columns (features, or row ids alone); the label is passed over."""
     digests, rows = defaultdict[str, Any](hashlib.sha256), 0
     for batch in _rechunked(columns):

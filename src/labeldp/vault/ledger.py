@@ -1,173 +1,224 @@
 """The ledger: what was spent on one data set, kept in one SQLite file beside the data.
 
 An entry is reserved, in a transaction of its own, before any noise is drawn, and committed together with the
-release. What is reserved counts as spent, so a process that dies in between costs its budget and no more.
+release. What is reserved counts as spent.
+
+If a process is killed or interrupted between the two, nobody has seen what it drew, because `Vault` returns a release
+only after the commit. That it was killed does not depend on labels. The same request therefore draws again under the
+same reservation. If a draw raises an exception, its cause is unknown and might depend on labels: the entry is marked as
+failed, and the same request is charged again.
 """
 
-import json
+import hashlib
 import os
 import sqlite3
 import threading
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from filelock import FileLock, Timeout
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from labeldp.errors import InputError, LedgerError
-from labeldp.guarantees import plain_number
-from labeldp.mechanisms.base import without_digests
-from labeldp.spending import Cost
+from labeldp.spending import row_set_name
+from labeldp.vault import migration, schema
+from labeldp.vault.chain import Chain, Event, label_field, write_costs
+from labeldp.vault.entries import Entry, now
 
-FORMAT = 2
 _PART = 1 << 26  # bytes of a release in one database row: SQLite holds less than 1 GB in one
 _WAIT_SECONDS = 600
 
-_meta = sa.MetaData()
-_dataset = sa.Table("labeldp_dataset", _meta, sa.Column("key", sa.Text, primary_key=True), sa.Column("value", sa.Text))
-_entries = sa.Table(
-    "labeldp_entries",
-    _meta,
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("id", sa.Text, unique=True, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("status", sa.Text, nullable=False),
-    sa.Column("request", sa.Text, nullable=False, index=True),
-    sa.Column("details", sa.Text, nullable=False),
-    sa.Column("costs", sa.Text, nullable=False),
-    sa.Column("rows", sa.LargeBinary),
-    sa.Column("created", sa.Text, nullable=False),
-    sa.Column("finished", sa.Text),
-)
-_payloads = sa.Table(
-    "labeldp_payloads",
-    _meta,
-    sa.Column("entry", sa.Text, primary_key=True),
-    sa.Column("part", sa.Integer, primary_key=True),
-    sa.Column("data", sa.LargeBinary, nullable=False),
-)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of the ledger. `costs` gives the cost to a unit by how many of the released rows it owns."""
-
-    kind: str  # "release", "plan", "step" (a release that a plan has paid for) or "budget" (a new limit)
-    request: str
-    details: dict[str, Any]
-    costs: dict[int, Cost] = field(default_factory=dict)
-    rows: bytes | None = None
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    status: str = "reserved"
-    created: str = field(default_factory=lambda: _now())
-    finished: str | None = None
-
-    def redacted(self) -> dict[str, Any]:
-        """Return the entry without row sets, released values and digests of what was asked, for a copy that travels.
-
-        Features that were public to one training may be secret records to the next.
-        """
-        worst = self.costs.get(max(self.costs, default=0), Cost())
-        told = self.details.get("parameters")
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "status": self.status,
-            "epsilon": plain_number(float(worst.epsilon)),
-            "delta": float(worst.delta),
-            "created": self.created,
-            "finished": self.finished,
-            **self.details,
-            **({"parameters": without_digests(told)} if told else {}),
-        }
+Check = Callable[[Chain], None]
 
 
 class Ledger:
-    """A ledger in a file, or in memory without `path`."""
+    """An append-only ledger in a file, or in memory without `path`."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = Path(path) if path is not None else None
-        self._owner_process = os.getpid()
+        self._file = None if self.path is None else Path(os.path.realpath(self.path))
+        self._process = os.getpid()
         self._threads = threading.RLock()
-        self._held = False  # whether this object holds the file's lock already
-        target = ":memory:" if self.path is None else str(self.path)
-        self._engine = sa.create_engine(
-            "sqlite://",
-            creator=lambda: sqlite3.connect(target, timeout=60, isolation_level=None, check_same_thread=False),
-            poolclass=sa.StaticPool if self.path is None else sa.NullPool,
-        )
-        sa.event.listen(self._engine, "begin", lambda conn: conn.exec_driver_sql("BEGIN IMMEDIATE"))
-        if self.path is None:
-            _meta.create_all(self._engine)
+        self._held_by: int | None = None  # the process that holds the file's lock through this object
+        self._chain = Chain()
+        self._recognised = False
+        self._pending: list[Event] = []  # written in the transaction that is under way
+        self._row_sets: dict[str, bytes] = {}
+        self._payloads: dict[str, bytes] = {}  # of a ledger in memory
+        if self._file is not None:
+            file = str(self._file)
+            self._engine = sa.create_engine(
+                "sqlite://",
+                creator=lambda: sqlite3.connect(file, timeout=60, isolation_level=None, check_same_thread=False),
+                poolclass=sa.NullPool,
+            )
 
-    def open(self, facts: dict[str, Any], same: Callable[[dict[str, Any]], str | None]) -> dict[str, Any]:
-        """Bind a new ledger to `facts`, or return the facts of an old one after `same` finds no complaint.
+    def snapshot(self) -> Chain:
+        """Return the verified chain as it is now; only what came since the last call is read.
 
-        One without an entry, as a command leaves that was refused, has nothing to remember, and is bound anew, with
-        another mark.
+        Raises:
+            LedgerError: There is no ledger, or it is damaged.
         """
-        with self.exclusive(), self._transaction() as db:
-            if self.path is not None:
-                self._create_or_recognise(db)
-            known = self._facts(db)
-            if known and known.get("format") != FORMAT:
-                raise LedgerError(f"{self.path} was written by another version of labeldp: use that version.")
-            if known and self._read(db):
-                complaint = same(known)
-                if complaint:
-                    raise LedgerError(f"{self.path or 'This ledger'} {complaint}")
-                return known
-            new = facts | {"format": FORMAT}
-            if known | {"mark": None} == new | {"mark": None}:
-                return known
-            db.execute(_dataset.delete())
-            db.execute(_dataset.insert(), [{"key": k, "value": json.dumps(v)} for k, v in new.items()])
-            return new
-
-    def facts(self) -> dict[str, Any]:
-        """Return what the ledger is bound to."""
-        if self.path is not None and not self.path.is_file():
+        if self._file is None:
+            return self._chain
+        if not self._file.is_file():
             raise LedgerError(f"There is no ledger {self.path}.")
         with self._transaction() as db:
-            self._recognise(db)
-            return self._facts(db)
+            return self._refresh(db)
 
-    def set_fact(self, key: str, value: Any) -> None:
-        """Change one fact (the budget; the caller has recorded an entry that says so)."""
-        with self._transaction() as db:
-            db.execute(_dataset.delete().where(_dataset.c.key == key))
-            db.execute(_dataset.insert().values(key=key, value=json.dumps(value)))
+    def facts(self) -> dict[str, Any]:
+        """Return what the ledger is bound to, and its budget."""
+        return dict(self.snapshot().facts)
+
+    def entries(self) -> list[Entry]:
+        """Return all entries, oldest first."""
+        return self.snapshot().entries()
+
+    def open(self, facts: Mapping[str, Any], complaint: Callable[[Chain], str | None]) -> Chain:
+        """Bind a new ledger to a data set, or check that an old one belongs to it.
+
+        A ledger without an entry, as a refused command leaves it, has nothing to remember and is bound anew.
+
+        Args:
+            facts: What to bind a new ledger to. A different `mark` alone does not bind it anew.
+            complaint: Says why a ledger with entries does not belong to the data; None if it does.
+
+        Returns:
+            The chain, which is bound.
+
+        Raises:
+            LedgerError: The ledger belongs to other data, or is damaged.
+        """
+        with self.exclusive():
+            with self._transaction(write=True) as db:
+                if db is not None and not schema.tables(db):
+                    schema.create(db)
+                chain = self._refresh(db)
+                if chain.spent:
+                    problem = complaint(chain)
+                    if problem:
+                        raise LedgerError(f"{self.path or 'This ledger'} {problem}")
+                elif chain.facts | {"mark": None} != dict(facts) | {"mark": None}:
+                    self._append(db, chain.next("bind", facts, now()))
+            return self._chain
+
+    def reserve(self, entry: Entry, rows: bytes | None, check: Check) -> None:
+        """Write an entry as reserved if `check` accepts the chain before it: one transaction.
+
+        Args:
+            entry: A release, a plan or a step of one. Its `row_set` is computed here.
+            rows: The released rows as `pack_rows` writes them; None for all rows.
+            check: Raises if the entry cannot be afforded.
+
+        Raises:
+            LabelDPError: Whatever `check` raises; then nothing is written.
+        """
+        row_set = row_set_name(rows)
+        with self._transaction(write=True) as db:
+            chain = self._refresh(db)
+            check(chain)
+            if rows is not None:
+                self._keep_rows(db, row_set, rows)
+            costs = write_costs(entry.costs)
+            names = {"entry": entry.id, "request": entry.request, "label": label_field(entry.label)}
+            self._append(
+                db, chain.next(entry.kind, entry.details, entry.created, **names, costs=costs, row_set=row_set)
+            )
+
+    def commit(self, entry: str, payload: bytes = b"") -> None:
+        """Store the release of a reserved entry and mark the entry as committed: one transaction.
+
+        Args:
+            entry: The id of the entry.
+            payload: The release as `to_bytes` writes it; empty for a plan.
+        """
+        with self._transaction(write=True) as db:
+            chain = self._refresh(db)
+            if db is None:
+                self._payloads[entry] = payload
+            else:
+                for part, start in enumerate(range(0, len(payload), _PART)):
+                    data = payload[start : start + _PART]
+                    db.execute(schema.payloads.insert().values(entry=entry, block=0, part=part, data=data))
+            stored = {"sha256": hashlib.sha256(payload).hexdigest(), "bytes": len(payload)}
+            self._append(db, chain.next("commit", stored, now(), entry=entry))
+
+    def fail(self, entry: str) -> None:
+        """Record that the draw of a reserved entry raised an exception: one transaction. It stays charged."""
+        with self._transaction(write=True) as db:
+            self._append(db, self._refresh(db).next("fail", {}, now(), entry=entry))
+
+    def change_budget(self, details: Mapping[str, Any]) -> None:
+        """Record a new limit: one transaction.
+
+        Args:
+            details: The filter before ("from") and after ("to").
+        """
+        with self._transaction(write=True) as db:
+            chain = self._refresh(db)
+            new = Entry("budget", "", {"mechanism": "new budget", **details})
+            self._append(db, chain.next("budget", new.details, new.created, entry=new.id))
+
+    def payload(self, entry: str) -> bytes:
+        """Return the stored release of a committed entry.
+
+        Raises:
+            LedgerError: The stored bytes are not those that were committed.
+        """
+        if self._file is None:
+            return self._payloads[entry]
+        table = schema.payloads
+        query = sa.select(table.c.data).where(table.c.entry == entry).order_by(table.c.block, table.c.part)
+        with self._transaction() as db, self._verifying():
+            data = b"".join(_bytes(part) for part in db.execute(query).scalars())
+            if hashlib.sha256(data).hexdigest() != self._chain.payload_digest(entry):
+                raise self._damaged("a stored release is not what was drawn")
+        return data
+
+    def rows(self, row_set: str) -> bytes | None:
+        """Return a row set of an entry by its digest, as `pack_rows` wrote it; None for all rows."""
+        return self._row_sets[row_set] if row_set else None
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold the ledger against all other processes and threads; the system lets go if this process dies.
 
-        It may be held again inside.
+        It may be held again inside. All names of a file (symbolic links, relative paths) share one lock.
+
+        Raises:
+            LedgerError: The ledger cannot be locked, or has several hard links.
         """
-        if self.path is None and os.getpid() != self._owner_process:
-            raise LedgerError("A ledger in memory cannot follow a fork: give the vault a ledger file.")
         with self._threads:
-            if self.path is None or self._held:
+            if self._file is None:
+                if os.getpid() != self._process:
+                    raise LedgerError("A ledger in memory cannot follow a fork: give the vault a ledger file.")
                 yield
                 return
-            if not self.path.parent.is_dir():
-                raise InputError(f"There is no folder {self.path.parent} for the ledger.")
-            if self.path.is_dir():
-                raise LedgerError(f"{self.path} is a folder, not a ledger.")
-            if self.path.is_file() and self.path.stat().st_size:
-                self.facts()  # or it says that it is none, before there is a lock beside it
-            lock = self._acquire(FileLock(f"{self.path}.lock", timeout=_WAIT_SECONDS))
-            self._held = True
+            if self._held_by == os.getpid():
+                yield
+                return
+            self._check_file(self._file)
+            lock = self._acquire(FileLock(_lock_of(self._file), timeout=_WAIT_SECONDS))
+            self._held_by = os.getpid()
             try:
                 yield
             finally:
-                self._held = False
+                self._held_by = None
                 lock.release()
+
+    def _check_file(self, file: Path) -> None:
+        """Say what is wrong with the path before there is a lock beside it."""
+        if not file.parent.is_dir():
+            raise InputError(f"There is no folder {file.parent} for the ledger.")
+        if file.is_dir():
+            raise LedgerError(f"{self.path} is a folder, not a ledger.")
+        if file.is_file() and file.stat().st_size and not self._recognised:
+            with self._connection(write=False) as db, self._verifying():
+                if not migration.is_old(schema.tables(db)):
+                    schema.recognise(db, self.path)
 
     def _acquire(self, lock: Any) -> Any:
         try:
@@ -181,78 +232,105 @@ class Ledger:
             ) from None
         return lock
 
-    def entries(self) -> list[Entry]:
-        """Return all entries, oldest first."""
-        with self._transaction() as db:
-            return self._read(db)
+    def _refresh(self, db: sa.Connection | None) -> Chain:
+        """Read and verify what other processes have appended since the last time."""
+        if db is None:
+            return self._chain
+        with self._verifying():
+            if not self._recognised:
+                schema.recognise(db, self.path)
+                self._recognised = True
+            head, known = schema.read_head(db), self._chain.count
+            if head != (self._chain.count, self._chain.digest):
+                for event in schema.events_after(db, known):
+                    self._chain.extend(event)
+                    if event.row_set:
+                        self._read_rows(db, event.row_set)
+                if head != (self._chain.count, self._chain.digest):
+                    raise self._damaged("the last events are missing or were changed")
+        return self._chain
 
-    def reserve(self, entry: Entry, check: Callable[[list[Entry], dict[str, Any]], None]) -> None:
-        """Write `entry` as reserved if `check` accepts it beside all earlier entries and facts: one transaction."""
-        with self._transaction() as db:
-            check(self._read(db), self._facts(db))
-            db.execute(
-                _entries.insert().values(
-                    id=entry.id,
-                    kind=entry.kind,
-                    status="reserved",
-                    request=entry.request,
-                    details=json.dumps(entry.details),
-                    costs=json.dumps({m: cost.to_json() for m, cost in entry.costs.items()}),
-                    rows=entry.rows,
-                    created=entry.created,
-                )
-            )
+    def _read_rows(self, db: sa.Connection, row_set: str) -> None:
+        if row_set in self._row_sets:
+            return
+        query = sa.select(schema.row_sets.c.packed).where(schema.row_sets.c.digest == row_set)
+        packed = _bytes(db.execute(query).scalar_one())
+        if row_set_name(packed) != row_set:
+            raise self._damaged("a row set is not what was reserved")
+        self._row_sets[row_set] = packed
 
-    def commit(self, entry: Entry, payload: bytes = b"") -> None:
-        """Store what was drawn and mark the entry as committed: one transaction."""
-        with self._transaction() as db:
-            for part, start in enumerate(range(0, len(payload), _PART)):
-                data = payload[start : start + _PART]
-                db.execute(_payloads.insert().values(entry=entry.id, part=part, data=data))
-            change = _entries.update().where(_entries.c.id == entry.id)
-            db.execute(change.values(status="committed", finished=_now()))
+    def _keep_rows(self, db: sa.Connection | None, row_set: str, rows: bytes) -> None:
+        if db is not None:
+            db.execute(sqlite_insert(schema.row_sets).values(digest=row_set, packed=rows).on_conflict_do_nothing())
+        self._row_sets[row_set] = rows
 
-    def payload(self, entry_id: str) -> bytes:
-        """Return the stored release of an entry."""
-        with self._transaction() as db:
-            query = sa.select(_payloads.c.data).where(_payloads.c.entry == entry_id).order_by(_payloads.c.part)
-            return b"".join(db.execute(query).scalars())
-
-    def _facts(self, db: sa.Connection) -> dict[str, Any]:
-        return {key: json.loads(value) for key, value in db.execute(sa.select(_dataset))}
-
-    def _read(self, db: sa.Connection) -> list[Entry]:
-        return [
-            Entry(
-                kind=row.kind,
-                request=row.request,
-                details=json.loads(row.details),
-                costs={int(m): Cost.from_json(cost) for m, cost in json.loads(row.costs).items()},
-                rows=row.rows,
-                id=row.id,
-                status=row.status,
-                created=row.created,
-                finished=row.finished,
-            )
-            for row in db.execute(sa.select(_entries).order_by(_entries.c.number))
-        ]
-
-    def _create_or_recognise(self, db: sa.Connection) -> None:
-        if not sa.inspect(db).get_table_names():
-            _meta.create_all(db)
-        self._recognise(db)
-
-    def _recognise(self, db: sa.Connection) -> None:
-        if not set(_meta.tables) <= set(sa.inspect(db).get_table_names()):
-            raise LedgerError(f"{self.path} is not a labeldp ledger: name another file.")
+    def _append(self, db: sa.Connection | None, event: Event) -> None:
+        """Write the next event; the chain in memory takes it over when the transaction has succeeded."""
+        if db is None:
+            self._chain.extend(event)
+        else:
+            schema.append(db, event)
+            self._pending.append(event)
 
     @contextmanager
-    def _transaction(self) -> Iterator[sa.Connection]:
-        try:
-            with self._threads, self._engine.begin() as db:
+    def _transaction(self, write: bool = False) -> Iterator[Any]:
+        """Give a connection within a transaction; None for a ledger in memory."""
+        with self._threads:
+            if self._file is None:
+                yield None
+                return
+            self._bring_up_to_date(self._file)
+            self._pending = []
+            with self._connection(write) as db:
                 yield db
-        except sa.exc.DatabaseError as problem:
+            for event in self._pending:
+                self._chain.extend(event)
+
+    @contextmanager
+    def _connection(self, write: bool) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.connect() as db:
+                db.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+                try:
+                    yield db
+                    db.exec_driver_sql("COMMIT")
+                except BaseException:
+                    with suppress(sa.exc.DBAPIError):
+                        db.exec_driver_sql("ROLLBACK")
+                    raise
+        except sa.exc.DBAPIError as problem:
             raise LedgerError(_explain(self.path, str(problem.orig))) from None
+
+    def _bring_up_to_date(self, file: Path) -> None:
+        """Refuse a file with several hard links, and migrate a ledger of the format before."""
+        if not file.is_file():
+            return
+        if file.stat().st_nlink > 1:
+            raise LedgerError(
+                f"{self.path} has several names (hard links), and SQLite can lose what is written under one of them: "
+                "copy it to a new file and remove the other names."
+            )
+        if self._recognised or not file.stat().st_size:
+            return
+        with self._connection(write=False) as db:
+            old = migration.is_old(schema.tables(db))
+        if old:
+            with self.exclusive(), self._verifying(), self._connection(write=False) as db:
+                if migration.is_old(schema.tables(db)):  # no other process has migrated it meanwhile
+                    migration.migrate(file)
+
+    @contextmanager
+    def _verifying(self) -> Iterator[None]:
+        """Turn whatever goes wrong while stored values are read into one sentence: they are damaged."""
+        try:
+            yield
+        except (LedgerError, OSError, sa.exc.DBAPIError):
+            raise
+        except Exception as problem:
+            raise self._damaged(type(problem).__name__) from None
+
+    def _damaged(self, why: str) -> LedgerError:
+        return LedgerError(_explain(self.path, why))
 
 
 def ledger_beside(data: Path) -> Path:
@@ -263,9 +341,19 @@ def ledger_beside(data: Path) -> Path:
 
 def in_progress(path: Path) -> bool:
     """Whether a process is drawing a release from this ledger right now."""
-    with suppress(Timeout, OSError), FileLock(f"{path}.lock", timeout=0):
+    with suppress(Timeout, OSError), FileLock(_lock_of(Path(os.path.realpath(path))), timeout=0):
         return False
     return True
+
+
+def _lock_of(file: Path) -> str:
+    return f"{file}.lock"
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError("not bytes")
+    return value
 
 
 def _explain(path: Path | None, problem: str) -> str:
@@ -276,7 +364,3 @@ def _explain(path: Path | None, problem: str) -> str:
     if "full" in problem or "I/O" in problem:
         return f"{path} cannot be written ({problem}): make room, and run it again. Keep it: it says what was spent."
     return f"{path} is not a ledger, or it is damaged ({problem}): restore it from a backup or name another file."
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

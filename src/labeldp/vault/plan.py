@@ -33,5 +33,6 @@ class Plan:
             name = f"{self._entry}:{step}"
             try:
                 return self._vault._draw(mechanism, self._mask, derived_from, name)
-            finally:  # what was refused before it was reserved can be asked for again
-                self._next += any(entry.details.get("step") == name for entry in self._vault.ledger.entries())
+            finally:  # what was not drawn can be asked for again
+                chain = self._vault.ledger.snapshot()
+                self._next += chain.committed(chain.steps.get(name, ""))

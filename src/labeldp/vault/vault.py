@@ -19,6 +19,7 @@ from labeldp.mechanisms.base import Mechanism, without_digests
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
 from labeldp.spending import (
+    Cost,
     Mask,
     Use,
     capped_rows,
@@ -26,11 +27,14 @@ from labeldp.spending import (
     joint_cost,
     number_users,
     pack_rows,
+    row_set_name,
     rows_of_units,
 )
-from labeldp.vault.account import Account, Chosen
+from labeldp.vault.account import Account, Chosen, filter_of, price
+from labeldp.vault.chain import Chain
+from labeldp.vault.entries import Entry
 from labeldp.vault.identity import Identity
-from labeldp.vault.ledger import Entry, Ledger
+from labeldp.vault.ledger import Ledger
 from labeldp.vault.plan import Plan
 
 if TYPE_CHECKING:
@@ -67,6 +71,8 @@ class Vault:
         self._owner = None if users is None else number_users(users, self.rows)
         self._bits: Bits = SYSTEM
         self.__memory: dict[Any, Any] = {}  # as secret as the labels
+        self._drawn: set[str] = set()  # entries that this vault drew
+        self._reused: dict[str, None] = {}
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         if ledger is not None and identity is None:
             raise InputError("A ledger belongs to a data set: say which by identity=Identity(name, ...).")
@@ -95,7 +101,7 @@ class Vault:
     def was_released(self, mechanism: Mechanism, rows: Any = None) -> bool:
         """Whether the same was asked for before, so that it costs nothing more."""
         request = _digest(self._asked(mechanism) | {"rows": pack_rows(self._mask(rows))})
-        return any(entry.request == request and entry.status == "committed" for entry in self.ledger.entries())
+        return self._stored(self._account.snapshot(), request) is not None
 
     def shared(self, mechanism: Mechanism, rows: Any = None, delta: float = 0.0) -> Mechanism:
         """Return a mechanism with so much noise that a unit pays, for all of its labels in `rows`, what one would have.
@@ -148,7 +154,8 @@ class Vault:
         packed = pack_rows(mask)
         sizes = group_sizes(mask, self._owner)
         losses = {m: [s.loss(m) if isinstance(s, Mechanism) else s for s in steps] for m in sizes}
-        costs = {m: self._account.plan_cost(losses[m], delta) for m in sizes}
+        budget = self._account.filter
+        costs = {m: self._account.plan_cost(budget, losses[m], delta) for m in sizes}
         details = {
             "mechanism": "plan",
             "name": name,
@@ -156,14 +163,14 @@ class Vault:
             "composed_at": delta,
             "trust": "central",
         }
-        entry = Entry("plan", _digest(details | {"rows": packed}), details, costs, packed)
+        request = _digest(details | {"rows": packed})
         with self.ledger.exclusive():
-            self._account.still_bound(self.ledger.facts())
-            same = [e for e in self.ledger.entries() if e.request == entry.request]
-            if same:
-                return Plan(self, same[0].id, losses, mask)
-            self.ledger.reserve(entry, lambda known, facts: self._account.afford(known, facts, mask, costs))
-            self.ledger.commit(entry)
+            same = self._account.snapshot().requested(request, self._account.label)
+            entry = same[0] if same else Entry("plan", request, details, costs, label=self._account.label)
+            if not same:
+                self.ledger.reserve(entry, packed, lambda chain: self._check_paid(chain, mask, packed, costs))
+            if entry.status != "committed":
+                self.ledger.commit(entry.id)
         return Plan(self, entry.id, losses, mask)
 
     def teach(self, points: Any, queries: Any = None, *, teachers: int, **settings: Any) -> "SealedVotes":
@@ -178,10 +185,11 @@ class Vault:
 
     def guarantee(self) -> Guarantee:
         """Return what is guaranteed so far, over all releases in the ledger."""
-        entries = self.ledger.entries()
+        chain = self._account.snapshot()
+        entries = chain.entries()
         trusts = {e.details.get("trust") for e in entries if e.kind != "budget"}
         trust: Trust = "local" if trusts == {"local"} else "central"
-        epsilon, delta = self._account.filter.guarantee(self._account.spending(entries).worst())
+        epsilon, delta = filter_of(chain).guarantee(self._account.spent(chain).worst())
         how = f"{self.budget.composition} over {sum(e.kind != 'budget' for e in entries)} ledger entries"
         return Guarantee(float(epsilon), float(delta), self.unit, trust, how)
 
@@ -199,13 +207,14 @@ class Vault:
         owner = None if unit == "label" else self._owner
         names = {name for release in releases for name in (release.entry or "").split(",")}
         names |= {use.entry for release in releases for use in release.lineage}
-        entries = [entry for entry in self.ledger.entries() if entry.id in names]
+        chain = self._account.snapshot()
+        entries = [chain.entry(name) for name in sorted(names) if chain.has(name)]
         if len(entries) < len(names) or any(entry.kind != "release" for entry in entries):
             raise InputError("Only releases of this vault, each drawn by itself, can be added up here.")
         spending = self._account.spending(entries, unit)
         if more is not None:
             mask = self._mask(rows)
-            spending.add(mask, {m: self._account.cost(more, m) for m in group_sizes(mask, owner)})
+            spending.add(mask, {m: price(filter_of(chain), more, m) for m in group_sizes(mask, owner)})
         spent = spending.worst()
         trusts = [entry.details["trust"] for entry in entries] + ([] if more is None else [more.trust])
         local = all(trust == "local" for trust in trusts)
@@ -216,7 +225,8 @@ class Vault:
     def remaining(self, rows: Any = None) -> tuple[float, float]:
         """Return the epsilon and delta that releases of `rows` can still cost in total."""
         mask = None if rows is None else self._mask(rows)
-        return self._account.filter.left(self._account.spending(self.ledger.entries()).worst(mask))
+        chain = self._account.snapshot()
+        return filter_of(chain).left(self._account.spent(chain).worst(mask))
 
     @property
     def budget(self) -> Budget:
@@ -249,43 +259,45 @@ class Vault:
         """Reserve, draw, store. A `step` of a plan has been paid for, and is drawn once."""
         if mechanism.protects(self.unit) == "record" and any(r.guarantee.unit != "record" for r in derived_from):
             raise InputError("What protects whole records cannot be derived from a release that protects labels alone.")
-        costs = {m: self._account.cost(mechanism, m) for m in {1, *group_sizes(mask, self._owner)}}
+        chain = self._account.snapshot()
+        budget, sizes = filter_of(chain), {1, *group_sizes(mask, self._owner)}
+        costs = {m: price(budget, mechanism, m) for m in sizes}
         packed, asked = pack_rows(mask), self._asked(mechanism, step)
         details = asked | {
             "parameters": _told(mechanism, derived_from),
             "trust": mechanism.trust,
-            "origin": self._origin(derived_from),
+            "origin": _origin(chain, derived_from),
         }
         if mechanism.protects(self.unit) != "record":  # of records, it is a secret, too, who has a label
             details["released"] = self.rows if mask is None else int(mask.sum())
         request = _digest(asked | {"rows": packed})
-        entry = Entry("step" if step else "release", request, details, {} if step else costs, packed)
+        kind, charged = ("step", {}) if step else ("release", costs)
+        entry = Entry(kind, request, details, charged, label=self._account.label)
 
-        def drawn() -> Release | None:
-            for earlier in self.ledger.entries():
-                if earlier.request == request and earlier.status == "committed":
-                    self._account.still_bound(self.ledger.facts())  # with an entry, it is not bound anew
-                    stored = mechanism.restore(from_bytes(self.ledger.payload(earlier.id)))
-                    return self._derived_too(stored, mechanism, derived_from)
-            return None
-
-        def check(known: list[Entry], facts: dict[str, Any]) -> None:
-            self._account.still_bound(facts)
+        def check(chain: Chain) -> None:
+            self._account.still_bound(chain)
             if not step:
-                self._account.afford(known, facts, mask, costs)
-            elif any(e.details.get("step") == step for e in known):
+                self._check_paid(chain, mask, packed, costs)
+            elif step in chain.steps:
                 raise BudgetExceeded("This step of the plan was drawn before, with another request: make a new plan.")
 
+        if (stored := self._stored(chain, request)) is not None:
+            return self._read_again(stored, mechanism, derived_from)
         codes = self.__codes if mask is None else np.where(mask, self.__codes, MISSING).astype(self.__codes.dtype)
-        if (known := drawn()) is not None:
-            return known
         if type(mechanism).prepare is not Mechanism.prepare:  # long work: not for what cannot be paid
-            check(self.ledger.entries(), self.ledger.facts())
+            check(chain)
         prepared = mechanism.prepare(codes, self.space, self.__memory)
         with self.ledger.exclusive():
-            if (known := drawn()) is not None:  # by another process, meanwhile
-                return known
-            self.ledger.reserve(entry, check)
+            chain = self._account.snapshot()
+            if (stored := self._stored(chain, request)) is not None:  # drawn by another process meanwhile
+                return self._read_again(stored, mechanism, derived_from)
+            interrupted = [e for e in chain.requested(request, self._account.label) if e.status == "reserved"]
+            if (
+                interrupted and interrupted[0].costs == charged
+            ):  # see the note of `ledger` on why it is not charged again
+                entry = interrupted[0]
+            else:
+                self.ledger.reserve(entry, packed, check)
             touched = pack_rows(rows_of_units(mask, self._owner))
             lineage = _lineage(
                 [*derived_from], Use(entry.id, costs[max(costs)], touched, self.rows, self._account.mark)
@@ -300,9 +312,35 @@ class Vault:
                 "lineage": lineage,
                 "active": None if mask is None else mask.copy(),  # whoever writes into it moves nothing here
             }
-            release = self._noised(prepared, codes, common, request)
-            self.ledger.commit(entry, to_bytes(release))
+            try:
+                release = self._noised(prepared, codes, common, request)
+            except Exception:
+                self.ledger.fail(entry.id)
+                raise
+            self.ledger.commit(entry.id, to_bytes(release))
+            self._drawn.add(entry.id)
         return release
+
+    def _check_paid(self, chain: Chain, mask: Mask | None, packed: bytes | None, costs: dict[int, Cost]) -> None:
+        self._account.still_bound(chain)
+        self._account.afford(chain, mask, row_set_name(packed), costs)
+
+    def _stored(self, chain: Chain, request: str) -> Entry | None:
+        """Return the entry whose stored release answers a request for this label."""
+        found = (entry for entry in chain.requested(request, self._account.label) if entry.status == "committed")
+        return next(found, None)
+
+    def _read_again(self, entry: Entry, mechanism: Mechanism, derived_from: Sequence[Release]) -> Release:
+        """Return a stored release, and remember that it was not drawn here."""
+        if entry.id not in self._drawn:
+            self._reused[entry.id] = None
+        stored = mechanism.restore(from_bytes(self.ledger.payload(entry.id)))
+        return self._derived_too(stored, mechanism, derived_from)
+
+    @property
+    def reused(self) -> tuple[str, ...]:
+        """The entries whose stored releases this vault has returned, and that it did not draw itself."""
+        return tuple(self._reused)
 
     def _derived_too(self, stored: Release, mechanism: Mechanism, derived_from: Sequence[Release]) -> Release:
         """Return a stored release with what it rests on, if more of that is named now than when it was drawn."""
@@ -361,12 +399,12 @@ class Vault:
             raise InputError("No labelled row is chosen: there is nothing to release.")
         return None if mask.all() else _frozen(mask)
 
-    def _origin(self, derived_from: Sequence[Release]) -> Any:
-        known = {e.id for e in self.ledger.entries() if e.status == "committed"}
-        names = [name for r in derived_from for name in (r.entry or "unknown").split(",")]
-        if not set(names) <= known:
-            raise InputError("derived_from names a release that is not of this vault: derive from its releases only.")
-        return names or "declared public"
+
+def _origin(chain: Chain, derived_from: Sequence[Release]) -> Any:
+    names = [name for release in derived_from for name in (release.entry or "unknown").split(",")]
+    if not all(chain.committed(name) for name in names):
+        raise InputError("derived_from names a release that is not of this vault: derive from its releases only.")
+    return names or "declared public"
 
 
 def _frozen(mask: Mask) -> Mask:
