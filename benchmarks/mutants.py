@@ -20,7 +20,7 @@ from mutmut.stats import status_by_exit_code
 
 ROOT = Path(__file__).parents[1]
 MUTANTS = ROOT / "mutants"
-CHARGES = ("spending", "vault/account", "vault/filter", "vault/ledger", "vault/plan", "vault/vault")
+CHARGES = ("spending", "vault/*")
 SAMPLED = ("bits", "reals", "noise", "losses", "calibration", "mechanisms/*")
 SAMPLED += ("teach/accounting", "teach/sanitising", "teach/votes")
 SIZE, SEED = 600, 22

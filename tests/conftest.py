@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import settings
 
 from labeldp import bits, calibration
+from labeldp.vault import chain
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None)
@@ -61,3 +62,4 @@ def pytest_runtest_call(item):
     if "MUTANT_UNDER_TEST" in os.environ:  # mutmut asks which tests reach a function: a cache would hide some
         for cached in (calibration.analytic_gaussian_ratio, calibration.lattice_sigma, calibration.unit_shift_sigma):
             cached.cache_clear()
+        chain.parse_costs.cache_clear()
