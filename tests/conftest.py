@@ -5,16 +5,17 @@ everywhere; processes that a test starts draw as they always do. With `--fresh`,
 hypothesis looks for new examples, so that a test which holds by luck is found (`pytest --fresh`, some times).
 """
 
+import functools
 import hashlib
 import os
+import sys
 import threading
 
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import settings
 
-from labeldp import bits, calibration
-from labeldp.vault import chain
+from labeldp import bits
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None)
@@ -59,7 +60,13 @@ def pytest_fixture_setup(fixturedef, request):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item):
     _key_by(item.nodeid, item.config)
-    if "MUTANT_UNDER_TEST" in os.environ:  # mutmut asks which tests reach a function: a cache would hide some
-        for cached in (calibration.analytic_gaussian_ratio, calibration.lattice_sigma, calibration.unit_shift_sigma):
-            cached.cache_clear()
-        chain.parse_costs.cache_clear()
+    if "MUTANT_UNDER_TEST" in os.environ:
+        _clear_caches()
+
+
+def _clear_caches():
+    """Forget what earlier tests have computed: mutmut asks which tests reach a function."""
+    for module in [module for name, module in sys.modules.items() if name.startswith("labeldp.")]:
+        for value in vars(module).values():
+            if isinstance(value, functools._lru_cache_wrapper):
+                value.cache_clear()
