@@ -174,16 +174,11 @@ def test_all_secrets_of_a_file_share_one_ledger_and_add_up(tmp_path, name):
     for number in range(4):
         with pytest.raises(ldp.InputError, match="another ledger would forget it"):
             other.vault(1.0, ledger=tmp_path / f"{number}.ledger")
-    with pytest.raises(ldp.BudgetExceeded, match=r"adds up all labels of these rows \(y\)|0\.5 and delta 0 left"):
+    with pytest.raises(ldp.BudgetExceeded, match=r"epsilon 0\.5 and delta 0 left"):
         other.vault(1.0).release(ldp.RandomizedResponse(0.6))
     drawn = other.vault(1.0).release(ldp.RandomizedResponse(0.5))
-    assert not np.array_equal(
-        drawn.labels(),
-        SecretTable.open(path, "y", "no,yes", left_out=["ill"])
-        .vault(1.0)
-        .release(ldp.RandomizedResponse(0.5))
-        .labels(),
-    )
+    first = SecretTable.open(path, "y", "no,yes", left_out=["ill"]).vault(1.0).release(ldp.RandomizedResponse(0.5))
+    assert first.entry != drawn.entry
     assert other.vault(1.0).guarantee().epsilon == 1.0
     with pytest.raises(ldp.BudgetExceeded, match=r"all labels of these rows \(y, ill\)"):
         other.vault(1.0).release(ldp.RandomizedResponse(0.1))

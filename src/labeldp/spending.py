@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -48,10 +48,15 @@ class Cost:
     def from_json(cls, data: list[str]) -> "Cost":
         """Read what `to_json` wrote; ValueError if it is no cost."""
         epsilon, delta, rdp = data
-        cost = cls(math.inf if epsilon == "inf" else Fraction(epsilon), Fraction(delta), Fraction(rdp))
-        if min(cost.epsilon, cost.delta, cost.rdp) < 0:
-            raise ValueError("a cost is below zero")
-        return cost
+        return cls(math.inf if epsilon == "inf" else _fraction(epsilon), _fraction(delta), _fraction(rdp))
+
+
+@lru_cache(maxsize=1 << 14)
+def _fraction(text: str) -> Fraction:
+    number = Fraction(text)
+    if number < 0:
+        raise ValueError("a cost is below zero")
+    return number
 
 
 class Spending:

@@ -37,6 +37,37 @@ def test_nothing_is_found_against_a_sound_mechanism(name):
     assert audit.to_json()["holds"] is True
 
 
+@pytest.mark.parametrize("name", ["rr-top-k", "rr-with-prior", "rr-informative"])
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_named_mechanisms_with_a_prior_have_something_to_audit(name, classes):
+    """Of one candidate, randomized response is a constant."""
+    for epsilon in [1e-9, 1e-4, 0.01, 0.5, 1.0, 3.0, 20.0]:
+        if name == "rr-informative" and epsilon < 1e-5:  # which knows that nothing can be told
+            continue
+        mechanism, _ = named(name, epsilon, classes=classes)
+        assert mechanism.candidates(np.sort(mechanism.prior)[:, ::-1])[0] >= 2
+    audit = audit_mechanism(named(name, 0.5, classes=classes)[0], draws=20_000, confidence=SURE)
+    assert audit.holds
+    assert not audit.constant
+    assert audit.lower > 0.2
+
+
+def test_the_audit_of_a_constant_shows_nothing():
+    """Of a sure prior, one candidate is left; nothing is found, but there was nothing to find."""
+    audit = audit_mechanism(ldp.RRWithPrior(0.5, np.array([[0.9, 0.1]])), draws=1_000)
+    assert (audit.lower, audit.constant, audit.holds) == (0.0, True, False)
+    assert audit.to_json()["constant"] is True
+    assert audit.to_json()["holds"] is False
+
+
+def test_a_mechanism_that_varies_in_one_pair_of_worlds_is_no_constant():
+    space = ldp.LabelSpace([0, 1])
+    still = of_rows(ldp.RandomizedResponse(1.0), space, (0, 1), lambda release: 0 * release.codes)
+    moving = of_rows(ldp.RandomizedResponse(1.0), space, (0, 1), lambda release: release.codes)
+    for worlds, constant in (([still, moving], False), ([still], True)):
+        assert audit_mechanism(ldp.RandomizedResponse(1.0), worlds=worlds, draws=1_000).constant is constant
+
+
 @pytest.mark.parametrize("kind", [ldp.LossSum, ldp.LeastLoss])
 def test_scores_of_numbers_keep_their_promise(kind):
     audit = audit_mechanism(kind(np.zeros((1, 2)), 1.5), draws=4000, confidence=SURE)

@@ -42,6 +42,19 @@ def test_a_false_claim_has_an_exit_code_of_its_own(labeldp):
     assert "THE CLAIM IS FALSE" in out
 
 
+def test_a_constant_does_not_pass(labeldp):
+    code, out, err = labeldp("audit", "--mechanism", "rr-informative", "--epsilon", 1e-7, "--draws", 1_000)
+    assert (code, err) == (1, "")
+    assert "THE AUDIT SHOWS NOTHING" in out
+    assert "nothing was found against it" not in out
+
+
+def test_randomized_response_with_a_prior_has_something_to_audit(labeldp):
+    code, out, _ = labeldp("audit", "--mechanism", "rr-with-prior", "--epsilon", 0.5, "--draws", 20_000, *SURE)
+    assert code == 0
+    assert 0.2 < float(out.splitlines()[1].split()[4]) <= 0.5
+
+
 def test_seeded_noise_is_a_false_claim_too(labeldp, monkeypatch):
     monkeypatch.setattr("labeldp.audit.fresh.same_twice", lambda *_: True)
     code, out, _ = labeldp("audit", "--mechanism", "laplace", "--epsilon", 1, "--draws", 1_000, *SURE)

@@ -1,4 +1,6 @@
+import copy
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from labeldp.features import Embeddings
 from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import build
 from labeldp.learn.encoded import EncodedModel, abreast, members, side_by_side, with_head
-from labeldp.learn.predictor import load_predictor
+from labeldp.learn.predictor import load_predictor, resting_on
 from labeldp.learn.ridge import Ridge
 from labeldp.represent.lift import Lift
 
@@ -33,6 +35,22 @@ def test_an_encoder_costs_nothing(encoded):
     assert (encoded.guarantee.epsilon, encoded.guarantee.delta) == (2.0, 1e-5)
     assert encoded.lineage == encoded.model.lineage
     assert encoded.space == encoded.model.space
+
+
+def test_an_encoder_that_learnt_from_labels_costs_what_it_cost(digits, training, tmp_path):
+    vault = ldp.Vault(digits.labels, ldp.LabelSpace(list(range(10))), ldp.Budget(9.0, 1e-5))
+    learner = Supervised(partial(build, "cnn", width=4), replace(training, epochs=1))
+    learnt = learner.fit(digits.images, vault.release(ldp.RandomizedResponse(8.0)))
+    rows = Embeddings(learnt.embed(digits.images))
+    lift = Lift.fit(rows)
+    sums = vault.release(ldp.LinearQuery(lift(rows), 0.1, 1e-6))
+    head = Ridge(lift).fit(rows, sums)
+    model = EncodedModel(learnt, head)
+    model.save(tmp_path / "m")
+    for each in (model, load_predictor(tmp_path / "m", "cpu"), resting_on(model, [sums])):
+        assert each.guarantee.epsilon == pytest.approx(8.1)
+        assert each.guarantee.delta == pytest.approx(1e-6)
+        assert set(each.lineage) == {*learnt.lineage, *head.lineage}
 
 
 def test_both_are_saved_and_loaded(digits, encoded, tmp_path):
@@ -121,7 +139,7 @@ def test_what_was_learnt_from_labels_is_not_forgotten(digits, training, two):
     learnt = Supervised(training=replace(training, epochs=1)).fit(digits.images, release, two[0][0])
     with pytest.raises(InputError, match="has learnt from labels"):
         side_by_side([two[0][0], learnt], digits.images)
-    both = replace(two[1], guarantee=learnt.guarantee, lineage=learnt.lineage)
+    both = Model(copy.deepcopy(two[1].network), None, learnt.provenance)
     assert [(each.guarantee, each.lineage) for each in members(both)] == [(learnt.guarantee, learnt.lineage)] * 2
     rows = Embeddings(learnt.embed(digits.images))
     line = Supervised("linear", replace(training, epochs=1))

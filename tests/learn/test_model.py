@@ -1,5 +1,6 @@
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,13 +12,15 @@ from labeldp.features import Embeddings, Images
 from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import Average, build
 from labeldp.learn.base import make_network
+from labeldp.provenance import Provenance
 
 SPACE = ldp.LabelSpace(["a", "b", "c"])
 ROWS = Embeddings(np.random.default_rng(0).normal(size=(50, 4)))
+STATED = SimpleNamespace(guarantee=ldp.Guarantee(1.0, 1e-6), lineage=())
 
 
-def model(network=None, **options):
-    return Model(network or build("mlp", (4,), 3, width=8), SPACE, ldp.Guarantee(1.0, 1e-6), **options)
+def model(network=None):
+    return Model(network or build("mlp", (4,), 3, width=8), SPACE, Provenance.of(STATED))
 
 
 @pytest.mark.parametrize("pair", [False, True])

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from labeldp.learn import Training
+import labeldp as ldp
+from labeldp.learn import Supervised, Training
+from labeldp.recipes.run import check_untaught
 from labeldp.represent.clusters import kmeans
 from labeldp.represent.scan import SCAN, scan_loss, self_label_loss
 
@@ -33,3 +35,27 @@ def test_neighbours_that_agree_make_better_clusters(digits, encoder):
         assert len(np.unique(clusters)) == 10
         found.append(digits.matched_accuracy(clusters))
     assert np.mean(found) > digits.matched_accuracy(kmeans(digits.pixels, 10)) + 0.02
+
+
+def test_clusters_from_an_encoder_that_learnt_from_labels_cost_what_it_cost(digits, cnn):
+    """Labels that nothing but the network knows: clusters of its output would tell them."""
+    rows, space = np.arange(120), ldp.LabelSpace([0, 1])
+    images = digits.images.select(rows)
+    vault = ldp.Vault(np.random.default_rng(0).integers(0, 2, rows.size), space, ldp.Budget(20.0))
+    once = Training(epochs=1, batch=64, device="cpu")
+    learnt = Supervised(cnn, once).fit(images, vault.release(ldp.RandomizedResponse(8.0)))
+    found = SCAN(2, near=5, training=once, self_label_epochs=1).fit(images, learnt)
+    assert (found.guarantee, found.lineage) == (learnt.guarantee, learnt.lineage)
+    with pytest.raises(ldp.InputError, match="has learnt from labels"):
+        check_untaught(found)
+    counts = vault.release(ldp.GroupHistogram(SCAN.assign(found, images), 0.5))
+    told = counts.believe(np.full((rows.size, 2), 0.5), derived_from=[found])
+    assert told.guarantee.epsilon == 8.5
+
+
+def test_clusters_from_a_label_free_encoder_cost_nothing(digits, encoder):
+    few = digits.images.select(np.arange(60))
+    once = Training(epochs=1, batch=32, device="cpu")
+    found = SCAN(3, near=5, training=once, self_label_epochs=0).fit(few, encoder)
+    assert (found.guarantee, found.lineage) == (None, ())
+    check_untaught(found)

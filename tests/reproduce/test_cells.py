@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.reproduce.cells import CellVault, Setting
+from labeldp.features import Images
+from labeldp.reproduce.cells import Cell, CellVault, Pictures, Setting, run
+from labeldp.reproduce.tables import Row
 from labeldp.teach.votes import TeacherVotes
 
 LABELS, SPACE = np.arange(60) % 3, ldp.LabelSpace([0, 1, 2])
@@ -83,6 +85,44 @@ def test_only_where_noise_is_rare_networks_train_for_less_long(tmp_path, recipe)
     often, rarely = (Setting(tmp_path).training(recipe, wrong, 0, tmp_path) for wrong in (0.14, 0.022))
     assert rarely.epochs < often.epochs
     assert replace(rarely, epochs=often.epochs) == often
+
+
+DATA = Pictures(
+    Images(np.random.default_rng(0).integers(0, 256, (120, 3, 8, 8)).astype(np.uint8)),
+    np.arange(120) % 3,
+    Images(np.zeros((3, 3, 8, 8), np.uint8)),
+    np.arange(3),
+)
+SEMI = (60, 256, 0.03, 0.999)  # FixMatch's epochs, rows of a batch, rate, and average of weights
+PAIR = (100, 128, 0.02, None)
+PLAIN = (60, 256, 0.1, None)
+TRAINED = {
+    "randres": [("Supervised", PLAIN)],
+    "randres-ssl": [("FixMatch", SEMI)],
+    "randres-denoise": [("FixMatch", SEMI)],
+    "randres-augdescent": [("AugDescent", PAIR)],
+    "pate-fm": [("FixMatch", SEMI)],
+    "pate-fm-ssl": [("FixMatch", SEMI), ("FixMatch", SEMI)],
+    "pate-fm-denoise": [("FixMatch", SEMI), ("FixMatch", SEMI)],
+    "pate-fm-augdescent": [("FixMatch", SEMI), ("AugDescent", PAIR)],
+    "pate-plus": [("SemiGAN", (60, 100, 0.001, 0.999))],
+}
+
+
+@pytest.mark.parametrize("recipe", TRAINED)
+def test_every_learner_of_a_recipe_has_its_own_schedule(tmp_path, monkeypatch, recipe):
+    """The student that labels all rows trains by its schedule, and what learns these labels by its own."""
+    seen = []
+
+    def train(network, rows, loss, training, *, identity, **hooks):
+        seen.append((identity.split()[0], (training.epochs, training.batch, training.rate, training.average)))
+        return network.eval()
+
+    monkeypatch.setattr("labeldp.learn.base.train", train)
+    row = Row("a method", recipe, {20.0: None}, model="cnn")
+    result = run(Cell(row, 20.0, 0, "a table"), DATA, 1e-4, Setting(tmp_path, "cpu"), lambda what: None)
+    assert seen == TRAINED[recipe]
+    assert result["epochs"] == TRAINED[recipe][-1][1][0]
 
 
 @pytest.mark.parametrize("recipe", ["refine", "randres-ssl", "pate-fm", "randres-augdescent"])

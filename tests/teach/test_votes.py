@@ -81,6 +81,23 @@ def test_the_same_request_is_told_again_and_not_drawn_again():
     assert len(mine.ledger.entries()) == 1
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_votes_on_what_was_computed_from_a_release_rest_on_it_too(listed):
+    """Points that hold noisy labels: the votes cannot be cheaper than these."""
+    mine, mechanism = vault(), ConfidentGNMax(20, 10, 5, 100, 50)
+    noisy = mine.release(ldp.RandomizedResponse(3.0))
+    points = np.concatenate([POINTS, 0.1 * np.eye(10, dtype=np.float32)[noisy.labels()]], axis=1)
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    told = mine.teach(points, QUERIES, teachers=40, derived_from=[noisy] if listed else noisy).release(mechanism, 1e-5)
+    direct = TeacherVotes(points, QUERIES, 40, mechanism, delta=1e-5)
+    assert told.guarantee.epsilon == pytest.approx(3.0 + direct.epsilon)
+    assert told.guarantee.delta == 1e-5
+    assert set(told.lineage) > set(noisy.lineage)
+    again = mine.release(direct, derived_from=[noisy])
+    assert (again.guarantee, again.lineage) == (told.guarantee, told.lineage)
+    assert mine.ledger.entries()[-1].details["origin"] == [noisy.entry]
+
+
 @pytest.mark.parametrize("row", [0, 150, 1796])
 def test_one_label_moves_one_vote_in_each_query_at_most(row):
     teacher = deal(np.ones(len(LABELS), bool), 40, 0)

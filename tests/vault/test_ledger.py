@@ -207,6 +207,54 @@ def test_eight_processes_with_one_request_get_one_release(path):
     assert open_vault(path).guarantee().epsilon == 0.5
 
 
+def test_all_names_of_a_ledger_share_one_lock(path, tmp_path, monkeypatch):
+    """Two names took two locks: the same request was then drawn twice, with different noise."""
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "same.ledger"
+    link.symlink_to(path)
+    monkeypatch.chdir(tmp_path / "links")
+    names = [path, link, "same.ledger", tmp_path / "links" / ".." / "people.ledger"]
+    ledgers = [open_vault(name).ledger for name in names]
+    for holder in ledgers:
+        with holder.exclusive():
+            assert all(in_progress(name) for name in names)
+    context = get_context("fork")
+    barrier, results = context.Barrier(8), context.Queue()
+    racers = [context.Process(target=_race, args=(names[i % 4], barrier, results, 0.5)) for i in range(8)]
+    for racer in racers:
+        racer.start()
+    assert len({results.get(timeout=60)[1] for _ in racers}) == 1
+    for racer in racers:
+        racer.join()
+    assert open_vault(path).guarantee().epsilon == 0.5
+
+
+def test_a_ledger_with_several_hard_links_is_refused(path):
+    """SQLite names its journal after the database: under another name, an interrupted write is not undone."""
+    vault = open_vault(path)
+    vault.release(RR(0.5))
+    other = path.with_name("other.ledger")
+    other.hardlink_to(path)
+    for name in (path, other):
+        with pytest.raises(ldp.LedgerError, match=r"several names \(hard links\).*copy it to a new file"):
+            open_vault(name)
+    with pytest.raises(ldp.LedgerError, match="hard links"):
+        vault.release(RR(0.25))
+    path.unlink()
+    assert open_vault(other).guarantee().epsilon == 0.5
+
+
+def test_a_child_does_not_inherit_the_lock(path):
+    vault = open_vault(path)
+    context = get_context("fork")
+    results = context.Queue()
+    with vault.ledger.exclusive():
+        child = context.Process(target=lambda: results.put(vault.ledger._held_by == os.getpid()))
+        child.start()
+        assert results.get(timeout=30) is False
+        child.join()
+
+
 def _draw_step(plan, mechanism, results):
     try:
         results.put(plan.release(mechanism).entry)

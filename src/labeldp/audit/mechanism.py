@@ -5,7 +5,8 @@ is drawn many times in each, with the noise of every release. One half of the dr
 pair of worlds, the event and the world in which it is likelier. For the other half that choice is a constant, so the
 number of draws with the event is binomial in each world, and `bounds.two_worlds` holds for it: no correction for what
 was tried is needed. If the mechanism is (epsilon, delta)-private, the bound exceeds epsilon with a chance of
-1 - confidence at most. It says nothing from above: a low bound can mean that the audit looked in the wrong place.
+1 - confidence at most. It says nothing from above: a low bound can mean that the audit looked in the wrong place. Where
+all draws are equal, the mechanism did not depend on the label at all, and the audit counts as not passed.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from labeldp.audit.bounds import error_rate, two_worlds
-from labeldp.audit.events import best_event
+from labeldp.audit.events import Outcomes, best_event
 from labeldp.audit.worlds import Worlds, stated_privacy, worst_worlds
 from labeldp.errors import InputError
 from labeldp.guarantees import check_delta, plain_number
@@ -33,11 +34,12 @@ class MechanismAudit:
     draws: int  # in each world, of which half chose the event
     worlds: str
     event: str
+    constant: bool = False  # every draw in every world gave the same outcome: the audit shows nothing
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found against the stated epsilon."""
-        return self.lower <= self.epsilon
+        """Whether there was something to audit, and nothing was found against the stated epsilon."""
+        return not self.constant and self.lower <= self.epsilon
 
     def to_json(self) -> dict[str, Any]:
         """Describe the audit."""
@@ -46,8 +48,8 @@ class MechanismAudit:
             "confidence": self.confidence,
             "stated_epsilon": plain_number(self.epsilon),
         }
-        facts = {name: getattr(self, name) for name in ("mechanism", "delta", "draws", "worlds", "event", "holds")}
-        return {"kind": "mechanism", **bounds, **facts}
+        names = ("mechanism", "delta", "draws", "worlds", "event", "constant", "holds")
+        return {"kind": "mechanism", **bounds, **{name: getattr(self, name) for name in names}}
 
 
 def audit_mechanism(
@@ -76,11 +78,20 @@ def audit_mechanism(
         )
     pairs = worst_worlds(mechanism) if worlds is None else [worlds] if isinstance(worlds, Worlds) else list(worlds)
     each = max(_FEWEST // 2, draws // 2 // len(pairs))
-    tried = [best_event(pair.draw(0, each), pair.draw(1, each), delta, error, pair.ordered) for pair in pairs]
+    drawn = [(pair.draw(0, each), pair.draw(1, each)) for pair in pairs]
+    tried = [best_event(*both, delta, error, pair.ordered) for pair, both in zip(pairs, drawn, strict=True)]
     chosen = max(range(len(pairs)), key=lambda place: tried[place][0])
     pair, event = pairs[chosen], tried[chosen][1]
     rest = draws - draws // 2
-    seen = [event.seen(pair.draw(world, rest)) for world in (event.world, 1 - event.world)]
+    others = [pair.draw(world, rest) for world in (event.world, 1 - event.world)]
+    seen = [event.seen(outcomes) for outcomes in others]
+    constant = all(map(_is_constant, drawn)) and _is_constant((*drawn[chosen], *others))
     lower = float(two_worlds(seen[0], seen[1], rest, delta, error))
     name = type(mechanism).__name__
-    return MechanismAudit(name, float(epsilon), delta, lower, float(confidence), draws, pair.name, str(event))
+    found = lower, float(confidence), draws, pair.name, str(event), constant
+    return MechanismAudit(name, float(epsilon), delta, *found)
+
+
+def _is_constant(draws: Sequence[Outcomes]) -> bool:
+    """Whether all draws of all worlds gave the same outcome."""
+    return all(bool((outcomes == draws[0][0]).all()) for outcomes in draws)

@@ -74,8 +74,10 @@ def named(
 
 
 def _make(name: str, epsilon: float, delta: float, classes: int, queries: int) -> Any:
-    rank = 1 / np.arange(1, classes + 1)
-    prior = (rank / rank.sum())[None, :]  # some classes likely, some not
+    # Some classes likely, some not. The two likeliest are equally likely: to repeat the likeliest class is then never
+    # best, so that randomized response over candidates has two candidates or more at every epsilon.
+    weight = 1 / np.maximum(np.arange(classes), 1)
+    prior = (weight / weight.sum())[None, :]
     makers: dict[str, Any] = {
         "rr": lambda: RandomizedResponse(epsilon),
         "rr-top-k": lambda: RRTopK(epsilon, prior, max(2, classes // 2)),

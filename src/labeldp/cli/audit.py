@@ -86,6 +86,8 @@ def _mechanism(name: str, given: dict[str, Any], confidence: float | None, as_js
         True: "Two fresh processes drew the same noise: IT IS SEEDED, and protects nothing.",
     }[seeded]
     lower = _at_least(found.lower, found.confidence, found.holds, f"{found.draws:,} draws in each of two worlds")
+    if found.constant:
+        lower = "It gave the same outcome in every draw, whatever the label: THE AUDIT SHOWS NOTHING. Raise epsilon."
     say(found.to_json() | {"seeded": seeded}, "\n".join([said, lower, noise]), as_json)
     return found.holds and not seeded
 

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features
-from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.predictor import Predictor, best_labels, not_a_model, read_facts, write_facts
 from labeldp.learn.weighted import Weighted, log_proba
-from labeldp.releases.base import Release, rest_on
-from labeldp.spending import Use
+from labeldp.provenance import HasProvenance, Provenance
+from labeldp.releases.base import Release
 from labeldp.writing import written_whole
 
 
@@ -33,17 +32,15 @@ class Classical:
         mean, deviation = (part.flatten().cpu().numpy() for part in features.moments())
         guess = None if start is None else np.log(np.maximum(start.predict_proba(features), 1e-9))
         fitted = Weighted(self.classifier, self.rounds).fit(matrix(features, mean, deviation), release, guess)
-        lineage, guarantee = rest_on([release] if start is None else [release, start])
-        return ClassicalModel(release.space, guarantee, lineage, fitted, mean, deviation)
+        return ClassicalModel(release.space, Provenance.of(release, start), fitted, mean, deviation)
 
 
 @dataclass(frozen=True, eq=False)
-class ClassicalModel:
+class ClassicalModel(HasProvenance):
     """A fitted scikit-learn classifier, whose classes are codes, with the moments of its features."""
 
     space: LabelSpace
-    guarantee: Guarantee | None
-    lineage: tuple[Use, ...]
+    provenance: Provenance
     classifier: Any
     mean: NDArray[np.float32]
     deviation: NDArray[np.float32]
@@ -75,7 +72,7 @@ class ClassicalModel:
                 moments = arrays["mean"], arrays["deviation"]
         except Exception:
             raise not_a_model(folder) from None
-        return cls(facts["space"], facts["guarantee"], facts["lineage"], classifier, *moments)
+        return cls(facts["space"], facts["provenance"], classifier, *moments)
 
 
 _TRUSTED = [

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,17 @@ from numpy.typing import NDArray
 from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.features.embeddings import Embeddings
-from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.backbones import Beside, Network
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, load_predictor, write_facts
-from labeldp.spending import Use
+from labeldp.provenance import HasProvenance, Provenance
 from labeldp.writing import written_whole
 
 
 @dataclass(frozen=True)
-class EncodedModel:
-    """An encoder, and a model of its embeddings."""
+class EncodedModel(HasProvenance):
+    """An encoder, and a model of its embeddings. It rests on the labels of both."""
 
     encoder: Model
     model: Predictor
@@ -34,15 +34,10 @@ class EncodedModel:
         """The classes."""
         return self.model.space
 
-    @property
-    def guarantee(self) -> Guarantee | None:
-        """That of the model: the encoder needs none."""
-        return self.model.guarantee
-
-    @property
-    def lineage(self) -> tuple[Use, ...]:
-        """That of the model."""
-        return self.model.lineage
+    @cached_property
+    def provenance(self) -> Provenance:  # type: ignore[override]
+        """That of the model and of the encoder together."""
+        return Provenance.of(self.model, self.encoder)
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
         """Return the probability of each class for each row."""
@@ -79,12 +74,11 @@ def with_head(encoder: Model, linear: Model) -> Model:
     with torch.no_grad():  # its own normalisation becomes part of the weights
         network.head.weight.div_(top.deviation)
         network.head.bias.sub_(network.head.weight @ top.mean)
-    lineage = tuple(dict.fromkeys((*encoder.lineage, *linear.lineage)))
-    if set(lineage) != set(linear.lineage) or (encoder.guarantee and not encoder.lineage):
+    if not set(encoder.lineage) <= set(linear.lineage) or (encoder.guarantee and not encoder.lineage):
         raise InputError(
             "This encoder has learnt from labels of which the linear model does not know: name them there."
         )
-    return Model(network.to(body.mean.device), linear.space, linear.guarantee, lineage)
+    return Model(network.to(body.mean.device), linear.space, Provenance.of(linear, encoder))
 
 
 def side_by_side(encoders: Sequence[Model], features: Features) -> Model:
@@ -93,13 +87,13 @@ def side_by_side(encoders: Sequence[Model], features: Features) -> Model:
         raise InputError("There is no encoder to stand beside another: give one or more.")
     networks, lengths = [], []
     for encoder in encoders:
-        if encoder.lineage or encoder.guarantee:
+        if encoder.provenance.rests_on_labels:
             raise InputError("An encoder has learnt from labels: set those side by side that were trained without.")
         if not isinstance(encoder.network, Network):
             raise InputError("Single networks of this library stand side by side: take the `members` of several.")
         networks.append(copy.deepcopy(encoder.network))
         lengths.append(_usual_length(encoder.embed(features)))
-    return Model(Beside(networks, lengths).to(networks[0].mean.device).eval(), None)
+    return Model(Beside(networks, lengths).to(networks[0].mean.device).eval(), None, Provenance.of(*encoders))
 
 
 def members(encoder: Model) -> list[Model]:
@@ -107,7 +101,7 @@ def members(encoder: Model) -> list[Model]:
     network = encoder.network
     if not isinstance(network, Beside):
         return [encoder]
-    return [Model(each, None, encoder.guarantee, encoder.lineage) for each in network.networks]
+    return [Model(each, None, encoder.provenance) for each in network.networks]
 
 
 def abreast(embeddings: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:

@@ -1,7 +1,7 @@
 """A trained model: probabilities for new rows, kept as safetensors and a small JSON that says how to rebuild it."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +12,42 @@ from torch import Tensor, nn
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features, choose_device
-from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.backbones import Average, Beside, Network, rebuild, takes_mirrors
 from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
 from labeldp.learn.weights import pack, unpack
-from labeldp.releases.base import Release, rest_on
-from labeldp.spending import Use
+from labeldp.provenance import HasProvenance, Provenance
+from labeldp.releases.base import Release
 from labeldp.writing import written_whole
+
+_REMEMBERED = "_labeldp_provenance"  # the attribute of a network and of its layers
 
 
 @dataclass(frozen=True)
-class Model:
-    """A network for a label space, with the guarantee of the release that it was trained on.
+class Model(HasProvenance):
+    """A network for a label space, with the provenance of what it learnt.
 
-    An encoder that was trained without labels has no space and no guarantee: it needs none.
+    An encoder that was trained without labels has no space and a public provenance. A network remembers the provenance
+    of the model that it belongs to, and so do its copies and its layers: a model of such a network rests on the same
+    labels, whether its maker names them or not.
     """
 
     network: nn.Module
     space: LabelSpace | None
-    guarantee: Guarantee | None = None
-    lineage: tuple[Use, ...] = ()
+    provenance: Provenance = field(default_factory=Provenance.public)
+
+    def __post_init__(self) -> None:
+        remembered = (vars(module).get(_REMEMBERED) for module in self.network.modules())
+        found = Provenance.of(self.provenance, *remembered)
+        object.__setattr__(self, "provenance", found)
+        if found.rests_on_labels:
+            for module in self.network.modules():
+                setattr(module, _REMEMBERED, found)
 
     @classmethod
     def trained_on(cls, network: nn.Module, release: Release, *starts: "Model | None") -> "Model":
         """Return a model of what was learnt from a release, and from whatever `starts` had learnt before."""
-        lineage, guarantee = rest_on([release, *(start for start in starts if start is not None)])
-        return cls(network, release.space, guarantee, lineage)
+        return cls(network, release.space, Provenance.of(release, *starts))
 
     def predict_proba(self, features: Features, batch: int = 2048) -> NDArray[np.float32]:
         """Return the probability of each class for each row.
@@ -110,18 +119,24 @@ class Model:
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> "Model":
         """Read a model that `save` wrote, on any machine."""
-        from safetensors.torch import load_file
-
-        where = choose_device(device)
         facts = read_facts(folder)
-        if facts.get("kind", "network") != "network":
-            raise InputError(f"{folder} holds no network: an encoder is made by `labeldp encode`, without labels.")
-        try:
-            network = rebuild(facts["network"])
-            network.load_state_dict(unpack(load_file(Path(folder) / "weights.safetensors")))
-        except Exception:
-            raise not_a_model(folder) from None
-        return cls(network.to(where).eval(), facts["space"], facts["guarantee"], facts["lineage"])
+        return cls(load_network(folder, device), facts["space"], facts["provenance"])
+
+
+def load_network(folder: str | Path, device: str = "auto") -> nn.Module:
+    """Read the network alone of a model that `save` wrote; the caller must state its provenance."""
+    from safetensors.torch import load_file
+
+    where = choose_device(device)
+    facts = read_facts(folder)
+    if facts.get("kind", "network") != "network":
+        raise InputError(f"{folder} holds no network: an encoder is made by `labeldp encode`, without labels.")
+    try:
+        network = rebuild(facts["network"])
+        network.load_state_dict(unpack(load_file(Path(folder) / "weights.safetensors")))
+    except Exception:
+        raise not_a_model(folder) from None
+    return network.to(where).eval()
 
 
 def _recipe(network: nn.Module) -> dict[str, Any] | None:

@@ -16,7 +16,8 @@ from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.density import centre, grid_of
 from labeldp.mechanisms.bins import LossName
-from labeldp.releases.base import Release, rest_on
+from labeldp.provenance import Provenance
+from labeldp.releases.base import Release
 from labeldp.spending import Use
 
 FORMAT = 1
@@ -59,8 +60,7 @@ def resting_on(model: Predictor, releases: Sequence[Release]) -> Predictor:
     inner = getattr(model, "model", None)
     if inner is not None:
         return replace(model, model=resting_on(inner, releases))  # type: ignore[type-var]
-    lineage, guarantee = rest_on(releases)
-    return replace(model, lineage=lineage, guarantee=guarantee)  # type: ignore[type-var]
+    return replace(model, provenance=Provenance.of(*releases, model))  # type: ignore[type-var]
 
 
 def write_facts(folder: Path, model: Predictor, more: Mapping[str, Any]) -> None:
@@ -69,19 +69,17 @@ def write_facts(folder: Path, model: Predictor, more: Mapping[str, Any]) -> None
         "format": FORMAT,
         **more,
         "space": model.space.to_json() if model.space else None,
-        "guarantee": model.guarantee.to_json() if model.guarantee else None,
-        "lineage": [use.to_json() for use in model.lineage],
+        **Provenance.of(model).to_json(),
     }
     (folder / "model.json").write_text(json.dumps(facts, indent=2) + "\n")
 
 
 def read_facts(folder: str | Path) -> dict[str, Any]:
-    """Read `model.json`: space, guarantee and lineage as objects, the rest as written."""
+    """Read `model.json`: space and provenance as objects, the rest as written."""
     try:
         facts = json.loads((Path(folder) / "model.json").read_text())
         facts["space"] = LabelSpace.from_json(facts["space"]) if facts["space"] else None
-        facts["guarantee"] = Guarantee(**facts["guarantee"]) if facts["guarantee"] else None
-        facts["lineage"] = tuple(Use.from_json(use) for use in facts["lineage"])
+        facts["provenance"] = Provenance.from_json(facts)
     except Exception:
         raise not_a_model(folder) from None
     return facts

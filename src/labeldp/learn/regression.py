@@ -11,15 +11,14 @@ from sklearn.base import clone
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features
-from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.classical import matrix, read_estimator, written_estimator
 from labeldp.learn.coarse import coarse, threads_that_pay
 from labeldp.learn.density import Density, check_loss, grid_of
 from labeldp.learn.predictor import not_a_model, read_facts, write_facts
 from labeldp.mechanisms.bins import Floats, LossName
+from labeldp.provenance import HasProvenance, Provenance
 from labeldp.releases.base import Release
-from labeldp.spending import Use
 from labeldp.writing import written_whole
 
 _BLOCK = 1 << 22  # numbers of evidence that are in memory at once
@@ -139,7 +138,7 @@ def _standardised(features: Features) -> tuple[NDArray[np.float32], tuple[NDArra
 
 
 def _model(release: Release, fitted: Any, scale: float, loss: LossName, moments: Any) -> "NumberModel":
-    return NumberModel(release.space, release.guarantee, release.lineage, fitted, loss, scale, *moments)
+    return NumberModel(release.space, Provenance.of(release), fitted, loss, scale, *moments)
 
 
 def _blocks(rows: int, values: int) -> Iterator[slice]:
@@ -148,12 +147,11 @@ def _blocks(rows: int, values: int) -> Iterator[slice]:
 
 
 @dataclass(frozen=True, eq=False)
-class NumberModel:
+class NumberModel(HasProvenance):
     """A fitted scikit-learn regressor with the moments of its features, and the scale of what it leaves open."""
 
     space: LabelSpace
-    guarantee: Guarantee | None
-    lineage: tuple[Use, ...]
+    provenance: Provenance
     regressor: Any
     loss: LossName
     scale: float
@@ -189,4 +187,4 @@ class NumberModel:
             own = regressor, facts["loss"], float(facts["scale"])
         except Exception:
             raise not_a_model(folder) from None
-        return cls(facts["space"], facts["guarantee"], facts["lineage"], *own, *moments)
+        return cls(facts["space"], facts["provenance"], *own, *moments)

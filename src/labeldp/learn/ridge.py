@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features
-from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
 from labeldp.learn.density import Density, grid_of
 from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
+from labeldp.provenance import HasProvenance, Provenance
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments, NoisySums, as_chances
 from labeldp.represent.lift import Lift
-from labeldp.spending import Use
 from labeldp.writing import written_whole
 
 
@@ -32,7 +31,7 @@ class Ridge:
             raise InputError(f"Ridge learns from a LinearQuery, not from {release.mechanism}: use another learner.")
         if len(release.gram) != self.lift.columns:
             raise InputError("The moments are of other columns than those of this lift: use the one of the query.")
-        known = release.space, release.guarantee, release.lineage, self.lift
+        known = release.space, Provenance.of(release), self.lift
         if isinstance(release, NoisySums):
             return LineModel(*known, release.coefficients, release.deviation)
         release = release if release.query is not None else release.with_query(self.lift(features))
@@ -40,14 +39,13 @@ class Ridge:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearModel:
+class LinearModel(HasProvenance):
     """Lifted rows times coefficients, read as probabilities: cut below and normalised, or log-odds of two classes."""
 
     kind: ClassVar[str] = "linear"
 
     space: LabelSpace
-    guarantee: Guarantee | None
-    lineage: tuple[Use, ...]
+    provenance: Provenance
     lift: Lift
     coefficients: NDArray[np.float64]
 
@@ -76,13 +74,13 @@ class LinearModel:
             with np.load(Path(folder) / "arrays.npz") as file:
                 arrays = {name: value if value.ndim else value.item() for name, value in file.items()}
             own = {name: arrays.pop(name) for name in cls._own()}
-            return cls(facts["space"], facts["guarantee"], facts["lineage"], Lift(**arrays), **own)
+            return cls(facts["space"], facts["provenance"], Lift(**arrays), **own)
         except Exception:
             raise not_a_model(folder) from None
 
     @classmethod
     def _own(cls) -> list[str]:
-        return [field.name for field in fields(cls)][4:]
+        return [field.name for field in fields(cls)][3:]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.learn.base import Learner
-from labeldp.learn.model import Model
+from labeldp.learn.model import Model, load_network
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.writing import alone, written_whole
@@ -34,7 +34,8 @@ def taught(
             task.borrowed.append(float((folder / "seconds").read_text()))
         else:
             _train_into(folder, lambda: learner.together(task.features, release, starts))
-    kept = [Model.load(folder / str(number), learner.training.device).network for number in range(len(starts))]
+    # The network may be another run's, which paid for equal evidence: here it rests on this run's release.
+    kept = [load_network(folder / str(number), learner.training.device) for number in range(len(starts))]
     return [Model.trained_on(each, release, *starts) for each in kept]
 
 

@@ -176,7 +176,8 @@ def _fit_network(task: Task, loss: LossName, backbone: Any, noisy: Release, know
     if start is not None:
         if not isinstance(start.network, Network):
             raise InputError("Numbers are learnt from an encoder of this library: train one with labeldp.represent.")
-        start = Model(with_new_head(copy.deepcopy(start.network), len(grid), numbers), task.space)
+        network = with_new_head(copy.deepcopy(start.network), len(grid), numbers)
+        start = Model(network, task.space, start.provenance)
     if isinstance(backbone, str):
         usual = "mf" if len(task.features.shape) == 2 else "resnet18"
         backbone = usual if backbone == "auto" else backbone

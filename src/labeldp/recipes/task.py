@@ -1,6 +1,6 @@
 """The public side of a private training: what recipes see, and the learners that suit it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -44,7 +44,8 @@ class Task:
     `model` is a backbone by name, a function that makes a network, or a scikit-learn classifier. `encoder` was trained
     without labels; with images, clusters and linear queries look at its embeddings, and networks start from it.
     `public` are rows of other people, for teachers to vote on: then their student sees nothing of `features`. Where
-    users own the rows, epsilon and delta are for a user, whose labels in `rows` share them.
+    users own the rows, epsilon and delta are for a user, whose labels in `rows` share them. `training` is for every
+    network of a recipe but those whose learner has an entry in `schedules`.
     """
 
     features: Features
@@ -59,6 +60,7 @@ class Task:
     users: NDArray[Any] | None = field(default=None, repr=False)
     public: Features | None = field(default=None, repr=False)
     folder: Path | None = None  # where what takes long to make is kept for other runs on the same rows
+    schedules: Mapping[type[Learner], Training] = field(default_factory=dict)  # of learners that need one of their own
     borrowed: list[float] = field(default_factory=list, repr=False)  # the seconds that others took for what was kept
 
     def learner(self, kind: type[Learner], **options: Any) -> Any:
@@ -79,7 +81,7 @@ class Task:
             if self.encoder is not None:
                 raise InputError(f"{name} cannot begin from an encoder: give the encoder's embeddings as features.")
             return Classical(model)
-        return kind(model, self.training or default_training(self), **options)
+        return kind(model, self.schedules.get(kind) or self.training or default_training(self), **options)
 
     def on(self, rows: Rows) -> "Task":
         """Return the same task on other rows; what all features look like, which can take long to see, stays known."""

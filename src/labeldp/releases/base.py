@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,47 +12,14 @@ from numpy.typing import NDArray
 from labeldp.errors import InputError
 from labeldp.guarantees import Guarantee
 from labeldp.labels import MISSING, Codes, LabelSpace
-from labeldp.spending import Use, joint_cost
+from labeldp.provenance import Provenance, Source
+from labeldp.spending import Use
 
 if TYPE_CHECKING:
     from labeldp.releases.derived import Believed, Joined, Relabelled
 
 Arrays = dict[str, NDArray[Any]]
 Evidence = NDArray[np.float32]
-
-
-class Rests(Protocol):
-    """Whatever rests on uses of labels: a release, or a model trained on one."""
-
-    @property
-    def lineage(self) -> tuple[Use, ...]:
-        """The uses."""
-
-    @property
-    def guarantee(self) -> Guarantee | None:
-        """What they guarantee together; None without any."""
-
-
-def rest_on(sources: Sequence[Rests]) -> tuple[tuple[Use, ...], Guarantee]:
-    """Return the uses of labels that several sources rest on, and what these guarantee together.
-
-    The first source is a release. Uses of one unit add; labels and users compose in parallel, and whole records,
-    about which other rows speak, do not. A source that names no uses is one: its guarantee adds as it is.
-    """
-    stated = [source.guarantee for source in sources if source.guarantee is not None]
-    if len({each.unit for each in stated}) > 1:
-        raise InputError("These protect different units, so that their costs do not add up: use one vault for all.")
-    uses = tuple(dict.fromkeys(use for source in sources for use in source.lineage))
-    unnamed = [source.guarantee for source in sources if source.guarantee is not None and not source.lineage]
-    if set(uses) == set(sources[0].lineage) and (not unnamed or len(sources) == 1):
-        return uses, stated[0]
-    apart = all(g.unit != "record" for g in stated)
-    cost = joint_cost(uses, parallel=apart)
-    local = all(g.trust == "local" for g in stated)
-    how = f"{len(uses) + len(unnamed)} uses of labels, added up by {stated[0].unit if apart else 'use'}"
-    epsilon = float(cost.epsilon) + sum(each.epsilon for each in unnamed)
-    delta = min(float(cost.delta) + sum(each.delta for each in unnamed), 1.0)
-    return uses, Guarantee(epsilon, delta, stated[0].unit, "local" if local else "central", how)
 
 
 _BLOCK = 1 << 16  # rows whose evidence is in memory at once when hard labels are wanted
@@ -139,7 +106,7 @@ class Release(ABC):
         """Return P(released label = row | true label = column): cleanlab's convention, columns sum to 1."""
         raise InputError(f"{self.mechanism} does not release labels, so it has no noise matrix.")
 
-    def keep(self, mask: NDArray[np.bool_], *, derived_from: Sequence["Rests"] = ()) -> Self:
+    def keep(self, mask: NDArray[np.bool_], *, derived_from: Sequence[Source] = ()) -> Self:
         """Forget the rows outside `mask`: no charge.
 
         A mask that was worked out from other releases, or from models trained on them, brings their guarantee along:
@@ -149,18 +116,17 @@ class Release(ABC):
         if mask.shape != (self.rows,) or mask.dtype != bool:
             raise InputError(f"keep takes a boolean mask of {self.rows} rows.")
         active = mask.copy() if self.active is None else mask & self.active
-        lineage, guarantee = rest_on([self, *derived_from])
-        return replace(self, active=active, lineage=lineage, guarantee=guarantee)
+        return replace(self, active=active, **derived_facts(self, *derived_from))
 
     def relabel(
-        self, codes: Codes, confidence: float = 1 - 1e-6, *, derived_from: Sequence["Rests"] = ()
+        self, codes: Codes, confidence: float = 1 - 1e-6, *, derived_from: Sequence[Source] = ()
     ) -> "Relabelled":
         """Replace the labels by others that were worked out from this release, and from those in `derived_from`."""
         from labeldp.releases.derived import Relabelled
 
         return Relabelled.of(self, codes, confidence, derived_from)
 
-    def believe(self, chances: NDArray[np.floating], *, derived_from: Sequence["Rests"] = ()) -> "Believed":
+    def believe(self, chances: NDArray[np.floating], *, derived_from: Sequence[Source] = ()) -> "Believed":
         """Replace what is said of each row by probabilities that were worked out from this release and from others.
 
         A row of zeros is one of which nothing is said.
@@ -202,3 +168,9 @@ class Release(ABC):
 
     def _is_active(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         return np.ones(rows.size, bool) if self.active is None else self.active[rows]
+
+
+def derived_facts(release: Release, *sources: Source) -> dict[str, Any]:
+    """Return guarantee and lineage of what was computed from a release, and from other sources."""
+    found = Provenance.of(release, *sources)
+    return {"guarantee": found.guarantee, "lineage": found.lineage}

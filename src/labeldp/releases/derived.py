@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from labeldp.errors import InputError
 from labeldp.labels import MISSING, Codes
-from labeldp.releases.base import Arrays, Release, Rests, rest_on
+from labeldp.provenance import Source
+from labeldp.releases.base import Arrays, Release, derived_facts
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -22,7 +23,7 @@ class Relabelled(Release):
     confidence: float
 
     @classmethod
-    def of(cls, source: Release, codes: Codes, confidence: float, derived_from: Sequence[Rests] = ()) -> Self:
+    def of(cls, source: Release, codes: Codes, confidence: float, derived_from: Sequence[Source] = ()) -> Self:
         """Put `codes` (-1 for none) in place of the labels of `source`."""
         codes = np.asarray(codes)
         classes = len(source.space)
@@ -52,7 +53,7 @@ class Believed(Release):
     chances: NDArray[np.float32]
 
     @classmethod
-    def of(cls, source: Release, chances: NDArray[np.floating], derived_from: Sequence[Rests] = ()) -> Self:
+    def of(cls, source: Release, chances: NDArray[np.floating], derived_from: Sequence[Source] = ()) -> Self:
         """Put `chances` (rows, classes), which may be off by a factor for each row, in place of what `source` says."""
         chances = np.asarray(chances, np.float32)
         if chances.shape != (source.rows, len(source.space)) or not (np.isfinite(chances) & (chances >= 0)).all():
@@ -94,17 +95,15 @@ class Joined(Release):
         for entry in {entry for p in parts for entry in _entries(p)}:
             if (active[[entry in _entries(p) for p in parts]].sum(axis=0) > 1).any():
                 raise InputError("The same release is named twice for one row: its evidence counts once.")
-        lineage, guarantee = rest_on(parts)
         return cls(
             space=first.space,
-            guarantee=guarantee,
             mechanism=" + ".join(dict.fromkeys(p.mechanism for p in parts)),
             parameters={},
             entry=",".join(dict.fromkeys(entry for p in parts for entry in _entries(p))) or None,
             rows=first.rows,
-            lineage=lineage,
             active=np.any(active, axis=0, keepdims=True)[0],
             parts=tuple(parts),
+            **derived_facts(*parts),
         )
 
     def labels(self, seed: int = 0) -> Codes:
@@ -123,11 +122,10 @@ class Joined(Release):
         return np.sum([part.log_evidence(rows) for part in self.parts], axis=0)
 
 
-def _about(mechanism: str, source: Release, derived_from: Sequence[Rests]) -> dict[str, Any]:
+def _about(mechanism: str, source: Release, derived_from: Sequence[Source]) -> dict[str, Any]:
     """Describe a release that was worked out from one, and from what else it rests on."""
-    lineage, guarantee = rest_on([source, *derived_from])
     same = {name: getattr(source, name) for name in ("space", "parameters", "entry", "rows")}
-    return same | {"mechanism": mechanism, "guarantee": guarantee, "lineage": lineage}
+    return same | {"mechanism": mechanism} | derived_facts(source, *derived_from)
 
 
 def _mask(rows: NDArray[np.bool_] | None, count: int) -> NDArray[np.bool_]:

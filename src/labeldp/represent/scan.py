@@ -14,12 +14,13 @@ from labeldp.learn.base import place, start_network
 from labeldp.learn.fixmatch import confident
 from labeldp.learn.loop import Training, train
 from labeldp.learn.model import Model
+from labeldp.provenance import Provenance
 from labeldp.represent.clusters import neighbours
 
 
 @dataclass(frozen=True)
 class SCAN:
-    """A network whose classes are clusters. It starts from an encoder and looks at no label."""
+    """A network whose classes are clusters. It starts from an encoder and rests on no labels but the encoder's."""
 
     clusters: int
     near: int = 20  # neighbours of each row, mined once from the encoder
@@ -60,7 +61,7 @@ class SCAN:
             gentle = self.training.rate / 10
             schedule = replace(self.training, epochs=self.self_label_epochs, rate=gentle, checkpoint=None)
             network = train(network, len(features), teach, schedule)
-        return Model(network, LabelSpace(list(range(self.clusters))))
+        return Model(network, LabelSpace(list(range(self.clusters))), Provenance.of(encoder))
 
     @staticmethod
     def assign(model: Model, features: Features) -> NDArray[np.int64]:

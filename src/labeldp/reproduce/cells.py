@@ -6,7 +6,7 @@ from its last whole epoch. The labels of these data sets are public: the vaults 
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,13 @@ import labeldp as ldp
 from labeldp.audit.canaries import SURE, Game, canary_game, deal, listen
 from labeldp.features.images import Images
 from labeldp.labels import Codes
+from labeldp.learn.augdescent import AugDescent
 from labeldp.learn.backbones import build
+from labeldp.learn.base import Learner
+from labeldp.learn.fixmatch import FixMatch
 from labeldp.learn.loop import Training
 from labeldp.learn.model import Model
+from labeldp.learn.semigan import SemiGAN
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.arithmetic import response_right
 from labeldp.recipes.run import Trained, all_rows
@@ -37,6 +41,13 @@ _QUIET, _RARELY_WRONG = {"epochs": 60}, 0.05  # so few noisy labels that a netwo
 _SEMI = {"epochs": 60, "batch": 256, "rate": 0.03, "decay": 5e-4, "average": 0.999}
 _REFINED = {"epochs": 300, "batch": 256, "rate": 0.1, "decay": 5e-4}
 _PAIR = {"epochs": 100, "batch": 128, "rate": 0.02, "decay": 5e-4}
+_OWN: dict[type[Learner], dict[str, Any]] = {FixMatch: _SEMI, SemiGAN: _SEMI, AugDescent: _PAIR}
+_LAST: dict[str, type[Learner]] = {  # what trains a recipe's last network, if that has a schedule of its own
+    **dict.fromkeys(["randres-ssl", "randres-denoise", "pate-fm", "pate-fm-ssl", "pate-fm-denoise"], FixMatch),
+    **dict.fromkeys(["stable-vote", "immutable"], FixMatch),
+    **dict.fromkeys(["pate", "pate-coteaching", "pate-plus", "pate-plus-plus"], SemiGAN),
+    **dict.fromkeys(["randres-augdescent", "pate-fm-augdescent"], AugDescent),
+}
 
 
 @dataclass(frozen=True)
@@ -80,11 +91,28 @@ class Setting:
     progress: bool = False
 
     def training(self, recipe: str, wrong: float, seed: int, checkpoints: Path) -> Training:
-        """Return the schedule for a recipe's learner, by the share of labels that randomized response gets wrong."""
-        kind = _PAIR if "augdescent" in recipe else _SEMI if "ssl" in recipe or "pate" in recipe else _SUPERVISED
-        kind = _REFINED if recipe in ("auto", "refine") else kind
-        kind = kind | _QUIET if kind is _SUPERVISED and wrong < _RARELY_WRONG else kind
-        own: dict[str, Any] = dict(kind) | ({"epochs": self.epochs} if self.epochs else {})
+        """Return the schedule of a recipe's last network.
+
+        Args:
+            recipe: The recipe by name.
+            wrong: The share of labels that randomized response gets wrong.
+            seed: The seed of the training.
+            checkpoints: The folder for its checkpoints.
+        """
+        last = _LAST.get(recipe)
+        if last is not None:
+            return self.schedules(seed, checkpoints)[last]
+        kind = _REFINED if recipe in ("auto", "refine") else _SUPERVISED
+        return self._training(
+            kind | _QUIET if kind is _SUPERVISED and wrong < _RARELY_WRONG else kind, seed, checkpoints
+        )
+
+    def schedules(self, seed: int, checkpoints: Path) -> dict[type[Learner], Training]:
+        """Return the schedules of learners that have one of their own, in whatever recipe they are."""
+        return {kind: self._training(schedule, seed, checkpoints) for kind, schedule in _OWN.items()}
+
+    def _training(self, schedule: Mapping[str, Any], seed: int, checkpoints: Path) -> Training:
+        own: dict[str, Any] = dict(schedule) | ({"epochs": self.epochs} if self.epochs else {})
         own |= {"compile": self.device.startswith("cuda"), "device": self.device, "progress": self.progress}
         return Training(**own, seed=seed, checkpoint=checkpoints)
 
@@ -140,6 +168,7 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
     vault.common = setting.work / "common" / f"{cell.table} {row.method}, seed {cell.seed}".replace("/", " ")
     task = Task(data.train, space, everything, cell.epsilon, delta, seed=cell.seed, folder=setting.work)
     training = setting.training(row.recipe, 1 - response_right(cell.epsilon, classes), cell.seed, folder)
+    task = replace(task, schedules=setting.schedules(cell.seed, folder))
     encoder = setting.encoder if row.encoder else None
     task = replace(task, model=backbone(setting.model or row.model), training=training, encoder=encoder)
     begun = time.perf_counter()

@@ -15,8 +15,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +37,7 @@ from labeldp.releases.derived import Relabelled
 from labeldp.teach import engines
 from labeldp.teach.lesson import ABSTAINS, Lesson, tally
 from labeldp.teach.partition import parts
+from labeldp.teach.settings import describe
 
 _REHEARSED = 64  # rows of the rehearsal
 
@@ -67,6 +67,7 @@ class Networks:
         if whole_records and self.sees == "all":
             raise InputError('A teacher that sees all features protects labels only: choose sees="own" with public=.')
         public = asked if whole_records else points  # where records are secret, not even a failure may tell of them
+        self.settings()  # says if the learner has no description, before anything is spent
         few = np.arange(min(len(public), _REHEARSED))
         made_up = Relabelled(codes=(few % len(space)).astype(np.int32), **_inside(space, len(few)))
         rehearsal = self._quiet(0, epochs=1).fit(public.select(few), made_up)
@@ -95,7 +96,7 @@ class Networks:
 
     def settings(self) -> str:
         """Describe what a teacher depends on beside rows and labels; where it is trained is not of it."""
-        return f"{_plain(self._quiet(0))} sees {self.sees}"
+        return f"{describe(self._quiet(0))} sees {self.sees}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,13 +163,3 @@ def _inside(space: LabelSpace, rows: int) -> dict[str, Any]:
     """Return the facts of raw labels in the form that learners take. They, and models of them, stay inside."""
     nothing = Guarantee(math.inf, 0.0, derivation="raw labels, inside the vault")
     return {"space": space, "guarantee": nothing, "mechanism": "raw labels", "rows": rows, "confidence": 1 - 1e-6}
-
-
-def _plain(value: Any) -> str:
-    """Describe a learner by names and settings, in the same words in every process."""
-    if is_dataclass(value) and not isinstance(value, type):
-        inner = ", ".join(f"{f.name}={_plain(getattr(value, f.name))}" for f in fields(value))
-        return f"{type(value).__name__}({inner})"
-    if isinstance(value, partial):
-        return f"{_plain(value.func)}{value.args}{sorted(value.keywords.items())}"
-    return value.__qualname__ if callable(value) and hasattr(value, "__qualname__") else repr(value)

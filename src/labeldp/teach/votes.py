@@ -11,6 +11,7 @@ then dealt out, labelled or not: who has a label may be a secret, too.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -176,12 +177,14 @@ class SealedVotes:
     `release` tells their noisy winners; several mechanisms on the same votes add up in the ledger.
     """
 
-    def __init__(self, vault: Any, asked: dict[str, Any]) -> None:
+    def __init__(self, vault: Any, asked: dict[str, Any], derived_from: Sequence[Release] = ()) -> None:
         self._vault, self._asked = vault, asked
+        self._derived_from = [derived_from] if isinstance(derived_from, Release) else list(derived_from)
 
     def release(self, votes: VoteMechanism, delta: float = 0.0) -> Release:
         """Tell the winners by a vote mechanism; rows without an answer have no label."""
-        told: Release = self._vault.release(TeacherVotes(votes=votes, delta=delta, **self._asked))
+        mechanism = TeacherVotes(votes=votes, delta=delta, **self._asked)
+        told: Release = self._vault.release(mechanism, derived_from=self._derived_from)
         return told
 
     def __repr__(self) -> str:

@@ -211,7 +211,7 @@ def write_costs(costs: Mapping[int, Cost]) -> str:
     return json.dumps({str(m): cost.to_json() for m, cost in costs.items()}) if costs else ""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 14)
 def parse_costs(text: str) -> Mapping[int, Cost]:
     """Read what `write_costs` wrote."""
     return {int(m): Cost.from_json(cost) for m, cost in json.loads(text).items()} if text else {}

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import sqlalchemy as sa
@@ -363,4 +364,5 @@ def _explain(path: Path | None, problem: str) -> str:
         return f"{path} cannot be opened for writing: check the path and its permissions."
     if "full" in problem or "I/O" in problem:
         return f"{path} cannot be written ({problem}): make room, and run it again. Keep it: it says what was spent."
-    return f"{path} is not a ledger, or it is damaged ({problem}): restore it from a backup or name another file."
+    short = shorten("".join(c if c.isprintable() else " " for c in problem), 80)  # SQLite can quote what it has read
+    return f"{path} is not a ledger, or it is damaged ({short}): restore it from a backup or name another file."

@@ -173,15 +173,25 @@ class Vault:
                 self.ledger.commit(entry.id)
         return Plan(self, entry.id, losses, mask)
 
-    def teach(self, points: Any, queries: Any = None, *, teachers: int, **settings: Any) -> "SealedVotes":
+    def teach(
+        self,
+        points: Any,
+        queries: Any = None,
+        *,
+        teachers: int,
+        derived_from: Sequence[Release] = (),
+        **settings: Any,
+    ) -> "SealedVotes":
         """Let teachers on disjoint labels vote on query rows; `SealedVotes.release` tells the winners, with noise.
 
         `points` holds a public row for each row of the vault; `queries` are some of these rows, or None with `public=`,
-        rows of other people to vote on. `settings` are those of `teach.TeacherVotes`.
+        rows of other people to vote on. `settings` are those of `teach.TeacherVotes`. Rows, queries and settings are
+        public, or were computed from the releases named in `derived_from`, as in `release`: the votes rest on these.
         """
         from labeldp.teach.votes import SealedVotes
 
-        return SealedVotes(self, {"points": points, "queries": queries, "teachers": teachers, **settings})
+        asked = {"points": points, "queries": queries, "teachers": teachers, **settings}
+        return SealedVotes(self, asked, derived_from)
 
     def guarantee(self) -> Guarantee:
         """Return what is guaranteed so far, over all releases in the ledger."""

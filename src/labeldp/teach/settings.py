@@ -1,0 +1,138 @@
+"""A learner in words: the same in every process, and different for learners that can train different models.
+
+The ledger compares requests by these words, so two learners with the same words count as one request, and the second
+gets the release of the first. A function or class at the top of a module is known by its name. One that was made inside
+a function is not, because each call can make another: it is described by its code and by the values that it uses.
+"""
+
+import dis
+import hashlib
+import inspect
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import partial
+from pathlib import PurePath
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from labeldp.errors import InputError
+
+_MAIN = ("__main__", "__mp_main__")  # a worker process knows the script by the second name
+
+
+def describe(value: Any) -> str:
+    """Describe a learner, or a part of one.
+
+    Args:
+        value: A dataclass, a function, a class, a partial, a scikit-learn estimator, an array, or plain numbers and
+            strings, also in lists, tuples and dictionaries.
+
+    Returns:
+        A text that names everything that the value does depend on.
+
+    Raises:
+        InputError: The value has no description that is the same in every process.
+    """
+    if _is_plain(value):
+        return repr(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = ", ".join(f"{f.name}={describe(getattr(value, f.name))}" for f in fields(value))
+        return f"{_name(type(value))}({inner})"
+    if isinstance(value, partial):
+        return f"{describe(value.func)}{describe(value.args)}{describe(sorted(value.keywords.items()))}"
+    if isinstance(value, np.ndarray):
+        return f"array {value.dtype} {value.shape} {_digest(np.ascontiguousarray(value).tobytes())}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}({', '.join(map(describe, value))})"
+    if isinstance(value, dict):
+        return f"dict({', '.join(f'{describe(key)}: {describe(value[key])}' for key in value)})"
+    if inspect.ismethod(value):
+        return f"{describe(value.__self__)}.{value.__func__.__name__}"
+    if isinstance(value, FunctionType):
+        return _function(value)
+    if isinstance(value, type | ModuleType) or inspect.isbuiltin(value):
+        return _name(value)
+    return _object(value)
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (bool, int, float, complex, str, bytes)
+
+
+def _name(thing: Any) -> str:
+    """Name a class, function or module; those of this library by their own name alone, as earlier versions did."""
+    if isinstance(thing, ModuleType):
+        return thing.__name__
+    name, module = thing.__qualname__, getattr(thing, "__module__", None) or "builtins"
+    if "<locals>" in name:
+        raise InputError(
+            f"{name} was defined inside a function, so that its name says too little: define it at the top."
+        )
+    return str(name) if module.startswith("labeldp.") else f"{_MAIN[0] if module in _MAIN else module}.{name}"
+
+
+def _function(function: FunctionType) -> str:
+    """Name a function of a module; describe one of a script, a closure or a lambda by code and values, too."""
+    local = function.__closure__ or "<" in function.__qualname__
+    if not local and function.__module__ not in _MAIN:  # a notebook can define the same name again
+        return _name(function)
+    try:
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        used = {name: function.__globals__[name] for name in _globals(function.__code__) & function.__globals__.keys()}
+        used.pop(function.__name__, None)  # itself
+        words = [
+            _code(function.__code__),
+            *map(describe, (cells, function.__defaults__, sorted((function.__kwdefaults__ or {}).items()))),
+            *(f"{name}={describe(used[name])}" for name in sorted(used)),
+        ]
+    except (InputError, ValueError, RecursionError):
+        raise InputError(
+            f"The function {function.__qualname__} uses values beside numbers, strings and functions, so that two of "
+            "them cannot be told apart: define it at the top of a module, or use functools.partial of such a function."
+        ) from None
+    return f"{function.__qualname__} {_digest(' '.join(words).encode())}"
+
+
+def _code(code: CodeType) -> str:
+    """Describe what a function does, without where it is written."""
+    constants = [_code(each) if isinstance(each, CodeType) else _constant(each) for each in code.co_consts]
+    return f"{code.co_code.hex()} {constants} {code.co_names} {code.co_varnames} {code.co_freevars}"
+
+
+def _constant(value: Any) -> str:
+    """A set in a code has another order in every process."""
+    return f"set{sorted(map(repr, value))}" if isinstance(value, frozenset) else repr(value)
+
+
+def _globals(code: CodeType) -> set[str]:
+    """Return the global names that a function reads, also in functions inside of it."""
+    read = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return read.union(*map(_globals, _inner(code)))
+
+
+def _inner(code: CodeType) -> Iterator[CodeType]:
+    return (each for each in code.co_consts if isinstance(each, CodeType))
+
+
+def _object(value: Any) -> str:
+    """Describe an estimator by its parameters, and a few others by their own words; refuse what hides its state."""
+    words = repr(value)
+    if hasattr(value, "get_params"):
+        shortened = "..." in words or " at 0x" in words
+        return f"{_name(type(value))}({describe(sorted(value.get_params().items()))})" if shortened else words
+    if isinstance(value, PurePath | Enum | np.generic | torch.device | torch.dtype):
+        return words
+    raise InputError(
+        f"A {type(value).__name__} has no description by which a request is known again: give numbers, strings, or "
+        "functions and classes at the top of a module."
+    )
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

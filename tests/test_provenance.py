@@ -1,0 +1,337 @@
+"""Whatever is made from models and releases states the labels of all of them: no public function is left out."""
+
+import ast
+import copy
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Generator
+from dataclasses import fields, replace
+from functools import cached_property, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Self, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge as RidgeRegressor
+from torch import nn
+
+import labeldp as ldp
+from labeldp import learn, represent
+from labeldp.features import Embeddings, Images
+from labeldp.learn import Model, Training
+from labeldp.learn.backbones import Average, build
+from labeldp.learn.classical import Classical, ClassicalModel
+from labeldp.learn.encoded import EncodedModel, members, side_by_side, with_head
+from labeldp.learn.predictor import Predictor, load_predictor, resting_on
+from labeldp.learn.regression import NumberModel, Regression
+from labeldp.learn.ridge import LinearModel, Ridge
+from labeldp.provenance import HasProvenance, Provenance
+from labeldp.recipes import pate
+from labeldp.recipes.auto import smoothed
+from labeldp.recipes.kept import taught
+from labeldp.recipes.numbers import Beforehand, learners_for
+from labeldp.recipes.task import Task
+from labeldp.recipes.votes import agreed
+from labeldp.releases.base import Release
+from labeldp.represent.lift import Lift
+from labeldp.represent.restart import two_encoders, with_restart
+
+torch.set_num_threads(1)
+SOURCE = Path(ldp.__file__).parent
+ROWS, SPACE, NUMBERS = 48, ldp.LabelSpace([0, 1, 2]), ldp.LabelSpace.range(0, 2, 1)
+ONCE = Training(epochs=1, batch=16, rate=0.01, device="cpu")
+
+
+class World:
+    """Pictures, three releases of one vault, and networks that learnt from the first of them, at epsilon 8."""
+
+    def __init__(self, folder):
+        random = np.random.default_rng(0)
+        self.folder = folder
+        self.images = Images(random.integers(0, 256, (ROWS, 1, 8, 8)).astype(np.uint8), flip=False)
+        self.rows = Embeddings(random.normal(size=(ROWS, 6)))
+        labels = np.arange(ROWS) % 3
+        vault = ldp.Vault(labels, SPACE, ldp.Budget(20.0, 1e-5))
+        numbers = ldp.Vault(labels, NUMBERS, ldp.Budget(20.0, 1e-5))
+        self.old, self.new = (vault.release(ldp.RandomizedResponse(epsilon)) for epsilon in (8.0, 0.1))
+        self.lift = Lift.fit(self.rows)
+        self.sums = vault.release(ldp.LinearQuery(self.lift(self.rows), 0.5, 1e-6))
+        self.counts = numbers.release(ldp.GroupHistogram(np.zeros(ROWS, np.int64), 0.3))
+        self.values = numbers.release(ldp.RROnBins(0.2, np.full(3, 1 / 3)), derived_from=[self.counts])
+        self.network = learn.Supervised(partial(build, "cnn", width=4), ONCE).fit(self.images, self.old)
+        self.line = learn.Supervised("linear", ONCE).fit(Embeddings(self.network.embed(self.images)), self.old)
+        self.linear = Ridge(self.lift).fit(self.rows, self.sums)
+
+    def task(self, **changes):
+        """A task whose encoder has learnt from labels."""
+        usual = {"space": SPACE, "model": partial(build, "cnn", width=4), "training": ONCE, "encoder": self.network}
+        return Task(features=self.images, rows=np.ones(ROWS, bool), epsilon=1.0, **usual | changes)
+
+    def saved(self, model, load):
+        """What `load` reads of a model that was written."""
+        path = self.folder / f"{len(list(self.folder.iterdir()))}"
+        model.save(path)
+        return load(path)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return World(tmp_path_factory.mktemp("models"))
+
+
+def fits(learner, features="images"):
+    """Learn from the new release, starting from the network that learnt from the old one."""
+    return lambda w: (learner.fit(getattr(w, features), w.new, w.network), [w.new, w.network])
+
+
+def fits_together(learner):
+    return lambda w: (learner.together(w.images, w.new, [w.network, w.network]), [w.new, w.network])
+
+
+def loads(kind, model):
+    return lambda w: (w.saved(model(w), kind.load), [model(w)])
+
+
+def represents(kind):
+    """Begin from a copy of the network that learnt from labels, as a user's backbone could."""
+    return lambda w: (kind(lambda shape, classes: copy.deepcopy(w.network.network), ONCE).fit(w.images), [w.network])
+
+
+def student(function, **settings):
+    return lambda w: (function(w.task(), w.new, **settings), [w.new, w.network])
+
+
+def _learners(w):
+    (fit,) = learners_for(w.task(space=NUMBERS, model="cnn"), "squared")
+    return fit(w.values, Beforehand.of(w.counts)), [w.values, w.network]
+
+
+# What makes a model or a release, by name: a call that returns it, and everything that it was made from.
+MADE = {
+    "learn.augdescent.AugDescent.fit": fits(learn.AugDescent(training=ONCE)),
+    "learn.base.Learner.together": fits_together(learn.Supervised(training=ONCE)),
+    "learn.bayes.Bayes.fit": fits(learn.Bayes(training=ONCE)),
+    "learn.classical.Classical.fit": fits(Classical(LogisticRegression(), rounds=1)),
+    "learn.classical.ClassicalModel.load": loads(
+        ClassicalModel, lambda w: Classical(LogisticRegression(), 1).fit(w.rows, w.new)
+    ),
+    "learn.consensus.Consensus.fit": fits(learn.Consensus(learner=learn.Supervised(training=ONCE))),
+    "learn.coteaching.CoTeaching.fit": fits(learn.CoTeaching(training=ONCE)),
+    "learn.crossfit.CrossFit.fit": fits(learn.CrossFit(training=ONCE)),
+    "learn.crossfit.CrossFit.posteriors": lambda w: (
+        learn.CrossFit(training=ONCE).posteriors(w.images, w.new, [w.network, w.network]),
+        [w.new, w.network],
+    ),
+    "learn.debiased.Debiased.fit": fits(learn.Debiased(training=ONCE)),
+    "learn.encoded.EncodedModel.load": loads(EncodedModel, lambda w: EncodedModel(w.network, w.linear)),
+    "learn.encoded.members": lambda w: (members(w.network), [w.network]),
+    "learn.encoded.with_head": lambda w: (with_head(w.network, w.line), [w.network, w.line]),
+    "learn.fixmatch.FixMatch.fit": fits(learn.FixMatch(training=ONCE)),
+    "learn.model.Model.load": loads(Model, lambda w: w.network),
+    "learn.model.Model.trained_on": lambda w: (
+        Model.trained_on(build("cnn", (1, 8, 8), 3), w.new, None, w.network),
+        [w.new, w.network],
+    ),
+    "learn.predictor.load_predictor": lambda w: (w.saved(w.network, load_predictor), [w.network]),
+    "learn.predictor.resting_on": lambda w: (resting_on(w.linear, [w.new]), [w.linear, w.new]),
+    "learn.regression.NumberModel.load": loads(
+        NumberModel, lambda w: Regression(RidgeRegressor(), rounds=1).fit(w.rows, w.values)
+    ),
+    "learn.regression.Regression.fit": lambda w: (
+        Regression(RidgeRegressor(), rounds=1).fit(w.rows, w.values),
+        [w.values],
+    ),
+    "learn.regression.Regression.fit_values": lambda w: (
+        Regression(RidgeRegressor()).fit_values(w.rows, w.values, np.zeros(ROWS)),
+        [w.values],
+    ),
+    "learn.ridge.LinearModel.load": loads(LinearModel, lambda w: w.linear),
+    "learn.ridge.Ridge.fit": lambda w: (Ridge(w.lift).fit(w.rows, w.sums), [w.sums]),
+    "learn.semigan.SemiGAN.fit": fits(learn.SemiGAN(training=ONCE, discriminators=2, remove=0.3)),
+    "learn.semigan.SemiGAN.fit_and_count": lambda w: (
+        learn.SemiGAN(training=ONCE).fit_and_count(w.images, w.new, w.network)[0],
+        [w.new, w.network],
+    ),
+    "learn.softmatch.SoftMatch.fit": fits(learn.SoftMatch(training=ONCE)),
+    "learn.softmatch.SoftMatch.together": fits_together(learn.SoftMatch(training=ONCE)),
+    "learn.supervised.Supervised.fit": fits(learn.Supervised(training=ONCE)),
+    "represent.contrastive.SimCLR.fit": represents(represent.SimCLR),
+    "represent.momentum.Momentum.fit": represents(partial(represent.MoCo, hidden=8, projection=8)),
+    "represent.scan.SCAN.fit": lambda w: (
+        represent.SCAN(3, near=3, training=ONCE, self_label_epochs=1).fit(w.images, w.network),
+        [w.network],
+    ),
+    "recipes.auto.smoothed": lambda w: (smoothed(w.task(), w.sums), [w.sums]),
+    "recipes.kept.taught": lambda w: (
+        taught(w.task(folder=w.folder), learn.Supervised(training=ONCE), w.new, [w.network], np.zeros(0)),
+        [w.new, w.network],
+    ),
+    "recipes.numbers.learners_for": _learners,
+    "recipes.pate.augdescent": student(pate.augdescent),
+    "recipes.pate.denoise": student(pate.denoise),
+    "recipes.pate.fixmatch": student(pate.fixmatch),
+    "recipes.pate.gan": student(pate.gan, discriminators=2),
+    "recipes.pate.ssl": student(pate.ssl),
+    "recipes.task.Task.on_points": lambda w: (w.task().on_points(w.linear), [w.linear, w.network]),
+    "recipes.votes.agreed": lambda w: (agreed(w.new, w.new.labels()), [w.new]),
+}
+
+# What refuses a model that learnt from labels.
+REFUSED = {
+    "learn.encoded.side_by_side": lambda w: side_by_side([w.network], w.images),
+    "represent.restart.two_encoders": lambda w: two_encoders(
+        w.images, lambda shape, classes: copy.deepcopy(w.network.network), 1, batch=16, device="cpu"
+    ),
+    "represent.restart.with_restart": lambda w: with_restart(
+        represent.SimCLR(lambda shape, classes: copy.deepcopy(w.network.network), ONCE), w.images, 1
+    ),
+}
+
+
+def _returns_a_source(hint, owner):
+    """Whether a return type is, or holds, a model or a release.
+
+    The steps of a recipe are left out: they run in `train` alone, which adds every release and refuses such encoders.
+    """
+    hint = owner if hint is Self else hint
+    if get_origin(hint) is Generator:
+        return False
+    if isinstance(hint, type) and not get_args(hint):
+        return hint is Predictor or issubclass(hint, HasProvenance | Release)
+    parts = get_args(hint)
+    return any(_returns_a_source(each, owner) for each in (parts[1:] if get_origin(hint) is Callable else parts))
+
+
+def _function(member):
+    """The function behind a method, a property or a decorated function; None for anything else."""
+    member = getattr(member, "__func__", None) or getattr(member, "fget", None) or getattr(member, "func", member)
+    found = inspect.unwrap(member)
+    return found if inspect.isfunction(found) and not getattr(found, "__isabstractmethod__", False) else None
+
+
+CHECKED = {"Line": object}  # types that are imported for a type checker alone, and are neither model nor release
+
+
+def makers():
+    """The name of every public function and method of the learning side that returns a model or a release."""
+    for package in ("learn", "represent", "recipes"):
+        for info in pkgutil.iter_modules([str(SOURCE / package)]):
+            module = importlib.import_module(f"labeldp.{package}.{info.name}")
+            here = [(n, o) for n, o in vars(module).items() if getattr(o, "__module__", "") == module.__name__]
+            for name, thing in here:
+                own = vars(thing).items() if inspect.isclass(thing) else [("", thing)]
+                for method, member in own:
+                    if name.startswith("_") or method.startswith("_") or (function := _function(member)) is None:
+                        continue
+                    hint = get_type_hints(function, localns=CHECKED).get("return")
+                    if _returns_a_source(hint, thing if method else None):
+                        yield f"{package}.{info.name}.{name}" + (f".{method}" if method else "")
+
+
+def test_every_function_that_makes_a_model_or_a_release_is_known_here():
+    assert set(makers()) == MADE.keys() | REFUSED.keys()
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_made_rests_on_everything_that_it_was_made_from(world, name):
+    made, sources = MADE[name](world)
+    needed = {use for source in sources for use in source.lineage}
+    together = Provenance.of(*sources).guarantee
+    for each in made if isinstance(made, list) else [made]:
+        assert needed
+        assert set(each.lineage) >= needed
+        assert each.guarantee.epsilon == pytest.approx(together.epsilon)
+        assert each.guarantee.delta == pytest.approx(together.delta)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_combines_encoders_refuses_those_that_learnt_from_labels(world, name):
+    with pytest.raises(ldp.InputError, match="learnt from labels"):
+        REFUSED[name](world)
+
+
+def _copied(network):
+    return copy.deepcopy(network)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _copied,
+        lambda network: Average([build("cnn", (1, 8, 8), 3, width=4), _copied(network)]),
+        lambda network: nn.Sequential(nn.Flatten(), nn.Linear(64, 4 * 16), _copied(network.head)),
+    ],
+    ids=["copy", "average", "layer"],
+)
+def test_a_copy_of_a_network_is_never_public(world, make):
+    """Whoever makes a model of it without naming where it is from states the labels all the same."""
+    again = Model(make(world.network.network), None)
+    assert (again.guarantee, again.lineage) == (world.network.guarantee, world.network.lineage)
+    assert replace(again, provenance=Provenance.public()).lineage == world.network.lineage
+
+
+def test_a_network_that_saw_no_label_is_public():
+    fresh = Model(build("cnn", (1, 8, 8), 3, width=4), SPACE)
+    assert fresh.provenance == Provenance.public() == Provenance.of() == Provenance.of(None, fresh)
+
+
+@pytest.mark.parametrize("kind", [Model, EncodedModel, LinearModel, ClassicalModel, NumberModel])
+def test_no_model_takes_a_guarantee_or_a_lineage(kind):
+    assert not {"guarantee", "lineage"} & {field.name for field in fields(kind)}
+    assert issubclass(kind, HasProvenance)
+    assert isinstance(vars(kind).get("provenance"), cached_property) == (kind is EncodedModel)
+
+
+def _calls(tree):
+    """What is called in a module: `name` or `owner.name`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func)
+
+
+def test_provenance_is_stated_by_its_own_module_alone():
+    """Nobody else makes one by hand, or says that something is public; one place reads a network without it."""
+    found = {
+        (path.relative_to(SOURCE).as_posix(), call)
+        for path in SOURCE.rglob("*.py")
+        for call in _calls(ast.parse(path.read_text()))
+        if call in ("Provenance", "Provenance.public", "load_network")
+    }
+    assert found == {("learn/model.py", "load_network"), ("recipes/kept.py", "load_network")}
+
+
+def stated(epsilon, delta=0.0, lineage=()):
+    return SimpleNamespace(guarantee=ldp.Guarantee(epsilon, delta), lineage=lineage)
+
+
+def test_a_source_without_named_uses_keeps_counting():
+    """Also after it was combined, when the result has named uses of others."""
+    vault = ldp.Vault([0, 1, 2], SPACE, ldp.Budget(9.0))
+    first, second = (vault.release(ldp.RandomizedResponse(epsilon)) for epsilon in (1.0, 2.0))
+    unnamed = Provenance.of(stated(5.0, 0.1))
+    once = Provenance.of(first, unnamed)
+    assert (once.guarantee.epsilon, once.guarantee.delta) == (6.0, 0.1)
+    assert Provenance.of(second, once).guarantee.epsilon == 8.0
+    assert Provenance.of(once, second, once, first).guarantee.epsilon == 8.0
+    assert Provenance.of(unnamed, unnamed).guarantee.epsilon == 5.0
+    assert Provenance.of(stated(5.0), stated(5.0)).guarantee.epsilon == 10.0
+
+
+def test_shared_uses_count_once_and_disjoint_rows_compose_in_parallel():
+    vault = ldp.Vault([0, 1, 2, 0], SPACE, ldp.Budget(9.0))
+    left, right = (vault.release(ldp.RandomizedResponse(1.0), rows=rows) for rows in ([0, 1], [2, 3]))
+    everywhere = vault.release(ldp.RandomizedResponse(3.0))
+    assert Provenance.of(left, right).guarantee.epsilon == 1.0
+    assert Provenance.of(left, everywhere, left).guarantee.epsilon == 4.0
+    assert Provenance.of(left, left) == Provenance.of(left)
+
+
+def test_a_provenance_is_read_back_as_it_was_written():
+    vault = ldp.Vault([0, 1, 2], SPACE, ldp.Budget(9.0))
+    both = Provenance.of(vault.release(ldp.RandomizedResponse(1.0)), stated(float("inf")))
+    for each in (both, Provenance.public()):
+        assert Provenance.from_json(each.to_json()) == each
