@@ -1,4 +1,5 @@
 import math
+from functools import reduce
 from itertools import product
 
 import mpmath
@@ -17,6 +18,7 @@ from labeldp.losses import (
     compose,
     gaussian_delta,
     rdp_to_epsilon,
+    smooth_sigma,
     unit_shift_delta,
 )
 from labeldp.mechanisms.voting import Moves, VoteLoss
@@ -182,3 +184,24 @@ def test_compositions_are_not_short_where_delta_is_as_small_as_the_error_of_a_fo
 def test_no_loss_is_a_gain_that_would_pay_for_another(gain):
     with pytest.raises(ldp.InputError, match=r"below zero|above 0"):
         gain()
+
+
+def test_noise_below_the_lattice_bound_counts_as_none():
+    assert smooth_sigma(1.5) == smooth_sigma(2.0) == 0.0
+    assert smooth_sigma(2.1) == pytest.approx(math.sqrt(2.1**2 - 4), rel=1e-8)
+    assert smooth_sigma(2.1) < math.sqrt(2.1**2 - 4)
+
+
+@pytest.mark.parametrize(("sigma", "units"), [(1.2, 2), (3.0, 3)])
+def test_several_unit_moves_lose_what_their_joint_law_says(sigma, units):
+    """The loss is (units - D) / sigma^2, D the sum of all noises that were moved down minus those moved up."""
+    x = np.arange(-math.ceil(30 * sigma), math.ceil(30 * sigma) + 1)
+    one = np.exp(-(x**2) / (2 * sigma**2))
+    mass = reduce(np.convolve, [one / one.sum()] * (2 * units))
+    d = np.arange(mass.size) - mass.size // 2
+    stated = ldp.GaussianLoss(sigma, math.sqrt(2 * units), units=units).epsilon(1e-6)
+
+    def delta(epsilon):
+        return (mass * -np.expm1(np.minimum(epsilon - (units - d) / sigma**2, 0.0))).sum()
+
+    assert delta(stated) <= 1e-6 < delta(stated * 0.98)

@@ -223,3 +223,13 @@ def test_it_must_be_switched_on_by_name(monkeypatch):
         ldp.ImmutableArgmax(20.0, 10)
     with pytest.raises(ldp.InputError, match="the names are immutable"):
         ldp.allow_unproven("anything")
+
+
+def test_its_noise_and_what_the_paper_claims_are_those_of_the_plain_maximum(immutable):
+    votes = np.random.default_rng(0).multinomial(40, [0.2] * 5, 50)
+    for noise, plain in (("laplace", ldp.LNMax), ("gaussian", ldp.GNMax)):
+        m = immutable(20.0, 50, noise, constant=0.0)
+        answers, same = m.draw(votes, Seeded(1)), plain(20.0, 50).draw(votes, Seeded(1))
+        assert (answers.codes == same.codes).all()
+        assert (answers.asked, answers.answered) == (50, 50)
+        assert m.claimed(7) == plain(20.0, 7).loss(7, 7)

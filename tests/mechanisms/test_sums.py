@@ -159,6 +159,7 @@ BAD = {
     "losses of classes": (lambda: ldp.LossSum(np.zeros(2), 1.0), CLASSES, "LossSum needs numbers"),
     "outside": (lambda: ldp.LossSum(np.full(6, 3.0), 1.0), SPACE, "outside the declared range"),
     "missing": (lambda: ldp.LossSum(np.full(6, np.nan), 1.0), SPACE, "outside the declared range"),
+    "texts": (lambda: ldp.LossSum(np.full(6, "1"), 1.0), SPACE, "a number for each"),
     "two columns": (lambda: ldp.LossSum(np.zeros((6, 2)), 1.0), SPACE, "one number for each"),
     "one column": (lambda: ldp.LeastLoss(np.zeros(6), 1.0), SPACE, "a column for each candidate"),
     "loss": (lambda: ldp.LossSum(np.zeros(6), 1.0, "cubic"), SPACE, '"squared" or "absolute"'),
@@ -191,3 +192,12 @@ def test_noise_that_cannot_be_drawn_is_refused_before_the_charge():
     with pytest.raises(ldp.InputError, match="cannot be drawn"):
         vault.release(sums.NumberQuery(np.full((2, 256), 1 / 16), 1e-6, values=len(space)))
     assert not vault.ledger.entries()
+
+
+def test_losses_are_counted_in_parts_of_the_largest_that_a_label_can_have(silent):
+    """The largest loss is at one end of the range, whichever that is."""
+    for end in (-2.0, 2.0):
+        assert drawn(ldp.LossSum(np.full(2, end), 1.0), [0, 8], SPACE).most == 16.0
+    narrow = ldp.LabelSpace.range(0, 0.5, 0.1)
+    ldp.LossSum(np.zeros(2), 1.0).check(narrow, 2)
+    ldp.LossSum(np.zeros(2, int), 1.0).check(SPACE, 2)

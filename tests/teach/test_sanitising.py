@@ -161,3 +161,48 @@ def test_a_change_counts_to_either_side():
     for i, j in product(range(5), range(40)):
         near = bounds[max(i - 1, 0) : i + 2, max(j - sanitising._REACH, 0) : j + sanitising._REACH + 1]
         assert change[i, j] == np.abs(near - bounds[i, j]).max()
+
+
+@pytest.mark.parametrize(("order", "log_ratio"), [(4.0, 0.02), (4.0, -0.02), (10.0, -0.01), (2.0, 0.1)])
+def test_the_cost_of_another_width_is_the_divergence_of_normal_laws(order, log_ratio):
+    wide = math.exp(log_ratio)
+
+    def inside(x):
+        return math.exp(-order * x**2 / 2 - (1 - order) * (x / wide) ** 2 / 2) / wide ** (1 - order)
+
+    true = math.log(quad(inside, -40, 40, points=[0.0], limit=400)[0] / math.sqrt(2 * math.pi)) / (order - 1)
+    assert Setting(order, 0.1, 1.0)._widths(log_ratio) == pytest.approx(true, rel=1e-6)
+
+
+def test_settings_hold_for_small_orders_and_wide_noise():
+    assert default_setting(ldp.GNMax(40.0, 1), 1000, 1e-5, 1.5).order == 1.5
+    assert default_setting(ldp.GNMax(1e5, 1), 1, 1e-5).width == 32.0
+
+
+def test_one_query_is_sanitised():
+    votes = LARGE[:1]
+    result = account(votes, ldp.GNMax(200.0, 1), 1e-5)
+    assert sanitised(result, votes, ldp.GNMax(200.0, 1)).epsilon_sanitised > 0
+
+
+def test_the_bound_of_a_confident_vote_is_the_divergence_of_test_and_maximum():
+    """Each largest count against its neighbours, with the exact chances of the test."""
+    mechanism, maximum = ldp.ConfidentGNMax(5, 2.0, 2.0, 9, 9), np.array([0.0, 0.3, 1.0])
+    x = np.arange(-80, 81)
+    mass = np.exp(-(x**2) / 8)
+    mass /= mass.sum()
+
+    def chance(count):
+        yes = mass[x >= 5 - count].sum()
+        return yes, mass[x < 5 - count].sum()
+
+    found = sanitising._confident_bounds(maximum, mechanism, np.arange(2, 9), ORDER)
+    for place, count in enumerate(range(2, 9)):
+        for rung, own in enumerate(maximum):
+            worst = 0.0
+            for other in (count - 1, count, count + 1):
+                (yes, no), (yes_there, no_there) = chance(count), chance(other)
+                answered = yes**ORDER * yes_there ** (1 - ORDER) * math.exp((ORDER - 1) * own)
+                worst = max(worst, math.log(answered + no**ORDER * no_there ** (1 - ORDER)) / (ORDER - 1))
+            assert 0 <= found[place, rung] - worst <= 2e-8
+            assert found[place, rung] - worst >= 2e-9 * ORDER * 0.5
