@@ -205,3 +205,14 @@ def test_several_unit_moves_lose_what_their_joint_law_says(sigma, units):
         return (mass * -np.expm1(np.minimum(epsilon - (units - d) / sigma**2, 0.0))).sum()
 
     assert delta(stated) <= 1e-6 < delta(stated * 0.98)
+
+
+@pytest.mark.parametrize(("bound", "times", "delta"), [(1e-4, 50, 1e-6), (0.05, 60, 1e-5), (1e-3, 100, 1e-5)])
+def test_repeated_losses_are_rounded_up(bound, times, delta):
+    """Their delta in arithmetic of fifty digits is not above the one that was asked for, not even by one in 1e12."""
+    epsilon = RepeatedLoss(bound, times).epsilon(delta)
+    with mpmath.workdps(50):
+        p, unit = 1 / (1 + mpmath.exp(-mpmath.mpf(bound))), mpmath.mpf(bound)
+        true = [(mpmath.binomial(times, k) * p**k * (1 - p) ** (times - k), 2 * k - times) for k in range(times + 1)]
+        exact = mpmath.fsum(c * -mpmath.expm1(epsilon - n * unit) for c, n in true if epsilon < n * unit)
+    assert exact <= delta

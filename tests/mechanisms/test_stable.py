@@ -233,3 +233,9 @@ def test_its_noise_and_what_the_paper_claims_are_those_of_the_plain_maximum(immu
         assert (answers.codes == same.codes).all()
         assert (answers.asked, answers.answered) == (50, 50)
         assert m.claimed(7) == plain(20.0, 7).loss(7, 7)
+
+
+@pytest.mark.parametrize("bad", [(0.0, 1e-5, 1, 1), (1.0, 0.0, 1, 1), (1.0, 1e-5, 0, 1), (1.0, 1e-5, 1, 0)])
+def test_a_stable_vote_needs_epsilon_delta_queries_and_a_cap(bad):
+    with pytest.raises(ldp.InputError):
+        ldp.StableVote(*bad)

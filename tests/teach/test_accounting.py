@@ -6,6 +6,7 @@ import pytest
 from votelaws import COUNTS, divergence, law_of, neighbours
 
 import labeldp as ldp
+from labeldp.losses import rdp_to_epsilon
 from labeldp.teach.accounting import (
     ORDERS,
     account,
@@ -170,3 +171,16 @@ def test_bad_votes(votes):
 def test_only_noisy_votes_are_accounted():
     with pytest.raises(ldp.InputError, match="LNMax, GNMax and ConfidentGNMax"):
         account(VOTES, ldp.StableVote(1.0, 1e-5, 1, 1), 1e-5)
+
+
+@pytest.mark.parametrize("conversion", ["classic", "tight"])
+def test_an_epsilon_is_rounded_up(conversion):
+    rdp, orders = np.array([90.0]), np.array([4.0])
+    exact = rdp_to_epsilon(90.0, 4.0, 1e-5, conversion)
+    assert exact < epsilon_of(rdp, orders, 1e-5, conversion)[0] <= exact * (1 + 1e-8)
+
+
+def test_one_query_and_every_answer_can_be_walked():
+    votes = np.array([[9, 1], [8, 2], [10, 0]])
+    assert account(votes, ldp.LNMax(2.0, 3), 1e-5, queries=1).queries == 1
+    assert account(votes, ldp.LNMax(2.0, 3), 1e-5, answers=3).queries == 3
