@@ -177,6 +177,9 @@ def test_compositions_are_not_short_where_delta_is_as_small_as_the_error_of_a_fo
         lambda: PureLoss(float("nan")),
         lambda: RepeatedLoss(1.0, -3),
         lambda: ApproximateLoss(1.0, -1e-6),
+        lambda: ApproximateLoss(-1.0, 1e-6),
+        lambda: RepeatedLoss(-1.0, 3),
+        lambda: GaussianLoss(1.0, 1.0, units=-1),
         lambda: GaussianLoss(1.0, -1.0),
         lambda: GaussianLoss(0.0, 1.0),
     ],
@@ -216,3 +219,9 @@ def test_repeated_losses_are_rounded_up(bound, times, delta):
         true = [(mpmath.binomial(times, k) * p**k * (1 - p) ** (times - k), 2 * k - times) for k in range(times + 1)]
         exact = mpmath.fsum(c * -mpmath.expm1(epsilon - n * unit) for c, n in true if epsilon < n * unit)
     assert exact <= delta
+
+
+def test_noise_just_above_the_lattice_bound_can_be_composed():
+    assert compose([GaussianLoss(2.1, 0.01), GaussianLoss(2.1, 0.01)], 1e-6) < math.inf
+    with pytest.raises(ldp.InputError, match="too small to be composed"):
+        compose([GaussianLoss(2.0, 0.01), GaussianLoss(2.0, 0.01)], 1e-6)

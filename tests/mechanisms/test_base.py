@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
+from labeldp.mechanisms.base import check_distributions
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,3 +30,11 @@ def test_what_a_pure_mechanism_loses_is_charged_where_it_is_more_than_was_asked_
 
 def test_a_pure_loss_does_not_hide_a_delta_that_is_stated():
     assert Loses(GROUPS, 0.5, delta=1e-6).price() == (Fraction(1, 2), Fraction(1, 10**6))
+
+
+def test_priors_may_be_off_by_what_single_precision_loses():
+    space = ldp.LabelSpace([0, 1])
+    check_distributions(np.array([[0.5, 0.5 + 1.5e-5]]), space, 1)
+    for bad in ([[0.5, 0.5 + 1e-4]], [[1.5, -0.5]], [[np.nan, 0.5]], [[1.0]]):
+        with pytest.raises(ldp.InputError, match="prior"):
+            check_distributions(np.array(bad), space, 1)

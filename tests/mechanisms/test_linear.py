@@ -37,6 +37,7 @@ def test_counts(silent):
     release = vault(epsilon=1.0).release(ldp.GroupHistogram(GROUPS, 1.0))
     assert release.counts.tolist() == COUNTS
     assert release.sizes.tolist() == [2, 2, 0, 2]
+    assert release.scale == 2.0
 
 
 def test_counts_of_chosen_rows(silent):
@@ -50,12 +51,15 @@ def test_the_histogram_is_the_one_hot_case(silent):
     assert (release.moments / release.scale).tolist() == COUNTS
 
 
-def test_moments_are_exact_on_the_grid(silent):
+@pytest.mark.parametrize("block", [2, linear.BLOCK])
+def test_moments_are_exact_on_the_grid(silent, block, monkeypatch):
+    monkeypatch.setattr(linear, "BLOCK", block)
     query = np.random.default_rng(0).normal(size=(6, 5))
     release = vault(epsilon=1.0, delta=1e-5).release(ldp.LinearQuery(query, 1.0, 1e-5))
     assert np.allclose(release.moments / release.scale, query.T @ (LABELS[:, None] == list(SPACE)), atol=1e-2)
     assert np.allclose(release.totals, query.sum(axis=0), atol=1e-2)
     assert np.allclose(release.gram, query.T @ query, atol=2e-2)
+    assert release.moments.dtype == np.int64
 
 
 def test_geometric_noise_loses_epsilon_and_no_more(silent):
@@ -130,6 +134,7 @@ def test_noise_differs_between_counts():
         (dict(groups=GROUPS, epsilon=1.0, noise="gaussian"), "delta must be"),
         (dict(groups=GROUPS, epsilon=1.0, delta=1e-5, noise="geometric"), "purely private"),
         (dict(groups=GROUPS, epsilon=1.0, noise="uniform"), "noise must be"),
+        (dict(groups=GROUPS, epsilon=1.0, noise="gaussian"), "delta must be"),
         (dict(groups=GROUPS[:3], epsilon=1.0), "one whole number for each"),
         (dict(groups=GROUPS * 0.5, epsilon=1.0), "one whole number for each"),
         (dict(groups=GROUPS - 1, epsilon=1.0), "Number the groups"),

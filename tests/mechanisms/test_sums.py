@@ -63,8 +63,10 @@ def test_no_label_moves_the_sums_further_than_the_noise_was_measured_for(values,
     assert mechanism.sensitivity <= max(alone.max(), 2 * (values - 1)) * (1 + 1e-9) + 1
 
 
+@pytest.mark.parametrize("block", [2, linear.BLOCK])
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
-def test_without_noise_the_sums_are_right(delta, silent):
+def test_without_noise_the_sums_are_right(delta, block, silent, monkeypatch):
+    monkeypatch.setattr(sums, "BLOCK", block)
     release = vault(1.0, delta).release(ldp.NumberQuery(ROWS, 1.0, delta, values=9))
     assert np.allclose(release.sums[:-1] / release.scale * 0.25, ROWS.T @ LABELS, atol=1e-3)
     assert release.sums[-1] / release.square_weight * 8 * 0.25**2 == pytest.approx((LABELS**2).sum(), abs=1e-2)
@@ -201,3 +203,7 @@ def test_losses_are_counted_in_parts_of_the_largest_that_a_label_can_have(silent
     narrow = ldp.LabelSpace.range(0, 0.5, 0.1)
     ldp.LossSum(np.zeros(2), 1.0).check(narrow, 2)
     ldp.LossSum(np.zeros(2, int), 1.0).check(SPACE, 2)
+
+
+def test_a_right_prediction_loses_nothing(silent):
+    assert drawn(ldp.LossSum(LABELS, 1.0), [0, 8, 5, 4, 1, 8], SPACE).total == 0

@@ -153,6 +153,12 @@ def test_bad_noise_is_refused(bad):
 def test_bad_caps_thresholds_and_votes_are_refused():
     with pytest.raises(ldp.InputError, match="max_queries must be a whole number from 1"):
         ldp.GNMax(1.0, 0)
+    for make in (lambda: ldp.LNMax(1.0, 0), lambda: ldp.ConfidentGNMax(1, 1.0, 1.0, 0, 1)):
+        with pytest.raises(ldp.InputError, match="max_queries must be a whole number from 1"):
+            make()
+    for width in (2.0**-50, 2.0**50):
+        with pytest.raises(ldp.InputError, match="scale must be a finite number"):
+            ldp.LNMax(width, 1)
     with pytest.raises(ldp.InputError, match="max_answers must be a whole number from 1"):
         ldp.ConfidentGNMax(1, 1.0, 1.0, 5, 1.5)
     with pytest.raises(ldp.InputError, match="threshold must be a finite number"):

@@ -10,7 +10,7 @@ from votelaws import divergence, law_of, neighbours
 
 import labeldp as ldp
 from labeldp.teach import sanitising
-from labeldp.teach.accounting import account, gaussian_rdp, laplace_rdp, log_wrong
+from labeldp.teach.accounting import account, difference_tail, gaussian_rdp, laplace_rdp, log_wrong
 from labeldp.teach.sanitising import Setting, _Boxes, _largest_change, _states, default_setting, sanitised
 
 NOISY = [ldp.GNMax(2.0, 9), ldp.LNMax(2.0, 9), ldp.ConfidentGNMax(5, 2.0, 2.0, 9, 9)]
@@ -206,3 +206,47 @@ def test_the_bound_of_a_confident_vote_is_the_divergence_of_test_and_maximum():
                 worst = max(worst, math.log(answered + no**ORDER * no_there ** (1 - ORDER)) / (ORDER - 1))
             assert 0 <= found[place, rung] - worst <= 2e-8
             assert found[place, rung] - worst >= 2e-9 * ORDER * 0.5
+
+
+@pytest.mark.parametrize("mechanism", NOISY, ids=repr)
+def test_the_smooth_sensitivity_is_the_largest_discounted_change_within_reach(mechanism):
+    """The same by a plain search: all states within d moves, for every d. Queries add up."""
+    for votes in ALL[::5]:
+        states = cost(mechanism, votes)
+        (count, rung), (rows, rungs) = states.places[0], states.changes.shape
+        assert states.block == (1, 1)
+        discounted = []
+        for d in range(rows + rungs):
+            far = d * sanitising._REACH
+            near = states.changes[max(count - d, 0) : count + d + 1, max(rung - far, 0) : rung + far + 1]
+            discounted.append(math.exp(-0.1 * d) * near.max())
+        assert states.smooth_sensitivity(0.1) == pytest.approx(max(discounted), rel=1e-12)
+        many = cost(mechanism, *[votes] * 100)
+        assert many.smooth_sensitivity(0.1) == pytest.approx(100 * max(discounted), rel=1e-9)
+
+
+@pytest.mark.parametrize("mechanism", NOISY[:2], ids=repr)
+def test_a_chance_is_rounded_up_by_a_quarter_of_a_step_at_most(mechanism):
+    by_chance = laplace_rdp if isinstance(mechanism, ldp.LNMax) else gaussian_rdp
+    tail = np.exp(difference_tail(mechanism, 20))
+    for least in range(7):
+        lead = 14 - 2 * least + 1  # votes go to the first of two classes, and ties, too
+        rounded = np.log(0.75 * tail[lead] + 0.25 * tail[lead - 1]) + 1e-8
+        limit = by_chance(np.array([rounded]), 2.0, np.array([ORDER]))[0, 0]
+        assert cost(mechanism, (14 - least, least)).cost <= limit * (1 + 1e-9)
+
+
+def test_every_width_is_the_best_for_some_noise():
+    found = {default_setting(ldp.GNMax(s, 1), n, 1e-5).width for s in np.geomspace(2, 1e4, 40) for n in (1, 100)}
+    assert found <= {2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0}
+    assert found >= {4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0}
+
+
+def test_the_change_of_a_state_is_that_of_its_own_row(monkeypatch):
+    """States are worked on in slabs, with a row more on either side, which counts as a neighbour alone."""
+    table = np.random.default_rng(0).random((8, 256))
+    monkeypatch.setattr(
+        sanitising, "_confident_bounds", lambda maximum, m, counts, order: table[counts, : maximum.size]
+    )
+    states = cost(NOISY[2], (7, 0, 0))
+    assert np.array_equal(states.changes, _largest_change(table[:, : states.changes.shape[1]]))

@@ -189,6 +189,7 @@ def test_votes_on_other_rows_protect_the_whole_record():
     known = told.labels() >= 0
     assert (told.labels()[known] == LABELS[1500:][known]).mean() > 0.7
     assert told.keep(known).guarantee == told.guarantee
+    assert [use.rows for use in told.lineage] == [None]  # a record may have a label or not: all rows took part
     again = mine.teach(private, public=public, teachers=40).release(ConfidentGNMax(20, 20, 10, 297, 200), 1e-5)
     assert np.array_equal(again.labels(), told.labels())
     assert (again.rows, again.guarantee.unit, again.lineage) == (297, "record", told.lineage)
