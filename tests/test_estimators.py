@@ -401,6 +401,7 @@ def test_the_card_can_be_saved_as_a_page_as_text_and_as_data(data, tmp_path):
     assert json.loads((tmp_path / "card.json").read_text())["guarantee"]["epsilon"] == 0.7
 
 
+@pytest.mark.filterwarnings("ignore::labeldp.ReusedReleaseWarning")
 def test_random_state_fixes_training_but_not_noise(data, tmp_path):
     X, y = data
     noisy = {"recipe": "randres", "model": LogisticRegression(), "epsilon": 1.0, "random_state": 0}
@@ -461,6 +462,7 @@ def test_a_budget_may_add_up_renyi_divergences(data, recipe, delta):
 
 
 @pytest.mark.parametrize("make", [np.asarray, pd.DataFrame, lambda X: pl.DataFrame(X, [f"c{i}" for i in range(4)])])
+@pytest.mark.filterwarnings("ignore::labeldp.ReusedReleaseWarning")
 def test_the_ledger_knows_the_same_rows_again(data, tmp_path, make):
     X, y = data
     rows = make(X)
@@ -468,6 +470,65 @@ def test_the_ledger_knows_the_same_rows_again(data, tmp_path, make):
         rows.columns = list("abcd")
     first, again = (private(ledger=tmp_path / "l", random_state=0).fit(rows, y) for _ in range(2))
     assert first.release_.entry == again.release_.entry
+
+
+def test_the_user_is_told_whenever_a_stored_release_is_reused(data, tmp_path):
+    private(ledger=tmp_path / "l").fit(*data)
+    with pytest.warns(ldp.ReusedReleaseWarning, match="used again at no cost: labels that changed since are not in"):
+        again = private(ledger=tmp_path / "l").fit(*data)
+    assert "used again at no cost" in again.card_.text("md")
+
+
+def test_a_second_secret_is_not_answered_by_the_releases_of_the_first(data, tmp_path):
+    """Same X, same ledger, other labels: the second fit returned the model and the score of the first."""
+    X, y = data
+    other = np.roll(y, 7)
+    first = private(epsilon=4.0, ledger=tmp_path / "l", budget=9.0).fit(X, pd.Series(y, name="ill"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ldp.ReusedReleaseWarning)
+        for fit in (
+            lambda model: model.fit(X, pd.Series(other, name="rich")),
+            lambda model: model.set_params(label="married", epsilon=1.0).fit(X, other),
+        ):
+            second = fit(private(epsilon=4.0, ledger=tmp_path / "l"))
+            assert second.release_.entry != first.release_.entry
+    with pytest.raises(ldp.BudgetExceeded):  # the costs of all three add up
+        private(epsilon=0.5, ledger=tmp_path / "l", label="old").fit(X, y)
+    entries = ldp.Ledger(tmp_path / "l").entries()
+    assert {entry.label for entry in entries} == {"ill", "rich", "married"}
+
+
+@pytest.mark.parametrize(
+    ("make", "declared", "name"),
+    [
+        (lambda y: y, None, None),
+        (lambda y: pd.Series(y), None, None),
+        (lambda y: pd.Series(y, name="ill"), None, "ill"),
+        (lambda y: pd.Series(y, name=0), None, "0"),
+        (lambda y: pl.Series("ill", y), None, "ill"),
+        (lambda y: pd.DataFrame({"ill": y}), None, "ill"),
+        (lambda y: pd.Series(y, name="ill"), "rich", "rich"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
+def test_the_ledger_has_the_name_of_the_label(data, tmp_path, make, declared, name):
+    X, y = data
+    private(ledger=tmp_path / "l", label=declared).fit(X, make(y))
+    assert {entry.label for entry in ldp.Ledger(tmp_path / "l").entries()} == {name}
+
+
+@pytest.mark.parametrize("names", [(None, "ill"), ("ill", None)])
+def test_a_label_without_a_name_matches_every_name(data, tmp_path, names):
+    X, y = data
+    first = private(ledger=tmp_path / "l", label=names[0]).fit(X, y)
+    with pytest.warns(ldp.ReusedReleaseWarning):
+        again = private(ledger=tmp_path / "l", label=names[1]).fit(X, y)
+    assert first.release_.entry == again.release_.entry
+
+
+def test_a_label_name_is_a_text(data):
+    with pytest.raises(ldp.InputError, match="label is the name of the label"):
+        private(label=5).fit(*data)
 
 
 def test_the_identity_of_a_frame_does_not_hang_on_hashes_of_polars(data):
@@ -491,6 +552,7 @@ def test_refitting_without_a_ledger_warns(data):
         private().fit(X + 1, y)
 
 
+@pytest.mark.filterwarnings("ignore::labeldp.ReusedReleaseWarning")
 def test_another_ledger_does_not_know_what_was_fitted_before(data, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", ldp.PrivacyWarning)
@@ -512,6 +574,7 @@ def test_classifiers_have_names_here_too(data):
     assert fitted.score(*data) > 0.8
 
 
+@pytest.mark.filterwarnings("ignore::labeldp.ReusedReleaseWarning")
 def test_a_fit_that_is_repeated_asks_for_nothing_new(data, tmp_path):
     for _ in range(2):
         private(epsilon=1.0, recipe="auto", ledger=tmp_path / "l").fit(*data)
@@ -626,6 +689,7 @@ def test_the_label_column_among_the_features_is_noticed_also_where_y_is_a_frame(
         ldp.LabelPrivateClassifier(1.0, classes=[0, 1]).fit(table, table[["y"]])
 
 
+@pytest.mark.filterwarnings("ignore::labeldp.ReusedReleaseWarning")
 def test_rows_that_a_ledger_knows_are_warned_of_where_there_is_none(tmp_path):
     X, y = np.random.default_rng(7).normal(size=(300, 2)), [0, 1, 1] * 100
     known = {"classes": [0, 1], "recipe": "moments", "estimate": False}
@@ -690,3 +754,11 @@ def test_a_model_that_cannot_be_trained_costs_nothing(data, tmp_path, model, sai
     with pytest.raises(ldp.InputError, match=said):
         clf.fit(*data)
     assert ldp.Ledger(tmp_path / "m.ledger").entries() == []
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+@pytest.mark.parametrize("make", [np.zeros, lambda shape: pl.DataFrame(np.zeros(shape))], ids=["array", "frame"])
+def test_too_few_rows_are_one_sentence(make, rows):
+    model = ldp.LabelPrivateClassifier(1.0, ["no", "yes"])
+    with pytest.raises(ldp.InputError, match=f"X has {rows} samples?: give at least 2 rows"):
+        model.fit(make((rows, 3)), ["no"] * rows)

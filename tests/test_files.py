@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 import labeldp as ldp
+from labeldp import files
 from labeldp.files import TableFile
 
 FRAME = pl.DataFrame({"zip": ["007", "a,b", 'say "hi"'], "n": [1, 2, 3], "y": ["no", "yes", None]})
@@ -73,6 +74,43 @@ def test_nothing_is_left_when_writing_fails(parquet, tmp_path):
     with pytest.raises(RuntimeError):
         TableFile(parquet).rewrite(tmp_path / "copy.parquet", fail, "y", {})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["t.parquet"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_rehearsal_writes_every_batch_and_leaves_nothing(request, kind, tmp_path):
+    path, seen = request.getfixturevalue(kind), []
+
+    def change(batch):
+        seen.append(batch.num_rows)
+        return batch
+
+    TableFile(path).rehearse(tmp_path / "copy", change, "y", {}, first=7)
+    assert seen == [9]  # three rows, as often as seven need
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_rehearsal_that_fails_is_one_sentence(parquet, tmp_path):
+    def fail(batch):
+        raise pa.ArrowInvalid("a value")
+
+    with pytest.raises(ldp.InputError, match=r"A copy of .* cannot be written \(ArrowInvalid\)") as caught:
+        TableFile(parquet).rehearse(tmp_path / "copy.parquet", fail, "y", {})
+    assert caught.value.__context__ is None
+    assert [p.name for p in tmp_path.iterdir()] == [parquet.name]
+
+
+def test_a_name_with_a_point_is_no_part_of_another_column(tmp_path):
+    pl.DataFrame({"a": [1], "a.b": [2]}).write_parquet(tmp_path / "t.parquet")
+    assert [batch.schema.names for batch in TableFile(tmp_path / "t.parquet").batches(["a"])] == [["a"]]
+
+
+def test_texts_of_a_csv_may_hold_lines(tmp_path, monkeypatch):
+    monkeypatch.setitem(files._CSV, "read_options", pa.csv.ReadOptions(block_size=64))
+    rows = [f"{'x' * (i % 9)}\n{i}" for i in range(50)]
+    pl.DataFrame({"a": rows, "y": ["no"] * 50}).write_csv(tmp_path / "t.csv")
+    frames = list(TableFile(tmp_path / "t.csv").frames(["a"]))
+    assert len(frames) > 1
+    assert pl.concat(frames)["a"].to_list() == rows
 
 
 def test_bad_paths(tmp_path, csv):

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from labeldp.errors import LabelDPError
 from labeldp.lazy import exports
 
 PACKAGES = ["labeldp", *(f"labeldp.{room}" for room in ("audit", "learn", "recipes", "represent", "teach"))]
@@ -39,5 +40,7 @@ def test_without_torch_it_is_said_what_to_install(monkeypatch):
 
     monkeypatch.setattr("labeldp.lazy.import_module", absent)
     _, get, _ = exports("labeldp.learn", {"model": ["Model"]})
-    with pytest.raises(ImportError, match=r"Model needs torch: pip install 'labeldp\[learn\]'"):
+    with pytest.raises(ImportError, match=r"Model needs torch.*: pip install 'labeldp\[learn\]'") as caught:
         get("Model")
+    assert isinstance(caught.value, LabelDPError)
+    assert caught.value.name == "torch"

@@ -1,10 +1,15 @@
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
+from odd_columns import IN_PARQUET
 
 import labeldp as ldp
-from labeldp import runs
+from labeldp import files, runs
 from labeldp.datasets import SecretTable
+from labeldp.features import Table
 from labeldp.files import TableFile
 from labeldp.reading import column_of_pictures, read_columns
 from labeldp.runs import Plan
@@ -26,6 +31,46 @@ def test_columns_come_in_the_order_asked_for_and_texts_stay_texts(tmp_path):
 def test_words_alone_are_no_numbers(tmp_path, words):
     (tmp_path / "t.csv").write_text("a\n" + "\n".join(words) + "\n")
     assert read_columns(TableFile(tmp_path / "t.csv"), ["a"])["a"].dtype == pl.String
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "values"),
+    [
+        (["1", "", "007"], pl.Int64, [1, None, 7]),
+        (["1", "+2.5", "1e3"], pl.Float64, [1.0, 2.5, 1000.0]),
+        (["1", "NA", "3"], pl.Float64, [1.0, None, 3.0]),
+        (["99999999999999999999", "1", "2"], pl.Float64, [1e20, 1.0, 2.0]),
+        (["True", "false", "TRUE"], pl.Boolean, [True, False, True]),
+        (["true", "1", "false"], pl.String, ["true", "1", "false"]),
+        (["true", "NA", "false"], pl.String, ["true", "NA", "false"]),
+        (["NA", "", "NA"], pl.String, ["NA", None, "NA"]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("block", [16, 1 << 24], ids=["batches", "one batch"])
+def test_types_of_a_csv_are_those_of_all_rows(tmp_path, monkeypatch, words, kind, values, block):
+    monkeypatch.setitem(files._CSV, "read_options", pa.csv.ReadOptions(block_size=block))
+    (tmp_path / "t.csv").write_text("^a$,b\n" + "\n".join(f"{word},x" for word in words) + "\n")
+    column = read_columns(TableFile(tmp_path / "t.csv"), ["^a$"])["^a$"]  # no pattern
+    assert (column.dtype, column.to_list()) == (kind, values)
+
+
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["b", "a"])], ids=str)
+def test_categories_of_several_batches_are_one_column(tmp_path, monkeypatch, kind):
+    frame = pl.DataFrame({"x": pl.Series(["a", "b", "a", "b"], dtype=kind)})
+    frame.write_parquet(tmp_path / "t.parquet")
+    monkeypatch.setattr(files, "_BATCH", 3)
+    assert read_columns(TableFile(tmp_path / "t.parquet"), ["x"])["x"].cast(pl.String).to_list() == ["a", "b", "a", "b"]
+
+
+def test_a_type_that_polars_lacks_is_one_sentence(tmp_path):
+    table = pa.table({name: IN_PARQUET[name] for name in ("map", "decimal256", "timestamp of an unknown zone")})
+    pq.write_table(table, tmp_path / "t.parquet")
+    file = TableFile(tmp_path / "t.parquet")
+    with pytest.raises(ldp.InputError, match=r"Column 'map' holds map<.*>, which is not read"):
+        read_columns(file, ["map"])
+    assert read_columns(file, ["decimal256"]).to_series().to_list() == [1.5, None, 2.5]
+    assert Table.from_parquet(file.path, table.column_names[1:]).shape == (4,)
 
 
 def test_pictures_are_not_in_a_csv(tmp_path):

@@ -96,6 +96,7 @@ def test_the_labels_are_not_kept(data):
     assert np.rint(y).astype(np.int8).tobytes() not in kept
 
 
+@pytest.mark.filterwarnings("ignore::labeldp.ReusedReleaseWarning")
 def test_a_ledger_adds_up(data, tmp_path):
     X, y = data
     one = private(epsilon=1.0, ledger=tmp_path / "l", budget=2.0).fit(X, y)

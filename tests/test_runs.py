@@ -9,11 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from polars.testing import assert_frame_equal
 
 import labeldp as ldp
 from labeldp import runs
 from labeldp.datasets import SecretTable
+from labeldp.files import TableFile
 from labeldp.learn.predictor import load_predictor
 from labeldp.report.card import FORMATS, card_of_run
 from labeldp.runs import Plan
@@ -218,7 +222,7 @@ def test_numbers_in_a_csv_may_get_decimals_late_and_texts_stay_texts(tmp_path):
     whole = runs.predict(tmp_path / "run", tmp_path / "t.csv")
     # Alone, these rows' zips look like numbers. They must be read as in the training.
     (tmp_path / "few.csv").write_text("n,zip,flag\n0,00,False\n1,01,True\n")
-    assert runs.predict(tmp_path / "run", tmp_path / "few.csv").equals(whole.head(2))
+    assert_frame_equal(runs.predict(tmp_path / "run", tmp_path / "few.csv"), whole.head(2))
 
 
 def test_training_again_adds_up(people, tmp_path):
@@ -287,23 +291,48 @@ def test_numbers_fit_options_that_take_them():
 
 
 def test_the_label_column_is_never_parsed_by_the_learning_side(tmp_path, monkeypatch):
-    asked, read = [], pl.read_csv
-    monkeypatch.setattr(pl, "read_csv", lambda *given, **how: asked.append(how["columns"]) or read(*given, **how))
+    asked, read = [], TableFile.batches
+    monkeypatch.setattr(TableFile, "batches", lambda self, columns=None: asked.append(columns) or read(self, columns))
     lines = [f"{i},{'0' if i < 150 else 'SECRET'}" for i in range(300)]
     (tmp_path / "t.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
     table = SecretTable.open(tmp_path / "t.csv", "y", "0,SECRET")
-    runs.train(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")
+    vault = table.vault(1.0)
+    assert asked == [["x", "y"]]
+    asked.clear()
+    runs.train(table, vault, Plan(1.0, recipe="moments"), tmp_path / "run")
     assert asked
     assert all(columns == ["x"] for columns in asked)
 
 
-def test_lines_that_are_no_rows_are_noticed_before_anything_is_spent(tmp_path):
-    (tmp_path / "t.csv").write_text("x,z,y\n" + "1,2,no\n" * 30 + "\n" + "2,2,yes\n" * 30)
+@pytest.mark.parametrize(
+    "text",
+    ["x,z,y\n" + "1,2,no\n" * 30 + "\n" + "2,2,yes\n" * 30, "x,z,y\r" + "1,2,no\r" * 30 + "2,2,yes\r" * 30],
+    ids=["blank lines", "carriage returns"],
+)
+def test_lines_are_the_same_rows_for_labels_and_features(tmp_path, text):
+    (tmp_path / "t.csv").write_bytes(text.encode())
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
-    vault = table.vault(1.0)
-    with pytest.raises(ldp.InputError, match="blank lines"):
-        runs.train(table, vault, Plan(1.0), tmp_path / "run")
-    assert vault.guarantee().epsilon == 0
+    assert runs.train(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")["data"]["rows"] == 60
+    assert runs.predict(tmp_path / "run", tmp_path / "t.csv").height == 60
+
+
+def test_column_names_may_hold_quotes(tmp_path):
+    header = '"say ""hi""",y\n'
+    (tmp_path / "t.csv").write_text(header + "1,no\n2,yes\n" * 30)
+    table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
+    assert table.features == ['say "hi"']
+    runs.train(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")
+    assert runs.predict(tmp_path / "run", tmp_path / "t.csv").height == 60
+
+
+def test_a_column_that_cannot_be_read_is_named_before_there_is_a_ledger(tmp_path):
+    kind = pa.map_(pa.string(), pa.int64())
+    columns = {"x": [1, 2], "tags": pa.array([[("a", 1)], []], kind), "y": ["no", "yes"]}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    table = SecretTable.open(tmp_path / "t.parquet", "y", "no,yes", ids="x")
+    with pytest.raises(ldp.InputError, match="Column 'tags' holds map"):
+        Plan(1.0, recipe="moments").check(table.space, table)
+    assert not table.ledger_path.exists()
 
 
 def test_an_interrupted_training_leaves_nothing_and_goes_on_without_a_second_charge(people, tmp_path):

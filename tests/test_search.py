@@ -73,8 +73,7 @@ def test_an_option_that_changes_the_release_is_refused_before_it_is_drawn(data, 
     # The budget of the data set would have allowed it.
     with pytest.raises(ldp.InputError, match="another release than the first"):
         search(grid, **settings, ledger=tmp_path / "l", budget=9.0).fit(data[0] + 1, data[1])
-    released = [entry for entry in ldp.Ledger(tmp_path / "l").entries() if entry.kind == "release"]
-    assert len(released) == 1
+    assert not ldp.Ledger(tmp_path / "l").entries()  # a rehearsal finds it
 
 
 def test_a_search_is_held_to_its_delta_as_to_its_epsilon():
@@ -100,6 +99,7 @@ def test_a_budget_that_is_spent_is_named_as_such(data, tmp_path):
         search(MODELS, ledger=ledger, random_state=1).fit(*data)
 
 
+@pytest.mark.filterwarnings("ignore::labeldp.ReusedReleaseWarning")
 def test_the_same_search_from_a_ledger_costs_nothing_more(data, tmp_path):
     ledger = tmp_path / "l"
     first, second = (search(MODELS, ledger=ledger).fit(*data) for _ in range(2))

@@ -1,10 +1,15 @@
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import labeldp as ldp
 from labeldp.writing import append_line, check_free, kept_array, read_lines, written_whole
+
+HERE = os.environ | {"PYTHONPATH": str(Path(ldp.__file__).parents[1])}
 
 
 def test_two_writers_do_not_mix(tmp_path):
@@ -39,6 +44,50 @@ def test_what_is_written_anew_takes_the_place_of_what_was_there(tmp_path):
         partial.write_text(None)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     assert (tmp_path / "out").read_text() == "new"
+
+
+WRITE_FOREVER = """
+import sys, time
+from pathlib import Path
+from labeldp.writing import written_whole
+with written_whole(Path(sys.argv[1])) as partial:
+    if sys.argv[2] == "folder":
+        partial.mkdir()
+        (partial / "part").write_text("x")
+    if sys.argv[2] == "file":
+        partial.write_text("x")
+    print("written", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "nothing yet"])
+def test_what_a_killed_process_left_is_removed_by_the_next_writer(tmp_path, kind):
+    out = tmp_path / "out[1].csv"  # no pattern of its own
+    other = tmp_path / ".out[1].csv.0123abcd.partial.csv"
+    other.write_text("of somebody else")
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITE_FOREVER, out, kind], stdout=subprocess.PIPE, env=HERE
+    ) as process:
+        assert process.stdout.readline() == b"written\n"
+        before = {path.name for path in tmp_path.iterdir()}
+        with written_whole(out) as partial:
+            partial.write_text("of the first")
+        assert {path.name for path in tmp_path.iterdir()} == before | {out.name}  # the process is still running
+        out.unlink()
+        process.kill()
+    assert len(before) > 1
+    with written_whole(out) as partial:
+        partial.write_text("of the second")
+    assert {path.name for path in tmp_path.iterdir()} == {out.name, other.name}
+    assert out.read_text() == "of the second"
+
+
+def test_what_was_left_without_a_lock_is_removed(tmp_path):
+    (tmp_path / ".out.0123abcd.partial").mkdir()
+    with written_whole(tmp_path / "out") as partial:
+        partial.write_text("x")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_an_array_is_made_once_and_kept_whole(tmp_path):

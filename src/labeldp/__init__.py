@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from labeldp.errors import LabelDPError as LabelDPError
     from labeldp.errors import LedgerError as LedgerError
     from labeldp.errors import PrivacyWarning as PrivacyWarning
+    from labeldp.errors import ReusedReleaseWarning as ReusedReleaseWarning
     from labeldp.estimators import LabelPrivateClassifier as LabelPrivateClassifier
     from labeldp.guarantees import Budget as Budget
     from labeldp.guarantees import Guarantee as Guarantee
@@ -65,7 +66,14 @@ __version__ = "0.1.0"
 # Loaded at first use: the command line must answer `--help` without loading Arrow, SciPy and a database.
 _HOMES = {
     "calibration": ["calibrate"],
-    "errors": ["BudgetExceeded", "InputError", "LabelDPError", "LedgerError", "PrivacyWarning"],
+    "errors": [
+        "BudgetExceeded",
+        "InputError",
+        "LabelDPError",
+        "LedgerError",
+        "PrivacyWarning",
+        "ReusedReleaseWarning",
+    ],
     "estimators": ["LabelPrivateClassifier"],
     "guarantees": ["Budget", "Guarantee"],
     "labels": ["LabelSpace"],

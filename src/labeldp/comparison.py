@@ -186,7 +186,8 @@ def on_public_labels(
             learn, known, owners, (score, truth) = features, codes, users, test
         vault = Vault(Encoded(known), table.space, Budget(plan.epsilon, plan.delta), users=owners)
         rows = vault.capped(plan.labels_per_user, plan.seed)
-        trained = recipes.train(vault, plan.task(learn, table.space, rows), plan.recipe, plan.options, score=False)
+        task = plan.task(learn, table.space, rows)
+        trained = recipes.train(vault, task, plan.recipe, plan.options, score=False, rehearsed=False)
         right = trained.model.predict_proba(score).argmax(axis=1) == truth
         half = 1.96 * right.std() / np.sqrt(len(right))
         value = float(right.mean())

@@ -17,5 +17,18 @@ class BudgetExceeded(LabelDPError):
     """The release would cost more than the budget has left."""
 
 
+class MissingExtra(LabelDPError, ModuleNotFoundError):
+    """A package that only an extra of labeldp installs is missing; the message names the extra."""
+
+    def __init__(self, what: str, package: str = "torch", extra: str = "learn") -> None:
+        """Say what needs the package: `what` begins the sentence, and `name` is the package, as for other imports."""
+        super().__init__(f"{what} needs {package}, which is not installed: pip install 'labeldp[{extra}]'.")
+        self.name = package
+
+
 class PrivacyWarning(UserWarning):
     """Nothing failed, but a promise is weaker than it may seem."""
+
+
+class ReusedReleaseWarning(UserWarning):
+    """A stored release answered a request: labels that changed since it was drawn are not in it."""

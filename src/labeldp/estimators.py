@@ -1,6 +1,7 @@
 """scikit-learn estimators whose `fit` protects the labels that it is given."""
 
 import platform
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from threadpoolctl import threadpool_limits
 
 from labeldp import __version__
 from labeldp.datasets import budget_of
-from labeldp.errors import InputError
+from labeldp.errors import InputError, ReusedReleaseWarning
 from labeldp.features.base import Features
 from labeldp.features.intake import Intake, is_frame
 from labeldp.guarantees import Budget
@@ -48,9 +49,16 @@ _INFERRED = (
     "The classes were inferred from the labels, which reveals which classes occur: declare them for a real guarantee."
 )
 
+_FEWEST = 2  # rows of a training
+
 _ADDED_UP = (
     "These rows were fitted before in the same process, and this training's ledger does not count that: if it was with "
     "the same labels, what is learnt of them adds up, and this card states the last training alone."
+)
+
+_REUSED = (
+    "The ledger had {count} of the releases of this training already, and they were used again at no cost: labels that "
+    "changed since are not in them. If y is another label of the same rows, give it a name of its own: label=..."
 )
 
 
@@ -67,6 +75,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
     encoder: Any
     estimate: bool
     ledger: str | Path | None
+    label: str | None
     budget: float | Budget | None
     labels_per_user: int | None
     random_state: Any
@@ -112,6 +121,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
 
     def _open(self, X: Any, y: Any, users: Any = None, searched: bool = False) -> tuple[Task, Vault]:
         """Check the input, put the labels into a vault, and describe the task; a search gives its encoder later."""
+        label = self._label_name(y)
         X, y = self._checked(X, y)
         space = self._space(y)
         recipe, options = find(self.recipe), self._recipe_options()
@@ -121,13 +131,22 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         else:
             self._intake, features = Intake.fit(X, self.features)  # type: ignore[arg-type]
         rows, digest = fingerprint(X)
-        identity = Identity("estimator", "y", len(features), digest)
+        identity = Identity("estimator", label, len(features), digest)
         task, owner = self._task(features, space), None if users is None else number_users(users, len(features))
         capped_rows(owner, None, len(features), self.labels_per_user)  # or it is said before there is a ledger
         vault = Vault(y, space, self._budget(), users=owner, ledger=self.ledger, identity=identity)
         task = replace(task, rows=vault.capped(self.labels_per_user, task.seed))
         self._seen_before = seen_before(rows, None if self.ledger is None else str(Path(self.ledger).resolve()))
         return task, vault
+
+    def _label_name(self, y: Any) -> str | None:
+        """Return the name of the label in the ledger: as declared, or that of a Series or of a single column."""
+        if self.label is not None:
+            if not isinstance(self.label, str) or not self.label:
+                raise InputError("label is the name of the label, for example label='income'.")
+            return self.label
+        names = list(y.columns) if is_frame(y) else [getattr(y, "name", None)]
+        return None if len(names) != 1 or names[0] in (None, "") else str(names[0])
 
     def _budget(self) -> Budget | Chosen:
         return self.budget if isinstance(self.budget, Budget) else budget_of(self.epsilon, self.delta, self.budget)
@@ -150,6 +169,9 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
         facts = trained.facts() | spent | self._about(trained, vault)
         own = [self._inferred_what] * bool(self._inferred_what) + [_ADDED_UP] * self._seen_before
+        if vault.reused:
+            own.append(_REUSED.format(count=len(vault.reused)))
+            warnings.warn(own[-1], ReusedReleaseWarning, stacklevel=3)
         self.card_ = make_card(facts | {"warnings": [*facts["warnings"], *own]})
 
     def _about(self, trained: Trained, vault: Vault) -> dict[str, Any]:
@@ -158,7 +180,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
             "version": __version__,
             "python": platform.python_version(),
             "packages": versions(),
-            "data": {"name": "data in memory", "rows": vault.rows, "label": "y"},
+            "data": {"name": "data in memory", "rows": vault.rows, "label": vault.label or "y"},
             "classes_inferred": bool(self._inferred_what),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "space": vault.space.to_json(),
@@ -187,7 +209,9 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
             _check_feature_names(self, X, reset=True)
             self.n_features_in_ = X.shape[1]
         else:
-            X = validate_data(self, X, ensure_all_finite=self._finite, ensure_min_samples=2)
+            X = validate_data(self, X, ensure_all_finite=self._finite, ensure_min_samples=0)
+        if len(X) < _FEWEST:
+            raise InputError(f"X has {len(X)} sample{'s' * (len(X) != 1)}: give at least {_FEWEST} rows.")
         y = _one_column(y)
         if len(y) != len(X):
             raise InputError(f"X has {len(X)} rows and y has {len(y)} labels: give one label for each row.")
@@ -236,6 +260,10 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         Whether to set rows aside and measure the model privately: `score_estimate_`.
     ledger : path, optional
         The ledger of the data set, which adds up every use of its labels. Without one, each fit counts for itself.
+    label : str, optional
+        The name of the label in the ledger; by default that of a Series. All labels of the same rows share a ledger,
+        and their costs add up, because they are about the same people. A label without a name matches every name. Label
+        values are never compared.
     budget : float or Budget, optional
         The most that the ledger allows, as an epsilon or with a delta; at first, epsilon and delta.
     labels_per_user : int, optional
@@ -272,6 +300,7 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         encoder: Any = None,
         estimate: bool = True,
         ledger: str | Path | None = None,
+        label: str | None = None,
         budget: float | Budget | None = None,
         labels_per_user: int | None = None,
         random_state: Any = None,
@@ -288,6 +317,7 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         self.encoder = encoder
         self.estimate = estimate
         self.ledger = ledger
+        self.label = label
         self.budget = budget
         self.labels_per_user = labels_per_user
         self.random_state = random_state

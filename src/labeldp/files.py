@@ -1,6 +1,7 @@
 """Tables on disk, CSV or Parquet, read and written in batches so that no table has to fit in memory."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,17 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from labeldp.arrow_types import polars_schema, to_polars
 from labeldp.errors import InputError
-from labeldp.writing import written_whole
+from labeldp.writing import partial_beside, written_whole
 
+Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 _BATCH = 1 << 18
-_CSV_BLOCK = 1 << 24
+_REHEARSED = 8  # rows of each batch that a rehearsal writes
+_CSV: dict[str, Any] = {
+    "read_options": pa.csv.ReadOptions(block_size=1 << 24),
+    "parse_options": pa.csv.ParseOptions(newlines_in_values=True),
+}
 
 
 class TableFile:
@@ -52,60 +59,134 @@ class TableFile:
         with source:
             batches = source.iter_batches(_BATCH, columns=columns) if self.path.suffix == ".parquet" else iter(source)
             while (batch := self._attempt(lambda: next(batches, None))) is not None:
-                yield batch
+                yield batch if columns is None else batch.select(list(columns))
 
     def _open(self, columns: Sequence[str] | None) -> Any:
         if self.path.suffix == ".parquet":
             return pq.ParquetFile(self.path, pre_buffer=False)
         convert = pa.csv.ConvertOptions(column_types=self.schema, strings_can_be_null=False, include_columns=columns)
-        return pa.csv.open_csv(self.path, self._csv_reading(), convert_options=convert)
+        return pa.csv.open_csv(self.path, **_CSV, convert_options=convert)
+
+    def frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """Read public columns batch by batch for Polars; those of a CSV are texts, and an empty text is missing.
+
+        Raises:
+            InputError: There is no such column, or Polars cannot read its type.
+        """
+        self.frame_schema(columns)
+        for batch in self.batches(columns):
+            frame = self._attempt(partial(to_polars, batch))
+            yield frame.with_columns(_present()) if self.path.suffix == ".csv" else frame
+
+    def frame_schema(self, columns: Sequence[str]) -> pl.Schema:
+        """Return the types of public columns in Polars.
+
+        Raises:
+            InputError: There is no such column, or Polars cannot read its type.
+        """
+        for name in columns:
+            self.column_type(name)
+        return polars_schema(self.schema, columns)
 
     def rewrite(
-        self,
-        out: Path,
-        change: Callable[[pa.RecordBatch], pa.RecordBatch],
-        secret: str,
-        facts: dict[str, str],
-        columns: Sequence[str] | None = None,
+        self, out: Path, change: Change, secret: str, facts: dict[str, str], columns: Sequence[str] | None = None
     ) -> None:
         """Copy the file, or some columns, to `out` with each batch changed: whole or not at all. Parquet keeps `facts`.
 
         What the source file says about itself is left behind, and what it says about the `secret` column: such
         metadata can count classes.
         """
-        with written_whole(out) as partial:
-            if self.path.suffix == ".csv":
-                with partial.open("wb") as stream:  # by Polars: Arrow would put every text in quotes
-                    for number, batch in enumerate(self.batches(columns)):
-                        frame = pl.DataFrame(change(batch)).with_columns(pl.when(pl.all() != "").then(pl.all()))
-                        frame.write_csv(stream, include_header=number == 0)
-                return
-            metadata = pq.ParquetFile(self.path).metadata
-            codec = metadata.row_group(0).column(0).compression if metadata.num_row_groups else "ZSTD"
-            fields = [field for field in self.schema if columns is None or field.name in columns]
-            schema = pa.schema([f.remove_metadata() if f.name == secret else f for f in fields], facts)
-            # Ids and measurements hardly repeat: a dictionary of them costs half of the writing and gains nothing.
-            wide = (pa.types.is_floating, pa.types.is_int64, pa.types.is_uint64)
-            repeating = [f.name for f in schema if not any(is_wide(f.type) for is_wide in wide)]
-            with pq.ParquetWriter(partial, schema, compression=codec, use_dictionary=repeating) as writer:
-                for batch in self.batches(columns):
-                    writer.write_batch(pa.record_batch(change(batch).columns, schema=schema))
+        with written_whole(out) as unfinished:
+            self._write(unfinished, map(change, self.batches(columns)), secret, facts, columns)
+
+    def rehearse(
+        self,
+        out: Path,
+        change: Change,
+        secret: str,
+        facts: dict[str, str],
+        columns: Sequence[str] | None = None,
+        *,
+        first: int = _REHEARSED,
+    ) -> None:
+        """Read the whole file and write a few rows of each batch as `rewrite` would, beside `out`; nothing stays.
+
+        Args:
+            first: How many rows of the first batch to write at least; they are repeated where there are fewer.
+
+        Privacy:
+            `change` must put public values into the `secret` column, because what fails here is told.
+
+        Raises:
+            InputError: The file cannot be read, or its copy cannot be written.
+        """
+
+        def some_rows() -> Iterator[pa.RecordBatch]:
+            for number, batch in enumerate(self.batches(columns)):
+                few = batch.slice(0, _REHEARSED)
+                if number == 0 and batch.num_rows:  # by repeating, for Arrow cannot take rows of every type
+                    copies = [few] * -(-first // few.num_rows)
+                    few = pa.Table.from_batches(copies).combine_chunks().to_batches()[0]
+                yield change(few)
+
+        try:
+            with partial_beside(out) as unfinished:
+                self._write(unfinished, some_rows(), secret, facts, columns)
+            return
+        except InputError:
+            raise
+        except (pa.ArrowException, pl.exceptions.PolarsError, OSError, TypeError, ValueError) as problem:
+            kind = getattr(problem, "strerror", None) or type(problem).__name__
+        raise InputError(f"A copy of {self.path} cannot be written ({kind}): leave out columns of unusual types.")
+
+    def _write(
+        self,
+        path: Path,
+        batches: Iterator[pa.RecordBatch],
+        secret: str,
+        facts: dict[str, str],
+        columns: Sequence[str] | None,
+    ) -> None:
+        if self.path.suffix == ".csv":
+            with path.open("wb") as stream:  # by Polars: Arrow would put every text in quotes
+                for number, batch in enumerate(batches):
+                    frame = pl.DataFrame(batch).with_columns(_present())
+                    frame.write_csv(stream, include_header=number == 0)
+            return
+        fields = [field for field in self.schema if columns is None or field.name in columns]
+        # A label that was required can be missing from the copy, where a user has more labels than take part.
+        fields = [f.remove_metadata().with_nullable(True) if f.name == secret else f for f in fields]
+        schema = pa.schema(fields, facts)
+        # Ids and measurements hardly repeat: a dictionary of them costs half of the writing and gains nothing.
+        wide = (pa.types.is_floating, pa.types.is_int64, pa.types.is_uint64)
+        repeating = [f.name for f in schema if not any(is_wide(f.type) for is_wide in wide)]
+        with pq.ParquetWriter(path, schema, compression=self._codec(), use_dictionary=repeating) as writer:
+            for batch in batches:
+                writer.write_batch(pa.record_batch(batch.columns, schema=schema))
+
+    def _codec(self) -> str:
+        """Return the codec of the first column, by the name that Arrow's writer has for it."""
+        metadata = pq.ParquetFile(self.path).metadata
+        codec: str = metadata.row_group(0).column(0).compression if metadata.num_row_groups else "ZSTD"
+        return {"UNCOMPRESSED": "NONE"}.get(codec, codec)
 
     def _read_schema(self) -> pa.Schema:
         if self.path.suffix == ".parquet":
             return pq.ParquetFile(self.path).schema_arrow
-        with pa.csv.open_csv(self.path, self._csv_reading()) as reader:
+        with pa.csv.open_csv(self.path, **_CSV) as reader:
             return pa.schema([(name, pa.string()) for name in reader.schema.names])
-
-    def _csv_reading(self) -> Any:
-        return pa.csv.ReadOptions(block_size=_CSV_BLOCK)
 
     def _attempt(self, read: Callable[[], Any]) -> Any:
         """Read, or say that the file cannot be read: outside the handler, because Arrow's message can quote a label."""
         try:
             return read()
-        except (pa.ArrowException, OSError) as problem:
+        except (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as problem:
             kind = getattr(problem, "strerror", None) or type(problem).__name__
         remedy = "a UTF-8 text with a header and equally many fields in each line"
         wanted = remedy if self.path.suffix == ".csv" else "a whole Parquet file"
         raise InputError(f"{self.path} cannot be read ({kind}): it must be {wanted}.")
+
+
+def _present() -> pl.Expr:
+    """Return texts, where an empty one is missing."""
+    return pl.when(pl.all() != "").then(pl.all())

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from labeldp.errors import MissingExtra
+
 
 def exports(
     package: str, homes: Mapping[str, Sequence[str]], rooms: Sequence[str] = ()
@@ -24,6 +26,6 @@ def exports(
         except ModuleNotFoundError as problem:
             if problem.name != "torch":
                 raise
-            raise ImportError(f"{name} needs torch: pip install 'labeldp[learn]'.") from None
+            raise MissingExtra(name) from None
 
     return sorted(home_of), get, lambda: sorted([*home_of, *rooms])

@@ -25,7 +25,7 @@ def read_features(table: SecretTable, kind: str, rows: int, flip: bool = False) 
     else:
         intake, features = Intake.fit(read_columns(table.file, columns), kind, flip)  # type: ignore[arg-type]
     if len(features) != rows:
-        raise InputError(f"{table.file.path} has lines that are no rows: remove blank lines.")
+        raise InputError(f"{table.file.path} changed while it was read: run the command again.")
     return intake, features
 
 
@@ -44,11 +44,11 @@ def column_of_pictures(file: TableFile, columns: Sequence[str]) -> str:
     """Return the one column that holds pictures, or say why there is none."""
     if file.path.suffix == ".csv":
         raise InputError(f"Pictures are bytes, which {file.path} cannot hold: write the table as .parquet.")
-    return picture_column(pl.DataFrame(file.schema.empty_table()).select(columns).schema)
+    return picture_column(file.frame_schema(columns))
 
 
 def read_columns(file: TableFile, columns: list[str], texts: Sequence[str] = ()) -> pl.DataFrame:
-    """Read features, and never the label: Polars' message could quote it. Numbers in a CSV become numbers.
+    """Read features, and never the label. Numbers in a CSV become numbers.
 
     So do numbers among which missing ones are marked by a word, as R marks them by NA. Columns in `texts` stay as they
     are written, because they were texts in the training.
@@ -56,24 +56,44 @@ def read_columns(file: TableFile, columns: list[str], texts: Sequence[str] = ())
     absent = [name for name in columns if name not in file.schema.names]
     if absent:
         raise InputError(f"{file.path} lacks the column {absent[0]!r}, which the model was trained on.")
-    try:
-        if file.path.suffix == ".parquet":
-            return pl.read_parquet(file.path, columns=columns).select(columns)
-        kinds = dict.fromkeys(texts, pl.String)
-        frame = pl.read_csv(file.path, columns=columns, infer_schema_length=None, schema_overrides=kinds)
-        return frame.select(columns).with_columns(
-            _numbers(frame[name]) for name, kind in frame.schema.items() if kind == pl.String and name not in texts
-        )
-    except (pl.exceptions.PolarsError, OSError) as problem:
-        kind = type(problem).__name__
-    raise InputError(f"{file.path} cannot be read ({kind}).")
+    inferred = [] if file.path.suffix == ".parquet" else [name for name in columns if name not in texts]
+    kinds = _kinds(file, inferred) if inferred else {}
+    empty = pl.DataFrame(schema=file.frame_schema(columns))
+    return pl.concat([_typed(frame, kinds) for frame in (empty, *file.frames(columns))])
 
 
-def _numbers(column: pl.Series) -> pl.Series:
-    """Return numbers, if all texts are numbers but for words that mark a missing one."""
-    plain = column.replace(ABSENT, None)
-    numbers = plain.cast(pl.Float64, strict=False)
-    return numbers if numbers.null_count() == plain.null_count() < len(plain) else column
+_NUMBERS = (pl.Int64(), pl.Float64())
+
+
+def _kinds(file: TableFile, columns: list[str]) -> dict[str, pl.DataType]:
+    """Return the type of each column of a CSV file whose texts are all numbers, or all true or false.
+
+    A word that marks a missing number makes whole numbers decimals.
+    """
+    possible = {name: [*_NUMBERS, pl.Boolean()] for name in columns}
+    empty = set(columns)
+    for frame in file.frames(columns):
+        for column in frame:
+            marked = column.alias("").is_in(ABSENT)
+            present = column.filter(~marked)  # a missing text is neither
+            kinds = [pl.Float64()] if marked.any() else possible[column.name]
+            kinds = [kind for kind in kinds if kind in possible[column.name]]
+            possible[column.name] = [kind for kind in kinds if not _parsed(present, kind).null_count()]
+            empty -= {column.name} if len(present) else set()
+    return {name: kinds[0] for name, kinds in possible.items() if kinds and name not in empty}
+
+
+def _typed(frame: pl.DataFrame, kinds: dict[str, pl.DataType]) -> pl.DataFrame:
+    return frame.with_columns(_parsed(frame[name], kind).alias(name) for name, kind in kinds.items())
+
+
+def _parsed(texts: pl.Series, kind: pl.DataType) -> pl.Series:
+    """Return texts in another type, missing where they cannot be, without their name."""
+    texts = texts.alias("")  # Polars takes a name like ^a$ for a pattern of names
+    if kind == pl.Boolean:
+        words = texts.str.to_lowercase()
+        return words.replace_strict(["true", "false"], [True, False], default=None, return_dtype=kind)
+    return texts.replace(ABSENT, None).cast(kind, strict=False)
 
 
 def doubts(table: SecretTable, features: Features) -> list[str]:

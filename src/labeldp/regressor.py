@@ -40,7 +40,7 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
         sample weights.
     loss : {"squared", "absolute", "poisson"}
         What a good prediction is: the mean, the median, or the mean of a count.
-    training, features, encoder, estimate, ledger, budget, labels_per_user, random_state, n_jobs
+    training, features, encoder, estimate, ledger, label, budget, labels_per_user, random_state, n_jobs
         As for `LabelPrivateClassifier`.
 
     Attributes
@@ -69,6 +69,7 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
         encoder: Any = None,
         estimate: bool = True,
         ledger: str | Path | None = None,
+        label: str | None = None,
         budget: float | Budget | None = None,
         labels_per_user: int | None = None,
         random_state: Any = None,
@@ -86,6 +87,7 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
         self.encoder = encoder
         self.estimate = estimate
         self.ledger = ledger
+        self.label = label
         self.budget = budget
         self.labels_per_user = labels_per_user
         self.random_state = random_state

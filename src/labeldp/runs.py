@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,8 @@ class Plan:
         numbers = space is not None and space.step is not None
         find_model(self.model, axes=_AXES[self.features], numbers=numbers)
         choose_device(self.device)
+        if table is not None:
+            table.file.frame_schema(table.features)
         if table is not None and self.features == "images":
             column_of_pictures(table.file, table.features)
         if self.encoder is not None:
@@ -118,36 +121,53 @@ def train(
         doubted = [] if public is not None else doubts(table, features)
         for doubt in doubted:  # before anything is spent on columns that were read in another way than they are meant
             report(f"Note: {doubt}")
-        trained = recipes.train(vault, task, plan.recipe, plan.options, report=report)
-        facts = {
-            "version": __version__,
-            "python": platform.python_version(),
-            "packages": versions(),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "data": {"name": table.file.path.name, "rows": vault.rows, "label": table.label},
-            "space": table.space.to_json(),
-            **trained.facts(),
-            "options": dict(plan.options),
-            "features": plan.features,
-            "plan": {"model": plan.model, "epochs": plan.epochs, "public": plan.public is not None},
-            "users": trained.users and trained.users | {"column": table.users},
-            "model": describe_model(trained.model),
-            "encoder": task.encoder and task.encoder.digest()[:16],
-            "model_unit": trained.model.guarantee.unit if trained.model.guarantee else None,
-            "entries": [release.entry for release in trained.releases],
-            "epsilon": plan.epsilon,
-            "delta": plan.delta,
-            "seed": plan.seed,
-            "spent": vault.guarantee().to_json(),
-        }
-        facts["warnings"] = [*facts["warnings"], *doubted]
-        folder.mkdir()
-        _dump(folder / "run.json", facts)
-        _dump(folder / "features.json", intake.to_json())
-        _dump(folder / "ledger.json", [entry.redacted() for entry in vault.ledger.entries()])
-        write_card(folder)
-        trained.model.save(folder / "model")
-    return facts
+        encoder = task.encoder and task.encoder.digest()[:16]
+
+        def write(place: Path, trained: recipes.Trained, vault: Vault) -> dict[str, Any]:
+            facts = _facts(table, vault, plan, trained)
+            facts |= {"encoder": encoder, "warnings": [*facts["warnings"], *doubted]}
+            _write(place, facts, intake, trained, vault)
+            return facts
+
+        def rehearse(trained: recipes.Trained, made_up: Vault) -> None:
+            with TemporaryDirectory() as place:
+                write(Path(place) / "run", trained, made_up)
+
+        trained = recipes.train(vault, task, plan.recipe, plan.options, report=report, use=rehearse)
+        return write(folder, trained, vault)
+
+
+def _facts(table: SecretTable, vault: Vault, plan: Plan, trained: recipes.Trained) -> dict[str, Any]:
+    """Return what a run folder says about itself."""
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "packages": versions(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "data": {"name": table.file.path.name, "rows": vault.rows, "label": table.label},
+        "space": table.space.to_json(),
+        **trained.facts(),
+        "options": dict(plan.options),
+        "features": plan.features,
+        "plan": {"model": plan.model, "epochs": plan.epochs, "public": plan.public is not None},
+        "users": trained.users and trained.users | {"column": table.users},
+        "model": describe_model(trained.model),
+        "model_unit": trained.model.guarantee.unit if trained.model.guarantee else None,
+        "entries": [release.entry for release in trained.releases],
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "seed": plan.seed,
+        "spent": vault.guarantee().to_json(),
+    }
+
+
+def _write(folder: Path, facts: dict[str, Any], intake: Intake, trained: recipes.Trained, vault: Vault) -> None:
+    folder.mkdir()
+    _dump(folder / "run.json", facts)
+    _dump(folder / "features.json", intake.to_json())
+    _dump(folder / "ledger.json", [entry.redacted() for entry in vault.ledger.entries()])
+    write_card(folder)
+    trained.model.save(folder / "model")
 
 
 def predict(

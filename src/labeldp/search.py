@@ -83,6 +83,10 @@ class _Once:
         self._vault, self._epsilon, self._delta = vault, exactly(epsilon), exactly(delta)
         self._spending, self._known = Spending(vault.rows, vault.users), set[str]()
 
+    def around(self, vault: Vault) -> "_Once":
+        """Return the same limit around another vault, for a rehearsal."""
+        return _Once(vault, float(self._epsilon), float(self._delta))
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._vault, name)
 

@@ -2,15 +2,16 @@
 
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
@@ -37,15 +38,63 @@ def written_whole(out: Path, anew: bool = False) -> Iterator[Path]:
     """
     check = check_free if not anew else lambda out: None
     check(out)
-    partial = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.partial")  # another process may write there too
     try:
-        yield partial
-        check(out)
-        os.replace(partial, out)
+        with partial_beside(out) as partial:
+            yield partial
+            check(out)
+            os.replace(partial, out)
     except OSError as problem:
         raise InputError(f"{out} cannot be written: {problem.strerror or problem}.") from None
+
+
+@contextmanager
+def partial_beside(out: Path) -> Iterator[Path]:
+    """Give a path in the folder of `out` for an unfinished file or folder, and remove what is there at the end.
+
+    Unfinished outputs of processes that were killed are removed, too. A process holds a lock on its own, which the
+    operating system releases when the process ends, so that those of running processes stay.
+    """
+    _remove_abandoned(out)
+    partial, lock = _locked_partial(out)
+    try:
+        yield partial
     finally:
         _remove(partial)
+        _discard(lock)
+
+
+def _locked_partial(out: Path) -> tuple[Path, FileLock]:
+    """Choose a name that no other process uses, and lock it."""
+    while True:
+        partial = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.partial")
+        lock = _lock_of(partial)
+        with suppress(NotImplementedError):  # a file system without locks: nothing is removed there, either
+            lock.acquire()
+        if not lock.is_locked or Path(lock.lock_file).exists():
+            return partial, lock
+        lock.release()  # another process took the new lock file for an abandoned one before it was locked
+
+
+def _remove_abandoned(out: Path) -> None:
+    name = re.compile(rf"(\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.partial)(\.lock)?")
+    found = [match[1] for path in out.absolute().parent.iterdir() if (match := name.fullmatch(path.name))]
+    for partial in {out.with_name(each) for each in found}:
+        lock = _lock_of(partial)
+        with suppress(Timeout, NotImplementedError, OSError):
+            lock.acquire(timeout=0)
+            _remove(partial)
+            _discard(lock)
+
+
+def _lock_of(partial: Path) -> FileLock:
+    return FileLock(partial.with_name(f"{partial.name}.lock"))
+
+
+def _discard(lock: FileLock) -> None:
+    """Remove a lock file while it is locked, so that nobody can lock what is about to vanish; then release it."""
+    with suppress(OSError):
+        os.unlink(lock.lock_file)
+    lock.release()
 
 
 def kept_array(path: Path | None, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:

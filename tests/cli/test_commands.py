@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import labeldp as ldp
+from labeldp.learn.effort import is_shortened
 
 LABELS = ("--label", "income", "--classes", "low,high")
 TRAIN = ("train", "people.csv", *LABELS, "--epsilon", 1, "--out", "o")
@@ -217,13 +218,16 @@ def test_a_device_that_is_not_there_is_noticed_before_anything_is_spent(labeldp,
     assert not list(folder.glob("*.ledger"))
 
 
+MISSING = "This command needs torch, which is not installed: pip install 'labeldp[learn]'."
+
+
 def test_a_library_that_is_not_installed_is_one_sentence(labeldp, monkeypatch):
     def missing(*_, **__):
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
     monkeypatch.setattr("labeldp.datasets.SecretTable.open", missing)
     code, out, err = labeldp(*TRAIN)
-    assert (code, out, err) == (2, "", "labeldp: torch is not installed: pip install 'labeldp[learn]'.\n")
+    assert (code, out, err) == (2, "", f"labeldp: {MISSING}\n")
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -396,7 +400,8 @@ def test_other_columns_beside_pictures_are_named(labeldp, digits_file):
 @pytest.mark.parametrize("command", ["train", "privatize"])
 def test_what_fails_after_a_release_says_that_it_is_not_lost(labeldp, folder, monkeypatch, command):
     def full(*_):
-        raise ldp.InputError("out cannot be written: No space left on device.")
+        if not is_shortened():  # a rehearsal would find it before the charge
+            raise ldp.InputError("out cannot be written: No space left on device.")
 
     out = "run" if command == "train" else "noisy.csv"
     words = (command, "people.csv", *LABELS, "--epsilon", 1, "--out", out)
@@ -405,7 +410,7 @@ def test_what_fails_after_a_release_says_that_it_is_not_lost(labeldp, folder, mo
         disk.setattr("labeldp.files.TableFile.rewrite", full)
         code, _, err = labeldp(*words)
     assert code == 2
-    assert "No space left on device. What was released is paid for and in the ledger: the same command uses it" in err
+    assert "No space left on device. What was released is paid for and in the ledger: the same request uses it" in err
     assert labeldp(*words)[0] == 0
     assert json.loads(labeldp("ledger", "show", "people.csv", "--json")[1])["spent"]["epsilon"] == 1
 

@@ -1,5 +1,8 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_info
@@ -20,6 +23,41 @@ def test_trees_see_as_many_values_as_they_have_bins_in_the_same_order(trees):
     assert (seen <= ROWS).all()
     assert np.isin(seen, ROWS).all()
     assert np.unique(ROWS[:, 0]).size == 3000  # what was given is as it was
+
+
+def _slow(column, most):
+    """Give each value the least value of its bin; a bin is closed above by an edge, and edges are quantiles."""
+    if np.unique(column).size <= most:
+        return column
+    edges = np.unique(np.quantile(column, np.linspace(0, 1, most)[:-1], method="lower"))
+    bins = np.searchsorted(edges, column, side="left")
+    return np.array([column[bins == place].min() for place in bins], column.dtype)
+
+
+@st.composite
+def _columns(draw):
+    """Draw columns with many values, and with many rows at one of them: the largest, the smallest or any other."""
+    size = draw(st.integers(2, 60))
+    elements = st.floats(-(2.0**100), 2.0**100, width=32)
+    values = draw(arrays.arrays(np.float32, size, elements=elements, unique=draw(st.booleans())))
+    tied = draw(st.sampled_from([values.min(), values.max(), values[0]]))
+    return draw(st.permutations([*values.tolist(), *[float(tied)] * draw(st.integers(0, 60))]))
+
+
+@given(_columns(), st.integers(2, 40))
+def test_each_value_becomes_the_least_one_of_its_bin(values, most):
+    column = np.array(values, np.float32)
+    seen = coarse(column[:, None], HistGradientBoostingClassifier(max_bins=most))[:, 0]
+    assert np.array_equal(seen, _slow(column, most))
+    assert np.unique(seen).size <= most
+
+
+@pytest.mark.parametrize("largest", [2, 4, 300])
+def test_many_rows_at_the_largest_of_many_values_are_no_bin_beyond_it(largest):
+    column = np.append(np.arange(400.0), np.full(largest, 399.0)).astype(np.float32)
+    seen = coarse(column[:, None], HistGradientBoostingClassifier())[:, 0]
+    assert np.array_equal(seen, _slow(column, 255))
+    assert np.unique(seen).size <= 255
 
 
 def test_a_value_that_nearly_all_rows_have_stays_apart_from_the_next():

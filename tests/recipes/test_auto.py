@@ -14,6 +14,7 @@ from labeldp.learn.backbones import build
 from labeldp.recipes.auto import auto, budget_for_sums, several, smoothed
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task
+from labeldp.represent.clusters import neighbours
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,9 @@ def test_of_few_rows_near_ones_help_and_a_private_choice_decides(digits):
 def test_smoothing_over_neighbours_corrects_labels(digits):
     task = digits.task(0.5, 1e-5)
     sums = digits.vault(0.5, 1e-5).release(ldp.LinearQuery(task.lifted, 0.5, 1e-5))
-    before, after = (np.mean(r.labels() == digits.labels) for r in (sums, smoothed(task, sums)))
+    before, after = (
+        np.mean(r.labels() == digits.labels) for r in (sums, smoothed(task, sums, neighbours(task.lifted, 10)))
+    )
     assert after > before + 0.02
 
 

@@ -55,7 +55,8 @@ def test_with_public_rows_the_student_sees_nothing_else_and_records_are_protecte
         monkeypatch.setattr(
             kind, "fit", lambda self, rows, *more, fit=fit: seen.append(len(rows)) or fit(self, rows, *more)
         )
-    trained = train(vault, task, name, {"teachers": 10, "engine": "here"}, score=False)
+    how = {"score": False, "rehearsed": False}
+    trained = train(vault, task, name, {"teachers": 10, "engine": "here"}, **how)
     assert trained.model.guarantee.unit == "record"
     assert trained.guarantee.epsilon <= 400.0
     assert set(seen) == {len(digits.new)}

@@ -251,7 +251,7 @@ def test_rows_without_a_label_are_left_out(digits):
 def test_progress_is_told_in_words(digits):
     told = []
     train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), "randres", report=told.append)
-    assert told == ["preparing", "releasing", "training", "scoring"]
+    assert told == ["rehearsing", "preparing", "releasing", "training", "scoring"]
 
 
 @pytest.mark.parametrize(

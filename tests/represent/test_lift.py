@@ -7,7 +7,7 @@ from hypothesis.extra.numpy import arrays
 
 import labeldp as ldp
 from labeldp.features import Embeddings, Images, Table
-from labeldp.represent.lift import Lift
+from labeldp.represent.lift import Lift, principal_directions
 
 RANDOM = np.random.default_rng(0)
 
@@ -82,6 +82,34 @@ def test_many_columns_are_reduced_to_those_that_vary_most():
     centred = strong - strong.mean(axis=0)
     unit = centred / np.linalg.norm(centred, axis=1, keepdims=True)
     assert np.allclose(likeness * (1 + 0.25**2), unit @ unit.T, atol=0.05)
+
+
+@pytest.mark.parametrize(("height", "width"), [(60, 12), (12, 60), (12, 12), (2, 30)])
+def test_directions_are_those_of_the_larger_gram_matrix(height, width):
+    rows = (RANDOM.normal(size=(height, width)) * np.geomspace(1, 30, width)).astype(np.float32)
+    found = principal_directions(rows, 10)
+    variances, directions = np.linalg.eigh(rows.T.astype(np.float64) @ rows)
+    count = min(10, height)
+    assert found.shape == (width, count)
+    assert np.allclose(found.T @ found, np.eye(count), atol=1e-5)
+    assert np.abs((directions[:, ::-1][:, :count] * found).sum(axis=0)) == pytest.approx(1, abs=1e-4)
+    assert np.square(rows @ found).sum(axis=0) == pytest.approx(variances[::-1][:count], rel=1e-4)
+
+
+def test_few_rows_span_few_directions():
+    rows = np.zeros((5, 40), np.float32)
+    assert principal_directions(rows, 9).shape == (40, 1)
+    rows[0, 3], rows[1, 4] = 2.0, 1.0
+    assert np.allclose(np.abs(principal_directions(rows, 9)), np.eye(40)[:, [3, 4]])
+
+
+def test_of_a_table_wider_than_its_sample_a_gram_matrix_of_rows_is_used(monkeypatch):
+    sides = []
+    found = np.linalg.eigh
+    monkeypatch.setattr(np.linalg, "eigh", lambda gram: sides.append(len(gram)) or found(gram))
+    wide = Embeddings(RANDOM.normal(size=(30, 5000)))
+    assert Lift.fit(wide, cut=True)(wide).shape == (30, 30)
+    assert sides == [30]
 
 
 def test_as_many_columns_as_are_allowed_are_kept_as_they_are():

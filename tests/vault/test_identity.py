@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from odd_columns import IN_PARQUET, NOT_IN_PARQUET
 
-from labeldp import Identity, identify
+from labeldp import Identity, InputError, identify
 from labeldp.vault import identity
 
 INTEGERS = st.one_of(st.none(), st.integers(-5, 5))
@@ -178,6 +179,13 @@ OTHER_TYPES = {
     "lists of texts": ([["a", "b"], []], [["a"], ["b"]], None),
     "missing and empty lists": ([[], None], [None, []], pa.list_(pa.int8())),
     "structs": ([{"a": 1}, {"a": 2}], [{"a": 1}, {"a": 3}], None),
+    "maps": ([[("a", 1)], []], [[("a", 2)], []], pa.map_(pa.string(), pa.int64())),
+    "places of maps": ([[("a", 1)], []], [[], [("a", 1)]], pa.map_(pa.string(), pa.int64())),
+    "missing and empty maps": ([[], None], [None, []], pa.map_(pa.string(), pa.int64())),
+    "lists of maps": ([[[("a", 1)]], []], [[[("a", 2)]], []], pa.list_(pa.map_(pa.string(), pa.int64()))),
+    "times of an unknown zone": ([1, 2], [1, 3], pa.timestamp("us", "Mars/Base")),
+    "large decimals": ([1, 2], [1, 3], pa.decimal256(60, 2)),
+    "list views": ([[1], [2, 3]], [[1, 2], [3]], pa.list_view(pa.int8())),
     "names in structs": ([{"a": 1}, {"a": 2}], [{"b": 1}, {"b": 2}], None),
 }
 
@@ -187,6 +195,22 @@ def test_every_kind_of_feature_is_identified(values, changed, kind):
     first = one_column(pa.array(values, kind))
     assert first == one_column(pa.concat_arrays([pa.array(values, kind)] * 2).slice(2))
     assert first != one_column(pa.array(changed, kind))
+
+
+@pytest.mark.parametrize("name", IN_PARQUET)
+def test_whatever_parquet_holds_is_identified_wherever_it_lies(name):
+    column = IN_PARQUET[name]
+    first = one_column(column)
+    assert first == one_column(pa.concat_arrays([column, column]).slice(3))
+    if not column.slice(0, 1).equals(column.slice(2, 1)):
+        turned = pa.concat_arrays([column.slice(place, 1) for place in (2, 1, 0)])
+        assert first != one_column(turned)
+
+
+@pytest.mark.parametrize("name", ["union", "interval", "run-end encoded"])
+def test_a_type_without_a_digest_is_one_sentence(name):
+    with pytest.raises(InputError, match=r"Column 'x' holds .*, by which rows cannot be told apart"):
+        one_column(NOT_IN_PARQUET[name])
 
 
 def test_the_label_column_never_enters_the_digest():

@@ -123,7 +123,9 @@ def play(
     identity = None if ledger is None else Identity("canaries", "label", len(game.codes))
     limit = Budget(task.epsilon, task.delta)
     vault = Vault(Encoded(game.codes), task.space, limit, users=task.users, ledger=ledger, identity=identity)
-    return listen(game, train(vault, task, recipe, options, score=False, report=report), task.features, reference)
+    return listen(
+        game, train(vault, task, recipe, options, score=False, report=report, rehearsed=False), task.features, reference
+    )
 
 
 def listen(game: Game, trained: Trained, features: Features, reference: NDArray[np.floating] | None = None) -> Played:

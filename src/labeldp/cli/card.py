@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from labeldp.cli.screen import echo
+
 
 def card(
     run: Annotated[Path, typer.Argument(help="A run folder that `labeldp train` made.")],
@@ -21,12 +23,12 @@ def card(
     if form is not None and form not in FORMATS:
         raise InputError(f"There is no format {form!r}: choose one of {', '.join(FORMATS)}.")
     if form in ("md", "json") or (form == "html" and no_open):
-        typer.echo(card_of_run(run).text(form), nl=False)
+        echo(card_of_run(run).text(form), end=False)
         return
     alert = write_card(run).alert
     page = (run / "card.html").resolve()
-    typer.echo(f"The card is {page}" + (" (card.md and card.json beside it)." if no_open else "."))
+    echo(f"The card is {page}" + (" (card.md and card.json beside it)." if no_open else "."))
     if alert:
-        typer.echo(f"Note: {alert}", err=True)
+        echo(f"Note: {alert}", err=True)
     if not no_open and not webbrowser.open(page.as_uri()):
-        typer.echo("No browser was found to open it: open that file in one, or choose --format md.", err=True)
+        echo("No browser was found to open it: open that file in one, or choose --format md.", err=True)

@@ -24,7 +24,7 @@ from labeldp.cli.options import (
     Total,
     UserColumn,
 )
-from labeldp.cli.screen import say, tell
+from labeldp.cli.screen import echo, note_reuse, say, tell
 
 
 def compare(
@@ -117,8 +117,10 @@ def compare(
         vault = table.vault(float(epsilon), float(total_delta), **totals, ledger=ledger)
         train = compared.on_private_labels(table, vault, request)
         cost = f"epsilon {float(epsilon):g} and delta {float(total_delta):g}"
-        typer.echo(f"All cells together cost a {unit} {cost} at most.", err=True)
+        echo(f"All cells together cost a {unit} {cost} at most.", err=True)
     found = request.run(train, tell)
+    if not labels_public:
+        note_reuse(vault)
     how = "on true labels, which are declared public" if labels_public else "measured privately"
     if as_json:
         total = None if labels_public else {"epsilon": float(epsilon), "delta": float(total_delta)}
@@ -128,4 +130,4 @@ def compare(
         print_comparison(
             curves, f"Accuracy {how}, ± half of its 95 % interval; {seeds} seed{'s' * (seeds > 1)}, delta {delta:g}"
         )
-        typer.echo(f"Wrote {out}: a row for each cell in cells.jsonl, and accuracy.png.")
+        echo(f"Wrote {out}: a row for each cell in cells.jsonl, and accuracy.png.")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from labeldp.cli.options import AsJson
+from labeldp.cli.screen import echo
 
 ledger_app = typer.Typer(help="Look at what was spent on a data set.", no_args_is_help=True)
 
@@ -21,6 +22,6 @@ def show(
 
     report = ledger_report(path)
     if as_json:
-        typer.echo(json.dumps(report, indent=2))
+        echo(json.dumps(report, indent=2))
     else:
         print_ledger(report)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 import warnings
 from typing import Annotated, NoReturn
 
@@ -17,6 +18,7 @@ from labeldp.cli.plan import plan
 from labeldp.cli.predict import predict
 from labeldp.cli.privatize import privatize
 from labeldp.cli.reproduce import reproduce
+from labeldp.cli.screen import echo
 from labeldp.cli.train import train
 
 app = typer.Typer(
@@ -39,14 +41,15 @@ def _options(
     if version:
         from labeldp import __version__
 
-        typer.echo(f"labeldp {__version__}")
+        echo(f"labeldp {__version__}")
     elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        echo(context.get_help())
 
 
 def main() -> None:
-    """Run the command line; anything wrong with the request is one sentence and exit code 2."""
-    from labeldp.errors import BudgetExceeded, LabelDPError
+    """Run the command line; anything wrong with the request is one sentence and exit code 2, a bug one and code 1."""
+    from labeldp.errors import BudgetExceeded, LabelDPError, MissingExtra
+    from labeldp.resuming import sentence
 
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # they are for who writes code: python -W default -m labeldp shows them
@@ -57,11 +60,11 @@ def main() -> None:
         if isinstance(problem, BudgetExceeded):
             delta = "" if sys.argv[1:2] == ["privatize"] else "; where delta is spent, --delta-budget does"
             hint = f" (--budget sets the total for this data set{delta}.)"
-        _fail(f"{problem}{hint}", 2)
+        _fail(f"{sentence(problem)}{hint}", 2)
     except ModuleNotFoundError as problem:
         if problem.name not in ("torch", "safetensors", "PIL", "matplotlib"):
-            raise
-        _fail(f"{problem.name} is not installed: pip install 'labeldp[learn]'.", 2)
+            _fail_unexpectedly(problem)
+        _fail(str(MissingExtra("This command", problem.name)), 2)
     except MemoryError:
         _fail("this needs more memory than there is: ask for less, or take a larger machine.", 2)
     except (typer.Abort, KeyboardInterrupt):
@@ -71,7 +74,7 @@ def main() -> None:
     except Exception as problem:
         # What typer says of wrong options. Its exceptions have had several homes, and always these two attributes.
         if not (hasattr(problem, "format_message") and hasattr(problem, "exit_code")):
-            raise
+            _fail_unexpectedly(problem)
         said = problem.format_message()
         if not said:  # a group of commands without one of them: its help is on the screen
             sys.exit(problem.exit_code)
@@ -97,6 +100,15 @@ def run() -> None:
         raise
 
 
+def _fail_unexpectedly(problem: Exception) -> NoReturn:
+    """Say what kind of exception ended the command. Its message may quote data, and is shown on request alone."""
+    if os.environ.get("LABELDP_TRACEBACK") == "1":
+        traceback.print_exception(problem)
+    notes = " ".join(getattr(problem, "__notes__", ()))
+    what = f"an unexpected {type(problem).__name__} ended this command. {notes}".rstrip()
+    _fail(f"{what} LABELDP_TRACEBACK=1 shows where it happened, with what it quotes of the data.", 1)
+
+
 def _fail(sentence: str, code: int) -> NoReturn:
-    typer.echo(f"labeldp: {sentence}", err=True)
+    echo(f"labeldp: {sentence}", err=True)
     sys.exit(code)

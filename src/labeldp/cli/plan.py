@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from labeldp.cli.options import AsJson, Epsilon, Range
+from labeldp.cli.screen import echo
 
 
 def plan(
@@ -49,7 +50,7 @@ def plan(
             if said != value:
                 raise InputError(f"A plan for numbers does not ask for --{name}: leave it out.")
         found = number_advice(rows, read_range(numbers or ""), epsilon)
-        typer.echo(json.dumps(found, indent=2) if as_json else number_words(found))
+        echo(json.dumps(found, indent=2) if as_json else number_words(found))
         return
     from labeldp.recipes.advisor import advise
     from labeldp.report.advice import print_advice, to_json
@@ -57,6 +58,6 @@ def plan(
     setting = (rows, classes, epsilon, delta, features, device, clusters, purity, positives)
     advice = advise(*setting)  # type: ignore[arg-type]
     if as_json:
-        typer.echo(json.dumps(to_json(advice), indent=2))
+        echo(json.dumps(to_json(advice), indent=2))
     else:
         print_advice(advice)

@@ -1,12 +1,12 @@
 """`labeldp predict`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from labeldp.cli.options import Data
+from labeldp.cli.screen import echo
 
 
 def predict(
@@ -17,16 +17,28 @@ def predict(
     ] = None,
     ids: Annotated[str | None, typer.Option(help="A column of the data that predictions stand beside.")] = None,
 ) -> None:
-    """Predict labels for new rows."""
+    """Predict labels for new rows.
+
+    In CSV, a text that a spreadsheet would take for a formula has a quote (') before it; Parquet has it as it is.
+    """
     from labeldp import runs
+    from labeldp.spreadsheets import without_formulas
     from labeldp.writing import check_free, written_whole
 
     if out is not None:
         check_free(out, ".csv", ".parquet")
-    frame = runs.predict(run, data, ids, note=lambda what: typer.echo(f"Note: {what}", err=True))
+    frame = runs.predict(run, data, ids, note=lambda what: echo(f"Note: {what}", err=True))
+    if out is None or out.suffix == ".csv":
+        frame, changed = without_formulas(frame)
+        if changed:
+            echo(
+                f"Note: {changed:,} texts begin as a spreadsheet's formulas do and have a quote (') before them: a "
+                ".parquet file (--out) has them as they are.",
+                err=True,
+            )
     if out is None:
-        sys.stdout.write(frame.write_csv())
+        echo(frame.write_csv(), end=False)
         return
     with written_whole(out) as partial:
         frame.write_csv(partial) if out.suffix == ".csv" else frame.write_parquet(partial)
-    typer.echo(f"Wrote {out}: {frame.height:,} rows.", err=True)
+    echo(f"Wrote {out}: {frame.height:,} rows.", err=True)

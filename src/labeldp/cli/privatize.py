@@ -21,7 +21,7 @@ from labeldp.cli.options import (
     Total,
     UserColumn,
 )
-from labeldp.cli.screen import AGAIN, kept_if_it_fails, progress_bar, say
+from labeldp.cli.screen import note_reuse, progress_bar, say
 
 
 def privatize(
@@ -40,11 +40,16 @@ def privatize(
     labels_per_user: LabelsPerUser = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a copy of a table whose labels went through randomized response; numbers get Laplace noise instead."""
+    """Write a copy of a table whose labels went through randomized response; numbers get Laplace noise instead.
+
+    Classes and all other cells stay as they are written, also where a spreadsheet would take them for formulas, so that
+    the copy can be trained on as the table was.
+    """
     from labeldp.datasets import SecretTable, check_total
     from labeldp.mechanisms import DiscreteLaplace, Mechanism, RandomizedResponse
     from labeldp.noise import laplace_deviation
     from labeldp.releases.responses import response_chances
+    from labeldp.resuming import paid_if_it_fails
     from labeldp.writing import check_free
 
     asked: Mechanism = RandomizedResponse(epsilon) if numbers is None else DiscreteLaplace(epsilon)
@@ -54,14 +59,15 @@ def privatize(
     check_free(out, data.suffix)
     check_total(epsilon, budget)
     with progress_bar(table.file.rows) as progress:
+        progress.start("checking output")
+        _rehearse(table, out, progress)
         progress.start("reading labels")
         totals: dict[str, Any] = {"budget": budget, "labels_per_user": labels_per_user}
         vault = table.vault(epsilon, **totals, ledger=ledger, progress=progress.advance)
         progress.start("drawing noise")
         rows = vault.capped(labels_per_user)
         mechanism = vault.shared(asked, rows)
-        again = vault.was_released(mechanism, rows)
-        with kept_if_it_fails(vault):
+        with paid_if_it_fails(vault):
             codes = vault.release(mechanism, rows).labels()
             progress.start("writing")
             done = 0
@@ -75,8 +81,7 @@ def privatize(
 
             facts = {"labeldp.guarantee": json.dumps(vault.guarantee().to_json())}
             table.file.rewrite(out, change, label, facts, table.kept)
-    if again:
-        typer.echo(AGAIN, err=True)
+    note_reuse(vault)
     spent, dropped = vault.guarantee(), int((vault.labelled & ~rows).sum())
     left_out = f", of which {dropped:,} lost their label, as a user keeps {labels_per_user}" if dropped else ""
     what: dict[str, float]
@@ -92,3 +97,26 @@ def privatize(
         f"each {vault.unit} has now spent epsilon {spent.epsilon:g} of {vault.budget.epsilon:g}.",
         as_json,
     )
+
+
+def _rehearse(table: Any, out: Path, progress: Any) -> None:
+    """Write some rows with every declared class in turn, and no label, before anything is spent on the output."""
+    import numpy as np
+    import pyarrow as pa
+
+    from labeldp.errors import InputError
+
+    codes = np.arange(-1, len(table.space))  # a missing label, and every class
+
+    def change(batch: Any) -> Any:
+        progress.advance(batch.num_rows)
+        try:
+            return table.replaced(batch, np.resize(codes, batch.num_rows))
+        except pa.ArrowException:
+            kind = table.file.column_type(table.label)
+        raise InputError(
+            f"Column {table.label!r} holds {kind}, which cannot hold every declared class: declare the classes of its "
+            "labels, or write it in another type."
+        )
+
+    table.file.rehearse(out, change, table.label, {}, table.kept, first=len(codes))

@@ -7,10 +7,25 @@ from typing import Any
 
 import typer
 
+from labeldp.printable import printable
+
 AGAIN = (
     "Note: Nothing was drawn: the same was asked for before, and what was released then was used again. Labels that "
     "changed since are not in it."
 )
+
+
+def note_reuse(vault: Any) -> None:
+    """Say how many stored releases a command used again, if any."""
+    reused, drawn = len(vault.reused), len(vault.drawn)
+    if reused and not drawn:
+        echo(AGAIN, err=True)
+    elif reused:
+        echo(
+            f"Note: {reused} of {reused + drawn} releases were in the ledger already and were used again at no cost. "
+            "Labels that changed since are not in them.",
+            err=True,
+        )
 
 
 class Bar:
@@ -43,31 +58,21 @@ def progress_bar(total: int | None) -> Iterator[Bar]:
         yield Bar(bar, total)
 
 
+def echo(text: str, err: bool = False, end: bool = True) -> None:
+    """Print a text, with a line's end or without, in which no name from a file can command the terminal."""
+    typer.echo(printable(text), err=err, nl=end)
+
+
 def say(data: dict[str, Any], sentence: str, as_json: bool) -> None:
     """Print what was done, as a sentence or as JSON."""
-    typer.echo(json.dumps(data, indent=2) if as_json else sentence)
-
-
-@contextmanager
-def kept_if_it_fails(vault: Any) -> Iterator[None]:
-    """Say, where something goes wrong after a release, that it is paid for and not lost."""
-    from labeldp.errors import InputError
-
-    before = len(vault.ledger.entries())
-    try:
-        yield
-    except InputError as problem:
-        if len(vault.ledger.entries()) == before:
-            raise
-        raise InputError(
-            f"{problem} What was released is paid for and in the ledger: the same command uses it at no further cost."
-        ) from None
+    echo(json.dumps(data, indent=2) if as_json else sentence)
 
 
 def tell(what: str) -> None:
     """Say on a terminal what is being done; nothing where the output goes elsewhere."""
     from rich.console import Console
+    from rich.text import Text
 
     console = Console(stderr=True)
     if console.is_terminal:
-        console.print(f"[dim]{what} ...[/dim]")
+        console.print(Text(f"{printable(what)} ...", style="dim"))

@@ -29,7 +29,7 @@ from labeldp.cli.options import (
     UserColumn,
     read_options,
 )
-from labeldp.cli.screen import AGAIN, kept_if_it_fails, progress_bar, say, tell
+from labeldp.cli.screen import echo, note_reuse, progress_bar, say, tell
 
 
 def train(
@@ -78,6 +78,7 @@ def train(
     from labeldp.datasets import SecretTable, check_total
     from labeldp.errors import InputError
     from labeldp.guarantees import check_delta, check_epsilon
+    from labeldp.resuming import paid_if_it_fails
     from labeldp.writing import check_free
 
     check_epsilon(epsilon)
@@ -104,21 +105,20 @@ def train(
         progress.start("reading labels")
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget, "labels_per_user": labels_per_user}
         vault = table.vault(epsilon, delta, **totals, ledger=ledger, progress=progress.advance)
-    before, noted = {entry.id for entry in vault.ledger.entries()}, set[str]()
+    noted = set[str]()
 
     def note(what: str) -> None:
         if what not in noted:
             noted.add(what)
-            typer.echo(what, err=True)
+            echo(what, err=True)
 
-    with kept_if_it_fails(vault):
+    with paid_if_it_fails(vault):
         report = runs.train(table, vault, plan, out, lambda what: (note if what.startswith("Note:") else tell)(what))
     for warning in report["warnings"]:
         note(f"Note: {warning}")
-    if before == {entry.id for entry in vault.ledger.entries()}:
-        typer.echo(AGAIN, err=True)
+    note_reuse(vault)
     if report["users"] and not as_json:
-        typer.echo(f"Note: {of_users(report['users'])}", err=True)
+        echo(f"Note: {of_users(report['users'])}", err=True)
     say(report, _sentence(out, report, vault.budget.epsilon), as_json)
 
 

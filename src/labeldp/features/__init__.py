@@ -1,9 +1,11 @@
 """What the learner sees: images, tables, embeddings and pairs of ids, with their augmentations and loaders."""
 
+from labeldp.errors import MissingExtra
+
 try:
     import torch as _torch  # noqa: F401
 except ModuleNotFoundError:
-    raise ImportError("Features for networks need torch: pip install 'labeldp[learn]'.") from None
+    raise MissingExtra("Reading features") from None
 
 from labeldp.features.base import Features, choose_device
 from labeldp.features.embeddings import Embeddings

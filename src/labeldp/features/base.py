@@ -4,7 +4,9 @@ import hashlib
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from labeldp.errors import InputError
@@ -62,6 +64,10 @@ class Features(ABC):
     @abstractmethod
     def moments(self) -> tuple[Tensor, Tensor]:
         """Return mean and deviation for each channel or column, by which a network normalises its input."""
+
+    def extreme_rows(self) -> NDArray[np.int64]:
+        """Return some rows with extreme values, for trials on few rows; none where rows of a kind are much alike."""
+        return np.empty(0, np.int64)
 
     def digest(self) -> str:
         """Tell these rows from others, wherever they are."""

@@ -5,12 +5,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features, choose_device
 from labeldp.features.corrupt import corrupt
-from labeldp.features.rows import blocks, column_moments, normalising, row_indices
+from labeldp.features.rows import blocks, column_moments, extremes, normalising, row_indices, some_columns
 
 _WEAK_NOISE, _STRONG_NOISE = 0.1, 0.3  # in deviations of the column
 _STRONG_SHARE, _VIEW_SHARE = 0.2, 0.5
@@ -78,6 +79,10 @@ class Embeddings(Features):
     def moments(self) -> tuple[Tensor, Tensor]:
         """Return mean and deviation of each column."""
         return normalising(self._moments())
+
+    def extreme_rows(self) -> NDArray[np.int64]:
+        """Return rows with the least and the largest value of a column."""
+        return extremes(self._matrix[:, some_columns(self._matrix.shape[1])])
 
     def _moments(self) -> tuple[Tensor, Tensor]:
         parts = (self._matrix[part].float() for part in blocks(*self._matrix.shape))

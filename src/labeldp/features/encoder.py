@@ -85,9 +85,10 @@ class Encoder:
 
     @staticmethod
     def _find(frame: pl.DataFrame, name: str) -> pl.Series:
-        if name not in frame.columns:
-            raise InputError(f"The table has no column {name!r}, which the training table had.")
-        return frame[name]
+        try:
+            return frame.get_column(name)  # by name: a list of all names, for each of many columns, would take long
+        except pl.exceptions.ColumnNotFoundError:
+            raise InputError(f"The table has no column {name!r}, which the training table had.") from None
 
 
 def is_number(name: str, kind: pl.DataType) -> bool:

@@ -109,6 +109,8 @@ def to_frame(data: Any) -> pl.DataFrame:
             return pl.from_pandas(data.rename(columns=str))
         except (pa.ArrowException, pl.exceptions.PolarsError, TypeError, ValueError) as problem:
             why = str(problem).partition("\n")[0]
+        except pl.exceptions.PanicException:  # no subclass of Exception
+            why = "a type that Polars does not have"
         raise InputError(f"The data frame cannot be read ({why}): give each column one type and a name of its own.")
     matrix = np.asarray(data)
     if matrix.ndim != 2:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from labeldp.errors import InputError
@@ -31,6 +32,24 @@ def blocks(count: int, width: int) -> Iterator[slice]:
     step = max(1, (1 << 24) // max(width, 1))
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))
+
+
+_TRIED = 50  # columns whose extreme values are looked for
+
+
+def some_columns(count: int) -> NDArray[np.int64]:
+    """Return columns from all over so many, or all of few."""
+    return np.unique(np.linspace(0, count - 1, min(count, _TRIED)).astype(np.int64))
+
+
+def extremes(numbers: Tensor) -> NDArray[np.int64]:
+    """Return the rows in which a column has its least value, its largest one, or none (NaN)."""
+    if not numbers.numel():
+        return np.empty(0, np.int64)
+    missing = numbers.isnan()
+    least = numbers.masked_fill(missing, torch.inf).argmin(0)
+    largest = numbers.masked_fill(missing, -torch.inf).argmax(0)
+    return np.unique(torch.cat([least, largest, missing.byte().argmax(0)]).cpu().numpy())
 
 
 def column_moments(parts: Iterator[Tensor], width: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -1,19 +1,21 @@
 """Tables: numbers and category codes kept compactly, made into one-hot rows batch by batch."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from labeldp.errors import InputError
 from labeldp.features.base import Features, choose_device
 from labeldp.features.corrupt import corrupt
 from labeldp.features.encoder import Encoder, Number, is_number, learn_categories, learn_number
-from labeldp.features.rows import blocks, column_moments, normalising, row_indices
+from labeldp.features.rows import blocks, column_moments, extremes, normalising, row_indices, some_columns
 from labeldp.files import TableFile
 
 _BATCH = 1 << 18
@@ -68,14 +70,13 @@ class Table(Features):
             file.column_type(name)
 
         def frames(names: list[str]) -> Iterator[pl.DataFrame]:
-            return (pl.DataFrame(batch) for batch in file.batches(names))
+            return file.frames(names)
 
         if like is not None:
             return cls(like.encoder, *_encode(like.encoder, frames(wanted), file.rows)).to(device)
         if not file.rows:
             raise InputError(f"{file.path} has no rows.")
-        schema = pl.DataFrame(file.schema.empty_table().select(wanted)).schema
-        return cls._learned(schema, frames, file.rows, categories, device)
+        return cls._learned(file.frame_schema(wanted), frames, file.rows, categories, device)
 
     def apply(self, frame: pl.DataFrame) -> Self:
         """Encode other rows as the training table was, on the same device."""
@@ -159,6 +160,16 @@ class Table(Features):
         spread = (shares * (1 - shares)).sqrt()
         return normalising((torch.cat([mean, shares.float()]), torch.cat([deviation, spread.float()])))
 
+    def extreme_rows(self) -> NDArray[np.int64]:
+        """Return rows with the least, the largest or a missing value of a number, or the rarest value of a category."""
+        found = [extremes(self._numbers[:, some_columns(self._numbers.shape[1])])]
+        for place in some_columns(self._codes.shape[1]):
+            codes = self._codes[:, place].long()
+            counts = torch.bincount(codes)
+            rarest = torch.where(counts > 0, counts, len(codes) + 1).argmin()
+            found.append((codes == rarest).byte().argmax()[None].cpu().numpy())
+        return np.unique(np.concatenate(found))
+
     @classmethod
     def _learned(
         cls,
@@ -182,7 +193,7 @@ class Table(Features):
         owner = [*range(len(numbers)), *flagged, *np.repeat(len(numbers) + np.arange(len(widths)), widths)]
         self._medians = torch.tensor([column.median for column in numbers], device=device)
         self._flagged = torch.tensor(flagged, dtype=torch.long, device=device)
-        self._starts = torch.tensor([sum(widths[:place]) for place in range(len(widths))], dtype=torch.long).to(device)
+        self._starts = torch.tensor([0, *accumulate(widths)][: len(widths)], dtype=torch.long).to(device)
         self._owner = torch.tensor(owner, dtype=torch.long, device=device)
         self._codes_width = sum(widths)
 
@@ -199,8 +210,9 @@ class Table(Features):
 
 def _split(schema: pl.Schema) -> tuple[tuple[Number, ...], list[str]]:
     """Return the numeric columns, their medians still to be learned, and the names of the others."""
-    numbers = [name for name, kind in schema.items() if is_number(name, kind)]
-    return tuple(Number(name, 0.0, False) for name in numbers), [name for name in schema if name not in numbers]
+    numeric = {name: is_number(name, kind) for name, kind in schema.items()}
+    numbers = tuple(Number(name, 0.0, False) for name, number in numeric.items() if number)
+    return numbers, [name for name, number in numeric.items() if not number]
 
 
 def _encode(encoder: Encoder, frames: Iterable[pl.DataFrame], rows: int) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """Any scikit-learn classifier that takes sample weights, on features of any kind."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,36 @@ from numpy.typing import NDArray
 from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.labels import LabelSpace
+from labeldp.learn.coarse import coarse
+from labeldp.learn.estimator_files import read_estimator, written_estimator
 from labeldp.learn.predictor import Predictor, best_labels, not_a_model, read_facts, write_facts
 from labeldp.learn.weighted import Weighted, log_proba
 from labeldp.provenance import HasProvenance, Provenance
 from labeldp.releases.base import Release
 from labeldp.writing import written_whole
+
+
+@dataclass(frozen=True, eq=False)
+class Standardised:
+    """Rows as estimators of scikit-learn see them, with the moments by which they were standardised."""
+
+    features: Features
+    rows: NDArray[np.float32]
+    mean: NDArray[np.float32]
+    deviation: NDArray[np.float32]
+
+    @classmethod
+    def of(
+        cls, features: Features, estimator: Any = None, chosen: NDArray[np.bool_] | slice = slice(None)
+    ) -> "Standardised":
+        """Standardise rows; for boosted trees, those that are `chosen` to be trained on are also binned."""
+        mean, deviation = (part.flatten().cpu().numpy() for part in features.moments())
+        rows = matrix(features, mean, deviation)
+        if not np.isfinite(rows).all():
+            raise InputError("A column holds numbers that are too large to be standardised: rescale it.")
+        if (binned := coarse(rows[chosen], estimator)) is not rows:
+            rows[chosen] = binned
+        return cls(features, rows, mean, deviation)
 
 
 @dataclass(frozen=True)
@@ -24,15 +49,20 @@ class Classical:
 
     classifier: Any
     rounds: int = 10
+    seen: Standardised | None = field(default=None, repr=False, compare=False)
+
+    def prepare(self, features: Features, rows: NDArray[np.bool_]) -> "Classical":
+        """Return this learner with all that it needs of the features alone, `rows` of which it will be trained on."""
+        return replace(self, seen=Standardised.of(features, self.classifier, rows))
 
     def fit(self, features: Features, release: Release, start: Predictor | None = None) -> "ClassicalModel":
         """Fit by expectation maximisation, from the probabilities of `start` where it is given."""
         if len(features) != release.rows:
             raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
-        mean, deviation = (part.flatten().cpu().numpy() for part in features.moments())
+        seen = self.seen if self.seen is not None and self.seen.features is features else Standardised.of(features)
         guess = None if start is None else np.log(np.maximum(start.predict_proba(features), 1e-9))
-        fitted = Weighted(self.classifier, self.rounds).fit(matrix(features, mean, deviation), release, guess)
-        return ClassicalModel(release.space, Provenance.of(release, start), fitted, mean, deviation)
+        fitted = Weighted(self.classifier, self.rounds).fit(seen.rows, release, guess)
+        return ClassicalModel(release.space, Provenance.of(release, start), fitted, seen.mean, seen.deviation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,48 +103,6 @@ class ClassicalModel(HasProvenance):
         except Exception:
             raise not_a_model(folder) from None
         return cls(facts["space"], facts["provenance"], classifier, *moments)
-
-
-_TRUSTED = [
-    "numpy.dtype",
-    "sklearn._loss.link.IdentityLink",
-    "sklearn._loss.link.Interval",
-    "sklearn._loss.link.LogLink",
-    "sklearn._loss.link.LogitLink",
-    "sklearn._loss.link.MultinomialLogit",
-    "sklearn._loss.loss.HalfBinomialLoss",
-    "sklearn._loss.loss.HalfMultinomialLoss",
-    "sklearn._loss.loss.HalfPoissonLoss",
-    "sklearn._loss.loss.HalfSquaredError",
-    "sklearn._loss._loss.CyHalfBinomialLoss",
-    "sklearn._loss._loss.CyHalfMultinomialLoss",
-    "sklearn._loss._loss.CyHalfPoissonLoss",
-    "sklearn._loss._loss.CyHalfSquaredError",
-    "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-    "sklearn.tree._tree.Tree",
-]
-
-
-def written_estimator(fitted: Any) -> bytes:
-    """Write a fitted estimator by skops, if `read_estimator` would read it back."""
-    import skops.io
-
-    written: bytes = skops.io.dumps(fitted)
-    strange = set(skops.io.get_untrusted_types(data=written)) - set(_TRUSTED)
-    if strange:
-        raise InputError(
-            f"This {type(fitted).__name__} could not be read back, because it holds {min(strange)}: "
-            "models are kept of scikit-learn's usual classifiers and regressors only."
-        )
-    return written
-
-
-def read_estimator(path: Path) -> Any:
-    """Read an estimator of scikit-learn's own types only."""
-    import skops.io
-
-    return skops.io.load(path, trusted=_TRUSTED)
 
 
 def matrix(features: Features, mean: NDArray[np.float32], deviation: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -28,6 +28,7 @@ def coarse(rows: NDArray[np.floating], estimator: Any) -> NDArray[np.floating]:
         values = np.unique(column)
         if values.size > estimator.max_bins and np.isfinite(values[-1]):
             edges = np.unique(np.quantile(column, np.linspace(0, 1, estimator.max_bins)[:-1], method="lower"))
+            edges = edges[edges < values[-1]]  # no value lies above the largest: a bin there would be empty
             least = np.append(values[0], values[np.searchsorted(values, edges, side="right")])
             column[:] = least[np.searchsorted(edges, column, side="left")]
     return found

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from labeldp.errors import InputError
+from labeldp.learn.effort import STEPS, is_shortened
 from labeldp.learn.progress import Progress
 from labeldp.writing import written_whole
 
@@ -78,6 +79,10 @@ def train(
     steps that are done. `identity` says what is learnt from what, for checkpoints: an interrupted training goes on from
     its last whole epoch.
     """
+    short = is_shortened()
+    if short:
+        few = min(training.epochs, STEPS)
+        training = replace(training, epochs=few, checkpoint=None, progress=False, compile=False)
     device = next(network.parameters()).device
     average = copy.deepcopy(network).eval().requires_grad_(False) if training.average else None
     optimizer = _optimizer(network, training, rows)
@@ -89,7 +94,7 @@ def train(
     if training.compile:
         loss = _compiled(loss)
     size = min(training.batch, rows)
-    steps = rows // size
+    steps = min(rows // size, STEPS) if short else rows // size
     half = training.precision == "bfloat16" or (training.precision == "auto" and device.type == "cuda")
     precision = torch.autocast(device.type, torch.bfloat16) if half else nullcontext()
     bar = Progress(training.progress, training.epochs, first, rows)

@@ -1,7 +1,7 @@
 """Any scikit-learn regressor that takes sample weights, trained on a release of numbers by expectation maximisation."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ from sklearn.base import clone
 from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.labels import LabelSpace
-from labeldp.learn.classical import matrix, read_estimator, written_estimator
+from labeldp.learn.classical import Standardised, matrix
 from labeldp.learn.coarse import coarse, threads_that_pay
 from labeldp.learn.density import Density, check_loss, grid_of
+from labeldp.learn.effort import brief, rounds
+from labeldp.learn.estimator_files import read_estimator, written_estimator
 from labeldp.learn.predictor import not_a_model, read_facts, write_facts
 from labeldp.mechanisms.bins import Floats, LossName
 from labeldp.provenance import HasProvenance, Provenance
@@ -54,6 +56,11 @@ class Regression:
     loss: LossName = "squared"
     rounds: int = 50
     anchor: Anchor | None = None
+    seen: Standardised | None = field(default=None, repr=False, compare=False)
+
+    def prepare(self, features: Features, rows: NDArray[np.bool_]) -> "Regression":
+        """Return this learner with all that it needs of the features alone, `rows` of which it will be trained on."""
+        return replace(self, seen=Standardised.of(features, self.regressor, rows))
 
     def fit(self, features: Features, release: Release, start: Any = None) -> "NumberModel":
         """Fit on the rows that were released. It begins from the anchor: a `start` is not used."""
@@ -65,20 +72,24 @@ class Regression:
         rows = np.flatnonzero(release._is_active(np.arange(release.rows)))
         if not rows.size:
             raise InputError("The release speaks of no row: there is nothing to learn from.")
-        x, moments = _standardised(features)
-        seen = coarse(x[rows], self.regressor)
-        return _model(release, *self._alternate(seen, release, rows), self.loss, moments)
+        seen = self._see(features)
+        x = coarse(seen.rows[rows], self.regressor)
+        return _model(release, *self._alternate(x, release, rows), self.loss, seen)
 
     def fit_values(self, features: Features, release: Release, values: Floats) -> "NumberModel":
         """Fit one number for each row as if it were the label, as who knows nothing of noise would; NaN is left out."""
         check_loss(self.loss, release.space)
         rows = np.flatnonzero(~np.isnan(values))
-        x, moments = _standardised(features)
+        seen = self._see(features)
+        x = seen.rows
         with threads_that_pay(x):
-            fitted = clone(self.regressor).fit(x[rows], values[rows])
+            fitted = brief(clone(self.regressor)).fit(x[rows], values[rows])
         predicted = fitted.predict(x[rows])
         scale = _scale(self.loss, float(((predicted - values[rows]) ** 2).mean()), predicted, grid_of(release.space))
-        return _model(release, fitted, scale, self.loss, moments)
+        return _model(release, fitted, scale, self.loss, seen)
+
+    def _see(self, features: Features) -> Standardised:
+        return self.seen if self.seen is not None and self.seen.features is features else Standardised.of(features)
 
     def _alternate(self, x: NDArray[np.float32], release: Release, rows: NDArray[np.int64]) -> tuple[Any, float]:
         grid = grid_of(release.space)
@@ -89,12 +100,12 @@ class Regression:
         x = np.concatenate([x, np.zeros((1, x.shape[1]), x.dtype)])
         used = slice(None) if known.weight else slice(-1)
         fitted: Any = None
-        for _ in range(self.rounds):
+        for _ in range(rounds(self.rounds)):
             density = Density(grid, self.loss, _scale(self.loss, left, centres, grid))
             target, weight, ratio = self._expect(density, centres, release, rows)
             target, weight = np.append(target, known.centre), np.append(weight / weight.mean(), known.weight)
             with threads_that_pay(x):
-                fitted = clone(self.regressor).fit(x[used], target[used], sample_weight=weight[used])
+                fitted = brief(clone(self.regressor)).fit(x[used], target[used], sample_weight=weight[used])
             before, centres = centres, np.clip(fitted.predict(x[:-1]), grid[0], grid[-1])
             left = left * ratio if self.anchor is None else known.deviation**2 - float(centres.var())
             left = float(np.clip(left, known.deviation**2 * _LEAST_LEFT, width**2))
@@ -132,13 +143,8 @@ def _scale(loss: LossName, variance: float, centres: Floats, grid: Floats) -> fl
     return max(float(np.sqrt(variance / 2 if loss == "absolute" else variance)), step / 2)
 
 
-def _standardised(features: Features) -> tuple[NDArray[np.float32], tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    mean, deviation = (part.flatten().cpu().numpy() for part in features.moments())
-    return matrix(features, mean, deviation), (mean, deviation)
-
-
-def _model(release: Release, fitted: Any, scale: float, loss: LossName, moments: Any) -> "NumberModel":
-    return NumberModel(release.space, Provenance.of(release), fitted, loss, scale, *moments)
+def _model(release: Release, fitted: Any, scale: float, loss: LossName, seen: Standardised) -> "NumberModel":
+    return NumberModel(release.space, Provenance.of(release), fitted, loss, scale, seen.mean, seen.deviation)
 
 
 def _blocks(rows: int, values: int) -> Iterator[slice]:

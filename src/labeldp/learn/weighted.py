@@ -11,6 +11,7 @@ from sklearn.linear_model import Ridge
 
 from labeldp.errors import InputError
 from labeldp.learn.coarse import coarse, threads_that_pay
+from labeldp.learn.effort import brief, rounds
 from labeldp.releases.base import Release
 
 _FAINT = 1e-3  # posterior weights below this are left out of a fit
@@ -40,7 +41,7 @@ class Weighted:
         if release.kind == "prior":
             return self._fit(features, softmax(evidence, axis=1))
         model_log = self._first_guess(features, release, rows) if guess is None else guess[rows]
-        for _ in range(self.rounds):
+        for _ in range(rounds(self.rounds)):
             fitted = self._fit(features, softmax(evidence + model_log, axis=1))
             model_log = log_proba(fitted, features, len(release.space))
         return fitted
@@ -57,7 +58,7 @@ class Weighted:
     def _fit(self, features: NDArray[np.floating], posterior: NDArray[np.float64]) -> Any:
         row, label = np.nonzero(posterior > _FAINT)
         with threads_that_pay(features):
-            return clone(self.classifier).fit(features[row], label, sample_weight=posterior[row, label])
+            return brief(clone(self.classifier)).fit(features[row], label, sample_weight=posterior[row, label])
 
 
 def log_proba(fitted: Any, features: NDArray[np.floating], classes: int) -> NDArray[np.float64]:

@@ -27,7 +27,7 @@ from labeldp.guarantees import Trust
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import GaussianLoss, Loss, PureLoss
 from labeldp.mechanisms.base import Mechanism, check_privacy, private_copy
-from labeldp.noise import discrete_gaussian, discrete_laplace, laplace_deviation
+from labeldp.noise import WIDEST, discrete_gaussian, discrete_laplace, laplace_deviation
 from labeldp.reals import exactly
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
@@ -158,6 +158,8 @@ class LinearQuery(Mechanism):
             raise InputError("The rows of the query are too long or too short for sums of squares: scale them.")
         if rows * GRID >= 2**52:
             raise InputError("This many rows cannot be summed exactly: split them.")
+        if not self.sigma < WIDEST:
+            raise InputError("This much noise cannot be drawn: raise epsilon, or take fewer columns.")
 
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyMoments:
         """Sum on the grid, exactly, and add the noise."""

@@ -62,7 +62,7 @@ from labeldp.mechanisms.voting import (
     check_positive,
     noisy_winners,
 )
-from labeldp.noise import discrete_laplace
+from labeldp.noise import WIDEST, discrete_laplace
 from labeldp.reals import exactly
 from labeldp.unproven import require_allowed
 
@@ -133,6 +133,8 @@ class StableVote(VoteMechanism):
         """Return epsilon and delta, reserved for the whole run however many queries it asks."""
         if queries > self.max_queries:
             raise InputError("StableVote was made for fewer queries: raise max_queries.")
+        if not self.noise < WIDEST:
+            raise InputError("This much noise cannot be drawn: raise epsilon, or lower max_unstable.")
         return ApproximateLoss(self.epsilon, self.delta)
 
     def _draw(self, votes: Votes, bits: Bits) -> Answers:

@@ -36,7 +36,7 @@ from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import PureLoss
 from labeldp.mechanisms.base import Mechanism, check_privacy, private_copy
 from labeldp.mechanisms.linear import BLOCK, GRID, LinearQuery
-from labeldp.noise import discrete_laplace
+from labeldp.noise import WIDEST, discrete_laplace
 from labeldp.reals import exactly
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisySums
@@ -77,11 +77,11 @@ class NumberQuery(LinearQuery):
             raise InputError("NumberQuery needs numbers: declare LabelSpace.range(low, high, step).")
         if len(space) != self.values:
             raise InputError(f"The range has {len(space)} values: give values={len(space)}.")
+        if not self.sigma < WIDEST:
+            raise InputError("This much noise on this many values cannot be drawn: widen the step, or raise epsilon.")
         super().check(space, rows)
         if rows * max(GRID, self.square_weight) * self.values >= 2**52:
             raise InputError("This many rows of this many values cannot be summed exactly: widen the step.")
-        if not self.sigma < 2**50:
-            raise InputError("This much noise on this many values cannot be drawn: widen the step, or raise epsilon.")
 
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisySums:  # type: ignore[override]
         """Sum on the grid, exactly, and add the noise."""

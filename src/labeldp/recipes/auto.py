@@ -1,6 +1,10 @@
 """`auto`: one set of releases, fixed by public facts, and the learner that a private score prefers."""
 
+from functools import partial
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
@@ -8,13 +12,13 @@ from labeldp.errors import InputError
 from labeldp.features.images import Images
 from labeldp.features.pairs import Pairs
 from labeldp.learn.classical import Classical
-from labeldp.learn.predictor import Predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery, RRWithPrior
 from labeldp.mechanisms.bins import LossName
 from labeldp.recipes.arithmetic import rare_right
 from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.candidates import Candidate, fit_all
 from labeldp.recipes.clusters import noise_cluster
 from labeldp.recipes.lp_mst import lp_mst
 from labeldp.recipes.moments import is_faint, smooth_moments
@@ -74,33 +78,46 @@ def auto(task: Task, loss: LossName = "squared") -> Steps:
         return (yield from (smooth_moments if task.delta else noise_cluster)(task))
     first, second = budget_for_sums(task)
     learner = task.learner(Supervised, targets="posteriors")
+    near = neighbours(task.lifted, min(_NEAR, len(task.features) - 1)) if _of_few_rows(task) else None
+    classical = _classical(task) if second else {}
     sums = yield Ask(LinearQuery(task.summed, first, task.delta))
-    linear = task.on_points(Ridge(task.sum_lift).fit(task.points, sums))
     if second and _rare(task, sums, second):
         again = yield Ask(LinearQuery(task.summed, second), None, [sums])
         return task.on_points(Ridge(task.sum_lift).fit(task.points, again))
-    candidates: list[Predictor] = [linear]
-    if _of_few_rows(task):
-        candidates.append(learner.fit(task.features, smoothed(task, sums), task.encoder))
+    models = [task.on_points(Ridge(task.sum_lift).fit(task.points, sums))]
+    candidates = []
+    if near is not None:
+        smooth = partial(smoothed, task, sums, near)
+        candidates.append(Candidate("a network", lambda: learner.fit(task.features, smooth(), task.encoder)))
     if second:
         noisy = yield Ask(RRWithPrior(second, chances(sums)), None, [sums])
-        if not isinstance(task.features, Images):
-            candidates.append(Classical(LogisticRegression(C=0.1, max_iter=300), 3).fit(task.features, noisy, linear))
-        if task.features.kind == "table" and len(task.space) <= _FEW_CLASSES:
-            trees = HistGradientBoostingClassifier(max_iter=100, min_samples_leaf=50, random_state=task.seed)
-            candidates.append(Classical(trees, 3).fit(task.features, noisy, linear))
-        candidates.append(learner.fit(task.features, Release.concat(noisy, sums), task.encoder))
-    return candidates
+        candidates += [
+            Candidate(each, partial(classical[each].fit, task.features, noisy, models[0])) for each in classical
+        ]
+        both = Release.concat(noisy, sums)
+        candidates.append(Candidate("a network", partial(learner.fit, task.features, both, task.encoder)))
+    return fit_all(task, candidates, models)
 
 
-def smoothed(task: Task, sums: Release) -> Release:
+def _classical(task: Task) -> dict[str, Classical]:
+    """Return the classifiers of scikit-learn that suit the features, with what they need of these."""
+    found: dict[str, Any] = {}
+    if not isinstance(task.features, Images):
+        found["logistic regression"] = LogisticRegression(C=0.1, max_iter=300)
+    if task.features.kind == "table" and len(task.space) <= _FEW_CLASSES:
+        trees = HistGradientBoostingClassifier(max_iter=100, min_samples_leaf=50, random_state=task.seed)
+        found["boosted trees"] = trees
+    return {name: Classical(each, 3).prepare(task.features, task.rows) for name, each in found.items()}
+
+
+def smoothed(task: Task, sums: Release, near: NDArray[np.int64]) -> Release:
     """Let near rows agree on their labels: noise in the sums bends a linear model, but not the neighbourhoods."""
-    near = neighbours(task.lifted, min(_NEAR, len(task.features) - 1))
     agreed = averaged(chances(sums), near, _ROUNDS)
     return sums.relabel(task.likeliest(agreed))
 
 
 def _of_few_rows(task: Task) -> bool:
+    task = task.whole
     return task.points.kind != "table" and 2 <= int(task.rows.sum()) <= _FEW_ROWS
 
 
@@ -112,11 +129,12 @@ def _rare(task: Task, sums: Release, epsilon: float) -> bool:
 
 def _refines(task: Task) -> bool:
     """Whether there are pictures enough for networks to learn more from than their encoder knew."""
-    return begins_from_encoder(task) and int(task.rows.sum()) >= _ROWS_A_CLASS * len(task.space)
+    return begins_from_encoder(task) and int(task.whole.rows.sum()) >= _ROWS_A_CLASS * len(task.space)
 
 
 def _drowned(task: Task) -> bool:
     """Whether noise drowns the sums of rows as they are, and something else can be heard."""
+    task = task.whole
     dense = task.points.kind != "table" and 1 < int(task.rows.sum()) <= _MANY_ROWS
     return dense and (is_faint(task) or not task.delta) and task.label_epsilon < enough_for_sums(task) / 2
 
@@ -126,6 +144,7 @@ def enough_for_sums(task: Task) -> float:
 
     A sum over n rows of length l in D columns has a sampling error of about l sqrt(n / D (1 - 1/K) / K) a column.
     """
+    task = task.whole
     rows, classes = int(task.rows.sum()), len(task.space)
     length = np.sqrt(np.einsum("ij,ij->", task.summed, task.summed, dtype=np.float64) / len(task.summed))
     error = length * np.sqrt(rows / task.sum_lift.columns * (1 - 1 / classes) / classes)
@@ -135,6 +154,7 @@ def enough_for_sums(task: Task) -> float:
 
 def budget_for_sums(task: Task) -> tuple[float, float]:
     """Return what sums get and what is left for randomized response, where that says something."""
+    task = task.whole
     enough = enough_for_sums(task)
     # At less than this, randomized response says next to nothing about one row among so many classes.
     if task.label_epsilon < max(_ANSWERS_FROM, 2 * enough, enough + np.log(len(task.space)) / 2):

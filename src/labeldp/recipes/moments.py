@@ -35,4 +35,4 @@ def smooth_moments(task: Task) -> Steps:
 
 def is_faint(task: Task) -> bool:
     """Whether smoothed rows give sums that say more than those of rows as they are."""
-    return task.told(task.epsilon) < _FAINT
+    return task.whole.told(task.epsilon) < _FAINT

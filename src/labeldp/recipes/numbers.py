@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from labeldp.labels import LabelSpace
 from labeldp.learn.backbones import Network, build
 from labeldp.learn.base import with_new_head
 from labeldp.learn.bayes import Bayes
+from labeldp.learn.classical import Standardised
 from labeldp.learn.density import check_loss, grid_of
 from labeldp.learn.encoded import members
 from labeldp.learn.model import Model
@@ -29,6 +30,7 @@ from labeldp.mechanisms.bins import Floats, LossName
 from labeldp.mechanisms.linear import GroupHistogram
 from labeldp.mechanisms.sums import NumberQuery
 from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.candidates import Candidate, fit_all
 from labeldp.recipes.models import find_model
 from labeldp.recipes.shares import split_epsilon
 from labeldp.recipes.task import Task, default_training
@@ -53,8 +55,9 @@ def laplace(task: Task, loss: LossName = "squared") -> Steps:
     model = _model(task, loss)
     if not hasattr(model, "fit"):
         raise InputError("laplace trains regressors of scikit-learn: choose ridge or trees, or the recipe bins.")
+    learner = replace(Regression(model, loss), seen=Standardised.of(task.features))
     noisy = yield Ask(DiscreteLaplace(task.epsilon))
-    return Regression(model, loss).fit_values(task.features, noisy, noisy.values())
+    return learner.fit_values(task.features, noisy, noisy.values())
 
 
 @recipe(
@@ -66,7 +69,7 @@ def bins(task: Task, loss: LossName = "squared", share: float | None = None) -> 
     """`share` of epsilon goes to what is known beforehand; by default what the mean of all labels needs."""
     if share is not None and not 0 < share < 1:
         raise InputError("bins needs a share of epsilon that is above 0 and below 1.")
-    fit = learners_for(task, loss)[0]
+    fit = next(iter(learners_for(task, loss).values()))
     first, second = split_epsilon(task.epsilon, share or share_beforehand(task))
     told = yield Ask(beforehand_query(task, first))
     known = Beforehand.of(told)
@@ -100,7 +103,8 @@ def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
         line = task.on_points(Ridge(lift).fit(task.points, told))
         known = Beforehand.of(told)
         noisy = yield Ask(RROnBins(second, known.prior, loss), None, [told])
-        return [line, *(fit(noisy, known) for fit in learners)]
+        candidates = [Candidate(name, partial(fit, noisy, known)) for name, fit in learners.items()]
+        return fit_all(task, candidates, [line])
     if loss == "squared" and task.model == "auto" and (_is_fine(task) or sums_are_better(task)):
         return (yield from sums(task))
     return (yield from bins(task, loss))
@@ -108,6 +112,7 @@ def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
 
 def several_numbers(task: Task) -> bool:
     """Whether `auto_numbers` will give models to choose from."""
+    task = task.whole
     if len(task.features.shape) != 1 or _is_fine(task) or task.model != "auto":
         return False
     rows = int(task.rows.sum())
@@ -126,8 +131,11 @@ def _is_fine(task: Task) -> bool:
 Fit = Callable[[Release, "Beforehand"], Predictor]
 
 
-def learners_for(task: Task, loss: LossName) -> list[Fit]:
-    """Return what learns numbers from evidence, for a task's model; with "auto", flexible ones come after a line."""
+def learners_for(task: Task, loss: LossName) -> dict[str, Fit]:
+    """Return what learns numbers from evidence, for a task's model; with "auto", flexible ones come after a line.
+
+    What they need of the features alone is ready.
+    """
     check_loss(loss, task.space)
     if _is_fine(task):
         raise InputError(
@@ -136,16 +144,17 @@ def learners_for(task: Task, loss: LossName) -> list[Fit]:
         )
     model = _model(task, loss)
     if not hasattr(model, "fit"):
-        return [partial(_fit_network, task, loss, model)]
+        return {"a network": partial(_fit_network, task, loss, model)}
     if not has_fit_parameter(model, "sample_weight"):
         raise InputError(f"{type(model).__name__} takes no sample weights: choose ridge, trees or another that does.")
     if task.encoder is not None:
         raise InputError(f"{type(model).__name__} cannot begin from an encoder: give its embeddings as features.")
-    fits: list[Fit] = [partial(_fit_regressor, task, loss, model)]
+    fits: dict[str, Fit] = {type(model).__name__: partial(_fit_regressor, task, _regression(task, loss, model))}
     if task.model == "auto":
-        trees = find_model("trees", task.seed, numbers=True)
-        fits += [partial(_fit_regressor, task, loss, trees)] * (task.features.kind == "table")
-        fits.append(partial(_fit_network, task, loss, "mlp"))
+        if task.features.kind == "table":
+            trees = find_model("trees", task.seed, numbers=True)
+            fits["boosted trees"] = partial(_fit_regressor, task, _regression(task, loss, trees))
+        fits["a network"] = partial(_fit_network, task, loss, "mlp")
     return fits
 
 
@@ -163,10 +172,13 @@ def _model(task: Task, loss: LossName) -> Any:
     return model
 
 
-def _fit_regressor(task: Task, loss: LossName, model: Any, noisy: Release, known: "Beforehand") -> Predictor:
+def _regression(task: Task, loss: LossName, model: Any) -> Regression:
     linear = "linear_model" in type(model).__module__
-    learner = Regression(model, loss, _LINEAR_ROUNDS if linear else _ROUNDS, known.anchor(int(task.rows.sum())))
-    return learner.fit(task.features, noisy)
+    return Regression(model, loss, _LINEAR_ROUNDS if linear else _ROUNDS).prepare(task.features, task.rows)
+
+
+def _fit_regressor(task: Task, learner: Regression, noisy: Release, known: "Beforehand") -> Predictor:
+    return replace(learner, anchor=known.anchor(int(task.rows.sum()))).fit(task.features, noisy)
 
 
 def _fit_network(task: Task, loss: LossName, backbone: Any, noisy: Release, known: "Beforehand") -> Predictor:
@@ -228,8 +240,8 @@ class Beforehand:
 
 def beforehand_query(task: Task, epsilon: float) -> Any:
     """Return what tells the distribution of all labels: a histogram where its counts stand out, else two numbers."""
-    rows, values = int(task.rows.sum()), len(task.space)
-    if rows * epsilon / task.labels_per_user / values >= _CLEAR:
+    rows, values = int(task.whole.rows.sum()), len(task.space)
+    if rows * epsilon / task.whole.labels_per_user / values >= _CLEAR:
         return GroupHistogram(np.zeros(len(task.rows), np.int64), epsilon)
     return NumberQuery(np.ones((len(task.rows), 1)), epsilon, values=values)
 
@@ -239,6 +251,7 @@ def share_beforehand(task: Task) -> float:
 
     The sum of n numbers has noise of deviation sqrt(2) times the range over epsilon.
     """
+    task = task.whole
     needed = 2**0.5 / (_SURE * max(1, int(task.rows.sum())))
     return float(np.clip(needed / task.label_epsilon, _LEAST, _MOST))
 
@@ -257,6 +270,7 @@ def sums_are_better(task: Task) -> bool:
     Noise adds to every sum, however many rows there are; evidence makes every row worth less, but the mean of all
     labels is known beside it.
     """
+    task = task.whole
     if len(task.features.shape) > 1 and task.encoder is None:  # pixels make no line, and ids have no sums
         return False
     rows = _lifted(task)

@@ -59,10 +59,11 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     early = last.with_training(epochs=_part(last.training.epochs, 3))
     soft = task.learner(SoftMatch, inertia=0.998)
     soft = soft.with_training(rate=last.training.rate / 5, epochs=_part(last.training.epochs, 5))
-    (first, *more), answers = refine_shares(task.epsilon, int(task.rows.sum()) / len(task.space), task.labels_per_user)
+    rows_of_class, per_user = int(task.whole.rows.sum()) / len(task.space), task.whole.labels_per_user
+    (first, *more), answers = refine_shares(task.epsilon, rows_of_class, per_user)
     task = replace(task, delta=in_parts(task.delta, 1 + len(more)))
     seen = embedded(task, encoders)
-    look = yield from (_kinds(task) if not more and task.told(first) < KINDS_BELOW else _look(task, seen, first))
+    look = yield from (_kinds(task) if not more and task.whole.told(first) < KINDS_BELOW else _look(task, seen, first))
     starts = [with_head(body, _line(task, Embeddings(own), look)) for body, own in zip(encoders, seen, strict=True)]
     chosen = surest(look.likely, kmeans(look.query, min(clusters, len(look.query)), task.seed), rows_a_class)
     marked = look.sums.relabel(np.where(task.rows, chosen, MISSING).astype(np.int32), _CONFIDENCE)

@@ -16,8 +16,11 @@ from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, resting_on
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.base import Ask, Recipe, find
+from labeldp.recipes.candidates import left_out
+from labeldp.recipes.rehearsal import Parts, rehearse
 from labeldp.recipes.task import Rows, Task
 from labeldp.releases.base import Release
+from labeldp.resuming import paid_if_it_fails
 from labeldp.vault import Vault
 
 _SHARE, _MOST, _FEWEST = 0.1, 2_500, 20  # rows set aside to choose, and to score: a tenth, but no more and no fewer
@@ -29,6 +32,7 @@ _FINE = 2_000  # values of a range
 _LARGE = 8.0  # whoever gave a label even odds can be sure of it to 99.97 %
 
 Report = Callable[[str], None]
+Use = Callable[["Trained", Vault], None]
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Trained:
     users: dict[str, Any] | None = None
     common: float = 0.0  # the share of scored rows to which the model gives one of two classes
     widening: float = 1.0  # by how much intervals of its numbers are wider than what it believes
+    notes: tuple[str, ...] = ()  # what the user should know, candidates that were left out for example
 
     @property
     def stated(self) -> Guarantee:
@@ -85,7 +90,7 @@ class Trained:
                 f"The model gives {self.common:.1%} of the rows to one class, so that its accuracy says little: look "
                 "at AUC, recall and precision."
             )
-        return found
+        return [*found, *self.notes]
 
 
 def train(
@@ -96,6 +101,8 @@ def train(
     *,
     score: bool = True,
     report: Report = lambda what: None,
+    rehearsed: bool = True,
+    use: Use = lambda trained, vault: None,
 ) -> Trained:
     """Train on the rows of `task` by the recipe `name`, within its epsilon and delta.
 
@@ -103,8 +110,13 @@ def train(
     score the winner on yet other rows. They are other people's labels, so they have the same epsilon for themselves.
     In a vault of users, epsilon and delta are for a user: all labels of a user in one release share them.
     A run that was interrupted goes on: what was released before is in the ledger and is not drawn again.
+
+    Before anything is charged, the recipe is rehearsed on a few rows with made-up labels (see `rehearsal`), and so is
+    `use`, which is what will be done with the outcome. `rehearsed=False` leaves that out, for labels that are public or
+    a ledger that is thrown away.
     """
-    return train_best(vault, [task], name, [options or {}], score=score, report=report)
+    how: dict[str, Any] = {"score": score, "report": report, "rehearsed": rehearsed, "use": use}
+    return train_best(vault, [task], name, [options or {}], **how)
 
 
 def check_untaught(encoder: Model | None) -> None:
@@ -121,10 +133,13 @@ def train_best(
     *,
     score: bool = True,
     report: Report = lambda what: None,
+    rehearsed: bool = True,
+    use: Use = lambda trained, vault: None,
 ) -> Trained:
     """Train several variants on the same releases and keep the one that a private choice prefers.
 
-    Variants may differ in how they learn, which is free. One that asks for another release is refused by the budget.
+    Variants may differ in how they learn, which is free. One that asks for another release is refused by the budget,
+    and one that cannot be trained is left out, as long as another one is left. See `train`.
     """
     if vault.users is not None:  # who is kept together where rows are dealt out
         tasks = [replace(each, users=vault.users) for each in tasks]
@@ -145,34 +160,86 @@ def train_best(
         raise InputError(f"The recipe {name!r} has no use for public rows: take one with teachers, pate for example.")
     # There is less to train on where rows are set aside to choose with, which may decide whether there is a choice.
     several = len(tasks) > 1 or recipe.chooses(task.on(set_aside(task, True, score)[0]))
-    fit, choosing, scoring = set_aside(task, several, score)
-    models, releases, of_variant = list[Predictor](), list[Release](), list[int]()
+    parts = Parts(*set_aside(task, several, score))
+    every_row, tasks = task, [variant.on(parts.fit) for variant in tasks]
+    for variant in tasks:
+        variant.notes.clear()  # of an earlier training by the same task
+    if rehearsed:
+        report("rehearsing")
+
+        def short(made_up: Vault, *given: Any) -> None:
+            use(_train_parts(made_up, *given), made_up)
+
+        rehearse(vault, tasks, recipe, options, parts, short)
+    with paid_if_it_fails(vault):
+        trained = _train_parts(vault, tasks, recipe, options, parts, report)
+    return replace(trained, users=_about_users(vault, every_row, trained.releases))
+
+
+def _train_parts(
+    vault: Vault,
+    tasks: Sequence[Task],
+    recipe: Recipe,
+    options: Sequence[Mapping[str, Any]],
+    parts: Parts,
+    report: Report = lambda what: None,
+) -> Trained:
+    """Train every variant, choose and score, each on its part of the rows."""
+    task, of_variant, releases = tasks[0], list[tuple[Predictor, int]](), list[Release]()
     for place, (variant, each) in enumerate(zip(tasks, options, strict=True)):
-        found, heard = _follow(vault, variant.on(fit), recipe, each, report, not releases)
-        models += found
-        of_variant += [place] * len(found)
-        releases += [release for release in heard if release.entry not in {known.entry for known in releases}]
-    winner = 0
-    if choosing is not None and len(models) > 1:
+        try:
+            found = _follow(vault, variant, recipe, each, report, releases)
+        except (LabelDPError, MemoryError):
+            raise
+        except Exception as problem:
+            if place + 1 == len(tasks) and not of_variant:
+                raise
+            task.notes.append(left_out(f"setting {place + 1} of {len(tasks)}", problem))
+            continue
+        of_variant += [(model, place) for model in found]
+    said = _all_told(task, [model for model, _ in of_variant])
+    places = list(said)
+    winner = places[0]
+    if parts.choosing is not None and len(places) > 1:
         report("choosing")
-        choice = choose(vault, [_told(model, task) for model in models], choosing, task.epsilon, releases)
+        choice = choose(vault, list(said.values()), parts.choosing, task.epsilon, releases)
         releases.append(choice)
-        winner = choice.best
-    model, common, widening = resting_on(models[winner], releases), 0.0, 1.0
+        winner = places[choice.best]
+    model, common, widening = resting_on(of_variant[winner][0], releases), 0.0, 1.0
     result: Score | ErrorScore | None = None
-    if scoring is not None:
+    if parts.scoring is not None:
         report("scoring")
-        told = _told(model, task)
+        told = said[winner]
         if task.space.step is not None:
-            result = measure_errors(vault, told, scoring, task.epsilon, releases)
-            widening = _widening(model, task, np.flatnonzero(scoring), result)
+            result = measure_errors(vault, told, parts.scoring, task.epsilon, releases)
+            widening = _widening(model, task, np.flatnonzero(parts.scoring), result)
         else:
-            result = measure(vault, told, scoring, task.epsilon, releases)
-            first = float((told[scoring].argmax(axis=1) == 0).mean())
+            result = measure(vault, told, parts.scoring, task.epsilon, releases)
+            first = float((told[parts.scoring].argmax(axis=1) == 0).mean())
             common = max(first, 1 - first) if len(task.space) == 2 and task.public is None else 0.0
-    guarantee, about = vault.guarantee_of(releases), _about_users(vault, task, releases)
-    won = len(models), winner, of_variant[winner]
-    return Trained(name, model, tuple(releases), guarantee, result, *won, about, common, widening)
+    won = len(places), places.index(winner), of_variant[winner][1]
+    notes = tuple(dict.fromkeys(note for variant in tasks for note in variant.notes))
+    guarantee = vault.guarantee_of(releases)
+    return Trained(recipe.name, model, tuple(releases), guarantee, result, *won, None, common, widening, notes)
+
+
+def _all_told(task: Task, models: Sequence[Predictor]) -> dict[int, Any]:
+    """Return what each model says of the rows, by its place; of several, those that say nothing of use are left out."""
+    said = dict[int, Any]()
+    for place, model in enumerate(models):
+        try:
+            told = _told(model, task)
+            if not np.isfinite(told).all():
+                raise FloatingPointError
+        except MemoryError:
+            raise
+        except Exception as problem:
+            if place + 1 == len(models) and not said:
+                raise
+            task.notes.append(left_out(type(model).__name__, problem))
+        else:
+            said[place] = told
+    return said
 
 
 def _widening(model: Predictor, task: Task, rows: NDArray[np.int64], score: ErrorScore) -> float:
@@ -213,9 +280,10 @@ def _describe(release: Release) -> dict[str, Any]:
 
 
 def _follow(
-    vault: Vault, task: Task, chosen: Recipe, options: Mapping[str, Any], report: Report, begun: bool = True
-) -> tuple[Sequence[Predictor], list[Release]]:
-    """Answer a recipe's requests until it returns; `begun`, if it is the first that asks."""
+    vault: Vault, task: Task, chosen: Recipe, options: Mapping[str, Any], report: Report, earlier: list[Release]
+) -> Sequence[Predictor]:
+    """Answer a recipe's requests until it returns, and add new releases to the earlier ones of other variants."""
+    begun = not earlier
     steps, releases = chosen.steps(task, **options), list[Release]()
     reply = None
     while True:
@@ -223,8 +291,7 @@ def _follow(
         try:
             ask: Ask = steps.send(reply)
         except StopIteration as done:
-            models = done.value if isinstance(done.value, list) else [done.value]
-            return models, releases
+            return done.value if isinstance(done.value, list) else [done.value]
         report("releasing")
         rows = task.rows if ask.rows is None else ask.rows & task.rows
         mechanism = _shared(vault, task, releases, ask.mechanism, rows)
@@ -236,6 +303,8 @@ def _follow(
             _check_means(vault, task, mechanism, rows)
         reply = vault.release(mechanism, rows=rows, derived_from=ask.derived_from)
         releases.append(reply)
+        if reply.entry not in {known.entry for known in earlier}:
+            earlier.append(reply)
 
 
 def _check_means(vault: Vault, task: Task, first: Mechanism, rows: Rows) -> None:

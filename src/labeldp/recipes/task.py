@@ -62,6 +62,8 @@ class Task:
     folder: Path | None = None  # where what takes long to make is kept for other runs on the same rows
     schedules: Mapping[type[Learner], Training] = field(default_factory=dict)  # of learners that need one of their own
     borrowed: list[float] = field(default_factory=list, repr=False)  # the seconds that others took for what was kept
+    notes: list[str] = field(default_factory=list, repr=False)  # what the user should know about the training
+    sampled_from: "Task | None" = field(default=None, repr=False)  # of a rehearsal on some rows: the task itself
 
     def learner(self, kind: type[Learner], **options: Any) -> Any:
         """Return a learner for this task's model and training."""
@@ -80,7 +82,7 @@ class Task:
                 raise InputError(f"{name} gives no probabilities: choose logistic, trees or another that does.")
             if self.encoder is not None:
                 raise InputError(f"{name} cannot begin from an encoder: give the encoder's embeddings as features.")
-            return Classical(model)
+            return Classical(model).prepare(self.features, self.rows)
         return kind(model, self.schedules.get(kind) or self.training or default_training(self), **options)
 
     def on(self, rows: Rows) -> "Task":
@@ -89,6 +91,11 @@ class Task:
         if "points" in vars(self):
             vars(other)["points"] = self.points
         return other
+
+    @property
+    def whole(self) -> "Task":
+        """The task by which a recipe decides its way: in a rehearsal on some rows, the one that is rehearsed."""
+        return self if self.sampled_from is None else self.sampled_from
 
     def mixing(self, asked: float | None, usual: float = 4.0) -> float:
         """Return how much to mix rows: the usual amount if none is asked for, and nothing of ids."""
@@ -152,7 +159,7 @@ class Task:
     @cached_property
     def summed(self) -> NDArray[np.float32]:
         """Every row as it is summed."""
-        return self.lifted if self.sum_lift is self.lift else self.sum_lift(self.points)
+        return self.sum_lift(self.points) if self.points.kind == "table" else self.lifted
 
     def on_points(self, model: Predictor) -> Predictor:
         """Return a model of `points` as one of `features`."""
@@ -168,6 +175,8 @@ class Task:
             raise InputError(f"There is no clustering {method!r}: choose kmeans, balanced or scan.")
         if self.encoder is None:
             raise InputError("SCAN starts from an encoder: train one with labeldp.represent, or choose kmeans.")
+        if self.sampled_from is not None:  # SCAN itself takes long, and runs before anything is charged
+            return self.clusters(count)
         return kept_array(self._kept_clusters(f"scan-{count}"), partial(self._scan, count, self.encoder))
 
     def _scan(self, count: int, encoder: Model) -> NDArray[np.signedinteger]:

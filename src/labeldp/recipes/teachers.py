@@ -79,8 +79,10 @@ def with_teachers(name: str, summary: str, student: Student, votes: Votes) -> No
             raise InputError("threshold is a share of the teachers between 0 and 1, and answers at least 1.")
         asked = task.features if task.public is None else task.public
         rows = np.flatnonzero(task.rows) if task.public is None else np.arange(len(asked))
-        wanted = min(answers * len(task.space), rows.size)
-        poll = Poll(task, teachers, wanted, min(QUERIES_PER_ANSWER * wanted, rows.size), threshold)
+        whole = task.whole
+        many = int(whole.rows.sum()) if whole.public is None else len(whole.public)
+        wanted = min(answers * len(task.space), many)
+        poll = Poll(whole, teachers, wanted, min(QUERIES_PER_ANSWER * wanted, many), threshold)
         replace(task, features=asked).learner(FixMatch)  # students are networks: it is said before anything is spent
         count, mechanism = votes(poll)
         queries = np.random.default_rng(task.seed).permutation(rows)[: poll.queries]

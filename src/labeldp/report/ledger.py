@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from labeldp.errors import LedgerError
+from labeldp.printable import printable
 from labeldp.reals import exactly
 from labeldp.spending import Spending, unpack_rows
 from labeldp.vault.chain import Chain
@@ -55,12 +56,12 @@ def print_ledger(report: dict[str, Any]) -> None:
     """Print a report as a table and a sentence."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(
         box=SIMPLE_HEAD,
-        title=escape(f"{report['identity']['name']}: column {report['identity']['label']}"),
+        title=Text(printable(f"{report['identity']['name']}: column {report['identity']['label']}")),
         title_justify="left",
     )
     for name in ("when (UTC)", "what", "epsilon", "delta", "rows", "status"):
@@ -69,21 +70,22 @@ def print_ledger(report: dict[str, Any]) -> None:
     for line in report["entries"]:
         new_budget = line["kind"] == "budget"
         table.add_row(
-            line["created"][5:16].replace("T", " "),
-            line["mechanism"],
+            Text(printable(line["created"][5:16].replace("T", " "))),
+            Text(printable(line["mechanism"])),
             f"{line['to']['epsilon']:g} in all" if new_budget else _number(line["epsilon"]),
             "" if new_budget else f"{line['delta']:g}",
             f"{line['released']:,}" if "released" in line else "",
             line["status"],
         )
-    spent, budget = report["spent"], report["budget"]
+    spent, budget, unit = report["spent"], report["budget"], printable(report["unit"])
     left = max(0.0, budget["epsilon"] - spent["epsilon"])
     console = Console()
     console.print(table)
     bound = "" if spent["exact"] else "at most "
     console.print(
-        f"Each {report['unit']} has spent {bound}epsilon {_number(spent['epsilon'])} and delta {spent['delta']:g} "
-        f"of epsilon {budget['epsilon']:g} and delta {budget['delta']:g}; epsilon {_number(left)} is left."
+        f"Each {unit} has spent {bound}epsilon {_number(spent['epsilon'])} and delta {spent['delta']:g} "
+        f"of epsilon {budget['epsilon']:g} and delta {budget['delta']:g}; epsilon {_number(left)} is left.",
+        markup=False,
     )
 
 

@@ -14,7 +14,10 @@ from labeldp.features.tables import Table
 _LARGEST = 4.0  # deviations at which a number of a table is cut: an outlier must not drown its row's other columns
 CONSTANT = 0.25  # weight of the constant column beside a row of length 1, for classes of unequal size
 _SAMPLE = 10_000  # rows from which principal directions are found
-_BLOCK = 1 << 13
+_WIDE = 4096  # columns from which directions are found in fewer rows, as the work grows with the third power of either
+_SAMPLE_OF_WIDE = 2048
+_NOTHING = 1e-10  # of the largest variance: directions with less are rounding errors
+_BLOCK, _NUMBERS = 1 << 13, 1 << 25  # rows that are lifted at once, and the most numbers in them
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,11 @@ class Lift:
             scale[:numbers] = features.moments()[1][:numbers].cpu().numpy()
         scale[scale == 0] = 1.0
         plain, basis = cls(mean, scale), None
-        some = torch.linspace(0, len(features) - 1, min(len(features), _SAMPLE)).long()
         if len(mean) > columns:
-            sample = plain._scaled(_matrix(features, some))
-            _, directions = np.linalg.eigh(sample.T @ sample)
-            basis = directions[:, ::-1][:, :columns].astype(np.float32).copy()
+            basis = principal_directions(plain._scaled(_matrix(features, _spread(features, len(mean)))), columns)
         if not cut:
             return cls(mean, scale, basis)
-        rows = cls(mean, scale, basis)._reduced(_matrix(features, some))
+        rows = cls(mean, scale, basis)._reduced(_matrix(features, _spread(features, len(mean))))
         return cls(mean, scale, basis, float(np.median(np.linalg.norm(rows, axis=1))) or 1.0, constant)
 
     def __call__(self, features: Features) -> NDArray[np.float32]:
@@ -94,8 +94,39 @@ class Lift:
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
+def principal_directions(rows: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """Return the directions in which rows are longest, by the smaller of the two Gram matrices.
+
+    Args:
+        rows: The rows, not centred here.
+        count: How many directions to return at most.
+
+    Returns:
+        An orthonormal basis, one direction a column, the longest first. Fewer rows than columns span fewer directions
+        than `count` may ask for; then there are only as many as the rows span, and at least one.
+    """
+    height, width = rows.shape
+    if width <= height:
+        _, directions = np.linalg.eigh(rows.T @ rows)
+        return directions[:, ::-1][:, :count].astype(np.float32).copy()
+    wide = rows.astype(np.float64)
+    lengths, places = np.linalg.eigh(wide @ wide.T)
+    lengths, places = lengths[::-1][:count], places[:, ::-1][:, :count]
+    kept = lengths > max(lengths[0], 0.0) * _NOTHING
+    if not kept.any():
+        return np.eye(width, 1, dtype=np.float32)
+    return ((wide.T @ places[:, kept]) / np.sqrt(lengths[kept])).astype(np.float32)
+
+
+def _spread(features: Features, width: int) -> torch.Tensor:
+    """Return the places of rows from all over the features, from which directions and lengths are learnt."""
+    most = _SAMPLE if width <= _WIDE else _SAMPLE_OF_WIDE
+    return torch.linspace(0, len(features) - 1, min(len(features), most)).long()
+
+
 def _blocks(features: Features) -> Any:
-    return (_matrix(features, rows) for rows in torch.split(torch.arange(len(features)), _BLOCK))
+    size = max(1, min(_BLOCK, _NUMBERS // _width(features)))
+    return (_matrix(features, rows) for rows in torch.split(torch.arange(len(features)), size))
 
 
 def _matrix(features: Features, rows: torch.Tensor) -> NDArray[np.float32]:

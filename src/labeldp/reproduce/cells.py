@@ -172,7 +172,7 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
     encoder = setting.encoder if row.encoder else None
     task = replace(task, model=backbone(setting.model or row.model), training=training, encoder=encoder)
     begun = time.perf_counter()
-    trained = train_recipe(vault, task, row.recipe, row.options, score=False, report=report)
+    trained = train_recipe(vault, task, row.recipe, row.options, score=False, report=report, rehearsed=False)
     seconds = time.perf_counter() - begun + sum(task.borrowed)
     if row.measures == "test":
         right = trained.model.predict(data.test) == data.truth

@@ -157,8 +157,11 @@ class TeacherVotes(Mechanism):
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Relabelled:
         """Tell the winners."""
         answers = self.votes.draw(self._counts, bits)  # type: ignore[arg-type]  # prepared before
+        return self._release(answers.codes, common)
+
+    def _release(self, answers: NDArray[np.integer], common: dict[str, Any]) -> Relabelled:
         told = np.full(len(self._askable), MISSING, np.int32)
-        told[slice(None) if self.queries is None else self.queries] = answers.codes
+        told[slice(None) if self.queries is None else self.queries] = answers
         if self.public is not None:
             common = common | self._about_records(common)
         return Relabelled(**common | {"active": told != MISSING}, codes=told, confidence=1 - 1e-6)

@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from labeldp.errors import InputError
+
 _ROWS = 1 << 16  # rows hashed at once, whatever the batches of the source: the digest must not depend on those
 
 
@@ -58,16 +60,32 @@ class Identity:
 
 
 def identify(name: str, label: str | None, columns: Iterable[pa.RecordBatch]) -> Identity:
-    """Identify a data set by its public columns (features, or row ids alone); the label is passed over."""
+    """Identify a data set by its public columns (features, or row ids alone); the label is passed over.
+
+    Raises:
+        InputError: A column has a type that has no digest, such as a union.
+    """
     digests, rows = defaultdict[str, Any](hashlib.sha256), 0
     for batch in _rechunked(columns):
         rows += batch.num_rows
         for field, column in zip(batch.schema, batch.columns, strict=True):
             if field.name != label:
-                for part in _canonical(column):
-                    digests[field.name].update(part)
+                _update(digests[field.name], field, column)
     found = {column: digests[column].hexdigest() for column in sorted(digests)}
     return Identity(name, label, rows, hashlib.sha256(json.dumps(found).encode()).hexdigest(), found)
+
+
+def _update(digest: Any, field: pa.Field, column: pa.Array) -> None:
+    try:
+        for part in _canonical(column):
+            digest.update(part)
+        return
+    except pa.ArrowException:
+        pass
+    raise InputError(
+        f"Column {field.name!r} holds {field.type}, by which rows cannot be told apart: leave it out (--leave-out), or "
+        "write it as numbers, times or texts."
+    )
 
 
 def _rechunked(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -85,6 +103,13 @@ def _rechunked(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
 def _canonical(column: pa.Array) -> Iterator[Any]:
     """Give bytes that depend on values and number types alone, not on how Arrow happens to lay them out."""
     kind = column.type
+    if isinstance(kind, pa.BaseExtensionType) and pa.types.is_nested(kind.storage_type):
+        yield from _canonical(column.storage)
+        return
+    if pa.types.is_map(kind):
+        pairs = pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)])
+        yield from _canonical(column.cast(pa.list_(pairs)))
+        return
     if pa.types.is_dictionary(kind):
         values = column.dictionary
         simple = values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values
@@ -113,9 +138,19 @@ def _canonical_bytes(column: pa.Array) -> Iterator[Any]:
     if "binary" in str(column.type):
         values = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
     else:
-        values = column.cast(pa.large_string())
+        values = _as_text(column)
     values = pc.fill_null(values.cast(pa.large_binary()), b"")
     yield np.ascontiguousarray(pc.binary_length(values)).view(np.uint8)
     _, offsets, data = values.buffers()
     edges = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
     yield memoryview(data or b"")[edges[0] : edges[-1]]
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    """Write dates, decimals and the like as text; times of a zone that is unknown here as they are in UTC."""
+    try:
+        return column.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        if not pa.types.is_timestamp(column.type):
+            raise
+        return column.cast(pa.timestamp(column.type.unit)).cast(pa.large_string())

@@ -71,7 +71,7 @@ class Vault:
         self._owner = None if users is None else number_users(users, self.rows)
         self._bits: Bits = SYSTEM
         self.__memory: dict[Any, Any] = {}  # as secret as the labels
-        self._drawn: set[str] = set()  # entries that this vault drew
+        self._drawn: dict[str, None] = {}
         self._reused: dict[str, None] = {}
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         if ledger is not None and identity is None:
@@ -99,9 +99,10 @@ class Vault:
         return self._draw(mechanism, self._mask(rows), derived_from)
 
     def was_released(self, mechanism: Mechanism, rows: Any = None) -> bool:
-        """Whether the same was asked for before, so that it costs nothing more."""
+        """Whether the same was asked for before, so that it costs nothing more: it is stored, or was interrupted."""
         request = _digest(self._asked(mechanism) | {"rows": pack_rows(self._mask(rows))})
-        return self._stored(self._account.snapshot(), request) is not None
+        found = self._account.snapshot().requested(request, self._account.label)
+        return any(entry.status != "failed" for entry in found)
 
     def shared(self, mechanism: Mechanism, rows: Any = None, delta: float = 0.0) -> Mechanism:
         """Return a mechanism with so much noise that a unit pays, for all of its labels in `rows`, what one would have.
@@ -118,6 +119,11 @@ class Vault:
     def unit(self) -> Unit:
         """What the budget and all guarantees are for: a label, or a user with all of theirs."""
         return self._account.unit
+
+    @property
+    def label(self) -> str | None:
+        """The name of the label in the ledger; None if it has none."""
+        return self._account.label
 
     @property
     def users(self) -> NDArray[np.int64] | None:
@@ -328,7 +334,7 @@ class Vault:
                 self.ledger.fail(entry.id)
                 raise
             self.ledger.commit(entry.id, to_bytes(release))
-            self._drawn.add(entry.id)
+            self._drawn[entry.id] = None
         return release
 
     def _check_paid(self, chain: Chain, mask: Mask | None, packed: bytes | None, costs: dict[int, Cost]) -> None:
@@ -346,6 +352,11 @@ class Vault:
             self._reused[entry.id] = None
         stored = mechanism.restore(from_bytes(self.ledger.payload(entry.id)))
         return self._derived_too(stored, mechanism, derived_from)
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """The entries that this vault drew."""
+        return tuple(self._drawn)
 
     @property
     def reused(self) -> tuple[str, ...]:

@@ -1,0 +1,32 @@
+"""What is said where something fails after a charge: what was released is paid for, and the next run uses it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+PAID = "What was released is paid for and in the ledger: the same request uses it at no further cost."
+
+
+@contextmanager
+def paid_if_it_fails(vault: Any) -> Iterator[None]:
+    """Add a note to any exception that is raised inside after something was charged to a ledger that stays.
+
+    Args:
+        vault: The vault whose ledger is watched.
+
+    Raises:
+        Exception: Whatever is raised inside, with `PAID` among its notes (`__notes__`) if a charge preceded it.
+    """
+    before = len(vault.ledger.snapshot().charges)
+    try:
+        yield
+    except Exception as problem:
+        stays = vault.ledger.path is not None
+        if stays and len(vault.ledger.snapshot().charges) > before and PAID not in getattr(problem, "__notes__", ()):
+            problem.add_note(PAID)
+        raise
+
+
+def sentence(problem: BaseException) -> str:
+    """Return the message of an exception with its notes."""
+    return " ".join([str(problem), *getattr(problem, "__notes__", ())])

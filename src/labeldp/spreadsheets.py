@@ -1,0 +1,39 @@
+"""CSV files that people open in a spreadsheet, which takes some texts for formulas."""
+
+import polars as pl
+
+from labeldp.errors import InputError
+
+# What OWASP names as the beginning of a formula; a number with a sign is none.
+_FORMULA = "^[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_TEXTS = (pl.String, pl.Categorical, pl.Enum)
+
+
+def without_formulas(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Put a quote (') before each text, and each name of a column, that a spreadsheet would take for a formula.
+
+    Returns:
+        The frame, and how many texts were changed.
+
+    Raises:
+        InputError: A column cannot be written to a CSV file.
+    """
+    for name, kind in frame.schema.items():
+        if kind.is_nested() or kind == pl.Binary:
+            raise InputError(f"Column {name!r} holds {kind}, which a CSV cannot hold: write a .parquet file.")
+    header = pl.Series(frame.columns, dtype=pl.String)
+    texts = frame.select(pl.col(kind).cast(pl.String) for kind in _TEXTS)
+    changed = sum(int(_formulas(column).sum()) for column in (header, *texts))
+    frame = frame.with_columns(_quoted(column) for column in texts)
+    return frame.rename(dict(zip(header, _quoted(header), strict=True))), changed
+
+
+def _formulas(texts: pl.Series) -> pl.Series:
+    texts = texts.alias("")  # Polars takes a name like ^a$ for a pattern of names
+    return texts.str.contains(_FORMULA) & ~texts.str.contains(_NUMBER)
+
+
+def _quoted(texts: pl.Series) -> pl.Series:
+    plain = texts.alias("")
+    return plain.zip_with(~_formulas(plain).fill_null(False), "'" + plain).alias(texts.name)

@@ -1,0 +1,107 @@
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+from scripted import Seeded
+
+import labeldp as ldp
+from labeldp.features import Table
+from labeldp.learn import Training
+from labeldp.learn.classical import Classical
+from labeldp.learn.effort import is_shortened
+from labeldp.learn.regression import Regression
+from labeldp.recipes.candidates import Candidate, fit_all
+from labeldp.recipes.run import all_rows, train, train_best
+from labeldp.recipes.task import Task
+
+GENERATOR = np.random.default_rng(0)
+NUMBERS = GENERATOR.normal(size=(1500, 3))
+TABLE = Table.fit(pl.DataFrame(NUMBERS, schema=["a", "b", "c"]))
+LABELS = (NUMBERS[:, 0] * NUMBERS[:, 1] > 0).astype(int)
+
+
+def vault_and_task(labels=LABELS, space=None, epsilon=20.0):
+    space = space or ldp.LabelSpace([0, 1])
+    vault = ldp.Vault(labels, space, ldp.Budget(epsilon))
+    vault._bits = Seeded(0)
+    task = Task(TABLE, space, all_rows(1500), epsilon, training=Training(epochs=1, device="cpu"))
+    return vault, task
+
+
+def failing(fit, name, problem=IndexError):
+    """Return a method that fails, outside of rehearsals, for estimators of one kind."""
+
+    def tried(self, *given):
+        estimator = getattr(self, "classifier", None) or getattr(self, "regressor", None)
+        if name in type(estimator).__name__ and not is_shortened():
+            raise problem("of 3 rows of label 1")
+        return fit(self, *given)
+
+    return tried
+
+
+def test_a_candidate_that_fails_after_a_release_is_left_out_with_a_note(monkeypatch):
+    monkeypatch.setattr(Classical, "fit", failing(Classical.fit, "HistGradientBoosting"))
+    vault, task = vault_and_task()
+    trained = train(vault, task, "auto")
+    assert trained.candidates == 3  # of four
+    assert trained.notes == ("A candidate was left out: boosted trees could not be trained (IndexError).",)
+    assert trained.notes[0] in trained.facts()["warnings"]
+    assert trained.guarantee.epsilon <= 20.0
+    monkeypatch.undo()
+    assert not train(*vault_and_task(), "auto").notes
+
+
+def test_so_is_one_of_the_regressors(monkeypatch):
+    monkeypatch.setattr(Regression, "fit", failing(Regression.fit, "HistGradientBoosting"))
+    space = ldp.LabelSpace.range(-4, 4, 0.5)
+    vault, task = vault_and_task(np.clip(NUMBERS[:, 0], -4, 4), space)
+    trained = train(vault, task, "auto")
+    assert trained.candidates == 3
+    assert trained.notes == ("A candidate was left out: boosted trees could not be trained (IndexError).",)
+
+
+def test_a_candidate_whose_probabilities_are_no_numbers_is_left_out(monkeypatch):
+    fit = Classical.fit
+
+    def diverged(self, *given):
+        model = fit(self, *given)
+        if type(self.classifier).__name__ == "LogisticRegression" and not is_shortened():
+            model.classifier.coef_[:] = np.nan
+        return model
+
+    monkeypatch.setattr(Classical, "fit", diverged)
+    trained = train(*vault_and_task(), "auto")
+    assert trained.candidates == 3
+    assert trained.notes[0].startswith("A candidate was left out: ClassicalModel could not be trained (")
+
+
+def test_a_setting_of_a_search_that_fails_is_left_out(monkeypatch):
+    monkeypatch.setattr(Classical, "fit", failing(Classical.fit, "LogisticRegression"))
+    vault, task = vault_and_task()
+    tasks = [replace(task, model=model) for model in ("logistic", "trees", "linear")]
+    trained = train_best(vault, tasks, "randres", [{}, {}, {}])
+    assert trained.candidates == 2
+    assert trained.variant in (1, 2)
+    assert trained.notes == ("A candidate was left out: setting 1 of 3 could not be trained (IndexError).",)
+
+
+def test_the_last_failure_is_raised_where_nothing_is_left():
+    def fail():
+        raise KeyError
+
+    task = SimpleNamespace(notes=[])
+    with pytest.raises(KeyError):
+        fit_all(task, [Candidate("one", fail), Candidate("two", fail)])
+    assert fit_all(task, [Candidate("one", fail), Candidate("two", lambda: "model")]) == ["model"]
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, MemoryError, ldp.BudgetExceeded])
+def test_what_is_no_matter_of_the_candidate_ends_the_run(problem):
+    def fail():
+        raise problem
+
+    with pytest.raises(problem):
+        fit_all(SimpleNamespace(notes=[]), [Candidate("one", lambda: "model"), Candidate("two", fail)])
