@@ -134,7 +134,6 @@ def test_noise_differs_between_counts():
         (dict(groups=GROUPS, epsilon=1.0, noise="gaussian"), "delta must be"),
         (dict(groups=GROUPS, epsilon=1.0, delta=1e-5, noise="geometric"), "purely private"),
         (dict(groups=GROUPS, epsilon=1.0, noise="uniform"), "noise must be"),
-        (dict(groups=GROUPS, epsilon=1.0, noise="gaussian"), "delta must be"),
         (dict(groups=GROUPS[:3], epsilon=1.0), "one whole number for each"),
         (dict(groups=GROUPS * 0.5, epsilon=1.0), "one whole number for each"),
         (dict(groups=GROUPS - 1, epsilon=1.0), "Number the groups"),
@@ -189,3 +188,8 @@ def test_the_deviation_of_pure_moments_is_that_of_their_noise():
 def test_a_user_with_two_labels_loses_twice_as_much_of_pure_moments():
     people = ldp.Vault(LABELS, SPACE, ldp.Budget(1.0), users=[0, 0, 1, 1, 2, 2])
     assert people.release(ldp.LinearQuery(np.eye(6), 0.5)).guarantee.epsilon == 1.0
+
+
+def test_a_histogram_that_cannot_be_drawn_is_refused_when_it_is_made():
+    with pytest.raises(ldp.InputError, match="delta must be"):
+        ldp.GroupHistogram(GROUPS, 1.0, noise="gaussian")
