@@ -95,6 +95,7 @@ def test_losses_add_up_and_compose():
     loss = ldp.LNMax(20.0, 100).loss(100, 100)
     assert loss.epsilon(0.0) == pytest.approx(10.0)
     assert loss.epsilon(1e-5) < 3.2
+    assert ldp.LNMax(20.0, 1).loss(1, 1).epsilon(1e-12) == pytest.approx(0.1)  # no more than the plain sum
     assert loss.rdp(3.0) == pytest.approx(200 * ldp.PureLoss(0.05).rdp(3.0))
     gaussian = ldp.GNMax(40.0, 100).loss(50, 50)
     assert gaussian.epsilon(0.0) == math.inf
