@@ -27,11 +27,15 @@ SIZE, SEED = 600, 22
 MESSAGES = {"__repr__", "_explain", "_say_what_is_kept"}  # functions that only make texts
 KILLED = {"killed", "timeout"}
 SLOW = ("a_killed_", "eight_processes", "agrees_with_opendp")  # tests that take seconds, by a part of their names
-ALSO = {  # tests of a module that are not in the file or folder of its name
-    "bits": ("tests/test_noise.py",),
-    "calibration": ("tests/mechanisms/test_several_labels.py",),
-    "reals": ("tests/test_noise.py", "tests/test_losses.py"),
-    "spending": ("tests/vault/test_vault.py", "tests/vault/test_plan.py"),
+BOOKS = tuple(f"tests/vault/test_{name}.py" for name in ("chain", "ledger", "migration"))
+MONEY = tuple(f"tests/vault/test_{name}.py" for name in ("account", "filter", "plan", "vault"))
+OWN = {  # the tests of a module, where they are not the file or the folder of its name
+    "bits": ("tests/test_bits.py", "tests/test_noise.py"),
+    "calibration": ("tests/test_calibration.py", "tests/mechanisms/test_several_labels.py"),
+    "reals": ("tests/test_reals.py", "tests/test_noise.py", "tests/test_losses.py"),
+    "spending": ("tests/test_spending.py", "tests/vault/test_vault.py", "tests/vault/test_plan.py"),
+    **dict.fromkeys(("vault.chain", "vault.entries", "vault.ledger", "vault.migration", "vault.schema"), BOOKS),
+    **dict.fromkeys(("vault.account", "vault.filter", "vault.plan", "vault.vault"), MONEY),
 }
 
 
@@ -88,8 +92,9 @@ def keep_own_tests():
     path = MUTANTS / "mutmut-stats.json"
     stats = json.loads(path.read_text())
     for function, tests in stats["tests_by_mangled_function_name"].items():
-        folder, _, module = function.removeprefix("labeldp.").partition(".x")[0].rpartition(".")
-        own = (f"tests/{folder}/",) if folder else (f"tests/test_{module}.py", *ALSO.get(module, ()))
+        name = function.removeprefix("labeldp.").partition(".x")[0]
+        folder, _, module = name.rpartition(".")
+        own = OWN.get(name, (f"tests/{folder}/" if folder else f"tests/test_{module}.py",))
         fast = [test for test in tests if test.startswith(own) and not any(part in test for part in SLOW)]
         stats["tests_by_mangled_function_name"][function] = fast or tests
     path.write_text(json.dumps(stats))

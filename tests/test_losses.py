@@ -1,6 +1,6 @@
 import math
 from functools import reduce
-from itertools import product
+from itertools import permutations, product
 
 import mpmath
 import numpy as np
@@ -225,3 +225,10 @@ def test_noise_just_above_the_lattice_bound_can_be_composed():
     assert compose([GaussianLoss(2.1, 0.01), GaussianLoss(2.1, 0.01)], 1e-6) < math.inf
     with pytest.raises(ldp.InputError, match="too small to be composed"):
         compose([GaussianLoss(2.0, 0.01), GaussianLoss(2.0, 0.01)], 1e-6)
+
+
+def test_every_loss_of_a_plan_counts_wherever_it_stands():
+    losses = [GaussianLoss(4.0, 1.0), PureLoss(0.01), PureLoss(0.02)]
+    found = [compose(each, 1e-6) for each in permutations(losses)]
+    assert max(found) == pytest.approx(min(found), rel=1e-3)
+    assert min(found) >= GaussianLoss(4.0, 1.0).epsilon(1e-6) * (1 - 1e-3)
