@@ -61,12 +61,12 @@ def pytest_fixture_setup(fixturedef, request):
 def pytest_runtest_call(item):
     _key_by(item.nodeid, item.config)
     if "MUTANT_UNDER_TEST" in os.environ:
-        _clear_caches()
+        _clear_caches(item.module)
 
 
-def _clear_caches():
+def _clear_caches(tests):
     """Forget what earlier tests have computed: mutmut asks which tests reach a function."""
-    for module in [module for name, module in sys.modules.items() if name.startswith("labeldp.")]:
+    for module in [tests, *(module for name, module in sys.modules.items() if name.startswith("labeldp."))]:
         for value in vars(module).values():
             if isinstance(value, functools._lru_cache_wrapper):
                 value.cache_clear()
