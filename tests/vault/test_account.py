@@ -208,3 +208,9 @@ def test_a_ledger_whose_only_entry_is_reserved_is_not_bound_anew(path, monkeypat
         open_vault(path, labels=LABELS[:10], identity=identity(rows=10))
     with pytest.raises(ldp.InputError, match="spent already"):
         open_vault(path, 0.5)
+
+
+def test_a_total_that_nobody_gave_takes_over_how_a_ledger_adds_up(path):
+    renyi(path, 1.0, 1e-6).release(RR(0.1))
+    again = ldp.Vault(LABELS, SPACE, lambda known: known or ldp.Budget(8.0), ledger=path, identity=identity())
+    assert again.budget == ldp.Budget(1.0, 1e-6, "rdp")

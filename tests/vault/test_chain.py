@@ -9,6 +9,7 @@ from bound_vault import LABELS, RR, SPACE, identity, open_vault
 
 import labeldp as ldp
 from labeldp.vault.chain import START, Chain
+from labeldp.vault.entries import matches
 
 
 def spend(path):
@@ -214,3 +215,8 @@ def test_a_ledger_in_memory_is_a_chain_as_well():
     assert vault.guarantee().epsilon == 1.0
     assert vault.remaining([1]) == (1.5, 0.0)
     assert vault.ledger.snapshot().count == 5
+
+
+def test_a_label_without_a_name_matches_every_name():
+    assert [matches(*pair) for pair in (("a", "a"), (None, "a"), ("a", None), (None, None))] == [True] * 4
+    assert not matches("a", "b")

@@ -290,3 +290,22 @@ def test_a_ledger_in_memory_does_not_follow_a_fork():
     process.start()
     assert "cannot follow a fork" in said.get(timeout=30)
     process.join()
+
+
+def test_a_draw_that_failed_stays_charged_and_is_not_taken_for_interrupted(path, monkeypatch):
+    """Why it failed is not known, and might depend on labels: the same request is charged again."""
+
+    def fails(*_):
+        raise ValueError("no noise")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RR, "draw", fails)
+        with pytest.raises(ValueError, match="no noise"):
+            open_vault(path, 2.0).release(RR(0.6))
+    again = open_vault(path, 2.0)
+    assert [entry.status for entry in again.ledger.entries()] == ["failed"]
+    assert again.guarantee().epsilon == 0.6
+    assert not again.was_released(RR(0.6))
+    again.release(RR(0.6))
+    assert [entry.status for entry in open_vault(path, 2.0).ledger.entries()] == ["failed", "committed"]
+    assert again.guarantee().epsilon == 1.2

@@ -1,13 +1,14 @@
 import copy
 import pickle
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import labeldp as ldp
+from labeldp.spending import capped_rows
 
 SPACE = ldp.LabelSpace(["no", "yes"])
 LABELS = ["no", "yes", "yes", "no", "yes", "no"]
@@ -456,3 +457,110 @@ def test_a_class_of_the_same_name_is_another_mechanism():
     first, second = (vault.release(kind(1.0)) for kind in (ldp.RandomizedResponse, namesake))
     assert first.entry != second.entry
     assert second.mechanism == "elsewhere.RandomizedResponse"
+
+
+def test_what_would_hold_with_one_more_release():
+    v = vault(9.0, 1e-5, users=OWNERS)  # users with three, two and one rows
+    first = v.release(RR(0.5), rows=[0, 3])
+    more = ldp.GroupHistogram(np.zeros(6, int), 1.0)
+    assert v.guarantee_of([first], more).epsilon == 0.5 + 3.0
+    assert v.guarantee_of([first], more, [3, 4]).epsilon == 0.5 + 2.0
+    assert v.guarantee_of([first], more, [5]).epsilon == 1.0
+    assert v.guarantee_of([first], more, [5], unit="label").epsilon == 1.0
+    assert v.guarantee_of([first], more, unit="label").epsilon == 1.5
+    assert v.guarantee_of([first], ldp.OneHotGaussian(1.0, 1e-6), [5]).delta == 1e-6
+    assert v.guarantee().epsilon == 0.5  # nothing of it was charged
+
+
+def test_what_several_releases_guarantee_says_whom_to_trust_and_how_it_was_added_up():
+    v = vault(9.0, users=OWNERS)
+    local, counted = v.release(RR(0.5)), v.release(ldp.GroupHistogram(np.zeros(6, int), 1.0))
+    alone, both = v.guarantee_of([local]), v.guarantee_of([local, counted])
+    assert (alone.trust, both.trust) == ("local", "central")
+    assert (alone.unit, alone.derivation) == ("user", "RandomizedResponse, added up by user")
+    assert v.guarantee_of([local], ldp.GroupHistogram(np.zeros(6, int), 2.0)).trust == "central"
+    assert v.guarantee_of([local], ldp.OneHotLaplace(2.0)).trust == "local"
+    assert v.guarantee_of([local], ldp.OneHotLaplace(2.0)).derivation.startswith("RandomizedResponse + OneHotLaplace")
+    assert v.guarantee_of([local, counted], unit="label").unit == "label"
+
+
+def test_a_joined_release_rests_on_all_of_its_entries():
+    v = vault(9.0)
+    parts = [v.release(RR(0.5), rows=[0, 1]), v.release(RR(1.0), rows=[2, 3])]
+    joined = parts[0].concat(*parts)
+    assert v.guarantee_of([joined]).epsilon == 1.0
+    assert v.guarantee_of([replace(joined, lineage=())]).epsilon == 1.0
+    assert v.guarantee_of([joined], RR(2.0), [0]).epsilon == 2.5
+
+
+def test_a_plan_for_some_rows_costs_the_others_nothing():
+    v = vault(2.0)
+    v.plan(RR(0.5), rows=[0, 1])
+    assert (v.remaining([0]), v.remaining([2])) == ((1.5, 0.0), (2.0, 0.0))
+    v.plan(RR(0.5), rows=[2])  # another plan, though its steps are the same
+    assert v.remaining([2]) == (1.5, 0.0)
+
+
+def test_rows_that_take_part_are_the_labelled_ones_of_a_seed():
+    space = ldp.LabelSpace(["no", "yes"], missing="public")
+    v = ldp.Vault([*LABELS[:5], None], space, ldp.Budget(1.0), users=[0, 0, 0, 1, 1, 1])
+    for seed in range(8):
+        assert np.array_equal(v.capped(1, seed), capped_rows(v.users, v.labelled, 6, 1, seed))
+    assert np.array_equal(v.capped(1), v.capped(1, 0))
+    assert len({tuple(v.capped(1, seed)) for seed in range(8)}) > 1
+    assert not v.capped(3)[5]
+
+
+def test_another_label_of_the_same_rows_was_not_released(tmp_path):
+    def opened(label):
+        own = ldp.Identity("people", label, 6, "abc")
+        return ldp.Vault(LABELS, SPACE, ldp.Budget(4.0), ledger=tmp_path / "l", identity=own)
+
+    first = opened("income").release(RR(0.5))
+    assert opened("income").was_released(RR(0.5))
+    assert not opened("illness").was_released(RR(0.5))
+    assert opened("illness").release(RR(0.5)).entry != first.entry
+
+
+def test_a_vault_knows_which_releases_it_drew_and_which_it_read_again(tmp_path):
+    def opened():
+        return ldp.Vault(LABELS, SPACE, ldp.Budget(4.0), ledger=tmp_path / "l", identity=ldp.Identity("a", "b", 6))
+
+    mine, theirs = opened(), opened()
+    first = mine.release(RR(0.5))
+    mine.release(RR(0.5))
+    theirs.release(RR(0.5))
+    assert (mine.drawn, mine.reused) == ((first.entry,), ())
+    assert (theirs.drawn, theirs.reused) == ((), (first.entry,))
+
+
+@dataclass(frozen=True, eq=False)
+class OfRecords(ldp.RandomizedResponse):
+    """A response that claims to protect whole records."""
+
+    def protects(self, unit):
+        return "record"
+
+    def draw(self, codes, common, bits):
+        return super().draw(codes, common | {"guarantee": replace(common["guarantee"], unit="record")}, bits)
+
+
+def test_what_protects_records_still_does_when_it_is_read_again():
+    v = vault(9.0)
+    base, first = v.release(OfRecords(0.25)), v.release(OfRecords(0.5))
+    again = v.release(OfRecords(0.5), derived_from=base)
+    assert again.entry == first.entry
+    assert (again.guarantee.unit, again.guarantee.epsilon) == ("record", 0.75)
+
+
+def test_a_row_set_that_is_paid_for_cannot_be_written_to():
+    v = vault(1.0)
+    assert not v._mask([0, 1]).flags.writeable
+
+
+def test_the_guarantee_says_whom_to_trust_and_how_it_was_added_up():
+    v = vault(9.0)
+    v.release(RR(0.5))
+    assert (v.guarantee().trust, v.guarantee().derivation) == ("local", "sum over 1 ledger entries")
+    v.release(ldp.GroupHistogram(np.zeros(6, int), 1.0))
+    assert (v.guarantee().trust, v.guarantee().derivation) == ("central", "sum over 2 ledger entries")
