@@ -214,3 +214,19 @@ def test_a_total_that_nobody_gave_takes_over_how_a_ledger_adds_up(path):
     renyi(path, 1.0, 1e-6).release(RR(0.1))
     again = ldp.Vault(LABELS, SPACE, lambda known: known or ldp.Budget(8.0), ledger=path, identity=identity())
     assert again.budget == ldp.Budget(1.0, 1e-6, "rdp")
+
+
+@pytest.mark.parametrize("composition", ["sum", "rdp"])
+def test_equal_charges_that_are_read_together_add_up(path, composition):
+    def opened():
+        return ldp.Vault(LABELS, SPACE, ldp.Budget(9.0, 1e-5, composition), ledger=path, identity=identity())
+
+    first = opened()
+    groups = [np.arange(len(LABELS)) % count for count in (1, 2, 3)]
+    for each in groups:  # three requests of one cost
+        first.release(ldp.GroupHistogram(each, 0.25, 1e-6))
+    assert len({entry.row_set for entry in first.ledger.entries()}) == 1
+    again = opened()
+    assert again.guarantee() == first.guarantee()
+    if composition == "sum":
+        assert (again.guarantee().epsilon, again.guarantee().delta) == (0.75, 3e-6)

@@ -309,3 +309,11 @@ def test_a_draw_that_failed_stays_charged_and_is_not_taken_for_interrupted(path,
     again.release(RR(0.6))
     assert [entry.status for entry in open_vault(path, 2.0).ledger.entries()] == ["failed", "committed"]
     assert again.guarantee().epsilon == 1.2
+
+
+def test_a_ledger_is_in_progress_while_somebody_holds_it(path):
+    vault = open_vault(path)
+    with vault.ledger.exclusive():
+        assert in_progress(path)
+    assert not in_progress(path)
+    assert in_progress(path.parent / "absent" / "people.ledger")  # what cannot be locked may be held
