@@ -234,3 +234,29 @@ def test_packed_rows_are_the_same_bytes_in_every_version():
     """Ledgers name row sets by a digest of them, and know requests by it."""
     assert pack_rows(np.arange(800) % 3 == 0)[:2] == b"\x78\x01"  # zlib at its fastest level
     assert pack_rows(None) is None
+
+
+@given(histories(), st.booleans())
+def test_what_a_further_release_would_cost_is_what_it_costs_when_it_is_added(history, named):
+    owner, releases, mask = history
+
+    def key(rows):
+        return None if not named else "all" if rows is None else str(rows.tolist())
+
+    spending = Spending(ROWS, owner)
+    for rows, epsilon in releases:
+        spending.add(rows, {m: Cost(Fraction(m * epsilon), Fraction(m)) for m in range(1, ROWS + 1)}, key(rows))
+    more = {m: Cost(Fraction(7 * m), Fraction(m), Fraction(m)) for m in range(1, ROWS + 1)}
+    before, after = spending.worst(mask, key=key(mask)), spending.worst(mask, more, key(mask))
+    assert before == spending.worst(mask)
+    spending.add(mask, more, key(mask))
+    touched = spending.worst(mask, key=key(mask))
+    assert after == touched
+    assert after.epsilon >= before.epsilon + 7
+
+
+def test_no_rows_cost_nothing():
+    spending = Spending(3)
+    spending.add(None, {1: Cost(Fraction(1))})
+    assert spending.worst(np.zeros(3, bool)) == Cost()
+    assert group_sizes(np.zeros(3, bool), np.array([0, 0, 1])) == [1]

@@ -316,4 +316,3 @@ def test_a_ledger_is_in_progress_while_somebody_holds_it(path):
     with vault.ledger.exclusive():
         assert in_progress(path)
     assert not in_progress(path)
-    assert in_progress(path.parent / "absent" / "people.ledger")  # what cannot be locked may be held

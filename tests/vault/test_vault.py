@@ -564,3 +564,15 @@ def test_the_guarantee_says_whom_to_trust_and_how_it_was_added_up():
     assert (v.guarantee().trust, v.guarantee().derivation) == ("local", "sum over 1 ledger entries")
     v.release(ldp.GroupHistogram(np.zeros(6, int), 1.0))
     assert (v.guarantee().trust, v.guarantee().derivation) == ("central", "sum over 2 ledger entries")
+
+
+@pytest.mark.parametrize("users", [None, OWNERS])
+def test_the_first_release_must_fit_the_budget_as_well(users):
+    v = vault(1.0, users=users)
+    for rows in (None, [0], [5]):
+        with pytest.raises(ldp.BudgetExceeded):
+            v.release(RR(1.001), rows=rows)
+        with pytest.raises(ldp.BudgetExceeded):
+            v.plan(RR(0.75), RR(0.75), rows=rows)
+    assert not v.ledger.entries()
+    v.release(RR(1.0), rows=[5])
