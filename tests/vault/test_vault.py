@@ -551,6 +551,8 @@ def test_what_protects_records_still_does_when_it_is_read_again():
     again = v.release(OfRecords(0.5), derived_from=base)
     assert again.entry == first.entry
     assert (again.guarantee.unit, again.guarantee.epsilon) == ("record", 0.75)
+    with pytest.raises(ldp.InputError, match="cannot be derived from a release that protects labels alone"):
+        v.release(OfRecords(0.75), derived_from=v.release(RR(0.5)))
 
 
 def test_a_row_set_that_is_paid_for_cannot_be_written_to():
@@ -576,3 +578,54 @@ def test_the_first_release_must_fit_the_budget_as_well(users):
             v.plan(RR(0.75), RR(0.75), rows=rows)
     assert not v.ledger.entries()
     v.release(RR(1.0), rows=[5])
+
+
+def test_what_is_derived_from_records_tells_no_digest():
+    """Who has all rows but one could try what that one is."""
+    v = vault(9.0)
+    count = ldp.GroupHistogram(np.arange(6) % 2, 0.5)
+    told, kept = v.release(count, rows=[0, 1]), v.release(count, derived_from=v.release(OfRecords(0.25)))
+    assert "sha256" in told.parameters["groups"]
+    assert "groups" not in kept.parameters
+    assert kept.parameters["epsilon"] == 0.5
+    assert "groups" not in v.ledger.entries()[-1].details["parameters"]
+
+
+def test_rows_that_were_not_asked_for_are_not_in_a_release():
+    v = vault(2000.0)
+    some, every = v.release(RR(1.0), rows=[0, 1]), v.release(RR(2.0))
+    assert (some.codes[2:] == -1).all()
+    assert (every.codes >= 0).all()
+    assert some.codes.dtype == every.codes.dtype
+    counted = v.release(ldp.GroupHistogram(np.zeros(6, int), 900.0), rows=[0, 1])
+    assert counted.counts.sum() == 2
+
+
+def test_long_work_gets_the_labels_that_were_asked_for_and_is_done_once():
+    given = []
+
+    class Prepared(RR):
+        def prepare(self, codes, space, memory):
+            given.append((codes.tolist(), space, memory))
+            return self
+
+    v = vault(9.0)
+    for _ in range(2):
+        v.release(Prepared(0.5), rows=[0, 1])
+    v.release(Prepared(0.25))
+    assert [codes for codes, _, _ in given] == [[0, 1, -1, -1, -1, -1], [0, 1, 1, 0, 1, 0]]
+    assert all(space is v.space for _, space, _ in given)
+    assert given[0][2] is given[1][2]
+
+
+def test_a_release_says_what_it_rests_on_and_whom_to_trust():
+    v = vault(9.0)
+    first, count = v.release(RR(0.5)), v.release(ldp.GroupHistogram(np.zeros(6, int), 0.25))
+    assert (first.guarantee.trust, first.guarantee.derivation) == ("local", "RandomizedResponse: PureLoss")
+    one, other = (v.release(RR(epsilon), derived_from=it) for epsilon, it in ((1.0, first), (2.0, count)))
+    assert (one.guarantee.trust, other.guarantee.trust) == ("local", "central")
+    uses = "RandomizedResponse: PureLoss, with the 1 uses of labels that its inputs came from"
+    assert one.guarantee.derivation == other.guarantee.derivation == uses
+    joined = first.concat(first, v.release(RR(0.75), rows=[0]))
+    assert v.release(RR(1.5), derived_from=joined).guarantee.epsilon == 0.5 + 0.75 + 1.5
+    assert v.ledger.entries()[-1].details["origin"] == joined.entry.split(",")
