@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.spending import capped_rows
+from labeldp.spending import capped_rows, unpack_rows
 
 SPACE = ldp.LabelSpace(["no", "yes"])
 LABELS = ["no", "yes", "yes", "no", "yes", "no"]
@@ -615,7 +615,7 @@ def test_long_work_gets_the_labels_that_were_asked_for_and_is_done_once():
     v.release(Prepared(0.25))
     assert [codes for codes, _, _ in given] == [[0, 1, -1, -1, -1, -1], [0, 1, 1, 0, 1, 0]]
     assert all(space is v.space for _, space, _ in given)
-    assert given[0][2] is given[1][2]
+    assert given[0][2] is given[1][2] is not None
 
 
 def test_a_release_says_what_it_rests_on_and_whom_to_trust():
@@ -629,3 +629,77 @@ def test_a_release_says_what_it_rests_on_and_whom_to_trust():
     joined = first.concat(first, v.release(RR(0.75), rows=[0]))
     assert v.release(RR(1.5), derived_from=joined).guarantee.epsilon == 0.5 + 0.75 + 1.5
     assert v.ledger.entries()[-1].details["origin"] == joined.entry.split(",")
+
+
+def of(folder, label="income"):
+    """A vault whose ledger is a file, for one of several labels of the same rows."""
+    own = ldp.Identity("people", label, 6, "abc")
+    return ldp.Vault(LABELS, SPACE, ldp.Budget(4.0), ledger=folder / "l", identity=own)
+
+
+def test_what_another_process_drew_during_long_work_is_not_drawn_again(tmp_path):
+    meanwhile = []
+
+    class Long(RR):
+        def prepare(self, codes, space, memory):
+            if not meanwhile:
+                meanwhile.append(None)
+                meanwhile.append(of(tmp_path).release(Long(0.5)))
+            return self
+
+    v = of(tmp_path)
+    base = v.release(RR(0.25))
+    mine = v.release(Long(0.5), derived_from=base)
+    assert mine.entry == meanwhile[1].entry
+    assert (mine.guarantee.epsilon, v.guarantee().epsilon) == (0.75, 0.75)
+    assert v.reused == (mine.entry,)
+
+
+def test_a_draw_that_was_interrupted_for_one_label_pays_for_no_other(tmp_path, monkeypatch):
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RR, "draw", dies)
+        with pytest.raises(KeyboardInterrupt):
+            of(tmp_path, "income").release(RR(0.5))
+    of(tmp_path, "illness").release(RR(0.5))
+    assert of(tmp_path).guarantee().epsilon == 1.0
+    of(tmp_path, "income").release(RR(0.5))
+    assert of(tmp_path).guarantee().epsilon == 1.0  # it was paid for
+
+
+def test_a_release_names_the_rows_and_the_data_that_it_used():
+    v = vault(9.0)
+    (use,) = v.release(RR(0.5), rows=[0, 2]).lineage
+    assert (use.count, use.data) == (6, v._account.mark)
+    assert unpack_rows(use.rows, 6).tolist() == [True, False, True, False, False, False]
+
+
+class WithoutDelta(ldp.LossSum):
+    """It needs a delta, and has none to state."""
+
+    def loss(self, labels=1):
+        return ldp.ApproximateLoss(self.epsilon, 1e-6)
+
+
+def test_a_mechanism_that_states_no_delta_must_be_purely_private():
+    v = ldp.Vault([0.0, 1.0], ldp.LabelSpace.range(0, 1, 1), ldp.Budget(9.0, 1e-5))
+    v.release(ldp.LossSum(np.zeros(2), 1.0))
+    with pytest.raises(ldp.InputError, match="state what it loses, with a delta if it needs one"):
+        v.release(WithoutDelta(np.zeros(2), 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt(ldp.RandomizedResponse):
+    """It treats some rows as those of one user."""
+
+    users: tuple[int, ...] = ()
+
+
+def test_a_user_of_the_vault_is_one_user_of_the_mechanism():
+    v = vault(9.0, users=[0, 0, 1, 1, 2, 2])
+    v.release(Dealt(0.5, users=(0, 0, 0, 0, 1, 1)))
+    with pytest.raises(ldp.InputError, match="would reach several teachers"):
+        v.release(Dealt(0.5, users=(0, 1, 2, 2, 3, 3)))
+    vault(9.0).release(Dealt(0.5, users=(0, 0, 0, 1, 1, 1)))
