@@ -230,3 +230,25 @@ def test_equal_charges_that_are_read_together_add_up(path, composition):
     assert again.guarantee() == first.guarantee()
     if composition == "sum":
         assert (again.guarantee().epsilon, again.guarantee().delta) == (0.75, 3e-6)
+
+
+def test_different_charges_of_the_same_rows_that_are_read_together_add_up(path):
+    first = open_vault(path, 9.0)
+    for epsilon in (0.5, 0.25, 1.0):
+        first.release(RR(epsilon), rows=[0, 1])
+        first.release(RR(epsilon), rows=[1, 2])
+    assert open_vault(path, 9.0).remaining([0]) == (9.0 - 1.75, 0.0)
+    assert open_vault(path, 9.0).guarantee().epsilon == first.guarantee().epsilon == 3.5
+
+
+def test_a_refusal_names_what_is_left_for_these_rows_and_every_label_that_is_counted(path):
+    vault = open_vault(path)
+    vault.release(RR(0.75), rows=[0])
+    with pytest.raises(ldp.BudgetExceeded, match=r"has epsilon 0\.25 and delta 0 left for these rows.*budget\.$"):
+        vault.release(RR(0.5), rows=[0, 1])
+    with pytest.raises(ldp.BudgetExceeded, match="has epsilon 1 and delta 0 left for these rows"):
+        vault.release(RR(1.5), rows=[1])
+    other = open_vault(path, identity=identity(label="illness"))
+    other.release(RR(0.25), rows=[1])
+    with pytest.raises(ldp.BudgetExceeded, match=r"adds up all labels of these rows \(income, illness\)"):
+        other.release(RR(0.5), rows=[0])
