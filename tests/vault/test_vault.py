@@ -9,6 +9,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.spending import capped_rows, unpack_rows
+from labeldp.vault.vault import _digest
 
 SPACE = ldp.LabelSpace(["no", "yes"])
 LABELS = ["no", "yes", "yes", "no", "yes", "no"]
@@ -703,3 +704,16 @@ def test_a_user_of_the_vault_is_one_user_of_the_mechanism():
     with pytest.raises(ldp.InputError, match="would reach several teachers"):
         v.release(Dealt(0.5, users=(0, 1, 2, 2, 3, 3)))
     vault(9.0).release(Dealt(0.5, users=(0, 0, 0, 1, 1, 1)))
+
+
+def test_rows_are_the_same_by_number_and_by_mask():
+    v, mask = vault(9.0), np.array([True, False, True, False, False, False])
+    first = v.release(RR(0.5), rows=mask)
+    mask[:] = True
+    assert first.active.tolist() == [True, False, True, False, False, False]
+    assert v.release(RR(0.5), rows=[2, 0]).entry == first.entry
+
+
+def test_a_request_is_known_by_what_it_says_in_any_order():
+    assert _digest({"a": 1, "b": {"c": 2, "d": 3}}) == _digest({"b": {"d": 3, "c": 2}, "a": 1})
+    assert _digest({"a": 1}) != _digest({"a": 2})
