@@ -252,3 +252,12 @@ def test_a_refusal_names_what_is_left_for_these_rows_and_every_label_that_is_cou
     other.release(RR(0.25), rows=[1])
     with pytest.raises(ldp.BudgetExceeded, match=r"adds up all labels of these rows \(income, illness\)"):
         other.release(RR(0.5), rows=[0])
+
+
+def test_a_ledger_of_users_is_for_these_users(path):
+    users = np.arange(1000) // 2
+    open_vault(path, users=users).release(RR(0.25))
+    assert open_vault(path, users=users).guarantee().epsilon == 0.5
+    assert open_vault(path, users=[f"user {who}" for who in users]).guarantee().epsilon == 0.5
+    with pytest.raises(ldp.LedgerError, match="name the same users as before"):
+        open_vault(path, users=np.arange(1000) // 4)
