@@ -233,6 +233,7 @@ def test_a_request_finds_entries_of_its_label_first_and_never_those_of_another()
     assert [found[e.id] for e in chain.requested("asked", "wealth")] == [None]
     assert [found[e.id] for e in chain.requested("asked", None)] == [None, "income", "illness"]
     assert chain.requested("else", "income") == []
+    assert {(e.request, e.status, e.finished) for e in chain.entries()} == {("asked", "reserved", None)}
 
 
 def test_every_change_of_the_budget_is_an_entry_of_its_own(path):
@@ -242,3 +243,4 @@ def test_every_change_of_the_budget_is_an_entry_of_its_own(path):
     changes = [e for e in ldp.Ledger(path).entries() if e.kind == "budget"]
     assert [e.details["to"]["epsilon"] for e in changes] == [2.0, 3.0, 4.0]
     assert len({e.id for e in changes} - {""}) == 3
+    assert all(e.status == "committed" and e.finished == e.created for e in changes)
