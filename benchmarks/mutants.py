@@ -27,8 +27,8 @@ SIZE, SEED = 600, 22
 MESSAGES = {"__repr__", "_explain", "_say_what_is_kept"}  # functions that only make texts
 KILLED = {"killed", "timeout"}
 SLOW = ("a_killed_", "eight_processes", "agrees_with_opendp")  # tests that take seconds, by a part of their names
-BOOKS = tuple(f"tests/vault/test_{name}.py" for name in ("chain", "ledger", "migration"))
 MONEY = tuple(f"tests/vault/test_{name}.py" for name in ("account", "filter", "plan", "vault"))
+BOOKS = (*(f"tests/vault/test_{name}.py" for name in ("chain", "ledger", "migration")), *MONEY)
 OWN = {  # the tests of a module, where they are not the file or the folder of its name
     "bits": ("tests/test_bits.py", "tests/test_noise.py"),
     "calibration": ("tests/test_calibration.py", "tests/mechanisms/test_several_labels.py"),
@@ -101,7 +101,7 @@ def keep_own_tests():
         folder, _, module = name.rpartition(".")
         own = OWN.get(name, (f"tests/{folder}/" if folder else f"tests/test_{module}.py",))
         if function in survived:
-            files = {test.partition("::")[0] for test in tests}
+            files = {test.partition("::")[0] for test in tests} | set(OWN.get(name, ()))
             tests = [test for test in stats["duration_by_test"] if test.partition("::")[0] in files]
         fast = [test for test in tests if test.startswith(own) and not any(part in test for part in SLOW)]
         stats["tests_by_mangled_function_name"][function] = fast or tests
