@@ -43,7 +43,7 @@ class _WithoutMessages(ast.NodeTransformer):
     """Blanks every text, and what an exception is raised with."""
 
     def visit_Constant(self, node):
-        return ast.Constant("") if isinstance(node.value, str) else node
+        return ast.Constant("") if isinstance(node.value, str | bytes) else node
 
     def visit_JoinedStr(self, node):
         return ast.Constant("")
