@@ -235,3 +235,20 @@ def test_a_request_is_the_same_however_users_are_named():
     held.append(np.datetime64("2020-01-01") + np.array(held[-1]))
     told = [votes(users=users).parameters()["users"] for users in held]
     assert all(each == told[0] for each in told)
+
+
+def test_other_teachers_are_not_taken_for_those_that_the_vault_remembers(monkeypatch):
+    counted = []
+    monkeypatch.setattr(Heads, "count", lambda self, lesson: counted.append(lesson) or np.ones((100, 10), int))
+    mine = vault(epsilon=1000.0)
+    for teachers, seed, noise in ((40, 0, 20), (40, 0, 30), (20, 0, 20), (40, 1, 20)):
+        mine.release(votes(LNMax(noise, 100), teachers, delta=0.0, seed=seed))
+    assert len(counted) == 3  # the second asks for the same votes
+
+
+def test_teachers_know_whether_whole_records_are_secret(monkeypatch):
+    asked = []
+    monkeypatch.setattr(Heads, "check", lambda self, points, rows, space, records: asked.append((len(rows), records)))
+    votes().check(SPACE, len(POINTS))
+    TeacherVotes(POINTS[:1500], None, 40, LNMax(20, 297), public=POINTS[1500:]).check(SPACE, 1500)
+    assert asked == [(100, False), (297, True)]

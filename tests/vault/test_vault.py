@@ -540,7 +540,7 @@ class OfRecords(ldp.RandomizedResponse):
     """A response that claims to protect whole records."""
 
     def protects(self, unit):
-        return "record"
+        return "record" if unit == "label" else unit
 
     def draw(self, codes, common, bits):
         return super().draw(codes, common | {"guarantee": replace(common["guarantee"], unit="record")}, bits)
@@ -552,6 +552,7 @@ def test_what_protects_records_still_does_when_it_is_read_again():
     again = v.release(OfRecords(0.5), derived_from=base)
     assert again.entry == first.entry
     assert (again.guarantee.unit, again.guarantee.epsilon) == ("record", 0.75)
+    assert ["released" in entry.details for entry in v.ledger.entries()] == [False, False]  # who has a label is secret
     with pytest.raises(ldp.InputError, match="cannot be derived from a release that protects labels alone"):
         v.release(OfRecords(0.75), derived_from=v.release(RR(0.5)))
 
