@@ -435,3 +435,11 @@ def test_numbers_that_are_written_as_texts_have_the_same_expected_loss():
     numbers, texts = (ldp.LabelSpace(classes, ordered=True) for classes in ([1, 2, 5], ["1", "2", "5"]))
     mechanism = ldp.RROnBins(1.0, prior)
     assert mechanism.expected_loss(texts) == mechanism.expected_loss(numbers) > 0
+
+
+def test_bins_keep_the_delta_that_they_are_given():
+    """A user with many labels is charged with it, so that it must not get lost."""
+    mechanism = ldp.RROnBins(0.01, [0.5, 0.5], delta=1e-6)
+    assert mechanism.delta == mechanism.at(0.02).delta == 1e-6
+    assert mechanism.price(100)[1] == Fraction(1, 10**6)
+    assert mechanism.price(100)[0] < 1
