@@ -156,3 +156,12 @@ def test_a_plan_for_one_label_pays_for_no_other(tmp_path):
     opened("income").plan(RR(0.5))
     assert opened("income").guarantee().epsilon == 1.0
     assert [entry.label for entry in opened("income").ledger.entries()] == ["income", "illness"]
+
+
+def test_a_plan_for_some_rows_of_users_must_fit_beside_a_release_of_all_rows():
+    v = vault(1.0, users=[0, 0, 0, 1, 1, 2])
+    v.release(RR(0.25))  # costs the first user three quarters
+    for ask in (v.plan, v.release):
+        with pytest.raises(ldp.BudgetExceeded):
+            ask(RR(0.5), rows=[0, 3])
+    v.plan(RR(0.5), rows=[3, 5])

@@ -469,6 +469,7 @@ def test_what_would_hold_with_one_more_release():
     assert v.guarantee_of([first], more, [5]).epsilon == 1.0
     assert v.guarantee_of([first], more, [5], unit="label").epsilon == 1.0
     assert v.guarantee_of([first], more, unit="label").epsilon == 1.5
+    assert v.guarantee_of([first], more, [0, 1], unit="label").epsilon == 1.5  # no user owns one of these rows alone
     assert v.guarantee_of([first], ldp.OneHotGaussian(1.0, 1e-6), [5]).delta == 1e-6
     assert v.guarantee().epsilon == 0.5  # nothing of it was charged
 
