@@ -316,3 +316,27 @@ def test_a_ledger_is_in_progress_while_somebody_holds_it(path):
     with vault.ledger.exclusive():
         assert in_progress(path)
     assert not in_progress(path)
+
+
+def test_a_failed_draw_is_charged_again_though_its_entry_was_read_before_it_failed(path, monkeypatch):
+    vault = open_vault(path, 2.0)
+
+    def fails(*_):
+        assert [entry.status for entry in vault.ledger.entries()] == ["reserved"]
+        raise ValueError("no noise")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RR, "draw", fails)
+        with pytest.raises(ValueError, match="no noise"):
+            vault.release(RR(0.6))
+    assert [entry.status for entry in vault.ledger.entries()] == ["failed"]
+    vault.release(RR(0.6))
+    assert vault.guarantee().epsilon == 1.2
+
+
+def test_times_are_those_of_greenwich(path):
+    vault = open_vault(path)
+    vault.release(RR(0.5))
+    (entry,) = vault.ledger.entries()
+    assert entry.created.endswith("+00:00")
+    assert entry.finished.endswith("+00:00")
