@@ -443,3 +443,11 @@ def test_bins_keep_the_delta_that_they_are_given():
     assert mechanism.delta == mechanism.at(0.02).delta == 1e-6
     assert mechanism.price(100)[1] == Fraction(1, 10**6)
     assert mechanism.price(100)[0] < 1
+
+
+def test_the_search_promises_what_the_mechanism_loses_below_one_as_well():
+    space, prior = ldp.LabelSpace.range(0, 1, 0.25), np.array([0.3, 0.3, 0.2, 0.1, 0.1])
+    for epsilon in (0.5, 2.0, 6.0):
+        promised = best_bins(np.array(space.classes), prior, epsilon, "poisson").loss
+        mechanism = ldp.RROnBins(epsilon, prior, loss="poisson")
+        assert mechanism.expected_loss(space, loss="poisson") == pytest.approx(promised, rel=1e-9)
