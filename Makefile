@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-long lint clean
+.PHONY: demo test test-long mutants lint clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -15,6 +15,11 @@ test: $(READY) lint
 
 test-long: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m long
+
+# Hours the first time; it can be stopped, and goes on where it was.
+mutants: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutants]'
+	$(BIN)/python benchmarks/mutants.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -27,4 +32,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo mutants

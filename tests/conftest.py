@@ -5,8 +5,10 @@ everywhere; processes that a test starts draw as they always do. With `--fresh`,
 hypothesis looks for new examples, so that a test which holds by luck is found (`pytest --fresh`, some times).
 """
 
+import functools
 import hashlib
 import os
+import sys
 import threading
 
 import pytest
@@ -58,3 +60,13 @@ def pytest_fixture_setup(fixturedef, request):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item):
     _key_by(item.nodeid, item.config)
+    if "MUTANT_UNDER_TEST" in os.environ:
+        _clear_caches(item.module)
+
+
+def _clear_caches(tests):
+    """Forget what earlier tests have computed: mutmut asks which tests reach a function."""
+    for module in [tests, *(module for name, module in sys.modules.items() if name.startswith("labeldp."))]:
+        for value in vars(module).values():
+            if isinstance(value, functools._lru_cache_wrapper):
+                value.cache_clear()

@@ -4,7 +4,7 @@ import pytest
 from noiselaws import direct_delta
 
 import labeldp as ldp
-from labeldp.calibration import analytic_gaussian_ratio, lattice_sigma, smallest_noise, unit_shift_sigma
+from labeldp.calibration import analytic_gaussian_ratio, last_good, lattice_sigma, smallest_noise, unit_shift_sigma
 from labeldp.losses import gaussian_delta
 
 EPSILONS = [0.01, 0.1, 0.5, 1.0, 3.0, 8.0, 10.0]
@@ -52,3 +52,13 @@ def test_a_very_small_epsilon_is_calibrated_without_long_sums():
     sigma = unit_shift_sigma(1e-6, 1e-6)
     assert sigma == pytest.approx(math.sqrt(2) * analytic_gaussian_ratio(1e-6, 1e-6), rel=1e-3)
     assert ldp.GaussianLoss(sigma, math.sqrt(2), units=1).epsilon(1e-6) <= 1e-6 * (1 + 1e-6)
+
+
+def test_noise_that_just_meets_its_target_is_enough():
+    assert ldp.calibrate(lambda scale: [ldp.PureLoss(1 / scale)], 1.0) == 1.0
+    assert ldp.calibrate(lambda scale: [ldp.PureLoss(2 / scale)], 0.5) == 4.0
+
+
+def test_the_last_good_value_is_found_to_one_in_a_million():
+    found = last_good(lambda x: x <= 3.0, 1.0, 10.0)
+    assert 3.0 * (1 - 1e-6) <= found <= 3.0

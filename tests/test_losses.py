@@ -1,5 +1,6 @@
 import math
-from itertools import product
+from functools import reduce
+from itertools import permutations, product
 
 import mpmath
 import numpy as np
@@ -17,6 +18,7 @@ from labeldp.losses import (
     compose,
     gaussian_delta,
     rdp_to_epsilon,
+    smooth_sigma,
     unit_shift_delta,
 )
 from labeldp.mechanisms.voting import Moves, VoteLoss
@@ -175,6 +177,9 @@ def test_compositions_are_not_short_where_delta_is_as_small_as_the_error_of_a_fo
         lambda: PureLoss(float("nan")),
         lambda: RepeatedLoss(1.0, -3),
         lambda: ApproximateLoss(1.0, -1e-6),
+        lambda: ApproximateLoss(-1.0, 1e-6),
+        lambda: RepeatedLoss(-1.0, 3),
+        lambda: GaussianLoss(1.0, 1.0, units=-1),
         lambda: GaussianLoss(1.0, -1.0),
         lambda: GaussianLoss(0.0, 1.0),
     ],
@@ -182,3 +187,48 @@ def test_compositions_are_not_short_where_delta_is_as_small_as_the_error_of_a_fo
 def test_no_loss_is_a_gain_that_would_pay_for_another(gain):
     with pytest.raises(ldp.InputError, match=r"below zero|above 0"):
         gain()
+
+
+def test_noise_below_the_lattice_bound_counts_as_none():
+    assert smooth_sigma(1.5) == smooth_sigma(2.0) == 0.0
+    assert smooth_sigma(2.1) == pytest.approx(math.sqrt(2.1**2 - 4), rel=1e-8)
+    assert smooth_sigma(2.1) < math.sqrt(2.1**2 - 4)
+
+
+@pytest.mark.parametrize(("sigma", "units"), [(1.2, 2), (3.0, 3)])
+def test_several_unit_moves_lose_what_their_joint_law_says(sigma, units):
+    """The loss is (units - D) / sigma^2, D the sum of all noises that were moved down minus those moved up."""
+    x = np.arange(-math.ceil(30 * sigma), math.ceil(30 * sigma) + 1)
+    one = np.exp(-(x**2) / (2 * sigma**2))
+    mass = reduce(np.convolve, [one / one.sum()] * (2 * units))
+    d = np.arange(mass.size) - mass.size // 2
+    stated = ldp.GaussianLoss(sigma, math.sqrt(2 * units), units=units).epsilon(1e-6)
+
+    def delta(epsilon):
+        return (mass * -np.expm1(np.minimum(epsilon - (units - d) / sigma**2, 0.0))).sum()
+
+    assert delta(stated) <= 1e-6 < delta(stated * 0.98)
+
+
+@pytest.mark.parametrize(("bound", "times", "delta"), [(1e-4, 50, 1e-6), (0.05, 60, 1e-5), (1e-3, 100, 1e-5)])
+def test_repeated_losses_are_rounded_up(bound, times, delta):
+    """Their delta in arithmetic of fifty digits is not above the one that was asked for, not even by one in 1e12."""
+    epsilon = RepeatedLoss(bound, times).epsilon(delta)
+    with mpmath.workdps(50):
+        p, unit = 1 / (1 + mpmath.exp(-mpmath.mpf(bound))), mpmath.mpf(bound)
+        true = [(mpmath.binomial(times, k) * p**k * (1 - p) ** (times - k), 2 * k - times) for k in range(times + 1)]
+        exact = mpmath.fsum(c * -mpmath.expm1(epsilon - n * unit) for c, n in true if epsilon < n * unit)
+    assert exact <= delta
+
+
+def test_noise_just_above_the_lattice_bound_can_be_composed():
+    assert compose([GaussianLoss(2.1, 0.01), GaussianLoss(2.1, 0.01)], 1e-6) < math.inf
+    with pytest.raises(ldp.InputError, match="too small to be composed"):
+        compose([GaussianLoss(2.0, 0.01), GaussianLoss(2.0, 0.01)], 1e-6)
+
+
+def test_every_loss_of_a_plan_counts_wherever_it_stands():
+    losses = [GaussianLoss(4.0, 1.0), PureLoss(0.01), PureLoss(0.02)]
+    found = [compose(each, 1e-6) for each in permutations(losses)]
+    assert max(found) == pytest.approx(min(found), rel=1e-3)
+    assert min(found) >= GaussianLoss(4.0, 1.0).epsilon(1e-6) * (1 - 1e-3)

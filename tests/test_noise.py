@@ -213,3 +213,14 @@ def test_the_deviation_of_laplace_noise_is_that_of_its_law(decay):
     mass = np.exp(-decay * np.abs(x))
     assert noise.laplace_deviation(decay) == pytest.approx(np.sqrt(mass @ x**2 / mass.sum()))
     assert 0 <= noise.laplace_deviation(1e9) < 1e-300
+
+
+def test_exact_arithmetic_decides_wherever_float64_could_be_wrong(monkeypatch):
+    """The chance exp(-1/2), and a uniform that is off by 2^-31 of it, then by 2^-29 of it."""
+    asked = []
+    monkeypatch.setattr(noise, "_settle_tie", lambda *given: asked.append(given) or 0)
+    for off, settled in ((2.0**-31, 1), (-(2.0**-31), 1), (2.0**-29, 0), (-(2.0**-29), 0)):
+        asked.clear()
+        word = int(np.exp(-0.5) * (1 + off) * 2.0**64)
+        noise._accept(np.array([1]), Fraction(0), Fraction(2), Uniform(word))
+        assert len(asked) == settled

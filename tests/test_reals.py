@@ -117,3 +117,13 @@ def test_exactly_reads_the_decimal_that_was_written(kind):
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_exactly_rounds_back_to_the_same_float(x):
     assert float(exactly(x)) == x
+
+
+def test_a_share_of_the_whole_that_is_all_of_it_is_one():
+    assert one_minus_exp_minus(Fraction(3), Fraction(3)).floor(8) == (256, True)
+    assert shifted_odds(Fraction(1), 4, 4).floor(8) == (256, True)
+    assert exp_minus(Fraction(0)).floor(8) == (256, True)
+
+
+def test_very_small_numbers_have_all_of_their_digits():
+    assert exp_minus(Fraction(300)).floor(900)[0] == floor_of(lambda: mpmath.exp(-300), 900)

@@ -1,3 +1,4 @@
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -181,6 +182,9 @@ def test_rows_without_a_label_take_no_part():
     kept[:] = True
     assert labelled.tolist() == [True, False, True]  # they stay the vault's own
     assert capped_rows(None, None, 3, None).all()
+    assert capped_rows(None, None, 3, None).dtype == bool
+    nobody = capped_rows(np.array([0, 1, 1]), np.zeros(3, bool), 3, None)
+    assert nobody.tolist() == [False] * 3
 
 
 def test_a_few_row_sets_are_remembered_and_all_are_counted(monkeypatch):
@@ -195,3 +199,79 @@ def test_a_few_row_sets_are_remembered_and_all_are_counted(monkeypatch):
     assert len(adds._known) == 2
     for row in range(20):
         assert adds.worst(np.arange(20) == row).epsilon == expected[row]
+
+
+def test_a_user_keeps_the_first_rows_of_a_shuffled_list():
+    owner, labelled = np.random.default_rng(1).integers(0, 40, 1000), np.arange(1000) % 3 > 0
+    for seed in (0, 7):
+        order = np.random.default_rng(seed).permutation(np.flatnonzero(labelled))
+        expected = np.zeros(1000, bool)
+        for user in range(40):
+            expected[[row for row in order if owner[row] == user][:2]] = True
+        assert np.array_equal(capped_rows(owner, labelled, 1000, 2, seed), expected)
+    assert np.array_equal(capped_rows(owner, labelled, 1000, 2), capped_rows(owner, labelled, 1000, 2, 0))
+
+
+def test_a_missing_number_among_objects_is_nobody():
+    with pytest.raises(ldp.InputError, match="none missing"):
+        number_users(np.array([1.0, float("nan")], object), 2)
+
+
+def test_a_use_of_an_older_version_has_no_data_set():
+    cost = Cost(Fraction(1, 3), Fraction(1, 10**6))
+    assert Use.from_json(["e", cost.to_json(), None]) == Use("e", cost, None, 0, "")
+
+
+def test_costs_are_read_back_and_none_is_below_zero():
+    for cost in (Cost(), Cost(Fraction(1, 3), Fraction(1, 10**6), Fraction(2, 7)), Cost(math.inf)):
+        assert Cost.from_json(cost.to_json()) == cost
+    for bad in (["-1", "0", "0"], ["0", "-1/7", "0"], ["0", "0", "-1/7"]):
+        with pytest.raises(ValueError, match="below zero"):
+            Cost.from_json(bad)
+
+
+def test_so_many_equal_costs_are_their_sum():
+    cost = Cost(Fraction(1, 3), Fraction(1, 10**6), Fraction(2, 7))
+    assert cost * 3 == cost + cost + cost
+
+
+def test_how_many_rows_each_unit_owns():
+    assert Spending(3).counts(None).tolist() == [1, 1, 1]
+    assert Spending(3).counts(None).dtype == np.int64
+    assert Spending(3).counts(np.array([True, False, True])).tolist() == [1, 0, 1]
+    shared = Spending(4, np.array([0, 1, 1, 2]))
+    assert shared.counts(None).tolist() == [1, 2, 1]
+    assert shared.counts(np.array([True, True, False, False])).tolist() == [1, 1, 0]
+    assert Spending(0, np.array([], np.int64)).counts(None).size == 0
+
+
+def test_packed_rows_are_the_same_bytes_in_every_version():
+    """Ledgers name row sets by a digest of them, and know requests by it."""
+    assert pack_rows(np.arange(800) % 3 == 0)[:2] == b"\x78\x01"  # zlib at its fastest level
+    assert pack_rows(None) is None
+
+
+@given(histories(), st.booleans())
+def test_what_a_further_release_would_cost_is_what_it_costs_when_it_is_added(history, named):
+    owner, releases, mask = history
+
+    def key(rows):
+        return None if not named else "all" if rows is None else str(rows.tolist())
+
+    spending = Spending(ROWS, owner)
+    for rows, epsilon in releases:
+        spending.add(rows, {m: Cost(Fraction(m * epsilon), Fraction(m)) for m in range(1, ROWS + 1)}, key(rows))
+    more = {m: Cost(Fraction(7 * m), Fraction(m), Fraction(m)) for m in range(1, ROWS + 1)}
+    before, after = spending.worst(mask, key=key(mask)), spending.worst(mask, more, key(mask))
+    assert before == spending.worst(mask)
+    spending.add(mask, more, key(mask))
+    touched = spending.worst(mask, key=key(mask))
+    assert after == touched
+    assert after.epsilon >= before.epsilon + 7
+
+
+def test_no_rows_cost_nothing():
+    spending = Spending(3)
+    spending.add(None, {1: Cost(Fraction(1))})
+    assert spending.worst(np.zeros(3, bool)) == Cost()
+    assert group_sizes(np.zeros(3, bool), np.array([0, 0, 1])) == [1]

@@ -84,3 +84,8 @@ def test_noise_that_cannot_be_drawn_is_not_paid_for():
     with pytest.raises(ldp.InputError, match="wider than the sampler draws"):
         vault.release(ldp.OneHotLaplace(1e-9, height=10**7))
     assert not vault.ledger.entries()
+
+
+def test_a_release_states_the_height_and_the_scale_of_its_noise():
+    release = ldp.Vault(["a", "b"], SPACE, ldp.Budget(2.0)).release(ldp.OneHotLaplace(2.0, height=4))
+    assert (release.height, release.scale) == (4, 4.0)

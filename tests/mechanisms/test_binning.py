@@ -421,3 +421,33 @@ def test_bad_epsilon(epsilon):
     for make in (ldp.DiscreteLaplace, lambda e: ldp.RROnBins(e, [1.0]), lambda e: ldp.UnbiasedBins(e, [1.0])):
         with pytest.raises(ldp.InputError, match="epsilon must be"):
             make(epsilon)
+
+
+def test_the_poisson_loss_of_an_answer_of_zero_is_zero_or_infinite():
+    space, sure = ldp.LabelSpace.range(0, 2, 1), np.array([1.0, 0.0, 0.0])
+    mechanism = ldp.RROnBins(1.0, sure, loss="poisson")
+    assert mechanism.expected_loss(space, loss="poisson") == 0.0
+    assert mechanism.expected_loss(space, [0.0, 1.0, 0.0], loss="poisson") == math.inf
+
+
+def test_numbers_that_are_written_as_texts_have_the_same_expected_loss():
+    prior = [0.5, 0.2, 0.3]
+    numbers, texts = (ldp.LabelSpace(classes, ordered=True) for classes in ([1, 2, 5], ["1", "2", "5"]))
+    mechanism = ldp.RROnBins(1.0, prior)
+    assert mechanism.expected_loss(texts) == mechanism.expected_loss(numbers) > 0
+
+
+def test_bins_keep_the_delta_that_they_are_given():
+    """A user with many labels is charged with it, so that it must not get lost."""
+    mechanism = ldp.RROnBins(0.01, [0.5, 0.5], delta=1e-6)
+    assert mechanism.delta == mechanism.at(0.02).delta == 1e-6
+    assert mechanism.price(100)[1] == Fraction(1, 10**6)
+    assert mechanism.price(100)[0] < 1
+
+
+def test_the_search_promises_what_the_mechanism_loses_below_one_as_well():
+    space, prior = ldp.LabelSpace.range(0, 1, 0.25), np.array([0.3, 0.3, 0.2, 0.1, 0.1])
+    for epsilon in (0.5, 2.0, 6.0):
+        promised = best_bins(np.array(space.classes), prior, epsilon, "poisson").loss
+        mechanism = ldp.RROnBins(epsilon, prior, loss="poisson")
+        assert mechanism.expected_loss(space, loss="poisson") == pytest.approx(promised, rel=1e-9)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.optimize import linprog, minimize_scalar
 
+from labeldp.mechanisms import bins
 from labeldp.mechanisms.bins import best_bins, best_points
 
 LOSSES = ["squared", "absolute", "poisson"]
@@ -224,3 +225,18 @@ def test_points_are_close_to_the_best_unbiased_mechanism(rate, gap, epsilon):
     wider = 0.3 * (own[-1] - own[0])
     least = least_unbiased(np.unique([*own, *np.linspace(own[0] - wider, own[-1] + wider, 120)]), grid, prior, epsilon)
     assert (1 - gap) * found.variance <= least <= found.variance * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
+def test_the_best_output_of_every_bin_is_a_weighted_median(epsilon):
+    """Also of bins that no best cut has, whose median lies outside of them."""
+    values, mass = np.array([0.0, 1.0, 2.5, 3.0, 7.0]), np.array([0.3, 0.1, 0.2, 0.15, 0.25])
+    cost, output = bins._median_costs(values, mass, epsilon)
+    q = math.exp(-epsilon)
+    for i, j in combinations(range(6), 2):
+        inside = np.zeros(5)
+        inside[i:j] = 1
+        weight = mass * ((1 - q) * inside + q)
+        lost = [weight @ np.abs(v - values) for v in values]
+        assert cost[i, j] == pytest.approx(min(lost))
+        assert weight @ np.abs(output[i, j] - values) == pytest.approx(min(lost))

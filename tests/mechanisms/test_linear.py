@@ -50,16 +50,19 @@ def test_the_histogram_is_the_one_hot_case(silent):
     assert (release.moments / release.scale).tolist() == COUNTS
 
 
-def test_moments_are_exact_on_the_grid(silent):
+@pytest.mark.parametrize("block", [2, linear.BLOCK])
+def test_moments_are_exact_on_the_grid(silent, block, monkeypatch):
+    monkeypatch.setattr(linear, "BLOCK", block)
     query = np.random.default_rng(0).normal(size=(6, 5))
     release = vault(epsilon=1.0, delta=1e-5).release(ldp.LinearQuery(query, 1.0, 1e-5))
     assert np.allclose(release.moments / release.scale, query.T @ (LABELS[:, None] == list(SPACE)), atol=1e-2)
     assert np.allclose(release.totals, query.sum(axis=0), atol=1e-2)
     assert np.allclose(release.gram, query.T @ query, atol=2e-2)
+    assert release.moments.dtype == np.int64
 
 
 def test_geometric_noise_loses_epsilon_and_no_more(silent):
-    vault(epsilon=0.5).release(ldp.GroupHistogram(GROUPS, 0.5))
+    assert vault(epsilon=0.5).release(ldp.GroupHistogram(GROUPS, 0.5)).scale == 4.0
     law = sampled_noise_law(silent[0], 20)
     assert 2 * np.abs(np.diff(np.log(law))).max() == pytest.approx(0.5, rel=1e-9)
     assert 2 * np.abs(np.diff(np.log(sampled_noise_law(silent[0] * 99 / 100, 20)))).max() > 0.5025
@@ -184,3 +187,8 @@ def test_the_deviation_of_pure_moments_is_that_of_their_noise():
 def test_a_user_with_two_labels_loses_twice_as_much_of_pure_moments():
     people = ldp.Vault(LABELS, SPACE, ldp.Budget(1.0), users=[0, 0, 1, 1, 2, 2])
     assert people.release(ldp.LinearQuery(np.eye(6), 0.5)).guarantee.epsilon == 1.0
+
+
+def test_a_histogram_that_cannot_be_drawn_is_refused_when_it_is_made():
+    with pytest.raises(ldp.InputError, match="delta must be"):
+        ldp.GroupHistogram(GROUPS, 1.0, noise="gaussian")

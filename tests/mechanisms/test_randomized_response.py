@@ -202,3 +202,8 @@ def test_a_fairly_sure_prior_is_asked_all_the_same():
     ranked = np.array([[0.9, 0.06, 0.04], [1.0, 0.0, 0.0]])
     assert ldp.RRWithPrior(1.0, ranked).candidates(ranked).tolist() == [1, 1]
     assert ldp.RRInformative(1.0, ranked).candidates(ranked).tolist() == [3, 1]
+
+
+def test_responses_are_stored_as_small_as_labels_are():
+    release = ldp.Vault([0, 1, 2], ldp.LabelSpace([0, 1, 2]), ldp.Budget(1.0)).release(ldp.RandomizedResponse(1.0))
+    assert release.codes.dtype == np.int8

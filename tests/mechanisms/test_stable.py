@@ -118,6 +118,14 @@ def test_an_unstable_query_passes_with_less_than_delta():
         assert math.exp(laplace_difference_tail(float(m.noise), m.distance_for(0.9) - m.threshold)) <= 0.1 + 1e-9
 
 
+def test_where_parts_are_composed_winners_have_the_other_half_of_delta():
+    """Composition takes delta / 2, so that an unstable query may pass with chance delta / 2 at most."""
+    m = ldp.StableVote(1.0, 1e-5, 1000, 100)
+    assert m.noise < 3 * 100  # composed, not added up
+    chance = 1000 * 100 * math.exp(laplace_difference_tail(float(m.noise), m.threshold - 1))
+    assert 0.1 * m.delta < chance <= m.delta / 2
+
+
 def test_many_parts_are_composed_where_that_asks_for_less():
     few, many = ldp.StableVote(1.0, 1e-5, 1000, 2), ldp.StableVote(1.0, 1e-5, 1000, 100)
     assert few.noise == 6  # 3 * 2 / 1: plain addition
@@ -215,3 +223,19 @@ def test_it_must_be_switched_on_by_name(monkeypatch):
         ldp.ImmutableArgmax(20.0, 10)
     with pytest.raises(ldp.InputError, match="the names are immutable"):
         ldp.allow_unproven("anything")
+
+
+def test_its_noise_and_what_the_paper_claims_are_those_of_the_plain_maximum(immutable):
+    votes = np.random.default_rng(0).multinomial(40, [0.2] * 5, 50)
+    for noise, plain in (("laplace", ldp.LNMax), ("gaussian", ldp.GNMax)):
+        m = immutable(20.0, 50, noise, constant=0.0)
+        answers, same = m.draw(votes, Seeded(1)), plain(20.0, 50).draw(votes, Seeded(1))
+        assert (answers.codes == same.codes).all()
+        assert (answers.asked, answers.answered) == (50, 50)
+        assert m.claimed(7) == plain(20.0, 7).loss(7, 7)
+
+
+@pytest.mark.parametrize("bad", [(0.0, 1e-5, 1, 1), (1.0, 0.0, 1, 1), (1.0, 1e-5, 0, 1), (1.0, 1e-5, 1, 0)])
+def test_a_stable_vote_needs_epsilon_delta_queries_and_a_cap(bad):
+    with pytest.raises(ldp.InputError):
+        ldp.StableVote(*bad)

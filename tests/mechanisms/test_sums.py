@@ -63,8 +63,10 @@ def test_no_label_moves_the_sums_further_than_the_noise_was_measured_for(values,
     assert mechanism.sensitivity <= max(alone.max(), 2 * (values - 1)) * (1 + 1e-9) + 1
 
 
+@pytest.mark.parametrize("block", [2, linear.BLOCK])
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
-def test_without_noise_the_sums_are_right(delta, silent):
+def test_without_noise_the_sums_are_right(delta, block, silent, monkeypatch):
+    monkeypatch.setattr(sums, "BLOCK", block)
     release = vault(1.0, delta).release(ldp.NumberQuery(ROWS, 1.0, delta, values=9))
     assert np.allclose(release.sums[:-1] / release.scale * 0.25, ROWS.T @ LABELS, atol=1e-3)
     assert release.sums[-1] / release.square_weight * 8 * 0.25**2 == pytest.approx((LABELS**2).sum(), abs=1e-2)
@@ -159,6 +161,7 @@ BAD = {
     "losses of classes": (lambda: ldp.LossSum(np.zeros(2), 1.0), CLASSES, "LossSum needs numbers"),
     "outside": (lambda: ldp.LossSum(np.full(6, 3.0), 1.0), SPACE, "outside the declared range"),
     "missing": (lambda: ldp.LossSum(np.full(6, np.nan), 1.0), SPACE, "outside the declared range"),
+    "texts": (lambda: ldp.LossSum(np.full(6, "1"), 1.0), SPACE, "a number for each"),
     "two columns": (lambda: ldp.LossSum(np.zeros((6, 2)), 1.0), SPACE, "one number for each"),
     "one column": (lambda: ldp.LeastLoss(np.zeros(6), 1.0), SPACE, "a column for each candidate"),
     "loss": (lambda: ldp.LossSum(np.zeros(6), 1.0, "cubic"), SPACE, '"squared" or "absolute"'),
@@ -191,3 +194,16 @@ def test_noise_that_cannot_be_drawn_is_refused_before_the_charge():
     with pytest.raises(ldp.InputError, match="cannot be drawn"):
         vault.release(sums.NumberQuery(np.full((2, 256), 1 / 16), 1e-6, values=len(space)))
     assert not vault.ledger.entries()
+
+
+def test_losses_are_counted_in_parts_of_the_largest_that_a_label_can_have(silent):
+    """The largest loss is at one end of the range, whichever that is."""
+    for end in (-2.0, 2.0):
+        assert drawn(ldp.LossSum(np.full(2, end), 1.0), [0, 8], SPACE).most == 16.0
+    narrow = ldp.LabelSpace.range(0, 0.5, 0.1)
+    ldp.LossSum(np.zeros(2), 1.0).check(narrow, 2)
+    ldp.LossSum(np.zeros(2, int), 1.0).check(SPACE, 2)
+
+
+def test_a_right_prediction_loses_nothing(silent):
+    assert drawn(ldp.LossSum(LABELS, 1.0), [0, 8, 5, 4, 1, 8], SPACE).total == 0

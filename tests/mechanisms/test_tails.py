@@ -23,7 +23,7 @@ def tail_of(mass, last):
     return np.array([mass[middle + k :].sum() for k in range(last + 1)])
 
 
-@pytest.mark.parametrize("scale", [0.4, 1.0, 3.3])
+@pytest.mark.parametrize("scale", [0.4, 1.0, 3.3, 12.0])
 def test_tails_are_those_of_the_discrete_laws(scale):
     gaussian, laplace = law("gaussian", scale), law("laplace", scale)
     for ours, mass in [

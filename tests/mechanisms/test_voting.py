@@ -95,6 +95,7 @@ def test_losses_add_up_and_compose():
     loss = ldp.LNMax(20.0, 100).loss(100, 100)
     assert loss.epsilon(0.0) == pytest.approx(10.0)
     assert loss.epsilon(1e-5) < 3.2
+    assert ldp.LNMax(20.0, 1).loss(1, 1).epsilon(1e-12) == pytest.approx(0.1)  # no more than the plain sum
     assert loss.rdp(3.0) == pytest.approx(200 * ldp.PureLoss(0.05).rdp(3.0))
     gaussian = ldp.GNMax(40.0, 100).loss(50, 50)
     assert gaussian.epsilon(0.0) == math.inf
@@ -153,6 +154,12 @@ def test_bad_noise_is_refused(bad):
 def test_bad_caps_thresholds_and_votes_are_refused():
     with pytest.raises(ldp.InputError, match="max_queries must be a whole number from 1"):
         ldp.GNMax(1.0, 0)
+    for make in (lambda: ldp.LNMax(1.0, 0), lambda: ldp.ConfidentGNMax(1, 1.0, 1.0, 0, 1)):
+        with pytest.raises(ldp.InputError, match="max_queries must be a whole number from 1"):
+            make()
+    for width in (2.0**-50, 2.0**50):
+        with pytest.raises(ldp.InputError, match="scale must be a finite number"):
+            ldp.LNMax(width, 1)
     with pytest.raises(ldp.InputError, match="max_answers must be a whole number from 1"):
         ldp.ConfidentGNMax(1, 1.0, 1.0, 5, 1.5)
     with pytest.raises(ldp.InputError, match="threshold must be a finite number"):

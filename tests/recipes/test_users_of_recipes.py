@@ -10,8 +10,9 @@ from bound_vault import rows_of
 
 import labeldp as ldp
 from labeldp.features import Embeddings
-from labeldp.learn import Training
+from labeldp.learn import Supervised, Training
 from labeldp.mechanisms import RandomizedResponse, RRWithPrior
+from labeldp.recipes.base import RECIPES, Ask, Recipe, find
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll
@@ -195,3 +196,19 @@ def test_every_outcome_of_two_stages_is_as_likely_within_epsilon(monkeypatch):
             assert np.array_equal(possible, chances[other] > 0)
             worst = max(worst, np.log(chances[one][possible] / chances[other][possible]).max())
     assert 0.999 < worst <= 1 + 1e-5
+
+
+def test_delta_that_one_release_has_spent_is_not_shared_by_the_next(digits, monkeypatch):
+    """Many labels of a user could share delta to more effect, but the task has none left."""
+
+    def steps(task):
+        yield Ask(ldp.OneHotGaussian(0.5, 1e-6))
+        noisy = yield Ask(RandomizedResponse(0.5))
+        return Supervised("linear", task.training).fit(task.features, noisy)
+
+    find("randres")
+    monkeypatch.setitem(RECIPES, "tried", Recipe("tried", "of this test", steps))
+    vault = digits.vault(9.0, 1e-5, count=SOME, users=np.arange(SOME) // 70)
+    result = train(vault, digits.task(1.0, 1e-6, count=SOME), "tried", score=False)
+    assert result.guarantee.delta == vault.guarantee().delta == 1e-6
+    assert result.guarantee.epsilon <= 1.0

@@ -6,6 +6,7 @@ import pytest
 from votelaws import COUNTS, divergence, law_of, neighbours
 
 import labeldp as ldp
+from labeldp.losses import rdp_to_epsilon
 from labeldp.teach.accounting import (
     ORDERS,
     account,
@@ -75,15 +76,19 @@ def test_the_bounds_grow_with_q(bound):
     assert np.isfinite(table).all()
 
 
-def test_gaussian_bounds_are_theorem_6_one_query_at_a_time():
-    """A slow, plain writing of the theorem."""
-    sigma = 7.0
-    for log_q, order in product([-40.0, -9.0, -3.0, -0.5], [1.5, 3.0, 12.0]):
+@pytest.mark.parametrize("sigma", [0.3, 0.7, 1.0, 1.5, 7.0, 40.0])
+def test_gaussian_bounds_are_theorem_6_one_query_at_a_time(sigma):
+    """A slow, plain writing of the theorem, with the conditions under which it holds."""
+    for log_q, order in product([-90.0, -40.0, -9.0, -3.0, -1.2, -0.5, -0.05], [1.5, 3.0, 12.0]):
         q, expected = math.exp(log_q), order / sigma**2
         m2 = sigma * math.sqrt(-log_q)
         m1, r1, r2 = m2 + 1, (m2 + 1) / sigma**2, m2 / sigma**2
-        limit = math.exp((m2 - 1) * r2) / (m1 / (m1 - 1) * m2 / (m2 - 1)) ** m2
-        if order <= m1 and q <= limit:
+        if (
+            m2 > 1
+            and order <= m1
+            and log_q + r2 < 0
+            and (log_q <= (m2 - 1) * r2 - m2 * (math.log(m1 / (m1 - 1)) + math.log(m2 / (m2 - 1))))
+        ):
             a = (1 - q) / (1 - (q * math.exp(r2)) ** ((m2 - 1) / m2))
             b = math.exp(r1) / q ** (1 / (m1 - 1))
             expected = min(expected, math.log((1 - q) * a ** (order - 1) + q * b ** (order - 1)) / (order - 1))
@@ -170,3 +175,17 @@ def test_bad_votes(votes):
 def test_only_noisy_votes_are_accounted():
     with pytest.raises(ldp.InputError, match="LNMax, GNMax and ConfidentGNMax"):
         account(VOTES, ldp.StableVote(1.0, 1e-5, 1, 1), 1e-5)
+
+
+@pytest.mark.parametrize("conversion", ["classic", "tight"])
+def test_an_epsilon_is_rounded_up(conversion):
+    rdp, orders = np.array([90.0]), np.array([4.0])
+    exact = rdp_to_epsilon(90.0, 4.0, 1e-5, conversion)
+    assert exact < epsilon_of(rdp, orders, 1e-5, conversion)[0] <= exact * (1 + 1e-8)
+
+
+def test_one_query_and_every_answer_can_be_walked():
+    votes = np.array([[9, 1], [8, 2], [10, 0]])
+    assert account(votes, ldp.LNMax(2.0, 3), 1e-5, queries=1).queries == 1
+    assert account(votes, ldp.LNMax(2.0, 3), 1e-5, answers=3).queries == 3
+    assert account(votes, ldp.LNMax(2.0, 3), 1e-5, answers=0.5).queries == 1

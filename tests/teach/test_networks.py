@@ -1,3 +1,5 @@
+import contextlib
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +16,7 @@ from labeldp.learn.classical import Classical
 from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms.voting import GNMax
 from labeldp.teach.lesson import Lesson, tally
-from labeldp.teach.networks import Networks
+from labeldp.teach.networks import Networks, _own_chance
 from labeldp.teach.partition import deal
 from labeldp.teach.votes import TeacherVotes
 
@@ -102,6 +104,25 @@ def test_a_learner_without_a_seed_does_not_tie_teachers_together():
         np.random.seed(0)  # noqa: NPY002
         found.append(how.count(lesson(codes)))
     assert np.abs(found[0] - found[1]).sum(axis=1).max() <= 2  # one vote, from one class to another
+
+
+def test_random_numbers_of_a_teacher_depend_on_its_number_and_leave_no_trace():
+    """The state of a generator after a teacher depends on its labels, so that the next one must not see it."""
+
+    def drawn(before, teacher):
+        random.seed(before)
+        np.random.seed(before)  # noqa: NPY002
+        inside = []
+        if teacher is not None:
+            with contextlib.suppress(ValueError), _own_chance(teacher):
+                inside = [random.random(), np.random.random()]  # noqa: NPY002
+                raise ValueError
+        return inside, [random.random(), np.random.random()]  # noqa: NPY002
+
+    (one, after), (other, _) = drawn(1, teacher=3), drawn(2, teacher=3)
+    assert one == other
+    assert all(a != b for a, b in zip(one, drawn(1, teacher=4)[0], strict=True))
+    assert after == drawn(1, teacher=None)[1]
 
 
 def test_a_teacher_that_fails_on_its_labels_abstains():

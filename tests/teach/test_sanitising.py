@@ -4,13 +4,14 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.stats import norm
 from scripted import Seeded
 from votelaws import divergence, law_of, neighbours
 
 import labeldp as ldp
 from labeldp.teach import sanitising
-from labeldp.teach.accounting import account
-from labeldp.teach.sanitising import Setting, _Boxes, _states, default_setting, sanitised
+from labeldp.teach.accounting import account, difference_tail, gaussian_rdp, laplace_rdp, log_wrong
+from labeldp.teach.sanitising import Setting, _Boxes, _largest_change, _states, default_setting, sanitised
 
 NOISY = [ldp.GNMax(2.0, 9), ldp.LNMax(2.0, 9), ldp.ConfidentGNMax(5, 2.0, 2.0, 9, 9)]
 ALL = [v for v in product(range(8), repeat=3) if sum(v) == 7]
@@ -123,3 +124,129 @@ def test_the_number_of_teachers_must_be_public():
     votes = np.array([[50_000, 1], [1, 50_000]])
     with pytest.raises(ldp.InputError, match="at most 20000 teachers"):
         sanitised(account(votes, ldp.GNMax(2.0, 2), 1e-5), votes, ldp.GNMax(2.0, 2))
+
+
+@pytest.mark.parametrize("mechanism", [ldp.GNMax(200.0, 200), ldp.LNMax(150.0, 200)], ids=repr)
+def test_the_figure_covers_the_true_cost_unless_noise_is_below_its_quantile(mechanism, monkeypatch):
+    """Half of delta is for noise that falls below its quantile, half for the conversion to epsilon."""
+    delta = 1e-3
+    lowest = int(norm.ppf(delta / 2) * 2**46)
+    monkeypatch.setattr(sanitising, "discrete_gaussian", lambda sigma, count, bits: np.array([lowest]))
+    result = account(LARGE, mechanism, delta, conversion="classic")
+    figure = sanitised(result, LARGE, mechanism).epsilon_sanitised
+    setting = default_setting(mechanism, 200, delta)
+    true = _states(LARGE, mechanism, setting.order).cost + setting.own_cost(norm.isf(delta / 2))
+    exact = true + math.log(2 / delta) / (setting.order - 1)
+    assert exact <= figure <= exact + 2e-4
+
+
+@pytest.mark.parametrize("mechanism", NOISY[:2], ids=repr)
+def test_the_cost_of_a_query_is_not_below_the_bound_at_its_own_chance(mechanism):
+    """The chance that the noisy maximum is not the winner is rounded up to a rung, never down."""
+    by_chance = laplace_rdp if isinstance(mechanism, ldp.LNMax) else gaussian_rdp
+    strict = 0
+    for votes in ALL:
+        log_q = log_wrong(np.array([votes]), mechanism)
+        noise = mechanism.scale if isinstance(mechanism, ldp.LNMax) else mechanism.sigma
+        exact = by_chance(log_q, noise, np.array([ORDER]))[0, 0]
+        assert cost(mechanism, votes).cost >= exact * (1 - 1e-9)
+        strict += exact < by_chance(np.zeros(1), noise, np.array([ORDER]))[0, 0]
+    assert strict > 3  # where votes matter at all
+
+
+def test_a_change_counts_to_either_side():
+    """One label may lower the cost of its neighbour as well as raise it."""
+    bounds = np.random.default_rng(0).random((5, 40))
+    change = _largest_change(bounds)
+    for i, j in product(range(5), range(40)):
+        near = bounds[max(i - 1, 0) : i + 2, max(j - sanitising._REACH, 0) : j + sanitising._REACH + 1]
+        assert change[i, j] == np.abs(near - bounds[i, j]).max()
+
+
+@pytest.mark.parametrize(("order", "log_ratio"), [(4.0, 0.02), (4.0, -0.02), (10.0, -0.01), (2.0, 0.1)])
+def test_the_cost_of_another_width_is_the_divergence_of_normal_laws(order, log_ratio):
+    wide = math.exp(log_ratio)
+
+    def inside(x):
+        return math.exp(-order * x**2 / 2 - (1 - order) * (x / wide) ** 2 / 2) / wide ** (1 - order)
+
+    true = math.log(quad(inside, -40, 40, points=[0.0], limit=400)[0] / math.sqrt(2 * math.pi)) / (order - 1)
+    assert Setting(order, 0.1, 1.0)._widths(log_ratio) == pytest.approx(true, rel=1e-6)
+
+
+def test_settings_hold_for_small_orders_and_wide_noise():
+    assert default_setting(ldp.GNMax(40.0, 1), 1000, 1e-5, 1.5).order == 1.5
+    assert default_setting(ldp.GNMax(1e5, 1), 1, 1e-5).width == 32.0
+
+
+def test_one_query_is_sanitised():
+    votes = LARGE[:1]
+    result = account(votes, ldp.GNMax(200.0, 1), 1e-5)
+    assert sanitised(result, votes, ldp.GNMax(200.0, 1)).epsilon_sanitised > 0
+
+
+def test_the_bound_of_a_confident_vote_is_the_divergence_of_test_and_maximum():
+    """Each largest count against its neighbours, with the exact chances of the test."""
+    mechanism, maximum = ldp.ConfidentGNMax(5, 2.0, 2.0, 9, 9), np.array([0.0, 0.3, 1.0])
+    x = np.arange(-80, 81)
+    mass = np.exp(-(x**2) / 8)
+    mass /= mass.sum()
+
+    def chance(count):
+        yes = mass[x >= 5 - count].sum()
+        return yes, mass[x < 5 - count].sum()
+
+    found = sanitising._confident_bounds(maximum, mechanism, np.arange(2, 9), ORDER)
+    for place, count in enumerate(range(2, 9)):
+        for rung, own in enumerate(maximum):
+            worst = 0.0
+            for other in (count - 1, count, count + 1):
+                (yes, no), (yes_there, no_there) = chance(count), chance(other)
+                answered = yes**ORDER * yes_there ** (1 - ORDER) * math.exp((ORDER - 1) * own)
+                worst = max(worst, math.log(answered + no**ORDER * no_there ** (1 - ORDER)) / (ORDER - 1))
+            assert 0 <= found[place, rung] - worst <= 2e-8
+            assert found[place, rung] - worst >= 2e-9 * ORDER * 0.5
+
+
+@pytest.mark.parametrize("mechanism", NOISY, ids=repr)
+def test_the_smooth_sensitivity_is_the_largest_discounted_change_within_reach(mechanism):
+    """The same by a plain search: all states within d moves, for every d. Queries add up."""
+    for votes in ALL[::5]:
+        states = cost(mechanism, votes)
+        (count, rung), (rows, rungs) = states.places[0], states.changes.shape
+        assert states.block == (1, 1)
+        discounted = []
+        for d in range(rows + rungs):
+            far = d * sanitising._REACH
+            near = states.changes[max(count - d, 0) : count + d + 1, max(rung - far, 0) : rung + far + 1]
+            discounted.append(math.exp(-0.1 * d) * near.max())
+        assert states.smooth_sensitivity(0.1) == pytest.approx(max(discounted), rel=1e-12)
+        many = cost(mechanism, *[votes] * 100)
+        assert many.smooth_sensitivity(0.1) == pytest.approx(100 * max(discounted), rel=1e-9)
+
+
+@pytest.mark.parametrize("mechanism", NOISY[:2], ids=repr)
+def test_a_chance_is_rounded_up_by_a_quarter_of_a_step_at_most(mechanism):
+    by_chance = laplace_rdp if isinstance(mechanism, ldp.LNMax) else gaussian_rdp
+    tail = np.exp(difference_tail(mechanism, 20))
+    for least in range(7):
+        lead = 14 - 2 * least + 1  # votes go to the first of two classes, and ties, too
+        rounded = np.log(0.75 * tail[lead] + 0.25 * tail[lead - 1]) + 1e-8
+        limit = by_chance(np.array([rounded]), 2.0, np.array([ORDER]))[0, 0]
+        assert cost(mechanism, (14 - least, least)).cost <= limit * (1 + 1e-9)
+
+
+def test_every_width_is_the_best_for_some_noise():
+    found = {default_setting(ldp.GNMax(s, 1), n, 1e-5).width for s in np.geomspace(2, 1e4, 40) for n in (1, 100)}
+    assert found <= {2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0}
+    assert found >= {4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0}
+
+
+def test_the_change_of_a_state_is_that_of_its_own_row(monkeypatch):
+    """States are worked on in slabs, with a row more on either side, which counts as a neighbour alone."""
+    table = np.random.default_rng(0).random((8, 256))
+    monkeypatch.setattr(
+        sanitising, "_confident_bounds", lambda maximum, m, counts, order: table[counts, : maximum.size]
+    )
+    states = cost(NOISY[2], (7, 0, 0))
+    assert np.array_equal(states.changes, _largest_change(table[:, : states.changes.shape[1]]))

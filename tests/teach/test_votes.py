@@ -185,10 +185,11 @@ def test_votes_on_other_rows_protect_the_whole_record():
     private, public = POINTS[:1500], POINTS[1500:]
     mine = vault(LABELS[:1500])
     told = mine.teach(private, public=public, teachers=40).release(ConfidentGNMax(20, 20, 10, 297, 200), 1e-5)
-    assert (told.rows, told.guarantee.unit) == (297, "record")
+    assert (told.rows, told.guarantee.unit, told.codes.dtype) == (297, "record", np.int32)
     known = told.labels() >= 0
     assert (told.labels()[known] == LABELS[1500:][known]).mean() > 0.7
     assert told.keep(known).guarantee == told.guarantee
+    assert [use.rows for use in told.lineage] == [None]  # a record may have a label or not: all rows took part
     again = mine.teach(private, public=public, teachers=40).release(ConfidentGNMax(20, 20, 10, 297, 200), 1e-5)
     assert np.array_equal(again.labels(), told.labels())
     assert (again.rows, again.guarantee.unit, again.lineage) == (297, "record", told.lineage)
@@ -234,3 +235,20 @@ def test_a_request_is_the_same_however_users_are_named():
     held.append(np.datetime64("2020-01-01") + np.array(held[-1]))
     told = [votes(users=users).parameters()["users"] for users in held]
     assert all(each == told[0] for each in told)
+
+
+def test_other_teachers_are_not_taken_for_those_that_the_vault_remembers(monkeypatch):
+    counted = []
+    monkeypatch.setattr(Heads, "count", lambda self, lesson: counted.append(lesson) or np.ones((100, 10), int))
+    mine = vault(epsilon=1000.0)
+    for teachers, seed, noise in ((40, 0, 20), (40, 0, 30), (20, 0, 20), (40, 1, 20)):
+        mine.release(votes(LNMax(noise, 100), teachers, delta=0.0, seed=seed))
+    assert len(counted) == 3  # the second asks for the same votes
+
+
+def test_teachers_know_whether_whole_records_are_secret(monkeypatch):
+    asked = []
+    monkeypatch.setattr(Heads, "check", lambda self, points, rows, space, records: asked.append((len(rows), records)))
+    votes().check(SPACE, len(POINTS))
+    TeacherVotes(POINTS[:1500], None, 40, LNMax(20, 297), public=POINTS[1500:]).check(SPACE, 1500)
+    assert asked == [(100, False), (297, True)]

@@ -5,6 +5,10 @@ from bound_vault import LABELS, RR, SPACE, identity, open_vault
 import labeldp as ldp
 
 
+def renyi(path, epsilon, delta):
+    return ldp.Vault(LABELS, SPACE, ldp.Budget(epsilon, delta, "rdp"), ledger=path, identity=identity())
+
+
 def test_a_later_run_finds_what_an_earlier_one_spent(path):
     first = open_vault(path).release(RR(0.6))
     later = open_vault(path)
@@ -93,13 +97,10 @@ def test_costs_at_another_renyi_order_are_not_charged(path):
 
     class Slow(RR):
         def prepare(self, codes, space, memory):
-            renyi(1.0, 1e-6)
+            renyi(path, 1.0, 1e-6)
             return self
 
-    def renyi(epsilon, delta):
-        return ldp.Vault(LABELS, SPACE, ldp.Budget(epsilon, delta, "rdp"), ledger=path, identity=identity())
-
-    mine = renyi(100.0, 1e-6)
+    mine = renyi(path, 100.0, 1e-6)
     with pytest.raises(ldp.LedgerError, match="open the vault again"):
         mine.release(Slow(0.5))
     assert not mine.ledger.entries()
@@ -162,3 +163,115 @@ def test_an_interrupted_sum_forgets_no_charge(path, monkeypatch, problem):
     assert vault.guarantee().epsilon == 0.6
     with pytest.raises(ldp.BudgetExceeded):
         vault.release(RR(0.5), rows=range(10))
+
+
+def test_another_budget_keeps_the_renyi_order(path):
+    """Costs were added up at the order of the first budget, and mean nothing at another one."""
+    first = renyi(path, 1.0, 1e-6)
+    first.release(RR(0.1))
+    spent = first.guarantee()
+    raised = renyi(path, 100.0, 1e-6)
+    assert raised.guarantee() == spent
+    raised.release(RR(0.2))
+    alone = renyi(path.with_name("alone.ledger"), 1.0, 1e-6)
+    alone.release(RR(0.1))
+    alone.release(RR(0.2))
+    assert raised.guarantee().epsilon == alone.guarantee().epsilon
+
+
+def test_the_delta_of_a_renyi_ledger_cannot_be_changed(path):
+    renyi(path, 1.0, 1e-6).release(RR(0.25))
+    for delta in (1e-5, 1e-7):
+        with pytest.raises(ldp.LedgerError, match=r"bound to delta 1e-06, which cannot be changed"):
+            renyi(path, 1.0, delta)
+    assert renyi(path, 1.0, 1e-6).guarantee().delta == 1e-6
+
+
+def test_the_delta_of_a_budget_cannot_be_less_than_what_is_spent(path):
+    def opened(delta):
+        return ldp.Vault(LABELS, SPACE, ldp.Budget(1.0, delta), ledger=path, identity=identity())
+
+    opened(1e-5).release(ldp.OneHotGaussian(0.5, 1e-6))
+    with pytest.raises(ldp.InputError, match=r"Epsilon 0\.5 and delta 1e-06 are spent already"):
+        opened(9e-7)
+    assert opened(1e-6).remaining() == (0.5, 0.0)
+
+
+def test_a_label_whose_own_cost_is_not_known_is_charged_that_of_the_largest_count():
+    """Plans of users who all own several rows state no cost of one label; no label loses more than its owner."""
+    users = [0, 0, 1, 1, 1]
+    vault = ldp.Vault([0, 1, 0, 1, 0], SPACE, ldp.Budget(9.0), users=users)
+    vault.plan(RR(0.5))
+    account, entries = vault._account, vault.ledger.entries()
+    assert account.spending(entries).worst().epsilon == 1.5
+    assert account.spending(entries, "label").worst().epsilon == 1.5
+
+
+def test_a_ledger_whose_only_entry_is_reserved_is_not_bound_anew(path, monkeypatch):
+    """Noise may have been drawn before the process died: what is reserved is spent."""
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RR, "draw", dies)
+        with pytest.raises(KeyboardInterrupt):
+            open_vault(path).release(RR(0.6))
+    assert open_vault(path).guarantee().epsilon == 0.6
+    with pytest.raises(ldp.LedgerError, match="belongs to other data"):
+        open_vault(path, labels=LABELS[:10], identity=identity(rows=10))
+    with pytest.raises(ldp.InputError, match="spent already"):
+        open_vault(path, 0.5)
+
+
+def test_a_total_that_nobody_gave_takes_over_how_a_ledger_adds_up(path):
+    renyi(path, 1.0, 1e-6).release(RR(0.1))
+    again = ldp.Vault(LABELS, SPACE, lambda known: known or ldp.Budget(8.0), ledger=path, identity=identity())
+    assert again.budget == ldp.Budget(1.0, 1e-6, "rdp")
+
+
+@pytest.mark.parametrize("composition", ["sum", "rdp"])
+def test_equal_charges_that_are_read_together_add_up(path, composition):
+    def opened():
+        return ldp.Vault(LABELS, SPACE, ldp.Budget(9.0, 1e-5, composition), ledger=path, identity=identity())
+
+    first = opened()
+    groups = [np.arange(len(LABELS)) % count for count in (1, 2, 3)]
+    for each in groups:  # three requests of one cost
+        first.release(ldp.GroupHistogram(each, 0.25, 1e-6))
+    assert len({entry.row_set for entry in first.ledger.entries()}) == 1
+    again = opened()
+    assert again.guarantee() == first.guarantee()
+    if composition == "sum":
+        assert (again.guarantee().epsilon, again.guarantee().delta) == (0.75, 3e-6)
+
+
+def test_different_charges_of_the_same_rows_that_are_read_together_add_up(path):
+    first = open_vault(path, 9.0)
+    for epsilon in (0.5, 0.25, 1.0):
+        first.release(RR(epsilon), rows=[0, 1])
+        first.release(RR(epsilon), rows=[1, 2])
+    assert open_vault(path, 9.0).remaining([0]) == (9.0 - 1.75, 0.0)
+    assert open_vault(path, 9.0).guarantee().epsilon == first.guarantee().epsilon == 3.5
+
+
+def test_a_refusal_names_what_is_left_for_these_rows_and_every_label_that_is_counted(path):
+    vault = open_vault(path)
+    vault.release(RR(0.75), rows=[0])
+    with pytest.raises(ldp.BudgetExceeded, match=r"has epsilon 0\.25 and delta 0 left for these rows.*budget\.$"):
+        vault.release(RR(0.5), rows=[0, 1])
+    with pytest.raises(ldp.BudgetExceeded, match="has epsilon 1 and delta 0 left for these rows"):
+        vault.release(RR(1.5), rows=[1])
+    other = open_vault(path, identity=identity(label="illness"))
+    other.release(RR(0.25), rows=[1])
+    with pytest.raises(ldp.BudgetExceeded, match=r"adds up all labels of these rows \(income, illness\)"):
+        other.release(RR(0.5), rows=[0])
+
+
+def test_a_ledger_of_users_is_for_these_users(path):
+    users = np.arange(1000) // 2
+    open_vault(path, users=users).release(RR(0.25))
+    assert open_vault(path, users=users).guarantee().epsilon == 0.5
+    assert open_vault(path, users=[f"user {who}" for who in users]).guarantee().epsilon == 0.5
+    with pytest.raises(ldp.LedgerError, match="name the same users as before"):
+        open_vault(path, users=np.arange(1000) // 4)

@@ -12,6 +12,7 @@ from bound_vault import LABELS, RR, SPACE, identity, open_vault
 import labeldp as ldp
 from labeldp.report.ledger import ledger_report, print_ledger
 from labeldp.vault.chain import START, Chain
+from labeldp.vault.entries import Entry, matches
 
 
 def spend(path):
@@ -320,3 +321,32 @@ def test_a_stored_release_of_nonsense_whose_digest_fits_gives_one_sentence(path)
     forged(path, vault.ledger.snapshot().next("commit", {"sha256": digest}, "now", entry=name))
     with pytest.raises(ldp.LedgerError, match="cannot be read"):
         open_vault(path).release(RR(0.5))
+
+
+def test_a_label_without_a_name_matches_every_name():
+    assert [matches(*pair) for pair in (("a", "a"), (None, "a"), ("a", None), (None, None))] == [True] * 4
+    assert not matches("a", "b")
+
+
+def test_a_request_finds_entries_of_its_label_first_and_never_those_of_another():
+    ledger, found = ldp.Vault(LABELS, SPACE, ldp.Budget(1.0)).ledger, {}
+    for label in (None, "income", "illness"):
+        entry = Entry("release", "asked", {"mechanism": "m"}, label=label)
+        ledger.reserve(entry, None, lambda chain: None)
+        found[entry.id] = label
+    chain = ledger.snapshot()
+    assert [found[e.id] for e in chain.requested("asked", "income")] == ["income", None]
+    assert [found[e.id] for e in chain.requested("asked", "wealth")] == [None]
+    assert [found[e.id] for e in chain.requested("asked", None)] == [None, "income", "illness"]
+    assert chain.requested("else", "income") == []
+    assert {(e.request, e.status, e.finished) for e in chain.entries()} == {("asked", "reserved", None)}
+
+
+def test_every_change_of_the_budget_is_an_entry_of_its_own(path):
+    open_vault(path, 1.0).release(RR(0.5))
+    for epsilon in (2.0, 3.0, 4.0):
+        open_vault(path, epsilon)
+    changes = [e for e in ldp.Ledger(path).entries() if e.kind == "budget"]
+    assert [e.details["to"]["epsilon"] for e in changes] == [2.0, 3.0, 4.0]
+    assert len({e.id for e in changes} - {""}) == 3
+    assert all(e.status == "committed" and e.finished == e.created for e in changes)

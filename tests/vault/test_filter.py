@@ -30,3 +30,33 @@ def test_admission_is_exact_at_the_edge():
 def test_approximate_losses_have_no_renyi_bound():
     with pytest.raises(ldp.BudgetExceeded, match="no Renyi bound"):
         Filter.of(ldp.Budget(1.0, 1e-5, "rdp")).cost(Fraction(1), Fraction(0), [ldp.ApproximateLoss(1.0, 1e-6)])
+
+
+def test_a_delta_above_that_of_the_budget_is_not_admitted():
+    edge = Filter(ldp.Budget(1.0, 1e-6))
+    within = Cost(Fraction(1, 2), Fraction(1, 10**6))
+    edge.admit(Cost(), within, within)
+    with pytest.raises(ldp.BudgetExceeded):
+        edge.admit(within, within + Cost(delta=Fraction(1, 10**15)), within)
+
+
+def test_the_renyi_cost_of_several_losses_is_their_sum():
+    renyi = Filter.of(ldp.Budget(1.0, 1e-5, "rdp"))
+    losses = [ldp.GaussianLoss(10.0, 1.0), ldp.GaussianLoss(20.0, 1.0), ldp.PureLoss(0.1)]
+    together = renyi.cost(Fraction(1), Fraction(0), losses).rdp
+    assert float(together) == pytest.approx(sum(loss.rdp(renyi.order) for loss in losses), rel=1e-12)
+
+
+def test_the_delta_of_a_renyi_budget_is_for_the_conversion_and_is_never_used_up():
+    renyi = Filter.of(ldp.Budget(1.0, 1e-5, "rdp"))
+    assert renyi.guarantee(Cost()) == (0, 0)
+    assert renyi.left(Cost()) == (1.0, 1e-5)
+    spent = renyi.cost(Fraction(1), Fraction(0), [ldp.GaussianLoss(20.0, 1.0)])
+    assert renyi.guarantee(spent)[1] == Fraction(1, 10**5)
+    epsilon, delta = renyi.left(spent)
+    assert 0 < epsilon < 1
+    assert delta == 1e-5
+
+
+def test_what_is_left_is_never_below_zero():
+    assert Filter(ldp.Budget(1.0, 1e-6)).left(Cost(Fraction(2), Fraction(1, 10**5))) == (0.0, 0.0)

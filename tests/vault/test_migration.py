@@ -1,4 +1,5 @@
 import gzip
+import json
 import os
 import signal
 import sqlite3
@@ -180,3 +181,59 @@ def test_an_entry_that_has_lost_its_cost_is_not_migrated_as_free(old, costs):
     with sqlite3.connect(old) as db:
         assert db.execute("SELECT count(*) FROM labeldp_entries").fetchone()[0] > 0  # it is untouched
     db.close()
+
+
+def edit(path, *statements):
+    with sqlite3.connect(path) as db:
+        for statement, *values in statements:
+            db.execute(statement, values)
+    db.close()
+
+
+def budgets(path):
+    """The first budget of a ledger, those of its changes, and the present one."""
+    with sqlite3.connect(path) as db:
+        (bound,) = db.execute("SELECT body FROM labeldp_events WHERE kind = 'bind'").fetchone()
+    db.close()
+    changes = [e.details["to"] for e in ldp.Ledger(path).entries() if e.kind == "budget"]
+    every = [json.loads(bound)["budget"], *changes, ldp.Ledger(path).facts()["budget"]]
+    return [budget["epsilon"] for budget in every]
+
+
+def test_changes_of_the_budget_are_kept(old):
+    open_vault(old, 12.0)
+    assert budgets(old) == [9.0, 12.0, 12.0]
+
+
+def test_a_ledger_whose_budget_never_changed_keeps_it(old):
+    edit(old, ["DELETE FROM labeldp_entries WHERE kind = 'budget'"])
+    open_vault(old, 12.0)
+    assert budgets(old) == [12.0, 12.0]
+
+
+def test_a_budget_that_no_entry_explains_is_recorded(old):
+    """As a process leaves it that was killed between the two."""
+    present = '{"epsilon": 11.0, "delta": 0.0, "composition": "sum", "order": null}'
+    edit(old, ["UPDATE labeldp_dataset SET value = ? WHERE key = 'budget'", present])
+    open_vault(old, 11.0)
+    assert budgets(old) == [9.0, 12.0, 11.0, 11.0]
+
+
+def test_entries_keep_the_name_of_their_label(old):
+    """One without a name would answer requests for every label of these rows."""
+    assert {e.label for e in open_vault(old, 12.0).ledger.entries() if e.kind != "budget"} == {"income"}
+    other = ldp.Identity("people", "illness", 1000, "abc")
+    vault = ldp.Vault([0, 1] * 500, ldp.LabelSpace([0, 1]), ldp.Budget(12.0), ledger=old, identity=other)
+    vault.release(RR(0.5))
+    assert not vault.reused
+
+
+def test_a_release_that_was_stored_in_parts_is_put_together(old):
+    edit(
+        old,
+        ["INSERT INTO labeldp_payloads SELECT entry, 1, substr(data, 11) FROM labeldp_payloads WHERE part = 0"],
+        ["UPDATE labeldp_payloads SET data = substr(data, 1, 10) WHERE part = 0"],
+    )
+    vault = open_vault(old, 12.0)
+    assert len(vault.release(RR(0.5)).labels()) == 1000
+    assert len(vault.reused) == 1

@@ -99,3 +99,69 @@ def test_a_step_that_was_refused_can_be_asked_for_again():
     assert len(set(drawn)) == 2
     with pytest.raises(ldp.BudgetExceeded, match="Every step"):
         plan.release(step)
+
+
+def test_the_delta_of_a_plan_is_charged():
+    v = vault(4.0, 1e-5)
+    v.plan(ldp.GaussianLoss(3.0, 1.0), ldp.PureLoss(0.5), delta=1e-6)
+    assert v.guarantee().delta == 1e-6
+    assert v.remaining()[1] == pytest.approx(9e-6, rel=1e-9)
+    with pytest.raises(ldp.BudgetExceeded):
+        v.plan(ldp.GaussianLoss(30.0, 1.0), delta=9.1e-6)
+
+
+def test_a_plan_costs_a_renyi_budget_the_sum_of_its_steps():
+    planned, single = (ldp.Vault(LABELS, SPACE, ldp.Budget(2.0, 1e-5, "rdp")) for _ in range(2))
+    steps = [ldp.GroupHistogram(np.full(6, i), 0.5, 1e-6) for i in range(2)]
+    planned.plan(*steps, delta=1e-6)
+    for step in steps:
+        single.release(step)
+    assert planned.guarantee().epsilon == pytest.approx(single.guarantee().epsilon, rel=1e-9)
+
+
+def test_plans_with_other_steps_or_another_delta_are_other_plans():
+    v = vault(9.0, 1e-5)
+    v.plan(ldp.PureLoss(0.5))
+    v.plan(ldp.PureLoss(1.0))
+    assert v.guarantee().epsilon == 1.5
+    v.plan(ldp.PureLoss(0.5), ldp.PureLoss(0.5))
+    assert v.guarantee().epsilon == 2.5
+    v.plan(ldp.PureLoss(0.5), delta=1e-6)
+    assert (v.guarantee().epsilon, v.guarantee().delta) == (3.0, 1e-6)
+
+
+def test_a_plan_is_paid_by_its_own_rows():
+    v = vault(1.0)
+    v.release(RR(1.0), rows=[0, 1])
+    v.plan(RR(0.75), rows=[2, 3])
+    for rows in ([0], [2], None):
+        with pytest.raises(ldp.BudgetExceeded):
+            v.plan(RR(0.5), rows=rows)
+    assert [entry.status for entry in v.ledger.entries()] == ["committed", "committed"]
+
+
+def test_a_plan_states_the_cost_of_each_number_of_its_rows_that_a_user_owns():
+    v = vault(9.0, users=[0, 0, 0, 1, 1, 2])
+    v.plan(RR(0.5), rows=[0, 3])
+    v.plan(RR(0.5), rows=[0, 1, 3])
+    assert [sorted(entry.costs) for entry in v.ledger.entries()] == [[1], [1, 2]]
+
+
+def test_a_plan_for_one_label_pays_for_no_other(tmp_path):
+    def opened(label):
+        return vault(4.0, ledger=tmp_path / "l", identity=ldp.Identity("people", label, 6, "abc"))
+
+    opened("income").plan(RR(0.5))
+    opened("illness").plan(RR(0.5))
+    opened("income").plan(RR(0.5))
+    assert opened("income").guarantee().epsilon == 1.0
+    assert [entry.label for entry in opened("income").ledger.entries()] == ["income", "illness"]
+
+
+def test_a_plan_for_some_rows_of_users_must_fit_beside_a_release_of_all_rows():
+    v = vault(1.0, users=[0, 0, 0, 1, 1, 2])
+    v.release(RR(0.25))  # costs the first user three quarters
+    for ask in (v.plan, v.release):
+        with pytest.raises(ldp.BudgetExceeded):
+            ask(RR(0.5), rows=[0, 3])
+    v.plan(RR(0.5), rows=[3, 5])

@@ -1,7 +1,7 @@
 import copy
 import pickle
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -9,6 +9,8 @@ import pytest
 from bound_vault import identity, open_vault
 
 import labeldp as ldp
+from labeldp.spending import capped_rows, unpack_rows
+from labeldp.vault.vault import _digest
 
 SPACE = ldp.LabelSpace(["no", "yes"])
 LABELS = ["no", "yes", "yes", "no", "yes", "no"]
@@ -418,6 +420,9 @@ def test_a_mechanism_is_not_charged_less_than_it_loses():
     vault = ldp.Vault([0, 1], ldp.LabelSpace([0, 1]), ldp.Budget(100.0))
     with pytest.raises(ldp.InputError, match="Understated states epsilon 1 and loses 5 by its own loss:"):
         vault.release(Understated(1.0))
+    slightly = type("Slightly", (Understated,), {"loss": lambda self, labels=1: ldp.PureLoss(1.001 * self.epsilon)})
+    with pytest.raises(ldp.InputError, match=r"states epsilon 1 and loses 1\.001 by its own loss:"):
+        vault.release(slightly(1.0))
     assert not vault.ledger.entries()
 
 
@@ -476,3 +481,264 @@ def test_an_interrupted_request_is_not_drawn_again_for_a_label_of_another_name(p
     assert [(e.label, e.status) for e in ldp.Ledger(path).entries()] == [(first, "reserved"), (second, "committed")]
     other = named("b").release(RR(1.0))
     assert (other.entry == drawn.entry) == (second is None)
+
+
+def test_what_would_hold_with_one_more_release():
+    v = vault(9.0, 1e-5, users=OWNERS)  # users with three, two and one rows
+    first = v.release(RR(0.5), rows=[0, 3])
+    more = ldp.GroupHistogram(np.zeros(6, int), 1.0)
+    assert v.guarantee_of([first], more).epsilon == 0.5 + 3.0
+    assert v.guarantee_of([first], more, [3, 4]).epsilon == 0.5 + 2.0
+    assert v.guarantee_of([first], more, [5]).epsilon == 1.0
+    assert v.guarantee_of([first], more, [5], unit="label").epsilon == 1.0
+    assert v.guarantee_of([first], more, unit="label").epsilon == 1.5
+    assert v.guarantee_of([first], more, [0, 1], unit="label").epsilon == 1.5  # no user owns one of these rows alone
+    assert v.guarantee_of([first], ldp.OneHotGaussian(1.0, 1e-6), [5]).delta == 1e-6
+    assert v.guarantee().epsilon == 0.5  # nothing of it was charged
+
+
+def test_what_several_releases_guarantee_says_whom_to_trust_and_how_it_was_added_up():
+    v = vault(9.0, users=OWNERS)
+    local, counted = v.release(RR(0.5)), v.release(ldp.GroupHistogram(np.zeros(6, int), 1.0))
+    alone, both = v.guarantee_of([local]), v.guarantee_of([local, counted])
+    assert (alone.trust, both.trust) == ("local", "central")
+    assert (alone.unit, alone.derivation) == ("user", "RandomizedResponse, added up by user")
+    assert v.guarantee_of([local], ldp.GroupHistogram(np.zeros(6, int), 2.0)).trust == "central"
+    assert v.guarantee_of([local], ldp.OneHotLaplace(2.0)).trust == "local"
+    assert v.guarantee_of([local], ldp.OneHotLaplace(2.0)).derivation.startswith("RandomizedResponse + OneHotLaplace")
+    assert v.guarantee_of([local, counted], unit="label").unit == "label"
+
+
+def test_a_joined_release_rests_on_all_of_its_entries():
+    v = vault(9.0)
+    parts = [v.release(RR(0.5), rows=[0, 1]), v.release(RR(1.0), rows=[2, 3])]
+    joined = parts[0].concat(*parts)
+    assert v.guarantee_of([joined]).epsilon == 1.0
+    assert v.guarantee_of([replace(joined, lineage=())]).epsilon == 1.0
+    assert v.guarantee_of([joined], RR(2.0), [0]).epsilon == 2.5
+
+
+def test_a_plan_for_some_rows_costs_the_others_nothing():
+    v = vault(2.0)
+    v.plan(RR(0.5), rows=[0, 1])
+    assert (v.remaining([0]), v.remaining([2])) == ((1.5, 0.0), (2.0, 0.0))
+    v.plan(RR(0.5), rows=[2])  # another plan, though its steps are the same
+    assert v.remaining([2]) == (1.5, 0.0)
+
+
+def test_rows_that_take_part_are_the_labelled_ones_of_a_seed():
+    space = ldp.LabelSpace(["no", "yes"], missing="public")
+    v = ldp.Vault([*LABELS[:5], None], space, ldp.Budget(1.0), users=[0, 0, 0, 1, 1, 1])
+    for seed in range(8):
+        assert np.array_equal(v.capped(1, seed), capped_rows(v.users, v.labelled, 6, 1, seed))
+    assert np.array_equal(v.capped(1), v.capped(1, 0))
+    assert len({tuple(v.capped(1, seed)) for seed in range(8)}) > 1
+    assert not v.capped(3)[5]
+
+
+def test_another_label_of_the_same_rows_was_not_released(tmp_path):
+    def opened(label):
+        own = ldp.Identity("people", label, 6, "abc")
+        return ldp.Vault(LABELS, SPACE, ldp.Budget(4.0), ledger=tmp_path / "l", identity=own)
+
+    first = opened("income").release(RR(0.5))
+    assert opened("income").was_released(RR(0.5))
+    assert not opened("illness").was_released(RR(0.5))
+    assert opened("illness").release(RR(0.5)).entry != first.entry
+
+
+def test_a_vault_knows_which_releases_it_drew_and_which_it_read_again(tmp_path):
+    def opened():
+        return ldp.Vault(LABELS, SPACE, ldp.Budget(4.0), ledger=tmp_path / "l", identity=ldp.Identity("a", "b", 6))
+
+    mine, theirs = opened(), opened()
+    first = mine.release(RR(0.5))
+    mine.release(RR(0.5))
+    theirs.release(RR(0.5))
+    assert (mine.drawn, mine.reused) == ((first.entry,), ())
+    assert (theirs.drawn, theirs.reused) == ((), (first.entry,))
+
+
+@dataclass(frozen=True, eq=False)
+class OfRecords(ldp.RandomizedResponse):
+    """A response that claims to protect whole records."""
+
+    def protects(self, unit):
+        return "record" if unit == "label" else unit
+
+    def draw(self, codes, common, bits):
+        return super().draw(codes, common | {"guarantee": replace(common["guarantee"], unit="record")}, bits)
+
+
+def test_what_protects_records_still_does_when_it_is_read_again():
+    v = vault(9.0)
+    base, first = v.release(OfRecords(0.25)), v.release(OfRecords(0.5))
+    again = v.release(OfRecords(0.5), derived_from=base)
+    assert again.entry == first.entry
+    assert (again.guarantee.unit, again.guarantee.epsilon) == ("record", 0.75)
+    assert ["released" in entry.details for entry in v.ledger.entries()] == [False, False]  # who has a label is secret
+    with pytest.raises(ldp.InputError, match="cannot be derived from a release that protects labels alone"):
+        v.release(OfRecords(0.75), derived_from=v.release(RR(0.5)))
+
+
+def test_a_row_set_that_is_paid_for_cannot_be_written_to():
+    v = vault(1.0)
+    assert not v._mask([0, 1]).flags.writeable
+
+
+def test_the_guarantee_says_whom_to_trust_and_how_it_was_added_up():
+    v = vault(9.0)
+    v.release(RR(0.5))
+    assert (v.guarantee().trust, v.guarantee().derivation) == ("local", "sum over 1 ledger entries")
+    v.release(ldp.GroupHistogram(np.zeros(6, int), 1.0))
+    assert (v.guarantee().trust, v.guarantee().derivation) == ("central", "sum over 2 ledger entries")
+
+
+@pytest.mark.parametrize("users", [None, OWNERS])
+def test_the_first_release_must_fit_the_budget_as_well(users):
+    v = vault(1.0, users=users)
+    for rows in (None, [0], [5]):
+        with pytest.raises(ldp.BudgetExceeded):
+            v.release(RR(1.001), rows=rows)
+        with pytest.raises(ldp.BudgetExceeded):
+            v.plan(RR(0.75), RR(0.75), rows=rows)
+    assert not v.ledger.entries()
+    v.release(RR(1.0), rows=[5])
+
+
+def test_what_is_derived_from_records_tells_no_digest():
+    """Who has all rows but one could try what that one is."""
+    v = vault(9.0)
+    count = ldp.GroupHistogram(np.arange(6) % 2, 0.5)
+    told, kept = v.release(count, rows=[0, 1]), v.release(count, derived_from=v.release(OfRecords(0.25)))
+    assert "sha256" in told.parameters["groups"]
+    assert "groups" not in kept.parameters
+    assert kept.parameters["epsilon"] == 0.5
+    assert "groups" not in v.ledger.entries()[-1].details["parameters"]
+
+
+def test_rows_that_were_not_asked_for_are_not_in_a_release():
+    v = vault(2000.0)
+    some, every = v.release(RR(1.0), rows=[0, 1]), v.release(RR(2.0))
+    assert (some.codes[2:] == -1).all()
+    assert (every.codes >= 0).all()
+    assert some.codes.dtype == every.codes.dtype
+    counted = v.release(ldp.GroupHistogram(np.zeros(6, int), 900.0), rows=[0, 1])
+    assert counted.counts.sum() == 2
+
+
+def test_long_work_gets_the_labels_that_were_asked_for_and_is_done_once():
+    given = []
+
+    class Prepared(RR):
+        def prepare(self, codes, space, memory):
+            given.append((codes.tolist(), space, memory))
+            return self
+
+    v = vault(9.0)
+    for _ in range(2):
+        v.release(Prepared(0.5), rows=[0, 1])
+    v.release(Prepared(0.25))
+    assert [codes for codes, _, _ in given] == [[0, 1, -1, -1, -1, -1], [0, 1, 1, 0, 1, 0]]
+    assert all(space is v.space for _, space, _ in given)
+    assert given[0][2] is given[1][2] is not None
+
+
+def test_a_release_says_what_it_rests_on_and_whom_to_trust():
+    v = vault(9.0)
+    first, count = v.release(RR(0.5)), v.release(ldp.GroupHistogram(np.zeros(6, int), 0.25))
+    assert (first.guarantee.trust, first.guarantee.derivation) == ("local", "RandomizedResponse: PureLoss")
+    one, other = (v.release(RR(epsilon), derived_from=it) for epsilon, it in ((1.0, first), (2.0, count)))
+    assert (one.guarantee.trust, other.guarantee.trust) == ("local", "central")
+    uses = "RandomizedResponse: PureLoss, with the 1 uses of labels that its inputs came from"
+    assert one.guarantee.derivation == other.guarantee.derivation == uses
+    joined = first.concat(first, v.release(RR(0.75), rows=[0]))
+    assert v.release(RR(1.5), derived_from=joined).guarantee.epsilon == 0.5 + 0.75 + 1.5
+    assert v.ledger.entries()[-1].details["origin"] == joined.entry.split(",")
+
+
+def of(folder, label="income"):
+    """A vault whose ledger is a file, for one of several labels of the same rows."""
+    own = ldp.Identity("people", label, 6, "abc")
+    return ldp.Vault(LABELS, SPACE, ldp.Budget(4.0), ledger=folder / "l", identity=own)
+
+
+def test_what_another_process_drew_during_long_work_is_not_drawn_again(tmp_path):
+    meanwhile = []
+
+    class Long(RR):
+        def prepare(self, codes, space, memory):
+            if not meanwhile:
+                meanwhile.append(None)
+                meanwhile.append(of(tmp_path).release(Long(0.5)))
+            return self
+
+    v = of(tmp_path)
+    base = v.release(RR(0.25))
+    mine = v.release(Long(0.5), derived_from=base)
+    assert mine.entry == meanwhile[1].entry
+    assert (mine.guarantee.epsilon, v.guarantee().epsilon) == (0.75, 0.75)
+    assert v.reused == (mine.entry,)
+
+
+def test_a_draw_that_was_interrupted_for_one_label_pays_for_no_other(tmp_path, monkeypatch):
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RR, "draw", dies)
+        with pytest.raises(KeyboardInterrupt):
+            of(tmp_path, "income").release(RR(0.5))
+    of(tmp_path, "illness").release(RR(0.5))
+    assert of(tmp_path).guarantee().epsilon == 1.0
+    of(tmp_path, "income").release(RR(0.5))
+    assert of(tmp_path).guarantee().epsilon == 1.0  # it was paid for
+
+
+def test_a_release_names_the_rows_and_the_data_that_it_used():
+    v = vault(9.0)
+    (use,) = v.release(RR(0.5), rows=[0, 2]).lineage
+    assert (use.count, use.data) == (6, v._account.mark)
+    assert unpack_rows(use.rows, 6).tolist() == [True, False, True, False, False, False]
+
+
+class WithoutDelta(ldp.LossSum):
+    """It needs a delta, and has none to state."""
+
+    def loss(self, labels=1):
+        return ldp.ApproximateLoss(self.epsilon, 1e-6)
+
+
+def test_a_mechanism_that_states_no_delta_must_be_purely_private():
+    v = ldp.Vault([0.0, 1.0], ldp.LabelSpace.range(0, 1, 1), ldp.Budget(9.0, 1e-5))
+    v.release(ldp.LossSum(np.zeros(2), 1.0))
+    with pytest.raises(ldp.InputError, match="state what it loses, with a delta if it needs one"):
+        v.release(WithoutDelta(np.zeros(2), 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt(ldp.RandomizedResponse):
+    """It treats some rows as those of one user."""
+
+    users: tuple[int, ...] = ()
+
+
+def test_a_user_of_the_vault_is_one_user_of_the_mechanism():
+    v = vault(9.0, users=[0, 0, 1, 1, 2, 2])
+    v.release(Dealt(0.5, users=(0, 0, 0, 0, 1, 1)))
+    with pytest.raises(ldp.InputError, match="would reach several teachers"):
+        v.release(Dealt(0.5, users=(0, 1, 2, 2, 3, 3)))
+    vault(9.0).release(Dealt(0.5, users=(0, 0, 0, 1, 1, 1)))
+
+
+def test_rows_are_the_same_by_number_and_by_mask():
+    v, mask = vault(9.0), np.array([True, False, True, False, False, False])
+    first = v.release(RR(0.5), rows=mask)
+    mask[:] = True
+    assert first.active.tolist() == [True, False, True, False, False, False]
+    assert v.release(RR(0.5), rows=[2, 0]).entry == first.entry
+
+
+def test_a_request_is_known_by_what_it_says_in_any_order():
+    assert _digest({"a": 1, "b": {"c": 2, "d": 3}}) == _digest({"b": {"d": 3, "c": 2}, "a": 1})
+    assert _digest({"a": 1}) != _digest({"a": 2})

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import xlogy
 
 from labeldp.bits import Bits
 from labeldp.errors import InputError
@@ -36,12 +37,8 @@ _BLOCK = 256
 _LOSSES: dict[LossName, Callable[[Floats, Floats], Floats]] = {
     "squared": lambda v, y: (v - y) ** 2,
     "absolute": lambda v, y: np.abs(v - y),
-    "poisson": lambda v, y: v - np.where(y == 0, 0.0, y * _log(v)),
+    "poisson": lambda v, y: v - xlogy(y, np.maximum(v, 0)),
 }
-
-
-def _log(values: Floats) -> Floats:
-    return np.log(values, out=np.full(values.shape, -np.inf), where=values > 0)
 
 
 @dataclass(frozen=True, eq=False)
