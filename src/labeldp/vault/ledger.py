@@ -12,7 +12,6 @@ failed, and the same request is charged again.
 import hashlib
 import os
 import sqlite3
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -291,7 +290,8 @@ class Ledger:
 
     def _create(self, file: Path) -> None:
         """Make an empty ledger, whole or not at all: a file without a byte is never a new ledger, but a damaged one."""
-        new = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}.partial")
+        new = file.with_name(f".{file.name}.new")  # the lock is held: what is there was left by a killed process
+        new.unlink(missing_ok=True)
         try:
             with _engine(new).begin() as db:
                 schema.create(db)
