@@ -742,3 +742,10 @@ def test_rows_are_the_same_by_number_and_by_mask():
 def test_a_request_is_known_by_what_it_says_in_any_order():
     assert _digest({"a": 1, "b": {"c": 2, "d": 3}}) == _digest({"b": {"d": 3, "c": 2}, "a": 1})
     assert _digest({"a": 1}) != _digest({"a": 2})
+
+
+def test_only_releases_and_models_can_be_derived_from():
+    v = vault(9.0)
+    with pytest.raises(ldp.InputError, match="derived_from takes the releases and models"):
+        v.release(RR(0.5), derived_from=["the first release"])
+    assert v.guarantee().epsilon == 0

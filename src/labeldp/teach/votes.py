@@ -26,6 +26,7 @@ from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import Loss, NoLoss
 from labeldp.mechanisms.base import Mechanism, private_copy
 from labeldp.mechanisms.voting import VoteMechanism
+from labeldp.provenance import Source
 from labeldp.releases.base import Release
 from labeldp.releases.derived import Relabelled
 from labeldp.spending import joint_cost, number_users
@@ -180,9 +181,9 @@ class SealedVotes:
     `release` tells their noisy winners; several mechanisms on the same votes add up in the ledger.
     """
 
-    def __init__(self, vault: Any, asked: dict[str, Any], derived_from: Sequence[Release] = ()) -> None:
+    def __init__(self, vault: Any, asked: dict[str, Any], derived_from: Sequence[Source] = ()) -> None:
         self._vault, self._asked = vault, asked
-        self._derived_from = [derived_from] if isinstance(derived_from, Release) else list(derived_from)
+        self._derived_from = derived_from
 
     def release(self, votes: VoteMechanism, delta: float = 0.0) -> Release:
         """Tell the winners by a vote mechanism; rows without an answer have no label."""

@@ -68,14 +68,14 @@ def _copy(old: sqlite3.Connection, facts: dict[str, Any], ledger: Any) -> dict[s
     rows = old.execute(f"SELECT {columns} FROM labeldp_entries ORDER BY number").fetchall()  # noqa: S608
     ledger.open(facts | {"budget": _first_budget(rows, facts["budget"])}, lambda chain: None)
     for name, kind, status, request, details, costs, packed, created, _ in rows:
-        told, spent = json.loads(details), parse_costs(costs)
+        parsed, spent = json.loads(details), parse_costs(costs)
         if kind == "budget":
-            ledger.change_budget({"from": told["from"], "to": told["to"]})
+            ledger.change_budget({"from": parsed["from"], "to": parsed["to"]})
             continue
         if bool(spent) == (kind == "step"):  # a plan has paid for its steps, and nothing else was free
             raise ValueError("an entry has lost its cost")
         charged |= {name: spent} if spent else {}
-        entry = Entry(kind, request, told, spent, label=identity["label"], id=name, created=created)
+        entry = Entry(kind, request, parsed, spent, label=identity["label"], id=name, created=created)
         ledger.reserve(entry, packed, lambda chain: None)
         if status == "committed":
             query = "SELECT data FROM labeldp_payloads WHERE entry = ? ORDER BY part"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from labeldp.errors import BudgetExceeded, InputError
 from labeldp.losses import Loss
 from labeldp.mechanisms.base import Mechanism
+from labeldp.provenance import Source
 from labeldp.releases.base import Release
 from labeldp.spending import Mask
 
@@ -20,9 +21,8 @@ class Plan:
         self._vault, self._entry, self._losses, self._mask = vault, entry, losses, mask
         self._next = 0
 
-    def release(self, mechanism: Mechanism, *, derived_from: Sequence[Release] = ()) -> Release:
+    def release(self, mechanism: Mechanism, *, derived_from: Sequence[Source] = ()) -> Release:
         """Draw the next step. Its loss must be the one that was declared, for every number of rows a unit owns."""
-        derived_from = [derived_from] if isinstance(derived_from, Release) else list(derived_from)
         self._vault._check(mechanism)
         with self._vault.ledger.exclusive():
             step = self._next

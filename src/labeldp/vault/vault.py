@@ -16,6 +16,7 @@ from labeldp.guarantees import Budget, Guarantee, Trust, Unit, check_delta
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import Loss
 from labeldp.mechanisms.base import Mechanism, without_digests
+from labeldp.provenance import Source
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
 from labeldp.spending import (
@@ -36,6 +37,7 @@ from labeldp.vault.entries import Entry
 from labeldp.vault.identity import Identity
 from labeldp.vault.ledger import Ledger
 from labeldp.vault.plan import Plan
+from labeldp.vault.sources import lineage_of, named_sources, origin, stated
 
 if TYPE_CHECKING:
     from labeldp.teach.votes import SealedVotes
@@ -86,16 +88,15 @@ class Vault:
         mechanism: Mechanism,
         rows: Any = None,
         *,
-        derived_from: Sequence[Release] = (),
+        derived_from: Sequence[Source] = (),
     ) -> Release:
         """Release labels of `rows` (indices or a mask; None for all) by a mechanism.
 
-        The row set and the arrays of the mechanism are declared public, or computed from the releases named
+        The row set and the arrays of the mechanism are declared public, or computed from the releases and models named
         in `derived_from`; computing them from raw labels would void the guarantee. The same request made
         again returns the stored release: fresh noise on the same labels could be averaged away.
         """
         self._check(mechanism)
-        derived_from = [derived_from] if isinstance(derived_from, Release) else list(derived_from)
         return self._draw(mechanism, self._mask(rows), derived_from)
 
     def was_released(self, mechanism: Mechanism, rows: Any = None) -> bool:
@@ -186,7 +187,7 @@ class Vault:
         queries: Any = None,
         *,
         teachers: int,
-        derived_from: Sequence[Release] = (),
+        derived_from: Sequence[Source] = (),
         **settings: Any,
     ) -> "SealedVotes":
         """Let teachers on disjoint labels vote on query rows; `SealedVotes.release` tells the winners, with noise.
@@ -270,11 +271,12 @@ class Vault:
         self,
         mechanism: Mechanism,
         mask: Mask | None,
-        derived_from: Sequence[Release],
+        derived_from: Sequence[Source],
         step: str = "",
     ) -> Release:
         """Reserve, draw, store. A `step` of a plan has been paid for, and is drawn once."""
-        if mechanism.protects(self.unit) == "record" and any(r.guarantee.unit != "record" for r in derived_from):
+        derived_from = named_sources(derived_from)
+        if mechanism.protects(self.unit) == "record" and any(stated(each).unit != "record" for each in derived_from):
             raise InputError("What protects whole records cannot be derived from a release that protects labels alone.")
         chain = self._account.snapshot()
         budget, sizes = filter_of(chain), {1, *group_sizes(mask, self._owner)}
@@ -283,7 +285,7 @@ class Vault:
         details = asked | {
             "parameters": _told(mechanism, derived_from),
             "trust": mechanism.trust,
-            "origin": _origin(chain, derived_from),
+            "origin": origin(chain, derived_from),
         }
         if mechanism.protects(self.unit) != "record":  # of records, it is a secret, too, who has a label
             details["released"] = self.rows if mask is None else int(mask.sum())
@@ -313,7 +315,7 @@ class Vault:
             else:
                 self.ledger.reserve(entry, packed, check)
             touched = pack_rows(rows_of_units(mask, self._owner))
-            lineage = _lineage(
+            lineage = lineage_of(
                 [*derived_from], Use(entry.id, costs[max(costs)], touched, self.rows, self._account.mark)
             )
             common = {
@@ -354,7 +356,7 @@ class Vault:
         same = (e for e in found if e.status == "reserved" and e.label == self._account.label and e.costs == charged)
         return next(same, None)
 
-    def _read_again(self, entry: Entry, mechanism: Mechanism, derived_from: Sequence[Release]) -> Release:
+    def _read_again(self, entry: Entry, mechanism: Mechanism, derived_from: Sequence[Source]) -> Release:
         """Return a stored release, and remember that it was not drawn here."""
         if entry.id not in self._drawn:
             self._reused[entry.id] = None
@@ -381,9 +383,9 @@ class Vault:
         """The entries whose stored releases this vault has returned, and that it did not draw itself."""
         return tuple(self._reused)
 
-    def _derived_too(self, stored: Release, mechanism: Mechanism, derived_from: Sequence[Release]) -> Release:
+    def _derived_too(self, stored: Release, mechanism: Mechanism, derived_from: Sequence[Source]) -> Release:
         """Return a stored release with what it rests on, if more of that is named now than when it was drawn."""
-        lineage = _lineage([stored, *derived_from])
+        lineage = lineage_of([stored, *derived_from])
         if len(lineage) == len(stored.lineage):
             return stored
         guarantee = self._release_guarantee(mechanism, lineage, derived_from)
@@ -394,11 +396,11 @@ class Vault:
         return mechanism.draw(codes, common, self._bits)
 
     def _release_guarantee(
-        self, mechanism: Mechanism, lineage: tuple[Use, ...], derived_from: Sequence[Release]
+        self, mechanism: Mechanism, lineage: tuple[Use, ...], derived_from: Sequence[Source]
     ) -> Guarantee:
         """Return what holds for this outcome: what it was derived from is part of it."""
         cost = joint_cost(lineage)
-        local = mechanism.trust == "local" and all(r.guarantee.trust == "local" for r in derived_from)
+        local = mechanism.trust == "local" and all(stated(each).trust == "local" for each in derived_from)
         how = f"{type(mechanism).__name__}: {type(mechanism.loss()).__name__}"
         if len(lineage) > 1:
             how += f", with the {len(lineage) - 1} uses of labels that its inputs came from"
@@ -439,26 +441,15 @@ class Vault:
         return None if mask.all() else _frozen(mask)
 
 
-def _origin(chain: Chain, derived_from: Sequence[Release]) -> Any:
-    names = [name for release in derived_from for name in (release.entry or "unknown").split(",")]
-    if not all(chain.committed(name) for name in names):
-        raise InputError("derived_from names a release that is not of this vault: derive from its releases only.")
-    return names or "declared public"
-
-
 def _frozen(mask: Mask) -> Mask:
     """Keep a row set as it is: a plan draws by it what was paid for."""
     mask.setflags(write=False)
     return mask
 
 
-def _lineage(sources: Sequence[Release], *own: Use) -> tuple[Use, ...]:
-    return tuple(dict.fromkeys([*(use for source in sources for use in source.lineage), *own]))
-
-
-def _told(mechanism: Mechanism, derived_from: Sequence[Release]) -> dict[str, Any]:
+def _told(mechanism: Mechanism, derived_from: Sequence[Source]) -> dict[str, Any]:
     """Return the parameters that go with a release: where records are secret, what a model says of them is, too."""
-    records = any(release.guarantee.unit == "record" for release in derived_from)
+    records = any(stated(each).unit == "record" for each in derived_from)
     return without_digests(mechanism.told()) if records else mechanism.told()
 
 
