@@ -1,6 +1,9 @@
-"""A vault whose ledger is a file, bound to a data set."""
+"""A vault whose ledger is a file, bound to a data set, and the rows of a ledger's entries."""
+
+import numpy as np
 
 import labeldp as ldp
+from labeldp.spending import unpack_rows
 
 SPACE = ldp.LabelSpace([0, 1])
 LABELS = [0, 1] * 500
@@ -14,3 +17,9 @@ def identity(**change):
 def open_vault(path, epsilon=1.0, labels=LABELS, **options):
     options = {"identity": identity()} | options
     return ldp.Vault(labels, SPACE, ldp.Budget(epsilon), ledger=path, **options)
+
+
+def rows_of(vault, entry):
+    """Return the rows of an entry as a mask."""
+    mask = unpack_rows(vault.ledger.rows(entry.row_set), vault.rows)
+    return np.ones(vault.rows, bool) if mask is None else mask

@@ -32,6 +32,7 @@ from labeldp.learn.ridge import LinearModel, Ridge
 from labeldp.provenance import HasProvenance, Provenance
 from labeldp.recipes import pate
 from labeldp.recipes.auto import smoothed
+from labeldp.recipes.candidates import Candidate, fit_all
 from labeldp.recipes.kept import taught
 from labeldp.recipes.numbers import Beforehand, learners_for
 from labeldp.recipes.task import Task
@@ -106,7 +107,7 @@ def student(function, **settings):
 
 
 def _learners(w):
-    (fit,) = learners_for(w.task(space=NUMBERS, model="cnn"), "squared")
+    (fit,) = learners_for(w.task(space=NUMBERS, model="cnn"), "squared").values()
     return fit(w.values, Beforehand.of(w.counts)), [w.values, w.network]
 
 
@@ -165,7 +166,11 @@ MADE = {
         represent.SCAN(3, near=3, training=ONCE, self_label_epochs=1).fit(w.images, w.network),
         [w.network],
     ),
-    "recipes.auto.smoothed": lambda w: (smoothed(w.task(), w.sums), [w.sums]),
+    "recipes.auto.smoothed": lambda w: (smoothed(w.task(), w.sums, np.zeros((len(w.rows), 1), np.int64)), [w.sums]),
+    "recipes.candidates.fit_all": lambda w: (
+        fit_all(w.task(), [Candidate("linear", lambda: w.linear)])[0],
+        [w.linear],
+    ),
     "recipes.kept.taught": lambda w: (
         taught(w.task(folder=w.folder), learn.Supervised(training=ONCE), w.new, [w.network], np.zeros(0)),
         [w.new, w.network],

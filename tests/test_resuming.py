@@ -37,6 +37,7 @@ def given(place, ledger, seed):
     return LabelPrivateClassifier(1.0, ["no", "yes"], "moments", ledger=ledger), rows, classes
 
 
+@pytest.mark.filterwarnings("ignore::labeldp.ReusedReleaseWarning")
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_fit_that_fails_after_a_release_says_so_and_the_next_one_is_free(failing_once, place, tmp_path):
     estimator, *data = given(place, tmp_path / "ledger", 1)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeldp as ldp
+from labeldp import spending
 from labeldp.spending import (
     Cost,
     Spending,
@@ -184,6 +185,20 @@ def test_rows_without_a_label_take_no_part():
     assert capped_rows(None, None, 3, None).dtype == bool
     nobody = capped_rows(np.array([0, 1, 1]), np.zeros(3, bool), 3, None)
     assert nobody.tolist() == [False] * 3
+
+
+def test_a_few_row_sets_are_remembered_and_all_are_counted(monkeypatch):
+    """Otherwise each new row set would take time in the number of all earlier ones."""
+    monkeypatch.setattr(spending, "_KEPT", 2)
+    generator, adds = np.random.default_rng(0), spending.Spending(20)
+    masks = [generator.random(20) < 0.5 for _ in range(5)]
+    expected = np.zeros(20, int)
+    for place in generator.integers(0, 5, 30).tolist():
+        adds.add(masks[place], {1: Cost(Fraction(1))}, str(place))
+        expected += masks[place]
+    assert len(adds._known) == 2
+    for row in range(20):
+        assert adds.worst(np.arange(20) == row).epsilon == expected[row]
 
 
 def test_a_user_keeps_the_first_rows_of_a_shuffled_list():

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from labeldp.errors import InputError
 
 Mask = NDArray[np.bool_]
+_KEPT = 256  # row sets whose atoms are remembered
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,10 @@ class Cost:
 
 @lru_cache(maxsize=1 << 14)
 def _fraction(text: str) -> Fraction:
+    if "e" in str(text).lower():  # is never written, and can stand for a number that fills the memory
+        raise ValueError("a cost is not a fraction")
     number = Fraction(text)
-    if number < 0:
+    if number < 0 or not math.isfinite(float(number)):
         raise ValueError("a cost is below zero")
     return number
 
@@ -74,7 +77,9 @@ class Spending:
         self._rows, self._owner = rows, owner
         self._atom: NDArray[np.int64] | None = None  # the atom of each unit; None while there is only one
         self._totals = [Cost()]
-        self._known: dict[str, list[int]] = {}  # by key of a row set: how many of its rows a unit of each atom owns
+        # By key of a row set: how many of its rows a unit of each atom owns. Only so many are kept: all have to be
+        # changed when an atom is split.
+        self._known: dict[str, NDArray[np.int32]] = {}
 
     def add(self, mask: Mask | None, costs: Mapping[int, Cost], key: str | None = None) -> None:
         """Add a release.
@@ -88,25 +93,28 @@ class Spending:
         if owned is None:
             owned = self._refine(mask)
             if key is not None:
+                if len(self._known) >= _KEPT:
+                    del self._known[next(iter(self._known))]
                 self._known[key] = owned
         self._totals = [
-            total + costs[count] if count else total for total, count in zip(self._totals, owned, strict=True)
+            total + costs[count] if count else total for total, count in zip(self._totals, owned.tolist(), strict=True)
         ]
 
-    def _refine(self, mask: Mask | None) -> list[int]:
+    def _refine(self, mask: Mask | None) -> NDArray[np.int32]:
         """Split atoms until a row set touches all units of an atom alike; return how many rows each of them owns."""
         if mask is None and self._owner is None:
-            return [1] * len(self._totals)
+            return np.ones(len(self._totals), np.int32)
         counts = self.counts(mask)
         if self._atom is None:
             self._atom = np.zeros(counts.size, np.int64)
         base = int(counts.max(initial=0)) + 1
         pairs, atom = np.unique(self._atom * base + counts, return_inverse=True)
         self._atom = atom.astype(np.int64)
-        before, owned = (pairs // base).tolist(), (pairs % base).tolist()
-        self._totals = [self._totals[place] for place in before]
-        self._known = {key: [known[place] for place in before] for key, known in self._known.items()}
-        return owned
+        before = pairs // base
+        if before.size > len(self._totals):
+            self._totals = [self._totals[place] for place in before.tolist()]
+            self._known = {key: known[before] for key, known in self._known.items()}
+        return (pairs % base).astype(np.int32)
 
     def counts(self, mask: Mask | None) -> NDArray[np.int64]:
         """Return how many rows of `mask` each unit owns."""
@@ -138,7 +146,7 @@ class Spending:
         """Return the atoms that own rows of `mask`, with how many a unit owns."""
         known = self._known.get(key) if key is not None else None
         if known is not None:
-            return [(atom, count) for atom, count in enumerate(known) if count]
+            return [(atom, count) for atom, count in enumerate(known.tolist()) if count]
         if mask is None and self._owner is None:
             return [(atom, 1) for atom in range(len(self._totals))]
         counts = self.counts(mask)
@@ -265,6 +273,15 @@ def pack_rows(mask: Mask | None) -> bytes | None:
 def row_set_name(packed: bytes | None) -> str:
     """Return the name of a packed row set in a ledger: its SHA-256, or an empty text for all rows."""
     return "" if packed is None else hashlib.sha256(packed).hexdigest()
+
+
+def is_row_set(packed: bytes, rows: int) -> bool:
+    """Whether bytes are a packed set of so many rows; no more than that is unpacked."""
+    reader, size = zlib.decompressobj(), (rows + 7) // 8
+    try:
+        return len(reader.decompress(packed, size + 1)) == size and reader.eof
+    except zlib.error:
+        return False
 
 
 def unpack_rows(packed: bytes | None, rows: int) -> Mask | None:

@@ -238,3 +238,9 @@ def test_tables_that_cannot_be_encoded(tmp_path):
     ):
         with pytest.raises(InputError, match=words):
             Table.from_parquet(tmp_path / name, columns)
+
+
+def test_the_median_of_huge_numbers_is_finite():
+    table = Table.fit(pl.DataFrame({"x": [3.4e38, 3.3e38, None]}))
+    assert table.encoder.numbers[0].median == pytest.approx(3.35e38)
+    assert table.batch(torch.arange(3)).isfinite().all()

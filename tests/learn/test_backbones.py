@@ -59,3 +59,12 @@ def test_bad_names_and_shapes():
         build("resnet", (3, 32, 32), 10)
     with pytest.raises(ldp.InputError, match="needs images"):
         build("resnet18", (7,), 10)
+
+
+@pytest.mark.parametrize("name", ["mlp", "linear"])
+def test_huge_numbers_give_finite_scores(name):
+    torch.manual_seed(0)
+    rows = torch.tensor([[-3.4e38, 0.0], [3.4e38, 1.0], [3.4e38, 2.0]])
+    network = build(name, (2,), 3)
+    network.normalise_by(rows.double().mean(0).float(), rows.double().std(0, unbiased=False).float())
+    assert network.eval()(rows).isfinite().all()

@@ -8,7 +8,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import labeldp as ldp
 from labeldp.features import Embeddings, Table
-from labeldp.learn.classical import Classical, ClassicalModel
+from labeldp.learn.classical import Classical, ClassicalModel, Standardised, matrix
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.learn.weighted import Weighted
@@ -132,3 +132,43 @@ class Own:
 
 class Odd(GaussianNB):
     """A classifier of the user's own."""
+
+
+@pytest.mark.parametrize("classifier", [LOGISTIC, HistGradientBoostingClassifier(max_iter=5), GaussianNB()])
+def test_released_labels_of_one_class_give_a_model_of_that_class(classifier, tmp_path):
+    """As noise can have it: of few rows, all answers may be the same."""
+    rows = Embeddings(np.random.default_rng(0).normal(size=(12, 3)))
+    release = ldp.Vault(["b"] * 12, ldp.LabelSpace(["a", "b", "c"]), ldp.Budget(700.0)).release(RR(700.0))
+    assert set(release.labels()) == {1}
+    model = Classical(classifier).fit(rows, release)
+    assert np.allclose(model.predict_proba(rows), [1e-9, 1.0, 1e-9])
+    model.save(tmp_path / "m")
+    assert (ClassicalModel.load(tmp_path / "m").predict(rows) == "b").all()
+
+
+def test_the_difference_of_two_huge_numbers_is_standardised():
+    largest = 3.4e38
+    column = np.array([-largest, largest, largest, largest] * 10, np.float32)
+    features = Embeddings(np.stack([column, np.arange(40, dtype=np.float32)], axis=1))
+    found = Standardised.of(features).rows
+    exact = np.stack([column, np.arange(40)], axis=1).astype(np.float64)
+    exact = (exact - exact.mean(axis=0)) / exact.std(axis=0)
+    assert found.dtype == np.float32
+    assert np.allclose(found, exact, rtol=1e-5)
+
+
+def test_rows_far_from_those_of_the_training_stay_finite():
+    known, new = Embeddings(np.array([[1e-30], [3e-30]])), Embeddings(np.array([[1e38], [-1e38]]))
+    seen = Standardised.of(known)
+    assert matrix(new, seen.mean, seen.deviation).tolist() == [[1e6], [-1e6]]
+
+
+def test_a_prepared_learner_gives_the_same_model():
+    rows = np.minimum(np.random.default_rng(0).normal(size=(600, 2)), 1.0)  # with ties at the largest value
+    table = Table.fit(pl.DataFrame(rows, schema=["a", "b"]))
+    vault = ldp.Vault((rows[:, 0] > 0).astype(int), ldp.LabelSpace([0, 1]), ldp.Budget(3.0))
+    chosen = np.arange(600) < 500
+    release = vault.release(RR(3.0), rows=chosen)
+    learner = Classical(HistGradientBoostingClassifier(max_iter=10, random_state=0), 2)
+    plain, prepared = (each.fit(table, release) for each in (learner, learner.prepare(table, chosen)))
+    assert np.array_equal(plain.predict_proba(table), prepared.predict_proba(table))

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scripted import Seeded
 from sklearn.datasets import load_breast_cancer
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
@@ -112,3 +113,23 @@ def test_a_prior_is_no_place_for_a_guess(patients):
     guess = np.log(np.where(np.eye(2, dtype=bool)[labels], 0.99, 0.01))
     a, b = (Weighted(LOGISTIC).fit(features, release, g).coef_ for g in (None, guess))
     assert np.array_equal(a, b)
+
+
+def test_a_class_that_one_row_may_have_does_not_end_early_stopping():
+    """Boosted trees hold rows out from 10,000 on, some of every class."""
+    rows = np.random.default_rng(0).normal(size=(10_500, 1))
+    labels = np.arange(10_500) % 2
+    labels[7] = 2
+    release = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2]), ldp.Budget(700.0)).release(ldp.RandomizedResponse(700.0))
+    fitted = Weighted(HistGradientBoostingClassifier(max_iter=2, random_state=0), 1).fit(rows, release)
+    assert fitted.classes_.tolist() == [0, 1, 2]
+
+
+def test_the_only_row_of_a_class_weighs_as_much_in_two_halves():
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    labels = np.arange(40) % 2
+    labels[7] = 2
+    release = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2]), ldp.Budget(700.0)).release(ldp.RandomizedResponse(700.0))
+    plain = LogisticRegression(C=1.0).fit(rows, labels)
+    fitted = Weighted(LogisticRegression(C=1.0), 1).fit(rows, release)
+    assert np.allclose(fitted.predict_proba(rows), plain.predict_proba(rows), atol=1e-3)

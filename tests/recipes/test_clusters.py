@@ -156,7 +156,7 @@ def test_a_row_between_two_kinds_is_half_of_each_and_rows_set_aside_are_not_lear
     fit = Supervised.fit
     monkeypatch.setattr(Supervised, "fit", lambda self, *words: learnt.append((self, words[1])) or fit(self, *words))
     task = replace(digits.task(50.0, count=100), rows=rows)
-    train(digits.vault(50.0, count=100), task, "noise-cluster", {"method": "balanced"}, score=False)
+    train(digits.vault(50.0, count=100), task, "noise-cluster", {"method": "balanced"}, score=False, rehearsed=False)
     ((learner, release),) = learnt
     assert learner.targets == "posteriors"
     assert np.array_equal(release.active, rows)

@@ -110,7 +110,8 @@ def test_the_last_network_varies_and_mixes_rows_as_asked_and_priors_as_usual(
 
     monkeypatch.setattr(Bayes, "fit", seen)
     options = {"augment": augment, "mixup": mixup}
-    train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), recipe, options, score=False)
+    how = {"score": False, "rehearsed": False}
+    train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), recipe, options, **how)
     assert fits == [*[("weak", 4.0)] * (recipe == "lp-mst"), (augment, mixup)]
 
 

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bound_vault import rows_of
 from scripted import Seeded
 
 import labeldp as ldp
@@ -12,7 +13,6 @@ from labeldp.recipes import base
 from labeldp.recipes.base import Ask, Recipe
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task
-from labeldp.spending import unpack_rows
 from labeldp.vault import Identity, Ledger
 
 SOME = 400
@@ -29,17 +29,13 @@ def enter(monkeypatch):
     return put
 
 
-def rows_of(entry, count):
-    return np.ones(count, bool) if entry.rows is None else unpack_rows(entry.rows, count)
-
-
 def by_part(vault, trained):
     """The rows that were trained on, chosen with and scored with, by the ledger."""
     parts = {name: np.zeros(vault.rows, bool) for name in ("train", "choose", "score")}
     learnt = {release.entry for release in trained.releases}
     for entry in vault.ledger.entries():
         choice = entry.details["mechanism"] == "BestCandidate"
-        parts["choose" if choice else "train" if entry.id in learnt else "score"] |= rows_of(entry, vault.rows)
+        parts["choose" if choice else "train" if entry.id in learnt else "score"] |= rows_of(vault, entry)
     return parts
 
 

@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from bound_vault import rows_of
 
 import labeldp as ldp
 from labeldp.features import Embeddings
@@ -16,7 +17,6 @@ from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll
 from labeldp.recipes.votes import cluster_count
-from labeldp.spending import unpack_rows
 
 SOME = 700
 USERS = np.random.default_rng(5).permutation(np.repeat(np.arange(280), [1, 2, 3, 4] * 70))  # 1 to 4 rows each
@@ -27,8 +27,7 @@ TAUGHT = ["pate", "pate-fm", "stable-vote"]
 def asked(vault):
     """For each request: its mechanism, and the rows of each user in it."""
     for entry in vault.ledger.entries():
-        mask = np.ones(vault.rows, bool) if entry.rows is None else unpack_rows(entry.rows, vault.rows)
-        yield entry, np.bincount(USERS[mask], minlength=280)
+        yield entry, np.bincount(USERS[rows_of(vault, entry)], minlength=280)
 
 
 def paid(vault):
@@ -184,7 +183,7 @@ def test_every_outcome_of_two_stages_is_as_likely_within_epsilon(monkeypatch):
         task = Task(features, space, all_rows(4), 1.0, training=training, model="linear")
         train(vault, task, "lp-mst", {"stages": 2, "mixup": 0.0}, rehearsed=False)
         law[labels].append(told.chance)
-        touched.add(tuple(tuple(users[unpack_rows(entry.rows, 4)].tolist()) for entry in vault.ledger.entries()))
+        touched.add(tuple(tuple(users[rows_of(vault, entry)].tolist()) for entry in vault.ledger.entries()))
     assert {frozenset(stage) for stages in touched for stage in stages} == {frozenset({0}), frozenset({1})}
     chances = {labels: np.array(each) for labels, each in law.items()}
     for each in chances.values():

@@ -32,6 +32,19 @@ def test_for_users_the_sum_is_an_upper_bound(tmp_path):
     assert report["spent"]["epsilon"] >= v.guarantee().epsilon
 
 
+def test_several_labels_of_the_same_rows_are_told_apart(tmp_path, capsys):
+    vault(tmp_path / "l").release(ldp.RandomizedResponse(1.0))
+    print_ledger(ledger_report(tmp_path / "l"))
+    assert "people: column income" in capsys.readouterr().out
+    other = ldp.Identity("people", "ill", 4, "abc")
+    ldp.Vault([0] * 4, SPACE, ldp.Budget(2.0, 1e-5), ledger=tmp_path / "l", identity=other).release(
+        ldp.RandomizedResponse(0.5)
+    )
+    print_ledger(ledger_report(tmp_path / "l"))
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("label", "income", "ill", "spent epsilon 1.5"))
+
+
 def test_a_lost_release_is_shown_as_spent(tmp_path, monkeypatch, capsys):
     v = vault(tmp_path / "l")
     monkeypatch.setattr(ldp.RandomizedResponse, "draw", lambda self, *_: 1 / 0)
@@ -81,3 +94,11 @@ def test_names_are_shown_as_they_are(tmp_path, capsys):
     held.release(ldp.RandomizedResponse(1.0))
     print_ledger(ledger_report(tmp_path / "l"))
     assert "people[old].csv: column ill [bold]" in capsys.readouterr().out
+
+
+def test_links_in_a_circle_are_no_ledger(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.symlink_to(two)
+    two.symlink_to(one)
+    with pytest.raises(ldp.LedgerError, match="no ledger"):
+        ledger_report(one)

@@ -170,3 +170,11 @@ def test_other_columns_are_refused():
         lift(Embeddings(RANDOM.normal(size=(40, 5))))
     with pytest.raises(ldp.InputError, match="have 1 columns, and 6"):
         lift(Embeddings(RANDOM.normal(size=(40, 1))))
+
+
+def test_the_difference_of_two_huge_numbers_of_a_table_is_cut():
+    huge = pl.DataFrame({"x": [-3.4e38, 3.4e38, 3.4e38, 3.4e38], "y": [0.0, 1.0, 2.0, 3.0]})
+    table = Table.fit(huge)
+    rows = Lift.fit(table, cut=True)(table)
+    assert np.isfinite(rows).all()
+    assert rows[0, 0] < 0 < rows[1, 0]

@@ -151,6 +151,20 @@ def test_a_file_needs_an_identity(path):
     assert not path.exists()
 
 
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, KeyError])
+def test_an_interrupted_sum_forgets_no_charge(path, monkeypatch, problem):
+    """The same vault goes on after an interruption, as it does in a notebook."""
+    vault = open_vault(path, 1.0)
+    open_vault(path, 1.0).release(RR(0.6), rows=range(10))
+    with monkeypatch.context() as patch:
+        patch.setattr(vault.ledger, "rows", lambda row_set: (_ for _ in ()).throw(problem))
+        with pytest.raises(problem):
+            vault.remaining()
+    assert vault.guarantee().epsilon == 0.6
+    with pytest.raises(ldp.BudgetExceeded):
+        vault.release(RR(0.5), rows=range(10))
+
+
 def test_another_budget_keeps_the_renyi_order(path):
     """Costs were added up at the order of the first budget, and mean nothing at another one."""
     first = renyi(path, 1.0, 1e-6)

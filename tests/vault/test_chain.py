@@ -1,6 +1,8 @@
+import hashlib
 import json
 import random
 import sqlite3
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from bound_vault import LABELS, RR, SPACE, identity, open_vault
 
 import labeldp as ldp
+from labeldp.report.ledger import ledger_report, print_ledger
 from labeldp.vault.chain import START, Chain
 from labeldp.vault.entries import Entry, matches
 
@@ -24,8 +27,6 @@ def spend(path):
 
 def opened(path):
     """Open a ledger as a user would: its total, its report and each stored release."""
-    from labeldp.report.ledger import ledger_report
-
     vault = open_vault(path, 12.0)
     for entry in vault.ledger.entries():
         if entry.status == "committed" and entry.kind == "release":
@@ -143,6 +144,19 @@ def test_a_stored_release_that_was_changed_is_not_returned(path):
     assert open_vault(path).guarantee().epsilon == 0.5
 
 
+def forged(path, event, row_set=None):
+    """Append an event whose digest fits, and a row set, to a ledger."""
+    with sqlite3.connect(path) as db:
+        names = ", ".join(event.__slots__)
+        marks = ", ".join("?" * len(event.__slots__))
+        db.execute(
+            f"INSERT INTO labeldp_events ({names}) VALUES ({marks})", [getattr(event, n) for n in event.__slots__]
+        )
+        db.execute("UPDATE labeldp_head SET count = ?, digest = ?", (event.number, event.digest))
+        if row_set is not None:
+            db.execute("INSERT INTO labeldp_row_sets VALUES (?, ?)", (event.row_set, row_set))
+
+
 @pytest.mark.parametrize(
     ("kind", "body", "fields"),
     [
@@ -154,21 +168,19 @@ def test_a_stored_release_that_was_changed_is_not_returned(path):
         ("release", {}, {"entry": "x", "costs": json.dumps({"1": ["-1", "0", "0"]})}),
         ("release", {}, {"entry": "x", "costs": json.dumps({"1": ["1", "0"]})}),
         ("release", {"mechanism": 5}, {"entry": "x"}),
+        ("release", {"mechanism": "m"}, {"entry": "x", "costs": json.dumps({"1": ["1e99999", "0", "0"]})}),
+        ("release", {"mechanism": "m"}, {"entry": "x", "costs": json.dumps({"1": ["9" * 400, "0", "0"]})}),
+        ("release", {"mechanism": "m"}, {"entry": "x", "costs": json.dumps({"0": ["1", "0", "0"]})}),
+        ("release", {"mechanism": "m", "released": "all"}, {"entry": "x"}),
+        ("release", {"mechanism": "m", "parameters": [1]}, {"entry": "x"}),
         ("step", {}, {"entry": "x"}),
         ("new kind", {}, {}),
     ],
 )
 def test_a_chain_whose_digests_fit_is_still_not_believed(path, kind, body, fields):
     """A hostile ledger can have digests that fit: what it says must make sense as well."""
-    vault = open_vault(path)
-    with sqlite3.connect(path) as db:
-        event = vault.ledger.snapshot().next(kind, body, "now", **fields)
-        names = ", ".join(event.__slots__)
-        marks = ", ".join("?" * len(event.__slots__))
-        db.execute(
-            f"INSERT INTO labeldp_events ({names}) VALUES ({marks})", [getattr(event, n) for n in event.__slots__]
-        )
-        db.execute("UPDATE labeldp_head SET count = ?, digest = ?", (event.number, event.digest))
+    chain = open_vault(path).ledger.snapshot()
+    forged(path, chain.next(kind, body, "now", **fields))
     with pytest.raises(ldp.LedgerError, match="damaged"):
         open_vault(path).guarantee()
 
@@ -217,13 +229,107 @@ def test_a_ledger_in_memory_is_a_chain_as_well():
     assert vault.ledger.snapshot().count == 5
 
 
+def test_an_interrupted_event_is_no_reservation_without_a_charge():
+    """A request that was reserved is drawn again at no cost, so that the charge comes first."""
+
+    class Interrupted(list):
+        def append(self, charge):
+            raise KeyboardInterrupt
+
+    vault = ldp.Vault(LABELS, SPACE, ldp.Budget(2.0))
+    chain = vault.ledger.snapshot()
+    chain.charges = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        vault.release(RR(0.5))
+    chain.charges = []
+    vault.release(RR(0.5))
+    assert vault.guarantee().epsilon == 0.5
+
+
+FACTS = {"unit": "label", "owners": None, "mark": "m", "identity": {"name": "n", "label": None, "rows": 1000}}
+FACTS["budget"] = {"epsilon": 9.0, "delta": 0.0, "composition": "sum", "order": None}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"identity": FACTS["identity"] | {"rows": 3.5}},
+        {"identity": FACTS["identity"] | {"rows": -1}},
+        {"identity": FACTS["identity"] | {"rows": 10**30}},
+        {"identity": FACTS["identity"] | {"columns": 5}},
+        {"identity": FACTS["identity"] | {"more": 5}},
+        {"budget": FACTS["budget"] | {"order": -2}},
+        {"unit": "nobody"},
+        {"other secrets": 5},
+    ],
+)
+def test_nobody_can_be_bound_to_nonsense(change):
+    chain = Chain()
+    chain.extend(chain.next("bind", FACTS, "now"))
+    with pytest.raises((TypeError, ValueError, AttributeError)):
+        chain.extend(chain.next("bind", FACTS | change, "now"))
+
+
+def test_a_chain_begins_with_a_binding_and_has_each_entry_once():
+    chain = Chain()
+    with pytest.raises(ValueError, match="begin with a binding"):
+        chain.extend(chain.next("release", {"mechanism": "m"}, "now", entry="a"))
+    chain.extend(chain.next("bind", FACTS, "now"))
+    chain.extend(chain.next("release", {"mechanism": "m"}, "now", entry="a"))
+    with pytest.raises(ValueError, match="two entries have one id"):
+        chain.extend(chain.next("release", {"mechanism": "m"}, "now", entry="a"))
+
+
+@pytest.mark.parametrize("packed", [b"not packed", zlib.compress(bytes(124)), zlib.compress(bytes(1 << 20))])
+def test_a_row_set_of_other_rows_is_damage(path, packed):
+    """A set of fewer rows would leave people out of the total."""
+    chain, name = open_vault(path).ledger.snapshot(), hashlib.sha256(packed).hexdigest()
+    costs = json.dumps({"1": ["1/2", "0", "0"]})
+    forged(path, chain.next("release", {"mechanism": "m"}, "now", entry="x", costs=costs, row_set=name), packed)
+    with pytest.raises(ldp.LedgerError, match="damaged"):
+        ledger_report(path)
+
+
+@pytest.mark.parametrize("body", ["{", "[" * 100_000, "1" * 5000, "[]", '{"mechanism": "m", "kind": "budget"}'])
+def test_a_description_of_an_entry_that_makes_no_sense_gives_one_sentence(path, body):
+    chain = open_vault(path).ledger.snapshot()
+    event = replace(chain.next("release", {}, "now", entry="x"), body=body)
+    forged(path, replace(event, digest=event.digest_after(chain.digest)))
+    if body.startswith("{") and body.endswith("}"):
+        print_ledger(ledger_report(path))
+    else:
+        with pytest.raises(ldp.LedgerError, match="damaged"):
+            ledger_report(path)
+
+
+def test_a_ledger_that_claims_to_be_empty_is_damage(path):
+    open_vault(path).release(RR(0.5))
+    edited(path, f"UPDATE labeldp_head SET count = 0, digest = '{START}'")
+    with pytest.raises(ldp.LedgerError, match="damaged"):
+        ledger_report(path)
+    with pytest.raises(ldp.LedgerError):
+        open_vault(path)
+
+
+def test_a_stored_release_of_nonsense_whose_digest_fits_gives_one_sentence(path):
+    vault = open_vault(path)
+    vault.release(RR(0.5))
+    with sqlite3.connect(path) as db:
+        (name,) = db.execute("SELECT entry FROM labeldp_payloads").fetchone()
+        db.execute("UPDATE labeldp_payloads SET data = ?", (b"nonsense",))
+    digest = hashlib.sha256(b"nonsense").hexdigest()
+    forged(path, vault.ledger.snapshot().next("commit", {"sha256": digest}, "now", entry=name))
+    with pytest.raises(ldp.LedgerError, match="cannot be read"):
+        open_vault(path).release(RR(0.5))
+
+
 def test_a_label_without_a_name_matches_every_name():
     assert [matches(*pair) for pair in (("a", "a"), (None, "a"), ("a", None), (None, None))] == [True] * 4
     assert not matches("a", "b")
 
 
 def test_a_request_finds_entries_of_its_label_first_and_never_those_of_another():
-    ledger, found = ldp.Ledger(), {}
+    ledger, found = ldp.Vault(LABELS, SPACE, ldp.Budget(1.0)).ledger, {}
     for label in (None, "income", "illness"):
         entry = Entry("release", "asked", {"mechanism": "m"}, label=label)
         ledger.reserve(entry, None, lambda chain: None)

@@ -283,3 +283,8 @@ def test_a_column_that_becomes_a_label_identifies_the_rows_no_more():
 def test_json_round_trip():
     known = Identity("a", "y", 5, "d1")
     assert Identity(**known.to_json()) == known
+
+
+def test_a_label_whose_name_cannot_be_stored_is_refused():
+    with pytest.raises(InputError, match="name of the label"):
+        Identity("people", "\ud800", 10)

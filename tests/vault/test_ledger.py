@@ -1,3 +1,4 @@
+import ctypes
 import json
 import os
 import signal
@@ -5,16 +6,20 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 import uuid
 from multiprocessing import get_context
 
 import numpy as np
 import pytest
 from bound_vault import LABELS, RR, SPACE, identity, open_vault
+from filelock import FileLock
 
 import labeldp as ldp
 from labeldp.features import Embeddings
 from labeldp.mechanisms.base import _summary
+from labeldp.vault import ledger
 from labeldp.vault.ledger import _explain, in_progress
 
 
@@ -24,6 +29,7 @@ def test_nothing_about_labels_is_in_the_file(path, monkeypatch):
     labels = ["rare-disease-xyz"] * 1000
     with monkeypatch.context() as same:
         same.setattr(uuid, "uuid4", lambda: uuid.UUID(int=7))  # each ledger has a random mark
+        same.setattr("labeldp.vault.ledger.now", lambda: "now")
         v = ldp.Vault(["healthy"] * 1000, secret, ldp.Budget(1.0), ledger=path, identity=identity())
         before = path.read_bytes()
         ldp.Vault(labels, secret, ldp.Budget(1.0), ledger=other, identity=identity())
@@ -48,6 +54,50 @@ def test_damaged_and_foreign_files(path, tmp_path):
         ldp.Ledger(tmp_path / "absent").facts()
 
 
+def test_a_ledger_that_is_deleted_while_it_is_open_does_not_come_back_empty(path):
+    vault = open_vault(path)
+    vault.release(RR(0.5))
+    path.unlink()
+    for ask in (lambda: vault.release(RR(0.25)), vault.guarantee, lambda: vault.plan(RR(0.1))):
+        with pytest.raises(ldp.LedgerError, match="There is no ledger"):
+            ask()
+    assert not path.exists()
+
+
+def test_a_ledger_that_cannot_be_written_can_be_read(path):
+    open_vault(path).release(RR(0.5))
+    path.chmod(0o400)
+    assert [entry.status for entry in ldp.Ledger(path).entries()] == ["committed"]
+
+
+def test_a_ledger_that_was_cut_off_to_nothing_is_not_a_new_one(path):
+    open_vault(path).release(RR(0.5))
+    path.write_bytes(b"")
+    for ask in (lambda: open_vault(path), ldp.Ledger(path).entries):
+        with pytest.raises(ldp.LedgerError, match="is empty, as if it had been cut off: restore it from a backup"):
+            ask()
+
+
+def test_a_process_that_dies_while_it_makes_a_ledger_leaves_none(path, monkeypatch):
+    from labeldp.vault import schema
+
+    def interrupt(db):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(schema, "create", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            open_vault(path)
+    assert sorted(file.name for file in path.parent.iterdir()) == ["people.ledger.lock"]
+    open_vault(path).release(RR(0.5))
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_no_file_can_have_is_refused(tmp_path, name):
+    with pytest.raises(ldp.LedgerError, match="No file can have the name"):
+        open_vault(f"{tmp_path}/{name}")
+
+
 def test_a_full_disk_is_no_damage():
     """Who restored another ledger, or began one, would forget what was spent."""
     said = _explain("people.ledger", "database or disk is full")
@@ -66,8 +116,6 @@ def test_a_torn_file_is_noticed(path):
 
 def test_a_ledger_in_use_says_so(path, monkeypatch):
     from filelock import FileLock
-
-    from labeldp.vault import ledger
 
     monkeypatch.setattr(ledger, "_WAIT_SECONDS", 0.1)
     v = open_vault(path)
@@ -97,8 +145,6 @@ def test_no_digest_travels(path):
 
 
 def test_large_releases_are_stored_in_parts(path, monkeypatch):
-    from labeldp.vault import ledger
-
     monkeypatch.setattr(ledger, "_PART", 100)
     first = open_vault(path).release(RR(0.5))
     assert (open_vault(path).release(RR(0.5)).labels() == first.labels()).all()
@@ -290,6 +336,61 @@ def test_a_ledger_in_memory_does_not_follow_a_fork():
     process.start()
     assert "cannot follow a fork" in said.get(timeout=30)
     process.join()
+
+
+def test_an_interruption_while_the_lock_is_taken_leaves_no_lock(path, monkeypatch):
+    class Interrupted(FileLock):
+        def acquire(self, *given, **more):
+            super().acquire(*given, **more)
+            raise KeyboardInterrupt
+
+    used = open_vault(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "FileLock", Interrupted)
+        with pytest.raises(KeyboardInterrupt) as kept:  # with its frames, as a notebook keeps the last exception
+            used.release(RR(0.1))
+    assert not in_progress(path)
+    assert kept.tb is not None
+
+
+def test_missing_rows_of_the_last_release_are_damage_however_often_they_are_read(path):
+    open_vault(path).release(RR(0.5), rows=range(10))
+    with sqlite3.connect(path) as database:
+        database.execute("DELETE FROM labeldp_row_sets")
+    read = ldp.Ledger(path)
+    for _ in range(2):
+        with pytest.raises(ldp.LedgerError, match="damaged"):
+            read.snapshot()
+
+
+@pytest.mark.parametrize("fork", [os.fork, ctypes.PyDLL(None).fork])
+def test_a_fork_while_another_thread_draws_does_not_block_the_child(path, monkeypatch, fork):
+    vault, drawing, go_on, draw = open_vault(path), threading.Event(), threading.Event(), RR.draw
+
+    def slow(*given):
+        drawing.set()
+        go_on.wait(10)
+        return draw(*given)
+
+    monkeypatch.setattr(RR, "draw", slow)
+    thread = threading.Thread(target=vault.release, args=(RR(0.25),))
+    thread.start()
+    drawing.wait(10)
+    child = fork()
+    if child == 0:
+        os._exit(0 if vault.guarantee().epsilon == 0.25 else 1)
+    for _ in range(100):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.02)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        status = -1
+    go_on.set()
+    thread.join()
+    assert status == 0
 
 
 def test_a_draw_that_failed_stays_charged_and_is_not_taken_for_interrupted(path, monkeypatch):

@@ -162,6 +162,27 @@ def test_labels_that_an_old_ledger_counts_elsewhere_need_that_ledger(tmp_path):
     assert second.vault(1.0, ledger=tmp_path / "z.ledger").guarantee().epsilon == 1.0
 
 
+@pytest.mark.parametrize("folder", ["what?", "no#1", "a%41b"])
+def test_a_ledger_in_a_folder_of_any_name_is_migrated(tmp_path, folder):
+    """SQLite is given the file as a URI, in which these characters have a meaning."""
+    path = tmp_path / folder / "people.ledger"
+    path.parent.mkdir()
+    path.write_bytes(OLD)
+    assert ledger_report(path)["spent"]["epsilon"] == TOTAL
+
+
+@pytest.mark.parametrize("costs", ["", "{}"])
+def test_an_entry_that_has_lost_its_cost_is_not_migrated_as_free(old, costs):
+    with sqlite3.connect(old) as db:
+        db.execute("UPDATE labeldp_entries SET costs = ? WHERE kind = 'release'", (costs,))
+    db.close()
+    with pytest.raises(ldp.LedgerError, match="damaged"):
+        ledger_report(old)
+    with sqlite3.connect(old) as db:
+        assert db.execute("SELECT count(*) FROM labeldp_entries").fetchone()[0] > 0  # it is untouched
+    db.close()
+
+
 def edit(path, *statements):
     with sqlite3.connect(path) as db:
         for statement, *values in statements:

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from bound_vault import identity, open_vault
 
 import labeldp as ldp
 from labeldp.spending import capped_rows, unpack_rows
@@ -458,6 +459,28 @@ def test_a_class_of_the_same_name_is_another_mechanism():
     first, second = (vault.release(kind(1.0)) for kind in (ldp.RandomizedResponse, namesake))
     assert first.entry != second.entry
     assert second.mechanism == "elsewhere.RandomizedResponse"
+
+
+@pytest.mark.parametrize(("first", "second"), [(None, "a"), ("a", None)])
+def test_an_interrupted_request_is_not_drawn_again_for_a_label_of_another_name(path, monkeypatch, first, second):
+    """What label "a" releases under a reservation without a name would be returned for label "b" later."""
+
+    def named(label):
+        return open_vault(path, 3.0, identity=identity(label=label))
+
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RR, "draw", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            named(first).release(RR(1.0))
+    assert named(first).was_released(RR(1.0))
+    assert not named(second).was_released(RR(1.0))
+    drawn = named(second).release(RR(1.0))
+    assert [(e.label, e.status) for e in ldp.Ledger(path).entries()] == [(first, "reserved"), (second, "committed")]
+    other = named("b").release(RR(1.0))
+    assert (other.entry == drawn.entry) == (second is None)
 
 
 def test_what_would_hold_with_one_more_release():

@@ -65,8 +65,9 @@ def main() -> None:
         if problem.name not in ("torch", "safetensors", "PIL", "matplotlib"):
             _fail_unexpectedly(problem)
         _fail(str(MissingExtra("This command", problem.name)), 2)
-    except MemoryError:
-        _fail("this needs more memory than there is: ask for less, or take a larger machine.", 2)
+    except MemoryError as problem:
+        notes = " ".join(getattr(problem, "__notes__", ()))
+        _fail(f"this needs more memory than there is: ask for less, or take a larger machine. {notes}".rstrip(), 2)
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
     except SystemExit as stop:  # how some versions of typer end an interrupted command

@@ -133,7 +133,8 @@ def as_texts(column: pl.Series) -> pl.Series:
 def learn_number(name: str, values: NDArray[np.float32]) -> Number:
     """Learn a numeric column from all of its values."""
     present = values[~np.isnan(values)]
-    median = float(np.median(present)) if present.size else 0.0
+    # The mean of the two middle values can overflow float32, whose rounding it has all the same.
+    median = float(np.float32(np.median(present.astype(np.float64)))) if present.size else 0.0
     return Number(name, median, present.size < values.size)
 
 

@@ -14,6 +14,8 @@ from torch.nn import functional as F
 from labeldp.errors import InputError
 from labeldp.learn.factors import mf, ncf, order_head
 
+_FURTHEST = 1e6  # deviations of a column, beyond which numbers are cut
+
 
 class Network(nn.Module):
     """Normalises its input, encodes it, and scores classes. What `recipe` says rebuilds it."""
@@ -50,7 +52,10 @@ class Network(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """Return the encoding that the head scores."""
-        return self.encoder((x - self.mean) / self.deviation if x.is_floating_point() else x)  # ids are no quantities
+        if not x.is_floating_point():  # ids are no quantities
+            return self.encoder(x)
+        normal = (x - self.mean) / self.deviation
+        return self.encoder(normal.clamp(-_FURTHEST, _FURTHEST) if x.ndim == 2 else normal)  # huge numbers overflow
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a score (logit) for each class."""

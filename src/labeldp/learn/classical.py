@@ -19,6 +19,8 @@ from labeldp.provenance import HasProvenance, Provenance
 from labeldp.releases.base import Release
 from labeldp.writing import written_whole
 
+_FURTHEST = 1e6  # deviations
+
 
 @dataclass(frozen=True, eq=False)
 class Standardised:
@@ -36,8 +38,6 @@ class Standardised:
         """Standardise rows; for boosted trees, those that are `chosen` to be trained on are also binned."""
         mean, deviation = (part.flatten().cpu().numpy() for part in features.moments())
         rows = matrix(features, mean, deviation)
-        if not np.isfinite(rows).all():
-            raise InputError("A column holds numbers that are too large to be standardised: rescale it.")
         if (binned := coarse(rows[chosen], estimator)) is not rows:
             rows[chosen] = binned
         return cls(features, rows, mean, deviation)
@@ -106,11 +106,25 @@ class ClassicalModel(HasProvenance):
 
 
 def matrix(features: Features, mean: NDArray[np.float32], deviation: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the rows as numbers, standardised by public moments."""
+    """Return the rows as numbers, standardised by public moments, all of them finite.
+
+    No row lies further from the mean of n rows than the root of n deviations. So only the difference of two huge
+    numbers can overflow, or another row than those of the moments, which is brought to a limit.
+    """
     parts = torch.split(torch.arange(len(features)), 1 << 14)
-    rows = np.concatenate([features.batch(part).flatten(1).cpu().numpy() for part in parts])
+    return np.concatenate([_standardised(features.batch(p).flatten(1).cpu().numpy(), mean, deviation) for p in parts])
+
+
+def _standardised(
+    rows: NDArray[np.float32], mean: NDArray[np.float32], deviation: NDArray[np.float32]
+) -> NDArray[np.float32]:
     if len(mean) != rows.shape[1]:  # images have moments for each channel
         mean, deviation = (np.repeat(part, rows.shape[1] // len(part)) for part in (mean, deviation))
-    rows -= mean
-    rows /= np.where(deviation > 0, deviation, 1.0)
-    return rows
+    deviation = np.where(deviation > 0, deviation, np.float32(1.0))
+    with np.errstate(over="ignore"):
+        found = rows - mean
+        found /= deviation
+        if (beyond := ~np.isfinite(found)).any():
+            columns = np.nonzero(beyond)[1]
+            found[beyond] = (rows[beyond].astype(np.float64) - mean[columns]) / deviation[columns]
+    return np.clip(found, -_FURTHEST, _FURTHEST, out=found)

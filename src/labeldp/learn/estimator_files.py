@@ -37,6 +37,7 @@ _TRUSTED = [
 _ACCEPTED = (
     "sklearn._loss.",
     "sklearn.discriminant_analysis.",
+    "sklearn.dummy.",
     "sklearn.ensemble.",
     "sklearn.linear_model.",
     "sklearn.multiclass.",

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import Ridge
 
 from labeldp.errors import InputError
@@ -57,8 +58,19 @@ class Weighted:
 
     def _fit(self, features: NDArray[np.floating], posterior: NDArray[np.float64]) -> Any:
         row, label = np.nonzero(posterior > _FAINT)
+        if np.unique(label).size == 1:  # many classifiers refuse that, and the answer is known
+            return DummyClassifier().fit(features[row], label)
+        weight = posterior[row, label]
+        alone = np.flatnonzero(np.bincount(label)[label] == 1)
+        if alone.size:  # the only one of its class cannot be in two parts, as early stopping wants: two halves can
+            weight[alone] /= 2
+            row, label, weight = (
+                np.append(row, row[alone]),
+                np.append(label, label[alone]),
+                np.append(weight, weight[alone]),
+            )
         with threads_that_pay(features):
-            return brief(clone(self.classifier)).fit(features[row], label, sample_weight=posterior[row, label])
+            return brief(clone(self.classifier)).fit(features[row], label, sample_weight=weight)
 
 
 def log_proba(fitted: Any, features: NDArray[np.floating], classes: int) -> NDArray[np.float64]:

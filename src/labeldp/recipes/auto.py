@@ -107,7 +107,10 @@ def _classical(task: Task) -> dict[str, Classical]:
     if task.features.kind == "table" and len(task.space) <= _FEW_CLASSES:
         trees = HistGradientBoostingClassifier(max_iter=100, min_samples_leaf=50, random_state=task.seed)
         found["boosted trees"] = trees
-    return {name: Classical(each, 3).prepare(task.features, task.rows) for name, each in found.items()}
+    learners = {name: Classical(each, 3) for name, each in found.items()}
+    for name in list(learners)[-1:]:  # what this one sees, the others can see: one matrix is enough to hold
+        learners[name] = learners[name].prepare(task.features, task.rows)
+    return learners
 
 
 def smoothed(task: Task, sums: Release, near: NDArray[np.int64]) -> Release:

@@ -167,8 +167,10 @@ def train_best(
     if rehearsed:
         report("rehearsing")
 
-        def short(made_up: Vault, *given: Any) -> None:
-            use(_train_parts(made_up, *given), made_up)
+        def short(made_up: Vault, some: Sequence[Task], *given: Any) -> None:
+            trained = _train_parts(made_up, some, *given)
+            _told(trained.model, some[0])
+            use(trained, made_up)
 
         rehearse(vault, tasks, recipe, options, parts, short)
     with paid_if_it_fails(vault):
@@ -197,10 +199,14 @@ def _train_parts(
             task.notes.append(left_out(f"setting {place + 1} of {len(tasks)}", problem))
             continue
         of_variant += [(model, place) for model in found]
-    said = _all_told(task, [model for model, _ in of_variant])
+    models = [model for model, _ in of_variant]
+    compared = len(models) > 1 and parts.choosing is not None
+    said: dict[int, Any] = {place: None for place in range(len(models))}
+    if compared or parts.scoring is not None:
+        said = _all_told(task, models)
     places = list(said)
     winner = places[0]
-    if parts.choosing is not None and len(places) > 1:
+    if compared and len(places) > 1:
         report("choosing")
         choice = choose(vault, list(said.values()), parts.choosing, task.epsilon, releases)
         releases.append(choice)
@@ -230,7 +236,10 @@ def _all_told(task: Task, models: Sequence[Predictor]) -> dict[int, Any]:
         try:
             told = _told(model, task)
             if not np.isfinite(told).all():
-                raise FloatingPointError
+                raise InputError(
+                    "The model's predictions for these features are not finite: rescale columns with very large "
+                    "numbers, or choose another model."
+                )
         except MemoryError:
             raise
         except Exception as problem:

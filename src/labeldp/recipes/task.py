@@ -18,7 +18,7 @@ from labeldp.features.pairs import Pairs
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.learn.base import Backbone, Learner
 from labeldp.learn.bayes import Bayes
-from labeldp.learn.classical import Classical
+from labeldp.learn.classical import Classical, Standardised
 from labeldp.learn.encoded import EncodedModel
 from labeldp.learn.fixmatch import FixMatch
 from labeldp.learn.loop import Training
@@ -82,8 +82,13 @@ class Task:
                 raise InputError(f"{name} gives no probabilities: choose logistic, trees or another that does.")
             if self.encoder is not None:
                 raise InputError(f"{name} cannot begin from an encoder: give the encoder's embeddings as features.")
-            return Classical(model).prepare(self.features, self.rows)
+            return Classical(model, seen=self._standardised)
         return kind(model, self.schedules.get(kind) or self.training or default_training(self), **options)
+
+    @cached_property
+    def _standardised(self) -> Standardised:
+        """The rows as a classifier of scikit-learn sees them, which all learners of this task share."""
+        return Standardised.of(self.features, find_model(self.model, self.seed, len(self.features.shape)), self.rows)
 
     def on(self, rows: Rows) -> "Task":
         """Return the same task on other rows; what all features look like, which can take long to see, stays known."""

@@ -59,18 +59,18 @@ def print_ledger(report: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        box=SIMPLE_HEAD,
-        title=Text(printable(f"{report['identity']['name']}: column {report['identity']['label']}")),
-        title_justify="left",
-    )
-    for name in ("when (UTC)", "what", "epsilon", "delta", "rows", "status"):
+    labels = list(dict.fromkeys(line["label"] for line in report["entries"] if line["kind"] != "budget"))
+    named = labels[0] if len(labels) == 1 else report["identity"]["label"] if not labels else None
+    title = report["identity"]["name"] + (f": column {named}" if named is not None else "")
+    table = Table(box=SIMPLE_HEAD, title=Text(printable(title)), title_justify="left")
+    for name in ("when (UTC)", *["label"] * (len(labels) > 1), "what", "epsilon", "delta", "rows", "status"):
         right = name in ("epsilon", "delta", "rows")
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "status")
     for line in report["entries"]:
         new_budget = line["kind"] == "budget"
         table.add_row(
             Text(printable(line["created"][5:16].replace("T", " "))),
+            *[Text(printable(line["label"] or ""))] * (len(labels) > 1),
             Text(printable(line["mechanism"])),
             f"{line['to']['epsilon']:g} in all" if new_budget else _number(line["epsilon"]),
             "" if new_budget else f"{line['delta']:g}",

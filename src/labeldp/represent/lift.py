@@ -77,7 +77,8 @@ class Lift:
         return arrays | cut
 
     def _scaled(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
-        scaled = (block - self.mean) / self.scale
+        with np.errstate(over="ignore"):  # the difference of two huge numbers of a table is cut
+            scaled = (block - self.mean) / self.scale
         return np.clip(scaled, -_LARGEST, _LARGEST) if (self.scale != 1).any() else scaled
 
     def _reduced(self, block: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -40,7 +40,7 @@ def describe(value: Any) -> str:
     if _is_plain(value):
         return repr(value)
     if is_dataclass(value) and not isinstance(value, type):
-        inner = ", ".join(f"{f.name}={describe(getattr(value, f.name))}" for f in fields(value))
+        inner = ", ".join(f"{f.name}={describe(getattr(value, f.name))}" for f in fields(value) if f.compare)
         return f"{_name(type(value))}({inner})"
     if isinstance(value, partial):
         return f"{describe(value.func)}{describe(value.args)}{describe(sorted(value.keywords.items()))}"

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from labeldp.vault.entries import Entry
 from labeldp.vault.filter import Filter
 from labeldp.vault.identity import Identity
 from labeldp.vault.ledger import Ledger
+from labeldp.vault.threads import ThreadLock
 
 Chosen = Callable[[Budget | None], Budget]
 
@@ -38,7 +38,7 @@ class Account:
     ) -> None:
         self.ledger, self._identity, self._owner = ledger, identity, owner
         self.unit: Unit = "label" if owner is None else "user"
-        self._running, self._counted, self._one_thread = Spending(identity.rows, owner), 0, threading.Lock()
+        self._totals, self._one_thread = (Spending(identity.rows, owner), 0), ThreadLock()
 
         def chosen(known: Budget | None) -> Budget:
             return budget if isinstance(budget, Budget) else budget(known)
@@ -83,28 +83,36 @@ class Account:
         Charges of the same rows are added up before they are added to each unit, so that a ledger of many entries is
         read quickly.
         """
-        with self._one_thread:
-            new = Counter(chain.charges[self._counted :])
-            self._counted += new.total()
+        with self._one_thread.held():
+            running, counted = self._totals
+            self._totals = Spending(self._identity.rows, self._owner), 0  # if interrupted here, it starts again
+            new = Counter(chain.charges[counted:])
             by_rows: dict[str, dict[int, Cost]] = {}
             for (row_set, costs), times in new.items():
                 total = by_rows.setdefault(row_set, {})
                 for labels, cost in _label_too(parse_costs(costs)).items():
                     total[labels] = total.get(labels, Cost()) + cost * times
             for row_set, total in by_rows.items():
-                self._running.add(self._mask(row_set), total, row_set)
-            return self._running
+                self._add(running, row_set, total)
+            self._totals = running, counted + new.total()
+            return running
 
     def spending(self, entries: Sequence[Entry], unit: Unit | None = None) -> Spending:
         """Add up some entries, for each unit of the account or of another kind."""
         spending = Spending(self._identity.rows, None if unit == "label" else self._owner)
         for entry in entries:
             if entry.costs:
-                spending.add(self._mask(entry.row_set), _label_too(entry.costs), entry.row_set)
+                self._add(spending, entry.row_set, _label_too(entry.costs))
         return spending
 
-    def _mask(self, row_set: str) -> Mask | None:
-        return unpack_rows(self.ledger.rows(row_set), self._identity.rows)
+    def _add(self, spending: Spending, row_set: str, costs: Mapping[int, Cost]) -> None:
+        mask = unpack_rows(self.ledger.rows(row_set), self._identity.rows)
+        try:
+            spending.add(mask, costs, row_set)
+        except KeyError:
+            raise LedgerError(
+                "An entry of the ledger has no cost for some units: restore the ledger from a backup."
+            ) from None
 
     def plan_cost(self, budget: Filter, losses: Sequence[Loss], delta: float) -> Cost:
         """Return what a unit is charged for several releases at once.

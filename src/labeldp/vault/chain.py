@@ -9,7 +9,9 @@ hand. It does not protect against an owner who rewrites the whole chain, because
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -18,6 +20,7 @@ from labeldp.errors import LedgerError
 from labeldp.guarantees import Budget
 from labeldp.spending import Cost
 from labeldp.vault.entries import Entry, matches
+from labeldp.vault.identity import Identity
 
 START = hashlib.sha256(b"labeldp ledger").hexdigest()
 RESERVATIONS = ("release", "plan", "step")
@@ -105,12 +108,15 @@ class Chain:
         """
         if event.number != self.count + 1 or event.digest != event.digest_after(self.digest) or event.kind not in KINDS:
             raise ValueError(f"event {self.count + 1} does not follow the one before")
+        if not self.facts and event.kind != "bind":
+            raise ValueError("the chain does not begin with a binding")
+        if event.kind in (*RESERVATIONS, "budget") and self._records.get(event.entry, event).number != event.number:
+            raise ValueError("two entries have one id")
         if event.kind in RESERVATIONS:
-            parse_costs(event.costs)
+            if parse_costs(event.costs):  # first: an interruption may count a charge twice, and never forget it
+                self.charges.append((event.row_set, event.costs))
             self._records[event.entry] = event
             self._by_request.setdefault(event.request, []).append(event.entry)
-            if event.costs:
-                self.charges.append((event.row_set, event.costs))
             if event.kind == "step":
                 self.steps[json.loads(event.body)["step"]] = event.entry
         elif event.kind == "commit":
@@ -170,17 +176,19 @@ def _checked_facts(facts: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of a binding; an exception if they are not what a ledger can be bound to."""
     identity, budget = facts["identity"], facts["budget"]
     Budget(budget["epsilon"], budget["delta"], budget["composition"])
-    texts = (identity["name"], identity["label"] or "", facts["unit"], facts["mark"], facts["owners"] or "")
-    numbers = (identity["rows"], budget["order"] or 0)
-    if not all(isinstance(text, str) for text in texts) or not all(isinstance(n, int | float) for n in numbers):
+    columns = Identity(**identity).columns
+    texts = [identity["name"], identity["label"] or "", facts["unit"], facts["mark"], facts["owners"] or ""]
+    texts += [identity.get("digest") or "", *(columns.values() if columns else ()), *facts.get("other secrets", [])]
+    rows, order = identity["rows"], budget["order"]
+    if not all(isinstance(text, str) for text in texts) or facts["unit"] not in ("label", "user"):
         raise TypeError("a fact is of another type")
+    if type(rows) is not int or not 0 < rows < 1 << 48 or (order is not None and not 1 < order < math.inf):
+        raise ValueError("a fact is out of range")
     return facts
 
 
 def _entry(event: Event, commit: Event | None, failed: bool) -> Entry:
-    details = json.loads(event.body)
-    if not isinstance(details, dict) or not isinstance(details.get("mechanism"), str):
-        raise LedgerError(f"The ledger's entry {event.entry} is damaged: restore the ledger from a backup.")
+    details = _details(event)
     done = commit or (event if event.kind == "budget" else None)
     return Entry(
         kind=event.kind,
@@ -194,6 +202,20 @@ def _entry(event: Event, commit: Event | None, failed: bool) -> Entry:
         created=event.at,
         finished=done.at if done else None,
     )
+
+
+def _details(event: Event) -> dict[str, Any]:
+    """Read the description of an entry; one that makes no sense is damage, though its digest may fit."""
+    with suppress(ValueError, RecursionError):
+        details = json.loads(event.body)
+        if (
+            isinstance(details, dict)
+            and isinstance(details.get("mechanism"), str)
+            and isinstance(details.get("released", 0), int)
+            and isinstance(details.get("parameters") or {}, dict)
+        ):
+            return details
+    raise LedgerError("An entry of the ledger is damaged: restore the ledger from a backup.")
 
 
 def label_name(field: str) -> str | None:
@@ -214,4 +236,7 @@ def write_costs(costs: Mapping[int, Cost]) -> str:
 @lru_cache(maxsize=1 << 14)
 def parse_costs(text: str) -> Mapping[int, Cost]:
     """Read what `write_costs` wrote."""
-    return {int(m): Cost.from_json(cost) for m, cost in json.loads(text).items()} if text else {}
+    costs = {int(m): Cost.from_json(cost) for m, cost in json.loads(text).items()} if text else {}
+    if any(m < 1 for m in costs):
+        raise ValueError("a cost is that of no row")
+    return costs

@@ -47,7 +47,7 @@ class Entry:
         """
         worst = self.costs.get(max(self.costs, default=0), Cost())
         parameters = self.details.get("parameters")
-        return {
+        line = {
             "id": self.id,
             "kind": self.kind,
             "status": self.status,
@@ -56,9 +56,8 @@ class Entry:
             "delta": float(worst.delta),
             "created": self.created,
             "finished": self.finished,
-            **self.details,
-            **({"parameters": without_digests(parameters)} if parameters else {}),
         }
+        return {**line, **self.details, **line} | ({"parameters": without_digests(parameters)} if parameters else {})
 
 
 def matches(one: str | None, other: str | None) -> bool:

@@ -35,6 +35,10 @@ class Identity:
     digest: str | None = None
     columns: Mapping[str, str] | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.label, str) and any("\ud800" <= character <= "\udfff" for character in self.label):
+            raise InputError("The name of the label holds a character that cannot be stored: give it another name.")
+
     def same_rows(self, other: "Identity") -> bool:
         """Whether these are the rows of `other`, in their order; their labels may differ.
 

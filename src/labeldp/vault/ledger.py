@@ -12,7 +12,6 @@ failed, and the same request is charged again.
 import hashlib
 import os
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,10 +23,11 @@ from filelock import FileLock, Timeout
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from labeldp.errors import InputError, LedgerError
-from labeldp.spending import row_set_name
+from labeldp.spending import is_row_set, row_set_name
 from labeldp.vault import migration, schema
 from labeldp.vault.chain import Chain, Event, label_field, write_costs
 from labeldp.vault.entries import Entry, now
+from labeldp.vault.threads import ThreadLock
 
 _PART = 1 << 26  # bytes of a release in one database row: SQLite holds less than 1 GB in one
 _WAIT_SECONDS = 600
@@ -40,9 +40,9 @@ class Ledger:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = Path(path) if path is not None else None
-        self._file = None if self.path is None else Path(os.path.realpath(self.path))
+        self._file = None if self.path is None else _real_path(self.path)
         self._process = os.getpid()
-        self._threads = threading.RLock()
+        self._threads = ThreadLock()
         self._held_by: int | None = None  # the process that holds the file's lock through this object
         self._chain = Chain()
         self._recognised = False
@@ -50,12 +50,7 @@ class Ledger:
         self._row_sets: dict[str, bytes] = {}
         self._payloads: dict[str, bytes] = {}  # of a ledger in memory
         if self._file is not None:
-            file = str(self._file)
-            self._engine = sa.create_engine(
-                "sqlite://",
-                creator=lambda: sqlite3.connect(file, timeout=60, isolation_level=None, check_same_thread=False),
-                poolclass=sa.NullPool,
-            )
+            self._engine = _engine(self._file)
 
     def snapshot(self) -> Chain:
         """Return the verified chain as it is now; only what came since the last call is read.
@@ -63,12 +58,11 @@ class Ledger:
         Raises:
             LedgerError: There is no ledger, or it is damaged.
         """
-        if self._file is None:
-            return self._chain
-        if not self._file.is_file():
-            raise LedgerError(f"There is no ledger {self.path}.")
         with self._transaction() as db:
-            return self._refresh(db)
+            chain = self._refresh(db)
+        if not chain.facts:
+            raise self._damaged("it is bound to no data")
+        return chain
 
     def facts(self) -> dict[str, Any]:
         """Return what the ledger is bound to, and its budget."""
@@ -94,9 +88,7 @@ class Ledger:
             LedgerError: The ledger belongs to other data, or is damaged.
         """
         with self.exclusive():
-            with self._transaction(write=True) as db:
-                if db is not None and not schema.tables(db):
-                    schema.create(db)
+            with self._transaction(write=True, create=True) as db:
                 chain = self._refresh(db)
                 if chain.spent:
                     problem = complaint(chain)
@@ -192,7 +184,7 @@ class Ledger:
         Raises:
             LedgerError: The ledger cannot be locked, or has several hard links.
         """
-        with self._threads:
+        with self._threads.held():
             if self._file is None:
                 if os.getpid() != self._process:
                     raise LedgerError("A ledger in memory cannot follow a fork: give the vault a ledger file.")
@@ -202,9 +194,10 @@ class Ledger:
                 yield
                 return
             self._check_file(self._file)
-            lock = self._acquire(FileLock(_lock_of(self._file), timeout=_WAIT_SECONDS))
-            self._held_by = os.getpid()
-            try:
+            lock = FileLock(_lock_of(self._file), timeout=_WAIT_SECONDS)
+            try:  # from before the lock is taken, so that an interruption never leaves it behind
+                self._acquire(lock)
+                self._held_by = os.getpid()
                 yield
             finally:
                 self._held_by = None
@@ -213,15 +206,16 @@ class Ledger:
     def _check_file(self, file: Path) -> None:
         """Say what is wrong with the path before there is a lock beside it."""
         if not file.parent.is_dir():
-            raise InputError(f"There is no folder {file.parent} for the ledger.")
+            raise InputError(f"There is no folder {Path(self.path or file).parent} for the ledger.")
         if file.is_dir():
             raise LedgerError(f"{self.path} is a folder, not a ledger.")
-        if file.is_file() and file.stat().st_size and not self._recognised:
+        if file.is_file() and not self._recognised:
+            self._check_whole(file)
             with self._connection(write=False) as db, self._verifying():
                 if not migration.is_old(schema.tables(db)):
                     schema.recognise(db, self.path)
 
-    def _acquire(self, lock: Any) -> Any:
+    def _acquire(self, lock: Any) -> None:
         try:
             lock.acquire()
         except Timeout:
@@ -231,7 +225,6 @@ class Ledger:
                 f"{self.path} cannot be locked ({problem.strerror}): name a ledger in a folder that can be written to "
                 "(--ledger)."
             ) from None
-        return lock
 
     def _refresh(self, db: sa.Connection | None) -> Chain:
         """Read and verify what other processes have appended since the last time."""
@@ -244,9 +237,9 @@ class Ledger:
             head, known = schema.read_head(db), self._chain.count
             if head != (self._chain.count, self._chain.digest):
                 for event in schema.events_after(db, known):
-                    self._chain.extend(event)
                     if event.row_set:
                         self._read_rows(db, event.row_set)
+                    self._chain.extend(event)
                 if head != (self._chain.count, self._chain.digest):
                     raise self._damaged("the last events are missing or were changed")
         return self._chain
@@ -256,7 +249,7 @@ class Ledger:
             return
         query = sa.select(schema.row_sets.c.packed).where(schema.row_sets.c.digest == row_set)
         packed = _bytes(db.execute(query).scalar_one())
-        if row_set_name(packed) != row_set:
+        if row_set_name(packed) != row_set or not is_row_set(packed, self._chain.facts["identity"]["rows"]):
             raise self._damaged("a row set is not what was reserved")
         self._row_sets[row_set] = packed
 
@@ -274,18 +267,39 @@ class Ledger:
             self._pending.append(event)
 
     @contextmanager
-    def _transaction(self, write: bool = False) -> Iterator[Any]:
+    def _transaction(self, write: bool = False, create: bool = False) -> Iterator[Any]:
         """Give a connection within a transaction; None for a ledger in memory."""
-        with self._threads:
+        with self._threads.held():
             if self._file is None:
                 yield None
                 return
-            self._bring_up_to_date(self._file)
+            if not self._file.is_file():
+                if not create:
+                    raise LedgerError(f"There is no ledger {self.path}: restore it from a backup.")
+                self._create(self._file)
+            if os.getpid() != self._process:  # a thread of the parent may have been changing the chain at the fork
+                self._process, self._chain, self._row_sets = os.getpid(), Chain(), {}
+            self._check_whole(self._file)
+            if not self._recognised:
+                self._migrate(self._file)
             self._pending = []
             with self._connection(write) as db:
                 yield db
             for event in self._pending:
                 self._chain.extend(event)
+
+    def _create(self, file: Path) -> None:
+        """Make an empty ledger, whole or not at all: a file without a byte is never a new ledger, but a damaged one."""
+        new = file.with_name(f".{file.name}.new")  # the lock is held: what is there was left by a killed process
+        new.unlink(missing_ok=True)
+        try:
+            with _engine(new).begin() as db:
+                schema.create(db)
+            os.replace(new, file)
+        except sa.exc.DBAPIError as problem:
+            raise LedgerError(_explain(self.path, str(problem.orig))) from None
+        finally:
+            new.unlink(missing_ok=True)
 
     @contextmanager
     def _connection(self, write: bool) -> Iterator[sa.Connection]:
@@ -302,23 +316,28 @@ class Ledger:
         except sa.exc.DBAPIError as problem:
             raise LedgerError(_explain(self.path, str(problem.orig))) from None
 
-    def _bring_up_to_date(self, file: Path) -> None:
-        """Refuse a file with several hard links, and migrate a ledger of the format before."""
-        if not file.is_file():
-            return
-        if file.stat().st_nlink > 1:
-            raise LedgerError(
-                f"{self.path} has several names (hard links), and SQLite can lose what is written under one of them: "
-                "copy it to a new file and remove the other names."
-            )
-        if self._recognised or not file.stat().st_size:
-            return
+    def _migrate(self, file: Path) -> None:
+        """Bring a ledger of the format before into the present one."""
         with self._connection(write=False) as db:
             old = migration.is_old(schema.tables(db))
         if old:
             with self.exclusive(), self._verifying(), self._connection(write=False) as db:
                 if migration.is_old(schema.tables(db)):  # no other process has migrated it meanwhile
                     migration.migrate(file)
+
+    def _check_whole(self, file: Path) -> None:
+        """Refuse a file with several hard links, and one that was cut off."""
+        facts = file.stat()
+        if facts.st_nlink > 1:
+            raise LedgerError(
+                f"{self.path} has several names (hard links), and SQLite can lose what is written under one of them: "
+                "copy it to a new file and remove the other names."
+            )
+        if not facts.st_size:
+            raise LedgerError(
+                f"{self.path} is empty, as if it had been cut off: restore it from a backup, or remove it if nothing "
+                "was ever spent."
+            )
 
     @contextmanager
     def _verifying(self) -> Iterator[None]:
@@ -336,15 +355,38 @@ class Ledger:
 
 def ledger_beside(data: Path) -> Path:
     """Return the usual place of a table's ledger: beside the data, to which a link leads."""
-    real = data.resolve()
+    real = Path(os.path.realpath(data))  # `resolve` raises an exception for links in a circle
     return real.with_name(real.name + ".ledger")
 
 
 def in_progress(path: Path) -> bool:
     """Whether a process is drawing a release from this ledger right now."""
-    with suppress(Timeout, OSError), FileLock(_lock_of(Path(os.path.realpath(path))), timeout=0):
+    with suppress(Timeout, OSError), FileLock(_lock_of(_real_path(path)), timeout=0):
         return False
     return True
+
+
+def _engine(file: Path) -> sa.Engine:
+    """Return a database without pooled connections: each transaction opens the file anew."""
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(str(file), timeout=60, isolation_level=None, check_same_thread=False)
+
+    return sa.create_engine("sqlite://", creator=connect, poolclass=sa.NullPool)
+
+
+def _real_path(path: Path) -> Path:
+    """Return the file that a path leads to.
+
+    Raises:
+        LedgerError: No file can have this name.
+    """
+    try:
+        real = Path(os.path.realpath(path))
+        real.exists()
+    except (OSError, ValueError):
+        raise LedgerError("No file can have the name of this ledger: give a shorter or simpler one.") from None
+    return real
 
 
 def _lock_of(file: Path) -> str:

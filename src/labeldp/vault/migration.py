@@ -42,7 +42,7 @@ def migrate(file: Path) -> None:
     new, kept = file.with_name(f".{file.name}.migrating"), file.with_name(f"{file.name}.format-2")
     for leftover in (new, new.with_name(f"{new.name}-journal"), new.with_name(f"{new.name}.lock")):
         leftover.unlink(missing_ok=True)
-    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as old:
+    with sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True) as old:
         facts = {key: json.loads(value) for key, value in old.execute("SELECT key, value FROM labeldp_dataset")}
         if facts.pop("format", None) != _OLD_FORMAT:
             raise LedgerError(f"{file} was written by another version of labeldp: use that version.")
@@ -72,6 +72,8 @@ def _copy(old: sqlite3.Connection, facts: dict[str, Any], ledger: Any) -> dict[s
         if kind == "budget":
             ledger.change_budget({"from": told["from"], "to": told["to"]})
             continue
+        if bool(spent) == (kind == "step"):  # a plan has paid for its steps, and nothing else was free
+            raise ValueError("an entry has lost its cost")
         charged |= {name: spent} if spent else {}
         entry = Entry(kind, request, told, spent, label=identity["label"], id=name, created=created)
         ledger.reserve(entry, packed, lambda chain: None)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.bits import SYSTEM, Bits
-from labeldp.errors import BudgetExceeded, InputError
+from labeldp.errors import BudgetExceeded, InputError, LabelDPError, LedgerError
 from labeldp.guarantees import Budget, Guarantee, Trust, Unit, check_delta
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import Loss
@@ -101,8 +101,9 @@ class Vault:
     def was_released(self, mechanism: Mechanism, rows: Any = None) -> bool:
         """Whether the same was asked for before, so that it costs nothing more: it is stored, or was interrupted."""
         request = _digest(self._asked(mechanism) | {"rows": pack_rows(self._mask(rows))})
-        found = self._account.snapshot().requested(request, self._account.label)
-        return any(entry.status != "failed" for entry in found)
+        chain, label = self._account.snapshot(), self._account.label
+        stored = self._stored(chain, request) is not None
+        return stored or any(e.status == "reserved" and e.label == label for e in chain.requested(request, label))
 
     def shared(self, mechanism: Mechanism, rows: Any = None, delta: float = 0.0) -> Mechanism:
         """Return a mechanism with so much noise that a unit pays, for all of its labels in `rows`, what one would have.
@@ -307,11 +308,8 @@ class Vault:
             chain = self._account.snapshot()
             if (stored := self._stored(chain, request)) is not None:  # drawn by another process meanwhile
                 return self._read_again(stored, mechanism, derived_from)
-            interrupted = [e for e in chain.requested(request, self._account.label) if e.status == "reserved"]
-            if (
-                interrupted and interrupted[0].costs == charged
-            ):  # see the note of `ledger` on why it is not charged again
-                entry = interrupted[0]
+            if (interrupted := self._interrupted(chain, request, charged)) is not None:
+                entry = interrupted  # see the note of `ledger` on why it is not charged again
             else:
                 self.ledger.reserve(entry, packed, check)
             touched = pack_rows(rows_of_units(mask, self._owner))
@@ -346,12 +344,32 @@ class Vault:
         found = (entry for entry in chain.requested(request, self._account.label) if entry.status == "committed")
         return next(found, None)
 
+    def _interrupted(self, chain: Chain, request: str, charged: Mapping[int, Cost]) -> Entry | None:
+        """Return the reservation under which an interrupted request is drawn again.
+
+        Its name of the label must be the same: under a reservation without a name, what is drawn from one label would
+        be stored without a name, and later returned for every other label.
+        """
+        found = chain.requested(request, self._account.label)
+        same = (e for e in found if e.status == "reserved" and e.label == self._account.label and e.costs == charged)
+        return next(same, None)
+
     def _read_again(self, entry: Entry, mechanism: Mechanism, derived_from: Sequence[Release]) -> Release:
         """Return a stored release, and remember that it was not drawn here."""
         if entry.id not in self._drawn:
             self._reused[entry.id] = None
-        stored = mechanism.restore(from_bytes(self.ledger.payload(entry.id)))
-        return self._derived_too(stored, mechanism, derived_from)
+        return self._derived_too(self._restored(entry, mechanism), mechanism, derived_from)
+
+    def _restored(self, entry: Entry, mechanism: Mechanism) -> Release:
+        payload = self.ledger.payload(entry.id)
+        try:
+            return mechanism.restore(from_bytes(payload))
+        except (LabelDPError, MemoryError):
+            raise
+        except Exception:  # bytes whose digest fits can still be no release
+            raise LedgerError(
+                f"The stored release {entry.id} cannot be read: restore the ledger from a backup."
+            ) from None
 
     @property
     def drawn(self) -> tuple[str, ...]:
