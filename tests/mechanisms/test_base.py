@@ -38,3 +38,11 @@ def test_priors_may_be_off_by_what_single_precision_loses():
     for bad in ([[0.5, 0.5 + 1e-4]], [[1.5, -0.5]], [[np.nan, 0.5]], [[1.0]]):
         with pytest.raises(ldp.InputError, match="prior"):
             check_distributions(np.array(bad), space, 1)
+
+
+def test_other_arrays_are_another_request():
+    one, same, other = (ldp.GroupHistogram(np.array(groups), 0.5) for groups in ([0, 1, 1], [0, 1, 1], [0, 0, 1]))
+    assert one.parameters() == same.parameters()
+    assert one.parameters() != other.parameters()
+    assert one.parameters()["groups"]["shape"] == [3]
+    assert one.parameters() != ldp.GroupHistogram(np.array([0, 1, 1], np.int8), 0.5).parameters()

@@ -240,3 +240,18 @@ def test_the_best_output_of_every_bin_is_a_weighted_median(epsilon):
         lost = [weight @ np.abs(v - values) for v in values]
         assert cost[i, j] == pytest.approx(min(lost))
         assert weight @ np.abs(output[i, j] - values) == pytest.approx(min(lost))
+
+
+@pytest.mark.parametrize(
+    ("grid", "prior", "epsilon"),
+    [
+        ([2, 4, 8, 26, 33, 36], [0.001, 0.001, 0.0786, 0.004, 0.0985, 0.8169], 3.0),
+        ([4, 14, 21, 23, 26, 37, 38], [0.002, 0.175, 0.2683, 0.002, 0.2207, 0.002, 0.33], 1.0),
+        ([0, 12, 18, 25, 29, 33, 37], [0.0983, 0.001, 0.005, 0.0238, 0.1281, 0.7428, 0.001], 3.0),
+        ([16, 22, 23, 36], [0.1306, 0.5972, 0.1306, 0.1416], 1.0),
+    ],
+)
+def test_points_that_the_first_guesses_miss_are_found(grid, prior, epsilon):
+    grid, prior = np.array(grid, float), np.array(prior) / np.sum(prior)
+    found = best_points(grid, prior, epsilon)
+    assert found.variance == pytest.approx(brute_force_points(grid, prior, epsilon), rel=1e-7)

@@ -207,3 +207,9 @@ def test_a_fairly_sure_prior_is_asked_all_the_same():
 def test_responses_are_stored_as_small_as_labels_are():
     release = ldp.Vault([0, 1, 2], ldp.LabelSpace([0, 1, 2]), ldp.Budget(1.0)).release(ldp.RandomizedResponse(1.0))
     assert release.codes.dtype == np.int8
+
+
+def test_a_prior_of_low_precision_is_added_up_in_double_precision():
+    ranked = np.full((1, 3000), 1 / 3000, np.float16)
+    mechanism = ldp.RRWithPrior(10.0, np.full((1, 2), 0.5))
+    assert mechanism.candidates(ranked) == mechanism.candidates(ranked.astype(np.float64)) == 3000

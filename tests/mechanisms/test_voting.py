@@ -182,3 +182,15 @@ def test_very_wide_noise_is_accounted_for_at_once():
     mixed = ldp.ConfidentGNMax(200, 1e6, 1e5, 10_000, 1_000)
     slow = min(rdp_to_epsilon(mixed.loss(10_000, 1_000).rdp(order), order, 1e-5) for order in ORDERS)
     assert mixed.guarantee(1e-5).epsilon <= slow
+
+
+def test_votes_of_any_whole_type_are_counted_in_64_bits():
+    seen = []
+
+    class Spy(ldp.GNMax):
+        def _draw(self, votes, bits):
+            seen.append(votes.dtype)
+            return super()._draw(votes, bits)
+
+    Spy(1.0, 3).draw(np.ones((3, 2), np.uint8))
+    assert seen == [np.int64]
