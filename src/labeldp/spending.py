@@ -135,12 +135,9 @@ class Spending:
         Returns:
             The largest epsilon, delta and Renyi divergence, each by itself.
         """
-        after = more or {}
-        return reduce(
-            Cost.__or__,
-            [self._totals[atom] + after.get(count, Cost()) for atom, count in self._touched(mask, key)],
-            Cost(),
-        )
+        touched = self._touched(mask, key)
+        totals = [self._totals[atom] + (more[count] if more else Cost()) for atom, count in touched]
+        return reduce(Cost.__or__, totals, Cost())
 
     def _touched(self, mask: Mask | None, key: str | None) -> list[tuple[int, int]]:
         """Return the atoms that own rows of `mask`, with how many a unit owns."""

@@ -361,7 +361,10 @@ def ledger_beside(data: Path) -> Path:
 
 def in_progress(path: Path) -> bool:
     """Whether a process is drawing a release from this ledger right now."""
-    with suppress(Timeout, OSError), FileLock(_lock_of(_real_path(path)), timeout=0):
+    file = _real_path(path)
+    if not file.is_file():
+        return False
+    with suppress(Timeout, OSError), FileLock(_lock_of(file), timeout=0):
         return False
     return True
 
