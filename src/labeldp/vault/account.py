@@ -147,10 +147,12 @@ class Account:
         try:
             filter_of(chain).admit(before, after, costs[max(costs)])
         except BudgetExceeded as problem:
-            if len(chain.labels) < 2:
+            names = dict.fromkeys([*chain.labels, *([self.label] if self.label else [])])
+            if len(names) < 2:
                 raise
-            names = ", ".join(chain.labels)
-            raise BudgetExceeded(f"{problem} The ledger adds up all labels of these rows ({names}).") from None
+            raise BudgetExceeded(
+                f"{problem} The ledger adds up all labels of these rows ({', '.join(names)})."
+            ) from None
 
     def _complaint(self, known: dict[str, Any], owners: str | None, chosen: Chosen) -> str | None:
         """Say why a ledger from which something was spent is not that of these data."""
