@@ -115,7 +115,7 @@ class TableFile:
             first: How many rows of the first batch to write at least; they are repeated where there are fewer.
 
         Privacy:
-            `change` must put public values into the `secret` column, because what fails here is told.
+            `change` must put public values into the `secret` column, because a message says what failed.
 
         Raises:
             InputError: The file cannot be read, or its copy cannot be written.

@@ -169,7 +169,7 @@ def train_best(
 
         def short(made_up: Vault, some: Sequence[Task], *given: Any) -> None:
             trained = _train_parts(made_up, some, *given)
-            _told(trained.model, some[0])
+            _predict(trained.model, some[0])
             use(trained, made_up)
 
         rehearse(vault, tasks, recipe, options, parts, short)
@@ -201,27 +201,27 @@ def _train_parts(
         of_variant += [(model, place) for model in found]
     models = [model for model, _ in of_variant]
     compared = len(models) > 1 and parts.choosing is not None
-    said: dict[int, Any] = {place: None for place in range(len(models))}
+    predictions: dict[int, Any] = {place: None for place in range(len(models))}
     if compared or parts.scoring is not None:
-        said = _all_told(task, models)
-    places = list(said)
+        predictions = _predict_all(task, models)
+    places = list(predictions)
     winner = places[0]
     if compared and len(places) > 1:
         report("choosing")
-        choice = choose(vault, list(said.values()), parts.choosing, task.epsilon, releases)
+        choice = choose(vault, list(predictions.values()), parts.choosing, task.epsilon, releases)
         releases.append(choice)
         winner = places[choice.best]
     model, common, widening = resting_on(of_variant[winner][0], releases), 0.0, 1.0
     result: Score | ErrorScore | None = None
     if parts.scoring is not None:
         report("scoring")
-        told = said[winner]
+        predicted = predictions[winner]
         if task.space.step is not None:
-            result = measure_errors(vault, told, parts.scoring, task.epsilon, releases)
+            result = measure_errors(vault, predicted, parts.scoring, task.epsilon, releases)
             widening = _widening(model, task, np.flatnonzero(parts.scoring), result)
         else:
-            result = measure(vault, told, parts.scoring, task.epsilon, releases)
-            first = float((told[parts.scoring].argmax(axis=1) == 0).mean())
+            result = measure(vault, predicted, parts.scoring, task.epsilon, releases)
+            first = float((predicted[parts.scoring].argmax(axis=1) == 0).mean())
             common = max(first, 1 - first) if len(task.space) == 2 and task.public is None else 0.0
     won = len(places), places.index(winner), of_variant[winner][1]
     notes = tuple(dict.fromkeys(note for variant in tasks for note in variant.notes))
@@ -229,13 +229,13 @@ def _train_parts(
     return Trained(recipe.name, model, tuple(releases), guarantee, result, *won, None, common, widening, notes)
 
 
-def _all_told(task: Task, models: Sequence[Predictor]) -> dict[int, Any]:
-    """Return what each model says of the rows, by its place; of several, those that say nothing of use are left out."""
-    said = dict[int, Any]()
+def _predict_all(task: Task, models: Sequence[Predictor]) -> dict[int, Any]:
+    """Return the predictions of each model, by its place; of several models, those that fail are left out."""
+    predictions = dict[int, Any]()
     for place, model in enumerate(models):
         try:
-            told = _told(model, task)
-            if not np.isfinite(told).all():
+            predicted = _predict(model, task)
+            if not np.isfinite(predicted).all():
                 raise InputError(
                     "The model's predictions for these features are not finite: rescale columns with very large "
                     "numbers, or choose another model."
@@ -243,12 +243,12 @@ def _all_told(task: Task, models: Sequence[Predictor]) -> dict[int, Any]:
         except MemoryError:
             raise
         except Exception as problem:
-            if place + 1 == len(models) and not said:
+            if place + 1 == len(models) and not predictions:
                 raise
             task.notes.append(left_out(type(model).__name__, problem))
         else:
-            said[place] = told
-    return said
+            predictions[place] = predicted
+    return predictions
 
 
 def _widening(model: Predictor, task: Task, rows: NDArray[np.int64], score: ErrorScore) -> float:
@@ -277,8 +277,8 @@ def _about_users(vault: Vault, task: Task, releases: Sequence[Release]) -> dict[
     }
 
 
-def _told(model: Predictor, task: Task) -> Any:
-    """Return what a model says of the rows, as choices and scores take it: probabilities, or numbers."""
+def _predict(model: Predictor, task: Task) -> Any:
+    """Return the predictions of a model as choices and scores take them: probabilities, or numbers."""
     return model.predict_proba(task.features) if task.space.step is None else model.predict(task.features)
 
 
@@ -307,7 +307,7 @@ def _follow(
         if mechanism is None:
             raise LabelDPError(f"The recipe {chosen.name!r} asks for more than it was given: a mistake in the recipe.")
         if not releases and task.encoder is not None:
-            task.encoder.check_shape(task.features)  # a learner would find out when labels were told already
+            task.encoder.check_shape(task.features)  # a learner would find out after the charge
         if not releases and begun:
             _check_means(vault, task, mechanism, rows)
         reply = vault.release(mechanism, rows=rows, derived_from=ask.derived_from)
