@@ -3,6 +3,7 @@ import pytest
 from bound_vault import LABELS, RR, SPACE, identity, open_vault
 
 import labeldp as ldp
+from labeldp.vault import account
 
 
 def renyi(path, epsilon, delta):
@@ -275,3 +276,26 @@ def test_a_ledger_of_users_is_for_these_users(path):
     assert open_vault(path, users=[f"user {who}" for who in users]).guarantee().epsilon == 0.5
     with pytest.raises(ldp.LedgerError, match="name the same users as before"):
         open_vault(path, users=np.arange(1000) // 4)
+
+
+@pytest.mark.parametrize("users", [None, np.arange(10) // 4])
+def test_totals_that_were_interrupted_start_again_for_the_same_units(users, monkeypatch):
+    """Ten rows, so that no row set fills whole bytes, and users of four rows, who lose more than a row does."""
+    vault = ldp.Vault([0, 1] * 5, SPACE, ldp.Budget(99.0), users=users)
+    vault.release(RR(0.5), rows=[0, 1, 9])
+    vault.release(RR(0.25), rows=[1, 2, 3, 8])
+    before = [vault.remaining([row]) for row in range(10)]
+    vault.release(RR(0.125), rows=[0])
+
+    def interrupt(*given):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(account.Spending, "add", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            vault.guarantee()
+    after = [vault.remaining([row]) for row in range(10)]
+    touched = {row for row in range(10) if row == 0 or (users is not None and users[row] == users[0])}
+    for row in range(10):
+        assert before[row][0] - after[row][0] == (0.125 if row in touched else 0.0)
+    assert before[1][0] == 99.0 - (0.75 if users is None else 1.75)
