@@ -1,10 +1,12 @@
 import subprocess
 import sys
+from importlib.metadata import requires
 from pathlib import Path
 
 import numpy as np
 import pytest
 import skops.io
+from packaging.requirements import Requirement
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
     AdaBoostClassifier,
@@ -184,3 +186,9 @@ def test_nothing_is_trusted_that_is_not_there():
     for name in _TRUSTED:
         module, _, kind = name.rpartition(".")
         assert hasattr(import_module(module), kind)
+
+
+def test_no_version_of_skops_with_a_known_vulnerability_is_accepted():
+    """CVE-2025-54412 and 54413 are fixed in 0.12, CVE-2025-54886 in 0.13."""
+    (needed,) = (Requirement(line) for line in requires("labeldp") if Requirement(line).name == "skops")
+    assert not any(needed.specifier.contains(version) for version in ("0.11.0", "0.12.0"))

@@ -441,3 +441,10 @@ def test_times_are_those_of_greenwich(path):
     (entry,) = vault.ledger.entries()
     assert entry.created.endswith("+00:00")
     assert entry.finished.endswith("+00:00")
+
+
+def test_a_ledger_of_one_row_is_read_again(path):
+    for _ in range(2):
+        vault = open_vault(path, labels=[1], identity=identity(rows=1))
+        vault.release(RR(0.5))
+        assert vault.guarantee().epsilon == 0.5
