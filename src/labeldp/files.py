@@ -38,6 +38,7 @@ class TableFile:
         self.schema: pa.Schema = self._attempt(self._read_schema)
         if len(set(self.schema.names)) < len(self.schema.names):
             raise InputError(f"{self.path} has two columns of one name: rename one.")
+        self._types = {field.name: field.type for field in self.schema}
 
     @property
     def rows(self) -> int | None:
@@ -46,12 +47,12 @@ class TableFile:
 
     def column_type(self, name: str) -> pa.DataType:
         """Return the type of a column, or say that there is none of that name."""
-        if name not in self.schema.names:
+        if name not in self._types:
             known = ", ".join(self.schema.names[:20])
             others = [mark for mark in ";\t|" if mark in known and self.path.suffix == ".csv"]
             apart = f" Its fields seem to be apart by {others[0]!r}: write commas." if others else ""
             raise InputError(f"{self.path} has no column {name!r}: it has {known}.{apart}")
-        return self.schema.field(name).type
+        return self._types[name]
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Read the file batch by batch."""
