@@ -57,6 +57,7 @@ class Entry:
             "created": self.created,
             "finished": self.finished,
         }
+        # The ledger's own facts come first, and a description cannot replace them.
         return {**line, **self.details, **line} | ({"parameters": without_digests(parameters)} if parameters else {})
 
 
