@@ -112,6 +112,7 @@ def test_cells_of_another_comparison_are_not_mixed_in(request_):
         replace(request_, plan=replace(request_.plan, delta=1e-6)),
         replace(request_, plan=replace(request_.plan, model="trees")),
         replace(request_, plan=replace(request_.plan, features="embeddings")),
+        replace(request_, plan=replace(request_.plan, choose_by="auc")),
     ):
         with pytest.raises(ldp.InputError, match="holds another comparison"):
             other.check()

@@ -364,6 +364,8 @@ def test_the_guarantee_is_the_one_asked_for(data):
         ({"recipe": "none such"}, "There is no recipe 'none such'"),
         ({"options": {"clusters": 3}}, "has no option 'clusters'"),
         ({"features": "sounds"}, "features must be"),
+        ({"choose_by": "recall"}, "There is no criterion 'recall'"),
+        ({"choose_by": "auc", "classes": ["no", "yes", "perhaps"]}, "AUC is for two classes"),
         ({"recipe": "randres", "model": "none such"}, "There is no model"),
     ],
 )
@@ -705,6 +707,7 @@ def test_rows_that_a_ledger_knows_are_warned_of_where_there_is_none(tmp_path):
         ({"training": {"epochs": 2}}, (40, 4), r"training must be a labeldp\.learn\.Training"),
         ({"features": "images"}, (40, 8, 8), r"of shape \(rows, channels, height, width\)"),
         ({"recipe": "moments", "model": "trees"}, (40, 4), "a linear model of its own: leave the model out"),
+        ({"choose_by": "f1"}, (40, 4), "There is no criterion 'f1'"),
     ],
 )
 def test_what_could_not_be_used_is_refused_before_anything_is_spent(changes, rows, said, tmp_path):

@@ -57,6 +57,19 @@ def test_the_better_setting_is_chosen(data):
     assert found.best_params_["model"] is models[1]
 
 
+@pytest.mark.parametrize("by", ["auc", "log-loss"])
+def test_the_classifier_says_by_what_settings_are_chosen(data, by):
+    X, y = data
+    found = search(MODELS, choose_by=by).fit(X, y)
+    told = found.best_estimator_.card_.facts["releases"]
+    assert [(each["mechanism"], each.get("by")) for each in told] == [
+        ("RandomizedResponse", None),
+        ("HighestScore", by),
+    ]
+    assert found.guarantee_.epsilon == 4.0
+    assert found.best_estimator_.choose_by == by
+
+
 def test_options_that_change_the_learning_can_be_searched(data):
     from labeldp.learn.loop import Training
 

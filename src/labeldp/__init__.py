@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from labeldp.mechanisms import DiscreteLaplace as DiscreteLaplace
     from labeldp.mechanisms import GNMax as GNMax
     from labeldp.mechanisms import GroupHistogram as GroupHistogram
+    from labeldp.mechanisms import HighestScore as HighestScore
     from labeldp.mechanisms import ImmutableArgmax as ImmutableArgmax
     from labeldp.mechanisms import LeastLoss as LeastLoss
     from labeldp.mechanisms import LinearQuery as LinearQuery
@@ -84,6 +85,7 @@ _HOMES = {
         "DiscreteLaplace",
         "GNMax",
         "GroupHistogram",
+        "HighestScore",
         "ImmutableArgmax",
         "LNMax",
         "LeastLoss",

@@ -115,6 +115,7 @@ class Comparison:
         plan = self.plan
         own = {"of": self.of, "delta": plan.delta, "features": plan.features, "model": plan.model, "flip": plan.flip}
         own |= {"encoder": Model.load(plan.encoder, "cpu").digest()} if plan.encoder else {}
+        own |= {"choose_by": plan.choose_by} if plan.choose_by != "auto" else {}
         return json.dumps(own | ({"labels_per_user": plan.labels_per_user} if plan.labels_per_user else {}))
 
     def _draw(self, rows: list[dict[str, Any]]) -> None:

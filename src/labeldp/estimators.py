@@ -30,6 +30,7 @@ from threadpoolctl import threadpool_limits
 from labeldp import __version__
 from labeldp.datasets import budget_of
 from labeldp.errors import InputError, ReusedReleaseWarning
+from labeldp.evaluate import Criterion, check_criterion
 from labeldp.features.base import Features
 from labeldp.features.intake import Intake, is_frame
 from labeldp.guarantees import Budget
@@ -258,6 +259,9 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         An encoder that was trained without labels, for images.
     estimate : bool
         Whether to set rows aside and measure the model privately: `score_estimate_`.
+    choose_by : {"auto", "accuracy", "log-loss", "auc"}
+        What makes a model the best of several, on rows that are set aside. `"auto"` is accuracy, and AUC where all
+        models find the same one of two classes rare. AUC is for two classes.
     ledger : path, optional
         The ledger of the data set, which adds up every use of its labels. Without one, each fit counts for itself.
     label : str, optional
@@ -299,6 +303,7 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         features: str = "auto",
         encoder: Any = None,
         estimate: bool = True,
+        choose_by: Criterion = "auto",
         ledger: str | Path | None = None,
         label: str | None = None,
         budget: float | Budget | None = None,
@@ -316,6 +321,7 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         self.features = features
         self.encoder = encoder
         self.estimate = estimate
+        self.choose_by = choose_by
         self.ledger = ledger
         self.label = label
         self.budget = budget
@@ -349,6 +355,10 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         space = LabelSpace(sorted(declared), ordered=ordered, missing=declared.missing)
         self.classes_ = np.array(space.classes)
         return space
+
+    def _task(self, features: Features, space: LabelSpace, seed: int | None = None) -> Task:
+        check_criterion(self.choose_by, space)
+        return replace(super()._task(features, space, seed), choose_by=self.choose_by)
 
     @property
     def _inferred_what(self) -> str:

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from labeldp import __version__
 from labeldp.datasets import SecretTable
 from labeldp.errors import InputError
+from labeldp.evaluate import Criterion, check_criterion
 from labeldp.features.base import Features, choose_device
 from labeldp.features.intake import Intake
 from labeldp.files import TableFile
@@ -57,6 +58,7 @@ class Plan:
     progress: bool = False
     public: Path | None = None  # rows of other people, for teachers to vote on
     labels_per_user: int | None = None  # the most of a user that take part
+    choose_by: Criterion = "auto"  # what makes a model the best of several
 
     def check(self, space: LabelSpace | None = None, table: SecretTable | None = None) -> None:
         """Say at once what is wrong with the plan, and for these labels and columns, before anything is spent."""
@@ -70,6 +72,8 @@ class Plan:
             raise InputError("The public rows are those with the secret labels: give a table of other people, or none.")
         if self.encoder is not None and self.features != "images":
             raise InputError("An encoder is for images: leave it out, or choose --features images.")
+        if space is not None:
+            check_criterion(self.choose_by, space)
         numbers = space is not None and space.step is not None
         find_model(self.model, axes=_AXES[self.features], numbers=numbers)
         choose_device(self.device)
@@ -99,7 +103,7 @@ class Plan:
         """Return the public side of the training on `rows`."""
         model = find_model(self.model, self.seed, _AXES[self.features], space.step is not None)
         encoder = None if self.encoder is None else Model.load(self.encoder, self.device)
-        more |= {"encoder": encoder, "seed": self.seed}
+        more |= {"encoder": encoder, "seed": self.seed, "choose_by": self.choose_by}
         task = Task(features, space, rows, self.epsilon, self.delta, model, **more)
         changes = {"device": self.device, "progress": self.progress, "checkpoint": checkpoints}
         return replace(
@@ -149,7 +153,12 @@ def _facts(table: SecretTable, vault: Vault, plan: Plan, trained: recipes.Traine
         **trained.facts(),
         "options": dict(plan.options),
         "features": plan.features,
-        "plan": {"model": plan.model, "epochs": plan.epochs, "public": plan.public is not None},
+        "plan": {
+            "model": plan.model,
+            "epochs": plan.epochs,
+            "public": plan.public is not None,
+            "choose_by": plan.choose_by,
+        },
         "users": trained.users and trained.users | {"column": table.users},
         "model": describe_model(trained.model),
         "model_unit": trained.model.guarantee.unit if trained.model.guarantee else None,

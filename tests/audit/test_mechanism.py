@@ -242,7 +242,11 @@ def test_runs_of_several_queries_are_drawn_as_a_whole():
 
 @pytest.mark.parametrize(
     "mechanism",
-    [ldp.RightCount(np.zeros(1, np.int64), 1.0), ldp.BestCandidate(np.zeros((1, 2), np.int64), 1.0)],
+    [
+        ldp.RightCount(np.zeros(1, np.int64), 1.0),
+        ldp.BestCandidate(np.zeros((1, 2), np.int64), 1.0),
+        ldp.HighestScore(np.array([[[0, 7]], [[0, -4]]]), 1.0, "auc", np.array([3])),
+    ],
     ids=lambda m: type(m).__name__,
 )
 def test_scores_and_choices_can_be_audited_too(mechanism):

@@ -84,6 +84,15 @@ def test_json_is_all_that_is_printed(labeldp, more):
     assert report == json.loads(Path("o/run.json").read_text())
 
 
+def test_models_are_chosen_by_the_criterion_that_is_asked_for(labeldp, folder):
+    code, out, _ = labeldp(*TRAIN, "--epsilon", 5, "--choose-by", "auc", "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert report["plan"]["choose_by"] == "auc"
+    assert [each.get("by") for each in report["releases"] if each["mechanism"] == "HighestScore"] == ["auc"]
+    assert "a private choice on other rows decided by AUC" in (folder / "o" / "card.md").read_text()
+
+
 def test_training_again_adds_up_and_the_budget_is_kept(labeldp):
     train = ("train", "people.csv", *LABELS, "--recipe", "moments", "--epsilon")
     assert "epsilon 1 of 1.5" in labeldp(*train, 1, "--out", "a", "--budget", 1.5)[1]
@@ -131,6 +140,7 @@ BAD = {
         ["privatize", "people.csv", *LABELS, "--epsilon", 2, "--budget", 1, "--out", "o.csv"],
         "--budget sets the total",
     ),
+    "unknown criterion": ([*TRAIN, "--choose-by", "recall"], "no criterion 'recall': choose by one of auto, accuracy"),
     "unknown recipe": ([*TRAIN, "--recipe", "magic"], "There is no recipe 'magic': choose one of alibi,"),
     "unknown option of a recipe": ([*TRAIN, "--option", "magic=1"], "has no option 'magic'"),
     "an option without a value": ([*TRAIN, "--option", "magic"], "write --option name=value"),

@@ -119,6 +119,7 @@ BAD = {
     "unknown recipe": (["--out", "o", "--recipes", "moments,magic"], "There is no recipe 'magic'"),
     "unknown model": (["--out", "o", "--model", "oracle"], "There is no model 'oracle'"),
     "unknown features": (["--out", "o", "--features", "sounds"], '"images" or "pairs"'),
+    "unknown criterion": (["--out", "o", "--choose-by", "recall"], "There is no criterion 'recall'"),
     "no seeds": (["--out", "o", "--seeds", 0], "Invalid value for '--seeds'"),
     "delta 1": (["--out", "o", "--delta", 1], "delta must be"),
     "a file as folder": (["--out", "people.parquet"], "people.parquet exists"),

@@ -97,11 +97,84 @@ def test_where_a_class_is_rare_candidates_are_told_apart_by_their_ranking(rare):
     assert np.mean(chosen) >= 0.9
 
 
+def rare_tables(rows, seed):
+    """A candidate that ranks well and is right less often than one that always says the common class."""
+    rng = np.random.default_rng(seed)
+    codes = (rng.random(rows) < 0.2).astype(int)
+    ranked = np.clip(0.45 + 0.3 * codes + rng.normal(0, 0.1, rows), 0.01, 0.99)
+    constant = np.full(rows, 0.2)
+    return codes, [np.stack([1 - yes, yes], axis=1) for yes in (constant, ranked)]
+
+
+def test_the_criterion_decides_what_is_best():
+    space, rows = ldp.LabelSpace(["a", "b"]), 2000
+    codes, (constant, ranked) = rare_tables(rows, 0)
+    calibrated = np.where(np.eye(2)[codes] > 0, 0.6, 0.4)  # right always, and never sure
+    sure = np.where(np.eye(2)[np.where(np.arange(rows) % 20 == 0, 1 - codes, codes)] > 0, 0.999, 0.001)
+    for by, tables, best in (
+        ("accuracy", [constant, ranked], 0),
+        ("auc", [constant, ranked], 1),
+        ("log-loss", [calibrated, sure], 1),
+        ("accuracy", [calibrated, sure], 0),
+        ("auto", [constant, ranked], 0),  # the second finds no class rare
+    ):
+        mine = ldp.Vault(np.array(["a", "b"])[codes], space, ldp.Budget(20.0))
+        mine._bits = Seeded(1)
+        choice = choose(mine, tables, None, 20.0, by=by)
+        assert choice.best == best, by
+        assert choice.mechanism == ("HighestScore" if by in ("auc", "log-loss") else "BestCandidate")
+        assert choice.parameters.get("by") == (by if by in ("auc", "log-loss") else None)
+
+
+def test_auto_goes_by_auc_where_all_candidates_find_one_of_two_classes_rare():
+    low = np.random.default_rng(0).uniform(0.01, 0.3, 100)
+    few = np.where(np.arange(100) < 5, 0.9, low)
+    for yes, mechanism in ((few, "HighestScore"), (np.where(np.arange(100) < 6, 0.9, low), "BestCandidate")):
+        tables = [np.stack([1 - each, each], axis=1) for each in (low, yes)]
+        for turned in (tables, [table[:, ::-1] for table in tables]):
+            mine = ldp.Vault(["a", "b"] * 50, ldp.LabelSpace(["a", "b"]), ldp.Budget(1.0))
+            assert choose(mine, turned, None, 1.0).mechanism == mechanism
+
+
+def test_rows_without_a_label_are_not_ranked():
+    space = ldp.LabelSpace(["a", "b"], missing="public")
+    labels = [None if place % 3 == 0 else "ab"[place % 2] for place in range(60)]
+    tables = [np.stack([1 - yes, yes], axis=1) for yes in np.random.default_rng(0).random((2, 60))]
+    mine = ldp.Vault(labels, space, ldp.Budget(1.0))
+    choice = choose(mine, tables, np.arange(30), 1.0, by="auc")
+    assert choice.parameters["scores"]["shape"] == [2, 20, 2]
+    assert choice.parameters["rows"]["shape"] == [20]
+
+
+def test_users_pay_epsilon_for_all_of_their_rows():
+    tables = [np.stack([1 - yes, yes], axis=1) for yes in np.random.default_rng(0).random((2, 60))]
+    users = np.arange(60) // 3
+    mine = ldp.Vault(["a", "b"] * 30, ldp.LabelSpace(["a", "b"]), ldp.Budget(0.9), users=users)
+    choice = choose(mine, tables, None, 0.9, by="log-loss")
+    assert choice.parameters["epsilon"] == pytest.approx(0.3)
+    assert (choice.guarantee.unit, mine.guarantee().epsilon) == ("user", pytest.approx(0.9))
+
+
 def test_codes_without_scores_are_compared_as_they_are():
     space = ldp.LabelSpace(["a", "b"])
     mine = ldp.Vault(["a"] * 99 + ["b"], space, ldp.Budget(50.0))
     never, once = np.zeros(100, int), (np.arange(100) == 99).astype(int)
     assert choose(mine, [never, once], None, 50.0).best == 1
+
+
+@pytest.mark.parametrize(
+    ("candidates", "by", "message"),
+    [
+        ([PROBA], "auc", "AUC is for two classes, and there are 3"),
+        ([PROBA], "brier", "no criterion 'brier'"),
+        ([PROBA, CODES], "log-loss", "give the probabilities of each candidate"),
+    ],
+)
+def test_a_criterion_that_does_not_fit_costs_nothing(candidates, by, message):
+    mine = vault()
+    with pytest.raises(ldp.InputError, match=message):
+        choose(mine, candidates, None, 1.0, by=by)
+    assert not mine.ledger.entries()
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,8 @@ CLASSES = {
     "LinearQuery of zeros": lambda n, k, e: m.LinearQuery(np.zeros((n, 2)), e),
     "RightCount": lambda n, k, e: m.RightCount((np.arange(n) % k).astype(np.int32), e),
     "BestCandidate": lambda n, k, e: m.BestCandidate((np.arange(3 * n).reshape(n, 3) % k).astype(np.int32), e),
+    "HighestScore": lambda n, k, e: m.HighestScore(np.arange(2 * n * k).reshape(2, n, k)[:, ::-1] ** 2 % 97, e),
+    "HighestScore of some rows": lambda n, k, e: m.HighestScore(-np.ones((1, 1, k), int), e, rows=np.array([n - 1])),
     "votes, confident": votes("confident"),
     "votes, gaussian": votes("gaussian"),
     "votes, laplace": votes("laplace"),
@@ -127,6 +129,7 @@ def test_noise_that_cannot_be_drawn_is_refused_before_it_is_charged():
     query = np.full((2, 40_000), 0.005)
     for make in (
         lambda n, k, e: m.LinearQuery(query, e),
+        lambda n, k, e: m.HighestScore(np.array([[[0, 2**31]] * 2, [[0, 0]] * 2]), e),
         lambda n, k, e: TeacherVotes(points(2), np.arange(2), 1, m.StableVote(e, 1e-6, 2, 10**6), delta=1e-6),
     ):
         vault = ldp.Vault([0, 1], ldp.LabelSpace([0, 1]), ldp.Budget(1.0, 0.1))

@@ -153,3 +153,142 @@ def test_bad_predictions_cost_nothing(mechanism, message):
     with pytest.raises(ldp.InputError, match=message):
         mine.release(mechanism)
     assert mine.guarantee().epsilon == 0
+
+
+# Tables of scores
+
+
+def drawn_widths(monkeypatch):
+    """Collect the widths of the noise that is asked for, and draw the noise all the same."""
+    asked, draw = [], selection.discrete_laplace
+
+    def noted(width, count, bits):
+        asked.append(width)
+        return draw(width, count, bits)
+
+    monkeypatch.setattr(selection, "discrete_laplace", noted)
+    return asked
+
+
+COMMON = dict(space=SPACE, guarantee=None, mechanism="", rows=3)
+
+
+def largest_loss(scores, width):
+    """The largest log-ratio of any winner between any two neighbours, for noise of this width."""
+    labels = list(product(range(scores.shape[2]), repeat=scores.shape[1]))
+    totals = {each: scores[:, np.arange(len(each)), each].sum(axis=1) for each in labels}
+    laws = {each: winners(total, 2 / width) for each, total in totals.items()}
+    pairs = [(one, other) for one in labels for other in labels if sum(np.not_equal(one, other)) == 1]
+    return max(np.log(laws[one] / laws[other]).max() for one, other in pairs)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("seed", range(6))
+def test_no_winner_is_more_than_exp_epsilon_likelier_whatever_the_scores(seed, epsilon, monkeypatch):
+    asked, rng = drawn_widths(monkeypatch), np.random.default_rng(seed)
+    scores = rng.integers(-4, 5, (2 + seed % 2, 2, 3))
+    ldp.HighestScore(scores, epsilon, rows=np.array([0, 2])).draw(np.array([0, 1, 2]), COMMON, Seeded(0))
+    assert largest_loss(scores, float(asked[0])) <= epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+def test_less_noise_would_be_too_little(epsilon, monkeypatch):
+    """One candidate is far behind many: then its chance goes with exp(-threshold / width)."""
+    asked = drawn_widths(monkeypatch)
+    moved = np.zeros((12, 1, 2), int)
+    moved[0, 0, 1], moved[1:, 0, 1] = 3, -3
+    behind = np.zeros((12, 1, 2), int)
+    behind[1:] = math.ceil(12 * 6 / epsilon)
+    scores = np.concatenate([moved, behind], axis=1)
+    mechanism = ldp.HighestScore(scores, epsilon)
+    assert mechanism.reach == 6
+    mechanism.draw(np.array([0, 1]), COMMON, Seeded(0))
+    width = float(asked[0])
+    assert 0.97 * epsilon < largest_loss(scores, width) <= epsilon * (1 + 1e-9)
+    assert largest_loss(scores, width * 5 / 6) > epsilon * 1.1  # the reach of one step less
+    assert largest_loss(scores, width / 2) > epsilon * 1.8  # how far a single total moves
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(2, 4), st.integers(0, 10**6))
+def test_reach_is_the_largest_move_of_one_total_against_another(candidates, rows, classes, seed):
+    scores = np.random.default_rng(seed).integers(-9, 10, (candidates, rows, classes)).astype(np.int8)
+    moves = [
+        abs((int(one[r, b]) - int(one[r, a])) - (int(other[r, b]) - int(other[r, a])))
+        for one in scores
+        for other in scores
+        for r in range(rows)
+        for a, b in product(range(classes), repeat=2)
+    ]
+    assert ldp.HighestScore(scores, 1.0).reach == max(1, *moves)
+
+
+def test_reach_is_measured_in_blocks_of_rows(monkeypatch):
+    scores = np.zeros((2, 7, 2), np.int16)
+    scores[1, 6, 1] = -30_000
+    scores[0, 6, 1] = 30_000
+    monkeypatch.setattr(selection, "BLOCK", 3)
+    assert ldp.HighestScore(scores, 1.0).reach == 60_000
+
+
+def test_right_predictions_are_a_case_of_scores(silent):
+    predictions = np.array([[0, 1, 0], [1, 1, 0], [2, 0, 2], [1, 0, 0], [1, 0, 1], [1, 1, 0]])
+    scores = np.eye(3, dtype=int)[predictions.T]
+    mechanism = ldp.HighestScore(scores, 0.5)
+    best = [vault().release(each).best for each in (mechanism, ldp.BestCandidate(predictions, 0.5))]
+    assert mechanism.reach == 2
+    assert best[0] == best[1]
+    assert silent == [(4, 3), (4, 3)]
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_scores_are_drawn_from_the_law_of_their_totals(epsilon):
+    scores = np.array([[[5, 0, 1], [2, 2, 0]], [[0, 3, 0], [4, 0, 1]], [[1, 1, 1], [6, 0, 0]]])
+    mechanism, bits = ldp.HighestScore(scores, epsilon, rows=np.array([0, 2])), Seeded(0)
+    totals = [5 + 2, 0 + 4, 1 + 6]
+    drawn = np.bincount([mechanism.draw(np.array([0, 1, 0]), COMMON, bits).best for _ in range(3000)], minlength=3)
+    assert chisquare(drawn, 3000 * winners(totals, 2 * epsilon / mechanism.reach)).pvalue > 1e-4
+
+
+def test_labels_of_other_rows_and_missing_ones_have_no_say(silent):
+    space = ldp.LabelSpace(["a", "b"], missing="public")
+    scores = np.array([[[1, 0], [0, 9]], [[0, 1], [9, 0]]])
+    mechanism = ldp.HighestScore(scores, 0.5, rows=np.array([1, 3]))
+    mine = ldp.Vault(["b", "a", "b", None], space, ldp.Budget(10.0))
+    assert mine.release(mechanism).best == 0
+    other = ldp.Vault(["b", "b", "b", None], space, ldp.Budget(10.0))
+    assert other.release(mechanism).best == 1
+    assert other.release(mechanism, rows=[0, 2]).best == 0  # no row has a say: the first of equals
+
+
+def test_criteria_are_different_requests_that_the_ledger_names():
+    mine, scores = vault(epsilon=2.0), np.arange(36).reshape(2, 6, 3)
+    first = mine.release(ldp.HighestScore(scores, 1.0, "log-loss"))
+    assert mine.release(ldp.HighestScore(scores, 1.0, "log-loss")).entry == first.entry
+    assert mine.release(ldp.HighestScore(scores, 1.0, "auc")).entry != first.entry
+    assert [entry.details["parameters"]["by"] for entry in mine.ledger.entries()] == ["log-loss", "auc"]
+    assert mine.guarantee().epsilon == 2.0
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "message"),
+    [
+        (ldp.HighestScore(np.zeros((6, 3), int), 1.0), "a table for each candidate: 6 rows, 3 classes"),
+        (ldp.HighestScore(np.zeros((2, 6, 2), int), 1.0), "a table for each candidate"),
+        (ldp.HighestScore(np.zeros((0, 6, 3), int), 1.0), "a table for each candidate"),
+        (ldp.HighestScore(np.zeros((2, 6, 3), int), 1.0, rows=np.arange(2)), "2 rows, 3 classes"),
+        (ldp.HighestScore(np.zeros((2, 6, 3)), 1.0), "whole numbers"),
+        (ldp.HighestScore(np.full((2, 6, 3), 2**32), 1.0), "beyond 2.31"),
+        (ldp.HighestScore(np.full((2, 6, 3), -(2**32)), 1.0), "beyond 2.31"),
+        (ldp.HighestScore(np.zeros((1, 2, 3), int), 1.0, rows=np.array([1, 1])), "each once and in rising order"),
+        (ldp.HighestScore(np.zeros((1, 2, 3), int), 1.0, rows=np.array([2, 1])), "each once and in rising order"),
+        (ldp.HighestScore(np.zeros((1, 2, 3), int), 1.0, rows=np.array([-1, 1])), "row numbers from 0 to 5"),
+        (ldp.HighestScore(np.zeros((1, 2, 3), int), 1.0, rows=np.array([1, 6])), "row numbers from 0 to 5"),
+        (ldp.HighestScore(np.zeros((1, 6, 3), int), 1.0, rows=np.ones(6, bool)), "row numbers"),
+    ],
+)
+def test_bad_scores_cost_nothing(mechanism, message):
+    mine = vault()
+    with pytest.raises(ldp.InputError, match=message):
+        mine.release(mechanism)
+    assert not mine.ledger.entries()

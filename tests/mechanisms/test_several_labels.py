@@ -179,9 +179,16 @@ def test_a_user_loses_what_moved_sums_are_charged(labels, widths):
     assert float(mechanism.price(labels)[0]) == pytest.approx(EPSILON, rel=1e-12)
 
 
+CHOICES = {
+    "BestCandidate": lambda m: ldp.BestCandidate(np.tile([0, 1], (m, 1)), EPSILON),
+    "HighestScore": lambda m: ldp.HighestScore(np.tile([[[1, 0, 0]], [[0, 1, 0]]], (1, m, 1)), EPSILON),
+}
+
+
 @pytest.mark.parametrize("labels", SEVERAL)
-def test_a_user_loses_what_a_choice_is_charged(labels, widths):
-    asked = ldp.BestCandidate(np.tile([0, 1], (labels, 1)), EPSILON)
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_user_loses_what_a_choice_is_charged(name, labels, widths):
+    asked = CHOICES[name](labels)
     for mechanism in (asked, asked.shared(labels)):
         charged = float(mechanism.price(labels)[0])
         width = drawn(mechanism, [0] * labels, widths)[1]

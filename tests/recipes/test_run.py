@@ -11,7 +11,7 @@ from labeldp.learn import Model, Supervised, Training
 from labeldp.learn.backbones import build
 from labeldp.recipes import base
 from labeldp.recipes.base import Ask, Recipe
-from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.run import all_rows, train, train_best
 from labeldp.recipes.task import Task
 from labeldp.vault import Identity, Ledger
 
@@ -223,6 +223,32 @@ def test_several_models_are_chosen_from_privately(digits, enter):
     used = [entry.details["mechanism"] for entry in vault.ledger.entries()]
     assert used[:2] == ["RandomizedResponse", "BestCandidate"]
     assert (trained.guarantee.epsilon, vault.guarantee().epsilon) == (3.0, 3.0)
+
+
+@pytest.mark.parametrize(("by", "mechanism"), [("auto", "BestCandidate"), ("log-loss", "HighestScore")])
+def test_a_task_says_by_what_models_are_chosen(digits, enter, by, mechanism):
+    def steps(task):
+        noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
+        good = task.learner(Supervised).fit(task.features, noisy)
+        spoiled = noisy.relabel(np.where(noisy.labels() >= 0, 9 - noisy.labels(), -1))
+        return [task.learner(Supervised).fit(task.features, spoiled), good]
+
+    enter(steps, chooses=lambda task: True)
+    vault = digits.vault(3.0)
+    trained = train(vault, digits.task(3.0, epochs=5, choose_by=by), "tried")
+    assert trained.winner == 1
+    assert [release.mechanism for release in trained.releases] == ["RandomizedResponse", mechanism]
+    assert trained.facts()["releases"][1].get("by") == (None if by == "auto" else by)
+    assert vault.guarantee().epsilon == 3.0
+
+
+def test_a_criterion_that_does_not_fit_is_refused_before_anything_is_spent(digits):
+    vault = digits.vault(1.0)
+    with pytest.raises(ldp.InputError, match="AUC is for two classes"):
+        train(vault, digits.task(1.0, choose_by="auc"), "randres")
+    with pytest.raises(ldp.InputError, match="the same choose_by"):
+        train_best(vault, [digits.task(1.0), digits.task(1.0, choose_by="log-loss")], "randres", [{}, {}])
+    assert not vault.ledger.entries()
 
 
 def test_features_of_other_rows_are_refused_before_anything_is_spent(digits):

@@ -127,6 +127,7 @@ def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> 
     how: dict[str, Any] = {"flip": intake.flip, "device": request.device, "progress": request.progress}
     how |= {"encoder": request.encoder, "seed": facts["seed"], "public": request.public}
     how |= {"epochs": asked.get("epochs"), "model": asked.get("model", "auto")}
+    how |= {"choose_by": asked.get("choose_by", "auto")}
     how |= {"labels_per_user": (facts.get("users") or {}).get("labels_per_user")}
     plan = runs.Plan(facts["epsilon"], facts["delta"], facts["recipe"], facts["options"], intake.kind, **how)
     plan.check()

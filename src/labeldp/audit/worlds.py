@@ -26,7 +26,7 @@ from labeldp.mechanisms.base import Mechanism
 from labeldp.mechanisms.binning import DiscreteLaplace, RROnBins, UnbiasedBins
 from labeldp.mechanisms.linear import GroupHistogram, LinearQuery
 from labeldp.mechanisms.randomized_response import RandomizedResponse, RRInformative, RRTopK, RRWithPrior
-from labeldp.mechanisms.selection import BestCandidate, RightCount
+from labeldp.mechanisms.selection import BestCandidate, HighestScore, RightCount
 from labeldp.mechanisms.stable import ImmutableArgmax, StableVote
 from labeldp.mechanisms.sums import LeastLoss, LossSum, NumberQuery
 from labeldp.mechanisms.voting import ConfidentGNMax, LNMax, VoteMechanism
@@ -261,6 +261,13 @@ def _best_worlds(mechanism: BestCandidate) -> list[Worlds]:
     return [of_labels(small, _space(2), [0], [1], lambda release: [release.best])]  # type: ignore[attr-defined]
 
 
+def _score_worlds(mechanism: HighestScore) -> list[Worlds]:
+    """One row whose label decides between two candidates, with the reach of the mechanism itself."""
+    half = mechanism.reach // 2
+    small = replace(mechanism, scores=np.array([[[half, 0]], [[0, mechanism.reach - half]]]), rows=None)
+    return [of_labels(small, _space(2), [0], [1], lambda release: [release.best])]  # type: ignore[attr-defined]
+
+
 def _vote_worlds(mechanism: Any) -> list[Worlds]:
     """Near ties, and gaps of the size of the noise, where the loser's chance to win changes most."""
     scale = mechanism.scale if isinstance(mechanism, LNMax | ImmutableArgmax) else mechanism.sigma
@@ -313,6 +320,7 @@ _FINDERS: list[tuple[Any, Callable[[Any], list[Worlds]]]] = [
     ((LossSum, LeastLoss), _loss_worlds),
     (RightCount, _right_worlds),
     (BestCandidate, _best_worlds),
+    (HighestScore, _score_worlds),
     (ConfidentGNMax, _confident_worlds),
     (StableVote, _stable_worlds),
     (VoteMechanism, _vote_worlds),

@@ -7,6 +7,7 @@ import typer
 
 from labeldp.cli.options import (
     AsJson,
+    ChooseBy,
     Classes,
     Data,
     Delta,
@@ -39,6 +40,7 @@ def compare(
     features: FeatureKind = "table",
     model: ModelName = "auto",
     encoder: Encoder = None,
+    choose_by: ChooseBy = "auto",
     flip: Flip = False,
     device: Device = "auto",
     labels_public: Annotated[
@@ -79,6 +81,7 @@ def compare(
 
     names = list(dict.fromkeys(name.strip() for name in recipes.split(",") if name.strip()))
     settings: dict[str, Any] = {"encoder": encoder, "flip": flip, "device": device, "labels_per_user": labels_per_user}
+    settings |= {"choose_by": choose_by}
     plan = Plan(max(wanted), delta, features=features, model=model, **settings)
     of = f"{data.name}, {label}, {classes}, {'public' if labels_public else 'private'}, {test.name if test else ''}"
     of += f", {user_column}" if user_column else ""

@@ -61,6 +61,13 @@ ModelName = Annotated[
 Encoder = Annotated[
     Path | None, typer.Option(help="For images: a folder of encoders, trained without labels by `labeldp encode`.")
 ]
+ChooseBy = Annotated[
+    str,
+    typer.Option(
+        "--choose-by",
+        help="What makes a model the best of several: auto, accuracy, log-loss, or auc (two classes).",
+    ),
+]
 Flip = Annotated[bool, typer.Option("--flip", help="A mirror image has the same label.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Option = Annotated[

@@ -7,6 +7,7 @@ import typer
 
 from labeldp.cli.options import (
     AsJson,
+    ChooseBy,
     Data,
     Delta,
     DeltaTotal,
@@ -57,6 +58,7 @@ def train(
     features: FeatureKind = "table",
     model: ModelName = "auto",
     encoder: Encoder = None,
+    choose_by: ChooseBy = "auto",
     flip: Flip = False,
     epochs: Annotated[int | None, typer.Option(min=1, help="For networks; by default it suits the rows.")] = None,
     device: Device = "auto",
@@ -96,7 +98,7 @@ def train(
     if allow_unproven is not None:
         unproven.allow_unproven(allow_unproven)
     how: dict[str, Any] = {"epochs": epochs, "device": device, "seed": seed, "progress": not as_json, "public": public}
-    how |= {"labels_per_user": labels_per_user}
+    how |= {"labels_per_user": labels_per_user, "choose_by": choose_by}
     options = read_options(option) | ({} if engine is None else {"engine": engine})
     plan = runs.Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **how)
     plan.check(table.space, table)

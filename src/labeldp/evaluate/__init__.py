@@ -1,6 +1,7 @@
 """Scoring and choosing models without looking at labels: on rows set aside, by noisy counts."""
 
 from labeldp.evaluate.choose import choose
+from labeldp.evaluate.criteria import Criterion, check_criterion
 from labeldp.evaluate.errors import ErrorScore, measure_errors
 from labeldp.evaluate.holdout import split_rows
 from labeldp.evaluate.intervals import Interval
@@ -8,9 +9,11 @@ from labeldp.evaluate.inverted import measure_responses
 from labeldp.evaluate.scores import Score, measure
 
 __all__ = [
+    "Criterion",
     "ErrorScore",
     "Interval",
     "Score",
+    "check_criterion",
     "choose",
     "measure",
     "measure_errors",

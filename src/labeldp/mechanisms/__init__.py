@@ -5,7 +5,7 @@ from labeldp.mechanisms.base import Mechanism
 from labeldp.mechanisms.binning import DiscreteLaplace, RROnBins, UnbiasedBins
 from labeldp.mechanisms.linear import GroupHistogram, LinearQuery
 from labeldp.mechanisms.randomized_response import RandomizedResponse, RRInformative, RRTopK, RRWithPrior
-from labeldp.mechanisms.selection import BestCandidate, RightCount
+from labeldp.mechanisms.selection import BestCandidate, HighestScore, RightCount
 from labeldp.mechanisms.stable import ImmutableArgmax, StableVote
 from labeldp.mechanisms.sums import LeastLoss, LossSum, NumberQuery
 from labeldp.mechanisms.voting import Answers, ConfidentGNMax, GNMax, LNMax, VoteMechanism
@@ -17,6 +17,7 @@ __all__ = [
     "DiscreteLaplace",
     "GNMax",
     "GroupHistogram",
+    "HighestScore",
     "ImmutableArgmax",
     "LNMax",
     "LeastLoss",

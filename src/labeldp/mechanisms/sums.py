@@ -16,7 +16,7 @@ Proof for `LossSum` and `LeastLoss`. Predictions are public, and so is the large
 could have in any row. Losses are counted in 65,536th parts of that, rounded: a whole number from 0 to 65,536 for each
 row. So a changed label moves a sum by 65,536 at most. Discrete Laplace noise of scale 65,536 / epsilon changes the
 probability of any result by exp(epsilon) at most. `LeastLoss` tells only which of several sums is least, the first of
-equal ones, after noise of twice that scale: the proof is that of `BestCandidate` in `selection.py`, in such units.
+equal ones, after noise of twice that scale: the proof is that of `HighestScore` in `selection.py`, of losses.
 
 A unit with n labels moves each of these sums by n times as much.
 """

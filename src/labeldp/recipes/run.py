@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.errors import BudgetExceeded, InputError, LabelDPError
-from labeldp.evaluate import ErrorScore, Score, choose, measure, measure_errors
+from labeldp.evaluate import ErrorScore, Score, check_criterion, choose, measure, measure_errors
 from labeldp.guarantees import SMALLEST_EPSILON, Guarantee
 from labeldp.learn.density import believed_error, grid_of
 from labeldp.learn.model import Model
@@ -147,6 +147,9 @@ def train_best(
     for variant, each in zip(tasks, options, strict=True):
         recipe.check(variant.space, each, delta=variant.delta, encoder=variant.encoder is not None, model=variant.model)
         check_untaught(variant.encoder)
+        check_criterion(variant.choose_by, variant.space)
+    if len({variant.choose_by for variant in tasks}) > 1:
+        raise InputError("Variants are compared by one criterion: give all of them the same choose_by.")
     places = [each.training.checkpoint for each in tasks if each.training is not None and each.training.checkpoint]
     if not all(place.is_dir() for place in places):
         raise InputError("A recipe can train several networks: make a folder for their checkpoints, and name that.")
@@ -208,7 +211,8 @@ def _train_parts(
     winner = places[0]
     if compared and len(places) > 1:
         report("choosing")
-        choice = choose(vault, list(predictions.values()), parts.choosing, task.epsilon, releases)
+        candidates = list(predictions.values())
+        choice = choose(vault, candidates, parts.choosing, task.epsilon, releases, by=task.choose_by)
         releases.append(choice)
         winner = places[choice.best]
     model, common, widening = resting_on(of_variant[winner][0], releases), 0.0, 1.0
@@ -285,7 +289,8 @@ def _predict(model: Predictor, task: Task) -> Any:
 def _describe(release: Release) -> dict[str, Any]:
     rows = release.rows if release.active is None else int(release.active.sum())
     epsilon = release.parameters.get("epsilon", release.guarantee.epsilon)
-    return {"mechanism": release.mechanism, "rows": rows, "epsilon": epsilon}
+    by = {"by": release.parameters["by"]} if "by" in release.parameters else {}
+    return {"mechanism": release.mechanism, "rows": rows, "epsilon": epsilon, **by}
 
 
 def _follow(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import has_fit_parameter
 
 from labeldp.errors import InputError
+from labeldp.evaluate.criteria import Criterion
 from labeldp.features.base import Features, choose_device
 from labeldp.features.embeddings import Embeddings
 from labeldp.features.images import Images
@@ -45,7 +46,8 @@ class Task:
     without labels; with images, clusters and linear queries look at its embeddings, and networks start from it.
     `public` are rows of other people, for teachers to vote on: then their student sees nothing of `features`. Where
     users own the rows, epsilon and delta are for a user, whose labels in `rows` share them. `training` is for every
-    network of a recipe but those whose learner has an entry in `schedules`.
+    network of a recipe but those whose learner has an entry in `schedules`. Of several models, a private choice takes
+    the best by `choose_by` (see `evaluate.choose`).
     """
 
     features: Features
@@ -59,6 +61,7 @@ class Task:
     seed: int = 0
     users: NDArray[Any] | None = field(default=None, repr=False)
     public: Features | None = field(default=None, repr=False)
+    choose_by: Criterion = "auto"
     folder: Path | None = None  # where what takes long to make is kept for other runs on the same rows
     schedules: Mapping[type[Learner], Training] = field(default_factory=dict)  # of learners that need one of their own
     borrowed: list[float] = field(default_factory=list, repr=False)  # the seconds that others took for what was kept

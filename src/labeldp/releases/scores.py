@@ -1,4 +1,4 @@
-"""Releases about public predictions: how often they are right, or which candidate is right most often."""
+"""Releases about public predictions: how often they are right, or which candidate is best."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -54,7 +54,7 @@ class NoisyLoss(_OfNoRow):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Choice(_OfNoRow):
-    """Which of the candidates had the largest noisy number of right predictions."""
+    """Which of the candidates had the best noisy total: of right predictions, of scores, or of losses."""
 
     best: int
     candidates: int

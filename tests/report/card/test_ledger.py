@@ -1,3 +1,4 @@
+import pytest
 from cardfacts import FACTS, entry
 
 import labeldp.mechanisms as mechanisms
@@ -6,11 +7,12 @@ from labeldp.report.card.ledger import mark_own
 from labeldp.report.card.proofs import proof_title, proofs, what_it_tells
 
 
-def test_a_model_owns_its_releases_and_its_last_score():
+@pytest.mark.parametrize("choice", ["BestCandidate", "HighestScore", "LeastLoss"])
+def test_a_model_owns_its_releases_and_its_last_score(choice):
     ledger = [
         entry("budget", kind="budget"),
         entry("a", "LinearQuery"),
-        entry("b", "BestCandidate", origin=["a"]),
+        entry("b", choice, origin=["a"]),
         entry("old", "RightCount", origin=["a", "b"]),
         entry("new", "RightCount", origin=["b", "a"]),
         entry("more", "GroupHistogram", origin=["a", "b"]),

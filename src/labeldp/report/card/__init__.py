@@ -18,6 +18,7 @@ from labeldp.report.card.ledger import ledger_blocks, mark_own
 from labeldp.report.card.markdown import to_markdown
 from labeldp.report.card.numbers import band, gains, nearest_guess
 from labeldp.report.card.origin import origin_blocks
+from labeldp.report.card.proofs import CHOICES
 from labeldp.report.card.score import score_blocks
 from labeldp.report.card.warnings import alert, warnings
 from labeldp.report.card.words import how_much, in_short, one_label, one_number, protection
@@ -27,6 +28,7 @@ __all__ = ["FORMATS", "Card", "card_of_run", "make_card", "write_card"]
 
 FORMATS = ("html", "md", "json")
 _TITLE = "Privacy card"
+_CRITERIA = {"log-loss": "log-loss", "auc": "AUC"}
 
 
 @dataclass(frozen=True)
@@ -130,8 +132,9 @@ def _chosen(facts: dict[str, Any]) -> list[str]:
     count = facts.get("candidates", 1)
     if count < 2:
         return []
-    privately = any(each["mechanism"] in ("BestCandidate", "LeastLoss") for each in facts["releases"])
-    how = "a private choice on other rows decided" if privately else "the first was taken, without a look at labels"
+    made = [each for each in facts["releases"] if each["mechanism"] in CHOICES]
+    by = f" by {_CRITERIA[made[0]['by']]}" if made and made[0].get("by") in _CRITERIA else ""
+    how = f"a private choice on other rows decided{by}" if made else "the first was taken, without a look at labels"
     return [f"{count} models were trained from the same releases, and {how}."]
 
 

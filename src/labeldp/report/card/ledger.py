@@ -6,7 +6,7 @@ from typing import Any
 
 from labeldp.report.card.blocks import Block, Table
 from labeldp.report.card.numbers import at_most
-from labeldp.report.card.proofs import proof_title, proofs, what_it_tells
+from labeldp.report.card.proofs import CHOICES, proof_title, proofs, what_it_tells
 
 _MOST = 20  # other uses that are listed one by one
 _HEAD = ("Mechanism", "Used for", "Labels", "Epsilon", "Delta", "Proof")
@@ -26,7 +26,7 @@ def mark_own(ledger: Sequence[dict[str, Any]], own: Sequence[str] | None) -> lis
         origin = entry.get("origin")
         scores = bool(named) and isinstance(origin, list) and set(origin) == named and entry["id"] not in named
         mine = own is None or entry["id"] in named or scores
-        chosen = entry.get("mechanism") in ("BestCandidate", "LeastLoss")
+        chosen = entry.get("mechanism") in CHOICES
         purpose = "scoring" if scores else "choosing a model" if chosen else "training"
         marked.append(entry | {"own": mine, "purpose": purpose if mine else "another use"})
     last = {_kind(each): each["id"] for each in marked if each["purpose"] == "scoring"}

@@ -5,6 +5,8 @@ import sys
 from importlib import import_module
 from typing import Any
 
+CHOICES = ("BestCandidate", "HighestScore", "LeastLoss")  # the mechanisms that choose a model
+
 _ROOMS = ("labeldp.mechanisms", "labeldp.teach.votes")
 
 # What each mechanism tells, for who has never seen the code.
@@ -19,6 +21,7 @@ _TELLS = {
     "LinearQuery": "the sums of the features of each class, with noise.",
     "RightCount": "how many predictions on held-out rows are right, with noise.",
     "BestCandidate": "which of several models is right most often on held-out rows, by counts with noise.",
+    "HighestScore": "which of several models is best on held-out rows by log-loss or AUC, by sums with noise.",
     "LeastLoss": "which of several models errs least on held-out rows, by sums with noise.",
     "LossSum": "how far predictions on held-out rows are off in all, with noise.",
     "NumberQuery": "the sums of the features times the numbers, with noise.",

@@ -1,0 +1,64 @@
+"""Criteria by which a private choice compares candidates, as tables of whole-number scores for `HighestScore`.
+
+Log-loss. The score of a class is minus the loss of the row if that class is its label. Probabilities below a floor
+count as the floor, so that no row weighs without limit. The floor follows from the number of classes alone.
+
+AUC, of two classes. Each of n rows has its rank by the odds of the second class, from 1 to n; equal rows share the mean
+of their ranks. A row scores 0 if its label is the first class. If its label is the second class, it scores twice the
+distance of its rank from the middle, 2 rank - (n + 1), a whole number. Let P rows be of the second class and N of the
+first. The sum R of the ranks of these P rows gives AUC = (R - P (P + 1) / 2) / (P N), where ties count half (Mann and
+Whitney). The total of a candidate is 2 R - P (n + 1) = 2 P N (AUC - 1/2), as n = P + N. Labels fix P and N for all
+candidates alike. So the largest total is the largest AUC, and neither P nor N is released or divided by.
+
+One label moves a total by n - 1 at most, and one total against another by no more than the candidates' ranks of its row
+are apart, doubled. `HighestScore.reach` measures that from the tables.
+"""
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from labeldp.errors import InputError
+from labeldp.labels import LabelSpace
+from labeldp.mechanisms.base import smallest_integers
+
+Criterion = Literal["auto", "accuracy", "log-loss", "auc"]
+
+_STEPS = 4096  # of a nat of log-loss
+_FLOOR, _SHARE = 1e-3, 0.1  # probabilities are no less than the floor; it is at most this share of 1 / classes
+_DIGITS = 6  # of log-odds: the last bits of a repeated training must not make another request
+
+
+def check_criterion(by: str, space: LabelSpace) -> None:
+    """Check that candidates for these labels can be compared by this criterion.
+
+    Args:
+        by: "auto", "accuracy", "log-loss" or "auc".
+        space: The declared labels.
+
+    Raises:
+        InputError: There is no such criterion, or it does not fit the labels.
+    """
+    known = get_args(Criterion)
+    if by not in known:
+        raise InputError(f"There is no criterion {by!r}: choose by one of {', '.join(known)}.")
+    if space.step is not None and by != "auto":
+        raise InputError(f"Models of numbers are chosen by absolute error, not by {by}: leave choose_by at auto.")
+    if by == "auc" and len(space) != 2:
+        raise InputError(f"AUC is for two classes, and there are {len(space)}: choose by log-loss or accuracy.")
+
+
+def log_loss_scores(proba: NDArray[np.floating]) -> NDArray[np.signedinteger]:
+    """Return minus the log-loss of each class of each row, (rows, classes), in 4096th parts of a nat."""
+    floor = min(_FLOOR, _SHARE / proba.shape[1])
+    return smallest_integers(np.rint(_STEPS * np.log(np.clip(proba, floor, 1.0))).astype(np.int64))
+
+
+def auc_scores(proba: NDArray[np.floating]) -> NDArray[np.signedinteger]:
+    """Return 0 for the first class and the doubled centred rank for the second one, (rows, 2)."""
+    with np.errstate(divide="ignore"):  # one of the two can be 0
+        odds = np.round(np.log(proba[:, 1]) - np.log(proba[:, 0]), _DIGITS)
+    centred = np.rint(2 * rankdata(odds)).astype(np.int64) - (len(odds) + 1)
+    return smallest_integers(np.stack([np.zeros_like(centred), centred], axis=1))
