@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
-import torch
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -34,7 +33,8 @@ from labeldp.features.base import Features
 from labeldp.features.intake import Intake, is_frame
 from labeldp.guarantees import Budget
 from labeldp.labels import LabelSpace
-from labeldp.learn.loop import Training
+from labeldp.lazy import has_torch
+from labeldp.learn.training import Training
 from labeldp.recipes.base import find
 from labeldp.recipes.run import Trained, all_rows, train
 from labeldp.recipes.task import Task
@@ -388,10 +388,21 @@ def threads(n_jobs: int | None) -> Iterator[None]:
     if n_jobs is None:
         yield
         return
-    count, before = effective_n_jobs(n_jobs), torch.get_num_threads()
+    count = effective_n_jobs(n_jobs)
+    with _torch_threads(count), threadpool_limits(count):
+        yield
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
+    if not has_torch():
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        with threadpool_limits(count):
-            yield
+        yield
     finally:
         torch.set_num_threads(before)
