@@ -120,12 +120,13 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
     # How the labels go into a vault, and what is kept of a training.
 
     def _open(self, X: Any, y: Any, users: Any = None, searched: bool = False) -> tuple[Task, Vault]:
-        """Check the input, put the labels into a vault, and describe the task; a search gives its encoder later."""
+        """Check the input, put the labels into a vault, describe the task; a search gives encoder and model later."""
         label = self._label_name(y)
         X, y = self._checked(X, y)
         space = self._space(y)
         recipe, options = find(self.recipe), self._recipe_options()
-        recipe.check(space, options, delta=self.delta, encoder=searched or self.encoder is not None, model=self.model)
+        model = None if searched else self.model
+        recipe.check(space, options, delta=self.delta, encoder=searched or self.encoder is not None, model=model)
         if isinstance(X, Features):
             self._intake, features = None, X
         else:

@@ -54,14 +54,26 @@ class Recipe:
         encoder: bool = False,
         model: Any = "auto",
     ) -> None:
-        """Say, before anything is spent, if it cannot begin: by its labels, its options, its model or what it lacks."""
+        """Say, before anything is spent, if it cannot begin: by its labels, its options, its model or what it lacks.
+
+        Args:
+            space: The declared labels, or None if they are not known yet.
+            options: The recipe's own settings by name.
+            delta: The delta of the training.
+            encoder: Whether there is an encoder of pictures.
+            model: What to train, as for a task, or None if it is not known yet.
+
+        Raises:
+            InputError: The recipe cannot begin.
+            MissingExtra: It trains networks, and torch is not installed.
+        """
         if space is not None:
             self._check_labels(space)
         if self.needs == "delta" and not delta:
             raise InputError(f"The recipe {self.name!r} needs a delta above 0: 1e-6 for example.")
         if self.needs == "encoder" and not encoder:
             raise InputError(f"The recipe {self.name!r} begins from an encoder of pictures: give one.")
-        if not self.takes_model and not (isinstance(model, str) and model == "auto"):
+        if not self.takes_model and not (model is None or (isinstance(model, str) and model == "auto")):
             raise InputError(f"The recipe {self.name!r} trains a linear model of its own: leave the model out.")
         if self._trains_networks(model):
             require_torch(f"Training a network by the recipe {self.name!r}")
