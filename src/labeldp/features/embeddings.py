@@ -66,9 +66,7 @@ class Embeddings(Features):
     @property
     def device(self) -> torch.device:
         """The device of the tensor."""
-        import torch
-
-        return torch.device(self._device)
+        return self._matrix_tensor.device
 
     def to(self, device: str | torch.device) -> Self:
         """Return these embeddings with their tensor on another device."""

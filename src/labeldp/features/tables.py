@@ -136,9 +136,7 @@ class Table(Features):
     @property
     def device(self) -> torch.device:
         """The device of the tensors."""
-        import torch
-
-        return torch.device(self._device)
+        return self._numbers_tensor.device
 
     def to(self, device: str | torch.device) -> Self:
         """Return this table with its tensors on another device."""
