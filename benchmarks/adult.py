@@ -29,7 +29,7 @@ def read(path):
 def clean(train, test):
     """The models that `auto` chooses from, on clean labels."""
     (features, labels), (new, truth) = train, test
-    mean, deviation = (part.numpy() for part in features.moments())
+    mean, deviation = features.moments()
     x, z = ((matrix(part) - mean) / deviation for part in (features, new))
     models = {"logistic": LogisticRegression(C=0.1, max_iter=300)}
     models["trees"] = HistGradientBoostingClassifier(max_iter=100, min_samples_leaf=50, random_state=0)
@@ -37,9 +37,7 @@ def clean(train, test):
 
 
 def matrix(features):
-    import torch
-
-    return features.batch(torch.arange(len(features))).numpy()
+    return features.matrix(np.arange(len(features)))
 
 
 def main():

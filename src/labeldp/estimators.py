@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
-import torch
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -35,7 +34,8 @@ from labeldp.features.base import Features
 from labeldp.features.intake import Intake, is_frame
 from labeldp.guarantees import Budget
 from labeldp.labels import LabelSpace
-from labeldp.learn.loop import Training
+from labeldp.lazy import has_torch
+from labeldp.learn.training import Training
 from labeldp.recipes.base import find
 from labeldp.recipes.run import Trained, all_rows, train
 from labeldp.recipes.task import Task
@@ -121,12 +121,13 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
     # How the labels go into a vault, and what is kept of a training.
 
     def _open(self, X: Any, y: Any, users: Any = None, searched: bool = False) -> tuple[Task, Vault]:
-        """Check the input, put the labels into a vault, and describe the task; a search gives its encoder later."""
+        """Check the input, put the labels into a vault, describe the task; a search gives encoder and model later."""
         label = self._label_name(y)
         X, y = self._checked(X, y)
         space = self._space(y)
         recipe, options = find(self.recipe), self._recipe_options()
-        recipe.check(space, options, delta=self.delta, encoder=searched or self.encoder is not None, model=self.model)
+        model = None if searched else self.model
+        recipe.check(space, options, delta=self.delta, encoder=searched or self.encoder is not None, model=model)
         if isinstance(X, Features):
             self._intake, features = None, X
         else:
@@ -398,10 +399,21 @@ def threads(n_jobs: int | None) -> Iterator[None]:
     if n_jobs is None:
         yield
         return
-    count, before = effective_n_jobs(n_jobs), torch.get_num_threads()
+    count = effective_n_jobs(n_jobs)
+    with _torch_threads(count), threadpool_limits(count):
+        yield
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
+    if not has_torch():
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        with threadpool_limits(count):
-            yield
+        yield
     finally:
         torch.set_num_threads(before)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from labeldp.errors import MissingExtra
@@ -29,3 +30,17 @@ def exports(
             raise MissingExtra(name) from None
 
     return sorted(home_of), get, lambda: sorted([*home_of, *rooms])
+
+
+def has_torch() -> bool:
+    """Return whether torch is installed, without importing it. That is a public fact."""
+    try:
+        return find_spec("torch") is not None
+    except (ModuleNotFoundError, ValueError):
+        return False
+
+
+def require_torch(what: str) -> None:
+    """Raise MissingExtra if torch is not installed; `what` begins its sentence and names what needs torch."""
+    if not has_torch():
+        raise MissingExtra(what)

@@ -1,17 +1,23 @@
 """Features from a table file, and never the label: how they are read, and what of that is doubtful."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from labeldp.datasets import ABSENT, SecretTable
 from labeldp.errors import InputError
 from labeldp.features.base import Features
-from labeldp.features.images import Images
 from labeldp.features.intake import Intake
 from labeldp.features.pictures import picture_column, read_pictures
 from labeldp.features.tables import Table
 from labeldp.files import TableFile
+from labeldp.lazy import require_torch
+
+if TYPE_CHECKING:
+    from labeldp.features.images import Images
 
 
 def read_features(table: SecretTable, kind: str, rows: int, flip: bool = False) -> tuple[Intake, Features]:
@@ -31,6 +37,9 @@ def read_features(table: SecretTable, kind: str, rows: int, flip: bool = False) 
 
 def read_pictures_of(file: TableFile, flip: bool = False, left_out: Sequence[str] = ()) -> Images:
     """Read the one column of pictures that is not left out, and no other."""
+    require_torch("Learning from pictures")
+    from labeldp.features.images import Images
+
     column = column_of_pictures(file, [name for name in file.schema.names if name not in left_out])
     return Images(read_pictures(read_columns(file, [column]).to_series()), flip)
 
@@ -104,7 +113,7 @@ def doubts(table: SecretTable, features: Features) -> list[str]:
             f"Column {table.ids!r} has {names:,} different ids for {len(features):,} rows. If they are people, name it "
             "by --user-column, which protects all rows of one."
         )
-    if isinstance(features, Images) and (unused := [name for name in table.features if name != picture_of(table)]):
+    if features.kind == "images" and (unused := [name for name in table.features if name != picture_of(table)]):
         found.append(f"Images are learnt alone: {', '.join(map(repr, unused))} had no part in it.")
     if not isinstance(features, Table):
         return found

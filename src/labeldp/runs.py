@@ -1,5 +1,7 @@
 """A run: one private training, kept in a folder that another person can read."""
 
+from __future__ import annotations
+
 import json
 import platform
 import shutil
@@ -9,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -17,15 +19,14 @@ from filelock import FileLock, Timeout
 
 from labeldp import __version__
 from labeldp.datasets import SecretTable
-from labeldp.errors import InputError
+from labeldp.errors import InputError, MissingExtra
 from labeldp.evaluate import Criterion, check_criterion
-from labeldp.features.base import Features, choose_device
-from labeldp.features.intake import Intake
+from labeldp.features.base import Features, check_device
+from labeldp.features.intake import Intake, check_kind
 from labeldp.files import TableFile
 from labeldp.labels import LabelSpace
+from labeldp.lazy import require_torch
 from labeldp.learn.density import intervals
-from labeldp.learn.encoded import members
-from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, load_predictor
 from labeldp.reading import column_of_pictures, doubts, read_columns, read_features
 from labeldp.recipes import run as recipes
@@ -36,6 +37,9 @@ from labeldp.report.card import write_card
 from labeldp.report.card.origin import describe_model, versions
 from labeldp.vault import Vault
 from labeldp.writing import written_whole
+
+if TYPE_CHECKING:
+    from labeldp.learn.model import Model
 
 _AXES = {"table": 1, "embeddings": 1, "pairs": 2, "images": 3}  # of a row's shape
 
@@ -76,15 +80,16 @@ class Plan:
             check_criterion(self.choose_by, space)
         numbers = space is not None and space.step is not None
         find_model(self.model, axes=_AXES[self.features], numbers=numbers)
-        choose_device(self.device)
+        check_kind(self.features)
+        check_device(self.device)
         if table is not None:
             table.file.frame_schema(table.features)
         if table is not None and self.features == "images":
             column_of_pictures(table.file, table.features)
         if self.encoder is not None:
-            _check_encoder(Model.load(self.encoder, "cpu"), self.model)
+            _check_encoder(_load_encoder(self.encoder, "cpu"), self.model)
 
-    def by(self, recipe: str, **changes: Any) -> "Plan":
+    def by(self, recipe: str, **changes: Any) -> Plan:
         """Return the plan by another recipe, without a model if that has no use for one."""
         model = self.model if find(recipe).takes_model else "auto"
         return replace(self, recipe=recipe, model=model, **changes)
@@ -102,7 +107,7 @@ class Plan:
     ) -> Task:
         """Return the public side of the training on `rows`."""
         model = find_model(self.model, self.seed, _AXES[self.features], space.step is not None)
-        encoder = None if self.encoder is None else Model.load(self.encoder, self.device)
+        encoder = None if self.encoder is None else _load_encoder(self.encoder, self.device)
         more |= {"encoder": encoder, "seed": self.seed, "choose_by": self.choose_by}
         task = Task(features, space, rows, self.epsilon, self.delta, model, **more)
         changes = {"device": self.device, "progress": self.progress, "checkpoint": checkpoints}
@@ -261,8 +266,17 @@ def _only_one(lock: Path, out: Path) -> Iterator[None]:
         raise InputError(f"Another command is making {out}: wait for it, or choose another path.") from None
 
 
+def _load_encoder(folder: Path, device: str) -> Model:
+    require_torch("An encoder")
+    from labeldp.learn.model import Model
+
+    return Model.load(folder, device)
+
+
 def _check_encoder(encoder: Model, model: str) -> None:
     """Networks begin from the encoder, so that they are of its kind."""
+    from labeldp.learn.encoded import members
+
     recipes.check_untaught(encoder)
     kind = getattr(members(encoder)[0].network, "recipe", {}).get("name")
     if model not in ("auto", kind):
@@ -274,6 +288,8 @@ def intake_of(run: Path) -> Intake:
     read_report(run)
     try:
         return Intake.from_json(json.loads((run / "features.json").read_text()))
+    except MissingExtra:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{run} is damaged: it does not say how to read features.") from None
 

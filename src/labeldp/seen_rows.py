@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 
 from labeldp.errors import PrivacyWarning
@@ -21,8 +20,7 @@ _MOST_SEEN = 10_000_000
 def fingerprint(X: Any) -> tuple[NDArray[np.uint64], str]:
     """Return a hash for each row of features, and one for all of them in order. No label has a part in it."""
     if isinstance(X, Features):
-        parts = torch.split(torch.arange(len(X)), 1 << 13)
-        rows = np.concatenate([_hashes(X.batch(part).flatten(1).cpu().numpy()) for part in parts])
+        rows = np.concatenate([_hashes(block) for block in X.matrices(1 << 13)])
     elif is_frame(X):
         frame = to_frame(X)
         # Polars may hash otherwise in its next version, which does no harm within one process; a ledger lives longer.

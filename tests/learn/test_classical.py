@@ -21,7 +21,7 @@ RR = ldp.RandomizedResponse
 def test_it_is_weighted_on_standardised_rows(digits):
     release = digits.release(RR(3.0))
     model = Classical(LOGISTIC, 3).fit(digits.features, release)
-    rows = digits.features._matrix.numpy()
+    rows = digits.features._matrix
     deviation = rows.std(axis=0)
     by_hand = (rows - rows.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
     expected = Weighted(LOGISTIC, 3).fit(by_hand, release).predict_proba(by_hand)

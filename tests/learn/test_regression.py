@@ -109,9 +109,9 @@ def test_only_released_rows_are_learnt_from():
     release = released(LABELS, ldp.RROnBins(60.0, EVEN))
     upper = np.arange(1500) < 700
     some = Regression(LinearRegression()).fit(FEATURES, release.keep(upper))
-    x = FEATURES._matrix.numpy()[upper]
+    x = FEATURES._matrix[upper]
     plain = LinearRegression().fit(x, LABELS[upper])
-    assert np.allclose(some.predict(NEW), plain.predict(NEW._matrix.numpy()).clip(0, 100), atol=1.0)
+    assert np.allclose(some.predict(NEW), plain.predict(NEW._matrix).clip(0, 100), atol=1.0)
     with pytest.raises(ldp.InputError, match="speaks of no row"):
         Regression(LinearRegression()).fit(FEATURES, release.keep(np.zeros(1500, bool)))
 

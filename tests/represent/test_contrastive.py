@@ -45,7 +45,7 @@ def test_one_view_has_no_partner(digits, views):
 def test_an_encoder_learns_without_labels(digits, encoder, cnn):
     images = digits.images
     fresh = Model(cnn(images.shape, 1), None)
-    fresh.network.normalise_by(*images.moments())
+    fresh.network.normalise_by(*map(torch.from_numpy, images.moments()))
     before, after = (digits.nearest_accuracy(m.embed(images)) for m in (fresh, encoder))
     assert after > 0.94
     assert after > before - 0.02  # a random network keeps digits apart too; agreement between views must not undo it

@@ -1,15 +1,27 @@
-"""What the learner sees: rows of public features, resident on one device, with their augmentations."""
+"""What the learner sees: rows of public features as NumPy arrays and, for networks, as tensors on one device.
+
+Linear models and trees read `matrix` and `moments`, which need no torch for tables and embeddings. Networks read
+`batch` and its variations, which import torch when they are called.
+"""
+
+from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from labeldp.errors import InputError
+from labeldp.lazy import has_torch, require_torch
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+_BLOCK = 1 << 12  # rows that a digest reads at once
 
 
 class Features(ABC):
@@ -32,15 +44,26 @@ class Features(ABC):
     @property
     @abstractmethod
     def device(self) -> torch.device:
-        """Where the rows are."""
+        """The device of the tensors."""
 
     @abstractmethod
     def to(self, device: str | torch.device) -> Self:
-        """Move the rows."""
+        """Return these rows with their tensors on another device."""
 
     @abstractmethod
     def select(self, rows: Any) -> Self:
         """Return the features of some rows (indices or mask)."""
+
+    def matrix(self, rows: NDArray[np.integer]) -> NDArray[Any]:
+        """Return what `batch` returns for these indices as a NumPy array with one line for each row."""
+        import torch
+
+        return self.batch(torch.from_numpy(np.asarray(rows, np.int64))).flatten(1).cpu().numpy()
+
+    def matrices(self, size: int) -> Iterator[NDArray[Any]]:
+        """Yield `matrix` of all rows in order, at most `size` rows at a time; one empty block of no rows."""
+        for start in range(0, max(len(self), 1), size):
+            yield self.matrix(np.arange(start, min(start + size, len(self))))
 
     @abstractmethod
     def batch(self, rows: Tensor) -> Tensor:
@@ -62,8 +85,8 @@ class Features(ABC):
         """
 
     @abstractmethod
-    def moments(self) -> tuple[Tensor, Tensor]:
-        """Return mean and deviation for each channel or column, by which a network normalises its input."""
+    def moments(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return mean and deviation for each channel or column, by which models normalise their input."""
 
     def extreme_rows(self) -> NDArray[np.int64]:
         """Return some rows with extreme values, for trials on few rows; none where rows of a kind are much alike."""
@@ -72,13 +95,16 @@ class Features(ABC):
     def digest(self) -> str:
         """Tell these rows from others, wherever they are."""
         found = hashlib.sha256(f"{self.kind} {self.shape} {len(self)}".encode())
-        for rows in torch.split(torch.arange(len(self), device=self.device), 1 << 12):
-            found.update(self.batch(rows).contiguous().cpu().numpy().tobytes())
+        for block in self.matrices(_BLOCK):
+            found.update(block.tobytes())
         return found.hexdigest()
 
 
 def choose_device(name: str = "auto") -> torch.device:
     """Return the device asked for, or say that it is not there; "auto" takes a GPU where there is one."""
+    require_torch(f"The device {name!r}")
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
@@ -89,3 +115,10 @@ def choose_device(name: str = "auto") -> torch.device:
     except (RuntimeError, NotImplementedError, AssertionError):
         raise InputError(f"torch can use no device {name!r} here: choose cpu or cuda.") from None
     return device
+
+
+def check_device(name: str) -> str:
+    """Return the name of the device asked for, or say that it is not there; without torch there is the CPU alone."""
+    if name == "cpu" or (name == "auto" and not has_torch()):
+        return "cpu"
+    return str(choose_device(name))

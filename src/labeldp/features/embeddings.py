@@ -1,43 +1,59 @@
 """Embeddings: rows of numbers from some encoder, varied by noise and by corruption of columns."""
 
+from __future__ import annotations
+
 import copy
-from typing import Any, ClassVar, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from labeldp.errors import InputError
-from labeldp.features.base import Features, choose_device
-from labeldp.features.corrupt import corrupt
-from labeldp.features.rows import blocks, column_moments, extremes, normalising, row_indices, some_columns
+from labeldp.features.base import Features, check_device
+from labeldp.features.rows import (
+    Moments,
+    blocks,
+    column_moments,
+    extremes,
+    normalising,
+    row_indices,
+    some_columns,
+)
+from labeldp.features.tensors import to_tensor, without_tensors
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 _WEAK_NOISE, _STRONG_NOISE = 0.1, 0.3  # in deviations of the column
 _STRONG_SHARE, _VIEW_SHARE = 0.2, 0.5
 
 
 class Embeddings(Features):
-    """A matrix of finite floats (rows, columns), kept in half precision if it comes so, else in float32."""
+    """A matrix of finite floats (rows, columns), kept as float16 if it comes so, else as float32.
+
+    The tensor of it is made at the first batch, once, and on a CPU it shares the memory of the matrix.
+    """
 
     kind: ClassVar[str] = "embeddings"
 
     def __init__(self, matrix: Any, device: str | torch.device = "cpu") -> None:
-        if not isinstance(matrix, Tensor):
-            array = np.asarray(matrix)
-            if array.dtype.kind != "f":
-                raise InputError(f"Embeddings must be floats, not {array.dtype}.")
-            matrix = torch.from_numpy(array if array.flags.writeable and array.dtype.isnative else array.astype("f4"))
-        if not matrix.is_floating_point() or matrix.ndim != 2 or not matrix.shape[1]:
+        if hasattr(matrix, "detach"):
+            matrix = matrix.detach().cpu()
+            matrix = matrix.float() if str(matrix.dtype) == "torch.bfloat16" else matrix  # which NumPy does not have
+            matrix = matrix.numpy()
+        array = np.asarray(matrix)
+        if array.dtype.kind != "f" or array.ndim != 2 or not array.shape[1]:
             raise InputError(
-                "Embeddings must be floats of shape (rows, columns), "
-                f"not {str(matrix.dtype).removeprefix('torch.')} of shape {tuple(matrix.shape)}."
+                f"Embeddings must be floats of shape (rows, columns), not {array.dtype} of shape {array.shape}."
             )
-        kept = matrix if matrix.element_size() == 2 else matrix.float()
-        self._matrix = kept.detach().contiguous().to(choose_device(str(device)))
-        if not all(bool(self._matrix[part].isfinite().all()) for part in blocks(*kept.shape)):
+        kept = np.float16 if array.dtype.itemsize == 2 else np.float32
+        with np.errstate(over="ignore"):  # what becomes infinite is refused
+            self._matrix: NDArray[np.floating] = np.ascontiguousarray(array, kept)
+        if not all(bool(np.isfinite(self._matrix[part]).all()) for part in blocks(*array.shape)):
             raise InputError("Embeddings must be finite: some are infinite or not numbers.")
-        self._spread: Tensor | None = None
+        self._device = check_device(str(device))
 
     def __len__(self) -> int:
         return len(self._matrix)
@@ -49,20 +65,32 @@ class Embeddings(Features):
 
     @property
     def device(self) -> torch.device:
-        """Where the matrix is."""
-        return self._matrix.device
+        """The device of the tensor."""
+        return self._matrix_tensor.device
 
     def to(self, device: str | torch.device) -> Self:
-        """Return these embeddings on another device."""
-        return self._with(self._matrix.to(choose_device(str(device))))
+        """Return these embeddings with their tensor on another device."""
+        target = check_device(str(device))
+        if target == self._device:
+            return self
+        other = copy.copy(self)
+        other._device = target
+        return other
 
     def select(self, rows: Any) -> Self:
         """Return the embeddings of some rows."""
-        return self._with(self._matrix[row_indices(rows, len(self), self.device)])
+        other = copy.copy(self)
+        vars(other).pop("_column_moments", None)
+        other._matrix = self._matrix[row_indices(rows, len(self))]
+        return other
+
+    def matrix(self, rows: NDArray[np.integer]) -> NDArray[np.float32]:
+        """Return rows as float32."""
+        return self._matrix[rows].astype(np.float32, copy=False)
 
     def batch(self, rows: Tensor) -> Tensor:
-        """Return rows as float32."""
-        return self._matrix[rows.to(self.device)].float()
+        """Return the rows of `matrix` as a tensor on the device."""
+        return self._matrix_tensor[rows.to(self.device)].float()
 
     def weak(self, batch: Tensor) -> Tensor:
         """Add a little Gaussian noise, in proportion to each column's deviation."""
@@ -70,30 +98,39 @@ class Embeddings(Features):
 
     def strong(self, batch: Tensor) -> Tensor:
         """Add more noise, and take a fifth of each row's columns from other rows."""
+        from labeldp.features.corrupt import corrupt
+
         return self._noisy(corrupt(batch, _STRONG_SHARE), _STRONG_NOISE)
 
     def view(self, batch: Tensor, size: int | None = None) -> Tensor:
         """Take half of each row's columns from other rows."""
+        from labeldp.features.corrupt import corrupt
+
         return corrupt(batch, _VIEW_SHARE)
 
-    def moments(self) -> tuple[Tensor, Tensor]:
+    def moments(self) -> Moments:
         """Return mean and deviation of each column."""
-        return normalising(self._moments())
+        return normalising(self._column_moments)
 
     def extreme_rows(self) -> NDArray[np.int64]:
         """Return rows with the least and the largest value of a column."""
         return extremes(self._matrix[:, some_columns(self._matrix.shape[1])])
 
-    def _moments(self) -> tuple[Tensor, Tensor]:
-        parts = (self._matrix[part].float() for part in blocks(*self._matrix.shape))
-        return column_moments(parts, self._matrix.shape[1], self.device)
-
     def _noisy(self, batch: Tensor, scale: float) -> Tensor:
-        if self._spread is None:
-            self._spread = self._moments()[1]
-        return batch + scale * self._spread * torch.randn_like(batch)
+        import torch
 
-    def _with(self, matrix: Tensor) -> Self:
-        other = copy.copy(self)
-        other._matrix, other._spread = matrix, None
-        return other
+        return batch + scale * self._spread_tensor * torch.randn_like(batch)
+
+    @cached_property
+    def _column_moments(self) -> Moments:
+        return column_moments((self._matrix[part] for part in blocks(*self._matrix.shape)), self._matrix.shape[1])
+
+    @cached_property
+    def _matrix_tensor(self) -> Tensor:
+        return to_tensor(self._matrix, self._device)
+
+    @cached_property
+    def _spread_tensor(self) -> Tensor:
+        return to_tensor(self._column_moments[1], self._device)
+
+    __getstate__ = without_tensors

@@ -6,12 +6,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from labeldp.errors import InputError
 from labeldp.features import augment
 from labeldp.features.base import Features, choose_device
-from labeldp.features.rows import normalising, row_indices
+from labeldp.features.rows import row_indices
 
 _LARGE_ANGLE, _SMALL_ANGLE = 30.0, 10.0
 
@@ -60,7 +61,7 @@ class Images(Features):
 
     def select(self, rows: Any) -> Self:
         """Return the images of some rows."""
-        return self._with(self._pixels[row_indices(rows, len(self), self.device)])
+        return self._with(self._pixels[torch.from_numpy(row_indices(rows, len(self))).to(self.device)])
 
     def batch(self, rows: Tensor) -> Tensor:
         """Return rows as float32 in [0, 1], in the channels-last memory format."""
@@ -87,7 +88,7 @@ class Images(Features):
         # Inverting what is bright suits photographs too. It would erase the strokes of a digit.
         return _channels_last(augment.invert_bright(varied) if self._photographs else varied)
 
-    def moments(self) -> tuple[Tensor, Tensor]:
+    def moments(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return mean and deviation of each channel over all pixels, in the units of `batch`."""
         if not len(self):
             raise InputError("There are no images, so their channels have no mean.")
@@ -96,7 +97,8 @@ class Images(Features):
         shares = torch.stack(counts).double() / counts[0].sum()
         mean = (shares * values).sum(1)
         deviation = (shares * (values - mean[:, None]).square()).sum(1).sqrt()
-        return normalising((mean.float(), torch.where(deviation < 1e-6, 0.0, deviation).float()))
+        deviation = torch.where(deviation < 1e-6, 1.0, deviation)  # a channel that never changes
+        return mean.float().cpu().numpy(), deviation.float().cpu().numpy()
 
     def digest(self) -> str:
         """Tell these pictures from others, and from the same ones where mirrors mean something else."""

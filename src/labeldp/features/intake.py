@@ -1,7 +1,9 @@
 """From what people have (arrays, data frames) to features, and the same way again for new rows."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -11,10 +13,12 @@ from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.features.embeddings import Embeddings
 from labeldp.features.encoder import Encoder
-from labeldp.features.images import Images
-from labeldp.features.pairs import Pairs
 from labeldp.features.pictures import picture_column, read_pictures
 from labeldp.features.tables import Table
+from labeldp.lazy import require_torch
+
+if TYPE_CHECKING:
+    from labeldp.features.pairs import Pairs
 
 Kind = Literal["auto", "table", "embeddings", "images", "pairs"]
 
@@ -29,7 +33,7 @@ class Intake:
     flip: bool = False  # whether images may be mirrored
 
     @classmethod
-    def fit(cls, data: Any, kind: Kind = "auto", flip: bool = False) -> tuple["Intake", Features]:
+    def fit(cls, data: Any, kind: Kind = "auto", flip: bool = False) -> tuple[Intake, Features]:
         """Learn how to take in rows like these, and return their features.
 
         By default a data frame or a matrix is a table, whose numbers are standardised and whose texts are categories;
@@ -40,11 +44,12 @@ class Intake:
             raise InputError('features must be "auto", "table", "embeddings", "images" or "pairs".')
         if kind == "auto":
             kind = "images" if not is_frame(data) and getattr(data, "ndim", 2) == 4 else "table"
+        check_kind(kind)
         columns = tuple(to_frame(data).columns) if is_frame(data) else ()
         if kind == "images" and columns:
             columns = (picture_column(to_frame(data).schema),)
         if kind in _LEARNT:
-            features = _LEARNT[kind].fit(to_frame(data))
+            features = _learnt(kind).fit(to_frame(data))
             return cls(kind, columns, features.to_json()), features
         intake = cls(kind, columns, flip=flip)
         return intake, intake(data)
@@ -60,10 +65,13 @@ class Intake:
         if self.kind in _LEARNT:
             frame = to_frame(data)
             names = self.columns or [f"x{place}" for place in range(frame.width)]
-            features = _LEARNT[self.kind].from_json(self.encoding)
+            features = _learnt(self.kind).from_json(self.encoding)
             return features.apply(frame.rename(dict(zip(frame.columns, names, strict=False))))
         if self.kind == "embeddings":
             return Embeddings(_floats(to_frame(data).to_numpy() if is_frame(data) else data))
+        check_kind("images")
+        from labeldp.features.images import Images
+
         pixels = read_pictures(to_frame(data).to_series()) if is_frame(data) else np.asarray(data)
         return Images(_channels_first(pixels), self.flip)
 
@@ -75,7 +83,7 @@ class Intake:
     def texts(self) -> list[str]:
         """The columns that a file must not turn into numbers: texts, but for truth values."""
         if self.kind == "pairs":
-            return Pairs.from_json(self.encoding).texts
+            return [name for name, known in self.encoding.items() if known["text"]]
         truth = {"true", "false"}
         return [c["name"] for c in self.encoding.get("categories", ()) if not truth.issuperset(c["values"])]
 
@@ -84,14 +92,30 @@ class Intake:
         return {"kind": self.kind, "columns": list(self.columns), "encoding": self.encoding, "flip": self.flip}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Intake":
+    def from_json(cls, data: dict[str, Any]) -> Intake:
         """Read what `to_json` wrote."""
         if data["kind"] in _LEARNT:
-            _LEARNT[data["kind"]].from_json(data["encoding"])  # it is whole, or says so now
+            _learnt(data["kind"]).from_json(data["encoding"])  # it is whole, or says so now
         return cls(data["kind"], tuple(data["columns"]), data["encoding"], data["flip"])
 
 
-_LEARNT: dict[str, type[Table] | type[Pairs]] = {"table": Table, "pairs": Pairs}  # what has to learn from training rows
+_LEARNT = ("table", "pairs")  # what has to learn from training rows
+_NETWORKS_ALONE = {"images": "Learning from pictures", "pairs": "Learning from pairs of ids"}
+
+
+def check_kind(kind: str) -> None:
+    """Say if features of a kind are for networks alone, and torch is not installed."""
+    if kind in _NETWORKS_ALONE:
+        require_torch(_NETWORKS_ALONE[kind])
+
+
+def _learnt(kind: str) -> type[Table] | type[Pairs]:
+    if kind == "table":
+        return Table
+    check_kind(kind)
+    from labeldp.features.pairs import Pairs
+
+    return Pairs
 
 
 def is_frame(data: Any) -> bool:

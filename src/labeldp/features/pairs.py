@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from labeldp.errors import InputError
@@ -84,7 +85,7 @@ class Pairs(Features):
 
     def select(self, rows: Any) -> Self:
         """Return some rows."""
-        return self._with(self._cells[row_indices(rows, len(self), self.device)])
+        return self._with(self._cells[torch.from_numpy(row_indices(rows, len(self))).to(self.device)])
 
     def batch(self, rows: Tensor) -> Tensor:
         """Return the places of both ids, as whole numbers."""
@@ -100,9 +101,9 @@ class Pairs(Features):
         """Return the batch as it is."""
         return batch
 
-    def moments(self) -> tuple[Tensor, Tensor]:
+    def moments(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return 0 and 1: places are no quantities, and nothing is to be normalised."""
-        return torch.zeros(1, device=self.device), torch.ones(1, device=self.device)
+        return np.zeros(1, np.float32), np.ones(1, np.float32)
 
     def _with(self, cells: Tensor) -> Self:
         other = copy.copy(self)

@@ -1,19 +1,17 @@
 """What all kinds of features do with their rows: choose some, and measure their columns."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from labeldp.errors import InputError
 
 
-def row_indices(rows: Any, count: int, device: torch.device) -> Tensor:
+def row_indices(rows: Any, count: int) -> NDArray[np.int64]:
     """Return the indices of the chosen rows, given as indices or as a mask, after checking that they are there."""
-    chosen = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
+    chosen: NDArray[Any] = rows.detach().cpu().numpy() if hasattr(rows, "detach") else np.asarray(rows)
     if chosen.dtype == np.bool_:
         if chosen.shape != (count,):
             raise InputError(f"The mask must have one entry for each of the {count} rows, not shape {chosen.shape}.")
@@ -24,7 +22,7 @@ def row_indices(rows: Any, count: int, device: torch.device) -> Tensor:
         raise InputError("Rows must be chosen by a list of integers or by a mask.")
     if chosen.size and (chosen.min() < -count or chosen.max() >= count):
         raise InputError(f"A chosen row is beyond the {count} rows that there are.")
-    return torch.from_numpy(chosen.astype(np.int64) % max(count, 1)).to(device)
+    return chosen.astype(np.int64) % max(count, 1)
 
 
 def blocks(count: int, width: int) -> Iterator[slice]:
@@ -42,35 +40,38 @@ def some_columns(count: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, count - 1, min(count, _TRIED)).astype(np.int64))
 
 
-def extremes(numbers: Tensor) -> NDArray[np.int64]:
+def extremes(numbers: NDArray[np.floating]) -> NDArray[np.int64]:
     """Return the rows in which a column has its least value, its largest one, or none (NaN)."""
-    if not numbers.numel():
+    if not numbers.size:
         return np.empty(0, np.int64)
-    missing = numbers.isnan()
-    least = numbers.masked_fill(missing, torch.inf).argmin(0)
-    largest = numbers.masked_fill(missing, -torch.inf).argmax(0)
-    return np.unique(torch.cat([least, largest, missing.byte().argmax(0)]).cpu().numpy())
+    missing = np.isnan(numbers)
+    least = np.where(missing, np.inf, numbers).argmin(axis=0)
+    largest = np.where(missing, -np.inf, numbers).argmax(axis=0)
+    return np.unique(np.concatenate([least, largest, missing.argmax(axis=0)]))
 
 
-def column_moments(parts: Iterator[Tensor], width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return mean and deviation (float32) of each column over all parts, summed in float64 about the first row."""
-    count, centre = 0, torch.zeros(width, dtype=torch.float64, device=device)
-    total, squares = torch.zeros_like(centre), torch.zeros_like(centre)
+Moments = tuple[NDArray[np.float32], NDArray[np.float32]]
+
+
+def column_moments(parts: Iterable[NDArray[np.floating]], width: int) -> Moments:
+    """Return mean and deviation of each column over all parts, summed in float64 about the first row."""
+    count, centre = 0, np.zeros(width)
+    total, squares = np.zeros(width), np.zeros(width)
     for part in parts:
-        wide = part.double()
         if count == 0:
-            centre = wide[0].clone()
-        count += len(wide)
-        wide = wide - centre
-        total, squares = total + wide.sum(0), squares + wide.square().sum(0)
+            centre = part[0].astype(np.float64)
+        count += len(part)
+        wide = part - centre
+        total += wide.sum(axis=0)
+        squares += np.einsum("ij,ij->j", wide, wide)
     if count == 0:
         raise InputError("There are no rows, so their columns have no mean.")
     mean = total / count
-    deviation = (squares / count - mean.square()).clamp_min(0).sqrt()
-    return (mean + centre).float(), deviation.float()
+    deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    return (mean + centre).astype(np.float32), deviation.astype(np.float32)
 
 
-def normalising(moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def normalising(moments: Moments) -> Moments:
     """Replace the deviation of columns that never change by 1, so that one can divide by it."""
     mean, deviation = moments
-    return mean, torch.where(deviation > 0, deviation, 1.0)
+    return mean, np.where(deviation > 0, deviation, np.float32(1.0))

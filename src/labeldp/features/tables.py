@@ -1,22 +1,35 @@
 """Tables: numbers and category codes kept compactly, made into one-hot rows batch by batch."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from labeldp.errors import InputError
-from labeldp.features.base import Features, choose_device
-from labeldp.features.corrupt import corrupt
+from labeldp.features.base import Features, check_device
 from labeldp.features.encoder import Encoder, Number, is_number, learn_categories, learn_number
-from labeldp.features.rows import blocks, column_moments, extremes, normalising, row_indices, some_columns
+from labeldp.features.rows import (
+    Moments,
+    blocks,
+    column_moments,
+    extremes,
+    normalising,
+    row_indices,
+    some_columns,
+)
+from labeldp.features.tensors import to_tensor, without_tensors
 from labeldp.files import TableFile
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 _BATCH = 1 << 18
 _WEAK_SHARE, _STRONG_SHARE, _VIEW_SHARE = 0.1, 0.3, 0.5
@@ -25,16 +38,23 @@ _WEAK_SHARE, _STRONG_SHARE, _VIEW_SHARE = 0.1, 0.3, 0.5
 class Table(Features):
     """Rows of a table. Network input has the numbers first, then what was missing among them, then the one-hot codes.
 
-    Made by `fit`, which learns the encoding, by `apply`, which uses it on other rows, or by `from_parquet`.
+    Made by `fit`, which learns the encoding, by `apply`, which uses it on other rows, or by `from_parquet`. The rows
+    are NumPy arrays; their tensors are made at the first batch, once, and on a CPU they share the arrays' memory.
     """
 
     kind: ClassVar[str] = "table"
 
-    def __init__(self, encoder: Encoder, numbers: Tensor, codes: Tensor) -> None:
+    def __init__(
+        self, encoder: Encoder, numbers: NDArray[np.float32], codes: NDArray[np.integer], device: str = "cpu"
+    ) -> None:
         """Hold encoded rows; `fit`, `apply` and `from_parquet` are the usual ways to get them."""
         self.encoder = encoder
-        self._numbers, self._codes = numbers, codes
-        self._place(numbers.device)
+        self._numbers, self._codes, self._device = numbers, codes, device
+        categories = encoder.categories
+        self._flagged = np.array([place for place, column in enumerate(encoder.numbers) if column.missing], np.int64)
+        self._medians = np.array([column.median for column in encoder.numbers], np.float32)
+        *starts, self._codes_width = accumulate((column.width for column in categories), initial=0)
+        self._starts = np.array(starts, np.int64)
 
     @classmethod
     def fit(cls, frame: pl.DataFrame, categories: int = 100, device: str | torch.device = "cpu") -> Self:
@@ -52,7 +72,7 @@ class Table(Features):
         columns: Sequence[str] | None,
         categories: int = 100,
         *,
-        like: "Table | None" = None,
+        like: Table | None = None,
         device: str | torch.device = "cpu",
     ) -> Self:
         """Read columns of a Parquet file in batches, so that text never fills the memory, and learn their encoding.
@@ -80,7 +100,7 @@ class Table(Features):
 
     def apply(self, frame: pl.DataFrame) -> Self:
         """Encode other rows as the training table was, on the same device."""
-        return type(self)(self.encoder, *_encode(self.encoder, frame.iter_slices(_BATCH), frame.height)).to(self.device)
+        return type(self)(self.encoder, *_encode(self.encoder, frame.iter_slices(_BATCH), frame.height), self._device)
 
     def to_json(self) -> dict[str, Any]:
         """Describe the encoding, without any row."""
@@ -114,26 +134,49 @@ class Table(Features):
         return [c.name for c in numbers] + missing + codes
 
     @property
+    def number_values(self) -> NDArray[np.float32]:
+        """The numeric columns in the order of the encoder, NaN where a value is missing: (rows, numbers)."""
+        return self._numbers
+
+    @property
+    def category_codes(self) -> NDArray[np.integer]:
+        """The codes of the categorical columns in the order of the encoder: (rows, categories)."""
+        return self._codes
+
+    @property
     def device(self) -> torch.device:
-        """Where the rows are."""
-        return self._numbers.device
+        """The device of the tensors."""
+        return self._numbers_tensor.device
 
     def to(self, device: str | torch.device) -> Self:
-        """Return this table on another device."""
-        target = choose_device(str(device))
-        return self._with(self._numbers.to(target), self._codes.to(target))
+        """Return this table with its tensors on another device."""
+        target = check_device(str(device))
+        return self if target == self._device else type(self)(self.encoder, self._numbers, self._codes, target)
 
     def select(self, rows: Any) -> Self:
         """Return some rows."""
-        chosen = row_indices(rows, len(self), self.device)
-        return self._with(self._numbers[chosen], self._codes[chosen])
+        chosen = row_indices(rows, len(self))
+        return type(self)(self.encoder, self._numbers[chosen], self._codes[chosen], self._device)
+
+    def matrix(self, rows: NDArray[np.integer]) -> NDArray[np.float32]:
+        """Return rows as float32: numbers as they are, medians for what is missing, one-hot codes."""
+        width = len(self._medians) + len(self._flagged)
+        found = np.zeros((len(rows), width + self._codes_width), np.float32)
+        self._fill(self._numbers[rows], found[:, :width])
+        np.put_along_axis(found, width + self._codes[rows] + self._starts, 1.0, axis=1)
+        return found
 
     def batch(self, rows: Tensor) -> Tensor:
-        """Return rows as float32: numbers as they are, medians for what is missing, one-hot codes."""
+        """Return the rows of `matrix` as a tensor on the device."""
+        import torch
+
         rows = rows.to(self.device)
-        codes = self._codes[rows].long() + self._starts
+        codes = self._codes_tensor[rows].long() + self._starts_tensor
         one_hot = torch.zeros(len(rows), self._codes_width, device=self.device).scatter_(1, codes, 1.0)
-        return torch.cat([self._filled(self._numbers[rows]), one_hot], 1)
+        numbers = self._numbers_tensor[rows]
+        missing = numbers.isnan()
+        filled = torch.where(missing, self._medians_tensor, numbers)
+        return torch.cat([filled, missing[:, self._flagged_tensor].float(), one_hot], 1)
 
     def weak(self, batch: Tensor) -> Tensor:
         """Take a tenth of each row's original columns from other rows."""
@@ -147,27 +190,29 @@ class Table(Features):
         """Take half of each row's original columns from other rows."""
         return self._corrupted(batch, _VIEW_SHARE)
 
-    def moments(self) -> tuple[Tensor, Tensor]:
+    def moments(self) -> Moments:
         """Return mean and deviation of each encoded column; those of one-hot columns follow from counts."""
-        width = len(self.names) - self._codes_width
+        width = len(self._medians) + len(self._flagged)
         parts = (self._filled(self._numbers[part]) for part in blocks(len(self), width))
-        mean, deviation = column_moments(parts, width, self.device)
+        mean, deviation = column_moments(parts, width)
         counts = [
-            torch.bincount(codes, minlength=column.width)
-            for codes, column in zip(self._codes.unbind(1), self.encoder.categories, strict=True)
+            np.bincount(codes, minlength=column.width)
+            for codes, column in zip(self._codes.T, self.encoder.categories, strict=True)
         ]
-        shares = torch.cat([torch.empty(0, device=self.device), *counts]).double() / len(self)
-        spread = (shares * (1 - shares)).sqrt()
-        return normalising((torch.cat([mean, shares.float()]), torch.cat([deviation, spread.float()])))
+        shares = np.concatenate([np.empty(0), *counts]) / len(self)
+        spread = np.sqrt(shares * (1 - shares))
+        return normalising(
+            (np.append(mean, shares.astype(np.float32)), np.append(deviation, spread.astype(np.float32)))
+        )
 
     def extreme_rows(self) -> NDArray[np.int64]:
         """Return rows with the least, the largest or a missing value of a number, or the rarest value of a category."""
         found = [extremes(self._numbers[:, some_columns(self._numbers.shape[1])])]
         for place in some_columns(self._codes.shape[1]):
-            codes = self._codes[:, place].long()
-            counts = torch.bincount(codes)
-            rarest = torch.where(counts > 0, counts, len(codes) + 1).argmin()
-            found.append((codes == rarest).byte().argmax()[None].cpu().numpy())
+            codes = self._codes[:, place]
+            counts = np.bincount(codes)
+            rarest = np.where(counts > 0, counts, len(codes) + 1).argmin()
+            found.append((codes == rarest).argmax(keepdims=True))
         return np.unique(np.concatenate(found))
 
     @classmethod
@@ -183,29 +228,56 @@ class Table(Features):
         numbers, named = _split(schema)
         draft = Encoder(numbers, learn_categories(named, frames(named) if named else (), categories))
         matrix, codes = _encode(draft, frames(list(schema)), rows)
-        learned = (learn_number(c.name, v) for c, v in zip(numbers, matrix.numpy().T, strict=True))
+        learned = (learn_number(c.name, v) for c, v in zip(numbers, matrix.T, strict=True))
         return cls(Encoder(tuple(learned), draft.categories), matrix, codes).to(device)
 
-    def _place(self, device: torch.device) -> None:
-        numbers, categories = self.encoder.numbers, self.encoder.categories
-        flagged = [place for place, column in enumerate(numbers) if column.missing]
-        widths = [column.width for column in categories]
-        owner = [*range(len(numbers)), *flagged, *np.repeat(len(numbers) + np.arange(len(widths)), widths)]
-        self._medians = torch.tensor([column.median for column in numbers], device=device)
-        self._flagged = torch.tensor(flagged, dtype=torch.long, device=device)
-        self._starts = torch.tensor([0, *accumulate(widths)][: len(widths)], dtype=torch.long).to(device)
-        self._owner = torch.tensor(owner, dtype=torch.long, device=device)
-        self._codes_width = sum(widths)
+    def _fill(self, numbers: NDArray[np.float32], found: NDArray[np.float32]) -> None:
+        """Write numbers, with medians for what is missing, and then what was missing into `found`."""
+        missing, width = np.isnan(numbers), len(self._medians)
+        np.copyto(found[:, :width], numbers)
+        np.copyto(found[:, :width], self._medians, where=missing)
+        found[:, width:] = missing[:, self._flagged]
 
-    def _filled(self, numbers: Tensor) -> Tensor:
-        missing = numbers.isnan()
-        return torch.cat([torch.where(missing, self._medians, numbers), missing[:, self._flagged].float()], 1)
+    def _filled(self, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+        found = np.empty((len(numbers), len(self._medians) + len(self._flagged)), np.float32)
+        self._fill(numbers, found)
+        return found
 
     def _corrupted(self, batch: Tensor, share: float) -> Tensor:
-        return corrupt(batch, share, self._owner, len(self.columns))
+        from labeldp.features.corrupt import corrupt
 
-    def _with(self, numbers: Tensor, codes: Tensor) -> Self:
-        return type(self)(self.encoder, numbers, codes)
+        return corrupt(batch, share, self._owner_tensor, len(self.columns))
+
+    # Tensors on the device, each made at its first use.
+
+    @cached_property
+    def _numbers_tensor(self) -> Tensor:
+        return to_tensor(self._numbers, self._device)
+
+    @cached_property
+    def _codes_tensor(self) -> Tensor:
+        return to_tensor(self._codes, self._device)
+
+    @cached_property
+    def _medians_tensor(self) -> Tensor:
+        return to_tensor(self._medians, self._device)
+
+    @cached_property
+    def _flagged_tensor(self) -> Tensor:
+        return to_tensor(self._flagged, self._device)
+
+    @cached_property
+    def _starts_tensor(self) -> Tensor:
+        return to_tensor(self._starts, self._device)
+
+    @cached_property
+    def _owner_tensor(self) -> Tensor:
+        """The original column of each column of a batch."""
+        numbers, widths = len(self.encoder.numbers), [column.width for column in self.encoder.categories]
+        of_codes = np.repeat(numbers + np.arange(len(widths)), widths)
+        return to_tensor(np.concatenate([np.arange(numbers), self._flagged, of_codes]), self._device)
+
+    __getstate__ = without_tensors
 
 
 def _split(schema: pl.Schema) -> tuple[tuple[Number, ...], list[str]]:
@@ -215,7 +287,9 @@ def _split(schema: pl.Schema) -> tuple[tuple[Number, ...], list[str]]:
     return numbers, [name for name, number in numeric.items() if not number]
 
 
-def _encode(encoder: Encoder, frames: Iterable[pl.DataFrame], rows: int) -> tuple[Tensor, Tensor]:
+def _encode(
+    encoder: Encoder, frames: Iterable[pl.DataFrame], rows: int
+) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
     """Encode a table that comes in parts, into memory taken once."""
     numbers = np.empty((rows, len(encoder.numbers)), np.float32)
     codes = np.empty((rows, len(encoder.categories)), encoder.code_type)
@@ -224,4 +298,4 @@ def _encode(encoder: Encoder, frames: Iterable[pl.DataFrame], rows: int) -> tupl
         part = slice(start, start + frame.height)
         numbers[part], codes[part] = encoder.number_matrix(frame), encoder.code_matrix(frame)
         start += frame.height
-    return torch.from_numpy(numbers), torch.from_numpy(codes)
+    return numbers, codes

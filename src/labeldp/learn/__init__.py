@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from labeldp.learn.crossfit import CrossFit as CrossFit
     from labeldp.learn.debiased import Debiased as Debiased
     from labeldp.learn.fixmatch import FixMatch as FixMatch
-    from labeldp.learn.loop import Training as Training
     from labeldp.learn.model import Model as Model
     from labeldp.learn.regression import Regression as Regression
     from labeldp.learn.semigan import SemiGAN as SemiGAN
     from labeldp.learn.softmatch import SoftMatch as SoftMatch
     from labeldp.learn.supervised import Supervised as Supervised
+    from labeldp.learn.training import Training as Training
     from labeldp.learn.weighted import Weighted as Weighted
 
 __all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDunderAll]
@@ -35,12 +35,12 @@ __all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDun
         "crossfit": ["CrossFit"],
         "debiased": ["Debiased"],
         "fixmatch": ["FixMatch"],
-        "loop": ["Training"],
         "model": ["Model"],
         "regression": ["Regression"],
         "semigan": ["SemiGAN"],
         "softmatch": ["SoftMatch"],
         "supervised": ["Supervised"],
+        "training": ["Training"],
         "weighted": ["Weighted"],
     },
 )

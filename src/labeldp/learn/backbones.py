@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labeldp.errors import InputError
+from labeldp.learn.backbone_names import backbones_for
 from labeldp.learn.factors import mf, ncf, order_head
 
 _FURTHEST = 1e6  # deviations of a column, beyond which numbers are cut
@@ -278,12 +279,6 @@ BACKBONES: dict[str, Callable[..., tuple[nn.Module, int]]] = {
     "mf": mf,
     "ncf": ncf,
 }
-_KINDS = {1: ("mlp", "linear"), 2: ("mf", "ncf"), 3: tuple(name for name in BACKBONES if name not in ("mf", "ncf"))}
-
-
-def backbones_for(axes: int) -> tuple[str, ...]:
-    """Return the backbones for rows of a shape with so many axes: 1 for columns, 2 for pairs of ids, 3 for images."""
-    return _KINDS[axes]
 
 
 def build(

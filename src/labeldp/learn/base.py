@@ -18,8 +18,9 @@ from labeldp.features.base import Features, choose_device
 from labeldp.features.images import Images
 from labeldp.learn.backbones import Network, NumberHead, build
 from labeldp.learn.encoded import members
-from labeldp.learn.loop import Training, train
+from labeldp.learn.loop import train
 from labeldp.learn.model import Model
+from labeldp.learn.training import Training
 from labeldp.releases.base import Release
 
 Backbone = str | Callable[[tuple[int, ...], int], nn.Module]
@@ -118,7 +119,7 @@ def make_network(backbone: Backbone, features: Features, classes: int) -> nn.Mod
         build(backbone, features.shape, classes) if isinstance(backbone, str) else backbone(features.shape, classes)
     )
     if isinstance(network, Network):
-        network.normalise_by(*features.moments())
+        network.normalise_by(*map(torch.from_numpy, features.moments()))
     return on_device(network, features)
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
@@ -36,7 +35,7 @@ class Standardised:
         cls, features: Features, estimator: Any = None, chosen: NDArray[np.bool_] | slice = slice(None)
     ) -> "Standardised":
         """Standardise rows; for boosted trees, those that are `chosen` to be trained on are also binned."""
-        mean, deviation = (part.flatten().cpu().numpy() for part in features.moments())
+        mean, deviation = features.moments()
         rows = matrix(features, mean, deviation)
         if (binned := coarse(rows[chosen], estimator)) is not rows:
             rows[chosen] = binned
@@ -111,8 +110,7 @@ def matrix(features: Features, mean: NDArray[np.float32], deviation: NDArray[np.
     No row lies further from the mean of n rows than the root of n deviations. So only the difference of two huge
     numbers can overflow, or another row than those of the moments, which is brought to a limit.
     """
-    parts = torch.split(torch.arange(len(features)), 1 << 14)
-    return np.concatenate([_standardised(features.batch(p).flatten(1).cpu().numpy(), mean, deviation) for p in parts])
+    return np.concatenate([_standardised(block, mean, deviation) for block in features.matrices(1 << 14)])
 
 
 def _standardised(

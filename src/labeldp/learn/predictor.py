@@ -14,6 +14,7 @@ from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.guarantees import Guarantee
 from labeldp.labels import LabelSpace
+from labeldp.lazy import require_torch
 from labeldp.learn.density import centre, grid_of
 from labeldp.mechanisms.bins import LossName
 from labeldp.provenance import Provenance
@@ -103,6 +104,7 @@ _HOMES = {
     "classical": ("classical", "ClassicalModel"),
     "numbers": ("regression", "NumberModel"),
 }
+_NETWORKS = ("network", "encoded")
 
 
 def load_predictor(folder: str | Path, device: str = "auto") -> Predictor:
@@ -110,7 +112,9 @@ def load_predictor(folder: str | Path, device: str = "auto") -> Predictor:
     kind = read_facts(folder).get("kind", "network")
     if kind not in _HOMES:
         raise not_a_model(folder)
+    if kind in _NETWORKS:
+        require_torch("A model that is a network")
     module, name = _HOMES[kind]
     home: Any = getattr(import_module(f"labeldp.learn.{module}"), name)
-    model: Predictor = home.load(folder, device) if kind in ("network", "encoded") else home.load(folder)
+    model: Predictor = home.load(folder, device) if kind in _NETWORKS else home.load(folder)
     return model

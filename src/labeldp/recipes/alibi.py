@@ -3,13 +3,14 @@
 from typing import Literal
 
 from labeldp.errors import InputError
-from labeldp.learn.bayes import Bayes
 from labeldp.mechanisms import OneHotGaussian, OneHotLaplace
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.task import Task
 
 
-@recipe("alibi", "noise on the one-hot label, then Bayesian training with the model as prior (ALIBI)")
+@recipe(
+    "alibi", "noise on the one-hot label, then Bayesian training with the model as prior (ALIBI)", networks="by default"
+)
 def alibi(
     task: Task,
     noise: Literal["laplace", "gaussian"] = "laplace",
@@ -25,6 +26,6 @@ def alibi(
         raise InputError("Gaussian noise needs a delta above 0: give one, 1e-6 for example, or use Laplace noise.")
     laplace = noise == "laplace"
     mechanism = OneHotLaplace(task.epsilon) if laplace else OneHotGaussian(task.epsilon, task.delta)
-    learner = task.learner(Bayes, augment=augment, mixup=task.mixing(mixup))
+    learner = task.learner("Bayes", augment=augment, mixup=task.mixing(mixup))
     noisy = yield Ask(mechanism)
     return learner.fit(task.features, noisy, task.encoder)

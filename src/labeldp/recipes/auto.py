@@ -9,11 +9,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 from labeldp.errors import InputError
-from labeldp.features.images import Images
-from labeldp.features.pairs import Pairs
 from labeldp.learn.classical import Classical
 from labeldp.learn.ridge import Ridge
-from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery, RRWithPrior
 from labeldp.mechanisms.bins import LossName
 from labeldp.recipes.arithmetic import rare_right
@@ -44,7 +41,7 @@ def several(task: Task) -> bool:
     """Whether there will be models to choose from."""
     if task.space.step is not None:
         return several_numbers(task)
-    if isinstance(task.features, Pairs) or _refines(task) or _drowned(task):
+    if task.features.kind == "pairs" or _refines(task) or _drowned(task):
         return False
     return _of_few_rows(task) or budget_for_sums(task)[1] > 0
 
@@ -64,7 +61,8 @@ def auto(task: Task, loss: LossName = "squared") -> Steps:
     clusters, which are few numbers. Where the sums find that one of two classes is rare, most of the labels that
     randomized response would call so are not: then the rest goes to sums again. Many pictures with an encoder go
     another way, that of `refine`. Ids of people and items have no sums: there, randomized response in stages. Labels
-    that are numbers, for which there is a `loss`, go the way of `auto_numbers`.
+    that are numbers, for which there is a `loss`, go the way of `auto_numbers`. Without torch, which is a public fact,
+    no network is among the candidates, and drowned sums are learnt by logistic regression.
     """
     if task.space.step is not None:
         return (yield from auto_numbers(task, loss))
@@ -72,12 +70,12 @@ def auto(task: Task, loss: LossName = "squared") -> Steps:
         raise InputError("A loss is chosen for numbers, and these labels are classes: leave it out.")
     if _refines(task):
         return (yield from refine(task))
-    if isinstance(task.features, Pairs):
+    if task.features.kind == "pairs":
         return (yield from lp_mst(task))
     if _drowned(task):
-        return (yield from (smooth_moments if task.delta else noise_cluster)(task))
+        return (yield from (smooth_moments if task.delta else noise_cluster)(task.with_installed_model()))
     first, second = budget_for_sums(task)
-    learner = task.learner(Supervised, targets="posteriors")
+    learner = task.learner("Supervised", targets="posteriors") if task.trains_networks else None
     near = neighbours(task.lifted, min(_NEAR, len(task.features) - 1)) if _of_few_rows(task) else None
     classical = _classical(task) if second else {}
     sums = yield Ask(LinearQuery(task.summed, first, task.delta))
@@ -86,7 +84,7 @@ def auto(task: Task, loss: LossName = "squared") -> Steps:
         return task.on_points(Ridge(task.sum_lift).fit(task.points, again))
     models = [task.on_points(Ridge(task.sum_lift).fit(task.points, sums))]
     candidates = []
-    if near is not None:
+    if learner is not None and near is not None:
         smooth = partial(smoothed, task, sums, near)
         candidates.append(Candidate("a network", lambda: learner.fit(task.features, smooth(), task.encoder)))
     if second:
@@ -94,15 +92,16 @@ def auto(task: Task, loss: LossName = "squared") -> Steps:
         candidates += [
             Candidate(each, partial(classical[each].fit, task.features, noisy, models[0])) for each in classical
         ]
-        both = Release.concat(noisy, sums)
-        candidates.append(Candidate("a network", partial(learner.fit, task.features, both, task.encoder)))
+        if learner is not None:
+            both = Release.concat(noisy, sums)
+            candidates.append(Candidate("a network", partial(learner.fit, task.features, both, task.encoder)))
     return fit_all(task, candidates, models)
 
 
 def _classical(task: Task) -> dict[str, Classical]:
     """Return the classifiers of scikit-learn that suit the features, with what they need of these."""
     found: dict[str, Any] = {}
-    if not isinstance(task.features, Images):
+    if task.features.kind != "images":
         found["logistic regression"] = LogisticRegression(C=0.1, max_iter=300)
     if task.features.kind == "table" and len(task.space) <= _FEW_CLASSES:
         trees = HistGradientBoostingClassifier(max_iter=100, min_samples_leaf=50, random_state=task.seed)
@@ -120,8 +119,9 @@ def smoothed(task: Task, sums: Release, near: NDArray[np.int64]) -> Release:
 
 
 def _of_few_rows(task: Task) -> bool:
+    """Whether a network learns from the sums of near rows, which are found among few rows."""
     task = task.whole
-    return task.points.kind != "table" and 2 <= int(task.rows.sum()) <= _FEW_ROWS
+    return task.trains_networks and task.points.kind != "table" and 2 <= int(task.rows.sum()) <= _FEW_ROWS
 
 
 def _rare(task: Task, sums: Release, epsilon: float) -> bool:

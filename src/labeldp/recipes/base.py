@@ -10,6 +10,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from labeldp.errors import InputError
 from labeldp.labels import LabelSpace
+from labeldp.lazy import require_torch
+from labeldp.learn.backbone_names import is_backbone
 from labeldp.learn.predictor import Predictor
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.task import Rows, Task
@@ -41,6 +43,7 @@ class Recipe:
     labels: Literal["classes", "numbers", "any"] = "classes"  # what it can learn
     needs: Literal["nothing", "delta", "encoder"] = "nothing"  # without which it cannot begin
     takes_model: bool = True  # whether it trains what it is told to, or a line of its own
+    networks: Literal["always", "by default", "if named"] = "if named"  # when it trains networks, which need torch
 
     def check(
         self,
@@ -51,15 +54,29 @@ class Recipe:
         encoder: bool = False,
         model: Any = "auto",
     ) -> None:
-        """Say, before anything is spent, if it cannot begin: by its labels, its options, or what it lacks."""
+        """Say, before anything is spent, if it cannot begin: by its labels, its options, its model or what it lacks.
+
+        Args:
+            space: The declared labels, or None if they are not known yet.
+            options: The recipe's own settings by name.
+            delta: The delta of the training.
+            encoder: Whether there is an encoder of pictures.
+            model: What to train, as for a task, or None if it is not known yet.
+
+        Raises:
+            InputError: The recipe cannot begin.
+            MissingExtra: It trains networks, and torch is not installed.
+        """
         if space is not None:
             self._check_labels(space)
         if self.needs == "delta" and not delta:
             raise InputError(f"The recipe {self.name!r} needs a delta above 0: 1e-6 for example.")
         if self.needs == "encoder" and not encoder:
             raise InputError(f"The recipe {self.name!r} begins from an encoder of pictures: give one.")
-        if not self.takes_model and not (isinstance(model, str) and model == "auto"):
+        if not self.takes_model and not (model is None or (isinstance(model, str) and model == "auto")):
             raise InputError(f"The recipe {self.name!r} trains a linear model of its own: leave the model out.")
+        if self._trains_networks(model):
+            require_torch(f"Training a network by the recipe {self.name!r}")
         known = dict(list(_parameters(self.steps).items())[1:])
         for name, value in options.items():
             if name not in known:
@@ -69,6 +86,13 @@ class Recipe:
             below = isinstance(value, Real) and not float(value) >= 0
             if below and self.steps.__module__.startswith("labeldp."):  # others may know what it means
                 raise InputError(f"The option {name!r} must not be below zero, as {value!r} is.")
+
+    def _trains_networks(self, model: Any) -> bool:
+        if self.networks == "always" or hasattr(model, "fit"):
+            return self.networks == "always"
+        if isinstance(model, str):
+            return is_backbone(model) or (model == "auto" and self.networks == "by default")
+        return callable(model)
 
     def _check_labels(self, space: LabelSpace) -> None:
         given = "classes" if space.step is None else "numbers"

@@ -1,7 +1,6 @@
 """Clusters found without labels: a noisy vote (Tang et al. 2022), or a prior for RRWithPrior (Ghazi et al. 2021)."""
 
 from labeldp.errors import InputError
-from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import GroupHistogram, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.shares import split_epsilon
@@ -10,7 +9,11 @@ from labeldp.recipes.votes import chances, classes_by_kind, cluster_count, group
 from labeldp.releases.base import Release
 
 
-@recipe("noise-cluster", "noisy label counts of clusters; each cluster takes the label that leads (NoiseCluster)")
+@recipe(
+    "noise-cluster",
+    "noisy label counts of clusters; each cluster takes the label that leads (NoiseCluster)",
+    networks="by default",
+)
 def noise_cluster(task: Task, clusters: int | None = None, method: str = "kmeans") -> Steps:
     """The model learns the clusters' labels.
 
@@ -19,14 +22,14 @@ def noise_cluster(task: Task, clusters: int | None = None, method: str = "kmeans
     """
     if method == "balanced":
         return (yield from _by_kind(task, clusters))
-    learner, groups = task.learner(Supervised), group_rows(task, clusters, method, cluster_count(task))
+    learner, groups = task.learner("Supervised"), group_rows(task, clusters, method, cluster_count(task))
     counts = yield Ask(GroupHistogram(groups, task.epsilon))
     return learner.fit(task.features, counts, task.encoder)
 
 
 def _by_kind(task: Task, kinds: int | None) -> Steps:
     """Kinds of one size are as many as classes by default. A row between two of them is half of each."""
-    learner = task.learner(Supervised, targets="posteriors", augment="strong")
+    learner = task.learner("Supervised", targets="posteriors", augment="strong")
     shares = task.shares(len(task.space) if kinds is None else kinds)
     counts = yield Ask(GroupHistogram(shares.argmax(axis=1), task.epsilon))
     likely = classes_by_kind(counts, shares) * task.rows[:, None]
@@ -34,7 +37,9 @@ def _by_kind(task: Task, kinds: int | None) -> Steps:
 
 
 @recipe(
-    "cluster-prior", "noisy label counts of clusters with part of the budget, as priors for RRWithPrior with the rest"
+    "cluster-prior",
+    "noisy label counts of clusters with part of the budget, as priors for RRWithPrior with the rest",
+    networks="by default",
 )
 def cluster_prior(
     task: Task, clusters: int | None = None, share: float = 0.2, mixup: float | None = None, method: str = "kmeans"
@@ -43,7 +48,7 @@ def cluster_prior(
     if not 0 < share < 1:
         raise InputError("cluster-prior needs a share of epsilon for the counts that is above 0 and below 1.")
     first, second = split_epsilon(task.epsilon, share)
-    learner = task.learner(Supervised, mixup=task.mixing(mixup))
+    learner = task.learner("Supervised", mixup=task.mixing(mixup))
     groups = group_rows(task, clusters, method, cluster_count(task, first))
     counts = yield Ask(GroupHistogram(groups, first))
     noisy = yield Ask(RRWithPrior(second, chances(counts)), None, [counts])

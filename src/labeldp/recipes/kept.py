@@ -1,19 +1,24 @@
 """What takes long to make is made once, and kept in the task's folder for other runs on the same rows."""
 
+from __future__ import annotations
+
 import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.learn.base import Learner
-from labeldp.learn.model import Model, load_network
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.writing import alone, written_whole
+
+if TYPE_CHECKING:
+    from labeldp.learn.base import Learner
+    from labeldp.learn.model import Model
 
 
 def taught(
@@ -34,6 +39,8 @@ def taught(
             task.borrowed.append(float((folder / "seconds").read_text()))
         else:
             _train_into(folder, lambda: learner.together(task.features, release, starts))
+    from labeldp.learn.model import Model, load_network
+
     # The network may be another run's, which paid for equal evidence: here it rests on this run's release.
     kept = [load_network(folder / str(number), learner.training.device) for number in range(len(starts))]
     return [Model.trained_on(each, release, *starts) for each in kept]

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from labeldp.errors import InputError
-from labeldp.learn.bayes import Bayes
 from labeldp.mechanisms import RandomizedResponse, RRWithPrior
 from labeldp.mechanisms.binning import RROnBins
 from labeldp.recipes.base import Ask, Steps, recipe
@@ -17,7 +16,11 @@ from labeldp.releases.base import Release
 _ALIKE = 64  # groups of rows that share their bins
 
 
-@recipe("lp-mst", "randomized response in stages, each among the classes that the model so far finds likely (LP-MST)")
+@recipe(
+    "lp-mst",
+    "randomized response in stages, each among the classes that the model so far finds likely (LP-MST)",
+    networks="by default",
+)
 def lp_mst(
     task: Task,
     stages: int = 2,
@@ -43,8 +46,8 @@ def lp_mst(
     if loss == "squared" and numbers is None:
         raise InputError("A squared loss needs ordered classes that are numbers: declare them so, or take loss right.")
     usual_mixup = 4.0 if numbers is None else 0.0
-    early = task.learner(Bayes, mixup=task.mixing(None, usual_mixup))
-    last = task.learner(Bayes, augment=augment, mixup=task.mixing(mixup, usual_mixup))
+    early = task.learner("Bayes", mixup=task.mixing(None, usual_mixup))
+    last = task.learner("Bayes", augment=augment, mixup=task.mixing(mixup, usual_mixup))
     # Bins tell more than classes even by a rough prior, so that a first part of less than half of the rows will do.
     usual = 1 / stages if numbers is None else min(0.3, 1 / stages)
     begin = usual if first is None else first

@@ -6,7 +6,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.linear_model import LogisticRegression
 
 from labeldp.errors import InputError
-from labeldp.learn.backbones import backbones_for
+from labeldp.learn.backbone_names import backbones_for
 
 _OF = {1: " for tables", 2: " for pairs", 3: ""}
 

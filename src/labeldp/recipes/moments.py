@@ -2,7 +2,6 @@
 
 from labeldp.errors import InputError
 from labeldp.learn.ridge import Ridge
-from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.task import Task
@@ -22,12 +21,16 @@ def moments(task: Task) -> Steps:
     return task.on_points(Ridge(task.sum_lift).fit(task.points, sums))
 
 
-@recipe("smooth-moments", "noisy sums of rows that were averaged with their neighbours; a network learns what they say")
+@recipe(
+    "smooth-moments",
+    "noisy sums of rows that were averaged with their neighbours; a network learns what they say",
+    networks="by default",
+)
 def smooth_moments(task: Task) -> Steps:
     """For noise that drowns `moments`. New rows have no neighbours here, so a model of the rows as they are learns."""
     if task.points.kind == "table":
         raise InputError("Neighbours are found among embeddings and images: take moments for a table.")
-    learner, query = task.learner(Supervised), smooth_rows(task.points, task.columns)
+    learner, query = task.learner("Supervised"), smooth_rows(task.points, task.columns)
     sums = yield Ask(LinearQuery(query, task.epsilon, task.delta))
     guesses = sums.relabel(task.likeliest(query @ sums.coefficients))
     return learner.fit(task.features, guesses, task.encoder)

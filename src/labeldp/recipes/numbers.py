@@ -15,13 +15,9 @@ from sklearn.utils.validation import has_fit_parameter
 
 from labeldp.errors import InputError
 from labeldp.labels import LabelSpace
-from labeldp.learn.backbones import Network, build
-from labeldp.learn.base import with_new_head
-from labeldp.learn.bayes import Bayes
+from labeldp.lazy import require_torch
 from labeldp.learn.classical import Standardised
 from labeldp.learn.density import check_loss, grid_of
-from labeldp.learn.encoded import members
-from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor
 from labeldp.learn.regression import Anchor, Regression
 from labeldp.learn.ridge import Ridge
@@ -144,6 +140,7 @@ def learners_for(task: Task, loss: LossName) -> dict[str, Fit]:
         )
     model = _model(task, loss)
     if not hasattr(model, "fit"):
+        require_torch("Training a network")
         return {"a network": partial(_fit_network, task, loss, model)}
     if not has_fit_parameter(model, "sample_weight"):
         raise InputError(f"{type(model).__name__} takes no sample weights: choose ridge, trees or another that does.")
@@ -154,7 +151,8 @@ def learners_for(task: Task, loss: LossName) -> dict[str, Fit]:
         if task.features.kind == "table":
             trees = find_model("trees", task.seed, numbers=True)
             fits["boosted trees"] = partial(_fit_regressor, task, _regression(task, loss, trees))
-        fits["a network"] = partial(_fit_network, task, loss, "mlp")
+        if task.trains_networks:
+            fits["a network"] = partial(_fit_network, task, loss, "mlp")
     return fits
 
 
@@ -182,6 +180,12 @@ def _fit_regressor(task: Task, learner: Regression, noisy: Release, known: "Befo
 
 
 def _fit_network(task: Task, loss: LossName, backbone: Any, noisy: Release, known: "Beforehand") -> Predictor:
+    from labeldp.learn.backbones import Network, build
+    from labeldp.learn.base import with_new_head
+    from labeldp.learn.bayes import Bayes
+    from labeldp.learn.encoded import members
+    from labeldp.learn.model import Model
+
     grid = grid_of(task.space)
     numbers = {"low": grid[0], "high": grid[-1], "loss": loss, "centre": known.centre, "deviation": known.deviation}
     start = None if task.encoder is None else members(task.encoder)[0]

@@ -8,10 +8,7 @@ see their own rows alone, and whole records are protected, as in the papers on P
 from dataclasses import replace
 from typing import Any
 
-from labeldp.learn.augdescent import AugDescent
-from labeldp.learn.fixmatch import FixMatch
 from labeldp.learn.predictor import Predictor
-from labeldp.learn.semigan import SemiGAN
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import confident, immutable, stable, with_teachers
 from labeldp.recipes.votes import agreed, cluster_count, vote
@@ -20,19 +17,19 @@ from labeldp.releases.base import Release
 
 def fixmatch(task: Task, told: Release) -> Predictor:
     """The student of PATE-FM: the answers, and all other rows without labels."""
-    student: Predictor = task.learner(FixMatch).fit(task.features, told, task.encoder)
+    student: Predictor = task.learner("FixMatch").fit(task.features, told, task.encoder)
     return student
 
 
 def ssl(task: Task, told: Release) -> Predictor:
     """FixMatch on what the first student says of every row: free, since that student is public."""
-    again: Predictor = task.learner(FixMatch).fit(task.features, _labelled(task, told), task.encoder)
+    again: Predictor = task.learner("FixMatch").fit(task.features, _labelled(task, told), task.encoder)
     return again
 
 
 def augdescent(task: Task, told: Release) -> Predictor:
     """Two networks sort the first student's labels for each other."""
-    pair: Predictor = task.learner(AugDescent).fit(task.features, _labelled(task, told), task.encoder)
+    pair: Predictor = task.learner("AugDescent").fit(task.features, _labelled(task, told), task.encoder)
     return pair
 
 
@@ -40,13 +37,13 @@ def denoise(task: Task, told: Release) -> Predictor:
     """The first student's labels, where the vote of the row's cluster agrees."""
     labelled = _labelled(task, told)
     kept = agreed(labelled, vote(labelled, task.clusters(cluster_count(task))))
-    again: Predictor = task.learner(FixMatch).fit(task.features, kept, task.encoder)
+    again: Predictor = task.learner("FixMatch").fit(task.features, kept, task.encoder)
     return again
 
 
 def gan(task: Task, told: Release, **settings: Any) -> Predictor:
     """A semi-supervised GAN, which learns with Adam."""
-    learner = task.learner(SemiGAN, **settings)
+    learner = task.learner("SemiGAN", **settings)
     training = replace(
         learner.training, optimizer="adamw", rate=1e-3, decay=0.0, batch=min(100, learner.training.batch)
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,8 @@ from scipy.special import softmax
 
 from labeldp.errors import InputError
 from labeldp.features.embeddings import Embeddings
-from labeldp.features.images import Images
 from labeldp.labels import MISSING
-from labeldp.learn.crossfit import CrossFit
-from labeldp.learn.encoded import abreast, members, with_head
-from labeldp.learn.loop import Training
-from labeldp.learn.model import Model
-from labeldp.learn.softmatch import SoftMatch
-from labeldp.learn.supervised import Supervised
+from labeldp.learn.training import Training
 from labeldp.mechanisms import GroupHistogram, LinearQuery, RRInformative
 from labeldp.mechanisms.base import in_parts
 from labeldp.recipes.base import Ask, Steps, recipe
@@ -34,6 +28,9 @@ from labeldp.represent.clusters import kmeans
 from labeldp.represent.lift import Lift
 from labeldp.represent.smooth import smooth_rows
 
+if TYPE_CHECKING:
+    from labeldp.learn.model import Model
+
 _CONFIDENCE = 0.95  # in the labels of the surest rows: a network that is surer than that may contradict
 
 
@@ -42,6 +39,7 @@ _CONFIDENCE = 0.95  # in the labels of the surest rows: a network that is surer 
     "sums over an encoder, then SoftMatch; where epsilon allows, sums over what that learnt, and again; from epsilon "
     "1.5 the most telling randomized response, and CrossFit",
     needs="encoder",
+    networks="always",
 )
 def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     """Sums give a linear model for next to nothing. It is the head from which networks start.
@@ -54,10 +52,12 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     """
     if rows_a_class < 1 or clusters < 1:
         raise InputError("refine needs at least one row a class and one cluster.")
+    from labeldp.learn.encoded import abreast, members, with_head
+
     encoders = members(_encoder(task))
-    last = task.learner(Supervised, targets="posteriors", augment="strong")
+    last = task.learner("Supervised", targets="posteriors", augment="strong")
     early = last.with_training(epochs=_part(last.training.epochs, 3))
-    soft = task.learner(SoftMatch, inertia=0.998)
+    soft = task.learner("SoftMatch", inertia=0.998)
     soft = soft.with_training(rate=last.training.rate / 5, epochs=_part(last.training.epochs, 5))
     rows_of_class, per_user = int(task.whole.rows.sum()) / len(task.space), task.whole.labels_per_user
     (first, *more), answers = refine_shares(task.epsilon, rows_of_class, per_user)
@@ -106,6 +106,8 @@ def _look(
     task: Task, seen: Sequence[NDArray[np.float32]], epsilon: float, after: Sequence[Release] = ()
 ) -> Generator[Ask, Any, _Look]:
     """Hear sums over embeddings, which may rest on what was heard `after` which they come."""
+    from labeldp.learn.encoded import abreast
+
     points, part = Embeddings(abreast(seen)), replace(task, epsilon=epsilon)
     query = smooth_rows(points, part.columns) if is_faint(part) else Lift.fit(points, columns=part.columns)(points)
     sums = yield Ask(LinearQuery(query, epsilon, task.delta), None, after)
@@ -124,8 +126,10 @@ def _beliefs(task: Task, look: _Look) -> Release:
     return look.sums.believe(look.likely * task.rows[:, None])
 
 
-def _line(task: Task, points: Embeddings, look: _Look) -> Model:
+def _line(task: Task, points: Embeddings, look: _Look) -> "Model":
     """Return a linear model that says of some embeddings what the sums say of the rows."""
+    from labeldp.learn.supervised import Supervised
+
     guesses = look.sums.relabel(task.likeliest(look.likely))
     return Supervised("linear", _linear(task, 0.02, 8)).fit(points, guesses)
 
@@ -136,6 +140,8 @@ def _after_answers(task: Task, points: Embeddings, look: _Look, heard: Release) 
     A pair of linear models is enough for the part that answers say of other rows: networks that learn from half of the
     rows each come to less than lines on what was learnt before.
     """
+    from labeldp.learn.crossfit import CrossFit
+
     line, training = _line(task, points, look), _linear(task, 0.1, 20)
     training = replace(training, checkpoint=task.training.checkpoint if task.training else None)
     return CrossFit("linear", training, inertia=0.99).posteriors(points, heard, [line, line])
@@ -146,15 +152,15 @@ def _linear(task: Task, rate: float, epochs: int) -> Training:
     return Training(epochs=epochs, batch=512, rate=rate, decay=1e-4, device=device, seed=task.seed)
 
 
-def _encoder(task: Task) -> Model:
-    if task.encoder is None or not isinstance(task.features, Images):
+def _encoder(task: Task) -> "Model":
+    if task.encoder is None or task.features.kind != "images":
         raise InputError("refine begins from an encoder of pictures: give one, or choose another recipe.")
     return task.encoder
 
 
 def begins_from_encoder(task: Task) -> bool:
     """Whether the rows are pictures for which there is an encoder."""
-    return task.encoder is not None and isinstance(task.features, Images)
+    return task.encoder is not None and task.features.kind == "images"
 
 
 def calibrated(lifted: NDArray[np.floating], sums: NoisyMoments) -> NDArray[np.float64]:

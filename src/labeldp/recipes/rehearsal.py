@@ -10,21 +10,20 @@ asks no teachers and something was released already, because before that the tra
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from labeldp.bits import Bits
 from labeldp.errors import BudgetExceeded, InputError, LabelDPError
 from labeldp.features.base import Features
-from labeldp.features.images import Images
 from labeldp.guarantees import Budget
 from labeldp.labels import MISSING, Codes, Encoded, LabelSpace
+from labeldp.lazy import has_torch
 from labeldp.learn.effort import STEPS, shortened
 from labeldp.recipes.base import Recipe
 from labeldp.recipes.task import Rows, Task, default_training
@@ -170,7 +169,7 @@ def _short(task: Task, rows: NDArray[np.int64]) -> Task:
 
 def sample(features: Features, parts: Parts, labelled: Rows) -> NDArray[np.int64]:
     """Return rows for a rehearsal, by public facts: extreme ones, and some of each part."""
-    if isinstance(features, Images):
+    if features.kind == "images":
         most = {"fit": _PICTURES, "held out": _PICTURES // 4, "others": _PICTURES // 4}
     else:
         most = {"fit": _FIT, "held out": _HELD_OUT, "others": _OTHERS}
@@ -191,13 +190,21 @@ def _some(rows: NDArray[np.int64], most: int, generator: np.random.Generator) ->
 @contextmanager
 def _unnoticed() -> Iterator[None]:
     """Shorten trainings, and leave no trace: no warnings, and the random states of all libraries as they were."""
-    cuda = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     of_numpy = check_random_state(None)
     states = random.getstate(), of_numpy.get_state()
-    with torch.random.fork_rng(devices=cuda), warnings.catch_warnings(), np.errstate(all="ignore"), shortened():
+    with _torch_unchanged(), warnings.catch_warnings(), np.errstate(all="ignore"), shortened():
         warnings.simplefilter("ignore")
         try:
             yield
         finally:
             random.setstate(states[0])
             of_numpy.set_state(states[1])
+
+
+def _torch_unchanged() -> AbstractContextManager[Any]:
+    """Keep the random state of torch, where it is installed."""
+    if not has_torch():
+        return nullcontext()
+    import torch
+
+    return torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else ())

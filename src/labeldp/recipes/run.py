@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from labeldp.errors import BudgetExceeded, InputError, LabelDPError
 from labeldp.evaluate import ErrorScore, Score, check_criterion, choose, measure, measure_errors
 from labeldp.guarantees import SMALLEST_EPSILON, Guarantee
 from labeldp.learn.density import believed_error, grid_of
-from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, resting_on
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.base import Ask, Recipe, find
@@ -22,6 +21,9 @@ from labeldp.recipes.task import Rows, Task
 from labeldp.releases.base import Release
 from labeldp.resuming import paid_if_it_fails
 from labeldp.vault import Vault
+
+if TYPE_CHECKING:
+    from labeldp.learn.model import Model
 
 _SHARE, _MOST, _FEWEST = 0.1, 2_500, 20  # rows set aside to choose, and to score: a tenth, but no more and no fewer
 
@@ -119,7 +121,7 @@ def train(
     return train_best(vault, [task], name, [options or {}], **how)
 
 
-def check_untaught(encoder: Model | None) -> None:
+def check_untaught(encoder: "Model | None") -> None:
     """Refuse an encoder that has learnt from labels, which a release would then tell of twice."""
     if encoder is not None and (encoder.lineage or encoder.guarantee):
         raise InputError("This encoder has learnt from labels: give one that was trained without, by `labeldp encode`.")

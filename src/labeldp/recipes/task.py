@@ -1,40 +1,42 @@
 """The public side of a private training: what recipes see, and the learners that suit it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import has_fit_parameter
 
 from labeldp.errors import InputError
 from labeldp.evaluate.criteria import Criterion
 from labeldp.features.base import Features, choose_device
 from labeldp.features.embeddings import Embeddings
-from labeldp.features.images import Images
-from labeldp.features.pairs import Pairs
 from labeldp.labels import MISSING, Codes, LabelSpace
-from labeldp.learn.base import Backbone, Learner
-from labeldp.learn.bayes import Bayes
+from labeldp.lazy import has_torch, require_torch
 from labeldp.learn.classical import Classical, Standardised
-from labeldp.learn.encoded import EncodedModel
-from labeldp.learn.fixmatch import FixMatch
-from labeldp.learn.loop import Training
-from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor
-from labeldp.learn.supervised import Supervised
+from labeldp.learn.training import Training
 from labeldp.recipes.models import find_model
 from labeldp.represent.balanced import balanced
 from labeldp.represent.clusters import kmeans
 from labeldp.represent.lift import CONSTANT, Lift
-from labeldp.represent.scan import SCAN
 from labeldp.represent.smooth import smooth_rows
 from labeldp.writing import kept_array
 
+if TYPE_CHECKING:
+    from labeldp.learn.base import Backbone, Learner
+    from labeldp.learn.model import Model
+
 Rows = NDArray[np.bool_]
+# Learners of networks, by their names in `labeldp.learn`: recipes name them, so that they load without torch.
+LearnerName = Literal["AugDescent", "Bayes", "FixMatch", "SemiGAN", "SoftMatch", "Supervised"]
 _KIND_COLUMNS = 32  # directions of smoothed rows in which kinds are looked for
 
 
@@ -66,34 +68,58 @@ class Task:
     schedules: Mapping[type[Learner], Training] = field(default_factory=dict)  # of learners that need one of their own
     borrowed: list[float] = field(default_factory=list, repr=False)  # the seconds that others took for what was kept
     notes: list[str] = field(default_factory=list, repr=False)  # what the user should know about the training
-    sampled_from: "Task | None" = field(default=None, repr=False)  # of a rehearsal on some rows: the task itself
+    sampled_from: Task | None = field(default=None, repr=False)  # of a rehearsal on some rows: the task itself
 
-    def learner(self, kind: type[Learner], **options: Any) -> Any:
-        """Return a learner for this task's model and training."""
+    def learner(self, kind: LearnerName | type[Learner], **options: Any) -> Any:
+        """Return a learner for this task's model and training.
+
+        Args:
+            kind: The learner of networks. A scikit-learn model takes the place of `Supervised` and `Bayes`.
+            options: The learner's own settings, which a scikit-learn model does not use.
+
+        Returns:
+            A learner, or `Classical` for a scikit-learn model, which needs no torch.
+
+        Raises:
+            InputError: The learner does not suit the model or the features.
+            MissingExtra: A network is to be trained, and torch is not installed.
+        """
         model = find_model(self.model, self.seed, len(self.features.shape))
-        if isinstance(self.features, Pairs) and kind not in (Supervised, Bayes, FixMatch):
-            raise InputError(f"{kind.__name__} varies or mixes rows, which ids do not allow: take lp-mst or randres.")
+        name = kind if isinstance(kind, str) else kind.__name__
+        if self.features.kind == "pairs" and name not in ("Supervised", "Bayes", "FixMatch"):
+            raise InputError(f"{name} varies or mixes rows, which ids do not allow: take lp-mst or randres.")
         if hasattr(model, "fit"):
             if isinstance(model, type):
                 raise InputError(f"The model is the class {model.__name__}: give one of it, {model.__name__}().")
-            name = type(model).__name__
-            if kind not in (Supervised, Bayes):
-                raise InputError(f"{kind.__name__} trains networks: choose a backbone, not {name}.")
+            own = type(model).__name__
+            if name not in ("Supervised", "Bayes"):
+                raise InputError(f"{name} trains networks: choose a backbone, not {own}.")
             if not has_fit_parameter(model, "sample_weight"):
-                raise InputError(f"{name} takes no sample weights: choose logistic, trees or another that does.")
+                raise InputError(f"{own} takes no sample weights: choose logistic, trees or another that does.")
             if not hasattr(model, "predict_proba"):
-                raise InputError(f"{name} gives no probabilities: choose logistic, trees or another that does.")
+                raise InputError(f"{own} gives no probabilities: choose logistic, trees or another that does.")
             if self.encoder is not None:
-                raise InputError(f"{name} cannot begin from an encoder: give the encoder's embeddings as features.")
+                raise InputError(f"{own} cannot begin from an encoder: give the encoder's embeddings as features.")
             return Classical(model, seen=self._standardised)
-        return kind(model, self.schedules.get(kind) or self.training or default_training(self), **options)
+        require_torch("Training a network")
+        made: type[Learner] = getattr(import_module("labeldp.learn"), kind) if isinstance(kind, str) else kind
+        return made(model, self.schedules.get(made) or self.training or default_training(self), **options)
+
+    @property
+    def trains_networks(self) -> bool:
+        """Whether a network can be trained for `model`: "auto" stands for one only where torch is installed."""
+        return has_torch() or self.model != "auto"
+
+    def with_installed_model(self) -> Task:
+        """Return this task, with logistic regression for a model "auto" that would be a network without torch."""
+        return self if self.trains_networks else replace(self, model=LogisticRegression(C=0.1, max_iter=300))
 
     @cached_property
     def _standardised(self) -> Standardised:
         """The rows as a classifier of scikit-learn sees them, which all learners of this task share."""
         return Standardised.of(self.features, find_model(self.model, self.seed, len(self.features.shape)), self.rows)
 
-    def on(self, rows: Rows) -> "Task":
+    def on(self, rows: Rows) -> Task:
         """Return the same task on other rows; what all features look like, which can take long to see, stays known."""
         other = replace(self, rows=rows)
         if "points" in vars(self):
@@ -101,7 +127,7 @@ class Task:
         return other
 
     @property
-    def whole(self) -> "Task":
+    def whole(self) -> Task:
         """The task by which a recipe decides its way: in a rehearsal on some rows, the one that is rehearsed."""
         return self if self.sampled_from is None else self.sampled_from
 
@@ -109,7 +135,7 @@ class Task:
         """Return how much to mix rows: the usual amount if none is asked for, and nothing of ids."""
         if asked is not None and not (isinstance(asked, int | float) and 0 <= asked < np.inf):
             raise InputError(f"mixup is 0, for rows as they are, or a number above 0, 4 for example: not {asked!r}.")
-        if not isinstance(self.features, Pairs):
+        if self.features.kind != "pairs":
             return usual if asked is None else asked
         if asked:
             raise InputError("A mixture of two ids is nobody: leave mixup out, or set it to 0.")
@@ -130,9 +156,9 @@ class Task:
     @cached_property
     def points(self) -> Features:
         """The rows as clusters and linear queries see them: images through the encoder, where there is one."""
-        if isinstance(self.features, Pairs):
+        if self.features.kind == "pairs":
             raise InputError("Ids cannot be added up or clustered: take lp-mst, randres or alibi.")
-        if isinstance(self.features, Images) and self.encoder is not None:
+        if self.features.kind == "images" and self.encoder is not None:
             return Embeddings(self.encoder.embed(self.features))
         return self.features
 
@@ -171,7 +197,11 @@ class Task:
 
     def on_points(self, model: Predictor) -> Predictor:
         """Return a model of `points` as one of `features`."""
-        return model if self.points is self.features or self.encoder is None else EncodedModel(self.encoder, model)
+        if self.points is self.features or self.encoder is None:
+            return model
+        from labeldp.learn.encoded import EncodedModel
+
+        return EncodedModel(self.encoder, model)
 
     def clusters(self, count: int, method: str = "kmeans") -> NDArray[np.signedinteger]:
         """Group the rows without labels: by k-means, into groups of about one size, or by SCAN, from the encoder."""
@@ -188,6 +218,8 @@ class Task:
         return kept_array(self._kept_clusters(f"scan-{count}"), partial(self._scan, count, self.encoder))
 
     def _scan(self, count: int, encoder: Model) -> NDArray[np.signedinteger]:
+        from labeldp.represent.scan import SCAN
+
         scan = SCAN(count)
         device = (self.training or Training()).device
         training = replace(scan.training, device=device, seed=self.seed)
@@ -226,13 +258,13 @@ def default_training(task: Task, **changes: Any) -> Training:
 
     Pictures on a GPU are seen six times as often, for which it pays to compile the training.
     """
-    rows, pictures = max(1, int(task.rows.sum())), isinstance(task.features, Images)
+    rows, pictures = max(1, int(task.rows.sum())), task.features.kind == "images"
     fast = pictures and choose_device(changes.get("device", "auto")).type == "cuda"
     seen, most = (6_000_000, 120) if fast else (1_000_000, 60 if pictures else 30)
     epochs = min(max(seen // rows, 10), most)
     usual: dict[str, Any] = {"epochs": epochs, "batch": 128 if rows < 20_000 else 256, "rate": 0.1, "seed": task.seed}
     usual |= {"compile": fast and rows * changes.get("epochs", epochs) >= 1_000_000}
-    if isinstance(task.features, Pairs):
+    if task.features.kind == "pairs":
         # A prior weighs what labels tell, so that it suits clean labels as well as noisy ones: without it, factors
         # learn noise by heart.
         usual |= {"optimizer": "adam", "rate": 0.01, "prior": 0.2, "epochs": 20}

@@ -4,15 +4,13 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
-from labeldp.learn.fixmatch import FixMatch
 from labeldp.learn.predictor import Predictor
-from labeldp.learn.supervised import Supervised
 from labeldp.mechanisms.stable import ImmutableArgmax
 from labeldp.mechanisms.voting import VoteMechanism
 from labeldp.recipes.base import Ask, Steps, recipe
@@ -31,8 +29,10 @@ from labeldp.recipes.polls import (
 from labeldp.recipes.task import Task, default_training
 from labeldp.releases.base import Release
 from labeldp.teach.heads import Heads
-from labeldp.teach.networks import Networks
 from labeldp.teach.votes import TeacherVotes
+
+if TYPE_CHECKING:
+    from labeldp.teach.networks import Networks
 
 Taught = Literal["auto", "heads", "networks"]
 
@@ -83,7 +83,7 @@ def with_teachers(name: str, summary: str, student: Student, votes: Votes) -> No
         many = int(whole.rows.sum()) if whole.public is None else len(whole.public)
         wanted = min(answers * len(task.space), many)
         poll = Poll(whole, teachers, wanted, min(QUERIES_PER_ANSWER * wanted, many), threshold)
-        replace(task, features=asked).learner(FixMatch)  # students are networks: it is said before anything is spent
+        replace(task, features=asked).learner("FixMatch")  # students are networks: it is said before anything is spent
         count, mechanism = votes(poll)
         queries = np.random.default_rng(task.seed).permutation(rows)[: poll.queries]
         told = yield Ask(teacher_votes(task, queries, count, mechanism, taught, engine))
@@ -95,7 +95,8 @@ def with_teachers(name: str, summary: str, student: Student, votes: Votes) -> No
         mine = np.isin(np.arange(len(asked)), rows)
         return student(replace(task, features=asked, rows=mine, public=None, users=owners), told)
 
-    recipe(name, summary, asks_teachers=True, needs="delta" if votes in (confident, stable) else "nothing")(steps)
+    needs: Literal["nothing", "delta"] = "delta" if votes in (confident, stable) else "nothing"
+    recipe(name, summary, asks_teachers=True, needs=needs, networks="always")(steps)
 
 
 def teacher_votes(
@@ -118,9 +119,11 @@ def teacher_votes(
     return TeacherVotes(task.lifted, queries, taught=Heads(), **common)
 
 
-def _networks(task: Task, engine: str, sees: Literal["own", "all"]) -> Networks:
+def _networks(task: Task, engine: str, sees: Literal["own", "all"]) -> "Networks":
     """Return teachers with networks of the task's kind; those that see all features learn from them without labels."""
-    learner = task.learner(FixMatch if sees == "all" else Supervised)
+    from labeldp.teach.networks import Networks
+
+    learner = task.learner("FixMatch" if sees == "all" else "Supervised")
     usual = default_training(task, device=learner.training.device)
     epochs = 30 if sees == "own" else learner.training.epochs
     training = replace(usual, epochs=epochs, batch=32, rate=0.05, compile=False)  # a teacher's training is short

@@ -12,8 +12,9 @@ from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.learn.backbones import Network
 from labeldp.learn.base import Backbone, make_network, place
-from labeldp.learn.loop import Training, train
+from labeldp.learn.loop import train
 from labeldp.learn.model import Model
+from labeldp.learn.training import Training
 
 
 @dataclass(frozen=True)

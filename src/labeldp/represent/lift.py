@@ -1,10 +1,10 @@
 """Public rows of bounded length for linear queries: features brought to one scale and to the unit sphere."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
@@ -48,14 +48,14 @@ class Lift:
         if isinstance(features, Table):
             numbers = len(features.encoder.numbers)
             mean[numbers:] = 0.0
-            scale[:numbers] = features.moments()[1][:numbers].cpu().numpy()
+            scale[:numbers] = features.moments()[1][:numbers]
         scale[scale == 0] = 1.0
         plain, basis = cls(mean, scale), None
         if len(mean) > columns:
-            basis = principal_directions(plain._scaled(_matrix(features, _spread(features, len(mean)))), columns)
+            basis = principal_directions(plain._scaled(features.matrix(_spread(features, len(mean)))), columns)
         if not cut:
             return cls(mean, scale, basis)
-        rows = cls(mean, scale, basis)._reduced(_matrix(features, _spread(features, len(mean))))
+        rows = cls(mean, scale, basis)._reduced(features.matrix(_spread(features, len(mean))))
         return cls(mean, scale, basis, float(np.median(np.linalg.norm(rows, axis=1))) or 1.0, constant)
 
     def __call__(self, features: Features) -> NDArray[np.float32]:
@@ -119,20 +119,15 @@ def principal_directions(rows: NDArray[np.float32], count: int) -> NDArray[np.fl
     return ((wide.T @ places[:, kept]) / np.sqrt(lengths[kept])).astype(np.float32)
 
 
-def _spread(features: Features, width: int) -> torch.Tensor:
+def _spread(features: Features, width: int) -> NDArray[np.int64]:
     """Return the places of rows from all over the features, from which directions and lengths are learnt."""
     most = _SAMPLE if width <= _WIDE else _SAMPLE_OF_WIDE
-    return torch.linspace(0, len(features) - 1, min(len(features), most)).long()
+    return np.linspace(0, len(features) - 1, min(len(features), most)).astype(np.int64)
 
 
 def _blocks(features: Features) -> Any:
-    size = max(1, min(_BLOCK, _NUMBERS // _width(features)))
-    return (_matrix(features, rows) for rows in torch.split(torch.arange(len(features)), size))
-
-
-def _matrix(features: Features, rows: torch.Tensor) -> NDArray[np.float32]:
-    return features.batch(rows).flatten(1).cpu().numpy()
+    return features.matrices(max(1, min(_BLOCK, _NUMBERS // _width(features))))
 
 
 def _width(features: Features) -> int:
-    return int(torch.Size(features.shape).numel())
+    return math.prod(features.shape)

@@ -9,11 +9,11 @@ from torch import nn
 from labeldp.errors import InputError
 from labeldp.features.base import Features, choose_device
 from labeldp.features.images import Images
-from labeldp.learn.backbones import backbones_for
+from labeldp.learn.backbone_names import backbones_for
 from labeldp.learn.base import Backbone, beside
 from labeldp.learn.encoded import side_by_side
-from labeldp.learn.loop import Training
 from labeldp.learn.model import Model
+from labeldp.learn.training import Training
 from labeldp.represent.base import Representation
 from labeldp.represent.momentum import MoCo
 

@@ -12,8 +12,9 @@ from labeldp.features.base import Features
 from labeldp.labels import LabelSpace
 from labeldp.learn.base import place, start_network
 from labeldp.learn.fixmatch import confident
-from labeldp.learn.loop import Training, train
+from labeldp.learn.loop import train
 from labeldp.learn.model import Model
+from labeldp.learn.training import Training
 from labeldp.provenance import Provenance
 from labeldp.represent.clusters import neighbours
 

@@ -1,12 +1,11 @@
 """Rows that are like their neighbours."""
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from labeldp.features.base import Features
 from labeldp.features.embeddings import Embeddings
-from labeldp.represent.clusters import averaged, neighbours
+from labeldp.represent.clusters import averaged, neighbours, unit_rows
 from labeldp.represent.lift import Lift
 
 _NEAR, _ROUNDS = 20, 8
@@ -18,7 +17,6 @@ def smooth_rows(points: Features, columns: int) -> NDArray[np.float32]:
     Noise drowns what tells one row from the next, and leaves what many have in common. So rows are drawn towards their
     neighbours, and few directions hold all that is left.
     """
-    rows = torch.cat([points.batch(part) for part in torch.split(torch.arange(len(points)), 1 << 13)])
-    unit = torch.nn.functional.normalize(rows.flatten(1).float(), dim=1).cpu().numpy()
+    unit = unit_rows(np.concatenate(list(points.matrices(1 << 13))))
     smooth = Embeddings(averaged(unit, neighbours(unit, min(_NEAR, len(unit) - 1)), _ROUNDS))
     return Lift.fit(smooth, columns=columns)(smooth)

@@ -22,9 +22,9 @@ from labeldp.learn.augdescent import AugDescent
 from labeldp.learn.backbones import build
 from labeldp.learn.base import Learner
 from labeldp.learn.fixmatch import FixMatch
-from labeldp.learn.loop import Training
 from labeldp.learn.model import Model
 from labeldp.learn.semigan import SemiGAN
+from labeldp.learn.training import Training
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.arithmetic import response_right
 from labeldp.recipes.run import Trained, all_rows

@@ -29,10 +29,10 @@ from labeldp.guarantees import Guarantee
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.learn.base import Learner
 from labeldp.learn.classical import Classical
-from labeldp.learn.loop import Training
 from labeldp.learn.predictor import Predictor, load_predictor
 from labeldp.learn.progress import counted
 from labeldp.learn.supervised import Supervised
+from labeldp.learn.training import Training
 from labeldp.releases.derived import Relabelled
 from labeldp.teach import engines
 from labeldp.teach.lesson import ABSTAINS, Lesson, tally
