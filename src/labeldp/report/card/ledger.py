@@ -15,8 +15,9 @@ _HEAD = ("Mechanism", "Used for", "Labels", "Epsilon", "Delta", "Proof")
 def mark_own(ledger: Sequence[dict[str, Any]], own: Sequence[str] | None) -> list[dict[str, Any]]:
     """Return the entries but changes of the budget, each with `own` and `purpose`.
 
-    A plan is the model's own if one of its steps is. A model is scored by releases that name all the model's releases as their origin; of several such scores the last
-    of each kind is this model's. Without a list of its releases, all entries are taken for its own.
+    A plan is the model's own if one of its steps is. A model is scored by releases that name all the model's releases
+    as their origin; of several such scores the last of each kind is this model's. Without a list of its releases, all
+    entries are taken for its own.
     """
     named = {name for each in own or () for name in each.split(",")}
     plans = {str(each["step"]).rpartition(":")[0] for each in ledger if each.get("step") and each["id"] in named}
