@@ -277,24 +277,36 @@ def test_what_cannot_be_drawn_is_found_by_the_rehearsal_before_anything_is_reser
     assert not vault.ledger.entries()
 
 
-def test_a_search_reserves_once_within_its_epsilon_and_draws_the_same_steps():
-    vault = ldp.Vault([0, 1] * 5, ldp.LabelSpace([0, 1]), ldp.Budget(9.0, 1e-3))
-    once = _Once(vault, 1.0, 1e-6)
+def test_a_search_reserves_once_and_draws_the_same_steps():
+    vault = ldp.Vault([0, 1] * 5, ldp.LabelSpace([0, 1]), ldp.Budget(9.0))
+    once = _Once(vault, 0.75, 0.0)
     steps = ldp.RandomizedResponse(0.5), ldp.PureLoss(0.25)
     for _ in range(2):
-        plan = once.plan(*steps, delta=1e-6)
+        plan = once.plan(*steps)
         first = plan.release(steps[0])
         assert plan.left == 1
     assert (vault.guarantee().epsilon, first.entry) == (0.75, vault.ledger.entries()[1].id)
     with pytest.raises(ldp.InputError, match="another release than the first"):
-        once.plan(*steps, delta=1e-6).release(ldp.OneHotLaplace(0.5))
-    events = len(vault.ledger.entries())
-    for more in ({"name": "second", "delta": 1e-6}, {"delta": 2e-6}):
-        with pytest.raises(ldp.InputError, match="another release than the first"):
-            once.plan(*steps, **more)
+        once.plan(*steps).release(ldp.OneHotLaplace(0.5))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda once, steps: once.plan(*steps, name="second"),
+        lambda once, steps: once.plan(*steps, delta=1e-6),
+        lambda once, steps: once.plan(ldp.PureLoss(0.1), delta=2e-6),
+        lambda once, steps: once.plan(ldp.PureLoss(0.26)),
+        lambda once, steps: once.release(ldp.OneHotLaplace(0.26)),
+    ],
+)
+def test_a_search_reserves_no_more_than_its_epsilon_and_delta(ask):
+    vault = ldp.Vault([0, 1] * 5, ldp.LabelSpace([0, 1]), ldp.Budget(9.0, 1e-3))
+    once, steps = _Once(vault, 1.0, 1e-6), [ldp.PureLoss(0.5), ldp.PureLoss(0.25)]
+    once.plan(*steps)
     with pytest.raises(ldp.InputError, match="another release than the first"):
-        once.release(ldp.RandomizedResponse(0.5))
-    assert len(vault.ledger.entries()) == events
+        ask(once, steps)
+    assert len(vault.ledger.entries()) == 1
 
 
 def test_a_search_over_a_recipe_that_reserves_costs_one_epsilon(enter):
