@@ -50,7 +50,7 @@ def composed_steps(epsilon: float, delta: float, shares: Sequence[tuple[float, L
     """Divide epsilon between releases that are reserved together, so that their composed cost is no more.
 
     A recipe reserves `calibrated_loss(*part)` for each part, with the same delta (see `base.Reserve`). With delta 0
-    every step is pure, and the epsilons add up to the whole.
+    every step is pure, and the epsilons add up to the whole. No step gets more than the whole.
 
     Args:
         epsilon: What all steps may cost together.
