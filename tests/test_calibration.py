@@ -1,11 +1,21 @@
 import math
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from noiselaws import direct_delta
 
 import labeldp as ldp
-from labeldp.calibration import analytic_gaussian_ratio, last_good, lattice_sigma, smallest_noise, unit_shift_sigma
-from labeldp.losses import gaussian_delta
+from labeldp.calibration import (
+    analytic_gaussian_ratio,
+    calibrated_loss,
+    last_good,
+    lattice_sigma,
+    smallest_noise,
+    unit_shift_sigma,
+)
+from labeldp.losses import covers, gaussian_delta
 
 EPSILONS = [0.01, 0.1, 0.5, 1.0, 3.0, 8.0, 10.0]
 
@@ -62,3 +72,28 @@ def test_noise_that_just_meets_its_target_is_enough():
 def test_the_last_good_value_is_found_to_one_in_a_million():
     found = last_good(lambda x: x <= 3.0, 1.0, 10.0)
     assert 3.0 * (1 - 1e-6) <= found <= 3.0
+
+
+@given(st.floats(0.01, 20), st.floats(1e-12, 1e-2), st.integers(1, 40), st.floats(1e-3, 1e3))
+@settings(max_examples=60)
+def test_a_loss_is_known_before_the_query_that_it_will_cover(epsilon, delta, columns, length):
+    matrix = length * np.random.default_rng(columns).normal(size=(20, columns))
+    loss = calibrated_loss(epsilon, delta)
+    assert covers(loss, ldp.LinearQuery(matrix, epsilon, delta).loss())
+    assert covers(loss, ldp.NumberQuery(matrix, epsilon, delta, values=7).loss())
+    assert not covers(loss, ldp.LinearQuery(matrix, epsilon * 1.001, delta).loss())
+    assert loss.epsilon(delta) == pytest.approx(epsilon, rel=1e-4)
+
+
+def test_a_pure_mechanism_loses_what_was_asked_for():
+    assert calibrated_loss(0.3) == ldp.BestCandidate(np.zeros((3, 2), int), 0.3).loss() == ldp.PureLoss(0.3)
+    for wrong in (0.0, -1.0, float("nan")):
+        with pytest.raises(ldp.InputError, match="epsilon must be"):
+            calibrated_loss(wrong)
+
+
+def test_a_query_of_few_grid_steps_is_not_covered_before_it_is_known():
+    """Its noise is calibrated by Renyi's bound, not by that of the lattice."""
+    short = ldp.LinearQuery(np.full((4, 1), 1e-6), 6.0, 1e-6, bound=1.0)
+    assert short.sigma < 3
+    assert not covers(calibrated_loss(6.0, 1e-6), short.loss())

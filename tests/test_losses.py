@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 from functools import reduce
 from itertools import permutations, product
 
@@ -16,6 +17,7 @@ from labeldp.losses import (
     PureLoss,
     RepeatedLoss,
     compose,
+    covers,
     gaussian_delta,
     rdp_to_epsilon,
     smooth_sigma,
@@ -232,3 +234,137 @@ def test_every_loss_of_a_plan_counts_wherever_it_stands():
     found = [compose(each, 1e-6) for each in permutations(losses)]
     assert max(found) == pytest.approx(min(found), rel=1e-3)
     assert min(found) >= GaussianLoss(4.0, 1.0).epsilon(1e-6) * (1 - 1e-3)
+
+
+# A loss in place of another.
+
+
+def losses():
+    return st.one_of(
+        st.builds(PureLoss, st.floats(0, 20)),
+        st.builds(GaussianLoss, st.floats(2.001, 1e5), st.floats(0.1, 1e4)),
+        st.builds(GaussianLoss, st.floats(2.001, 20), st.just(math.sqrt(2)), st.just(1)),
+        st.builds(RepeatedLoss, st.floats(0.01, 2), st.integers(1, 5)),
+    )
+
+
+@st.composite
+def pairs(draw):
+    """A loss and one that differs from it by little or by much, either way."""
+    declared = draw(losses())
+    factor = draw(st.one_of(st.floats(0.5, 2), st.floats(1 - 1e-6, 1 + 1e-6), st.just(1.0)))
+    changed = {PureLoss: "bound", RepeatedLoss: "bound", GaussianLoss: draw(st.sampled_from(["sigma", "sensitivity"]))}
+    name = changed[type(declared)]
+    actual = type(declared)(**vars(declared) | {name: getattr(declared, name) * factor})
+    both = draw(st.floats(0.1, 10)) if isinstance(actual, GaussianLoss) and actual.units is None else None
+    return declared, GaussianLoss(actual.sigma * both, actual.sensitivity * both) if both else actual
+
+
+@given(pairs(), st.sampled_from([PureLoss(0.7), GaussianLoss(1e4, 3e3)]), st.floats(1e-12, 0.1))
+@settings(max_examples=300)
+def test_a_loss_that_covers_another_is_larger_at_every_delta_and_order_and_in_compositions(pair, other, delta):
+    declared, actual = pair
+    if not covers(declared, actual):
+        return
+    for chance in (delta, 1e-9, 1e-6, 1e-3):
+        assert declared.epsilon(chance) >= actual.epsilon(chance) * (1 - 1e-8)
+    for order in (1.01, 2.0, 16.0, 200.0):
+        assert declared.rdp(order) >= actual.rdp(order) * (1 - 1e-12)
+    if getattr(declared, "units", None) is None:  # else the two are equal, and slow to compose
+        assert compose([declared, other], delta) >= compose([actual, other], delta) * (1 - 1e-6) - 1e-6
+
+
+@pytest.mark.parametrize(
+    ("declared", "actual", "covered"),
+    [
+        (PureLoss(0.5), PureLoss(0.5), True),
+        (PureLoss(0.5), PureLoss(0.25), True),
+        (PureLoss(0.5), PureLoss(math.nextafter(0.5, 1)), False),
+        (PureLoss(0.5), GaussianLoss(1e6, 1.0), False),
+        (GaussianLoss(20.0, 2.0), PureLoss(0.0), False),
+        (GaussianLoss(20.0, 2.0), GaussianLoss(20.0, 2.0), True),
+        (GaussianLoss(20.0, 2.0), GaussianLoss(20.0, 1.0), True),
+        (GaussianLoss(20.0, 2.0), GaussianLoss(19.999, 2.0), False),
+        # The same ratio, but one grid is finer: coarse noise tells more by the lattice bound, fine noise by Renyi's.
+        (GaussianLoss(20.0, 2.0), GaussianLoss(10.0, 1.0), False),
+        (GaussianLoss(10.0, 1.0), GaussianLoss(20.0, 2.0), True),
+        (GaussianLoss(3.0, 1.0), GaussianLoss(1e6 * 2.9, 1e6), False),
+        # Below the lattice, and on the grid, nothing is ordered.
+        (GaussianLoss(1.5, 2.0), GaussianLoss(1.9, 2.0), False),
+        (GaussianLoss(1.5, 2.0), GaussianLoss(1.5, 2.0), True),
+        (GaussianLoss(1.5, 2.0), GaussianLoss(3.0, 2.0), False),
+        (GaussianLoss(5.0, 2**0.5, units=1), GaussianLoss(6.0, 2**0.5, units=1), False),
+        (GaussianLoss(5.0, 2**0.5, units=1), GaussianLoss(5.0, 2**0.5), False),
+        (GaussianLoss(5.0, 2**0.5), GaussianLoss(5.0, 2**0.5, units=1), False),
+        (RepeatedLoss(0.5, 2), RepeatedLoss(0.5, 2), True),
+        (RepeatedLoss(0.5, 2), RepeatedLoss(0.4, 2), False),
+        (ApproximateLoss(0.5, 1e-6), ApproximateLoss(0.5, 1e-6), True),
+        (ApproximateLoss(0.5, 1e-6), PureLoss(0.1), False),
+    ],
+)
+def test_what_covers_what(declared, actual, covered):
+    assert covers(declared, actual) is covered
+
+
+@pytest.mark.parametrize(("sigma", "move"), [(2.5, 1), (4.0, 3), (9.0, 30)])
+def test_noise_on_the_grid_loses_no_more_than_what_covers_it(sigma, move):
+    """Against the law of discrete noise itself, summed over the grid."""
+    declared = GaussianLoss(1e9 * math.sqrt(sigma**2 - 4) / move, 1e9)
+    assert covers(declared, GaussianLoss(sigma, move))
+    x = np.arange(-4000, 4001)
+    law = np.exp(-(x**2) / (2 * sigma**2))
+    law, moved = law / law.sum(), np.exp(-((x - move) ** 2) / (2 * sigma**2)) / law.sum()
+    for delta in (1e-9, 1e-5, 1e-2):
+        epsilon = declared.epsilon(delta)
+        assert np.maximum(law - math.exp(epsilon) * moved, 0).sum() <= delta
+
+
+# Compositions without Fourier transforms.
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(PureLoss, st.floats(0.05, 2)), st.builds(RepeatedLoss, st.floats(0.05, 0.5), st.integers(1, 9))
+        ),
+        max_size=3,
+    ),
+    st.lists(st.builds(GaussianLoss, st.floats(20, 500), st.floats(5, 50)), max_size=3),
+)
+@settings(max_examples=25)
+def test_pure_and_gaussian_losses_compose_to_what_their_distributions_do(pure, gaussian):
+    parts = [*pure, *gaussian]
+    if len(parts) < 2:
+        return
+    total = reduce(lambda one, other: one.compose(other), [loss.distribution() for loss in parts])
+    for delta in (1e-8, 1e-4):
+        slow = total.get_epsilon_for_delta(delta)
+        assert compose(parts, delta) == pytest.approx(
+            min(slow, compose(parts, 0.0) if not gaussian else math.inf), rel=1e-3, abs=1e-6
+        )
+        assert total.get_delta_for_epsilon(compose(parts, delta) * (1 + 1e-3) + 1e-6) <= delta
+
+
+def test_a_pure_and_a_gaussian_step_compose_to_the_sum_over_both_answers():
+    loss, delta = GaussianLoss(3e6, 1e6), 1e-6
+    epsilon, p = compose([PureLoss(0.7), loss], delta), 1 / (1 + math.exp(-0.7))
+    found = p * gaussian_delta(epsilon - 0.7, 3.0) + (1 - p) * gaussian_delta(epsilon + 0.7, 3.0)
+    assert found == pytest.approx(delta, rel=1e-6)
+    assert compose([loss, loss], delta) == pytest.approx(GaussianLoss(3e6, 1e6 * math.sqrt(2)).epsilon(delta), rel=1e-6)
+
+
+def test_many_different_pure_steps_are_composed_by_their_distributions():
+    parts = [PureLoss(0.1 + 0.01 * i) for i in range(15)]
+    assert compose(parts[:13], 1e-6) < compose(parts, 1e-6) <= math.fsum(part.bound for part in parts)
+
+
+@given(st.lists(st.decimals("0.001", "5", places=3), min_size=1, max_size=6))
+def test_epsilons_without_delta_add_up_as_they_were_written(parts):
+    total = compose([PureLoss(float(part)) for part in parts], 0.0)
+    assert Fraction(repr(total)) == sum(Fraction(str(part)) for part in parts)
+
+
+def test_a_sum_of_awkward_epsilons_is_rounded_up():
+    parts = [0.1 + 0.2, 1 / 3, 2 / 7]
+    total = compose([PureLoss(part) for part in parts], 0.0)
+    assert 0 <= Fraction(repr(total)) - sum(Fraction(repr(part)) for part in parts) < 1e-15

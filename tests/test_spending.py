@@ -167,6 +167,15 @@ def test_uses_of_several_data_sets_add_up_whatever_their_rows_and_order():
     assert joint_cost([few, alike]).epsilon == 3
 
 
+def test_uses_of_one_entry_cost_it_once_on_all_of_their_rows():
+    plan, part, other = use("p", 3), use("p", 3, [0, 1]), use("q", 2, [1, 2])
+    assert joint_cost([plan, plan, part]).epsilon == joint_cost([part, plan]).epsilon == 3
+    assert joint_cost([plan, other]).epsilon == joint_cost([part, other, plan]).epsilon == 5
+    assert joint_cost([use("p", 3, [0]), use("p", 3, [2]), other]).epsilon == 5  # row 2
+    assert joint_cost([use("p", 3, [0]), other, use("p", 4, [3])]).epsilon == 4
+    assert joint_cost([plan, use("p", 3, data="b")]).epsilon == 6  # an entry of another ledger
+
+
 @pytest.mark.parametrize("rows", [None, [1, 5]])
 def test_a_use_is_read_back_and_an_older_one_counts_for_all_rows(rows):
     written = use("x", 3, rows)

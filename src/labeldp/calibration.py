@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from labeldp.errors import InputError
 from labeldp.guarantees import check_delta, check_epsilon
-from labeldp.losses import EXACT_BELOW, GaussianLoss, Loss, compose, gaussian_delta, unit_shift_delta
+from labeldp.losses import EXACT_BELOW, GaussianLoss, Loss, PureLoss, compose, gaussian_delta, unit_shift_delta
 
 _DIGITS = 6  # deviations are rounded up to this many digits, so that they can be printed and typed again
 
@@ -33,6 +33,34 @@ def lattice_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
     """Return sigma of discrete Gaussian noise for any integer move of at most that length (l2)."""
     guess = sensitivity * analytic_gaussian_ratio(epsilon, delta)
     return smallest_noise(lambda sigma: GaussianLoss(sigma, sensitivity).epsilon(delta) <= epsilon, guess)
+
+
+_WIDE = 1e9  # a sensitivity in grid steps that no query has
+
+
+@lru_cache(256)
+def calibrated_loss(epsilon: float, delta: float = 0.0) -> Loss:
+    """Return what any query calibrated to (epsilon, delta) loses at most, for a plan that is made before the query.
+
+    Proof. Without delta it is epsilon. With delta, `lattice_sigma` gives a query a ratio of smooth deviation to
+    sensitivity that meets (epsilon, delta). A ratio that misses it is smaller than every one that meets it, because
+    delta falls as the ratio grows. The returned loss has such a ratio, and so much noise that the grid adds nothing to
+    its Renyi bound. So `covers` holds for every query that meets its target by the lattice bound: those whose noise
+    is many grid steps wide, as of `LinearQuery` without a `bound` far above its rows. Counts meet it by another bound.
+
+    Args:
+        epsilon: The epsilon of the query.
+        delta: Its delta; 0 for a purely private mechanism.
+
+    Returns:
+        A `PureLoss`, or a `GaussianLoss` that is larger than that of the query by about one in a hundred thousand.
+    """
+    if not delta:
+        return PureLoss(check_epsilon(epsilon))
+    ratio = analytic_gaussian_ratio(epsilon, delta) * (1 - 10.0 ** -(_DIGITS - 1))
+    while gaussian_delta(epsilon, ratio) <= delta * (1 + 1e-9):
+        ratio *= 1 - 10.0**-_DIGITS
+    return GaussianLoss(ratio * _WIDE, _WIDE)
 
 
 def calibrate(losses: Callable[[float], Sequence[Loss]], epsilon: float, delta: float = 0.0) -> float:

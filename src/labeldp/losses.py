@@ -5,14 +5,17 @@ imported where it is used, because most releases do not need it and it takes a s
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, Protocol
+from fractions import Fraction
+from typing import Any, Literal, NoReturn, Protocol, TypeGuard
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
+from scipy.special import gammaln, log_expit, log_ndtr, ndtr
 
 from labeldp.errors import InputError
+from labeldp.reals import exactly
 
 # Noise of at least this deviation, in steps of the integer grid, smooths the grid away (see `GaussianLoss`).
 LATTICE_SIGMA = 2.0
@@ -216,19 +219,110 @@ def _check_not_negative(*parts: float) -> None:
         raise InputError("A loss cannot be below zero, nor unknown: state what one unit may lose.")
 
 
+def covers(declared: Loss, actual: Loss) -> bool:
+    """Whether a plan that was charged for one loss may draw a mechanism with another.
+
+    Proof. The plan's cost is that of a product of dominating pairs, so a pair may be replaced by one that it dominates:
+    one that is a post-processing of it.
+
+    - Pure: an answer that is right with the odds exp(bound), flipped at random, has any smaller odds.
+    - Gaussian on the lattice (see `GaussianLoss`): the pair is continuous noise at (sigma^2 - 2^2) / sensitivity^2, and
+      more noise gives every larger ratio. The Renyi bound falls with sigma^2 / sensitivity^2, so neither of these two
+      ratios may be smaller than declared. They are compared exactly.
+    - Any other loss covers what is equal to it: exact distributions on the grid are not ordered by sigma.
+
+    Args:
+        declared: The loss that was charged.
+        actual: The loss of the mechanism.
+
+    Returns:
+        Whether `actual` is proved to lose no more at any delta and at any Renyi order, alone and in any composition.
+    """
+    if type(declared) is PureLoss and type(actual) is PureLoss:
+        return actual.bound <= declared.bound
+    if _is_on_lattice(declared) and _is_on_lattice(actual):
+        lost, lose = (Fraction(loss.sensitivity) ** 2 for loss in (declared, actual))
+        wide, wider = (Fraction(loss.sigma) ** 2 for loss in (declared, actual))
+        given_up = Fraction(LATTICE_SIGMA) ** 2
+        return wide * lose <= wider * lost and (wide - given_up) * lose <= (wider - given_up) * lost
+    return declared == actual
+
+
+def _is_on_lattice(loss: Loss) -> TypeGuard[GaussianLoss]:
+    """Whether the lattice bound is what is known of a loss in a composition."""
+    if type(loss) is not GaussianLoss or loss.units is not None:
+        return False
+    return 0 < loss.sensitivity < math.inf and LATTICE_SIGMA < loss.sigma < math.inf
+
+
 def compose(losses: Sequence[Loss], delta: float) -> float:
     """Return epsilon at `delta` for a plan of losses that was fixed before the first of them."""
+    plain = _plain_sum(losses)
     if delta == 0 and all(isinstance(loss, PureLoss | RepeatedLoss) for loss in losses):
-        return math.fsum(loss.epsilon(0.0) for loss in losses)
+        return plain
     if len(losses) == 1:
         return losses[0].epsilon(delta)
-    total = losses[0].distribution()
-    for loss in losses[1:]:
-        total = total.compose(loss.distribution())
-    composed = _epsilon_of(total, delta)
+    # What is rounded up in either; where it loses to plain addition or to Renyi's bound, these are as true.
+    joint = _joint_delta(losses) if delta > 0 else None
+    if joint is not None:
+        composed = smallest_epsilon(lambda epsilon: joint(epsilon) * (1 + 1e-9), delta)
+    else:
+        total = losses[0].distribution()
+        for loss in losses[1:]:
+            total = total.compose(loss.distribution())
+        composed = _epsilon_of(total, delta)
     renyi = min(rdp_to_epsilon(math.fsum(loss.rdp(order) for loss in losses), order, delta) for order in ORDERS)
-    # Discretisation only ever rounds up; where it loses to plain addition or to Renyi's bound, these are as true.
-    return min(composed, renyi, math.fsum(loss.epsilon(0.0) for loss in losses))
+    return min(composed, renyi, plain)
+
+
+def _plain_sum(losses: Sequence[Loss]) -> float:
+    """Return the sum of epsilons without delta: of the decimals that were written, rounded up."""
+    parts = [(loss.bound, loss.times) if isinstance(loss, RepeatedLoss) else (loss.epsilon(0.0), 1) for loss in losses]
+    if not all(math.isfinite(bound) for bound, _ in parts):
+        return math.inf
+    total = sum((times * exactly(bound) for bound, times in parts), Fraction(0))
+    rounded = float(total)
+    return rounded if exactly(rounded) >= total else math.nextafter(rounded, math.inf)
+
+
+_MOST_ATOMS = 1 << 14  # joint answers that are added up one by one
+
+
+def _joint_delta(losses: Sequence[Loss]) -> Callable[[float], float] | None:
+    """Return delta by epsilon of pure draws and Gaussian noise together; None for other losses, or too many answers.
+
+    Proof. The product of dominating pairs dominates a plan, however its steps depend on earlier ones (Zhu, Dong and
+    Wang 2022, Theorem 10). Gaussian pairs at ratios r are one at the inverse root of the sum of r^-2. A pure pair is
+    randomized response, whose loss is the bound or its negative. `RepeatedLoss` says how often each occurs in equal
+    ones. So delta is the mean of the Gaussian delta at epsilon minus the loss of the answers, over all joint answers.
+    """
+    draws, inverse = Counter[float](), 0.0
+    for loss in losses:
+        if isinstance(loss, PureLoss | RepeatedLoss):
+            draws[loss.bound] += loss.times if isinstance(loss, RepeatedLoss) else 1
+        elif _is_on_lattice(loss):
+            inverse += (loss.sensitivity / smooth_sigma(loss.sigma)) ** 2
+        else:
+            return None
+    if math.prod(times + 1 for times in draws.values()) > _MOST_ATOMS or not all(map(math.isfinite, draws)):
+        return None
+    answers, log_chances = np.zeros(1), np.zeros(1)
+    for bound, times in draws.items():
+        true = np.arange(times + 1)
+        chance = gammaln(times + 1) - gammaln(true + 1) - gammaln(times - true + 1)
+        chance += true * log_expit(bound) + (times - true) * log_expit(-bound)
+        answers = np.add.outer(answers, (2 * true - times) * bound).ravel()
+        log_chances = np.add.outer(log_chances, chance).ravel()
+    chances, shift = np.exp(log_chances), inverse**0.5
+
+    def delta(epsilon: float) -> float:
+        above = epsilon - answers
+        if not shift:
+            return float(chances @ -np.expm1(np.minimum(above, 0.0)))
+        a, b = shift / 2, above / shift
+        return float(chances @ (ndtr(a - b) - np.exp(np.minimum(above + log_ndtr(-a - b), 0.0))))
+
+    return delta
 
 
 def rdp_to_epsilon(rdp: float, order: float, delta: float, conversion: Literal["classic", "tight"] = "tight") -> float:

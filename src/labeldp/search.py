@@ -1,6 +1,7 @@
 """Tuning without paying twice: every setting is trained on one release, and a private choice decides."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,16 +11,22 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted
 
-from labeldp.errors import InputError
+from labeldp.errors import BudgetExceeded, InputError
 from labeldp.estimators import LabelPrivateClassifier, threads
+from labeldp.losses import Loss, compose
 from labeldp.mechanisms.base import Mechanism
 from labeldp.reals import exactly
 from labeldp.recipes.run import set_aside, train_best
 from labeldp.releases.base import Release
 from labeldp.spending import Cost, Spending, group_sizes
 from labeldp.vault import Vault
+from labeldp.vault.plan import Plan, step_losses
 
 _OF_LEARNING = ("model", "training", "options", "encoder")
+_ANOTHER = (
+    "A setting asks for another release than the first, which would cost another epsilon: search over settings that "
+    "change the learning alone."
+)
 
 
 class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -92,17 +99,47 @@ class _Once:
 
     def release(self, mechanism: Mechanism, rows: Any = None, *, derived_from: Sequence[Release] = ()) -> Release:
         """Release what was released before, or what fits into epsilon and delta."""
+        self._admit((type(mechanism), mechanism.parameters()), rows, lambda m: Cost(*mechanism.price(m)))
+        return self._vault.release(mechanism, rows, derived_from=derived_from)
+
+    def plan(self, *steps: Mechanism | Loss, rows: Any = None, delta: float = 0.0, name: str = "") -> Any:
+        """Reserve what was reserved before, or what fits into epsilon and delta."""
+
+        def cost(labels: int) -> Cost:
+            epsilon = compose(step_losses(steps, labels), delta)
+            return Cost(exactly(epsilon) if math.isfinite(epsilon) else epsilon, exactly(delta))
+
+        self._admit(("plan", name, step_losses(steps), delta), rows, cost)
+        return _OncePlanned(self._vault.plan(*steps, rows=rows, delta=delta, name=name))
+
+    def _admit(self, what: Any, rows: Any, cost: Callable[[int], Cost]) -> None:
+        """Count a request that is new, or say that it does not fit."""
         mask = np.zeros(self.rows, bool)
         mask[slice(None) if rows is None else rows] = True
-        request = repr((type(mechanism), mechanism.parameters(), mask.tobytes()))
-        if request not in self._known:
-            sizes = group_sizes(mask, self._vault.users)
-            self._spending.add(mask, {m: Cost(*mechanism.price(m)) for m in sizes})
-            spent = self._spending.worst()
-            if spent.epsilon > self._epsilon or spent.delta > self._delta:
-                raise InputError(
-                    "A setting asks for another release than the first, which would cost another epsilon: search over "
-                    "settings that change the learning alone."
-                )
-            self._known.add(request)
-        return self._vault.release(mechanism, rows, derived_from=derived_from)
+        request = repr((what, mask.tobytes()))
+        if request in self._known:
+            return
+        self._spending.add(mask, {m: cost(m) for m in group_sizes(mask, self._vault.users)})
+        spent = self._spending.worst()
+        if spent.epsilon > self._epsilon or spent.delta > self._delta:
+            raise InputError(_ANOTHER)
+        self._known.add(request)
+
+
+class _OncePlanned:
+    """A plan of one search, whose steps are drawn once for all settings."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    @property
+    def left(self) -> int:
+        """How many steps this object has not returned yet."""
+        return self._plan.left
+
+    def release(self, mechanism: Mechanism, *, derived_from: Sequence[Release] = ()) -> Release:
+        """Draw the next step, or say that a setting asks for another one; see `Plan.release`."""
+        try:
+            return self._plan.release(mechanism, derived_from=derived_from)
+        except BudgetExceeded:
+            raise InputError(_ANOTHER) from None

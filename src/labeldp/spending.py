@@ -5,7 +5,7 @@ import hashlib
 import math
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, reduce
 from typing import Any
@@ -253,13 +253,26 @@ class Use:
 def joint_cost(uses: Iterable[Use], parallel: bool = True) -> Cost:
     """Return the worst cost of any unit over different uses, or their sum where rows tell nothing of units.
 
-    What several data sets cost is added up: somebody may be in all of them.
+    An entry counts once, on all rows that its uses name: the steps of a plan share one. What several data sets cost is
+    added up: somebody may be in all of them.
     """
-    by_data: dict[tuple[str, int], Spending] = {}
+    by_entry: dict[tuple[str, int, str], Use] = {}
     for use in dict.fromkeys(uses):
+        same = by_entry.setdefault((use.data, use.count, use.entry), use)
+        if same != use:
+            by_entry[use.data, use.count, use.entry] = _united(same, use)
+    by_data: dict[tuple[str, int], Spending] = {}
+    for use in by_entry.values():
         spending = by_data.setdefault((use.data, use.count), Spending(use.count))
         spending.add(unpack_rows(use.rows, use.count) if parallel else None, {1: use.cost})
     return sum((spending.worst() for spending in by_data.values()), Cost())
+
+
+def _united(one: Use, other: Use) -> Use:
+    """Return two uses of one entry as one, of the rows of both."""
+    first, second = (unpack_rows(use.rows, use.count) for use in (one, other))
+    both = None if first is None or second is None else first | second
+    return replace(one, cost=one.cost | other.cost, rows=pack_rows(both))
 
 
 def pack_rows(mask: Mask | None) -> bytes | None:

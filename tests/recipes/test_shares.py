@@ -5,7 +5,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import labeldp as ldp
-from labeldp.recipes.shares import refine_shares, split_epsilon
+from labeldp.calibration import calibrated_loss
+from labeldp.losses import compose
+from labeldp.recipes.shares import composed_steps, refine_shares, split_epsilon
 
 SPACE = ldp.LabelSpace([0, 1, 2])
 
@@ -55,3 +57,53 @@ def test_shares_are_above_zero_and_add_up_to_no_more_than_epsilon(epsilon, rows_
     assert answers >= 0
     total = sum(Decimal(repr(share)) for share in [*sums, answers])
     assert Decimal(repr(epsilon)) * Decimal("0.999999") <= total <= Decimal(repr(epsilon))
+
+
+GAUSSIAN, PURE = "gaussian", "pure"
+SHARES = st.lists(st.tuples(st.floats(0.1, 10), st.sampled_from([GAUSSIAN, PURE])), min_size=1, max_size=5)
+
+
+@given(st.floats(0.01, 30), st.just(0.0) | st.floats(1e-12, 1e-2), SHARES)
+@settings(max_examples=80)
+def test_composed_steps_never_cost_more_than_the_whole_and_hardly_less(epsilon, delta, shares):
+    parts = composed_steps(epsilon, delta, shares)
+    cost = compose([calibrated_loss(*part) for part in parts], delta)
+    assert cost <= epsilon
+    assert max(part for part, _ in parts) <= epsilon
+    if delta < epsilon / 1000:  # else a step may be as large as the whole, and no more is given to it
+        assert cost >= epsilon * (1 - 1e-2)
+    assert [part for _, part in parts] == [delta if noise == GAUSSIAN else 0.0 for _, noise in shares]
+    units = [part / share for (part, _), (share, _) in zip(parts, shares, strict=True)]
+    assert max(units) == pytest.approx(min(units), rel=2e-3)
+    assert parts == composed_steps(epsilon, delta, shares)
+
+
+def test_two_equal_gaussian_steps_get_clearly_more_than_half_each():
+    (first, delta), second = composed_steps(1.0, 1e-6, [(1, GAUSSIAN), (1, GAUSSIAN)])
+    assert second == (first, delta) == (pytest.approx(0.689, abs=0.001), 1e-6)
+    # As two of a 1/sqrt(2) of the length of one: no more than that could be.
+    ratio = calibrated_loss(first, 1e-6).sigma / calibrated_loss(1.0, 1e-6).sigma
+    assert ratio == pytest.approx(2**0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.3, 1 / 3, 0.1 + 0.2, 1.0, 2 / 7])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_composed_steps_of_awkward_epsilons_are_affordable(epsilon, delta):
+    parts = composed_steps(epsilon, delta, [(1, GAUSSIAN), (2, PURE), (4, GAUSSIAN)])
+    vault = ldp.Vault([0, 1, 2] * 20, SPACE, ldp.Budget(epsilon, delta))
+    plan = vault.plan(*[calibrated_loss(*part) for part in parts], delta=delta)
+    plan.release(ldp.LinearQuery([[1.0, 0.0], [0.6, 0.8], [0.0, -1.0]] * 20, *parts[0]))
+    plan.release(ldp.RandomizedResponse(parts[1][0]))
+    plan.release(ldp.LinearQuery([[0.3], [-7.0], [0.0]] * 20, *parts[2]))
+    assert vault.guarantee().epsilon == pytest.approx(epsilon, rel=1e-3 if delta else 1e-12)
+
+
+def test_without_delta_the_parts_are_decimals_that_add_up_exactly():
+    assert composed_steps(0.3, 0.0, [(1, GAUSSIAN), (2, PURE), (1, PURE)]) == [(0.075, 0.0), (0.15, 0.0), (0.075, 0.0)]
+    assert composed_steps(1.0, 0.0, [(1, PURE)] * 3) == [(0.33333, 0.0), (0.33333, 0.0), (0.33334, 0.0)]
+
+
+@pytest.mark.parametrize("shares", [[], [(0.0, PURE)], [(1.0, PURE), (-1.0, GAUSSIAN)], [(float("inf"), PURE)]])
+def test_shares_that_divide_nothing_are_refused(shares):
+    with pytest.raises(ldp.InputError, match="a share above 0 for each step"):
+        composed_steps(1.0, 1e-6, shares)

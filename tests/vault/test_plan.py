@@ -1,9 +1,18 @@
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import labeldp as ldp
+from labeldp.calibration import calibrated_loss
+from labeldp.features import Embeddings
+from labeldp.learn.predictor import load_predictor
+from labeldp.learn.ridge import Ridge
+from labeldp.provenance import Provenance
+from labeldp.report.ledger import ledger_report
+from labeldp.represent.lift import Lift
+from labeldp.spending import joint_cost
 
 SPACE = ldp.LabelSpace(["no", "yes"])
 LABELS = ["no", "yes", "yes", "no", "yes", "no"]
@@ -165,3 +174,113 @@ def test_a_plan_for_some_rows_of_users_must_fit_beside_a_release_of_all_rows():
         with pytest.raises(ldp.BudgetExceeded):
             ask(RR(0.5), rows=[0, 3])
     v.plan(RR(0.5), rows=[3, 5])
+
+
+def planned(users=None, **options):
+    """A plan of two noisy sums and an answer, its vault, and the first two releases."""
+    v = ldp.Vault([0, 1] * 50, ldp.LabelSpace([0, 1]), ldp.Budget(9.0, 1e-4), users=users, **options)
+    rows = np.random.default_rng(0).normal(size=(100, 3))
+    plan = v.plan(calibrated_loss(0.5, 1e-6), calibrated_loss(0.5, 1e-6), ldp.PureLoss(0.25), delta=1e-6)
+    first = plan.release(ldp.LinearQuery(rows, 0.5, 1e-6))
+    second = plan.release(ldp.LinearQuery(rows[:, :2], 0.5, 1e-6), derived_from=[first])
+    return v, plan, rows, first, second
+
+
+def test_a_model_of_two_steps_costs_their_plan_once(tmp_path):
+    v, plan, rows, first, second = planned()
+    [charged] = [entry for entry in v.ledger.entries() if entry.kind == "plan"]
+    whole = float(charged.costs[1].epsilon), 1e-6
+    assert 0.8 < whole[0] < 1.0  # neither the sum of the steps nor one of them
+    points = Embeddings(rows)
+    lift = Lift.fit(points, columns=2)
+    model = Ridge(lift).fit(points, first)
+    both = Provenance.of(model, second)
+    model.save(tmp_path / "model")
+    alone = plan.release(RR(0.25), derived_from=[second])
+    for stated in (
+        *(v.guarantee_of(part) for part in ([first], [first, second], [alone, second, first], [first.concat(first)])),
+        *(each.guarantee for each in (first, second, alone, model, both, load_predictor(tmp_path / "model"))),
+        v.guarantee(),
+    ):
+        assert (stated.epsilon, stated.delta) == whole
+    cost = joint_cost([*both.lineage, *alone.lineage, *model.lineage])
+    assert (float(cost.epsilon), float(cost.delta)) == whole
+    more = v.release(RR(0.5), rows=[0, 1], derived_from=[model])
+    assert v.guarantee_of([more]).epsilon == more.guarantee.epsilon == v.guarantee().epsilon == whole[0] + 0.5
+    assert v.guarantee_of([second], RR(0.5), [4]).epsilon == whole[0] + 0.5
+
+
+def test_a_plan_of_some_rows_is_used_on_these():
+    v = vault(9.0)
+    plan = v.plan(RR(1.0), RR(0.5), rows=[0, 1])
+    steps = [plan.release(RR(1.0)), plan.release(RR(0.5))]
+    other = v.release(RR(1.25), rows=[2, 3])
+    assert v.guarantee_of([*steps, other]).epsilon == Provenance.of(*steps, other).guarantee.epsilon == 1.5
+    above = v.release(RR(0.25), rows=[1, 2])
+    assert v.guarantee_of([*steps, above]).epsilon == Provenance.of(*steps, above).guarantee.epsilon == 1.75
+
+
+def test_a_step_that_loses_less_is_drawn_and_one_that_loses_more_is_not():
+    v = vault(9.0, 1e-4)
+    query = np.arange(12.0).reshape(6, 2)
+    plan = v.plan(calibrated_loss(1.0, 1e-6), ldp.PureLoss(1.0), delta=1e-6)
+    paid, events = v.guarantee(), len(v.ledger.entries())
+    for dearer in (ldp.LinearQuery(query, 1.01, 1e-6), ldp.LinearQuery(query, 1.0), RR(1.0)):
+        with pytest.raises(ldp.InputError, match="another loss, which does not cover"):
+            plan.release(dearer)
+    assert (len(v.ledger.entries()), plan.left) == (events, 2)
+    plan.release(ldp.LinearQuery(query, 0.7, 1e-6))
+    with pytest.raises(ldp.InputError, match="another loss"):
+        plan.release(RR(1.0000001))
+    plan.release(RR(0.25))
+    assert (plan.left, v.guarantee().epsilon) == (0, paid.epsilon)
+
+
+def test_users_with_a_row_each_plan_by_losses_and_others_by_mechanisms():
+    v, plan, _, first, _ = planned(users=np.arange(100)[::-1])
+    assert v.guarantee_of([first]).unit == plan.release(RR(0.25)).guarantee.unit == "user"
+    users = np.arange(100) // 2
+    with pytest.raises(ldp.InputError, match="several rows, declare each step of a plan as a mechanism"):
+        planned(users=users)
+    v = ldp.Vault([0, 1] * 50, ldp.LabelSpace([0, 1]), ldp.Budget(9.0, 1e-4), users=users)
+    query = ldp.LinearQuery(np.eye(100)[:, :4], 0.5, 1e-6)
+    plan = v.plan(query, ldp.BestCandidate(np.zeros((100, 2), int), 0.5), delta=1e-6)
+    first = plan.release(ldp.LinearQuery(np.eye(100)[:, :4], 0.25, 1e-6))
+    assert first.guarantee.epsilon == v.guarantee_of([first]).epsilon == v.guarantee().epsilon > 1.0
+    with pytest.raises(ldp.InputError, match="another loss"):
+        plan.release(RR(0.5))  # two answers of one user lose more than one changed count
+
+
+def test_whether_a_plan_was_paid_for_is_known_before_it_is_made_again():
+    v = vault(9.0, 1e-5)
+    steps = ldp.PureLoss(0.5), ldp.PureLoss(0.25)
+    assert not v.was_planned(*steps, name="first")
+    v.plan(*steps, name="first")
+    assert v.was_planned(*steps, name="first")
+    assert v.was_planned(list(steps), name="first")
+    for other in ({"name": "second"}, {"name": "first", "rows": [0]}, {"name": "first", "delta": 1e-6}):
+        assert not v.was_planned(*steps, **other)
+    assert v.guarantee().epsilon == 0.75
+
+
+def test_a_ledger_file_and_its_copy_count_a_plan_once(tmp_path):
+    people = {"ledger": tmp_path / "l", "identity": ldp.Identity("people", "ill", 100)}
+    v, _, _, first, second = planned(**people)
+    whole = v.guarantee_of([first, second])
+    report = ledger_report(tmp_path / "l")
+    assert report["spent"]["epsilon"] == whole.epsilon
+    assert [line["epsilon"] for line in report["entries"]] == [whole.epsilon, 0.0, 0.0]
+    again, *_, third, fourth = planned(**people)
+    assert (again.drawn, len(again.reused)) == ((), 2)
+    assert third.lineage == first.lineage == fourth.lineage == second.lineage
+    assert [use.entry for use in third.lineage] == [report["entries"][0]["id"]]
+    assert [fourth.entry, third.entry] == [line["id"] for line in report["entries"][:0:-1]]
+
+
+def test_a_change_of_the_budget_is_no_release():
+    v = vault(1.0)
+    first = v.release(RR(0.5))
+    v.ledger.change_budget({"from": v.ledger.facts()["budget"], "to": v.ledger.facts()["budget"]})
+    other = replace(first, entry=v.ledger.entries()[-1].id)
+    with pytest.raises(ldp.InputError, match="Only releases of this vault"):
+        v.guarantee_of([other])

@@ -7,6 +7,7 @@ from labeldp.lazy import exports
 if TYPE_CHECKING:
     from labeldp.recipes.base import Ask as Ask
     from labeldp.recipes.base import Recipe as Recipe
+    from labeldp.recipes.base import Reserve as Reserve
     from labeldp.recipes.base import find as find
     from labeldp.recipes.base import recipe as recipe
     from labeldp.recipes.run import Trained as Trained
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDunderAll]
     "labeldp.recipes",
     {
-        "base": ["Ask", "Recipe", "find", "recipe"],
+        "base": ["Ask", "Recipe", "Reserve", "find", "recipe"],
         "run": ["Trained", "all_rows", "train", "train_best"],
         "task": ["Task", "default_training"],
     },

@@ -13,6 +13,7 @@ from labeldp.labels import LabelSpace
 from labeldp.lazy import require_torch
 from labeldp.learn.backbone_names import is_backbone
 from labeldp.learn.predictor import Predictor
+from labeldp.losses import Loss
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.task import Rows, Task
 from labeldp.releases.base import Release
@@ -27,8 +28,29 @@ class Ask:
     derived_from: Sequence[Release] = ()
 
 
-# A recipe asks, hears a release, and so on; it returns one model, or several to choose from.
-Steps = Generator[Ask, Any, Predictor | list[Predictor]]
+@dataclass(frozen=True)
+class Reserve:
+    """A request to pay for several releases at once, which together cost less than one after another.
+
+    The reply is True or False. After True, the next requests are drawn as the steps, in order, each on all rows of the
+    task: ask for them without `rows`. What one computes from an earlier one names that in `derived_from`. After False
+    nothing was reserved, and requests add up as always: so it is where users own several labels in the rows of the
+    task, because a step by its loss does not say what several labels lose. Ask then for less.
+
+    Attributes:
+        steps: What each release may lose at most, as a mechanism or as a loss. `calibration.calibrated_loss` gives the
+            loss of a mechanism that is only known later, and `shares.composed_steps` divides epsilon.
+        delta: The delta at which the steps are composed.
+        name: Tells several reservations of one shape apart.
+    """
+
+    steps: Sequence[Mechanism | Loss]
+    delta: float = 0.0
+    name: str = ""
+
+
+# A recipe yields a request, is sent the reply, and so on; it returns one model, or several to choose from.
+Steps = Generator[Ask | Reserve, Any, Predictor | list[Predictor]]
 
 
 @dataclass(frozen=True)

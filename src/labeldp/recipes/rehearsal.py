@@ -25,8 +25,10 @@ from labeldp.guarantees import Budget
 from labeldp.labels import MISSING, Codes, Encoded, LabelSpace
 from labeldp.lazy import has_torch
 from labeldp.learn.effort import STEPS, shortened
+from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.base import Recipe
 from labeldp.recipes.task import Rows, Task, default_training
+from labeldp.releases.base import Release
 from labeldp.releases.derived import Relabelled
 from labeldp.teach.votes import TeacherVotes
 from labeldp.vault import Vault
@@ -126,12 +128,19 @@ class _MadeUp(Vault):
         limit = Budget(max(budget.epsilon, epsilon), max(budget.delta, delta), budget.composition)
         super().__init__(Encoded(codes), vault.space, limit, users=owners)
 
-    def release(self, mechanism: Any, rows: Any = None, **more: Any) -> Any:
-        """Release; votes of teachers are made up."""
-        if isinstance(mechanism, TeacherVotes):
-            known = {each.name: getattr(mechanism, each.name) for each in fields(mechanism)}
-            mechanism = _MadeUpVotes(**known | {"teachers": 2})
-        return super().release(mechanism, rows, **more)
+    def _check(self, mechanism: Mechanism) -> None:
+        super()._check(_untrained(mechanism))
+
+    def _draw(self, mechanism: Mechanism, *how: Any) -> Release:
+        return super()._draw(_untrained(mechanism), *how)
+
+
+def _untrained(mechanism: Mechanism) -> Mechanism:
+    """Return a mechanism as it is, or votes of teachers as votes that are made up."""
+    if not isinstance(mechanism, TeacherVotes) or isinstance(mechanism, _MadeUpVotes):
+        return mechanism
+    known = {each.name: getattr(mechanism, each.name) for each in fields(mechanism)}
+    return _MadeUpVotes(**known | {"teachers": 2})
 
 
 @dataclass(frozen=True, eq=False)

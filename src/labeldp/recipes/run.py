@@ -1,5 +1,6 @@
 """Run a recipe against a vault: ask, train, choose privately, score privately."""
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,14 +14,18 @@ from labeldp.evaluate import ErrorScore, Score, check_criterion, choose, measure
 from labeldp.guarantees import SMALLEST_EPSILON, Guarantee
 from labeldp.learn.density import believed_error, grid_of
 from labeldp.learn.predictor import Predictor, resting_on
+from labeldp.losses import compose
 from labeldp.mechanisms.base import Mechanism
-from labeldp.recipes.base import Ask, Recipe, find
+from labeldp.reals import exactly
+from labeldp.recipes.base import Ask, Recipe, Reserve, find
 from labeldp.recipes.candidates import left_out
 from labeldp.recipes.rehearsal import Parts, rehearse
 from labeldp.recipes.task import Rows, Task
 from labeldp.releases.base import Release
 from labeldp.resuming import paid_if_it_fails
+from labeldp.spending import Cost
 from labeldp.vault import Vault
+from labeldp.vault.plan import Plan, step_losses
 
 if TYPE_CHECKING:
     from labeldp.learn.model import Model
@@ -193,9 +198,10 @@ def _train_parts(
 ) -> Trained:
     """Train every variant, choose and score, each on its part of the rows."""
     task, of_variant, releases = tasks[0], list[tuple[Predictor, int]](), list[Release]()
+    training = _training_name(task, recipe, options[0])
     for place, (variant, each) in enumerate(zip(tasks, options, strict=True)):
         try:
-            found = _follow(vault, variant, recipe, each, report, releases)
+            found = _follow(vault, variant, recipe, each, report, releases, training)
         except (LabelDPError, MemoryError):
             raise
         except Exception as problem:
@@ -296,37 +302,121 @@ def _describe(release: Release) -> dict[str, Any]:
 
 
 def _follow(
-    vault: Vault, task: Task, chosen: Recipe, options: Mapping[str, Any], report: Report, earlier: list[Release]
+    vault: Vault,
+    task: Task,
+    chosen: Recipe,
+    options: Mapping[str, Any],
+    report: Report,
+    earlier: list[Release],
+    training: str = "",
 ) -> Sequence[Predictor]:
-    """Answer a recipe's requests until it returns, and add new releases to the earlier ones of other variants."""
-    begun = not earlier
+    """Answer a recipe's requests until it returns, and add new releases to the earlier ones of other variants.
+
+    Args:
+        vault: The vault of the training.
+        task: What to learn, and how much it may cost.
+        chosen: The recipe.
+        options: Its options.
+        report: Is called with what is being done.
+        earlier: The releases of other variants, which are free; new ones are added.
+        training: A name of the training, under which all variants reserve releases.
+
+    Returns:
+        The models.
+
+    Raises:
+        BudgetExceeded: The budget cannot pay for the training to its end, or a reserved step was drawn otherwise.
+        LabelDPError: The recipe asks for more than it may.
+    """
     steps, releases = chosen.steps(task, **options), list[Release]()
-    reply = None
+    plan: Plan | None = None
+    reply: Any = None
     while True:
         report("training" if releases else "preparing")
         try:
-            ask: Ask = steps.send(reply)
+            request = steps.send(reply)
         except StopIteration as done:
             return done.value if isinstance(done.value, list) else [done.value]
         report("releasing")
-        rows = task.rows if ask.rows is None else ask.rows & task.rows
-        mechanism = _shared(vault, task, releases, ask.mechanism, rows)
-        if mechanism is None:
-            raise LabelDPError(f"The recipe {chosen.name!r} asks for more than it was given: a mistake in the recipe.")
-        if not releases and task.encoder is not None:
+        if not releases and plan is None and task.encoder is not None:
             task.encoder.check_shape(task.features)  # a learner would find out after the charge
-        if not releases and begun:
-            _check_means(vault, task, mechanism, rows)
-        reply = vault.release(mechanism, rows=rows, derived_from=ask.derived_from)
+        first = not releases and plan is None and not earlier
+        if isinstance(request, Reserve):
+            if plan is not None and plan.left:
+                raise LabelDPError(
+                    f"The recipe {chosen.name!r} reserves again before it drew all steps: a mistake in it."
+                )
+            plan = _reserved(vault, task, chosen, request, releases, f"{training} {request.name}".strip(), first)
+            reply = plan is not None
+            continue
+        rows = task.rows if request.rows is None else request.rows & task.rows
+        if plan is not None and plan.left:
+            if not np.array_equal(rows, task.rows):
+                raise LabelDPError(
+                    f"The recipe {chosen.name!r} asks for some rows of a reserved step: a mistake in it."
+                )
+            reply = _draw_reserved(plan, request)
+        else:
+            mechanism = _shared(vault, task, releases, request.mechanism, rows)
+            if mechanism is None:
+                raise _asks_too_much(chosen)
+            if first:
+                _check_means(vault, task, rows, vault.was_released(mechanism, rows))
+            reply = vault.release(mechanism, rows=rows, derived_from=request.derived_from)
         releases.append(reply)
         if reply.entry not in {known.entry for known in earlier}:
             earlier.append(reply)
 
 
-def _check_means(vault: Vault, task: Task, first: Mechanism, rows: Rows) -> None:
+def _reserved(
+    vault: Vault, task: Task, chosen: Recipe, request: Reserve, releases: Sequence[Release], name: str, first: bool
+) -> Plan | None:
+    """Pay for the steps of a recipe; None where users own several labels, whose losses a step may not say.
+
+    A rehearsal on some rows decides as the training will.
+    """
+    if task.whole.labels_per_user > 1:
+        return None
+    epsilon, paid = compose(step_losses(request.steps), request.delta), Cost()
+    if releases:
+        known = vault.guarantee_of(releases)
+        paid = Cost(exactly(known.epsilon), exactly(known.delta)) if math.isfinite(known.epsilon) else Cost(math.inf)
+    if (
+        not math.isfinite(epsilon)
+        or paid.epsilon + exactly(epsilon) > exactly(task.epsilon)
+        or paid.delta + exactly(request.delta) > exactly(task.delta)
+    ):
+        raise _asks_too_much(chosen)
+    how: dict[str, Any] = {"rows": task.rows, "delta": request.delta, "name": name}
+    if first:
+        _check_means(vault, task, task.rows, vault.was_planned(*request.steps, **how))
+    return vault.plan(*request.steps, **how)
+
+
+def _draw_reserved(plan: Plan, request: Ask) -> Release:
+    try:
+        return plan.release(request.mechanism, derived_from=request.derived_from)
+    except BudgetExceeded:
+        raise BudgetExceeded(
+            "This step of the training was reserved and drawn before, with another request. Repeat the earlier "
+            "training with all of its settings, or take another seed, which is charged anew."
+        ) from None
+
+
+def _asks_too_much(chosen: Recipe) -> LabelDPError:
+    return LabelDPError(f"The recipe {chosen.name!r} asks for more than it was given: a mistake in the recipe.")
+
+
+def _training_name(task: Task, recipe: Recipe, options: Mapping[str, Any]) -> str:
+    """Name a training in the ledger by what the user chose and what is written alike in every process."""
+    plain = {name: value for name, value in sorted(options.items()) if type(value) in (bool, int, float, str)}
+    return f"{recipe.name} seed {task.seed} {json.dumps(plain) if plain else ''}".strip()
+
+
+def _check_means(vault: Vault, task: Task, rows: Rows, paid: bool) -> None:
     """Refuse before the first release what could not be paid to the end, unless it is a run that goes on."""
     epsilon, delta = vault.remaining(rows)
-    if epsilon < task.epsilon * (1 - 1e-9) and not vault.was_released(first, rows):
+    if epsilon < task.epsilon * (1 - 1e-9) and not paid:
         raise BudgetExceeded(
             f"This training costs epsilon {task.epsilon:g} in all, and the budget has epsilon {epsilon:.6g} and delta "
             f"{delta:.3g} left: ask for less, or raise the budget."

@@ -1,8 +1,17 @@
 """How recipes divide epsilon between what they ask, from public facts alone."""
 
-from decimal import Decimal
+from collections.abc import Sequence
+from decimal import ROUND_FLOOR, Decimal
+from typing import Literal
 
 import numpy as np
+
+from labeldp.calibration import calibrated_loss, largest_epsilon
+from labeldp.errors import InputError
+from labeldp.guarantees import check_delta, check_epsilon
+from labeldp.losses import compose
+
+Parts = list[tuple[float, float]]  # the epsilon and delta of each release
 
 ENOUGH = 500.0  # what sums should say (`Task.told`): more of epsilon is worth more elsewhere
 KINDS_BELOW = 30.0  # what sums say, below which counts of kinds of rows say more
@@ -13,10 +22,7 @@ def split_epsilon(epsilon: float, share: float) -> tuple[float, float]:
     """Cut epsilon into two decimals that add up to it exactly, or to the last digit below."""
     whole = Decimal(repr(float(epsilon)))
     first = float(f"{epsilon * share:.3g}")
-    second = float(whole - Decimal(repr(first)))
-    while Decimal(repr(first)) + Decimal(repr(second)) > whole:
-        second = float(np.nextafter(second, 0.0))
-    return first, second
+    return first, _at_most(whole - Decimal(repr(first)))
 
 
 def refine_shares(epsilon: float, rows_a_class: float, labels_per_user: int = 1) -> tuple[list[float], float]:
@@ -38,3 +44,51 @@ def refine_shares(epsilon: float, rows_a_class: float, labels_per_user: int = 1)
         part, rest = split_epsilon(rest, share / rest)
         sums.append(part)
     return (sums, rest) if local else ([*sums, rest], 0.0)
+
+
+def composed_steps(epsilon: float, delta: float, shares: Sequence[tuple[float, Literal["gaussian", "pure"]]]) -> Parts:
+    """Divide epsilon between releases that are reserved together, so that their composed cost is no more.
+
+    A recipe reserves `calibrated_loss(*part)` for each part, with the same delta (see `base.Reserve`). With delta 0
+    every step is pure, and the epsilons add up to the whole. No step gets more than the whole.
+
+    Args:
+        epsilon: What all steps may cost together.
+        delta: The delta at which they are composed.
+        shares: For each step its share in epsilon, in relation to the others, and its noise. The epsilon of Gaussian
+            noise is counted at the whole delta.
+
+    Returns:
+        For each step the epsilon and delta of its mechanism. They stay the same in the last digit from run to run.
+
+    Raises:
+        InputError: There is no step, a share is not above 0, or epsilon or delta is out of range.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+    if not shares or not all(0 < share < float("inf") for share, _ in shares):
+        raise InputError("composed_steps needs a share above 0 for each step.")
+    total, largest = sum(share for share, _ in shares), max(share for share, _ in shares)
+    if not delta:
+        parts = [_rounded_down(epsilon * share / total) for share, _ in shares[:-1]]
+        rest = Decimal(repr(float(epsilon))) - sum(Decimal(repr(part)) for part in parts)
+        return [(part, 0.0) for part in [*parts, _at_most(rest)]]
+
+    def parts_of(whole: float) -> Parts:
+        return [(_rounded_down(whole * share), delta if noise == "gaussian" else 0.0) for share, noise in shares]
+
+    def fits(whole: float) -> bool:
+        return compose([calibrated_loss(*part) for part in parts_of(whole)], delta) <= epsilon
+
+    return parts_of(largest_epsilon(fits, epsilon / total, epsilon / largest))
+
+
+def _rounded_down(value: float) -> float:
+    """Round down to five digits, so that another version of a library computes the same."""
+    exact = Decimal(repr(float(value)))
+    return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 4), ROUND_FLOOR))
+
+
+def _at_most(value: Decimal) -> float:
+    rounded = float(value)
+    return rounded if Decimal(repr(rounded)) <= value else float(np.nextafter(rounded, 0.0))

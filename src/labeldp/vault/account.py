@@ -130,7 +130,7 @@ class Account:
             raise InputError("A step of this plan is not purely private: give the plan a delta above 0.")
         return budget.cost(exactly(epsilon), exactly(delta), losses)
 
-    def afford(self, chain: Chain, mask: Mask | None, row_set: str, costs: dict[int, Cost]) -> None:
+    def afford(self, chain: Chain, mask: Mask | None, row_set: str, costs: Mapping[int, Cost]) -> None:
         """Check that every unit with labels in these rows can pay.
 
         Args:

@@ -40,6 +40,11 @@ class Entry:
     created: str = field(default_factory=lambda: now())
     finished: str | None = None
 
+    @property
+    def payer(self) -> str:
+        """The id of the entry that was charged for this one: the plan of a step, else the entry itself."""
+        return str(self.details["step"]).rpartition(":")[0] if self.kind == "step" else self.id
+
     def redacted(self) -> dict[str, Any]:
         """Return the entry without row sets, released values and digests of what was asked, for a copy that travels.
 

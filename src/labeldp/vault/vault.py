@@ -36,7 +36,7 @@ from labeldp.vault.chain import Chain
 from labeldp.vault.entries import Entry
 from labeldp.vault.identity import Identity
 from labeldp.vault.ledger import Ledger
-from labeldp.vault.plan import Plan
+from labeldp.vault.plan import Plan, step_losses
 from labeldp.vault.sources import lineage_of, named_sources, origin, stated
 
 if TYPE_CHECKING:
@@ -148,30 +148,27 @@ class Vault:
         """Reserve several releases at once, which together cost less than one after another.
 
         The steps' losses are fixed now and composed with `delta`; what exactly each step asks may depend on the
-        ones before. The whole cost is charged at once. The same plan made again is the plan that was paid for; a
-        second one of the same shape needs another `name`.
+        ones before. The same plan made again is the plan that was paid for.
+
+        Args:
+            *steps: A mechanism or a loss for each release, in order. A step may later lose less than declared here.
+            rows: The rows of all steps (indices or a mask); None for all.
+            delta: The delta at which the losses are composed. A step may draw noise that needs a delta only above 0.
+            name: Tells plans of one shape apart.
+
+        Returns:
+            The plan, whose `release` draws its steps.
+
+        Raises:
+            BudgetExceeded: A unit cannot pay.
+            InputError: A step has no loss, or only that of a single label where users own several.
+
+        Privacy:
+            Every unit with a row is charged the composed cost of all steps, whether or not they are drawn.
         """
-        check_delta(delta)
-        if len(steps) == 1 and isinstance(steps[0], list | tuple):
-            steps = tuple(steps[0])
-        if not steps or not all(hasattr(step, "loss") or hasattr(step, "rdp") for step in steps):
-            raise InputError("A plan needs at least one step, each a mechanism or a loss.")
-        if self._owner is not None and not all(isinstance(s, Mechanism) for s in steps):
-            raise InputError("With users, declare each step of a plan as a mechanism.")
-        mask = self._mask(rows)
-        packed = pack_rows(mask)
-        sizes = group_sizes(mask, self._owner)
-        losses = {m: [s.loss(m) if isinstance(s, Mechanism) else s for s in steps] for m in sizes}
-        budget = self._account.filter
-        costs = {m: self._account.plan_cost(budget, losses[m], delta) for m in sizes}
-        details = {
-            "mechanism": "plan",
-            "name": name,
-            "steps": {m: [repr(loss) for loss in each] for m, each in losses.items()},
-            "composed_at": delta,
-            "trust": "central",
-        }
-        request = _digest(details | {"rows": packed})
+        mask, losses, details, request = self._declared(steps, rows, delta, name)
+        packed, budget = pack_rows(mask), self._account.filter
+        costs = {m: self._account.plan_cost(budget, losses[m], delta) for m in losses}
         with self.ledger.exclusive():
             same = self._account.snapshot().requested(request, self._account.label)
             entry = same[0] if same else Entry("plan", request, details, costs, label=self._account.label)
@@ -180,6 +177,34 @@ class Vault:
             if entry.status != "committed":
                 self.ledger.commit(entry.id)
         return Plan(self, entry.id, losses, mask)
+
+    def was_planned(self, *steps: Mechanism | Loss, rows: Any = None, delta: float = 0.0, name: str = "") -> bool:
+        """Whether the same plan was made before, so that it costs nothing more; see `plan`."""
+        request = self._declared(steps, rows, delta, name)[-1]
+        return bool(self._account.snapshot().requested(request, self._account.label))
+
+    def _declared(
+        self, steps: Sequence[Mechanism | Loss], rows: Any, delta: float, name: str
+    ) -> tuple[Mask | None, dict[int, list[Loss]], dict[str, Any], str]:
+        """Return a plan's rows, its losses by number of rows that a unit owns, its description and its request."""
+        check_delta(delta)
+        if len(steps) == 1 and isinstance(steps[0], list | tuple):
+            steps = tuple(steps[0])
+        if not steps or not all(hasattr(step, "loss") or hasattr(step, "rdp") for step in steps):
+            raise InputError("A plan needs at least one step, each a mechanism or a loss.")
+        mask = self._mask(rows)
+        sizes = group_sizes(mask, self._owner)
+        if max(sizes) > 1 and not all(isinstance(s, Mechanism) for s in steps):
+            raise InputError("With users who own several rows, declare each step of a plan as a mechanism.")
+        losses = {m: step_losses(steps, m) for m in sizes}
+        details = {
+            "mechanism": "plan",
+            "name": name,
+            "steps": {m: [repr(loss) for loss in each] for m, each in losses.items()},
+            "composed_at": delta,
+            "trust": "central",
+        }
+        return mask, losses, details, _digest(details | {"rows": pack_rows(mask)})
 
     def teach(
         self,
@@ -216,7 +241,8 @@ class Vault:
     ) -> Guarantee:
         """Return what several releases of this vault guarantee together, with all that they were derived from.
 
-        Epsilons and deltas add up, whatever the vault's own budget adds up.
+        Epsilons and deltas add up, whatever the vault's own budget adds up. Steps of a plan cost what the whole plan
+        costs, once.
 
         With `more`, a mechanism that would be drawn on `rows` beside them: what would hold then. With `unit="label"`,
         in a vault of users: what holds for a single label of theirs.
@@ -227,8 +253,9 @@ class Vault:
         names |= {use.entry for release in releases for use in release.lineage}
         chain = self._account.snapshot()
         entries = [chain.entry(name) for name in sorted(names) if chain.has(name)]
-        if len(entries) < len(names) or any(entry.kind != "release" for entry in entries):
-            raise InputError("Only releases of this vault, each drawn by itself, can be added up here.")
+        if len(entries) < len(names) or any(entry.kind == "budget" for entry in entries):
+            raise InputError("Only releases of this vault can be added up here.")
+        entries = [chain.entry(name) for name in dict.fromkeys(entry.payer for entry in entries)]
         spending = self._account.spending(entries, unit)
         if more is not None:
             mask = self._mask(rows)
@@ -280,7 +307,8 @@ class Vault:
             raise InputError("What protects whole records cannot be derived from a release that protects labels alone.")
         chain = self._account.snapshot()
         budget, sizes = filter_of(chain), {1, *group_sizes(mask, self._owner)}
-        costs = {m: price(budget, mechanism, m) for m in sizes}
+        plan = chain.entry(step.rpartition(":")[0]) if step else None
+        costs = plan.costs if plan else {m: price(budget, mechanism, m) for m in sizes}
         packed, asked = pack_rows(mask), self._asked(mechanism, step)
         details = asked | {
             "parameters": _told(mechanism, derived_from),
@@ -290,7 +318,7 @@ class Vault:
         if mechanism.protects(self.unit) != "record":  # of records, it is a secret, too, who has a label
             details["released"] = self.rows if mask is None else int(mask.sum())
         request = _digest(asked | {"rows": packed})
-        kind, charged = ("step", {}) if step else ("release", costs)
+        kind, charged = ("step", {}) if plan else ("release", costs)
         entry = Entry(kind, request, details, charged, label=self._account.label)
 
         def check(chain: Chain) -> None:
@@ -315,9 +343,8 @@ class Vault:
             else:
                 self.ledger.reserve(entry, packed, check)
             touched = pack_rows(rows_of_units(mask, self._owner))
-            lineage = lineage_of(
-                [*derived_from], Use(entry.id, costs[max(costs)], touched, self.rows, self._account.mark)
-            )
+            own = Use(entry.payer, costs[max(costs)], touched, self.rows, self._account.mark)
+            lineage = lineage_of([*derived_from], own)
             common = {
                 "space": self.space,
                 "guarantee": self._release_guarantee(mechanism, lineage, derived_from),
@@ -337,7 +364,7 @@ class Vault:
             self._drawn[entry.id] = None
         return release
 
-    def _check_paid(self, chain: Chain, mask: Mask | None, packed: bytes | None, costs: dict[int, Cost]) -> None:
+    def _check_paid(self, chain: Chain, mask: Mask | None, packed: bytes | None, costs: Mapping[int, Cost]) -> None:
         self._account.still_bound(chain)
         self._account.afford(chain, mask, row_set_name(packed), costs)
 

@@ -29,6 +29,24 @@ def test_a_model_owns_its_releases_and_its_last_score(choice):
     }
 
 
+def test_a_plan_is_the_models_own_if_a_step_is_and_is_counted_for_it():
+    ledger = [
+        entry("p", "plan", kind="plan", epsilon=0.9),
+        entry("a", "LinearQuery", kind="step", step="p:0", epsilon=0.0),
+        entry("b", "BestCandidate", kind="step", step="p:1", epsilon=0.0, origin=["a"]),
+        entry("q", "plan", kind="plan", epsilon=0.7),
+        entry("c", "LinearQuery", kind="step", step="q:0", epsilon=0.0),
+        entry("score", "RightCount", origin=["a", "b"]),
+    ]
+    marked = {each["id"]: each["purpose"] if each["own"] else None for each in mark_own(ledger, ["a", "b"])}
+    own = {"p": "training", "a": "training", "b": "choosing a model", "score": "scoring"}
+    assert marked == own | {"q": None, "c": None}
+    text = make_card(FACTS | {"ledger": ledger, "entries": ["a", "b"]}).to_markdown()
+    assert "| plan | training | 10 | 0.9 |" in text
+    assert text.count("| in its plan | in its plan |") == 3
+    assert "plan: nothing by itself; it paid for the releases that are its steps" in text
+
+
 def test_without_a_list_of_releases_all_are_taken_for_the_models():
     assert all(each["own"] for each in mark_own([entry("a"), entry("b", origin=["a"])], None))
 

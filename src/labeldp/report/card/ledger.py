@@ -13,19 +13,21 @@ _HEAD = ("Mechanism", "Used for", "Labels", "Epsilon", "Delta", "Proof")
 
 
 def mark_own(ledger: Sequence[dict[str, Any]], own: Sequence[str] | None) -> list[dict[str, Any]]:
-    """Return the entries that cost something, each with `own` and `purpose`.
+    """Return the entries but changes of the budget, each with `own` and `purpose`.
 
-    A model is scored by releases that name all the model's releases as their origin; of several such scores the last
-    of each kind is this model's. Without a list of its releases, all entries are taken for its own.
+    A plan is the model's own if one of its steps is. A model is scored by releases that name all the model's releases
+    as their origin; of several such scores the last of each kind is this model's. Without a list of its releases, all
+    entries are taken for its own.
     """
     named = {name for each in own or () for name in each.split(",")}
+    plans = {str(each["step"]).rpartition(":")[0] for each in ledger if each.get("step") and each["id"] in named}
     marked = []
     for entry in ledger:
         if entry.get("kind") == "budget":
             continue
         origin = entry.get("origin")
         scores = bool(named) and isinstance(origin, list) and set(origin) == named and entry["id"] not in named
-        mine = own is None or entry["id"] in named or scores
+        mine = own is None or entry["id"] in named | plans or scores
         chosen = entry.get("mechanism") in CHOICES
         purpose = "scoring" if scores else "choosing a model" if chosen else "training"
         marked.append(entry | {"own": mine, "purpose": purpose if mine else "another use"})
@@ -65,12 +67,13 @@ def ledger_blocks(ledger: list[dict[str, Any]], releases: Sequence[dict[str, Any
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
     rows = entry.get("released")
     lost = "" if entry.get("status", "committed") == "committed" else " (not finished, counted as spent)"
+    step = entry.get("kind") == "step"
     return (
         str(entry.get("mechanism")),
         entry["purpose"] + lost,
         "not said" if rows is None else f"{rows:,}",
-        at_most(float(entry["epsilon"])),
-        f"{float(entry.get('delta') or 0):g}",
+        "in its plan" if step else at_most(float(entry["epsilon"])),
+        "in its plan" if step else f"{float(entry.get('delta') or 0):g}",
         _where(entry),
     )
 
