@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from labeldp.errors import LabelDPError
-from labeldp.lazy import exports
+from labeldp.errors import LabelDPError, MissingExtra
+from labeldp.lazy import exports, has_torch, require_torch
 
-PACKAGES = ["labeldp", *(f"labeldp.{room}" for room in ("audit", "learn", "recipes", "represent", "teach"))]
+PACKAGES = ["labeldp", *(f"labeldp.{room}" for room in ("audit", "features", "learn", "recipes", "represent", "teach"))]
 
 
 @pytest.mark.parametrize("name", PACKAGES)
@@ -44,3 +44,18 @@ def test_without_torch_it_is_said_what_to_install(monkeypatch):
         get("Model")
     assert isinstance(caught.value, LabelDPError)
     assert caught.value.name == "torch"
+
+
+def test_whether_torch_is_installed_is_found_without_importing_it():
+    code = "from labeldp.lazy import has_torch; import sys; print(has_torch(), 'torch' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["True", "False"]
+    require_torch("Nothing")
+
+
+@pytest.mark.parametrize("absent", [lambda name: None, lambda name: importlib.import_module("no_such_module")])
+def test_torch_is_absent_where_it_is_not_found_or_may_not_be_looked_for(monkeypatch, absent):
+    monkeypatch.setattr("labeldp.lazy.find_spec", absent)
+    assert not has_torch()
+    with pytest.raises(MissingExtra, match=r"^A network needs torch, .*: pip install 'labeldp\[learn\]'.$"):
+        require_torch("A network")

@@ -1,10 +1,14 @@
+import copy
+import pickle
+
 import numpy as np
 import polars as pl
 import pytest
 import torch
 
-from labeldp.errors import InputError
-from labeldp.features import Embeddings, Features, Images, Table, choose_device
+from labeldp.errors import InputError, MissingExtra
+from labeldp.features import Embeddings, Features, Images, Pairs, Table, choose_device
+from labeldp.features.base import check_device
 
 ROWS = 12
 
@@ -42,6 +46,50 @@ def test_every_kind_keeps_the_interface(features):
     assert torch.equal(part.batch(torch.tensor([1, 0])), features.batch(torch.tensor([4, 7])))
 
 
+@pytest.mark.parametrize(
+    "features",
+    [*kinds(), Pairs.fit(pl.DataFrame({"u": list("abcabcabcabc"), "i": list("xyxyxyxyxyxy")}))],
+    ids=lambda features: features.kind,
+)
+def test_arrays_are_the_rows_of_batches(features):
+    rows = np.array([7, 0, 7, 11])
+    expected = features.batch(torch.from_numpy(rows)).flatten(1).numpy()
+    found = features.matrix(rows)
+    assert found.dtype == expected.dtype
+    assert np.array_equal(found, expected)
+    whole = features.matrix(np.arange(ROWS))
+    blocks = list(features.matrices(5))
+    assert [len(block) for block in blocks] == [5, 5, 2]
+    assert np.array_equal(np.concatenate(blocks), whole)
+    assert [block.shape for block in features.select([]).matrices(5)] == [(0, whole.shape[1])]
+    assert (
+        features.digest() == features.select(np.arange(ROWS)).digest() != features.select(np.arange(1, ROWS)).digest()
+    )
+
+
+def places(features: Features) -> dict[str, int]:
+    return {name: value.data_ptr() for name, value in vars(features).items() if isinstance(value, torch.Tensor)}
+
+
+@pytest.mark.parametrize("features", kinds()[1:], ids=lambda features: features.kind)
+def test_tensors_are_made_once_share_the_arrays_on_a_cpu_and_stay_out_of_pickles(features):
+    features = copy.copy(features)
+    small = len(pickle.dumps(features))
+    assert not places(features)
+    features.weak(features.batch(torch.arange(ROWS)))
+    before = places(features)
+    arrays = {value.ctypes.data for value in vars(features).values() if isinstance(value, np.ndarray)}
+    for name in {"_matrix_tensor", "_numbers_tensor", "_codes_tensor"} & set(before):
+        assert before[name] in arrays
+    features.strong(features.batch(torch.arange(3)))
+    assert places(features) == before
+    assert features.to("cpu") is features
+    read = pickle.loads(pickle.dumps(features))
+    assert not places(read)
+    assert len(pickle.dumps(features)) < small + 400  # moments may be known by now, and no second copy of rows
+    assert read.digest() == features.digest()
+
+
 @pytest.mark.parametrize("features", kinds(), ids=lambda features: features.kind)
 def test_a_seed_fixes_what_is_drawn(features):
     batch = features.batch(torch.arange(ROWS))
@@ -64,3 +112,12 @@ def test_devices():
             choose_device("cuda")
         with pytest.raises(InputError, match="no GPU"):
             kinds()[0].to("cuda")
+
+
+def test_without_torch_there_is_the_cpu_alone(monkeypatch):
+    assert check_device("cpu") == "cpu"
+    assert check_device("auto") == choose_device("auto").type
+    monkeypatch.setattr("labeldp.lazy.find_spec", lambda name: None)
+    assert check_device("auto") == check_device("cpu") == "cpu"
+    with pytest.raises(MissingExtra, match="The device 'cuda' needs torch"):
+        check_device("cuda")

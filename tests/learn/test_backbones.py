@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import labeldp as ldp
+from labeldp.learn.backbone_names import backbones_for, is_backbone
 from labeldp.learn.backbones import BACKBONES, Average, build, rebuild
 
 SHAPES = {"mlp": (7,), "linear": (7,), "mf": (5, 7), "ncf": (5, 7)}
@@ -20,6 +21,12 @@ def test_every_backbone_scores_classes_and_is_rebuilt_by_its_recipe(name):
     again = rebuild(network.recipe)
     again.load_state_dict(network.state_dict())
     assert torch.equal(network.eval()(x), again.eval()(x))
+
+
+def test_the_names_known_without_torch_are_those_of_all_backbones():
+    assert {name for axes in (1, 2, 3) for name in backbones_for(axes)} == set(BACKBONES)
+    assert all(is_backbone(name) for name in BACKBONES)
+    assert not is_backbone("trees")
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,18 @@ def test_many_classes_and_embeddings_have_no_trees(digits):
     assert trained.candidates == 4  # linear, of neighbours, logistic, network
 
 
+def test_without_torch_no_network_is_a_candidate(digits, monkeypatch):
+    few, drowned = digits.task(1.0, 1e-5), digits.task(0.05, 1e-5)
+    assert several(few)  # a network of neighbours beside the linear model
+    monkeypatch.setattr("labeldp.lazy.find_spec", lambda name: None)
+    assert not several(few)
+    trained = train(digits.vault(50.0), digits.task(50.0), "auto")
+    assert trained.candidates == 2  # linear and logistic
+    assert trained.notes == ()
+    model = train(digits.vault(0.05, 1e-5), drowned, "auto", score=False).model
+    assert type(model.classifier).__name__ == "LogisticRegression"
+
+
 def test_the_parts_of_the_budget_come_from_public_facts(digits):
     for epsilon in (1.0, 1 / 3, 2.5, 10.0):
         first, second = budget_for_sums(digits.task(epsilon, 1e-6))

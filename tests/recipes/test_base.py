@@ -2,7 +2,10 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.recipes.base import Recipe, find
+from labeldp.errors import MissingExtra
+from labeldp.features import Embeddings
+from labeldp.recipes.base import RECIPES, Recipe, find
+from labeldp.recipes.task import Task
 
 
 @pytest.mark.parametrize(
@@ -60,3 +63,44 @@ def test_nothing_is_spent_on_an_estimator_with_an_option_of_another_type(tmp_pat
     with pytest.raises(ldp.InputError, match="'stages' must be a whole number"):
         model.fit(np.eye(40), np.arange(40) % 2)
     assert not (tmp_path / "ledger").exists()
+
+
+find("randres")  # enters all of them
+
+
+def needs_torch(action):
+    try:
+        action()
+    except MissingExtra:
+        return True
+    except ldp.InputError:  # a model that does not suit the recipe
+        pass
+    return False
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        (name, model)
+        for name in sorted(set(RECIPES) - {"refine"})
+        for model in ("auto", "trees", "mlp")
+        if model == "auto" or RECIPES[name].takes_model
+    ],
+)
+def test_without_torch_a_recipe_is_refused_only_where_its_first_step_would_fail(name, model, monkeypatch):
+    monkeypatch.setattr("labeldp.lazy.find_spec", lambda name: None)
+    recipe, rows = find(name), np.random.default_rng(0).normal(size=(60, 3))
+    space = ldp.LabelSpace.range(0, 10, 1) if recipe.labels == "numbers" else ldp.LabelSpace([0, 1])
+    task = Task(Embeddings(rows), space, np.ones(60, bool), 1.0, 1e-6, model=model)
+    refused = needs_torch(lambda: recipe.check(space, {}, delta=1e-6, model=model))
+    fails = needs_torch(lambda: next(recipe.steps(task)))
+    assert refused == fails
+
+
+def test_torch_that_is_missing_is_named_with_the_recipe(monkeypatch):
+    find("randres").check(None, {})
+    monkeypatch.setattr("labeldp.lazy.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match="Training a network by the recipe 'randres' needs torch, "):
+        find("randres").check(None, {})
+    with pytest.raises(MissingExtra, match="'auto'"):
+        find("auto").check(None, {}, model=lambda shape, classes: None)

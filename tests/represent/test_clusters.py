@@ -11,6 +11,7 @@ def test_neighbours_are_the_nearest_in_direction():
     likeness = unit @ unit.T
     np.fill_diagonal(likeness, -9)
     assert np.array_equal(neighbours(rows, 3), np.argsort(-likeness, axis=1)[:, :3])
+    assert np.array_equal(neighbours(rows, 3, "cpu:0"), neighbours(rows, 3))  # as on a GPU
     with pytest.raises(ldp.InputError, match="at most 39 neighbours"):
         neighbours(rows, 40)
     with pytest.raises(ldp.InputError, match="choose between 1 and as many clusters"):

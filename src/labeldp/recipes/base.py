@@ -65,7 +65,7 @@ class Recipe:
     labels: Literal["classes", "numbers", "any"] = "classes"  # what it can learn
     needs: Literal["nothing", "delta", "encoder"] = "nothing"  # without which it cannot begin
     takes_model: bool = True  # whether it trains what it is told to, or a line of its own
-    networks: Literal["always", "by default", "if named"] = "if named"  # when it trains networks, which need torch
+    networks: Literal["by default", "if named", "never"] = "if named"  # when it trains one, which needs torch
 
     def check(
         self,
@@ -110,8 +110,8 @@ class Recipe:
                 raise InputError(f"The option {name!r} must not be below zero, as {value!r} is.")
 
     def _trains_networks(self, model: Any) -> bool:
-        if self.networks == "always" or hasattr(model, "fit"):
-            return self.networks == "always"
+        if self.networks == "never" or hasattr(model, "fit"):
+            return False
         if isinstance(model, str):
             return is_backbone(model) or (model == "auto" and self.networks == "by default")
         return callable(model)

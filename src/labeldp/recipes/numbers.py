@@ -44,7 +44,12 @@ _MOST_LOST = 0.05  # of the signal, by a forecast that flatters: what a line may
 _SEVERAL_FROM = 2_000  # rows times epsilon from which a private choice can tell models apart
 
 
-@recipe("laplace", "plain noise on each number, then regression as if there were none: the baseline", labels="numbers")
+@recipe(
+    "laplace",
+    "plain noise on each number, then regression as if there were none: the baseline",
+    labels="numbers",
+    networks="never",
+)
 def laplace(task: Task, loss: LossName = "squared") -> Steps:
     """Noise as wide as the range, cut at its ends; nothing is made of what is known about it."""
     check_loss(loss, task.space)

@@ -23,7 +23,7 @@ def randres_mixup(task: Task, mixup: float | None = None) -> Steps:
     return (yield from randres(task, task.mixing(mixup)))
 
 
-@recipe("randres-ssl", "randomized response, then FixMatch on all rows", networks="always")
+@recipe("randres-ssl", "randomized response, then FixMatch on all rows", networks="by default")
 def randres_ssl(task: Task) -> Steps:
     """Every noisy label counts as marked; every row is learnt from as if unlabelled, too."""
     learner = task.learner("FixMatch")
@@ -34,7 +34,7 @@ def randres_ssl(task: Task) -> Steps:
 @recipe(
     "randres-augdescent",
     "randomized response, then Aug-Descent: two networks sort the labels for each other",
-    networks="always",
+    networks="by default",
 )
 def randres_augdescent(task: Task) -> Steps:
     """Divide the labels anew in every epoch."""
@@ -46,7 +46,7 @@ def randres_augdescent(task: Task) -> Steps:
 @recipe(
     "randres-denoise",
     "randomized response, kept where the vote of the row's cluster agrees, then FixMatch",
-    networks="always",
+    networks="by default",
 )
 def randres_denoise(task: Task, clusters: int | None = None, method: str = "kmeans") -> Steps:
     """The vote is taken among the released labels themselves, so it costs nothing."""

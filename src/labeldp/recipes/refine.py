@@ -39,7 +39,7 @@ _CONFIDENCE = 0.95  # in the labels of the surest rows: a network that is surer 
     "sums over an encoder, then SoftMatch; where epsilon allows, sums over what that learnt, and again; from epsilon "
     "1.5 the most telling randomized response, and CrossFit",
     needs="encoder",
-    networks="always",
+    networks="by default",
 )
 def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     """Sums give a linear model for next to nothing. It is the head from which networks start.

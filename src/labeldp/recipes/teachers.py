@@ -96,7 +96,7 @@ def with_teachers(name: str, summary: str, student: Student, votes: Votes) -> No
         return student(replace(task, features=asked, rows=mine, public=None, users=owners), told)
 
     needs: Literal["nothing", "delta"] = "delta" if votes in (confident, stable) else "nothing"
-    recipe(name, summary, asks_teachers=True, needs=needs, networks="always")(steps)
+    recipe(name, summary, asks_teachers=True, needs=needs, networks="by default")(steps)
 
 
 def teacher_votes(
