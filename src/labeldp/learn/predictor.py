@@ -97,6 +97,7 @@ def not_a_model(folder: str | Path) -> InputError:
 
 # Where each kind of model is at home. Only networks need torch, and say where they run.
 _HOMES = {
+    "additive": ("additive.model", "AdditiveModel"),
     "network": ("model", "Model"),
     "encoded": ("encoded", "EncodedModel"),
     "linear": ("ridge", "LinearModel"),

@@ -1,0 +1,132 @@
+"""Public columns of a table cut into bins: quantiles of numbers, frequent categories, and a bin for missing values."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.features.tables import Table
+
+_EDGE_ROWS = 200_000  # rows from which the edges of numeric columns are learnt
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """The bins of one column.
+
+    Attributes:
+        name: The name of the column.
+        edges: The largest value of each numeric bin but the last, rising; None for categories.
+        map: The bin of each category code of the table; None for numbers.
+        width: The number of bins. The last bin of a number is for missing values.
+    """
+
+    name: str
+    edges: NDArray[np.float32] | None
+    map: NDArray[np.int64] | None
+    width: int
+
+    @property
+    def ordered(self) -> int:
+        """The number of leading bins that are in the order of their values; 0 for categories."""
+        return 0 if self.edges is None else self.width - 1
+
+    def codes(self, values: NDArray[Any]) -> NDArray[np.integer]:
+        """Return the bin of each value.
+
+        Args:
+            values: Numbers with NaN for missing, or the category codes of the table.
+
+        Returns:
+            An array of the same length, with bins from 0 to `width` - 1.
+        """
+        if self.edges is None:
+            assert self.map is not None
+            return self.map[values]
+        found = np.searchsorted(self.edges, values, side="left")
+        return np.where(np.isnan(values), self.width - 1, found)
+
+
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """The bins of all columns of a table, numbers first, as its encoder orders them."""
+
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def learn(cls, table: Table, numeric: int, categories: int) -> "Bins":
+        """Learn the bins from features alone.
+
+        Args:
+            table: The public rows.
+            numeric: The most bins of a numeric column, without the one for missing values.
+            categories: The most bins of a categorical column; the rarest categories share one.
+
+        Returns:
+            The bins of every column.
+        """
+        step = max(1, len(table) // _EDGE_ROWS)
+        found = [
+            _number(column.name, values, numeric)
+            for column, values in zip(table.encoder.numbers, table.number_values[::step].T, strict=True)
+        ]
+        found += [
+            _category(column.name, column.width, categories) for column in table.encoder.categories
+        ]
+        return cls(tuple(found))
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """The place of the first bin of each column among all bins, and the number of all bins at the end."""
+        return np.cumsum([0, *(column.width for column in self.columns)])
+
+    def codes(self, table: Table, place: int) -> NDArray[np.integer]:
+        """Return the bin of each row in the column at a place, as the smallest unsigned integers that hold it."""
+        column, numbers = self.columns[place], table.number_values.shape[1]
+        values = table.number_values[:, place] if place < numbers else table.category_codes[:, place - numbers]
+        return column.codes(values).astype(np.min_scalar_type(column.width))
+
+
+def _number(name: str, values: NDArray[np.float32], most: int) -> Column:
+    edges = quantile_edges(values[~np.isnan(values)], most)
+    return Column(name, edges, None, edges.size + 2)
+
+
+def _category(name: str, width: int, most: int) -> Column:
+    """Keep the most frequent categories, which have the lowest codes; the last two codes are other and missing."""
+    kept = min(width - 2, max(most - 2, 1))
+    places = np.minimum(np.arange(width), kept)
+    places[-1] = kept + 1
+    return Column(name, None, places, kept + 2)
+
+
+def quantile_edges(values: NDArray[np.float32], most: int) -> NDArray[np.float32]:
+    """Return the largest value of each bin but the last, for bins of about equal counts.
+
+    A value that fills a bin alone gets one, and the others share the remaining bins.
+
+    Args:
+        values: Finite numbers.
+        most: The most bins.
+
+    Returns:
+        Rising edges, at most `most` - 1; a number belongs to the first bin whose edge is not below it.
+    """
+    distinct, counts = np.unique(values, return_counts=True)
+    if distinct.size <= most:
+        return distinct[:-1]
+    heavy = np.zeros(distinct.size, bool)
+    while True:
+        limit = counts[~heavy].sum() / max(most - int(heavy.sum()), 1)
+        more = (counts >= limit) & ~heavy
+        if not more.any() or heavy.sum() + more.sum() >= most:
+            break
+        heavy |= more
+    edges, filled = [], 0
+    for place in range(distinct.size - 1):
+        filled += 0 if heavy[place] else int(counts[place])
+        if heavy[place] or heavy[place + 1] or filled >= limit:
+            edges.append(place)
+            filled = 0
+    return distinct[edges]

@@ -1,0 +1,258 @@
+"""Logistic regression from noisy sums by label, with prior variances that the sums themselves decide.
+
+Let A be a public matrix, y the labels of one class and z = A'y + e the released sums, where e is the privacy noise of
+variance s^2. The gradient of the likelihood is A'(y - p), so that A'y is all that it needs of the labels. Around
+weights w with probabilities p and H = A' diag(p (1 - p)) A, the residual sums r = z - A'p + H w are about
+N(H w, H + s^2 I): labels scatter with covariance H, and noise is added. With a normal prior of covariance T the
+posterior mean is w = T H (H T H + H + s^2 I)^-1 r. T is a sum of components, one or two for each public column, whose
+variances maximise the likelihood of r (MacKay's fixed point). A column that tells nothing gets a variance near zero.
+The step is repeated around the new weights. The whole computation is post-processing of the released sums.
+
+Several classes have one such problem each. Noise and scatter of their sums cancel over the classes, and the factor
+K / (K - 1) turns p (1 - p) into the curvature that centred weights have where classes are even.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import expit, softmax
+
+from labeldp.learn.additive.design import BinDesign, Design, Floats
+
+_CURVATURE_ROWS = 50_000  # rows from which the curvature is computed, if there are more
+_LARGEST_STEP = 3.0  # of a logit weight in one step
+_SMALLEST, _LARGEST = 1e-7, 100.0  # prior variances
+_ENOUGH = 0.02  # a step below this ends the fit
+
+
+@dataclass
+class Component:
+    """A part of the prior covariance of the weights.
+
+    Attributes:
+        place: The columns of the design that it is for.
+        kernel: The covariance of their weights up to a factor; None for the identity.
+        variance: The factor, which the fit changes.
+    """
+
+    place: slice
+    kernel: Floats | None = None
+    variance: float = 0.1
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Weights of a fitted model.
+
+    Attributes:
+        weights: (columns, outputs): log-odds of the second of two classes, or a score for each class.
+        intercept: (outputs,).
+        components: The components with their final variances.
+    """
+
+    weights: Floats
+    intercept: Floats
+    components: tuple[Component, ...] = field(repr=False)
+
+
+def probabilities(scores: Floats) -> Floats:
+    """Return the probability of each output: of one score its logistic function, of several their softmax."""
+    return expit(scores) if scores.shape[1] == 1 else softmax(scores, axis=1)
+
+
+def fit_sums(
+    design: Design,
+    sums: Floats,
+    totals: Floats,
+    noise: float,
+    components: Sequence[Component],
+    offset: Floats | None = None,
+    *,
+    steps: int = 6,
+    rounds: int = 5,
+) -> Fit:
+    """Fit a logistic model to noisy sums.
+
+    Args:
+        design: The public matrix A, of the rows that were summed.
+        sums: Noisy A'y, (columns, outputs): of the second of two classes, or of each of several classes.
+        totals: Noisy number of rows of each output, (outputs,).
+        noise: The deviation of the noise in each sum.
+        components: The prior. Their variances are where the search begins.
+        offset: Scores that another model gives to the rows, (rows, outputs).
+        steps: The most steps of the weights.
+        rounds: Rounds of the search for variances in each step.
+
+    Returns:
+        The fitted weights.
+    """
+    rows, outputs = len(design), sums.shape[1]
+    factor = 1.0 if outputs == 1 else outputs / (outputs - 1)
+    parts = [Component(c.place, c.kernel, c.variance) for c in components]
+    some, places = design.sample(_CURVATURE_ROWS)
+    base = np.zeros((rows, outputs)) if offset is None else offset
+    share = np.clip(totals / rows, 0.5 / rows, 1 - 0.5 / rows)
+    wanted = share * rows
+    intercept = np.zeros(outputs) if offset is not None else _log_odds(share)
+    weights = np.zeros((design.columns, outputs))
+    scores = base + intercept
+    for step in range(steps):
+        intercept, chance = _level(scores, intercept, wanted)
+        curve = factor * chance * (1 - chance)
+        residual = sums - design.sums(chance)
+        change = np.empty_like(weights)
+        problems = []
+        for place in range(outputs):
+            weight, total = curve[:, place], curve[:, place].sum()
+            mean = design.sums(weight[:, None])[:, 0]
+            # The intercept takes what all rows have in common.
+            curvature = some.gram(weight[places]) * (total / max(weight[places].sum(), 1e-300))
+            curvature -= np.outer(mean, mean) / total
+            problems.append((curvature, residual[:, place] + curvature @ weights[:, place]))
+        for _ in range(rounds if step + 1 < steps else 2):
+            found, changes = _posterior(problems, parts, noise)
+            for part, ratio in zip(parts, changes, strict=True):
+                part.variance = float(np.clip(part.variance * ratio, _SMALLEST, _LARGEST))
+        change = np.stack(found, axis=1) - weights
+        if outputs > 1:
+            change -= change.mean(axis=1, keepdims=True)
+        largest = float(np.abs(change).max(initial=0.0))
+        weights = weights + change * min(1.0, _LARGEST_STEP / max(largest, 1e-12))
+        scores = base + intercept + design.dot(weights)
+        if largest < _ENOUGH:
+            break
+    intercept, _ = _level(scores, intercept, wanted)
+    return Fit(weights, intercept, tuple(parts))
+
+
+def _posterior(
+    problems: Sequence[tuple[Floats, Floats]], parts: Sequence[Component], noise: float
+) -> tuple[list[Floats], list[float]]:
+    """Return the posterior mean of each output, and the factor by which each component's variance changes."""
+    means, fits, freedom = [], np.zeros(len(parts)), np.zeros(len(parts))
+    for curvature, residual in problems:
+        size = len(residual)
+        spread = np.empty((size, size))  # H T
+        spread[:] = 0.0
+        for part in parts:
+            block = curvature[:, part.place]
+            spread[:, part.place] += part.variance * (block if part.kernel is None else block @ part.kernel)
+        total = spread @ curvature
+        total += curvature
+        total[np.diag_indices(size)] += noise**2 + 1e-9 * max(float(np.trace(curvature)) / size, 1e-12)
+        factored = cho_factor(total, lower=True, overwrite_a=True, check_finite=False)
+        solved = cho_solve(factored, residual, check_finite=False)
+        dual = curvature @ solved
+        explained = curvature @ cho_solve(factored, curvature, check_finite=False)
+        means.append(spread.T @ solved)
+        for place, part in enumerate(parts):
+            own, inner = dual[part.place], explained[part.place, part.place]
+            fits[place] += own @ own if part.kernel is None else own @ part.kernel @ own
+            freedom[place] += np.trace(inner) if part.kernel is None else np.sum(part.kernel * inner)
+    ratios = np.sqrt(fits / np.maximum(freedom, 1e-300))
+    return means, [float(ratio) for ratio in ratios]
+
+
+def _log_odds(share: Floats) -> Floats:
+    return np.log(share / (1 - share)) if share.size == 1 else np.log(share / share.sum())
+
+
+def _level(scores: Floats, intercept: Floats, wanted: Floats) -> tuple[Floats, Floats]:
+    """Shift all scores in place until the expected number of rows of each output is the wanted one."""
+    for _ in range(4):
+        chance = probabilities(scores)
+        found = chance.sum(axis=0)
+        slope = np.maximum((chance * (1 - chance)).sum(axis=0), 1e-9)
+        shift = np.clip((wanted - found) / slope, -1.0, 1.0)
+        scores += shift
+        intercept = intercept + shift
+        if float(np.abs(shift).max()) < 1e-4:
+            break
+    return intercept, probabilities(scores)
+
+
+def smooth_kernel(ordered: int, width: int, reach: float = 0.2) -> Floats:
+    """Return the covariance of a smooth function over ordered bins; other bins have none.
+
+    Args:
+        ordered: The number of leading bins that are in order.
+        width: The number of all bins.
+        reach: The distance, as a share of all ordered bins, over which the function changes.
+    """
+    places = np.arange(ordered) / max(ordered - 1, 1)
+    kernel = np.zeros((width, width))
+    kernel[:ordered, :ordered] = np.exp(-0.5 * ((places[:, None] - places) / reach) ** 2)
+    return kernel
+
+
+def prior_of(widths: Sequence[int], ordered: Sequence[int], variance: float = 0.1) -> list[Component]:
+    """Return a prior for one-hot bins: smooth and rough for ordered bins, independent for categories.
+
+    Args:
+        widths: The number of bins of each column.
+        ordered: How many of them are in order.
+        variance: The first guess of all variances.
+    """
+    found, start = [], 0
+    for width, count in zip(widths, ordered, strict=True):
+        place = slice(start, start + width)
+        if count > 4:
+            found.append(Component(place, smooth_kernel(count, width), variance))
+        found.append(Component(place, None, variance / 2 if count > 4 else 2 * variance))
+        start += width
+    return found
+
+
+def fit_block(
+    codes: NDArray[np.integer],
+    width: int,
+    sums: Floats,
+    noise: float,
+    offset: Floats,
+    *,
+    variance: float = 0.05,
+    steps: int = 6,
+    rounds: int = 5,
+) -> tuple[Floats, float]:
+    """Fit the weights of one column of bins on top of another model.
+
+    It is `fit_sums` for one-hot bins with independent weights, whose curvature is diagonal: the work is linear in the
+    number of bins.
+
+    Args:
+        codes: The bin of each row.
+        width: The number of bins.
+        sums: Noisy A'y, (width, outputs).
+        noise: The deviation of the noise in each sum.
+        offset: Scores that the other model gives to the rows, (rows, outputs).
+        variance: Where the search for the prior variance begins.
+        steps: The most steps of the weights.
+        rounds: Rounds of the search for the variance in each step.
+
+    Returns:
+        The weights, (width, outputs), and their prior variance.
+    """
+    outputs = sums.shape[1]
+    factor = 1.0 if outputs == 1 else outputs / (outputs - 1)
+    design, weights = BinDesign([codes], [width]), np.zeros((width, outputs))
+    for _ in range(steps):
+        chance = probabilities(offset + design.dot(weights))
+        curvature = factor * design.sums(chance * (1 - chance))
+        residual = sums - design.sums(chance) + curvature * weights
+        for _ in range(rounds):
+            total = variance * curvature**2 + curvature + noise**2 + 1e-12
+            fits = float(((curvature * residual / total) ** 2).sum())
+            freedom = float((curvature**2 / total).sum())
+            variance = float(np.clip(variance * np.sqrt(fits / max(freedom, 1e-300)), _SMALLEST, _LARGEST))
+        total = variance * curvature**2 + curvature + noise**2 + 1e-12
+        change = variance * curvature * residual / total - weights
+        if outputs > 1:
+            change -= change.mean(axis=1, keepdims=True)
+        largest = float(np.abs(change).max(initial=0.0))
+        weights = weights + change * min(1.0, _LARGEST_STEP / max(largest, 1e-12))
+        if largest < _ENOUGH:
+            break
+    return weights, variance

@@ -1,0 +1,153 @@
+"""Generalised additive models: scores that are sums of effects of one or two public columns."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.errors import InputError
+from labeldp.features.base import Features
+from labeldp.features.tables import Table
+from labeldp.labels import LabelSpace
+from labeldp.learn.additive.bins import Column
+from labeldp.learn.additive.design import Floats
+from labeldp.learn.additive.fit import probabilities
+from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
+from labeldp.provenance import HasProvenance, Provenance
+from labeldp.writing import written_whole
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """The effect of one column, or of a cross of two.
+
+    Attributes:
+        columns: The binned columns, one or two.
+        weights: The score of each bin and output, (bins, outputs). The cells of a cross are numbered by the bin of the
+            first column times the width of the second, plus the bin of the second.
+    """
+
+    columns: tuple[Column, ...]
+    weights: Floats
+
+    @property
+    def name(self) -> str:
+        """The names of the columns."""
+        return " x ".join(column.name for column in self.columns)
+
+    def cells(self, table: Table) -> NDArray[np.int64]:
+        """Return the bin or the cell of each row."""
+        found = np.zeros(len(table), np.int64)
+        for column in self.columns:
+            found = found * column.width + column.codes(_values(table, column))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class AdditiveModel(HasProvenance):
+    """A logistic model of the sum of its terms.
+
+    Attributes:
+        space: The classes.
+        provenance: What it rests on.
+        intercept: The score that all rows have, (outputs,).
+        terms: The effects.
+    """
+
+    space: LabelSpace
+    provenance: Provenance
+    intercept: Floats
+    terms: tuple[Term, ...]
+
+    def scores(self, features: Features) -> Floats:
+        """Return the log-odds of the second of two classes, (rows, 1), or a score for each class."""
+        table = as_table(features)
+        total = np.tile(self.intercept, (len(table), 1))
+        for term in self.terms:
+            total += term.weights.take(term.cells(table), axis=0)
+        return total
+
+    def predict_proba(self, features: Features) -> NDArray[np.floating]:
+        """Return the probability of each class for each row."""
+        found = probabilities(self.scores(features))
+        return np.concatenate([1 - found, found], axis=1) if found.shape[1] == 1 else found
+
+    def predict(self, features: Features) -> NDArray[Any]:
+        """Return the likeliest label of each row."""
+        return best_labels(self.space, self.predict_proba(features))
+
+    def with_terms(self, terms: Sequence[Term], provenance: Provenance) -> "AdditiveModel":
+        """Return this model with further terms, and what it then rests on."""
+        return replace(self, terms=(*self.terms, *terms), provenance=provenance)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model into a new folder, whole or not at all."""
+        arrays: dict[str, Any] = {"intercept": self.intercept}
+        facts = []
+        for place, term in enumerate(self.terms):
+            arrays[f"{place}.weights"] = term.weights
+            facts.append([{"name": column.name, "width": column.width} for column in term.columns])
+            for side, column in enumerate(term.columns):
+                name, held = ("edges", column.edges) if column.edges is not None else ("map", column.map)
+                arrays[f"{place}.{side}.{name}"] = held
+        with written_whole(Path(folder)) as partial:
+            partial.mkdir()
+            write_facts(partial, self, {"kind": "additive"})
+            (partial / "terms.json").write_text(json.dumps(facts) + "\n")
+            np.savez(partial / "arrays.npz", **arrays)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "AdditiveModel":
+        """Read a model that `save` wrote."""
+        facts = read_facts(folder)
+        try:
+            with np.load(Path(folder) / "arrays.npz", allow_pickle=False) as file:
+                arrays = dict(file.items())
+            terms = [
+                _term(place, columns, arrays, len(facts["space"]))
+                for place, columns in enumerate(json.loads((Path(folder) / "terms.json").read_text()))
+            ]
+            return cls(facts["space"], facts["provenance"], arrays["intercept"], tuple(terms))
+        except Exception:
+            raise not_a_model(folder) from None
+
+
+def as_table(features: Features) -> Table:
+    """Return features as the table that they are.
+
+    Raises:
+        InputError: They are no table.
+    """
+    if not isinstance(features, Table):
+        raise InputError("An additive model needs the columns of a table: take moments for embeddings and images.")
+    return features
+
+
+def _term(place: int, columns: Sequence[dict[str, Any]], arrays: dict[str, Any], classes: int) -> Term:
+    found = []
+    for side, about in enumerate(columns):
+        edges, places = (arrays.get(f"{place}.{side}.{name}") for name in ("edges", "map"))
+        if (edges is None) == (places is None):
+            raise ValueError("A column has edges or a map.")
+        width = int(about["width"])
+        if places is not None and not (places.ndim == 1 and ((places >= 0) & (places < width)).all()):
+            raise ValueError("A category has no bin.")
+        if edges is not None and edges.size + 2 != width:
+            raise ValueError("The edges of a column do not fit its bins.")
+        found.append(Column(str(about["name"]), edges, places, width))
+    weights = arrays[f"{place}.weights"]
+    if weights.shape != (int(np.prod([c.width for c in found])), 1 if classes == 2 else classes):
+        raise ValueError("The weights do not fit the bins.")
+    return Term(tuple(found), weights)
+
+
+def _values(table: Table, column: Column) -> NDArray[Any]:
+    numbers = [each.name for each in table.encoder.numbers]
+    if column.edges is not None:
+        return table.number_values[:, numbers.index(column.name)]
+    categories = [each.name for each in table.encoder.categories]
+    return table.category_codes[:, categories.index(column.name)]

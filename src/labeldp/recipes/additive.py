@@ -1,0 +1,284 @@
+"""Generalised additive models of tables, from noisy counts of public bins by label."""
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.calibration import analytic_gaussian_ratio, calibrated_loss
+from labeldp.errors import InputError
+from labeldp.features.tables import Table
+from labeldp.learn.additive import BinDesign, Bins, Column, fit_block, fit_sums, prior_of
+from labeldp.learn.additive.model import AdditiveModel, Term
+from labeldp.learn.additive.sums import consistent_sums, level_columns
+from labeldp.mechanisms import LargestResiduals, LinearQuery
+from labeldp.mechanisms.base import in_parts
+from labeldp.provenance import Provenance
+from labeldp.recipes.base import Ask, Reserve, Steps, recipe
+from labeldp.recipes.shares import composed_steps
+from labeldp.recipes.task import Task
+from labeldp.releases.base import Release
+
+_BINS = 0.8  # bins of a column, in roots of the ratio of rows to noise
+_FEWEST_BINS, _MOST_BINS = 4, 64
+_MOST_CATEGORIES = 60
+_CELL_BINS, _MOST_CELL_BINS = 0.4, 31  # bins of a column in a cross, likewise
+_MOST_COLUMNS = 1_200  # bins of all columns together: the fit inverts matrices of this size
+_CROSSES_FROM, _MORE_CROSSES_FROM = 2_000.0, 10_000.0  # ratios of rows to noise from which crosses are worth their cost
+_FEW_CROSSES, _MORE_CROSSES = 4, 8
+_CROSSABLE = 24  # columns among which crosses are looked for
+_SELECTION = 0.1  # of epsilon, for the choice of crosses
+
+Model = Generator[Ask | Reserve, Any, tuple[AdditiveModel, list[Release]]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What an additive model asks for, fixed by public facts.
+
+    Attributes:
+        bins: The most bins of a numeric column.
+        categories: The most bins of a categorical column.
+        cell_bins: The most bins of a column in a cross.
+        named: Crosses that the user names, by the names of their columns.
+        selected: How many crosses are selected privately.
+    """
+
+    bins: int
+    categories: int
+    cell_bins: int
+    named: tuple[tuple[str, str], ...]
+    selected: int
+
+
+@recipe(
+    "additive",
+    "noisy counts of public bins by label, then an additive logistic model with the strongest crosses of columns",
+    takes_model=False,
+)
+def additive(task: Task, crosses: int | None = None, cross: str | None = None) -> Steps:
+    """Fit effects of single columns first, then crosses of two columns, one after another.
+
+    A label moves one count in each column, however many bins the columns have.
+
+    Args:
+        task: What to learn. The features are a table.
+        crosses: How many crosses to select; by default what rows and noise allow.
+        cross: Crosses to include without a selection: "month,day" or "month,day;origin,dest".
+
+    Returns:
+        An additive model.
+    """
+    layout = layout_of(task, task.label_epsilon, crosses, cross)
+    model, _ = yield from additive_steps(task, layout, task.epsilon, task.delta)
+    return model
+
+
+def layout_of(task: Task, epsilon: float, crosses: int | None = None, cross: str | None = None) -> Layout:
+    """Decide on bins and crosses by public facts.
+
+    Args:
+        task: What to learn.
+        epsilon: What a label may spend on the sums.
+        crosses: How many crosses to select; None for a number that suits rows and noise.
+        cross: The crosses that the user names.
+
+    Returns:
+        The layout.
+
+    Raises:
+        InputError: The features are no table, or a named cross does not exist.
+    """
+    table = _table(task.whole)
+    ratio = rows_to_noise(task, epsilon)
+    named = _named(table, cross)
+    usual = 0 if ratio < _CROSSES_FROM else _FEW_CROSSES if ratio < _MORE_CROSSES_FROM else _MORE_CROSSES
+    most = max(0, len(_pairs(len(table.columns))) - len(named))
+    root, columns = ratio**0.5, len(table.columns)
+    bins = int(np.clip(_BINS * root, _FEWEST_BINS, min(_MOST_BINS, max(_FEWEST_BINS, _MOST_COLUMNS // columns - 2))))
+    return Layout(
+        bins,
+        min(max(bins, 12), _MOST_CATEGORIES) if bins < _MOST_CATEGORIES / 2 else _MOST_CATEGORIES,
+        int(np.clip(_CELL_BINS * root, _FEWEST_BINS, _MOST_CELL_BINS)),
+        named,
+        min(usual if crosses is None else crosses, most),
+    )
+
+
+def rows_to_noise(task: Task, epsilon: float) -> float:
+    """Return the rows of an average class, times two, over the noise of a count of one bin.
+
+    Args:
+        task: What to learn.
+        epsilon: What a label may spend on the counts.
+
+    Returns:
+        A ratio: the more, the finer the bins may be.
+    """
+    task = task.whole
+    columns, classes = len(_table(task).columns), len(task.space)
+    if task.delta:
+        noise = analytic_gaussian_ratio(epsilon, task.delta) * (columns if classes == 2 else 2 * columns) ** 0.5
+    else:
+        noise = 2**0.5 * columns * (1 if classes == 2 else 2) / epsilon
+    return float(2 * task.rows.sum() / classes / noise)
+
+
+def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> Model:
+    """Ask for the counts of single columns, then for those of crosses, and fit the model.
+
+    Args:
+        task: What to learn.
+        layout: What to ask for.
+        epsilon: What all of it may cost together.
+        delta: Likewise.
+
+    Returns:
+        The model and its releases.
+    """
+    table = _table(task)
+    rounds = len(layout.named) + layout.selected
+    parts = yield from _reserve(layout, epsilon, delta)
+    bins = Bins.learn(table, layout.bins, layout.categories)
+    design = BinDesign([bins.codes(table, place) for place in range(len(bins.columns))], [c.width for c in bins.columns])
+    counts = yield Ask(LinearQuery(design.matrix(), *parts[0]))
+    releases, active = [counts], _active(task, counts)
+    model, scores = _main_effects(table, bins, design, counts, active)
+    if not rounds:
+        return model, releases
+    cells = Bins.learn(table, layout.cell_bins, layout.cell_bins)
+    codes = np.stack([cells.codes(table, place) for place in range(len(cells.columns))], axis=1)
+    places = {column.name: place for place, column in enumerate(cells.columns)}
+    waiting = _crossable(model, layout)
+    left = iter(parts[1:])
+    for turn in range(rounds):
+        if turn < len(layout.named):
+            first, second = layout.named[turn]
+            pair = places[first], places[second]
+        else:
+            expected = _expected(scores)
+            choice = yield Ask(
+                LargestResiduals(codes, np.array(waiting), expected, 1, next(left)[0]), derived_from=list(releases)
+            )
+            releases.append(choice)
+            pair = waiting.pop(choice.best[0])
+        columns = cells.columns[pair[0]], cells.columns[pair[1]]
+        found = yield from _cross(task, table, columns, next(left), scores, active, releases)
+        model = model.with_terms([found], Provenance.of(model, *releases))
+        scores = scores + found.weights.take(found.cells(table), axis=0)
+    return model, releases
+
+
+def _reserve(layout: Layout, epsilon: float, delta: float) -> Generator[Ask | Reserve, Any, list[tuple[float, float]]]:
+    """Return epsilon and delta of each request, reserved together where that costs less."""
+    rounds = len(layout.named) + layout.selected
+    if not rounds:
+        return [(epsilon, delta)]
+    noise: Any = "gaussian" if delta else "pure"
+    share = 1 / (rounds**0.5 if delta else rounds)
+    shares = [(1.0, noise)] + [(share, noise)] * len(layout.named)
+    shares += [(_SELECTION / layout.selected, "pure"), (share, noise)] * layout.selected
+    parts = composed_steps(epsilon, delta, shares)
+    reserved = yield Reserve([calibrated_loss(*part) for part in parts], delta)
+    if reserved:
+        return parts
+    alone = composed_steps(epsilon, 0.0, shares)
+    each = in_parts(delta, rounds + 1) if delta else 0.0
+    return [(part, each if kind == "gaussian" else 0.0) for (part, _), (_, kind) in zip(alone, shares, strict=True)]
+
+
+def _main_effects(
+    table: Table, bins: Bins, design: BinDesign, counts: Any, active: NDArray[np.bool_] | None
+) -> tuple[AdditiveModel, NDArray[np.float64]]:
+    """Fit the effects of single columns; return the model, and the scores of all rows."""
+    here = design if active is None else design.select(active)
+    sums, totals = level_columns(consistent_sums(counts), design.starts, len(here))
+    prior = prior_of(design.widths, [column.ordered for column in bins.columns])
+    found = fit_sums(here, sums.values, totals, sums.noise, prior)
+    terms = [
+        Term((column,), found.weights[start : start + column.width])
+        for column, start in zip(bins.columns, design.starts[:-1], strict=True)
+    ]
+    model = AdditiveModel(counts.space, Provenance.of(counts), found.intercept, tuple(terms))
+    return model, found.intercept + design.dot(found.weights)
+
+
+def _cross(
+    task: Task,
+    table: Table,
+    columns: tuple[Column, Column],
+    part: tuple[float, float],
+    scores: NDArray[np.float64],
+    active: NDArray[np.bool_] | None,
+    releases: list[Release],
+) -> Generator[Ask | Reserve, Any, Term]:
+    """Ask for the counts of a cross, and fit its effect to what the model so far leaves."""
+    width = columns[0].width * columns[1].width
+    cells = Term(columns, np.zeros((width, scores.shape[1]))).cells(table)
+    design = BinDesign([cells], [width])
+    counts = yield Ask(LinearQuery(design.matrix(), *part), derived_from=list(releases))
+    releases.append(counts)
+    sums = consistent_sums(counts)
+    rows = slice(None) if active is None else active
+    weights, _ = fit_block(cells[rows], width, sums.values, sums.noise, scores[rows])
+    return Term(columns, weights)
+
+
+def _expected(scores: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return the probabilities of the classes, rounded so that a repeated run asks for the same."""
+    from labeldp.learn.additive.fit import probabilities
+
+    found = probabilities(scores)
+    found = np.concatenate([1 - found, found], axis=1) if found.shape[1] == 1 else found
+    return found.round(6).astype(np.float32)
+
+
+def _crossable(model: AdditiveModel, layout: Layout) -> list[tuple[int, int]]:
+    """Return the crosses to select from: of all columns, or of those with the largest effects."""
+    strength = np.array([float(np.var(term.weights)) for term in model.terms])
+    chosen = np.sort(np.argsort(-strength, kind="stable")[:_CROSSABLE])
+    names = [term.name for term in model.terms]
+    taken = {frozenset(pair) for pair in layout.named}
+    return [
+        (int(chosen[i]), int(chosen[j]))
+        for i, j in _pairs(len(chosen))
+        if frozenset((names[chosen[i]], names[chosen[j]])) not in taken
+    ]
+
+
+def _pairs(count: int) -> list[tuple[int, int]]:
+    return list(combinations(range(min(count, _CROSSABLE)), 2))
+
+
+def _active(task: Task, release: Release) -> NDArray[np.bool_] | None:
+    return release.active
+
+
+def _table(task: Task) -> Table:
+    if not isinstance(task.points, Table):
+        raise InputError("An additive model needs the columns of a table: take moments for embeddings and images.")
+    return task.points
+
+
+def _named(table: Table, cross: str | None) -> tuple[tuple[str, str], ...]:
+    """Read crosses such as "month,day;origin,dest"."""
+    found = []
+    for text in _split(cross or "", ";"):
+        names = _split(text, ",")
+        absent = next((name for name in names if name not in table.columns), None)
+        if absent is not None:
+            raise InputError(f"There is no feature column {absent!r} for the cross {text!r}: name two columns.")
+        if len(names) != 2 or names[0] == names[1]:
+            raise InputError(f"The cross {text!r} must name two different columns: month,day for example.")
+        found.append((names[0], names[1]))
+    if len({frozenset(pair) for pair in found}) < len(found):
+        raise InputError("A cross is named twice: name each once.")
+    return tuple(found)
+
+
+def _split(text: str, mark: str) -> Sequence[str]:
+    parts: Iterable[str] = (part.strip() for part in text.split(mark))
+    return [part for part in parts if part]
