@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from scipy.stats import binom
 
 import labeldp as ldp
@@ -35,6 +36,17 @@ def test_nothing_is_found_against_a_sound_mechanism(name):
     if name in PURE:
         assert audit.lower > 1.2  # close to what is stated
     assert audit.to_json()["holds"] is True
+
+
+def test_sparse_sums_are_audited_by_their_largest_row():
+    query = csr_array(np.array([[0.1, 0.0, 0.0], [0.0, -1.0, 0.0]]))
+    for delta in (0.0, 1e-5):
+        mechanism = ldp.LinearQuery(query, 1.5, delta)
+        worlds = worst_worlds(mechanism)
+        assert [each.name.split()[5] for each in worlds] == (["2"] if delta else ["2", "3"])
+        assert audit_mechanism(mechanism, draws=40_000, confidence=SURE).holds
+    for each in worst_worlds(ldp.LinearQuery(query, 1.5)):  # with noise in one column, and in all
+        assert 1.2 < audit_mechanism(ldp.LinearQuery(query, 1.5), worlds=each, draws=40_000).lower <= 1.5
 
 
 @pytest.mark.parametrize("name", ["rr-top-k", "rr-with-prior", "rr-informative"])

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import labeldp as ldp
 from labeldp.features import Embeddings
@@ -24,6 +25,13 @@ def test_the_model_says_of_rows_what_the_release_itself_says(digits, columns, de
     assert np.allclose(np.log(chances), release.log_evidence(), atol=1e-5)
     assert np.allclose(chances.sum(axis=1), 1)
     assert (chances > 0).all()
+
+
+def test_sums_of_the_same_rows_held_sparsely_give_the_same_model(digits):
+    lift = Lift.fit(digits.features, 16)
+    release = digits.release(ldp.LinearQuery(csr_array(lift(digits.features)), 1.0, 1e-5))
+    model = Ridge(lift).fit(digits.features, release)
+    assert np.allclose(np.log(model.predict_proba(digits.features)), release.log_evidence(), atol=1e-5)
 
 
 def test_new_rows_are_predicted_as_well_as_the_ones_that_were_summed(digits):

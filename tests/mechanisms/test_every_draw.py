@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import coo_array
 
 import labeldp as ldp
 from labeldp import mechanisms as m
@@ -55,6 +56,9 @@ CLASSES = {
     "GroupHistogram, gaussian": lambda n, k, e: m.GroupHistogram(np.zeros(n, int), e, 1e-6, "gaussian"),
     "LinearQuery": lambda n, k, e: m.LinearQuery(points(n, 40), e),
     "LinearQuery, gaussian": lambda n, k, e: m.LinearQuery(points(n), e, 1e-6),
+    "LinearQuery, sparse": lambda n, k, e: m.LinearQuery(coo_array(points(n, 40)), e),
+    "LinearQuery, sparse, gaussian": lambda n, k, e: m.LinearQuery(coo_array(points(n)), e, 1e-6),
+    "LinearQuery, sparse, of zeros": lambda n, k, e: m.LinearQuery(coo_array((n, 2)), e),
     "LinearQuery of zeros": lambda n, k, e: m.LinearQuery(np.zeros((n, 2)), e),
     "RightCount": lambda n, k, e: m.RightCount((np.arange(n) % k).astype(np.int32), e),
     "BestCandidate": lambda n, k, e: m.BestCandidate((np.arange(3 * n).reshape(n, 3) % k).astype(np.int32), e),

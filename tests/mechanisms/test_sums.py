@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 from scripted import Seeded
 
 import labeldp as ldp
@@ -207,3 +208,13 @@ def test_losses_are_counted_in_parts_of_the_largest_that_a_label_can_have(silent
 
 def test_a_right_prediction_loses_nothing(silent):
     assert drawn(ldp.LossSum(LABELS, 1.0), [0, 8, 5, 4, 1, 8], SPACE).total == 0
+
+
+def test_a_sparse_matrix_of_numbers_is_refused():
+    with pytest.raises(ldp.InputError, match="convert a sparse one by toarray"):
+        ldp.NumberQuery(csr_array(np.eye(3)), 1.0, values=3)
+
+
+def test_two_values_have_the_noise_of_numbers():
+    query = ldp.NumberQuery(np.eye(3), 1.0, values=2)
+    assert query.sigma_for(2) == query.sigma

@@ -1,11 +1,16 @@
+import io
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.sparse import coo_array, csr_array
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
 from labeldp.features.intake import Intake
-from labeldp.releases import NoisyMoments
+from labeldp.releases import NoisyMoments, storage
 from labeldp.releases.moments import as_chances, log_odds
 from labeldp.represent.lift import CONSTANT, Lift
 
@@ -27,7 +32,7 @@ def moments(query, labels, classes=3, scale=1000.0, sigma=1.0, shift=0):
         mechanism="test",
         rows=len(labels),
         moments=np.rint(sums * scale).astype(np.int64) + shift,
-        gram=query.T @ query,
+        stored_gram=query.T @ query,
         totals=query.sum(axis=0),
         scale=scale,
         sigma=sigma,
@@ -115,6 +120,72 @@ def test_a_repeated_request_comes_back_with_its_query():
     vault = ldp.Vault(labels, ldp.LabelSpace(range(3)), ldp.Budget(1.0, 1e-5))
     first, second = (vault.release(ldp.LinearQuery(query, 1.0, 1e-5)) for _ in range(2))
     assert np.array_equal(first.log_evidence(), second.log_evidence())
+
+
+def stored_names(release):
+    with np.load(io.BytesIO(storage.to_bytes(release))) as file:
+        return set(file.files)
+
+
+def test_of_a_dense_query_the_gram_is_stored_as_before_and_of_a_sparse_one_not():
+    query, labels = linear_problem(200)
+    dense, sparse = vault_release(query, labels), vault_release(csr_array(query), labels)
+    assert stored_names(dense) == {"description", "moments", "gram", "totals"}
+    assert stored_names(sparse) == {"description", "moments", "totals"}
+    description = storage.describe(dense)
+    assert {"gram", "stored_gram"}.isdisjoint(description)
+    assert np.array_equal(storage.rebuild(description, dense.arrays()).gram, dense.gram)
+
+
+@pytest.mark.parametrize("give", [np.asarray, csr_array, coo_array])
+@pytest.mark.parametrize("rows", [None, np.arange(200) % 3 > 0])
+def test_a_loaded_sparse_release_needs_its_query_for_the_gram(give, rows):
+    query, labels = linear_problem(200)
+    release = vault_release(csr_array(query), labels, rows=rows)
+    for loaded in (storage.from_bytes(storage.to_bytes(release)), pickle.loads(pickle.dumps(release))):
+        assert (loaded.columns, loaded.query) == (3, None)
+        with pytest.raises(ldp.InputError, match="with_query"):
+            _ = loaded.gram
+        whole = loaded.with_query(give(query))
+        assert np.allclose(whole.gram, vault_release(query, labels, rows=rows).gram)
+        assert np.allclose(whole.log_evidence(), release.log_evidence(), atol=1e-5)
+
+
+def test_a_sparse_release_refuses_a_gram_of_other_rows():
+    query, labels = linear_problem(200)
+    release = vault_release(csr_array(query), labels)
+    for other in (release.with_query(csr_array(query[::-1] * 2)), release.keep(np.arange(200) > 5)):
+        with pytest.raises(ldp.InputError, match="every row that was summed"):
+            _ = other.coefficients
+
+
+def test_a_sparse_release_of_many_columns_has_sums_and_no_gram():
+    wide = coo_array((np.ones(200), (np.arange(200), np.arange(200) * 40)), shape=(200, 8000))
+    release = vault_release(wide, linear_problem(200)[1])
+    assert release.moments.shape == (8000, 3)
+    with pytest.raises(ldp.InputError, match="more than 4,096 columns"):
+        release.log_evidence()
+    with pytest.raises(ldp.InputError, match="200 rows and 8000 columns"):
+        release.with_query(wide.tocsr()[:, :5])
+
+
+def test_sparse_rows_of_two_classes_give_the_same_logistic_model():
+    query, labels = rare_problem(2000)
+    vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(9.0))
+    sparse = vault.release(ldp.LinearQuery(csr_array(query), 8.0))
+    dense = replace(sparse, query=query, stored_gram=sparse.gram)
+    assert np.allclose(sparse.scorer, dense.scorer)
+    assert sparse.mean_score == pytest.approx(dense.mean_score)
+
+
+def test_without_delta_the_shrinkage_of_two_classes_fits_their_noise():
+    """The projected sums have as much noise as sigma says: of labels that say nothing, over many columns."""
+    query = np.random.default_rng(0).normal(size=(400, 200))
+    vault = ldp.Vault(np.arange(400) % 2, ldp.LabelSpace([0, 1]), ldp.Budget(1.0))
+    release = vault.release(ldp.LinearQuery(query, 1.0))
+    exact = np.rint(query * release.scale).T @ (np.arange(400) % 2)
+    noise = release._told[:, 1] * release.scale - exact
+    assert noise.std() == pytest.approx(release.sigma / 2**0.5, rel=0.3)  # sigma^2 (1 - 1/2)
 
 
 def rare_problem(rows, seed=0):

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.sparse import csr_array
 
 import labeldp as ldp
 from labeldp.releases import storage
@@ -27,6 +28,7 @@ MECHANISMS = {
     "counts": ldp.GroupHistogram(np.arange(ROWS) % 5, 1.0),
     "a group for each row": ldp.GroupHistogram(np.arange(ROWS), 1.0, 1e-4),
     "moments": ldp.LinearQuery(QUERY, 1.0, 1e-4),
+    "sparse moments": ldp.LinearQuery(csr_array(QUERY), 1.0, 1e-4),
     "as many moments as rows": ldp.LinearQuery(np.eye(ROWS), 1.0, 1e-4),
 }
 SUFFIXES = [".npz", ".parquet"]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from labeldp.audit.events import Outcomes
 from labeldp.bits import SYSTEM
@@ -197,23 +198,29 @@ def _histogram_worlds(mechanism: GroupHistogram) -> list[Worlds]:
 
 def _largest_row(mechanism: LinearQuery) -> tuple[NDArray[np.float64], int]:
     """Return the row for which the noise was measured, and how many of it are drawn at once."""
-    size = np.square(mechanism.query).sum(axis=1) if mechanism.delta else np.abs(mechanism.query).sum(axis=1)
-    row = np.asarray(mechanism.query[int(np.argmax(size))], np.float64)
-    return row, max(1, _COLUMNS // row.size)
+    query: Any = mechanism.query
+    row = query[[int(np.argmax((abs(query) ** (2 if mechanism.delta else 1)).sum(axis=1)))]]
+    dense = np.asarray(row.toarray() if isinstance(row, csr_array) else row, np.float64)[0]
+    return dense, max(1, _COLUMNS // dense.size)
 
 
 def _linear_worlds(mechanism: LinearQuery) -> list[Worlds]:
+    """Labels of two classes and, as noise without delta differs then, of three."""
     row, several = _largest_row(mechanism)
     wide = replace(mechanism, query=np.kron(np.eye(several), row[None, :]))
     step = np.rint(row * wide.scale).astype(np.int64)
-    means = np.stack([np.stack([step, 0 * step], 1), np.stack([0 * step, step], 1)]).reshape(2, -1)
 
-    def draw(world: int, count: int) -> Outcomes:
-        codes = np.full(several, world, np.int64)
-        parts = [released(wide, codes, _space(2)).moments.reshape(several, -1) for _ in range(0, count, several)]
-        return along(np.concatenate(parts)[:count], means[0], means[1])
+    def of_classes(classes: int) -> Worlds:
+        means = np.stack([np.outer(step, np.arange(classes) == label).ravel() for label in (0, 1)])
 
-    return [Worlds("labels 0 and 1 of the longest row", draw, ordered=True)]
+        def draw(world: int, count: int) -> Outcomes:
+            codes, space = np.full(several, world, np.int64), _space(classes)
+            parts = [released(wide, codes, space).moments.reshape(several, -1) for _ in range(0, count, several)]
+            return along(np.concatenate(parts)[:count], means[0], means[1])
+
+        return Worlds(f"labels 0 and 1 of {classes} in the longest row", draw, ordered=True)
+
+    return [of_classes(classes) for classes in ((2,) if mechanism.delta else (2, 3))]
 
 
 def _number_worlds(mechanism: RROnBins | UnbiasedBins) -> list[Worlds]:

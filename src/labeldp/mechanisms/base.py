@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from labeldp.bits import Bits
 from labeldp.calibration import largest_epsilon
@@ -162,6 +163,29 @@ def private_copy(values: Any, dtype: Any = None) -> NDArray[Any]:
     return copied
 
 
+def private_rows(matrix: Any) -> csr_array:
+    """Copy a sparse matrix as frozen rows (CSR) in one form: sorted columns, duplicates summed, no stored zeros.
+
+    The order that the caller's matrix claims for itself is not relied on.
+    """
+    if len(matrix.shape) != 2 or matrix.dtype.kind not in "fiu":
+        raise InputError("A sparse matrix must have rows and columns of whole numbers or floats: convert it.")
+    dtype = matrix.dtype if matrix.dtype in (np.float32, np.float64) else np.float64
+    rows = matrix.astype(dtype, copy=False).tocsr()
+    try:
+        own = csr_array((np.array(rows.data), np.array(rows.indices), np.array(rows.indptr)), shape=rows.shape)
+        own.check_format(full_check=True)
+    except (ValueError, IndexError):
+        raise InputError("The sparse matrix is damaged: an entry lies outside its rows or columns.") from None
+    own.sum_duplicates()
+    own.eliminate_zeros()
+    index = np.int32 if max(*own.shape, own.nnz) < 2**31 else np.int64  # of equal matrices the same
+    own.indices, own.indptr = own.indices.astype(index, copy=False), own.indptr.astype(index, copy=False)
+    for part in (own.data, own.indices, own.indptr):
+        part.setflags(write=False)
+    return own
+
+
 def check_privacy(epsilon: float, delta: float | None = None) -> None:
     """Check epsilon, and a delta that must be positive where it is given."""
     check_epsilon(epsilon)
@@ -169,12 +193,13 @@ def check_privacy(epsilon: float, delta: float | None = None) -> None:
         check_delta(delta, positive=True)
 
 
-def check_distributions(prior: NDArray[np.floating], space: LabelSpace, rows: int) -> None:
-    """Check that `prior` holds one distribution over the classes for each row."""
+def check_distributions(prior: NDArray[np.floating], space: LabelSpace, rows: int, name: str = "the prior") -> None:
+    """Check that `prior`, which messages call by `name`, holds one distribution over the classes for each row."""
     if prior.shape != (rows, len(space)):
-        raise InputError(f"The prior has shape {prior.shape}; it must have {rows} rows and {len(space)} classes.")
+        has = f"{name[0].upper()}{name[1:]} has shape {prior.shape}"
+        raise InputError(f"{has}; it must have {rows} rows and {len(space)} classes.")
     if not (np.isfinite(prior).all() and (prior >= 0).all() and np.allclose(prior.sum(axis=1), 1, atol=1e-5)):
-        raise InputError("Each row of the prior must be a distribution: no negative or missing values, sum 1.")
+        raise InputError(f"Each row of {name} must be a distribution: no negative or missing values, sum 1.")
 
 
 def smallest_integers(values: NDArray[np.int64]) -> NDArray[np.signedinteger]:
@@ -193,6 +218,11 @@ def without_digests(parameters: dict[str, Any]) -> dict[str, Any]:
 def _summary(value: Any) -> Any:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return float(value)  # epsilon=1 and epsilon=1.0 are one request
+    if hasattr(value, "tocsr"):  # of scipy.sparse
+        rows = value.tocsr()
+        parts = "".join(_summary(part)["sha256"] for part in (rows.data, rows.indices, rows.indptr))
+        digest = hashlib.sha256(parts.encode()).hexdigest()
+        return {"shape": list(rows.shape), "dtype": str(rows.dtype), "entries": int(rows.nnz), "sha256": digest}
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:  # of which memory holds addresses, others in each process
             raise InputError("A mechanism takes arrays of numbers, dates or texts, not of Python objects: convert it.")

@@ -9,16 +9,28 @@ the largest sum of magnitudes of a rounded row (l1): b is that over epsilon. In 
 (+1, -1): Gaussian noise is calibrated by its exact loss, and geometric noise with P(x) proportional to
 exp(-|x| epsilon / 2) changes each of the two probabilities by exp(epsilon / 2) at most, and is unbounded.
 
+Two classes without delta. A changed label moves the column of the second class by A_i or -A_i, so its magnitudes add
+up to the largest l1 of a row, once. That column alone gets noise, of scale b = l1 / epsilon. The column of the first
+class is the total A'1 over the labelled rows minus the noisy column. Which rows have a label is public, so the total
+is, and the difference is computed from what was released. Both columns have the noise n and -n. The column-wise
+projection that uses the total leaves noise of covariance sigma^2 (I - 11'/2), which for sigma = sqrt(2) dev(n) is the
+covariance of (n, -n): that sigma is stated. Gaussian noise gains nothing from this: noise in two columns for a move
+of sqrt(2) |A_i| has, after the projection, the same deviation as noise in one column for a move of |A_i|.
+
+A sparse A goes through the same steps. Duplicate entries are summed first, then all entries are rounded, then rows are
+measured: the matrix that is measured is the one that is summed.
+
 Group sizes, A'A and A'1 are public. A user with m labels can move a count by m: l2 length m sqrt(2), l1 2m.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
 
 from labeldp.bits import Bits
 from labeldp.calibration import lattice_sigma, unit_shift_sigma
@@ -26,12 +38,12 @@ from labeldp.errors import InputError
 from labeldp.guarantees import Trust
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import GaussianLoss, Loss, PureLoss
-from labeldp.mechanisms.base import Mechanism, check_privacy, private_copy
+from labeldp.mechanisms.base import Mechanism, check_privacy, private_copy, private_rows
 from labeldp.noise import WIDEST, discrete_gaussian, discrete_laplace, laplace_deviation
 from labeldp.reals import exactly
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
-from labeldp.releases.moments import NoisyMoments
+from labeldp.releases.moments import Matrix, NoisyMoments
 
 GRID = 4096  # grid steps in the longest row of A: finer than any noise that protects it
 BLOCK = 1 << 14
@@ -105,38 +117,61 @@ class LinearQuery(Mechanism):
 
     Noise is Gaussian with delta above 0, in proportion to the longest row (l2). With delta 0 it is discrete Laplace, in
     proportion to the largest sum of magnitudes of a row (l1): for dense rows of many columns that is much more, for
-    rows with few entries hardly.
+    rows with few entries hardly. Of two classes, half of that is enough.
+
+    Args:
+        query: The matrix A, a NumPy array or any matrix of scipy.sparse, of which a copy in CSR form is held.
+        epsilon: The privacy of each label.
+        delta: Above 0 for Gaussian noise.
+        bound: The largest length (l2) of a row; None to measure it.
+
+    Privacy:
+        Epsilon and delta for each label. A must be public, or computed from releases.
     """
 
     trust: ClassVar[Trust] = "central"
 
-    query: NDArray[np.floating]
+    query: Matrix
     epsilon: float
     delta: float = 0.0
     bound: float | None = None
 
     def __post_init__(self) -> None:
         check_privacy(self.epsilon, self.delta or None)
-        object.__setattr__(self, "query", private_copy(self.query))
+        own = private_rows(self.query) if issparse(self.query) else private_copy(self.query)
+        object.__setattr__(self, "query", own)
 
     @cached_property
     def scale(self) -> float:
         """Grid steps in one unit of A."""
-        return GRID / (self.bound or self._longest(lambda block: block) or 1.0)
+        return GRID / (self.bound or self._longest(lambda entries: entries) or 1.0)
+
+    @cached_property
+    def largest(self) -> float:
+        """The size of the largest row, in grid steps: its length, or without delta the sum of its magnitudes."""
+        if self.delta:
+            return max(1.0, self._longest(self._on_grid)) * (1 + 1e-12)
+        return max(1.0, self._largest(lambda entries: np.abs(self._on_grid(entries))))
 
     @cached_property
     def sensitivity(self) -> float:
-        """How far one label moves the sums, in grid steps."""
+        """How far one label moves the sums of all classes, in grid steps."""
         if not self.delta:
-            return 2 * max(1.0, self._largest(lambda block: np.abs(self._on_grid(block)).sum(axis=1)))
+            return 2 * self.largest
         return 2**0.5 * max(1.0, self._longest(self._on_grid)) * (1 + 1e-12)
 
     @cached_property
     def sigma(self) -> float:
-        """The deviation of the noise, in grid steps."""
+        """The deviation of the noise in each sum, in grid steps: of any number of classes enough."""
         if self.delta:
             return lattice_sigma(self.epsilon, self.delta, self.sensitivity)
         return laplace_deviation(self.epsilon / self.sensitivity)
+
+    def sigma_for(self, n_classes: int) -> float:
+        """Return the sigma that a release of so many classes states: less than `sigma` for two without delta."""
+        if self._draws_one_column(n_classes):
+            return 2**0.5 * laplace_deviation(self.epsilon / self.largest)
+        return self.sigma
 
     def loss(self, labels: int = 1) -> Loss:
         """Return the loss of a move `labels` times as long."""
@@ -146,61 +181,104 @@ class LinearQuery(Mechanism):
 
     def check(self, space: LabelSpace, rows: int) -> None:
         """Check the matrix and the bound."""
-        if self.query.ndim != 2 or len(self.query) != rows or not np.issubdtype(self.query.dtype, np.number):
+        entries = self.query.data if isinstance(self.query, csr_array) else self.query
+        if self.query.ndim != 2 or self.query.shape[0] != rows or not np.issubdtype(self.query.dtype, np.number):
             raise InputError(f"The query must be a matrix of numbers with {rows} rows.")
-        if not np.isfinite(self.query).all():
+        if not np.isfinite(entries).all():
             raise InputError("The query holds a missing or infinite value: fill or drop it.")
         if self.bound is not None and not 0 < self.bound < np.inf:
             raise InputError("bound must be a finite length above zero.")
-        if self.bound and self._longest(lambda block: block) > self.bound * (1 + 1e-6):
+        if self.bound and self._longest(lambda entries: entries) > self.bound * (1 + 1e-6):
             raise InputError("A row of the query is longer than bound: scale the rows or raise bound.")
         if not 1e-100 < self.scale < 1e100:
             raise InputError("The rows of the query are too long or too short for sums of squares: scale them.")
         if rows * GRID >= 2**52:
             raise InputError("This many rows cannot be summed exactly: split them.")
-        if not self.sigma < WIDEST:
+        if not self.sigma_for(len(space)) < WIDEST:
             raise InputError("This much noise cannot be drawn: raise epsilon, or take fewer columns.")
 
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyMoments:
         """Sum on the grid, exactly, and add the noise."""
         width, classes = self.query.shape[1], len(common["space"])
-        sums, gram, totals = np.zeros((width, classes)), np.zeros((width, width)), np.zeros(width)
-        for start in range(0, codes.size, BLOCK):
-            here = codes[start : start + BLOCK]
-            labelled = here != MISSING
-            block = self._on_grid(self.query[start : start + BLOCK][labelled])
-            # Whole numbers below 2^53: these products are exact in float64.
-            sums += block.T @ (here[labelled][:, None] == np.arange(classes)).astype(np.float64)
-            gram += block.T @ block / self.scale**2
-            totals += block.sum(axis=0) / self.scale
-        noise = self._noise(width * classes, bits)
+        sums, gram = self._sums(codes, classes)
+        totals = sums.sum(axis=1)  # whole numbers, so the order of the sum does not matter
+        moments = sums.astype(np.int64)
+        if self._draws_one_column(classes):
+            moments[:, 1] += discrete_laplace(exactly(self.largest) / exactly(self.epsilon), width, bits)
+            moments[:, 0] = totals.astype(np.int64) - moments[:, 1]
+        else:
+            moments += self._noise(width * classes, bits).reshape(width, classes)
         return NoisyMoments(
             **common,
-            moments=sums.astype(np.int64) + noise.reshape(width, classes),
-            gram=gram,
-            totals=totals,
+            moments=moments,
+            stored_gram=gram,
+            totals=totals / self.scale,
             scale=self.scale,
-            sigma=self.sigma,
-            query=self.query,
-        )
+            sigma=self.sigma_for(classes),
+        ).with_query(self.query)
 
     def restore(self, release: Release) -> Release:
         """Give the moments their public matrix back."""
         return release.with_query(self.query) if isinstance(release, NoisyMoments) else release
+
+    def _sums(self, codes: Codes, classes: int) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """Return the sums by column and class in grid steps, and A'A; of sparse rows none, as it could be too large.
+
+        Whole numbers below 2^53 are exact in float64.
+        """
+        if isinstance(self.query, csr_array):
+            return self._sparse_sums(self.query, codes, classes), None
+        width = self.query.shape[1]
+        sums, gram = np.zeros((width, classes)), np.zeros((width, width))
+        for start in range(0, codes.size, BLOCK):
+            here = codes[start : start + BLOCK]
+            labelled = here != MISSING
+            block = self._on_grid(self.query[start : start + BLOCK][labelled])
+            sums += block.T @ (here[labelled][:, None] == np.arange(classes)).astype(np.float64)
+            gram += block.T @ block / self.scale**2
+        return sums, gram
+
+    def _sparse_sums(self, rows: csr_array, codes: Codes, classes: int) -> NDArray[np.float64]:
+        sums = np.zeros(rows.shape[1] * classes)
+        for start, starts in _entries(rows):
+            part = slice(starts[0], starts[-1])
+            code = np.repeat(codes[start : start + BLOCK].astype(np.int64), np.diff(starts))
+            place = rows.indices[part] * np.int64(classes) + code
+            labelled = code != MISSING
+            sums += np.bincount(place[labelled], self._on_grid(rows.data[part])[labelled], minlength=sums.size)
+        return sums.reshape(-1, classes)
+
+    def _draws_one_column(self, n_classes: int) -> bool:
+        return not self.delta and n_classes == 2
 
     def _noise(self, count: int, bits: Bits) -> NDArray[np.int64]:
         if self.delta:
             return discrete_gaussian(exactly(self.sigma), count, bits)
         return discrete_laplace(exactly(self.sensitivity) / exactly(self.epsilon), count, bits)
 
-    def _on_grid(self, block: NDArray[np.floating]) -> NDArray[np.float64]:
-        return np.rint(np.asarray(block, np.float64) * self.scale)
+    def _on_grid(self, entries: NDArray[np.floating]) -> NDArray[np.float64]:
+        return np.rint(np.asarray(entries, np.float64) * self.scale)
 
     def _longest(self, view: Callable[[Any], Any]) -> float:
         with np.errstate(over="ignore"):  # what is too long is refused
-            return self._largest(lambda block: np.square(np.asarray(view(block), np.float64)).sum(axis=1)) ** 0.5
+            return self._largest(lambda entries: np.square(np.asarray(view(entries), np.float64))) ** 0.5
 
-    def _largest(self, size: Callable[[Any], Any]) -> float:
-        """Return the largest size of any row."""
-        blocks = (self.query[start : start + BLOCK] for start in range(0, len(self.query), BLOCK))
-        return float(max((size(block).max(initial=0.0) for block in blocks), default=0.0))
+    def _largest(self, view: Callable[[Any], Any]) -> float:
+        """Return the largest sum over a row of `view`, which acts on each entry and leaves zeros as they are."""
+        if isinstance(self.query, csr_array):
+            sizes = (_sparse_sizes(self.query, starts, view) for _, starts in _entries(self.query))
+        else:
+            blocks = (self.query[start : start + BLOCK] for start in range(0, len(self.query), BLOCK))
+            sizes = (view(block).sum(axis=1) for block in blocks)
+        return float(max((size.max(initial=0.0) for size in sizes), default=0.0))
+
+
+def _entries(matrix: csr_array) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield each block of sparse rows by its first row and by where the entries of its rows start, and the last end."""
+    for start in range(0, matrix.shape[0], BLOCK):
+        yield start, matrix.indptr[start : start + BLOCK + 1].astype(np.int64)
+
+
+def _sparse_sizes(matrix: csr_array, starts: NDArray[np.int64], view: Callable[[Any], Any]) -> NDArray[np.float64]:
+    filled = starts[:-1][np.diff(starts) > 0] - starts[0]  # a row without entries has no part of its own
+    return np.add.reduceat(view(matrix.data[starts[0] : starts[-1]]), filled) if filled.size else np.zeros(0)

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from labeldp.bits import Bits
 from labeldp.errors import InputError
@@ -54,17 +55,19 @@ class NumberQuery(LinearQuery):
 
     values: int = field(kw_only=True)
 
-    @cached_property
-    def largest(self) -> float:
-        """The size of the largest row, in grid steps: its length, or without delta the sum of its magnitudes."""
-        if self.delta:
-            return max(1.0, self._longest(self._on_grid)) * (1 + 1e-12)
-        return max(1.0, self._largest(lambda block: np.abs(self._on_grid(block)).sum(axis=1)))
+    def __post_init__(self) -> None:
+        if issparse(self.query):
+            raise InputError("NumberQuery takes a dense matrix: convert a sparse one by toarray().")
+        super().__post_init__()
 
     @cached_property
     def sensitivity(self) -> float:
         """How far one label moves the sums, in grid steps times half steps of the range."""
         return 2 * (self.values - 1) * self.largest + 1
+
+    def sigma_for(self, n_classes: int) -> float:
+        """Return sigma: numbers have one column of sums, whatever their number of values."""
+        return self.sigma
 
     @cached_property
     def square_weight(self) -> float:
@@ -101,7 +104,7 @@ class NumberQuery(LinearQuery):
         return NoisySums(
             **common,
             sums=sums.astype(np.int64) + self._noise(width + 1, bits),
-            gram=gram,
+            stored_gram=gram,
             size=size,
             scale=self.scale,
             sigma=self.sigma,

@@ -1,18 +1,23 @@
 """Releases of noisy label moments A'Y for a public matrix A."""
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
+from scipy.sparse import csr_array, issparse
 from scipy.special import expit, logit
 
 from labeldp.errors import InputError
 from labeldp.releases.base import Arrays, Release
 
+Matrix: TypeAlias = NDArray[np.floating] | csr_array
+
 _BLOCK = 1 << 16  # rows that are looked at at once
+_WIDEST = 4096  # columns up to which A'A is computed where it was not stored
 _STEPS, _PRIOR = 60, 0.01  # of Newton; and the precision of weights in deviations of their columns
 
 
@@ -20,35 +25,51 @@ _STEPS, _PRIOR = 60, 0.01  # of Newton; and the precision of weights in deviatio
 class _OfQuery(Release):
     """Sums over rows of a public matrix A, and the public A'A.
 
-    A itself is public and not stored; it comes from the mechanism, or from `with_query` after loading.
+    A itself is public and not stored; it comes from the mechanism, or from `with_query` after loading. A'A is stored
+    for a dense A; for a sparse one it is computed from A at first use.
     """
 
     kind: ClassVar[Literal["likelihood", "prior"]] = "prior"
 
-    gram: NDArray[np.float64]
+    stored_gram: NDArray[np.float64] | None = None
     scale: float  # grid steps in one unit of A
     sigma: float  # noise, in grid steps
-    query: NDArray[np.floating] | None = None
+    query: Matrix | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # The public matrix can be as large as all features, and a pickled model needs it as little as a stored release.
         return self.__dict__ | {"query": None}
 
-    def with_query(self, query: NDArray[np.floating]) -> Self:
-        """Give back the public matrix A, so that rows can be scored."""
-        if np.shape(query) != (self.rows, len(self.gram)):
-            raise InputError(f"The query must have {self.rows} rows and {len(self.gram)} columns.")
-        return replace(self, query=np.asarray(query))
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """The number of columns of A."""
 
-    def _queried(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    @cached_property
+    def gram(self) -> NDArray[np.float64]:
+        """A'A over the rows that were summed, as stored or computed from A."""
+        return self._computed_gram() if self.stored_gram is None else self.stored_gram
+
+    def _computed_gram(self) -> NDArray[np.float64]:
+        raise InputError("A'A is missing from these sums: draw them again.")
+
+    def with_query(self, query: Matrix) -> Self:
+        """Give back the public matrix A, so that rows can be scored."""
+        query = csr_array(query) if issparse(query) else np.asarray(query)
+        if query.shape != (self.rows, self.columns):
+            raise InputError(f"The query must have {self.rows} rows and {self.columns} columns.")
+        return replace(self, query=query)
+
+    def _queried(self, rows: NDArray[np.int64]) -> Any:
+        """Return rows of A in float64, sparse if A is."""
         if self.query is None:
             raise InputError("The public matrix A is not stored with its moments: give it back by with_query(A).")
-        return np.asarray(self.query[rows], np.float64)
+        return self.query[rows].astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NoisyMoments(_OfQuery):
-    """A'Y (columns of A, classes) on an integer grid plus Gaussian noise, and the public A'A and A'1.
+    """A'Y (columns of A, classes) on an integer grid plus noise, and the public A'A and A'1.
 
     The prior of a row is a linear model fitted to the moments: ridge regression whose penalty follows from the
     known noise and from the marginal likelihood of the moments.
@@ -59,7 +80,26 @@ class NoisyMoments(_OfQuery):
 
     def arrays(self) -> Arrays:
         """Return the noisy moments and the public sums."""
-        return {"moments": self.moments, "gram": self.gram, "totals": self.totals}
+        found = {"moments": self.moments, "totals": self.totals}
+        return found if self.stored_gram is None else found | {"gram": self.stored_gram}
+
+    @property
+    def columns(self) -> int:
+        """The number of columns of A."""
+        return len(self.moments)
+
+    def _computed_gram(self) -> NDArray[np.float64]:
+        """Compute A'A of the matrix at hand, if it is that of the sums: its columns must have the same totals."""
+        if self.columns > _WIDEST:
+            raise InputError(
+                f"A'A of more than {_WIDEST:,} columns is not computed: fit a model to the sums themselves."
+            )
+        grid = csr_array(self._queried(np.arange(self.rows) if self.active is None else np.flatnonzero(self.active)))
+        grid.sum_duplicates()
+        grid.data = np.rint(grid.data * self.scale)
+        if not np.array_equal(grid.sum(axis=0) / self.scale, self.totals):
+            raise InputError("A'A needs the query of these sums and every row that was summed: read it before keep.")
+        return np.asarray((grid.T @ grid).toarray() / self.scale**2)
 
     @cached_property
     def coefficients(self) -> NDArray[np.float64]:
@@ -140,6 +180,11 @@ class NoisySums(_OfQuery):
     def arrays(self) -> Arrays:
         """Return the noisy sums and the public ones."""
         return {"sums": self.sums, "gram": self.gram}
+
+    @property
+    def columns(self) -> int:
+        """The number of columns of A."""
+        return len(self.sums) - 1
 
     @property
     def middle(self) -> float:

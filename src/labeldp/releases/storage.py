@@ -30,12 +30,13 @@ FORMAT = 2  # 1 said of users which rows were released, not whose they were
 _BY_ROW = {"codes", "candidates", "values", "groups", "chances", "active"}
 _OF_CLASSES = (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, NoisyRight, Choice, Relabelled, Believed)
 _STORED = (*_OF_CLASSES, NoisyBins, NoisyGrid, NoisySums, NoisyLoss)
+_FIELDS = {"gram": "stored_gram"}  # of the arrays whose field has another name
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in _STORED}
 
 
 def describe(release: Release) -> dict[str, Any]:
     """Return everything about a release but its arrays, as JSON."""
-    held = set(release.arrays()) | {"lineage", "active", "query", "space", "guarantee"}
+    held = {_FIELDS.get(name, name) for name in release.arrays()} | {"lineage", "active", "query", "space", "guarantee"}
     fields = {f.name: getattr(release, f.name) for f in dataclasses.fields(release) if f.name not in held}
     fields = {name: value for name, value in fields.items() if value is not None}
     return fields | {
@@ -62,7 +63,7 @@ def rebuild(description: dict[str, Any], arrays: Arrays) -> Release:
     if written == 1 and fields["guarantee"].unit == "user":
         uses = [dataclasses.replace(use, rows=None) for use in uses]
     fields["lineage"] = tuple(uses)
-    return kind(**fields, **arrays)
+    return kind(**fields, **{_FIELDS.get(name, name): array for name, array in arrays.items()})
 
 
 def _kind(name: str) -> Any:
