@@ -104,7 +104,7 @@ class Task:
 
     @property
     def trains_networks(self) -> bool:
-        """Whether networks may be trained: for a model "auto" that needs torch, and a named model was checked before."""
+        """Whether networks may be trained: for a model "auto" that needs torch; a named model was checked before."""
         return has_torch() or self.model != "auto"
 
     def with_installed_model(self) -> Task:
