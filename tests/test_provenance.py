@@ -24,6 +24,7 @@ from labeldp import learn, represent
 from labeldp.features import Embeddings, Images
 from labeldp.learn import Model, Training
 from labeldp.learn.backbones import Average, build
+from labeldp.learn.base import Backbone, Learner
 from labeldp.learn.classical import Classical, ClassicalModel
 from labeldp.learn.encoded import EncodedModel, members, side_by_side, with_head
 from labeldp.learn.predictor import Predictor, load_predictor, resting_on
@@ -40,6 +41,7 @@ from labeldp.recipes.votes import agreed
 from labeldp.releases.base import Release
 from labeldp.represent.lift import Lift
 from labeldp.represent.restart import two_encoders, with_restart
+from labeldp.teach.networks import Networks
 
 torch.set_num_threads(1)
 SOURCE = Path(ldp.__file__).parent
@@ -218,7 +220,8 @@ def _function(member):
     return found if inspect.isfunction(found) and not getattr(found, "__isabstractmethod__", False) else None
 
 
-CHECKED = {"Line": object}  # types that are imported for a type checker alone, and are neither model nor release
+# Types that are imported for a type checker alone; "Line" is neither model nor release.
+CHECKED = {"Line": object, "Model": Model, "Learner": Learner, "Backbone": Backbone, "Networks": Networks}
 
 
 def makers():

@@ -107,7 +107,7 @@ class Task:
 
     @property
     def trains_networks(self) -> bool:
-        """Whether a network can be trained for `model`: "auto" stands for one only where torch is installed."""
+        """Whether networks may be trained: for a model "auto" that needs torch; a named model was checked before."""
         return has_torch() or self.model != "auto"
 
     def with_installed_model(self) -> Task:
