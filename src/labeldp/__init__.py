@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from labeldp.mechanisms import GroupHistogram as GroupHistogram
     from labeldp.mechanisms import HighestScore as HighestScore
     from labeldp.mechanisms import ImmutableArgmax as ImmutableArgmax
+    from labeldp.mechanisms import LargestResiduals as LargestResiduals
     from labeldp.mechanisms import LeastLoss as LeastLoss
     from labeldp.mechanisms import LinearQuery as LinearQuery
     from labeldp.mechanisms import LNMax as LNMax
@@ -88,6 +89,7 @@ _HOMES = {
         "HighestScore",
         "ImmutableArgmax",
         "LNMax",
+        "LargestResiduals",
         "LeastLoss",
         "LinearQuery",
         "LossSum",

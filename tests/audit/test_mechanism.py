@@ -258,6 +258,8 @@ def test_runs_of_several_queries_are_drawn_as_a_whole():
         ldp.RightCount(np.zeros(1, np.int64), 1.0),
         ldp.BestCandidate(np.zeros((1, 2), np.int64), 1.0),
         ldp.HighestScore(np.array([[[0, 7]], [[0, -4]]]), 1.0, "auc", np.array([3])),
+        ldp.LargestResiduals(np.zeros((1, 2), int), np.array([[0, 1]]), np.array([[0.5, 0.5]]), 1, 1.0),
+        ldp.LargestResiduals(np.zeros((1, 2), int), np.array([[0, 1]]), np.array([[0.5, 0.25, 0.25]]), 1, 1.0),
     ],
     ids=lambda m: type(m).__name__,
 )

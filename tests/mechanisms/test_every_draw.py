@@ -64,6 +64,9 @@ CLASSES = {
     "BestCandidate": lambda n, k, e: m.BestCandidate((np.arange(3 * n).reshape(n, 3) % k).astype(np.int32), e),
     "HighestScore": lambda n, k, e: m.HighestScore(np.arange(2 * n * k).reshape(2, n, k)[:, ::-1] ** 2 % 97, e),
     "HighestScore of some rows": lambda n, k, e: m.HighestScore(-np.ones((1, 1, k), int), e, rows=np.array([n - 1])),
+    "LargestResiduals": lambda n, k, e: m.LargestResiduals(
+        np.arange(3 * n).reshape(n, 3) % 5, np.array([[0, 1], [2, 0], [1, 2]]), prior(n, k), 2, e
+    ),
     "votes, confident": votes("confident"),
     "votes, gaussian": votes("gaussian"),
     "votes, laplace": votes("laplace"),

@@ -180,7 +180,7 @@ def test_sparse_rows_of_two_classes_give_the_same_logistic_model():
 
 def test_without_delta_the_shrinkage_of_two_classes_fits_their_noise():
     """The projected sums have as much noise as sigma says: of labels that say nothing, over many columns."""
-    query = np.random.default_rng(0).normal(size=(400, 200))
+    query = np.random.default_rng(0).normal(size=(400, 500))
     vault = ldp.Vault(np.arange(400) % 2, ldp.LabelSpace([0, 1]), ldp.Budget(1.0))
     release = vault.release(ldp.LinearQuery(query, 1.0))
     exact = np.rint(query * release.scale).T @ (np.arange(400) % 2)

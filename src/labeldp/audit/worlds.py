@@ -25,6 +25,7 @@ from labeldp.labels import Codes, LabelSpace
 from labeldp.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from labeldp.mechanisms.base import Mechanism
 from labeldp.mechanisms.binning import DiscreteLaplace, RROnBins, UnbiasedBins
+from labeldp.mechanisms.crosses import LargestResiduals
 from labeldp.mechanisms.linear import GroupHistogram, LinearQuery
 from labeldp.mechanisms.randomized_response import RandomizedResponse, RRInformative, RRTopK, RRWithPrior
 from labeldp.mechanisms.selection import BestCandidate, HighestScore, RightCount
@@ -275,6 +276,15 @@ def _score_worlds(mechanism: HighestScore) -> list[Worlds]:
     return [of_labels(small, _space(2), [0], [1], lambda release: [release.best])]  # type: ignore[attr-defined]
 
 
+def _residual_worlds(mechanism: LargestResiduals) -> list[Worlds]:
+    """Two rows that share a cell in the first cross alone: the label of one moves the two scores against each other."""
+    pairs = np.tile([[0, 2], [0, 1]], (int(mechanism.count), 1))
+    classes = mechanism.expected.shape[1]
+    small = replace(mechanism, codes=np.array([[0, 0, 0], [0, 1, 0]]), pairs=pairs, expected=np.eye(2, classes))
+    view: Callable[[Any], tuple[int, ...]] = lambda release: release.picked  # noqa: E731
+    return [of_labels(small, _space(classes), [0, 0], [1, 0], view)]
+
+
 def _vote_worlds(mechanism: Any) -> list[Worlds]:
     """Near ties, and gaps of the size of the noise, where the loser's chance to win changes most."""
     scale = mechanism.scale if isinstance(mechanism, LNMax | ImmutableArgmax) else mechanism.sigma
@@ -328,6 +338,7 @@ _FINDERS: list[tuple[Any, Callable[[Any], list[Worlds]]]] = [
     (RightCount, _right_worlds),
     (BestCandidate, _best_worlds),
     (HighestScore, _score_worlds),
+    (LargestResiduals, _residual_worlds),
     (ConfidentGNMax, _confident_worlds),
     (StableVote, _stable_worlds),
     (VoteMechanism, _vote_worlds),

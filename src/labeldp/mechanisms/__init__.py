@@ -3,6 +3,7 @@
 from labeldp.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from labeldp.mechanisms.base import Mechanism
 from labeldp.mechanisms.binning import DiscreteLaplace, RROnBins, UnbiasedBins
+from labeldp.mechanisms.crosses import LargestResiduals
 from labeldp.mechanisms.linear import GroupHistogram, LinearQuery
 from labeldp.mechanisms.randomized_response import RandomizedResponse, RRInformative, RRTopK, RRWithPrior
 from labeldp.mechanisms.selection import BestCandidate, HighestScore, RightCount
@@ -20,6 +21,7 @@ __all__ = [
     "HighestScore",
     "ImmutableArgmax",
     "LNMax",
+    "LargestResiduals",
     "LeastLoss",
     "LinearQuery",
     "LossSum",

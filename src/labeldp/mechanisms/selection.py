@@ -104,7 +104,8 @@ class BestCandidate(_Scoring):
         """Count for each candidate, add the noise and keep the place of the largest alone."""
         labelled = codes != MISSING
         right = np.array([np.count_nonzero(labelled & (codes == column)) for column in self.predictions.T])
-        return _noisy_maximum(right, 2, self.epsilon, common, bits)
+        best = noisy_maximum(right, 2, self.epsilon, bits)
+        return Choice(**common, best=best, candidates=right.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +164,8 @@ class HighestScore(_Pure):
         own = codes if self.rows is None else codes[self.rows]
         here = np.flatnonzero(own != MISSING)
         totals = np.array([table[here, own[here]].sum(dtype=np.int64) for table in self.scores])
-        return _noisy_maximum(totals, self.reach, self.epsilon, common, bits)
+        best = noisy_maximum(totals, self.reach, self.epsilon, bits)
+        return Choice(**common, best=best, candidates=totals.size)
 
 
 def _rising(rows: NDArray[Any], total: int) -> bool:
@@ -171,8 +173,17 @@ def _rising(rows: NDArray[Any], total: int) -> bool:
     return whole and bool((np.diff(rows.astype(np.int64), prepend=-1) > 0).all() and (rows < total).all())
 
 
-def _noisy_maximum(
-    totals: NDArray[np.integer], reach: int, epsilon: float, common: dict[str, Any], bits: Bits
-) -> Choice:
+def noisy_maximum(totals: NDArray[np.integer], reach: int, epsilon: float, bits: Bits) -> int:
+    """Return the place of the largest total after discrete Laplace noise, the first of equal ones.
+
+    Args:
+        totals: Whole numbers that depend on labels.
+        reach: How far one label can move a total against another.
+        epsilon: The privacy of each label.
+        bits: The source of the noise.
+
+    Privacy:
+        Epsilon for each label, if `reach` holds.
+    """
     noise = discrete_laplace(reach / exactly(epsilon), totals.size, bits)
-    return Choice(**common, best=int(np.argmax(totals + noise)), candidates=int(totals.size))
+    return int(np.argmax(totals + noise))

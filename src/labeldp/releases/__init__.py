@@ -7,10 +7,11 @@ from labeldp.releases.moments import NoisyMoments, NoisySums
 from labeldp.releases.numbers import NoisyBins, NoisyGrid, Numbers
 from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
-from labeldp.releases.scores import Choice, NoisyLoss, NoisyRight
+from labeldp.releases.scores import Choice, Choices, NoisyLoss, NoisyRight
 
 __all__ = [
     "Choice",
+    "Choices",
     "Joined",
     "NoisyBins",
     "NoisyCounts",

@@ -58,3 +58,14 @@ class Choice(_OfNoRow):
 
     best: int
     candidates: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Choices(_OfNoRow):
+    """Which of the candidates were picked by noisy scores, by their places and in the order of the picks."""
+
+    picked: tuple[int, ...]
+    candidates: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "picked", tuple(self.picked))  # a stored one comes back as a list

@@ -22,13 +22,13 @@ from labeldp.releases.moments import NoisyMoments, NoisySums
 from labeldp.releases.numbers import NoisyBins, NoisyGrid
 from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
-from labeldp.releases.scores import Choice, NoisyLoss, NoisyRight
+from labeldp.releases.scores import Choice, Choices, NoisyLoss, NoisyRight
 from labeldp.spending import Use
 from labeldp.writing import check_free, written_whole
 
 FORMAT = 2  # 1 said of users which rows were released, not whose they were
 _BY_ROW = {"codes", "candidates", "values", "groups", "chances", "active"}
-_OF_CLASSES = (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, NoisyRight, Choice, Relabelled, Believed)
+_OF_CLASSES = (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, NoisyRight, Choice, Choices, Relabelled, Believed)
 _STORED = (*_OF_CLASSES, NoisyBins, NoisyGrid, NoisySums, NoisyLoss)
 _FIELDS = {"gram": "stored_gram"}  # of the arrays whose field has another name
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in _STORED}

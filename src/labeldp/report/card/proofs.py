@@ -22,6 +22,7 @@ _TELLS = {
     "RightCount": "how many predictions on held-out rows are right, with noise.",
     "BestCandidate": "which of several models is right most often on held-out rows, by counts with noise.",
     "HighestScore": "which of several models is best on held-out rows by log-loss or AUC, by sums with noise.",
+    "LargestResiduals": "which pairs of columns have cells whose class counts fit a model worst, by counts with noise.",
     "LeastLoss": "which of several models errs least on held-out rows, by sums with noise.",
     "LossSum": "how far predictions on held-out rows are off in all, with noise.",
     "NumberQuery": "the sums of the features times the numbers, with noise.",
