@@ -101,6 +101,7 @@ _HOMES = {
     "network": ("model", "Model"),
     "encoded": ("encoded", "EncodedModel"),
     "linear": ("ridge", "LinearModel"),
+    "log-linear": ("additive.log_linear", "LogLinearModel"),
     "line": ("ridge", "LineModel"),
     "classical": ("classical", "ClassicalModel"),
     "numbers": ("regression", "NumberModel"),

@@ -164,7 +164,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
                 LargestResiduals(codes, np.array(waiting), expected, 1, next(left)[0]), derived_from=list(releases)
             )
             releases.append(choice)
-            pair = waiting.pop(choice.best[0])
+            pair = waiting.pop(choice.picked[0])
         columns = cells.columns[pair[0]], cells.columns[pair[1]]
         found = yield from _cross(task, table, columns, next(left), scores, active, releases)
         model = model.with_terms([found], Provenance.of(model, *releases))

@@ -1,0 +1,104 @@
+"""Softmax regression on lifted rows: the model, and its learner from noisy sums and noisy labels."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+
+from labeldp.features.base import Features
+from labeldp.learn.additive.design import DenseDesign, Floats
+from labeldp.learn.additive.fit import Component, fit_sums
+from labeldp.learn.additive.responses import fit_responses
+from labeldp.learn.additive.softmax import Rotated, calibrated, fit_softmax, usual_penalty
+from labeldp.learn.additive.sums import consistent_sums
+from labeldp.learn.ridge import LinearModel
+from labeldp.provenance import Provenance
+from labeldp.releases.base import Release
+from labeldp.releases.moments import NoisyMoments
+from labeldp.represent.lift import Lift
+
+_FEW_CLASSES = 20  # up to which prior variances are searched for, by matrices of the columns for each class
+
+
+@dataclass(frozen=True, eq=False)
+class LogLinearModel(LinearModel):
+    """Lifted rows times coefficients: log-odds of the second of two classes, or a score for each class."""
+
+    kind: ClassVar[str] = "log-linear"
+
+    def predict_proba(self, features: Features) -> NDArray[np.floating]:
+        """Return the probability of each class for each row."""
+        scores = self.lift(features) @ self.coefficients
+        if scores.shape[1] > 1:
+            return softmax(scores, axis=1)
+        second = expit(scores)
+        return np.concatenate([1 - second, second], axis=1)
+
+
+@dataclass(frozen=True)
+class LogLinear:
+    """Softmax regression from noisy sums of lifted rows.
+
+    With few classes, the prior variance of the weights maximises the likelihood of the sums. With many, that would take
+    long, and a fixed penalty that follows from the noise takes its place.
+    """
+
+    lift: Lift
+
+    def fit(self, rows: NDArray[np.float32], sums: NoisyMoments) -> LogLinearModel:
+        """Fit the sums.
+
+        Args:
+            rows: Every lifted row.
+            sums: Their noisy sums by label.
+
+        Returns:
+            The model.
+        """
+        matrix = rows if sums.active is None else rows[sums.active]
+        found = consistent_sums(sums)
+        classes = len(sums.space)
+        if classes <= _FEW_CLASSES:
+            return self._model(sums, _searched(matrix, found.values, found.noise))
+        rotated = Rotated.of(matrix)
+        wanted, penalty = rotated.basis.T @ found.values, usual_penalty(rotated, classes, found.noise)
+        weights = calibrated(rotated, wanted, found.noise, penalty, fit_softmax(rotated, wanted, penalty))
+        return self._model(sums, rotated.basis @ weights)
+
+    def refine(self, rows: NDArray[np.float32], labels: Release, model: LogLinearModel) -> LogLinearModel:
+        """Fit noisy labels of single rows, beginning from a model of sums.
+
+        Args:
+            rows: Every lifted row.
+            labels: A release that says something about each row.
+            model: The model to begin from.
+
+        Returns:
+            A further model.
+        """
+        chosen = np.arange(len(rows)) if labels.active is None else np.flatnonzero(labels.active)
+        rotated = Rotated.of(rows[chosen])
+        weights = model.coefficients
+        if weights.shape[1] == 1:
+            weights = weights / 2 * [[-1, 1]]
+        found = fit_responses(rotated, labels.log_evidence(chosen), rotated.basis.T @ weights)
+        return self._model(labels, rotated.basis @ found, model)
+
+    def _model(self, release: Release, weights: Floats, start: LogLinearModel | None = None) -> LogLinearModel:
+        return LogLinearModel(release.space, Provenance.of(release, start), self.lift, weights)
+
+
+def _searched(matrix: NDArray[np.float32], sums: Floats, noise: float) -> Floats:
+    """Fit with prior variances that maximise the likelihood of the sums.
+
+    The last column of lifted rows is constant: its sums tell the number of rows of each class, and its weights hold
+    the intercept.
+    """
+    constant = float(matrix[:, -1].mean())
+    totals = np.clip(sums[-1] / constant, 1.0, len(matrix) - 1.0)
+    fit = fit_sums(DenseDesign(matrix), sums, totals, noise, [Component(slice(0, matrix.shape[1]), None, 20.0)])
+    weights = fit.weights.copy()
+    weights[-1] += fit.intercept / constant
+    return weights

@@ -1,0 +1,131 @@
+"""Softmax regression from noisy sums for many classes, and from posteriors of labels.
+
+The loss of weights W is sum_i log sum_k exp(A_i W_k) - <Z, W> + sum_dk P_dk W_dk^2 / 2 with Z the sums A'Y. It is
+convex, and Z is all that it needs of the labels. The columns of A are rotated to the eigenvectors of A'A, so that a
+direction d has curvature g_d / K where classes are even. Noise of deviation s enters <Z, W>, so that the penalty P must
+grow with it. The usual penalty is (3 s sqrt(h) + h) (g_d / mean g)^(-1/2), where h is the mean of g_d / K; directions in
+which rows differ little then have weights as large as others. A strong penalty makes probabilities too even. So the
+weights are multiplied by the factor that minimises an unbiased estimate of the loss on new labels: <Z, W> exceeds its
+value for new labels by the sum of the covariances of Z with W (Efron 2004), which is estimated from how the fit reacts
+to one random change of Z with the covariance of noise and labels.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import logsumexp, softmax
+
+from labeldp.learn.additive.design import Floats
+
+_STEPS, _AGAIN = 40, 15  # of L-BFGS, from zero and from earlier weights
+_NOISE_PART = 3.0  # of the usual penalty
+_CHANGE = 0.5  # of the random change, in deviations of the sums
+_FACTORS = (1e-2, 1e2)  # between which the factor of the weights is looked for
+_SEED = 20_240_102  # of the random change, which is no privacy noise
+
+Matrix = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Rotated:
+    """Public rows in the eigenvectors of their Gram matrix.
+
+    Attributes:
+        rows: (rows, directions).
+        basis: The eigenvectors, (columns, directions).
+        lengths: The eigenvalues, (directions,).
+    """
+
+    rows: Matrix
+    basis: Matrix
+    lengths: Floats
+
+    @classmethod
+    def of(cls, matrix: Matrix) -> "Rotated":
+        """Rotate the rows of a matrix of few columns."""
+        lengths, basis = np.linalg.eigh((matrix.T @ matrix).astype(np.float64))
+        kept = lengths > 1e-7 * max(float(lengths[-1]), 1e-300)
+        narrow = basis[:, kept].astype(np.float32)
+        return cls(matrix @ narrow, narrow, lengths[kept])
+
+
+def usual_penalty(rotated: Rotated, classes: int, noise: float) -> Floats:
+    """Return the penalty of each direction for sums with noise of this deviation."""
+    curvature = float(rotated.lengths.mean()) / classes
+    shape = (rotated.lengths / rotated.lengths.mean()) ** -0.5
+    found: Floats = (_NOISE_PART * noise * curvature**0.5 + curvature) * shape
+    return found
+
+
+def fit_softmax(
+    rotated: Rotated, sums: Floats, penalty: Floats, start: Floats | None = None, steps: int | None = None
+) -> Floats:
+    """Minimise the penalised loss.
+
+    Args:
+        rotated: The rows that were summed.
+        sums: Z in the rotated directions, (directions, classes).
+        penalty: P, one for each direction.
+        start: Weights to begin from.
+        steps: The most steps; by default more without a start.
+
+    Returns:
+        The weights, (directions, classes).
+    """
+    shape = sums.shape
+    unit = (1 / np.sqrt(penalty + rotated.lengths / shape[1])).astype(np.float32)[:, None]
+    wanted, held = sums.astype(np.float32), penalty.astype(np.float32)[:, None]
+    begin = np.zeros(shape) if start is None else start / unit
+
+    def loss(flat: Floats) -> tuple[float, Floats]:
+        weights = flat.reshape(shape).astype(np.float32) * unit
+        scores = rotated.rows @ weights
+        top = scores.max(axis=1, keepdims=True)
+        scores -= top
+        np.exp(scores, out=scores)
+        total = scores.sum(axis=1, keepdims=True)
+        value = (np.log(total) + top).sum(dtype=np.float64) - (wanted * weights).sum(dtype=np.float64)
+        value += 0.5 * (held * weights * weights).sum(dtype=np.float64)
+        scores /= total
+        slope = (rotated.rows.T @ scores - wanted + held * weights) * unit
+        return float(value), slope.astype(np.float64).ravel()
+
+    options = {"maxiter": steps or (_STEPS if start is None else _AGAIN)}
+    found = minimize(loss, begin.ravel(), jac=True, method="L-BFGS-B", options=options)
+    return found.x.reshape(shape) * unit
+
+
+def calibrated(rotated: Rotated, sums: Floats, noise: float, penalty: Floats, weights: Floats) -> Floats:
+    """Return weights times the factor that minimises the estimated loss on new labels.
+
+    Args:
+        rotated: The rows that were summed.
+        sums: Z in the rotated directions.
+        noise: The deviation of the noise in Z.
+        penalty: The penalty by which the weights were fitted.
+        weights: The fitted weights.
+
+    Returns:
+        The weights times a number above 0.
+    """
+    generator = np.random.default_rng(_SEED)
+    scores = (rotated.rows @ weights.astype(np.float32)).astype(np.float64)
+    factor = 1.0
+    privacy = generator.normal(size=sums.shape) * noise
+    privacy -= privacy.mean(axis=1, keepdims=True)
+    for _ in range(2):  # how far labels scatter depends on the factor
+        chance = softmax(factor * scores, axis=1)
+        drawn = (generator.random((len(scores), 1)) > chance.cumsum(axis=1)).sum(axis=1).clip(0, chance.shape[1] - 1)
+        chance[np.arange(len(drawn)), drawn] -= 1
+        change = privacy - rotated.rows.T @ chance.astype(np.float32)
+        moved = fit_softmax(rotated, sums + _CHANGE * change, penalty, weights)
+        gain = float(((sums * weights).sum() - (change * (moved - weights)).sum() / _CHANGE))
+
+        def loss(log_factor: float, gain: float = gain) -> float:
+            by = float(np.exp(log_factor))
+            return float(logsumexp(by * scores, axis=1).sum() - by * gain)
+
+        factor = float(np.exp(minimize_scalar(loss, bounds=np.log(_FACTORS), method="bounded").x))
+    return weights * factor
