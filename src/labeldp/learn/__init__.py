@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from labeldp.learn.base import Learner as Learner
     from labeldp.learn.bayes import Bayes as Bayes
     from labeldp.learn.bayes import EvidenceLoss as EvidenceLoss
+    from labeldp.learn.boosting import BoostedModel as BoostedModel
+    from labeldp.learn.boosting import Boosting as Boosting
     from labeldp.learn.consensus import Consensus as Consensus
     from labeldp.learn.coteaching import CoTeaching as CoTeaching
     from labeldp.learn.crossfit import CrossFit as CrossFit
@@ -30,6 +32,7 @@ __all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDun
         "backbones": ["build"],
         "base": ["Learner"],
         "bayes": ["Bayes", "EvidenceLoss"],
+        "boosting": ["BoostedModel", "Boosting"],
         "consensus": ["Consensus"],
         "coteaching": ["CoTeaching"],
         "crossfit": ["CrossFit"],

@@ -32,6 +32,11 @@ def rounds(usual: int) -> int:
     return min(usual, _ROUNDS) if is_shortened() else usual
 
 
+def tree_rounds(usual: int) -> int:
+    """Return how many rounds of boosting to run."""
+    return min(usual, _TREES) if is_shortened() else usual
+
+
 def brief(estimator: Any) -> Any:
     """Return an unfitted estimator of scikit-learn, with few trees or iterations if trainings are to be short."""
     if is_shortened():

@@ -104,9 +104,11 @@ _HOMES = {
     "log-linear": ("additive.log_linear", "LogLinearModel"),
     "line": ("ridge", "LineModel"),
     "classical": ("classical", "ClassicalModel"),
+    "boosted": ("boosting", "BoostedModel"),
     "numbers": ("regression", "NumberModel"),
 }
 _NETWORKS = ("network", "encoded")
+_ON_DEVICE = (*_NETWORKS, "boosted")  # trees may begin from a network
 
 
 def load_predictor(folder: str | Path, device: str = "auto") -> Predictor:
@@ -118,5 +120,5 @@ def load_predictor(folder: str | Path, device: str = "auto") -> Predictor:
         require_torch("A model that is a network")
     module, name = _HOMES[kind]
     home: Any = getattr(import_module(f"labeldp.learn.{module}"), name)
-    model: Predictor = home.load(folder, device) if kind in _NETWORKS else home.load(folder)
+    model: Predictor = home.load(folder, device) if kind in _ON_DEVICE else home.load(folder)
     return model

@@ -1,18 +1,19 @@
-"""What can be trained, by name: networks, and two classifiers of scikit-learn."""
+"""What can be trained, by name: networks, logistic regression, and boosted trees."""
 
 from typing import Any
 
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression
 
 from labeldp.errors import InputError
 from labeldp.learn.backbone_names import backbones_for
+from labeldp.learn.boosting import Boosting
 
 _OF = {1: " for tables", 2: " for pairs", 3: ""}
 
 
 def find_model(name: Any, seed: int = 0, axes: int = 3, numbers: bool = False) -> Any:
-    """Return a classifier by its short name, a backbone's name as it is, and anything that is no name unchanged.
+    """Return a model by its short name, a backbone's name as it is, and anything that is no name unchanged.
 
     Rows of 1 axis are columns, of 2 pairs of ids, which are for networks alone, of 3 images. For `numbers` it is a
     regressor instead; its penalty goes with the data, so that `ridge` stays a name.
@@ -21,8 +22,7 @@ def find_model(name: Any, seed: int = 0, axes: int = 3, numbers: bool = False) -
         if axes == 2 and hasattr(name, "fit"):
             raise InputError(f"{type(name).__name__} would take ids for quantities: choose mf or ncf.")
         return name
-    trees = HistGradientBoostingClassifier(random_state=seed)
-    classifiers = {"logistic": LogisticRegression(C=0.1, max_iter=300), "trees": trees}
+    classifiers: dict[str, Any] = {"logistic": LogisticRegression(C=0.1, max_iter=300), "trees": Boosting(seed=seed)}
     if numbers:
         classifiers = {"ridge": "ridge", "trees": HistGradientBoostingRegressor(min_samples_leaf=50, random_state=seed)}
     known = ["auto", *(classifiers if axes != 2 else ()), *backbones_for(axes)]

@@ -1,26 +1,46 @@
 """Randomized response, then one learner: LP-1ST (Ghazi et al. 2021) and what Tang et al. (2022) train on it."""
 
+from dataclasses import replace
+from typing import Literal
+
+from labeldp.errors import InputError
 from labeldp.mechanisms import RandomizedResponse
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import agreed, cluster_count, group_rows, vote
 
+_TREES_UP_TO = 20  # classes: each round of boosting grows a tree for each of them
 
-@recipe("randres", "randomized response, then plain training", networks="by default")
-def randres(task: Task, mixup: float = 0.0) -> Steps:
-    """Learn the noisy labels as they are."""
-    learner = task.learner("Supervised", mixup=task.mixing(mixup, 0.0))
+
+@recipe("randres", "randomized response, then a model of the true label by the likelihood of the noisy one")
+def randres(task: Task, mixup: float = 0.0, targets: Literal["auto", "likelihood", "labels"] = "auto") -> Steps:
+    """Train boosted trees on a table of up to 20 classes by default, and else the task's model.
+
+    With targets "likelihood", the loss holds the known noise, and probabilities are those of the true label. With
+    "labels", a network learns the noisy labels as they are, and its probabilities are those of the noisy label; this
+    is RandRes of Tang et al. (2022). "auto" takes "labels" for images alone. With "labels" or mixup, the default model
+    is a network also for tables.
+    """
+    if hasattr(task.model, "fit") and targets == "labels":
+        raise InputError("Only networks learn noisy labels as they are: leave targets out, or choose a network.")
+    for_networks = targets == "labels" or mixup > 0
+    if task.model == "auto" and task.features.kind == "table" and len(task.space) <= _TREES_UP_TO and not for_networks:
+        task = replace(task, model="trees")
+    plain = targets == "labels" or (targets == "auto" and task.features.kind == "images")
+    learner = task.learner("Supervised" if plain else "Bayes", mixup=task.mixing(mixup, 0.0))
     noisy = yield Ask(RandomizedResponse(task.epsilon))
     return learner.fit(task.features, noisy, task.encoder)
 
 
 @recipe("randres-mixup", "randomized response, then training with mixup (LP-1ST)", networks="by default")
 def randres_mixup(task: Task, mixup: float | None = None) -> Steps:
-    """Learn mixtures of rows, 4.0 by default, which keeps a network from learning noisy labels by heart.
+    """Learn mixtures of rows with their noisy labels, 4.0 by default, so that a network memorises less noise.
 
     Pairs of ids are not mixed.
     """
-    return (yield from randres(task, task.mixing(mixup)))
+    learner = task.learner("Supervised", mixup=task.mixing(mixup))
+    noisy = yield Ask(RandomizedResponse(task.epsilon))
+    return learner.fit(task.features, noisy, task.encoder)
 
 
 @recipe("randres-ssl", "randomized response, then FixMatch on all rows", networks="by default")

@@ -20,6 +20,7 @@ from labeldp.features.base import Features, choose_device
 from labeldp.features.embeddings import Embeddings
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.lazy import has_torch, require_torch
+from labeldp.learn.boosting import Boosting, require_lightgbm
 from labeldp.learn.classical import Classical, Standardised
 from labeldp.learn.predictor import Predictor
 from labeldp.learn.training import Training
@@ -44,9 +45,9 @@ _KIND_COLUMNS = 32  # directions of smoothed rows in which kinds are looked for
 class Task:
     """The public side of a private training: features, and how much may be learnt of the labels of `rows`.
 
-    `model` is a backbone by name, a function that makes a network, or a scikit-learn classifier. `encoder` was trained
-    without labels; with images, clusters and linear queries look at its embeddings, and networks start from it.
-    `public` are rows of other people, for teachers to vote on: then their student sees nothing of `features`. Where
+    `model` is a backbone by name, a function that makes a network, `Boosting`, or a scikit-learn classifier. `encoder`
+    was trained without labels; with images, clusters and linear queries look at its embeddings, and networks start from
+    it. `public` are rows of other people, for teachers to vote on: then their student sees nothing of `features`. Where
     users own the rows, epsilon and delta are for a user, whose labels in `rows` share them. `training` is for every
     network of a recipe but those whose learner has an entry in `schedules`. Of several models, a private choice takes
     the best by `choose_by` (see `evaluate.choose`).
@@ -74,11 +75,13 @@ class Task:
         """Return a learner for this task's model and training.
 
         Args:
-            kind: The learner of networks. A scikit-learn model takes the place of `Supervised` and `Bayes`.
-            options: The learner's own settings, which a scikit-learn model does not use.
+            kind: The learner of networks. Boosted trees or a scikit-learn model take the place of `Supervised` and
+                `Bayes`.
+            options: The learner's own settings, which only networks use.
 
         Returns:
-            A learner, or `Classical` for a scikit-learn model, which needs no torch.
+            A learner of networks; `Boosting` for boosted trees; `Classical` for a scikit-learn model. The last two
+            need no torch.
 
         Raises:
             InputError: The learner does not suit the model or the features.
@@ -91,9 +94,14 @@ class Task:
         if hasattr(model, "fit"):
             if isinstance(model, type):
                 raise InputError(f"The model is the class {model.__name__}: give one of it, {model.__name__}().")
-            own = type(model).__name__
+            own = "boosted trees" if isinstance(model, Boosting) else type(model).__name__
             if name not in ("Supervised", "Bayes"):
                 raise InputError(f"{name} trains networks: choose a backbone, not {own}.")
+            if isinstance(model, Boosting):
+                if self.encoder is not None:
+                    raise InputError("Boosted trees cannot begin from an encoder: give its embeddings as features.")
+                require_lightgbm()
+                return model
             if not has_fit_parameter(model, "sample_weight"):
                 raise InputError(f"{own} takes no sample weights: choose logistic, trees or another that does.")
             if not hasattr(model, "predict_proba"):

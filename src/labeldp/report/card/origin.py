@@ -8,7 +8,7 @@ from labeldp.report.card.blocks import Block, Table
 from labeldp.report.card.numbers import cut
 
 _MOST, _WIDE, _LONGEST = 12, 200, 60  # classes that are named, unless their names are long; letters of a name
-_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "polars", "dp-accounting", "cryptography")
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "lightgbm", "torch", "polars", "dp-accounting", "cryptography")
 
 
 def versions() -> dict[str, str]:
@@ -26,6 +26,9 @@ def describe_model(model: Any) -> str:
     """Name a trained model: its kind and its size."""
     if hasattr(model, "encoder") and hasattr(model, "model"):
         return f"{describe_model(model.model)} on the embeddings of an encoder that saw no labels"
+    if hasattr(model, "trees"):
+        trees = f"{len(model.trees)} boosted trees"
+        return trees if model.start is None else f"{describe_model(model.start)}, with {trees} added"
     for part in ("classifier", "regressor"):
         if hasattr(model, part):
             return type(getattr(model, part)).__name__

@@ -1,0 +1,278 @@
+import builtins
+import json
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.optimize import brentq
+from scipy.special import expit, softmax
+from sklearn.metrics import log_loss, roc_auc_score
+
+import labeldp as ldp
+from labeldp.features import Embeddings, Table
+from labeldp.learn import Boosting
+from labeldp.learn.boosting import require_lightgbm
+from labeldp.learn.effort import shortened
+from labeldp.learn.predictor import load_predictor, resting_on
+from labeldp.learn.ridge import Ridge
+from labeldp.report.card.origin import describe_model
+from labeldp.represent.lift import Lift
+
+SPACE = ldp.LabelSpace(["no", "yes"])
+COUNT, NEW = 40_000, 20_000
+
+
+class Problem:
+    """A table with a rare class, whose log-odds are not linear, and what is missing says something."""
+
+    def __init__(self, positives=0.06, seed=0):
+        generator = np.random.default_rng(seed)
+        rows = generator.normal(size=(COUNT + NEW, 4))
+        kinds = generator.integers(0, 6, COUNT + NEW)
+        gaps = generator.random(COUNT + NEW) < 0.2
+        score = 1.5 * rows[:, 0] + np.abs(rows[:, 1]) + (kinds == 2) + gaps
+        score += brentq(lambda shift: expit(score + shift).mean() - positives, -20, 20)
+        self.chances = expit(score)
+        codes = (generator.random(COUNT + NEW) < self.chances).astype(int)
+        columns = {f"x{place}": pl.Series(column) for place, column in enumerate(rows.T)}
+        columns["x2"] = pl.Series(np.where(gaps, np.nan, rows[:, 2])).fill_nan(None)
+        columns["kind"] = pl.Series([f"kind {kind}" for kind in kinds])
+        frame = pl.DataFrame(columns)
+        self.table = Table.fit(frame[:COUNT])
+        self.new = self.table.apply(frame[COUNT:])
+        self.codes, self.truth = codes[:COUNT], codes[COUNT:]
+        self.labels = np.array(["no", "yes"])[self.codes]
+
+    def vault(self, epsilon=20.0):
+        return ldp.Vault(self.labels, SPACE, ldp.Budget(epsilon))
+
+    def release(self, mechanism, rows=None):
+        return self.vault().release(mechanism, rows=rows)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return Problem()
+
+
+@pytest.mark.parametrize("mechanism", [ldp.RandomizedResponse(1.0), ldp.OneHotLaplace(1.0)])
+def test_probabilities_are_those_of_the_true_label(problem, mechanism):
+    model = Boosting().fit(problem.table, problem.release(mechanism))
+    chances = model.predict_proba(problem.new)[:, 1]
+    share = problem.chances[COUNT:].mean()
+    # The share itself is known from 40,000 answers to a deviation of 0.0054.
+    assert abs(chances.mean() - share) < 0.022
+    assert log_loss(problem.truth, chances) < log_loss(problem.truth, np.full(NEW, share)) - 0.012
+    assert roc_auc_score(problem.truth, chances) > 0.75
+
+
+def test_the_mean_probability_is_the_share_that_the_whole_release_says(problem):
+    """Few trees leave small probabilities too large: by 0.01 to 0.02 on average here, without the last shift."""
+    release = problem.release(ldp.RandomizedResponse(1.0))
+    model = Boosting().fit(problem.table, release)
+    kept = np.e / (np.e + 1)
+    estimate = (np.mean(release.labels() == 1) - (1 - kept)) / (2 * kept - 1)
+    assert len(model.trees)
+    assert model.predict_proba(problem.table)[:, 1].mean() == pytest.approx(estimate, abs=2e-3)
+
+
+def test_little_noise_costs_little(problem):
+    clean = Boosting().fit(problem.table, problem.release(ldp.RandomizedResponse(20.0)))
+    noisy = Boosting().fit(problem.table, problem.release(ldp.RandomizedResponse(4.0)))
+    ideal = log_loss(problem.truth, problem.chances[COUNT:])
+    of_clean, of_noisy = (log_loss(problem.truth, m.predict_proba(problem.new)[:, 1]) for m in (clean, noisy))
+    assert of_clean < ideal + 0.01
+    assert of_noisy < of_clean + 0.01
+    assert abs(noisy.predict_proba(problem.new)[:, 1].mean() - problem.chances[COUNT:].mean()) < 0.008
+
+
+def test_more_classes_and_candidates():
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(30_000, 5)).astype(np.float32)
+    chances = softmax(np.stack([rows[:, 0] * rows[:, 1], rows[:, 2], np.abs(rows[:, 3])], axis=1) * 1.5, axis=1)
+    codes = (generator.random((len(rows), 1)) > chances.cumsum(axis=1)).sum(axis=1).clip(0, 2)
+    space, features = ldp.LabelSpace([0, 1, 2]), Embeddings(rows)
+    prior = 0.8 * np.full_like(chances, 1 / 3) + 0.2 * chances
+    for mechanism in (ldp.RandomizedResponse(3.0), ldp.RRWithPrior(3.0, prior / prior.sum(axis=1, keepdims=True))):
+        release = ldp.Vault(codes, space, ldp.Budget(3.0)).release(mechanism)
+        found = Boosting().fit(features, release).predict_proba(features)
+        surprise = (chances * np.log(chances / found)).sum(axis=1).mean()
+        assert surprise < 0.35 * (chances * np.log(chances / chances.mean(axis=0))).sum(axis=1).mean()
+        assert np.allclose(found.mean(axis=0), chances.mean(axis=0), atol=0.03)
+        assert np.allclose(found.sum(axis=1), 1)
+
+
+def linear_start(problem, vault, epsilon=1.0):
+    lift = Lift.fit(problem.table)
+    return Ridge(lift).fit(problem.table, vault.release(ldp.LinearQuery(lift(problem.table), epsilon)))
+
+
+def test_trees_learn_what_a_start_misses(problem):
+    vault = problem.vault()
+    start = linear_start(problem, vault)
+    release = vault.release(ldp.RandomizedResponse(2.0))
+    alone, both = Boosting().fit(problem.table, release), Boosting().fit(problem.table, release, start)
+    of = {
+        name: log_loss(problem.truth, model.predict_proba(problem.new)[:, 1])
+        for name, model in {"start": start, "alone": alone, "both": both}.items()
+    }
+    assert of["both"] < min(of["start"], of["alone"]) - 0.002
+    assert both.guarantee.epsilon == pytest.approx(3.0)
+    assert set(both.lineage) == {*start.lineage, *release.lineage}
+    assert describe_model(both) == f"linear model, with {len(both.trees)} boosted trees added"
+
+
+def test_where_trees_gain_nothing_the_model_is_its_start(problem):
+    """Columns that say nothing: held-out rows prefer a tree or two to none about half of the time."""
+    rows = Embeddings(np.random.default_rng(0).normal(size=(COUNT, 3)))
+    vault = problem.vault()
+    start = Boosting(rounds=0).fit(rows, vault.release(ldp.RandomizedResponse(1.0)))
+    release = vault.release(ldp.RandomizedResponse(1.0))
+    models = [Boosting(seed=seed).fit(rows, release, start) for seed in range(12)]
+    without = [model for model in models if not len(model.trees)]
+    assert len(without) >= 2
+    for model in without:
+        assert np.array_equal(model.predict_proba(rows), start.predict_proba(rows))
+    assert np.median([np.std(model.predict_proba(rows)[:, 1]) for model in models]) < 0.02
+
+
+def test_a_start_with_shares_that_the_release_contradicts_is_shifted(problem):
+    vault = problem.vault()
+    start = Boosting(rounds=0).fit(problem.table, vault.release(ldp.RandomizedResponse(3.0)))
+    wrong = replace(start, constant=start.constant + 2.5)
+    model = Boosting(rounds=0).fit(problem.table, vault.release(ldp.RandomizedResponse(3.0)), wrong)
+    assert abs(model.predict_proba(problem.new)[:, 1].mean() - problem.codes.mean()) < 0.01
+    assert wrong.predict_proba(problem.new)[:, 1].mean() > 0.35
+
+
+def test_only_rows_that_were_released_count(problem):
+    part = np.arange(0, COUNT, 4)
+    release = problem.release(ldp.RandomizedResponse(4.0), part)
+    some = problem.table.select(part)
+    alone = replace(release, rows=len(part), active=None, codes=release.codes[part])
+    found, wanted = (
+        Boosting().fit(*given).predict_proba(problem.new) for given in ((problem.table, release), (some, alone))
+    )
+    assert np.allclose(found, wanted)
+
+
+def test_a_posterior_is_learnt_as_it_is(problem):
+    release = problem.release(ldp.RandomizedResponse(1.0)).believe(
+        np.stack([1 - problem.chances, problem.chances], axis=1)[:COUNT]
+    )
+    chances = Boosting(rounds=200).fit(problem.table, release).predict_proba(problem.new)[:, 1]
+    assert np.abs(chances - problem.chances[COUNT:]).mean() < 0.02
+
+
+def test_the_same_release_and_seed_give_the_same_model(problem):
+    release = problem.release(ldp.RandomizedResponse(2.0))
+    one, two = (Boosting(rounds=20, seed=3).fit(problem.table, release).predict_proba(problem.new) for _ in range(2))
+    assert np.array_equal(one, two)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 30, 60, 400])
+def test_small_tables(rows):
+    table = Table.fit(pl.DataFrame({"a": np.arange(rows) % 5, "b": ["x", "y"] * (rows // 2) + ["x"] * (rows % 2)}))
+    vault = ldp.Vault([SPACE.classes[place % 2] for place in range(rows)], SPACE, ldp.Budget(30.0))
+    model = Boosting().fit(table, vault.release(ldp.RandomizedResponse(30.0)))
+    chances = model.predict_proba(table)
+    assert np.isfinite(chances).all()
+    if rows == 400:
+        assert np.mean(chances.argmax(axis=1) == np.arange(rows) % 2) == 1.0
+
+
+def test_a_column_without_variety_is_no_problem():
+    rows = Embeddings(np.ones((300, 2)))
+    vault = ldp.Vault(["no", "yes", "no"] * 100, SPACE, ldp.Budget(9.0))
+    chances = Boosting().fit(rows, vault.release(ldp.RandomizedResponse(9.0))).predict_proba(rows)
+    assert np.allclose(chances[:, 1], 1 / 3, atol=0.02)
+
+
+def test_a_rehearsal_grows_few_trees(problem):
+    with shortened():
+        model = Boosting(validation=0.0).fit(problem.table, problem.release(ldp.RandomizedResponse(4.0)))
+    assert len(model.trees) == 5
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_model_is_kept_and_read_back(problem, tmp_path, started):
+    vault = problem.vault()
+    start = linear_start(problem, vault) if started else None
+    model = Boosting(rounds=10).fit(problem.table, vault.release(ldp.RandomizedResponse(3.0)), start)
+    model.save(tmp_path / "m")
+    again = load_predictor(tmp_path / "m")
+    assert np.array_equal(again.predict_proba(problem.new), model.predict_proba(problem.new))
+    assert np.array_equal(again.predict(problem.new), model.predict(problem.new))
+    assert (again.space, again.guarantee, again.lineage) == (model.space, model.guarantee, model.lineage)
+    assert set(again.predict(problem.new)) <= {"no", "yes"}
+
+
+def test_a_crafted_file_is_refused(problem, tmp_path):
+    Boosting(rounds=5).fit(problem.table, problem.release(ldp.RandomizedResponse(3.0))).save(tmp_path / "m")
+    with np.load(tmp_path / "m" / "arrays.npz") as file:
+        arrays = dict(file)
+    facts = json.loads((tmp_path / "m" / "model.json").read_text())
+    loop, wide, vague = arrays | {"left": np.zeros_like(arrays["left"])}, dict(arrays), dict(arrays)
+    wide["outputs"], vague["constant"] = np.array(2), np.array([np.nan])
+    for damaged, changes in (
+        (loop, {}),
+        (wide, {}),
+        (vague, {}),
+        (arrays, {"start": "yes"}),
+        (arrays, {"space": None}),
+    ):
+        np.savez(tmp_path / "m" / "arrays.npz", **damaged)
+        (tmp_path / "m" / "model.json").write_text(json.dumps(facts | changes))
+        with pytest.raises(ldp.InputError, match="is not a model that labeldp wrote"):
+            load_predictor(tmp_path / "m")
+    (tmp_path / "m" / "model.json").write_text(json.dumps(facts | {"start": True}))
+    with pytest.raises(ldp.InputError, match="There is no folder"):
+        load_predictor(tmp_path / "m")
+
+
+def test_a_model_that_was_chosen_rests_on_the_choice_too(problem):
+    vault = problem.vault()
+    model = Boosting(rounds=3).fit(
+        problem.table, vault.release(ldp.RandomizedResponse(1.0)), linear_start(problem, vault)
+    )
+    choice = vault.release(ldp.RandomizedResponse(0.5))
+    chosen = resting_on(model, [choice])
+    assert set(chosen.lineage) == {*model.lineage, *choice.lineage}
+    assert chosen.guarantee.epsilon == pytest.approx(2.5)
+    assert np.array_equal(chosen.predict_proba(problem.new), model.predict_proba(problem.new))
+
+
+def test_what_does_not_belong_together_is_said_in_a_sentence(problem):
+    release = problem.release(ldp.RandomizedResponse(1.0))
+    with pytest.raises(ldp.InputError, match="20000 rows of features and 40000 in the release"):
+        Boosting().fit(problem.new, release)
+    with pytest.raises(ldp.InputError, match="says nothing of any row"):
+        Boosting().fit(problem.table, release.keep(np.zeros(COUNT, bool)))
+    others = ldp.Vault([0] * COUNT, ldp.LabelSpace([0, 1]), ldp.Budget(1.0)).release(ldp.RandomizedResponse(1.0))
+    with pytest.raises(ldp.InputError, match="a model of the release's classes"):
+        Boosting().fit(problem.table, release, Boosting(rounds=0).fit(problem.table, others))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"rounds": -1}, {"leaves": 1}, {"patience": 0}, {"learning_rate": 0}, {"validation": 1.0}, {"validation": -0.1}],
+    ids=str,
+)
+def test_settings_without_sense_are_refused(settings):
+    with pytest.raises(ldp.InputError, match="Boosting needs"):
+        Boosting(**settings)
+
+
+@pytest.mark.parametrize("problem_of_import", [ImportError("lightgbm"), OSError("libgomp.so.1: cannot open")])
+def test_without_lightgbm_one_sentence_says_what_to_install(problem_of_import, monkeypatch):
+    usual = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name == "lightgbm":
+            raise problem_of_import
+        return usual(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ldp.InputError, match="pip install lightgbm and, on Linux, the system library libgomp1"):
+        require_lightgbm()
