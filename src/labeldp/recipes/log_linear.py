@@ -11,7 +11,8 @@ from labeldp.mechanisms import LinearQuery, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.shares import split_epsilon
 from labeldp.recipes.task import Task
-from labeldp.represent.lift import Lift
+from labeldp.releases.base import Release
+from labeldp.represent.lift import CONSTANT, Lift
 
 _ROWS_FROM = 1.5  # epsilon of a label from which noisy labels of single rows add to sums
 _FEWEST, _MOST = 32, 256  # principal directions
@@ -35,25 +36,38 @@ def log_linear(task: Task, share: float | None = None) -> Steps:
     """
     if share is not None and not 0 < share <= 1:
         raise InputError("The share of epsilon for sums must be above 0 and at most 1.")
-    return task.on_points((yield from log_linear_steps(task, share)))
+    model, _ = yield from log_linear_steps(task, sums_share(task) if share is None else share)
+    return task.on_points(model)
 
 
-def log_linear_steps(task: Task, share: float | None = None) -> Generator[Ask, Any, LogLinearModel]:
-    """Ask for sums and, if their share is below 1, for labels among the classes that the sums leave open."""
-    own = task.label_epsilon
-    if share is None:
-        share = 1.0 if own < _ROWS_FROM else min(_SUMS_SHARE, _MOST_FOR_SUMS / own)
+def sums_share(task: Task) -> float:
+    """Return the share of epsilon that sums get; it is 1 where noisy labels of single rows would say too little."""
+    own = task.whole.label_epsilon
+    return 1.0 if own < _ROWS_FROM else min(_SUMS_SHARE, _MOST_FOR_SUMS / own)
+
+
+def log_linear_steps(task: Task, share: float) -> Generator[Ask, Any, tuple[LogLinearModel, list[Release]]]:
+    """Ask for sums and, if their share is below 1, for labels among the classes that the sums leave open.
+
+    Args:
+        task: What to learn.
+        share: The share of epsilon for the sums, at most 1.
+
+    Returns:
+        The model, and the releases that it rests on.
+    """
     first, second = (task.epsilon, 0.0) if share == 1 else split_epsilon(task.epsilon, share)
-    lift = Lift.fit(task.points, columns=_columns(task))
+    cut: dict[str, Any] = {"cut": True, "constant": CONSTANT} if task.points.kind == "table" else {}
+    lift = Lift.fit(task.points, columns=_columns(task), **cut)
     rows, learner = lift(task.points), LogLinear(lift)
     sums = yield Ask(LinearQuery(rows, first, task.delta))
     model = learner.fit(rows, sums)
     if not second:
-        return model
+        return model, [sums]
     prior = np.asarray(model.predict_proba(task.points), np.float64).round(6)
     prior /= prior.sum(axis=1, keepdims=True)
     labels = yield Ask(RRWithPrior(second, prior), None, [sums])
-    return learner.refine(rows, labels, model)
+    return learner.refine(rows, labels, model), [sums, labels]
 
 
 def _columns(task: Task) -> int:
