@@ -27,7 +27,7 @@ _FEWEST_BINS, _MOST_BINS = 4, 64
 _MOST_CATEGORIES = 60
 _CELL_BINS, _MOST_CELL_BINS = 0.4, 31  # bins of a column in a cross, likewise
 _MOST_COLUMNS = 1_200  # bins of all columns together: the fit inverts matrices of this size
-_CROSSES_FROM, _MORE_CROSSES_FROM = 2_000.0, 10_000.0  # ratios of rows to noise from which crosses are worth their cost
+_CROSSES_FROM, _MORE_CROSSES_FROM = 3_000.0, 10_000.0  # ratios of rows to noise from which crosses are worth their cost
 _FEW_CROSSES, _MORE_CROSSES = 4, 8
 _CROSSABLE = 24  # columns among which crosses are looked for
 _SELECTION = 0.1  # of epsilon, for the choice of crosses
@@ -143,7 +143,9 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
     rounds = len(layout.named) + layout.selected
     parts = yield from _reserve(layout, epsilon, delta)
     bins = Bins.learn(table, layout.bins, layout.categories)
-    design = BinDesign([bins.codes(table, place) for place in range(len(bins.columns))], [c.width for c in bins.columns])
+    design = BinDesign(
+        [bins.codes(table, place) for place in range(len(bins.columns))], [c.width for c in bins.columns]
+    )
     counts = yield Ask(LinearQuery(design.matrix(), *parts[0]))
     releases, active = [counts], _active(task, counts)
     model, scores = _main_effects(table, bins, design, counts, active)

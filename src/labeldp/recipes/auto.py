@@ -25,10 +25,10 @@ from labeldp.releases.base import Release
 from labeldp.represent.clusters import averaged, neighbours
 
 _RESPONSES_FROM = 1.0  # epsilon of a label from which its randomized response adds to the counts of a table
-_CLEAR_RESPONSES_FROM = 3.0  # from which randomized response keeps nearly all labels, and gets half of epsilon
+_CLEAR_RESPONSES_FROM = 3.0  # from which randomized response keeps nearly all labels, and gets two thirds of epsilon
 _ENOUGH_FOR_COUNTS = 12_000.0  # ratio of rows to noise above which counts of bins gain little from more budget
 _LEAST_FOR_COUNTS = 0.25  # of epsilon
-_FEW_CLASSES = 4  # boosted trees grow one tree for each class: for many classes they are slow and rarely better
+_FEW_CLASSES = 20  # boosted trees grow one tree for each class: for many classes they are slow and rarely better
 _MOST_COLUMNS = 200  # of a table whose columns are cut into bins
 _QUIET = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
 _FEW_ROWS = 10_000  # with more, sums have little noise without the help of neighbours
@@ -107,7 +107,7 @@ def budget_for_counts(task: Task) -> tuple[float, float]:
     own = task.label_epsilon
     enough = own * min(1.0, _ENOUGH_FOR_COUNTS / rows_to_noise(task, own))
     if own >= _CLEAR_RESPONSES_FROM:
-        enough = min(enough, own / 2)
+        enough = min(enough, own / 3)
     enough = max(enough, _LEAST_FOR_COUNTS * own)
     if len(task.space) > _FEW_CLASSES or own - enough < _RESPONSES_FROM:
         return task.epsilon, 0.0

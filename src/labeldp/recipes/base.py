@@ -152,7 +152,19 @@ def _check_value(name: str, value: Any, kind: Any) -> None:
 
 
 RECIPES: dict[str, Recipe] = {}
-_ROOMS = ("randres", "lp_mst", "moments", "clusters", "alibi", "pate", "refine", "numbers", "additive", "log_linear", "auto")
+_ROOMS = (
+    "randres",
+    "lp_mst",
+    "moments",
+    "clusters",
+    "alibi",
+    "pate",
+    "refine",
+    "numbers",
+    "additive",
+    "log_linear",
+    "auto",
+)
 
 
 def recipe(name: str, summary: str, **facts: Any) -> Callable[[Callable[..., Steps]], Callable[..., Steps]]:

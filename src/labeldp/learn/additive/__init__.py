@@ -4,4 +4,15 @@ from labeldp.learn.additive.bins import Bins, Column
 from labeldp.learn.additive.design import BinDesign, DenseDesign, Design
 from labeldp.learn.additive.fit import Component, Fit, fit_block, fit_sums, prior_of
 
-__all__ = ["BinDesign", "Bins", "Column", "Component", "DenseDesign", "Design", "Fit", "fit_block", "fit_sums", "prior_of"]
+__all__ = [
+    "BinDesign",
+    "Bins",
+    "Column",
+    "Component",
+    "DenseDesign",
+    "Design",
+    "Fit",
+    "fit_block",
+    "fit_sums",
+    "prior_of",
+]

@@ -71,9 +71,7 @@ class Bins:
             _number(column.name, values, numeric)
             for column, values in zip(table.encoder.numbers, table.number_values[::step].T, strict=True)
         ]
-        found += [
-            _category(column.name, column.width, categories) for column in table.encoder.categories
-        ]
+        found += [_category(column.name, column.width, categories) for column in table.encoder.categories]
         return cls(tuple(found))
 
     @property

@@ -6,6 +6,8 @@ sums, from which the penalty follows. A penalty makes probabilities too even, so
 the one that maximises the likelihood of releases of rows that a second fit has not seen. All of it is post-processing.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
@@ -17,7 +19,7 @@ from labeldp.learn.additive.softmax import Matrix, Rotated, fit_softmax, usual_p
 _ROUNDS, _STEPS = 4, 15
 _PENALTY = 0.25  # of the usual one: posteriors hold less noise than their spread says, as it averages out
 _HELD_OUT = 0.25
-_FACTORS = (0.3, 10.0)
+_LOG_FACTORS = (math.log(0.3), math.log(10.0))
 _SEED = 20_240_103  # of the choice of rows
 
 
@@ -68,4 +70,4 @@ def _best_factor(scores: Matrix, evidence: NDArray[np.float32]) -> float:
         by = np.exp(log_factor)
         return float((logsumexp(by * wide, axis=1) - logsumexp(by * wide + known, axis=1)).sum())
 
-    return float(np.exp(minimize_scalar(loss, bounds=np.log(_FACTORS), method="bounded").x))
+    return float(np.exp(minimize_scalar(loss, bounds=_LOG_FACTORS, method="bounded").x))

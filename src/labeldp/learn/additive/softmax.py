@@ -10,6 +10,7 @@ value for new labels by the sum of the covariances of Z with W (Efron 2004), whi
 to one random change of Z with the covariance of noise and labels.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ from labeldp.learn.additive.design import Floats
 _STEPS, _AGAIN = 40, 15  # of L-BFGS, from zero and from earlier weights
 _NOISE_PART = 3.0  # of the usual penalty
 _CHANGE = 0.5  # of the random change, in deviations of the sums
-_FACTORS = (1e-2, 1e2)  # between which the factor of the weights is looked for
+_LOG_FACTORS = (math.log(1e-2), math.log(1e2))  # between which the factor of the weights is looked for
 _SEED = 20_240_102  # of the random change, which is no privacy noise
 
 Matrix = NDArray[np.float32]
@@ -121,11 +122,11 @@ def calibrated(rotated: Rotated, sums: Floats, noise: float, penalty: Floats, we
         chance[np.arange(len(drawn)), drawn] -= 1
         change = privacy - rotated.rows.T @ chance.astype(np.float32)
         moved = fit_softmax(rotated, sums + _CHANGE * change, penalty, weights)
-        gain = float(((sums * weights).sum() - (change * (moved - weights)).sum() / _CHANGE))
+        gain = float((sums * weights).sum() - (change * (moved - weights)).sum() / _CHANGE)
 
         def loss(log_factor: float, gain: float = gain) -> float:
             by = float(np.exp(log_factor))
             return float(logsumexp(by * scores, axis=1).sum() - by * gain)
 
-        factor = float(np.exp(minimize_scalar(loss, bounds=np.log(_FACTORS), method="bounded").x))
+        factor = float(np.exp(minimize_scalar(loss, bounds=_LOG_FACTORS, method="bounded").x))
     return weights * factor

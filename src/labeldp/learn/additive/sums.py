@@ -1,9 +1,9 @@
 """Released sums by label as a fit takes them: without the noise that public totals reveal."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from labeldp.learn.additive.design import Floats
 from labeldp.releases.moments import NoisyMoments
@@ -36,7 +36,7 @@ def consistent_sums(release: NoisyMoments) -> Sums:
     return Sums(values[:, 1:], noise / 2**0.5) if classes == 2 else Sums(values, noise)
 
 
-def level_columns(sums: Sums, starts: Sequence[int], rows: int) -> tuple[Sums, Floats]:
+def level_columns(sums: Sums, starts: NDArray[np.int64], rows: int) -> tuple[Sums, Floats]:
     """Estimate the rows of each output from all columns of bins, and shift each column to that estimate.
 
     The bins of every column hold each row once, so that their sums estimate the same number. A column of b bins
