@@ -30,12 +30,13 @@ _ENOUGH_FOR_COUNTS = 12_000.0  # ratio of rows to noise above which counts of bi
 _LEAST_FOR_COUNTS = 0.25  # of epsilon
 _FEW_CLASSES = 20  # boosted trees grow one tree for each class: for many classes they are slow and rarely better
 _MOST_COLUMNS = 200  # of a table whose columns are cut into bins
+_LEAST_FOR_BINS = 300.0  # ratio of rows to noise below which sums of whole rows say more than counts of bins
 _QUIET = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
 _FEW_ROWS = 10_000  # with more, sums have little noise without the help of neighbours
 _MANY_ROWS = 100_000  # above, it would take long to find the neighbours of all
 _NEAR, _ROUNDS = 10, 2
 _ROWS_A_CLASS = 500  # with fewer, a choice among simpler models is safer than many trainings one after another
-_NETWORK_CLASSES = 50  # up to which a network is tried beside a log-linear model
+_SEVERAL_CLASSES = 50  # up to which other models are tried beside a log-linear one
 
 
 def several(task: Task) -> bool:
@@ -44,7 +45,9 @@ def several(task: Task) -> bool:
         return several_numbers(task)
     if task.features.kind == "pairs" or _refines(task) or _is_binned(task) or _drowned(task):
         return False
-    return _of_few_rows(task) or _tries_network(task)
+    if len(task.space) > _SEVERAL_CLASSES and sums_share(task) < 1:
+        return False
+    return _of_few_rows(task) or sums_share(task) < 1
 
 
 @recipe(
@@ -58,9 +61,9 @@ def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> St
 
     - Numbers: `auto_numbers`, for which there is a `loss`.
     - Many pictures with an encoder: `refine`. Ids of people and items: `lp-mst`.
-    - Tables of up to 200 columns: `additive`, then boosted trees from randomized response where that adds something.
-    - Embeddings, pictures and wide tables: `log-linear`, with a network as a second candidate. If the noise of the
-      sums is too large, `smooth-moments`, or `noise-cluster` where delta is 0.
+    - Tables of up to 200 columns with rows enough: `additive`, then boosted trees from randomized response where that adds something.
+    - Embeddings, pictures, wide tables and those of few rows: `log-linear`, with networks and boosted trees as further
+      candidates. If the noise of the sums is too large, `smooth-moments`, or `noise-cluster` where delta is 0.
 
     Without torch, which is a public fact, no network is among the candidates.
 
@@ -115,30 +118,36 @@ def budget_for_counts(task: Task) -> tuple[float, float]:
 
 
 def _is_binned(task: Task) -> bool:
-    """Whether the labels are classes, and the features a table whose columns are cut into bins."""
-    table = task.features.kind == "table" and task.space.step is None
-    return table and len(getattr(task.features, "columns", ())) <= _MOST_COLUMNS
+    """Whether the labels are classes, and the features a table with few columns and enough rows for counts of bins."""
+    task = task.whole
+    if task.features.kind != "table" or task.space.step is not None:
+        return False
+    if len(getattr(task.features, "columns", ())) > _MOST_COLUMNS:
+        return False
+    counts = budget_for_counts(task)[0] / task.epsilon * task.label_epsilon
+    return rows_to_noise(task, counts) >= _LEAST_FOR_BINS
 
 
 def _dense(task: Task) -> Steps:
-    """Fit sums of rows, and noisy labels where epsilon allows both; try networks where these may add something."""
+    """Fit sums of rows; where epsilon allows, learn from noisy labels, too, and choose the best model."""
     learner = task.learner("Supervised", targets="posteriors") if task.trains_networks else None
     near = neighbours(task.lifted, min(_NEAR, len(task.features) - 1)) if _of_few_rows(task) else None
-    model, releases = yield from log_linear_steps(task, sums_share(task))
-    candidates, sums = [], releases[0]
+    found = yield from log_linear_steps(task, sums_share(task))
+    candidates = []
     if learner is not None and near is not None:
-        smooth = partial(smoothed, task, sums, near)
+        smooth = partial(smoothed, task, found.sums, near)
         candidates.append(Candidate("a network", lambda: learner.fit(task.features, smooth(), task.encoder)))
-    if learner is not None and _tries_network(task):
-        both = Release.concat(*releases)
-        candidates.append(Candidate("a network", partial(learner.fit, task.features, both, task.encoder)))
-    return fit_all(task, candidates, [task.on_points(model)])
-
-
-def _tries_network(task: Task) -> bool:
-    """Whether a network learns from noisy labels beside a log-linear model."""
-    task = task.whole
-    return task.trains_networks and sums_share(task) < 1 and len(task.space) <= _NETWORK_CLASSES
+    if (labels := found.labels) is not None:
+        candidates.append(Candidate("softmax regression", lambda: task.on_points(found.refined())))
+        if len(task.space) > _SEVERAL_CLASSES:
+            return fit_all(task, candidates[-1:])
+        if task.features.kind == "table" and len(task.space) <= _FEW_CLASSES:
+            trees = partial(Boosting(seed=task.seed).fit, task.features, labels, found.model)
+            candidates.append(Candidate("boosted trees", trees))
+        if learner is not None:
+            both = Release.concat(labels, found.sums)
+            candidates.append(Candidate("a network", partial(learner.fit, task.features, both, task.encoder)))
+    return fit_all(task, candidates, [task.on_points(found.model)])
 
 
 def smoothed(task: Task, sums: Release, near: NDArray[np.int64]) -> Release:

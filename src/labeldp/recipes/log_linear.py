@@ -1,19 +1,23 @@
 """Softmax regression from noisy sums, and from noisy labels of single rows where epsilon allows."""
 
 from collections.abc import Generator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from labeldp.errors import InputError
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
-from labeldp.mechanisms import LinearQuery, RRWithPrior
+from labeldp.mechanisms import LinearQuery, RandomizedResponse, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.shares import split_epsilon
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
+from labeldp.releases.moments import NoisyMoments
 from labeldp.represent.lift import CONSTANT, Lift
 
+_FEW_CLASSES = 20  # up to which randomized response among all classes says enough
 _ROWS_FROM = 1.5  # epsilon of a label from which noisy labels of single rows add to sums
 _FEWEST, _MOST = 32, 256  # principal directions
 _SUMS_SHARE, _MOST_FOR_SUMS = 0.5, 3.0  # of epsilon, for the sums; they gain little from more
@@ -36,8 +40,33 @@ def log_linear(task: Task, share: float | None = None) -> Steps:
     """
     if share is not None and not 0 < share <= 1:
         raise InputError("The share of epsilon for sums must be above 0 and at most 1.")
-    model, _ = yield from log_linear_steps(task, sums_share(task) if share is None else share)
-    return task.on_points(model)
+    found = yield from log_linear_steps(task, sums_share(task) if share is None else share)
+    return task.on_points(found.refined() if found.labels else found.model)
+
+
+@dataclass(frozen=True)
+class SumsAndLabels:
+    """A log-linear model of noisy sums, and noisy labels of the same rows if they were asked for.
+
+    Attributes:
+        model: The model of the sums alone.
+        sums: The released sums.
+        labels: The released labels of single rows; None if the sums have all of epsilon.
+        rows: Every lifted row.
+        learner: What fitted the model.
+    """
+
+    model: LogLinearModel
+    sums: NoisyMoments
+    labels: Release | None
+    rows: NDArray[np.float32] = field(repr=False)
+    learner: LogLinear = field(repr=False)
+
+    def refined(self) -> LogLinearModel:
+        """Return a model of the noisy labels that begins from that of the sums."""
+        if self.labels is None:
+            raise TypeError("No labels were asked for.")
+        return self.learner.refine(self.rows, self.labels, self.model)
 
 
 def sums_share(task: Task) -> float:
@@ -46,15 +75,18 @@ def sums_share(task: Task) -> float:
     return 1.0 if own < _ROWS_FROM else min(_SUMS_SHARE, _MOST_FOR_SUMS / own)
 
 
-def log_linear_steps(task: Task, share: float) -> Generator[Ask, Any, tuple[LogLinearModel, list[Release]]]:
-    """Ask for sums and, if their share is below 1, for labels among the classes that the sums leave open.
+def log_linear_steps(task: Task, share: float) -> Generator[Ask, Any, SumsAndLabels]:
+    """Ask for sums and, if their share is below 1, for noisy labels.
+
+    Many classes are more than randomized response can tell apart, so that it chooses among those that the sums leave
+    open.
 
     Args:
         task: What to learn.
         share: The share of epsilon for the sums, at most 1.
 
     Returns:
-        The model, and the releases that it rests on.
+        The model of the sums, and the releases.
     """
     first, second = (task.epsilon, 0.0) if share == 1 else split_epsilon(task.epsilon, share)
     cut: dict[str, Any] = {"cut": True, "constant": CONSTANT} if task.points.kind == "table" else {}
@@ -62,12 +94,13 @@ def log_linear_steps(task: Task, share: float) -> Generator[Ask, Any, tuple[LogL
     rows, learner = lift(task.points), LogLinear(lift)
     sums = yield Ask(LinearQuery(rows, first, task.delta))
     model = learner.fit(rows, sums)
-    if not second:
-        return model, [sums]
-    prior = np.asarray(model.predict_proba(task.points), np.float64).round(6)
-    prior /= prior.sum(axis=1, keepdims=True)
-    labels = yield Ask(RRWithPrior(second, prior), None, [sums])
-    return learner.refine(rows, labels, model), [sums, labels]
+    labels: Release | None = None
+    if second and len(task.space) <= _FEW_CLASSES:
+        labels = yield Ask(RandomizedResponse(second))
+    elif second:
+        prior = np.asarray(model.predict_proba(task.points), np.float64).round(6)
+        labels = yield Ask(RRWithPrior(second, prior / prior.sum(axis=1, keepdims=True)), None, [sums])
+    return SumsAndLabels(model, sums, labels, rows, learner)
 
 
 def _columns(task: Task) -> int:
