@@ -24,6 +24,7 @@ from labeldp import learn, represent
 from labeldp.features import Embeddings, Images
 from labeldp.learn import Model, Training
 from labeldp.learn.backbones import Average, build
+from labeldp.learn.boosting import BoostedModel, Boosting
 from labeldp.learn.classical import Classical, ClassicalModel
 from labeldp.learn.encoded import EncodedModel, members, side_by_side, with_head
 from labeldp.learn.predictor import Predictor, load_predictor, resting_on
@@ -111,11 +112,14 @@ def _learners(w):
     return fit(w.values, Beforehand.of(w.counts)), [w.values, w.network]
 
 
+BOOSTING = Boosting(rounds=2, validation=0.0)
 # What makes a model or a release, by name: a call that returns it, and everything that it was made from.
 MADE = {
     "learn.augdescent.AugDescent.fit": fits(learn.AugDescent(training=ONCE)),
     "learn.base.Learner.together": fits_together(learn.Supervised(training=ONCE)),
     "learn.bayes.Bayes.fit": fits(learn.Bayes(training=ONCE)),
+    "learn.boosting.BoostedModel.load": loads(BoostedModel, lambda w: BOOSTING.fit(w.images, w.new, w.network)),
+    "learn.boosting.Boosting.fit": fits(BOOSTING),
     "learn.classical.Classical.fit": fits(Classical(LogisticRegression(), rounds=1)),
     "learn.classical.ClassicalModel.load": loads(
         ClassicalModel, lambda w: Classical(LogisticRegression(), 1).fit(w.rows, w.new)
@@ -218,7 +222,8 @@ def _function(member):
     return found if inspect.isfunction(found) and not getattr(found, "__isabstractmethod__", False) else None
 
 
-CHECKED = {"Line": object}  # types that are imported for a type checker alone, and are neither model nor release
+# Types that are imported for a type checker alone.
+CHECKED = {"Line": object, "Networks": object, "Learner": learn.Learner, "Model": Model, "Tensor": torch.Tensor}
 
 
 def makers():
