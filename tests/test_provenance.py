@@ -25,6 +25,7 @@ from labeldp.features import Embeddings, Images
 from labeldp.learn import Model, Training
 from labeldp.learn.backbones import Average, build
 from labeldp.learn.base import Backbone, Learner
+from labeldp.learn.boosting import BoostedModel, Boosting
 from labeldp.learn.classical import Classical, ClassicalModel
 from labeldp.learn.encoded import EncodedModel, members, side_by_side, with_head
 from labeldp.learn.predictor import Predictor, load_predictor, resting_on
@@ -113,11 +114,14 @@ def _learners(w):
     return fit(w.values, Beforehand.of(w.counts)), [w.values, w.network]
 
 
+BOOSTING = Boosting(rounds=2, validation=0.0)
 # What makes a model or a release, by name: a call that returns it, and everything that it was made from.
 MADE = {
     "learn.augdescent.AugDescent.fit": fits(learn.AugDescent(training=ONCE)),
     "learn.base.Learner.together": fits_together(learn.Supervised(training=ONCE)),
     "learn.bayes.Bayes.fit": fits(learn.Bayes(training=ONCE)),
+    "learn.boosting.BoostedModel.load": loads(BoostedModel, lambda w: BOOSTING.fit(w.images, w.new, w.network)),
+    "learn.boosting.Boosting.fit": fits(BOOSTING),
     "learn.classical.Classical.fit": fits(Classical(LogisticRegression(), rounds=1)),
     "learn.classical.ClassicalModel.load": loads(
         ClassicalModel, lambda w: Classical(LogisticRegression(), 1).fit(w.rows, w.new)
@@ -221,7 +225,14 @@ def _function(member):
 
 
 # Types that are imported for a type checker alone; "Line" is neither model nor release.
-CHECKED = {"Line": object, "Model": Model, "Learner": Learner, "Backbone": Backbone, "Networks": Networks}
+CHECKED = {
+    "Line": object,
+    "Model": Model,
+    "Learner": Learner,
+    "Backbone": Backbone,
+    "Networks": Networks,
+    "Tensor": torch.Tensor,
+}
 
 
 def makers():

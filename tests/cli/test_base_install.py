@@ -68,8 +68,8 @@ TRAIN = ["train", "people.csv", *LABELS, "--epsilon", "1", "--out"]
 IMAGES = ["train", "pictures.parquet", *LABELS, "--epsilon", "1", "--features", "images", "--out", "o"]
 PAIRS = ["train", "pairs.csv", *LABELS, "--epsilon", "1", "--features", "pairs", "--out", "o"]
 NEED_TORCH = [
-    [*TRAIN, "o", "--recipe", "randres"],
     [*TRAIN, "o", "--recipe", "randres", "--model", "mlp"],
+    [*TRAIN, "o", "--recipe", "randres-mixup"],
     [*TRAIN, "o", "--model", "linear"],
     [*TRAIN, "o", "--device", "cuda"],
     [*TRAIN, "o", "--recipe", "randres-ssl"],
@@ -92,7 +92,8 @@ TRAININGS = {
     "auto": [*TRAIN, "auto", *AGAIN],
     "auto8": [*TRAIN, "auto8", "--epsilon", "8", *AGAIN],
     "moments": [*TRAIN, "moments", "--recipe", "moments"],
-    "trees": [*TRAIN, "trees", "--recipe", "randres", "--model", "trees"],
+    "randres": [*TRAIN, "randres", "--recipe", "randres"],
+    "trees": [*TRAIN, "trees", "--recipe", "randres", "--model", "trees", *AGAIN],
     "logistic": [*TRAIN, "logistic", "--recipe", "randres", "--model", "logistic"],
     "dense": [*NUMBERS, "dense", "--features", "embeddings"],
     "numbers": [*NUMBERS, "numbers"],

@@ -89,7 +89,7 @@ def test_an_error_of_this_library_after_a_release_is_reported_before_the_charge(
     monkeypatch.setattr(Supervised, "fit", fit)
     vault = digits.vault(1.0, count=SOME)
     with pytest.raises(ldp.InputError, match="takes other rows"):
-        train(vault, digits.task(1.0, count=SOME), "randres")
+        train(vault, digits.task(1.0, count=SOME), "randres-mixup")
     assert not vault.ledger.entries()
 
 

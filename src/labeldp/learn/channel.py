@@ -30,7 +30,7 @@ _GRID = np.linspace(-15.0, 15.0, 241)  # logits at which the curvature is tabula
 _LEVELS = 256  # different likelihood ratios; of more, quantiles
 _LARGEST = 30.0  # log-likelihood ratio beyond which nothing changes
 _LEAST = 1e-12  # curvature of a row
-_STEPS = 10  # of Fisher scoring
+_STEPS, _LONGEST_STEP = 20, 2.0  # of Fisher scoring
 _CLEAR_GAIN = 5.0  # log-likelihood for each score that is shifted; chance alone gives half a unit
 
 
@@ -94,7 +94,7 @@ def fitted_shift(loss: ChannelLoss, scores: Floats) -> Floats:
     shift = np.zeros(scores.shape[1])
     for _ in range(_STEPS):
         gradient, curvature = loss.slopes(scores + shift)
-        shift -= gradient.sum(axis=0) / curvature.sum(axis=0)
+        shift -= np.clip(gradient.sum(axis=0) / curvature.sum(axis=0), -_LONGEST_STEP, _LONGEST_STEP)
     gain = float((loss.losses(scores) - loss.losses(scores + shift)).sum())
     return shift if gain > _CLEAR_GAIN * shift.size else np.zeros_like(shift)
 

@@ -21,7 +21,7 @@ def randres(task: Task, mixup: float = 0.0, targets: Literal["auto", "likelihood
     is RandRes of Tang et al. (2022). "auto" takes "labels" for images alone. With "labels" or mixup, the default model
     is a network also for tables.
     """
-    if hasattr(task.model, "fit") and targets == "labels":
+    if targets == "labels" and (hasattr(task.model, "fit") or task.model in ("trees", "logistic")):
         raise InputError("Only networks learn noisy labels as they are: leave targets out, or choose a network.")
     for_networks = targets == "labels" or mixup > 0
     if task.model == "auto" and task.features.kind == "table" and len(task.space) <= _TREES_UP_TO and not for_networks:

@@ -23,9 +23,9 @@ from scipy.special import expit, softmax
 from labeldp.learn.additive.design import BinDesign, Design, Floats
 
 _CURVATURE_ROWS = 50_000  # rows from which the curvature is computed, if there are more
-_LARGEST_STEP = 3.0  # of a logit weight in one step
-_SMALLEST, _LARGEST = 1e-7, 100.0  # prior variances
-_ENOUGH = 0.02  # a step below this ends the fit
+_LARGEST_STEP = 4.0  # of a score in one step
+_SMALLEST, _LARGEST = 1e-7, 1e5  # prior variances
+_ENOUGH = 0.02  # a step that moves no score further ends the fit
 
 
 @dataclass
@@ -71,7 +71,7 @@ def fit_sums(
     components: Sequence[Component],
     offset: Floats | None = None,
     *,
-    steps: int = 6,
+    steps: int = 8,
     rounds: int = 5,
 ) -> Fit:
     """Fit a logistic model to noisy sums.
@@ -119,9 +119,11 @@ def fit_sums(
         change = np.stack(found, axis=1) - weights
         if outputs > 1:
             change -= change.mean(axis=1, keepdims=True)
-        largest = float(np.abs(change).max(initial=0.0))
-        weights = weights + change * min(1.0, _LARGEST_STEP / max(largest, 1e-12))
-        scores = base + intercept + design.dot(weights)
+        moved = design.dot(change)
+        largest = float(np.abs(moved).max(initial=0.0))
+        part = min(1.0, _LARGEST_STEP / max(largest, 1e-12))
+        weights += part * change
+        scores += part * moved
         if largest < _ENOUGH:
             break
     intercept, _ = _level(scores, intercept, wanted)
