@@ -25,6 +25,7 @@ from labeldp.learn.additive.design import BinDesign, Design, Floats
 _CURVATURE_ROWS = 50_000  # rows from which the curvature is computed, if there are more
 _LARGEST_STEP = 4.0  # of a score in one step
 _SMALLEST, _LARGEST = 1e-7, 1e5  # prior variances
+_ROUNDS = 5  # of the search for variances in each step
 _ENOUGH = 0.02  # a step that moves no score further ends the fit
 
 
@@ -72,7 +73,7 @@ def fit_sums(
     offset: Floats | None = None,
     *,
     steps: int = 8,
-    rounds: int = 5,
+    search: bool = True,
 ) -> Fit:
     """Fit a logistic model to noisy sums.
 
@@ -84,7 +85,7 @@ def fit_sums(
         components: The prior. Their variances are where the search begins.
         offset: Scores that another model gives to the rows, (rows, outputs).
         steps: The most steps of the weights.
-        rounds: Rounds of the search for variances in each step.
+        search: Whether to look for the variances of the prior; otherwise they stay as they are.
 
     Returns:
         The fitted weights.
@@ -112,18 +113,19 @@ def fit_sums(
             curvature = some.gram(weight[places]) * (total / max(weight[places].sum(), 1e-300))
             curvature -= np.outer(mean, mean) / total
             problems.append((curvature, residual[:, place] + curvature @ weights[:, place]))
-        for _ in range(rounds if step + 1 < steps else 2):
+        for _ in range(_ROUNDS if search and step + 1 < steps else 1):
             found, changes = _posterior(problems, parts, noise)
-            for part, ratio in zip(parts, changes, strict=True):
-                part.variance = float(np.clip(part.variance * ratio, _SMALLEST, _LARGEST))
+            if search:
+                for part, ratio in zip(parts, changes, strict=True):
+                    part.variance = float(np.clip(part.variance * ratio, _SMALLEST, _LARGEST))
         change = np.stack(found, axis=1) - weights
         if outputs > 1:
             change -= change.mean(axis=1, keepdims=True)
         moved = design.dot(change)
         largest = float(np.abs(moved).max(initial=0.0))
-        part = min(1.0, _LARGEST_STEP / max(largest, 1e-12))
-        weights += part * change
-        scores += part * moved
+        length = min(1.0, _LARGEST_STEP / max(largest, 1e-12))
+        weights += length * change
+        scores += length * moved
         if largest < _ENOUGH:
             break
     intercept, _ = _level(scores, intercept, wanted)
@@ -217,7 +219,6 @@ def fit_block(
     *,
     variance: float = 0.05,
     steps: int = 6,
-    rounds: int = 5,
 ) -> tuple[Floats, float]:
     """Fit the weights of one column of bins on top of another model.
 
@@ -232,7 +233,6 @@ def fit_block(
         offset: Scores that the other model gives to the rows, (rows, outputs).
         variance: Where the search for the prior variance begins.
         steps: The most steps of the weights.
-        rounds: Rounds of the search for the variance in each step.
 
     Returns:
         The weights, (width, outputs), and their prior variance.
@@ -244,7 +244,7 @@ def fit_block(
         chance = probabilities(offset + design.dot(weights))
         curvature = factor * design.sums(chance * (1 - chance))
         residual = sums - design.sums(chance) + curvature * weights
-        for _ in range(rounds):
+        for _ in range(_ROUNDS):
             total = variance * curvature**2 + curvature + noise**2 + 1e-12
             fits = float(((curvature * residual / total) ** 2).sum())
             freedom = float((curvature**2 / total).sum())

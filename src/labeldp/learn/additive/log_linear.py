@@ -1,5 +1,6 @@
 """Softmax regression on lifted rows: the model, and its learner from noisy sums and noisy labels."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,10 +9,11 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from labeldp.features.base import Features
+from labeldp.learn.additive.calibration import calibration_factor
 from labeldp.learn.additive.design import DenseDesign, Floats
 from labeldp.learn.additive.fit import Component, fit_sums
 from labeldp.learn.additive.responses import fit_responses
-from labeldp.learn.additive.softmax import Rotated, calibrated, fit_softmax, usual_penalty
+from labeldp.learn.additive.softmax import Rotated, fit_softmax, usual_penalty
 from labeldp.learn.additive.sums import consistent_sums
 from labeldp.learn.ridge import LinearModel
 from labeldp.provenance import Provenance
@@ -64,7 +66,12 @@ class LogLinear:
             return self._model(sums, _searched(matrix, found.values, found.noise))
         rotated = Rotated.of(matrix)
         wanted, penalty = rotated.basis.T @ found.values, usual_penalty(rotated, classes, found.noise)
-        weights = calibrated(rotated, wanted, found.noise, penalty, fit_softmax(rotated, wanted, penalty))
+        weights = fit_softmax(rotated, wanted, penalty)
+
+        def refit(changed: Floats) -> Floats:
+            return fit_softmax(rotated, changed, penalty, weights)
+
+        weights *= calibration_factor(DenseDesign(rotated.rows), wanted, found.noise, weights, refit)
         return self._model(sums, rotated.basis @ weights)
 
     def refine(self, rows: NDArray[np.float32], labels: Release, model: LogLinearModel) -> LogLinearModel:
@@ -96,9 +103,17 @@ def _searched(matrix: NDArray[np.float32], sums: Floats, noise: float) -> Floats
     The last column of lifted rows is constant: its sums tell the number of rows of each class, and its weights hold
     the intercept.
     """
-    constant = float(matrix[:, -1].mean())
-    totals = np.clip(sums[-1] / constant, 1.0, len(matrix) - 1.0)
-    fit = fit_sums(DenseDesign(matrix), sums, totals, noise, [Component(slice(0, matrix.shape[1]), None, 20.0)])
-    weights = fit.weights.copy()
-    weights[-1] += fit.intercept / constant
-    return weights
+    design, constant = DenseDesign(matrix), float(matrix[:, -1].mean())
+
+    def fitted(values: Floats, prior: Sequence[Component], search: bool) -> tuple[Floats, tuple[Component, ...]]:
+        totals = np.clip(values[-1] / constant, 1.0, len(matrix) - 1.0)
+        fit = fit_sums(design, values, totals, noise, prior, search=search)
+        weights = fit.weights.copy()
+        weights[-1] += fit.intercept / constant
+        return weights, fit.components
+
+    weights, prior = fitted(sums, [Component(slice(0, matrix.shape[1]), None, 20.0)], True)
+    if sums.shape[1] == 1:
+        return weights
+    factor = calibration_factor(design, sums, noise, weights, lambda changed: fitted(changed, prior, False)[0])
+    return weights * max(factor, 1.0)  # the prior makes probabilities of several classes too even, never too uneven

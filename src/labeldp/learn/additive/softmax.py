@@ -3,28 +3,20 @@
 The loss of weights W is sum_i log sum_k exp(A_i W_k) - <Z, W> + sum_dk P_dk W_dk^2 / 2 with Z the sums A'Y. It is
 convex, and Z is all that it needs of the labels. The columns of A are rotated to the eigenvectors of A'A, so that a
 direction d has curvature g_d / K where classes are even. Noise of deviation s enters <Z, W>, so that the penalty P must
-grow with it. The usual penalty is (3 s sqrt(h) + h) (g_d / mean g)^(-1/2), where h is the mean of g_d / K; directions in
-which rows differ little then have weights as large as others. A strong penalty makes probabilities too even. So the
-weights are multiplied by the factor that minimises an unbiased estimate of the loss on new labels: <Z, W> exceeds its
-value for new labels by the sum of the covariances of Z with W (Efron 2004), which is estimated from how the fit reacts
-to one random change of Z with the covariance of noise and labels.
+grow with it. The usual penalty is (3 s sqrt(h) + h) (g_d / mean g)^(-1/2), where h is the mean of g_d / K. Directions
+in which rows differ little then have weights as large as others.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize, minimize_scalar
-from scipy.special import logsumexp, softmax
+from scipy.optimize import minimize
 
 from labeldp.learn.additive.design import Floats
 
 _STEPS, _AGAIN = 40, 15  # of L-BFGS, from zero and from earlier weights
 _NOISE_PART = 3.0  # of the usual penalty
-_CHANGE = 0.5  # of the random change, in deviations of the sums
-_LOG_FACTORS = (math.log(1e-2), math.log(1e2))  # between which the factor of the weights is looked for
-_SEED = 20_240_102  # of the random change, which is no privacy noise
 
 Matrix = NDArray[np.float32]
 
@@ -96,37 +88,3 @@ def fit_softmax(
     options = {"maxiter": steps or (_STEPS if start is None else _AGAIN)}
     found = minimize(loss, begin.ravel(), jac=True, method="L-BFGS-B", options=options)
     return found.x.reshape(shape) * unit
-
-
-def calibrated(rotated: Rotated, sums: Floats, noise: float, penalty: Floats, weights: Floats) -> Floats:
-    """Return weights times the factor that minimises the estimated loss on new labels.
-
-    Args:
-        rotated: The rows that were summed.
-        sums: Z in the rotated directions.
-        noise: The deviation of the noise in Z.
-        penalty: The penalty by which the weights were fitted.
-        weights: The fitted weights.
-
-    Returns:
-        The weights times a number above 0.
-    """
-    generator = np.random.default_rng(_SEED)
-    scores = (rotated.rows @ weights.astype(np.float32)).astype(np.float64)
-    factor = 1.0
-    privacy = generator.normal(size=sums.shape) * noise
-    privacy -= privacy.mean(axis=1, keepdims=True)
-    for _ in range(2):  # how far labels scatter depends on the factor
-        chance = softmax(factor * scores, axis=1)
-        drawn = (generator.random((len(scores), 1)) > chance.cumsum(axis=1)).sum(axis=1).clip(0, chance.shape[1] - 1)
-        chance[np.arange(len(drawn)), drawn] -= 1
-        change = privacy - rotated.rows.T @ chance.astype(np.float32)
-        moved = fit_softmax(rotated, sums + _CHANGE * change, penalty, weights)
-        gain = float((sums * weights).sum() - (change * (moved - weights)).sum() / _CHANGE)
-
-        def loss(log_factor: float, gain: float = gain) -> float:
-            by = float(np.exp(log_factor))
-            return float(logsumexp(by * scores, axis=1).sum() - by * gain)
-
-        factor = float(np.exp(minimize_scalar(loss, bounds=_LOG_FACTORS, method="bounded").x))
-    return weights * factor

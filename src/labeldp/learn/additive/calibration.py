@@ -1,0 +1,58 @@
+"""The factor by which fitted weights are multiplied so that probabilities are calibrated for new labels.
+
+Weights W that were fitted to noisy sums Z = A'Y + e fit their noise, and the scatter of their labels: <Z, W> exceeds
+what new labels would give by the sum of the covariances of Z with W (Efron 2004). How the fit reacts to one random
+change of Z, with the covariance of noise and labels, estimates this sum without bias (Hutchinson 1990). With it, the
+loss on new labels is known up to a constant for every factor, and the least is taken. The estimate has about the
+deviation of the noise in <Z, W>, which is taken off: probabilities had better be too even than too uneven. All of it is
+post-processing of the released sums, and the random change is no privacy noise.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp, softmax
+
+from labeldp.learn.additive.design import Design, Floats
+
+_CHANGE = 0.5  # the random change, in deviations of the sums
+_LOG_FACTORS = (math.log(1e-2), math.log(1e2))
+_SEED = 20_240_102  # of the random change
+
+
+def calibration_factor(
+    design: Design, sums: Floats, noise: float, weights: Floats, refit: Callable[[Floats], Floats]
+) -> float:
+    """Return the factor that minimises the estimated loss on new labels.
+
+    Args:
+        design: The public matrix A, of the rows that were summed.
+        sums: Z, (columns, classes), for three classes or more.
+        noise: The deviation of the noise in Z.
+        weights: The fitted weights, (columns, classes).
+        refit: Fits weights to other sums by the same prior.
+
+    Returns:
+        A number above 0.
+    """
+    generator = np.random.default_rng(_SEED)
+    scores, factor = design.dot(weights), 1.0
+    privacy = generator.normal(size=sums.shape) * noise
+    privacy -= privacy.mean(axis=1, keepdims=True)
+    unsure = noise * float(np.linalg.norm(weights))
+    for _ in range(2):  # how far labels scatter depends on the factor
+        chance = softmax(factor * scores, axis=1)
+        drawn = (generator.random((len(scores), 1)) > chance.cumsum(axis=1)).sum(axis=1).clip(0, chance.shape[1] - 1)
+        chance[np.arange(len(drawn)), drawn] -= 1
+        change = privacy - design.sums(chance)
+        excess = (change * (refit(sums + _CHANGE * change) - weights)).sum() / _CHANGE
+        gain = float((sums * weights).sum() - excess - unsure)
+
+        def loss(log_factor: float, gain: float = gain) -> float:
+            by = math.exp(log_factor)
+            return float(logsumexp(by * scores, axis=1).sum() - by * gain)
+
+        factor = math.exp(float(minimize_scalar(loss, bounds=_LOG_FACTORS, method="bounded").x))
+    return factor
