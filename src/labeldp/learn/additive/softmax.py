@@ -3,8 +3,8 @@
 The loss of weights W is sum_i log sum_k exp(A_i W_k) - <Z, W> + sum_dk P_dk W_dk^2 / 2 with Z the sums A'Y. It is
 convex, and Z is all that it needs of the labels. The columns of A are rotated to the eigenvectors of A'A, so that a
 direction d has curvature g_d / K where classes are even. Noise of deviation s enters <Z, W>, so that the penalty P must
-grow with it. The usual penalty is (3 s sqrt(h) + h) (g_d / mean g)^(-1/2), where h is the mean of g_d / K; directions in
-which rows differ little then have weights as large as others. A strong penalty makes probabilities too even. So the
+grow with it. The usual penalty is (3 s sqrt(h) + h) (g_d / mean g)^(-1/2), where h is the mean of g_d / K. Directions
+in which rows differ little then have weights as large as others. A strong penalty makes probabilities too even. So the
 weights are multiplied by the factor that minimises an unbiased estimate of the loss on new labels: <Z, W> exceeds its
 value for new labels by the sum of the covariances of Z with W (Efron 2004), which is estimated from how the fit reacts
 to one random change of Z with the covariance of noise and labels.
@@ -12,6 +12,7 @@ to one random change of Z with the covariance of noise and labels.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from labeldp.learn.additive.design import Floats
 _STEPS, _AGAIN = 40, 15  # of L-BFGS, from zero and from earlier weights
 _NOISE_PART = 3.0  # of the usual penalty
 _CHANGE = 0.5  # of the random change, in deviations of the sums
-_LOG_FACTORS = (math.log(1e-2), math.log(1e2))  # between which the factor of the weights is looked for
+_LOG_FACTORS = (math.log(1e-2), math.log(1e2))  # between which the factor of the weights is searched
 _SEED = 20_240_102  # of the random change, which is no privacy noise
 
 Matrix = NDArray[np.float32]
@@ -47,9 +48,9 @@ class Rotated:
     def of(cls, matrix: Matrix) -> "Rotated":
         """Rotate the rows of a matrix of few columns."""
         lengths, basis = np.linalg.eigh((matrix.T @ matrix).astype(np.float64))
-        kept = lengths > 1e-7 * max(float(lengths[-1]), 1e-300)
-        narrow = basis[:, kept].astype(np.float32)
-        return cls(matrix @ narrow, narrow, lengths[kept])
+        used = lengths > 1e-7 * max(float(lengths[-1]), 1e-300)
+        narrow = basis[:, used].astype(np.float32)
+        return cls(matrix @ narrow, narrow, lengths[used])
 
 
 def usual_penalty(rotated: Rotated, classes: int, noise: float) -> Floats:
@@ -93,8 +94,9 @@ def fit_softmax(
         slope = (rotated.rows.T @ scores - wanted + held * weights) * unit
         return float(value), slope.astype(np.float64).ravel()
 
-    options = {"maxiter": steps or (_STEPS if start is None else _AGAIN)}
-    found = minimize(loss, begin.ravel(), jac=True, method="L-BFGS-B", options=options)
+    most = steps or (_STEPS if start is None else _AGAIN)
+    given: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": most}}
+    found = minimize(loss, begin.ravel(), **given)
     return found.x.reshape(shape) * unit
 
 
