@@ -113,17 +113,24 @@ def quantile_edges(values: NDArray[np.float32], most: int) -> NDArray[np.float32
     distinct, counts = np.unique(values, return_counts=True)
     if distinct.size <= most:
         return distinct[:-1]
-    heavy = np.zeros(distinct.size, bool)
+    # Light values between heavy ones can need more bins than their counts say: then aim at fewer.
+    cuts = (_cuts(counts, aim) for aim in range(most, 0, -1))
+    return distinct[next(found for found in cuts if len(found) < most)]
+
+
+def _cuts(counts: NDArray[np.integer], most: int) -> list[int]:
+    """Return the places of the last distinct value of each bin but the last, for about `most` bins."""
+    heavy = np.zeros(counts.size, bool)
     while True:
         limit = counts[~heavy].sum() / max(most - int(heavy.sum()), 1)
         more = (counts >= limit) & ~heavy
         if not more.any() or heavy.sum() + more.sum() >= most:
             break
         heavy |= more
-    edges, filled = [], 0
-    for place in range(distinct.size - 1):
+    cuts, filled = list[int](), 0
+    for place in range(counts.size - 1):
         filled += 0 if heavy[place] else int(counts[place])
         if heavy[place] or heavy[place + 1] or filled >= limit:
-            edges.append(place)
+            cuts.append(place)
             filled = 0
-    return distinct[edges]
+    return cuts
