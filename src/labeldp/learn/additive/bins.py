@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from labeldp.features.tables import Table
 
-_EDGE_ROWS = 200_000  # rows from which the edges of numeric columns are learnt
+_EDGE_ROWS = 200_000  # rows from which the edges of numeric columns are computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +41,10 @@ class Column:
         Returns:
             An array of the same length, with bins from 0 to `width` - 1.
         """
-        if self.edges is None:
-            assert self.map is not None
+        if self.map is not None:
             return self.map[values]
-        found = np.searchsorted(self.edges, values, side="left")
-        return np.where(np.isnan(values), self.width - 1, found)
+        edges = np.empty(0, np.float32) if self.edges is None else self.edges
+        return np.where(np.isnan(values), self.width - 1, np.searchsorted(edges, values, side="left"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +92,10 @@ def _number(name: str, values: NDArray[np.float32], most: int) -> Column:
 
 def _category(name: str, width: int, most: int) -> Column:
     """Keep the most frequent categories, which have the lowest codes; the last two codes are other and missing."""
-    kept = min(width - 2, max(most - 2, 1))
-    places = np.minimum(np.arange(width), kept)
-    places[-1] = kept + 1
-    return Column(name, None, places, kept + 2)
+    own = min(width - 2, max(most - 2, 1))
+    places = np.minimum(np.arange(width), own)
+    places[-1] = own + 1
+    return Column(name, None, places, own + 2)
 
 
 def quantile_edges(values: NDArray[np.float32], most: int) -> NDArray[np.float32]:
@@ -114,17 +113,24 @@ def quantile_edges(values: NDArray[np.float32], most: int) -> NDArray[np.float32
     distinct, counts = np.unique(values, return_counts=True)
     if distinct.size <= most:
         return distinct[:-1]
-    heavy = np.zeros(distinct.size, bool)
+    # Light values between heavy ones can need more bins than their counts say: then aim at fewer.
+    cuts = (_cuts(counts, aim) for aim in range(most, 0, -1))
+    return distinct[next(found for found in cuts if len(found) < most)]
+
+
+def _cuts(counts: NDArray[np.integer], most: int) -> list[int]:
+    """Return the places of the last distinct value of each bin but the last, for about `most` bins."""
+    heavy = np.zeros(counts.size, bool)
     while True:
         limit = counts[~heavy].sum() / max(most - int(heavy.sum()), 1)
         more = (counts >= limit) & ~heavy
         if not more.any() or heavy.sum() + more.sum() >= most:
             break
         heavy |= more
-    edges, filled = [], 0
-    for place in range(distinct.size - 1):
+    cuts, filled = list[int](), 0
+    for place in range(counts.size - 1):
         filled += 0 if heavy[place] else int(counts[place])
         if heavy[place] or heavy[place + 1] or filled >= limit:
-            edges.append(place)
+            cuts.append(place)
             filled = 0
-    return distinct[edges]
+    return cuts

@@ -1,6 +1,7 @@
 """Generalised additive models: scores that are sums of effects of one or two public columns."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,11 +108,13 @@ class AdditiveModel(HasProvenance):
         try:
             with np.load(Path(folder) / "arrays.npz", allow_pickle=False) as file:
                 arrays = dict(file.items())
+            outputs = 1 if len(facts["space"]) == 2 else len(facts["space"])
             terms = [
-                _term(place, columns, arrays, len(facts["space"]))
+                _term(place, columns, arrays, outputs)
                 for place, columns in enumerate(json.loads((Path(folder) / "terms.json").read_text()))
             ]
-            return cls(facts["space"], facts["provenance"], arrays["intercept"], tuple(terms))
+            intercept = _finite(arrays["intercept"], (outputs,))
+            return cls(facts["space"], facts["provenance"], intercept, tuple(terms))
         except Exception:
             raise not_a_model(folder) from None
 
@@ -127,27 +130,46 @@ def as_table(features: Features) -> Table:
     return features
 
 
-def _term(place: int, columns: Sequence[dict[str, Any]], arrays: dict[str, Any], classes: int) -> Term:
+def _term(place: int, columns: Sequence[dict[str, Any]], arrays: dict[str, Any], outputs: int) -> Term:
+    """Return a term that was read, or raise an error if its arrays do not fit each other."""
     found = []
+    if not 1 <= len(columns) <= 2:
+        raise ValueError("A term has one column or two.")
     for side, about in enumerate(columns):
         edges, places = (arrays.get(f"{place}.{side}.{name}") for name in ("edges", "map"))
         if (edges is None) == (places is None):
             raise ValueError("A column has edges or a map.")
         width = int(about["width"])
-        if places is not None and not (places.ndim == 1 and ((places >= 0) & (places < width)).all()):
+        if places is not None and not (
+            places.ndim == 1 and np.issubdtype(places.dtype, np.integer) and ((places >= 0) & (places < width)).all()
+        ):
             raise ValueError("A category has no bin.")
-        if edges is not None and edges.size + 2 != width:
-            raise ValueError("The edges of a column do not fit its bins.")
+        if edges is not None and not (_finite(edges, (width - 2,))[1:] > edges[:-1]).all():
+            raise ValueError("The edges of a column do not rise.")
         found.append(Column(str(about["name"]), edges, places, width))
-    weights = arrays[f"{place}.weights"]
-    if weights.shape != (int(np.prod([c.width for c in found])), 1 if classes == 2 else classes):
-        raise ValueError("The weights do not fit the bins.")
-    return Term(tuple(found), weights)
+    shape = math.prod(column.width for column in found), outputs
+    return Term(tuple(found), _finite(arrays[f"{place}.weights"], shape))
+
+
+def _finite(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    if values.shape != shape or not np.issubdtype(values.dtype, np.floating) or not np.isfinite(values).all():
+        raise ValueError("An array has another shape than its model, or a value that is no number.")
+    return values
 
 
 def _values(table: Table, column: Column) -> NDArray[Any]:
-    numbers = [each.name for each in table.encoder.numbers]
-    if column.edges is not None:
-        return table.number_values[:, numbers.index(column.name)]
-    categories = [each.name for each in table.encoder.categories]
-    return table.category_codes[:, categories.index(column.name)]
+    """Return the numbers or the category codes of a column in another table.
+
+    Raises:
+        InputError: The table has no such column.
+    """
+    encoder = table.encoder
+    if column.map is None:
+        numbers = [each.name for each in encoder.numbers]
+        if column.name in numbers:
+            return table.number_values[:, numbers.index(column.name)]
+    else:
+        widths = [(each.name, each.width) for each in encoder.categories]
+        if (column.name, len(column.map)) in widths:
+            return table.category_codes[:, widths.index((column.name, len(column.map)))]
+    raise InputError(f"The column {column.name!r} is not as the model was trained with: encode rows by its table.")

@@ -61,8 +61,8 @@ def _posterior(scores: Matrix) -> Matrix:
 
 
 def _best_factor(scores: Matrix, evidence: NDArray[np.float32]) -> float:
-    told = np.ptp(evidence, axis=1) > 0  # a release that fits all classes alike says nothing
-    wide, known = scores[told].astype(np.float64), evidence[told].astype(np.float64)
+    informative = np.ptp(evidence, axis=1) > 0  # a release that fits all classes alike says nothing
+    wide, known = scores[informative].astype(np.float64), evidence[informative].astype(np.float64)
     if not len(wide):
         return 1.0
 

@@ -8,6 +8,7 @@ in which rows differ little then have weights as large as others.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +40,9 @@ class Rotated:
     def of(cls, matrix: Matrix) -> "Rotated":
         """Rotate the rows of a matrix of few columns."""
         lengths, basis = np.linalg.eigh((matrix.T @ matrix).astype(np.float64))
-        kept = lengths > 1e-7 * max(float(lengths[-1]), 1e-300)
-        narrow = basis[:, kept].astype(np.float32)
-        return cls(matrix @ narrow, narrow, lengths[kept])
+        used = lengths > 1e-7 * max(float(lengths[-1]), 1e-300)
+        narrow = basis[:, used].astype(np.float32)
+        return cls(matrix @ narrow, narrow, lengths[used])
 
 
 def usual_penalty(rotated: Rotated, classes: int, noise: float) -> Floats:
@@ -85,6 +86,7 @@ def fit_softmax(
         slope = (rotated.rows.T @ scores - wanted + held * weights) * unit
         return float(value), slope.astype(np.float64).ravel()
 
-    options = {"maxiter": steps or (_STEPS if start is None else _AGAIN)}
-    found = minimize(loss, begin.ravel(), jac=True, method="L-BFGS-B", options=options)
+    most = steps or (_STEPS if start is None else _AGAIN)
+    given: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": most}}
+    found = minimize(loss, begin.ravel(), **given)
     return found.x.reshape(shape) * unit

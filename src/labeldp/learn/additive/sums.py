@@ -1,5 +1,6 @@
 """Released sums by label as a fit takes them: without the noise that public totals reveal."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -50,7 +51,7 @@ def level_columns(sums: Sums, starts: NDArray[np.int64], rows: int) -> tuple[Sum
     Returns:
         The shifted sums, and the number of rows of each output, (outputs,).
     """
-    values, parts = sums.values.copy(), [slice(a, b) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    values, parts = sums.values.copy(), [slice(first, last) for first, last in pairwise(starts)]
     widths = np.diff(starts)
     found = np.stack([values[part].sum(axis=0) for part in parts])
     total = np.average(found, axis=0, weights=1 / widths)
