@@ -1,5 +1,6 @@
 """Generalised additive models of tables, from noisy counts of public bins by label."""
 
+import hashlib
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,6 +13,7 @@ from labeldp.calibration import analytic_gaussian_ratio, calibrated_loss
 from labeldp.errors import InputError
 from labeldp.features.tables import Table
 from labeldp.learn.additive import BinDesign, Bins, Column, fit_block, fit_sums, prior_of
+from labeldp.learn.additive.fit import probabilities
 from labeldp.learn.additive.model import AdditiveModel, Term
 from labeldp.learn.additive.sums import consistent_sums, level_columns
 from labeldp.mechanisms import LargestResiduals, LinearQuery
@@ -21,6 +23,7 @@ from labeldp.recipes.base import Ask, Reserve, Steps, recipe
 from labeldp.recipes.shares import composed_steps
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
+from labeldp.writing import kept_array
 
 _BINS = 0.8  # bins of a column, in roots of the ratio of rows to noise
 _FEWEST_BINS, _MOST_BINS = 4, 64
@@ -161,7 +164,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
             first, second = layout.named[turn]
             pair = places[first], places[second]
         else:
-            expected = _expected(scores)
+            expected = _expected(task, scores, releases)
             choice = yield Ask(
                 LargestResiduals(codes, np.array(waiting), expected, 1, next(left)[0]), derived_from=list(releases)
             )
@@ -229,13 +232,21 @@ def _cross(
     return Term(columns, weights)
 
 
-def _expected(scores: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Return the probabilities of the classes, rounded so that a repeated run asks for the same."""
-    from labeldp.learn.additive.fit import probabilities
+def _expected(task: Task, scores: NDArray[np.float64], releases: Sequence[Release]) -> NDArray[np.float32]:
+    """Return the probabilities of the classes, as a request for crosses holds them.
 
-    found = probabilities(scores)
-    found = np.concatenate([1 - found, found], axis=1) if found.shape[1] == 1 else found
-    return found.round(6).astype(np.float32)
+    A run that was interrupted must repeat its requests byte for byte, and another number of threads can change the last
+    bits of a sum. So the probabilities are rounded, and read again where the task has a folder for its progress.
+    """
+
+    def made() -> NDArray[np.float32]:
+        found = probabilities(scores)
+        found = np.concatenate([1 - found, found], axis=1) if found.shape[1] == 1 else found
+        return found.round(6).astype(np.float32)
+
+    folder = task.folder or (task.training.checkpoint if task.training is not None else None)
+    after = hashlib.sha256(" ".join(release.entry or "" for release in releases).encode()).hexdigest()[:16]
+    return kept_array(None if folder is None else folder / f"expected-{after}.npy", made)
 
 
 def _crossable(model: AdditiveModel, layout: Layout) -> list[tuple[int, int]]:

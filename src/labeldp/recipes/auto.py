@@ -28,7 +28,7 @@ _RESPONSES_FROM = 1.0  # epsilon of a label from which its randomized response a
 _CLEAR_RESPONSES_FROM = 3.0  # from which randomized response keeps nearly all labels, and gets two thirds of epsilon
 _ENOUGH_FOR_COUNTS = 12_000.0  # ratio of rows to noise above which counts of bins gain little from more budget
 _LEAST_FOR_COUNTS = 0.25  # of epsilon
-_FEW_CLASSES = 20  # boosted trees grow one tree for each class: for many classes they are slow and rarely better
+_FEW_CLASSES = 20  # bins and boosted trees are fitted for each class: for many classes they are slow
 _MOST_COLUMNS = 200  # of a table whose columns are cut into bins
 _LEAST_FOR_BINS = 300.0  # ratio of rows to noise below which sums of whole rows say more than counts of bins
 _QUIET = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
@@ -118,11 +118,11 @@ def budget_for_counts(task: Task) -> tuple[float, float]:
 
 
 def _is_binned(task: Task) -> bool:
-    """Whether the labels are classes, and the features a table with few columns and enough rows for counts of bins."""
+    """Whether the labels are few classes, and the features a table of few columns with rows enough for counts."""
     task = task.whole
     if task.features.kind != "table" or task.space.step is not None:
         return False
-    if len(getattr(task.features, "columns", ())) > _MOST_COLUMNS:
+    if len(getattr(task.features, "columns", ())) > _MOST_COLUMNS or len(task.space) > _FEW_CLASSES:
         return False
     counts = budget_for_counts(task)[0] / task.epsilon * task.label_epsilon
     return rows_to_noise(task, counts) >= _LEAST_FOR_BINS
