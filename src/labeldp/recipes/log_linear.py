@@ -20,7 +20,8 @@ from labeldp.represent.lift import CONSTANT, Lift
 _FEW_CLASSES = 20  # up to which randomized response among all classes says enough
 _ROWS_FROM = 1.5  # epsilon of a label from which noisy labels of single rows add to sums
 _FEWEST, _MOST = 32, 256  # principal directions
-_SUMS_SHARE, _MOST_FOR_SUMS = 0.5, 3.0  # of epsilon, for the sums; they gain little from more
+_CLEAR_ROWS_FROM = 3.0  # from which they say more than sums
+_SUMS_SHARE, _SUMS_SHARE_OF_CLEAR = 0.5, 0.3  # of epsilon, for the sums, below and above
 
 
 @recipe(
@@ -72,7 +73,7 @@ class SumsAndLabels:
 def sums_share(task: Task) -> float:
     """Return the share of epsilon that sums get; it is 1 where noisy labels of single rows would say too little."""
     own = task.whole.label_epsilon
-    return 1.0 if own < _ROWS_FROM else min(_SUMS_SHARE, _MOST_FOR_SUMS / own)
+    return 1.0 if own < _ROWS_FROM else _SUMS_SHARE if own < _CLEAR_ROWS_FROM else _SUMS_SHARE_OF_CLEAR
 
 
 def log_linear_steps(task: Task, share: float) -> Generator[Ask, Any, SumsAndLabels]:
