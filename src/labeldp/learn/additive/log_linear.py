@@ -1,8 +1,10 @@
 """Softmax regression on lifted rows: the model, and its learner from noisy sums and noisy labels."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from labeldp.learn.additive.fit import Component, fit_sums
 from labeldp.learn.additive.responses import fit_responses
 from labeldp.learn.additive.softmax import Rotated, fit_softmax, usual_penalty
 from labeldp.learn.additive.sums import consistent_sums
+from labeldp.learn.predictor import not_a_model
 from labeldp.learn.ridge import LinearModel
 from labeldp.provenance import Provenance
 from labeldp.releases.base import Release
@@ -29,6 +32,21 @@ class LogLinearModel(LinearModel):
     """Lifted rows times coefficients: log-odds of the second of two classes, or a score for each class."""
 
     kind: ClassVar[str] = "log-linear"
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read a model that `save` wrote.
+
+        Raises:
+            InputError: The folder holds no such model, or its arrays do not fit each other.
+        """
+        model, found = super().load(folder), None
+        with suppress(Exception):
+            shape = model.lift.columns, 1 if len(model.space) == 2 else len(model.space)
+            found = model.coefficients.shape == shape and np.isfinite(model.coefficients).all()
+        if not found:
+            raise not_a_model(folder)
+        return model
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
         """Return the probability of each class for each row."""
