@@ -167,6 +167,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         self._model = trained.model
         self.guarantee_ = trained.stated
         self.score_estimate_, self._widening = trained.score, trained.widening
+        self.effects_ = None if trained.effects is None else list(trained.effects)
         self.release_ = next(release for release in reversed(trained.releases) if release.speaks_of_rows)
         spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
         facts = trained.facts() | spent | self._about(trained, vault)
@@ -287,6 +288,9 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         Accuracy, recall and more, each with its interval, measured without clean labels.
     release_ : Release
         What the model was trained on. The labels themselves are not kept.
+    effects_ : list of Effect, or None
+        What each column of a table, or a cross of two, adds to the scores of an additive model, strongest first. None
+        for other models. Effects describe the model and cost nothing more; what boosted trees add is not in them.
     card_ : Card
     classes_, n_features_in_, feature_names_in_
     """
