@@ -182,7 +182,7 @@ def _reserve(layout: Layout, epsilon: float, delta: float) -> Generator[Ask | Re
     noise: Any = "gaussian" if delta else "pure"
     share = 1 / (rounds**0.5 if delta else rounds)
     shares = [(1.0, noise)] + [(share, noise)] * len(layout.named)
-    shares += [(_SELECTION / layout.selected, "pure"), (share, noise)] * layout.selected
+    shares += [(_SELECTION / max(layout.selected, 1), "pure"), (share, noise)] * layout.selected
     parts = composed_steps(epsilon, delta, shares)
     reserved = yield Reserve([calibrated_loss(*part) for part in parts], delta)
     if reserved:
