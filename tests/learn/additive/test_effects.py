@@ -47,7 +47,7 @@ def test_a_number_is_described_by_inner_edges_and_centred():
     assert found.bins == (("below 30", "up to 30", "30 to 40", "above 40", MISSING),)
     assert found.values == pytest.approx([-1, 0, 1, 4, -4])
     assert found.strength == pytest.approx(np.std([1, 2, 3, 6, -2]))
-    assert found.edges == (30, 40)
+    assert found.edges == ((30, 40),)
 
 
 def test_a_bin_for_missing_values_without_rows_is_left_out_of_mean_and_strength():
@@ -64,7 +64,7 @@ def test_a_bin_for_missing_values_without_rows_is_left_out_of_mean_and_strength(
 def test_few_bins_do_not_show_the_smallest_value(edges, labels):
     found = one((number(edges=edges),), [*range(1, len(edges) + 2), 0])
     assert found.bins == (labels,)
-    assert found.edges == edges[1:]
+    assert found.edges == (edges[1:],)
 
 
 @pytest.mark.parametrize("distinct", [2, 3, 5, 40, 2000])
@@ -76,13 +76,21 @@ def test_no_label_or_edge_is_the_smallest_or_largest_value(distinct):
     text = json.dumps(found.to_json()).replace(",", "")
     for extreme in (values.min(), values.max()):
         assert f"{extreme:.6g}" not in text
-        assert extreme not in found.edges
+        assert extreme not in found.edges[0]
     assert len(found.bins[0]) == column.width
 
 
-def test_large_and_small_edges_are_written_in_full():
-    found = one((number(edges=(0.001, 0.25, 1234.5, 2_500_000)),), [1, 2, 3, 4, 5, 0])
-    assert found.bins[0][1:4] == ("up to 0.25", "0.25 to 1,234.5", "1,234.5 to 2,500,000")
+@pytest.mark.parametrize(
+    ("edges", "labels"),
+    [
+        ((0.001, 0.25, 1234.5, 2_500_000), ("up to 0.25", "0.25 to 1234", "1234 to 2500000")),  # to the even digit
+        ((0.1, 1 / 3, 0.33334), ("up to 0.33333", "0.33333 to 0.33334")),
+        ((-5, 1000, 2_500_000), ("up to 1,000", "1,000 to 2,500,000")),
+    ],
+)
+def test_edges_are_written_in_few_digits_that_differ(edges, labels):
+    found = one((number(edges=edges),), [*range(1, len(edges) + 2), 0])
+    assert found.bins[0][1:-1] == labels
 
 
 def test_twelve_frequent_categories_are_named_and_the_others_share_their_mean():
@@ -128,7 +136,7 @@ def test_a_cross_is_a_grid_whose_empty_rows_are_left_out():
     grid = np.zeros((5, 17))
     grid[:4, :16] = np.random.default_rng(1).normal(size=(4, 16))
     found = one((number(), town()), grid)
-    assert (found.name, found.kind, found.edges) == ("age x town", "cross", ())
+    assert (found.name, found.kind, found.edges) == ("age x town", "cross", ((30, 40), ()))
     assert found.bins == (("below 30", "up to 30", "30 to 40", "above 40"), (*NAMES[:12], OTHERS))
     inner = grid[:4, :16] - grid[:4, :16].mean()
     assert found.values[:, :12] == pytest.approx(inner[:, :12])

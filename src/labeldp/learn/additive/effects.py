@@ -38,7 +38,8 @@ class Effect:
             a last axis has a score for each class. The mean over the model's bins is zero. The value of "other values"
             is the mean of its bins.
         strength: The standard deviation of the values over the model's bins, each weighted equally.
-        edges: Of a number, the largest value of its second bin, of its third, and so on; else none.
+        edges: For each column, of a number the largest values of its second bin, of its third, and so on, without the
+            last; of a category none.
     """
 
     names: tuple[str, ...]
@@ -46,7 +47,7 @@ class Effect:
     bins: tuple[tuple[str, ...], ...]
     values: NDArray[np.float64]
     strength: float
-    edges: tuple[float, ...] = ()
+    edges: tuple[tuple[float, ...], ...]
 
     @property
     def name(self) -> str:
@@ -67,7 +68,7 @@ class Effect:
             "bins": [list(labels) for labels in self.bins],
             "values": values.round(4).tolist(),
             "strength": round(self.strength, 4),
-            "edges": list(self.edges),
+            "edges": [list(edges) for edges in self.edges],
             "classes": classes,
         }
 
@@ -110,15 +111,14 @@ def _effect(term: Term, names: dict[str, tuple[str, ...]]) -> Effect:
     values = weights - mean
     for place, groups in enumerate(axes):
         values = np.stack([values.take(places, axis=place).mean(axis=place) for _, places in groups], axis=place)
-    number = term.columns[0].edges
-    single = len(axes) == 1
+    kinds: tuple[Any, ...] = tuple("category" if column.edges is None else "number" for column in term.columns)
     return Effect(
         tuple(column.name for column in term.columns),
-        "cross" if not single else "category" if number is None else "number",
+        kinds[0] if len(axes) == 1 else "cross",
         tuple(tuple(label for label, _ in groups) for groups in axes),
         values[..., 0] if outputs == 1 else values,
         strength,
-        tuple(float(edge) for edge in number[1:]) if single and number is not None else (),
+        tuple(() if column.edges is None else tuple(column.edges[1:].tolist()) for column in term.columns),
     )
 
 
@@ -153,10 +153,18 @@ def _ranges(edges: NDArray[np.floating]) -> list[str]:
         return ["any value"]
     if edges.size == 1:
         return ["lower values", "higher values"]
-    words = [_written(float(edge)) for edge in edges]
+    words = _written(edges)
     between = [f"{low} to {high}" for low, high in pairwise(words[1:])]
     return [f"below {words[1]}", f"up to {words[1]}", *between, f"above {words[-1]}"]
 
 
-def _written(value: float) -> str:
-    return f"{value:,.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:,.6g}"
+def _written(edges: NDArray[np.floating]) -> list[str]:
+    """Write edges in few digits that tell them apart: whole numbers in full, others with four digits or more."""
+    if (edges == np.rint(edges)).all() and np.abs(edges).max() < 1e15:
+        return [f"{edge:,.0f}" for edge in edges]
+    words = list[str]()
+    for digits in range(4, 10):
+        words = [np.format_float_positional(edge, digits, fractional=False, trim="-") for edge in edges]
+        if len(set(words)) == len(words):
+            break
+    return words
