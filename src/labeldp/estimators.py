@@ -3,7 +3,7 @@
 import platform
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -37,6 +37,7 @@ from labeldp.labels import LabelSpace
 from labeldp.lazy import has_torch
 from labeldp.learn.training import Training
 from labeldp.recipes.base import find
+from labeldp.recipes.crosses import check_crosses, with_crosses
 from labeldp.recipes.run import Trained, all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.report.card import make_card
@@ -132,6 +133,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
             self._intake, features = None, X
         else:
             self._intake, features = Intake.fit(X, self.features)  # type: ignore[arg-type]
+        check_crosses(self.recipe, options, getattr(features, "columns", ()))
         rows, digest = fingerprint(X)
         identity = Identity("estimator", label, len(features), digest)
         task, owner = self._task(features, space), None if users is None else number_users(users, len(features))
@@ -250,6 +252,9 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         have no label (None), and which these are is public. `classes_` has them sorted, as scikit-learn expects.
     recipe : str
         `"auto"`, or the name of a published pipeline; `options` are its parameters.
+    cross : list of pairs, optional
+        Names of two columns of a table whose joint effect is in the model, `[("month", "day")]` for example. For the
+        recipes `"auto"` and `"additive"`. The columns of a matrix are called x0, x1 and so on.
     model : str, callable or scikit-learn classifier
         What is trained: the name of a backbone, a function that makes a network, or a classifier with sample weights.
     training : Training, optional
@@ -303,6 +308,7 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         *,
         delta: float = 0.0,
         options: dict[str, Any] | None = None,
+        cross: Sequence[tuple[str, str]] | None = None,
         model: Any = "auto",
         training: Any = None,
         features: str = "auto",
@@ -321,6 +327,7 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         self.recipe = recipe
         self.delta = delta
         self.options = options
+        self.cross = cross
         self.model = model
         self.training = training
         self.features = features
@@ -333,6 +340,9 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         self.labels_per_user = labels_per_user
         self.random_state = random_state
         self.n_jobs = n_jobs
+
+    def _recipe_options(self) -> dict[str, Any]:
+        return with_crosses(self.recipe, super()._recipe_options(), self.cross)
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Return the probability of each class, in the order of `classes_`."""

@@ -162,9 +162,9 @@ def test_a_training_shows_bins_for_missing_values_only_where_it_had_some(classes
     frame = pl.DataFrame({"whole": x, "holes": np.where(x > 1, np.nan, x), "job": job, "town": job})
     frame = frame.with_columns(town=pl.when(pl.col("whole") < 0).then(None).otherwise(pl.col("town")))
     y = np.digitize(x, [0.0, 1.0][: classes - 1])
-    options = {"cross": "job,holes;town,whole"}
+    pairs = [("job", "holes"), ("town", "whole")]
     estimator = ldp.LabelPrivateClassifier(
-        3.0, list(range(classes)), "additive", delta=1e-6, options=options, estimate=False
+        3.0, list(range(classes)), "additive", delta=1e-6, cross=pairs, estimate=False
     ).fit(frame, y)
     found = {effect.name: effect for effect in estimator.effects_}
     shows = {name: [MISSING in labels for labels in effect.bins] for name, effect in found.items()}
@@ -181,3 +181,18 @@ def test_an_estimator_with_another_model_has_no_effects():
     x = np.random.default_rng(9).normal(size=(300, 2))
     other = ldp.LabelPrivateClassifier(3.0, [False, True], "randres", model="logistic").fit(x, x[:, 0] > 0)
     assert other.effects_ is None
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"cross": [("x0", "x7")]}, "no feature column 'x7'"),
+        ({"cross": [("x0", "x0")]}, "two different columns"),
+        ({"cross": [("x0", "x1")], "recipe": "moments"}, "not moments"),
+    ],
+)
+def test_wrong_crosses_of_an_estimator_are_refused_before_there_is_a_ledger(tmp_path, how, said):
+    x = np.random.default_rng(8).normal(size=(300, 2))
+    with pytest.raises(ldp.InputError, match=said):
+        ldp.LabelPrivateClassifier(3.0, [False, True], ledger=tmp_path / "x.ledger", **how).fit(x, x[:, 0] > 0)
+    assert not list(tmp_path.iterdir())
