@@ -3,7 +3,7 @@
 import platform
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -37,6 +37,7 @@ from labeldp.labels import LabelSpace
 from labeldp.lazy import has_torch
 from labeldp.learn.training import Training
 from labeldp.recipes.base import find
+from labeldp.recipes.crosses import check_crosses, with_crosses
 from labeldp.recipes.run import Trained, all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.report.card import make_card
@@ -132,6 +133,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
             self._intake, features = None, X
         else:
             self._intake, features = Intake.fit(X, self.features)  # type: ignore[arg-type]
+        check_crosses(self.recipe, options, getattr(features, "columns", ()))
         rows, digest = fingerprint(X)
         identity = Identity("estimator", label, len(features), digest)
         task, owner = self._task(features, space), None if users is None else number_users(users, len(features))
@@ -167,6 +169,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         self._model = trained.model
         self.guarantee_ = trained.stated
         self.score_estimate_, self._widening = trained.score, trained.widening
+        self.effects_ = None if trained.effects is None else list(trained.effects)
         self.release_ = next(release for release in reversed(trained.releases) if release.speaks_of_rows)
         spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
         facts = trained.facts() | spent | self._about(trained, vault)
@@ -249,6 +252,9 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         have no label (None), and which these are is public. `classes_` has them sorted, as scikit-learn expects.
     recipe : str
         `"auto"`, or the name of a published pipeline; `options` are its parameters.
+    cross : list of pairs, optional
+        Names of two columns of a table whose joint effect is in the model, `[("month", "day")]` for example. For the
+        recipes `"auto"` and `"additive"`. The columns of a matrix are called x0, x1 and so on.
     model : str, callable or scikit-learn classifier
         What is trained: the name of a backbone, a function that makes a network, or a classifier with sample weights.
     training : Training, optional
@@ -287,6 +293,9 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         Accuracy, recall and more, each with its interval, measured without clean labels.
     release_ : Release
         What the model was trained on. The labels themselves are not kept.
+    effects_ : list of Effect, or None
+        What each column of a table, or a cross of two, adds to the scores of an additive model, strongest first. None
+        for other models. Effects describe the model and cost nothing more; what boosted trees add is not in them.
     card_ : Card
     classes_, n_features_in_, feature_names_in_
     """
@@ -299,6 +308,7 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         *,
         delta: float = 0.0,
         options: dict[str, Any] | None = None,
+        cross: Sequence[tuple[str, str]] | None = None,
         model: Any = "auto",
         training: Any = None,
         features: str = "auto",
@@ -317,6 +327,7 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         self.recipe = recipe
         self.delta = delta
         self.options = options
+        self.cross = cross
         self.model = model
         self.training = training
         self.features = features
@@ -329,6 +340,9 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         self.labels_per_user = labels_per_user
         self.random_state = random_state
         self.n_jobs = n_jobs
+
+    def _recipe_options(self) -> dict[str, Any]:
+        return with_crosses(self.recipe, super()._recipe_options(), self.cross)
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Return the probability of each class, in the order of `classes_`."""

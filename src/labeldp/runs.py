@@ -31,6 +31,8 @@ from labeldp.learn.predictor import Predictor, load_predictor
 from labeldp.reading import column_of_pictures, doubts, read_columns, read_features
 from labeldp.recipes import run as recipes
 from labeldp.recipes.base import find
+from labeldp.recipes.crosses import RECIPES as CROSSING
+from labeldp.recipes.crosses import check_crosses
 from labeldp.recipes.models import find_model
 from labeldp.recipes.task import Rows, Task, default_training
 from labeldp.report.card import write_card
@@ -82,17 +84,21 @@ class Plan:
         find_model(self.model, axes=_AXES[self.features], numbers=numbers)
         check_kind(self.features)
         check_device(self.device)
+        if self.features != "table" and self.recipe in CROSSING and self.options.get("cross"):
+            raise InputError("Crosses are for tables: leave them out, or choose --features table.")
         if table is not None:
             table.file.frame_schema(table.features)
+            check_crosses(self.recipe, self.options, table.features)
         if table is not None and self.features == "images":
             column_of_pictures(table.file, table.features)
         if self.encoder is not None:
             _check_encoder(_load_encoder(self.encoder, "cpu"), self.model)
 
     def by(self, recipe: str, **changes: Any) -> Plan:
-        """Return the plan by another recipe, without a model if that has no use for one."""
+        """Return the plan by another recipe, without a model or crosses if that has no use for them."""
         model = self.model if find(recipe).takes_model else "auto"
-        return replace(self, recipe=recipe, model=model, **changes)
+        options = {name: value for name, value in self.options.items() if name != "cross" or recipe in CROSSING}
+        return replace(self, recipe=recipe, model=model, options=options, **changes)
 
     def read(self, table: SecretTable, rows: int) -> tuple[Intake, Features, Features | None]:
         """Read the features and, where there are any, the public rows, from which alone it is learnt how to read."""

@@ -59,7 +59,7 @@ class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         task, vault = best._open(X, y, users, searched=True)
         variants = [clone(self.estimator).set_params(**setting) for setting in grid]
         tasks = [replace(each._task(task.features, task.space, task.seed), rows=task.rows) for each in variants]
-        options = [each.options or {} for each in variants]
+        options = [each._recipe_options() for each in variants]
         if len(grid) > 1 and set_aside(replace(task, users=vault.users), True, best.estimate)[1] is None:
             raise InputError(f"{vault.rows} rows are too few to set some aside and choose by them: search on more.")
         with threads(best.n_jobs):

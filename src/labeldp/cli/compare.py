@@ -9,6 +9,7 @@ from labeldp.cli.options import (
     AsJson,
     ChooseBy,
     Classes,
+    Cross,
     Data,
     Delta,
     DeltaTotal,
@@ -35,6 +36,7 @@ def compare(
     out: Annotated[Path, typer.Option(help="The folder for rows, table and plot; an unfinished one is gone on with.")],
     epsilons: Annotated[str, typer.Option(help="Separated by commas.")] = "0.5,1,2,4",
     recipes: Annotated[str, typer.Option(help="Separated by commas.")] = "auto,moments,noise-cluster,randres",
+    cross: Cross = None,
     delta: Delta = 0.0,
     seeds: Annotated[int, typer.Option(min=1, help="How often each cell is trained.")] = 1,
     features: FeatureKind = "table",
@@ -76,16 +78,22 @@ def compare(
         raise InputError("True labels score only where they are declared public: add --labels-public, or drop --test.")
     from labeldp import comparison as compared
     from labeldp.reading import read_columns, read_features
+    from labeldp.recipes.crosses import RECIPES as CROSSING
+    from labeldp.recipes.crosses import check_crosses, split_names, with_crosses
     from labeldp.report.comparison import print_comparison
     from labeldp.runs import Plan
 
     names = list(dict.fromkeys(name.strip() for name in recipes.split(",") if name.strip()))
     settings: dict[str, Any] = {"encoder": encoder, "flip": flip, "device": device, "labels_per_user": labels_per_user}
     settings |= {"choose_by": choose_by}
+    crossing = next((name for name in names if name in CROSSING), names[0] if names else "")
+    settings |= {"options": with_crosses(crossing, {}, [split_names(each) for each in cross or ()])}
     plan = Plan(max(wanted), delta, features=features, model=model, **settings)
     of = f"{data.name}, {label}, {classes}, {'public' if labels_public else 'private'}, {test.name if test else ''}"
     of += f", {user_column}" if user_column else ""
     of += f", without {', '.join(leave_out)}" if leave_out else ""
+    of += f", crosses {plan.options['cross']}" if plan.options else ""
+    check_crosses(crossing, plan.options, table.features)
     request = compared.Comparison(out, plan, names, wanted, seeds, of)
     request.check(table.space)
     epsilon, total_delta = request.total()

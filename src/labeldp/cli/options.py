@@ -74,6 +74,15 @@ Option = Annotated[
     list[str] | None, typer.Option("--option", help="A recipe's own setting, as name=value; repeatable.")
 ]
 
+Cross = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cross",
+        help='Two columns whose joint effect is in the model: month,day or "a, or b",c; repeatable. For the recipes '
+        "auto and additive.",
+    ),
+]
+
 
 def read_options(texts: list[str] | None) -> dict[str, Any]:
     """Read `name=value` settings: numbers as numbers, the rest as text."""

@@ -8,6 +8,7 @@ import typer
 from labeldp.cli.options import (
     AsJson,
     ChooseBy,
+    Cross,
     Data,
     Delta,
     DeltaTotal,
@@ -45,6 +46,7 @@ def train(
     ] = None,
     recipe: Annotated[str, typer.Option(help="A pipeline by name; `labeldp plan` compares them.")] = "auto",
     option: Option = None,
+    cross: Cross = None,
     engine: Annotated[
         str | None, typer.Option(help="Where teachers train: here, processes, ray, or a cluster's ray://HOST:PORT.")
     ] = None,
@@ -94,12 +96,14 @@ def train(
     kinds: dict[str, Any] = {"pairs": features == "pairs", "numbers": numbers, "left_out": leave_out or ()}
     table = SecretTable.open(data, label, classes, missing, ids, user_column, **kinds)
     from labeldp import runs  # torch, only now that the request makes sense
+    from labeldp.recipes.crosses import split_names, with_crosses
 
     if allow_unproven is not None:
         unproven.allow_unproven(allow_unproven)
     how: dict[str, Any] = {"epochs": epochs, "device": device, "seed": seed, "progress": not as_json, "public": public}
     how |= {"labels_per_user": labels_per_user, "choose_by": choose_by}
     options = read_options(option) | ({} if engine is None else {"engine": engine})
+    options = with_crosses(recipe, options, [split_names(each) for each in cross or ()])
     plan = runs.Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **how)
     plan.check(table.space, table)
     check_total(epsilon, budget)

@@ -1,7 +1,7 @@
 """Generalised additive models of tables, from noisy counts of public bins by label."""
 
 import hashlib
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -20,6 +20,7 @@ from labeldp.mechanisms import LargestResiduals, LinearQuery
 from labeldp.mechanisms.base import in_parts
 from labeldp.provenance import Provenance
 from labeldp.recipes.base import Ask, Reserve, Steps, recipe
+from labeldp.recipes.crosses import read_crosses
 from labeldp.recipes.shares import composed_steps
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
@@ -97,7 +98,7 @@ def layout_of(task: Task, epsilon: float, crosses: int | None = None, cross: str
     """
     table = _table(task.whole)
     ratio = rows_to_noise(task, epsilon)
-    named = _named(table, cross)
+    named = read_crosses(cross or "", table.columns)
     usual = 0 if ratio < _CROSSES_FROM else _FEW_CROSSES if ratio < _MORE_CROSSES_FROM else _MORE_CROSSES
     most = max(0, len(_pairs(len(table.columns))) - len(named))
     root, columns = ratio**0.5, len(table.columns)
@@ -185,7 +186,7 @@ def _reserve(layout: Layout, epsilon: float, delta: float) -> Generator[Ask | Re
     noise: Any = "gaussian" if delta else "pure"
     share = 1 / (rounds**0.5 if delta else rounds)
     shares = [(1.0, noise)] + [(share, noise)] * len(layout.named)
-    shares += [(_SELECTION / layout.selected, "pure"), (share, noise)] * layout.selected
+    shares += [(_SELECTION / max(layout.selected, 1), "pure"), (share, noise)] * layout.selected
     parts = composed_steps(epsilon, delta, shares)
     reserved = yield Reserve([calibrated_loss(*part) for part in parts], delta)
     if reserved:
@@ -274,24 +275,3 @@ def _table(task: Task) -> Table:
     if not isinstance(task.points, Table):
         raise InputError("An additive model needs the columns of a table: take moments for embeddings and images.")
     return task.points
-
-
-def _named(table: Table, cross: str | None) -> tuple[tuple[str, str], ...]:
-    """Read crosses such as "month,day;origin,dest"."""
-    found = []
-    for text in _split(cross or "", ";"):
-        names = _split(text, ",")
-        absent = next((name for name in names if name not in table.columns), None)
-        if absent is not None:
-            raise InputError(f"There is no feature column {absent!r} for the cross {text!r}: name two columns.")
-        if len(names) != 2 or names[0] == names[1]:
-            raise InputError(f"The cross {text!r} must name two different columns: month,day for example.")
-        found.append((names[0], names[1]))
-    if len({frozenset(pair) for pair in found}) < len(found):
-        raise InputError("A cross is named twice: name each once.")
-    return tuple(found)
-
-
-def _split(text: str, mark: str) -> Sequence[str]:
-    parts: Iterable[str] = (part.strip() for part in text.split(mark))
-    return [part for part in parts if part]

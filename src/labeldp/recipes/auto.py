@@ -61,7 +61,8 @@ def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> St
 
     - Numbers: `auto_numbers`, for which there is a `loss`.
     - Many pictures with an encoder: `refine`. Ids of people and items: `lp-mst`.
-    - Tables of up to 200 columns with rows enough: `additive`, then boosted trees from randomized response where that adds something.
+    - Tables of up to 200 columns with rows enough: `additive`, then boosted trees from randomized response where that
+      adds something.
     - Embeddings, pictures, wide tables and those of few rows: `log-linear`, with networks and boosted trees as further
       candidates. If the noise of the sums is too large, `smooth-moments`, or `noise-cluster` where delta is 0.
 
@@ -76,7 +77,9 @@ def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> St
         One model, or several to choose from.
     """
     if cross is not None and not _is_binned(task):
-        raise InputError("Crosses are for tables whose labels are classes: leave them out.")
+        raise InputError(
+            f"Crosses are for tables of up to {_MOST_COLUMNS} columns whose labels are classes: leave them out."
+        )
     if task.space.step is not None:
         return (yield from auto_numbers(task, loss))
     if loss != "squared":

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from labeldp.errors import BudgetExceeded, InputError, LabelDPError
 from labeldp.evaluate import ErrorScore, Score, check_criterion, choose, measure, measure_errors
+from labeldp.features.tables import Table
 from labeldp.guarantees import SMALLEST_EPSILON, Guarantee
+from labeldp.learn.additive.effects import Effect, effects_of
 from labeldp.learn.density import believed_error, grid_of
 from labeldp.learn.predictor import Predictor, resting_on
 from labeldp.losses import compose
@@ -36,6 +38,8 @@ _ONE_SIDED = 0.95
 
 _FINE = 2_000  # values of a range
 
+_STRONGEST = 8  # effects that a report describes
+
 _LARGE = 8.0  # whoever gave a label even odds can be sure of it to 99.97 %
 
 Report = Callable[[str], None]
@@ -47,7 +51,7 @@ class Trained:
     """What a recipe gave: the model, all that was released on the way, and a private score of the model.
 
     Of several candidates, `winner` is the place of the model among them. `users` says how the labels of users
-    took part.
+    took part. `effects` describe an additive model of a table.
     """
 
     recipe: str
@@ -62,6 +66,7 @@ class Trained:
     common: float = 0.0  # the share of scored rows to which the model gives one of two classes
     widening: float = 1.0  # by how much intervals of its numbers are wider than what it believes
     notes: tuple[str, ...] = ()  # what the user should know, candidates that were left out for example
+    effects: tuple[Effect, ...] | None = None
 
     @property
     def stated(self) -> Guarantee:
@@ -80,7 +85,15 @@ class Trained:
             "warnings": self._warnings(),
             "score": self.score and self.score.to_json(),
             "interval_widening": self.widening,
+            "effects": self._effects(),
         }
+
+    def _effects(self) -> dict[str, Any] | None:
+        """Describe the strongest effects, and whether trees add to them."""
+        if self.effects is None:
+            return None
+        shown = [effect.to_json() for effect in self.effects[:_STRONGEST]]
+        return {"count": len(self.effects), "shown": shown, "trees": hasattr(self.model, "trees")}
 
     def _warnings(self) -> list[str]:
         epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
@@ -238,7 +251,8 @@ def _train_parts(
     won = len(places), places.index(winner), of_variant[winner][1]
     notes = tuple(dict.fromkeys(note for variant in tasks for note in variant.notes))
     guarantee = vault.guarantee_of(releases)
-    return Trained(recipe.name, model, tuple(releases), guarantee, result, *won, None, common, widening, notes)
+    effects = effects_of(model, task.features.encoder) if isinstance(task.features, Table) else None
+    return Trained(recipe.name, model, tuple(releases), guarantee, result, *won, None, common, widening, notes, effects)
 
 
 def _predict_all(task: Task, models: Sequence[Predictor]) -> dict[int, Any]:

@@ -4,7 +4,9 @@ from scipy.optimize import check_grad, minimize
 from scipy.special import logsumexp, softmax
 
 from labeldp.learn.additive import softmax as module
-from labeldp.learn.additive.softmax import Rotated, calibrated, fit_softmax, usual_penalty
+from labeldp.learn.additive.calibration import calibration_factor
+from labeldp.learn.additive.design import DenseDesign
+from labeldp.learn.additive.softmax import Rotated, fit_softmax, usual_penalty
 
 CLASSES, COLUMNS = 5, 8
 
@@ -109,6 +111,13 @@ def test_the_penalty_grows_with_noise_and_for_short_directions(problem):
     assert (np.diff(one) < 0).all()  # lengths rise
     mean = problem.rotated.lengths.mean() / CLASSES
     assert np.allclose(one, (3 * mean**0.5 + mean) * (problem.rotated.lengths / problem.rotated.lengths.mean()) ** -0.5)
+
+
+def calibrated(rotated, sums, noise, penalty, weights):
+    def refit(changed):
+        return fit_softmax(rotated, changed, penalty, weights)
+
+    return weights * calibration_factor(DenseDesign(rotated.rows), sums, noise, weights, refit)
 
 
 @pytest.mark.parametrize("noise", [2.0, 20.0, 60.0])

@@ -13,6 +13,7 @@ from labeldp.guarantees import Guarantee, plain_number
 from labeldp.releases.responses import response_chances
 from labeldp.report.card.audit import audit_blocks, read_audits
 from labeldp.report.card.blocks import Sections
+from labeldp.report.card.effects import effect_blocks
 from labeldp.report.card.html import to_html
 from labeldp.report.card.ledger import ledger_blocks, mark_own
 from labeldp.report.card.markdown import to_markdown
@@ -87,6 +88,7 @@ def make_card(facts: dict[str, Any]) -> Card:
     facts = facts | {"ledger": ledger, "audits": facts.get("audits")}
     facts["warnings"] = warnings(facts, (stated.epsilon, stated.delta))
     mechanisms = {str(each["mechanism"]) for each in facts["releases"]}
+    learnt = effect_blocks(facts.get("effects"), classes)
     sections: Sections = {
         "In short": in_short(stated, facts),
         "Warnings": list(facts["warnings"]) or ["None."],
@@ -101,6 +103,7 @@ def make_card(facts: dict[str, Any]) -> Card:
             *ledger_blocks(ledger, facts["releases"], stated.unit),
         ],
         "How good": score_blocks(facts.get("score"), classes),
+        **({"What the model has learnt": learnt} if learnt else {}),
         "Audit": audit_blocks(facts["audits"], stated.epsilon, numbers),
         "Data, model and versions": origin_blocks(facts),
     }

@@ -41,5 +41,16 @@ class Picture:
         return {"picture": self.caption, "shows": self.alt}
 
 
-Block: TypeAlias = str | Table | Tiles | Picture
+@dataclass(frozen=True)
+class Gallery:
+    """Small pictures side by side."""
+
+    pictures: tuple[Picture, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the pictures in words."""
+        return {"pictures": [picture.to_json() for picture in self.pictures]}
+
+
+Block: TypeAlias = str | Table | Tiles | Picture | Gallery
 Sections: TypeAlias = dict[str, list[Block]]

@@ -4,7 +4,7 @@ import html
 import re
 from importlib.resources import files
 
-from labeldp.report.card.blocks import Block, Picture, Sections, Table, Tiles
+from labeldp.report.card.blocks import Block, Gallery, Picture, Sections, Table, Tiles
 
 _SHORT = 18  # letters of a column that is never broken into lines
 
@@ -62,9 +62,16 @@ def _blocks(blocks: list[Block]) -> list[str]:
     return parts
 
 
-def _block(block: Table | Tiles | Picture) -> str:
+def _block(block: Table | Tiles | Picture | Gallery) -> str:
     if isinstance(block, Table):
         return _table(block)
+    if isinstance(block, Gallery):
+        figures = "".join(
+            f"<figure><figcaption><strong>{_text(each.caption)}</strong></figcaption>{each.svg}"
+            f"<figcaption>{_text(each.alt)}</figcaption></figure>"
+            for each in block.pictures
+        )
+        return f'<div class="gallery">{figures}</div>'
     if isinstance(block, Tiles):
         items = "".join(
             f'<div><dt>{_text(name)}</dt><dd><strong id="{_id(name)}">{_text(value)}</strong>'

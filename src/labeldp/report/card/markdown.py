@@ -2,7 +2,7 @@
 
 import re
 
-from labeldp.report.card.blocks import Block, Picture, Sections, Table, Tiles
+from labeldp.report.card.blocks import Block, Gallery, Picture, Sections, Table, Tiles
 
 
 def to_markdown(title: str, alert: str, sections: Sections) -> str:
@@ -26,6 +26,8 @@ def _block(block: Block) -> list[str]:
         return [f"- {_plain(block)}"]
     if isinstance(block, Tiles):
         return [f"- {_plain(name)}: **{_plain(value)}** ({_plain(note)})" for name, value, note in block.items]
+    if isinstance(block, Gallery):
+        return [f"- **{_plain(each.caption)}.** {_plain(each.alt)}" for each in block.pictures]
     if isinstance(block, Picture):
         return [f"*{_plain(block.caption)}.* {_plain(block.alt)}"]
     return [f"*{_plain(block.caption)}*", "", *_table(block)]

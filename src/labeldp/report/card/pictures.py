@@ -12,6 +12,7 @@ from typing import Any
 from labeldp.releases.responses import response_chances
 from labeldp.report.card.blocks import Picture
 from labeldp.report.card.numbers import BANDS, at_least, at_most, band, cut, percent
+from labeldp.report.card.svg import line, rect, svg
 
 _LEFT, _RIGHT, _NONE = 0.01, 20.0, 96.0  # epsilons at the ends of the line; where "none" begins, in percent
 _TICKS = (0.01, 0.1, 1.0, 3.0, 8.0)
@@ -23,7 +24,7 @@ def scale(epsilon: float, lower: float | None = None) -> Picture:
     words = f"The stated epsilon, {at_most(epsilon)}, is "
     words += f"{band(epsilon)} protection." if math.isfinite(epsilon) else "at the far right: no protection."
     at, height = _place(epsilon), 100
-    parts = [_rect("band", 0, 46, _NONE, 12), _rect("lost", _NONE, 46, 100 - _NONE, 12)]
+    parts = [rect("band", 0, 46, _NONE, 12), rect("lost", _NONE, 46, 100 - _NONE, 12)]
     if lower is not None:
         proves = f"at least {at_least(lower)}" if lower > 0 else "nothing found"
         words += f" An audit: {proves}" + (
@@ -31,7 +32,7 @@ def scale(epsilon: float, lower: float | None = None) -> Picture:
         )
         (low, high), height = sorted((_place(lower), at)), 130
         between = "between" if lower <= epsilon else "refuted"
-        parts += [_rect(between, low, 46, high - low, 12), _line("proven", _place(lower), 59, 100)]
+        parts += [rect(between, low, 46, high - low, 12), line("proven", _place(lower), 59, 100)]
         parts.append(_marker("proven", _place(lower), 100, "M0 -6 L6 0 L0 6 L-6 0 Z"))
         parts.append(_text("proven", _place(lower), 124, f"audited: {proves}"))
     parts += [_marker("stated", at, 45, "M0 0 L-7 -12 L7 -12 Z")]
@@ -40,7 +41,7 @@ def scale(epsilon: float, lower: float | None = None) -> Picture:
         *_axis(),
     ]
     title = "Epsilon on a line from strong protection to none"
-    return Picture(title, words, _svg("scale", height, title, parts))
+    return Picture(title, words, svg("scale", height, title, parts))
 
 
 def noisy_label(epsilon: float, classes: Sequence[Any]) -> Picture:
@@ -74,7 +75,7 @@ def _axis() -> list[str]:
         kind = "name end" if start == _LEFT else "name"
         parts.append(_text(kind, (_place(start) + _place(end)) / 2, 92, name))
     for tick in _TICKS:
-        parts += [_line("tick", _place(tick), 46, 62), _text("number", _place(tick), 75, f"{tick:g}")]
+        parts += [line("tick", _place(tick), 46, 62), _text("number", _place(tick), 75, f"{tick:g}")]
     return [*parts, _text("number", 98, 75, "∞"), _text("name end last", 100, 92, "none")]
 
 
@@ -94,15 +95,10 @@ def _bars(bars: Sequence[tuple[str, float, bool]], title: str) -> str:
         top, kind = 34 * place, "kept" if kept else "moved"
         said = f"{percent(chance)} {'as it is: ' if kept else 'as '}{cut(name, _LONGEST)}"
         parts.append(f'<text class="bar-name" x="0" y="{top + 12}">{html.escape(said)}</text>')
-        parts.append(_rect("track", 0, top + 18, 100, 9))
+        parts.append(rect("track", 0, top + 18, 100, 9))
         if chance > 0:
-            parts.append(_rect(kind, 0, top + 18, max(100 * chance, 0.4), 9))
-    return _svg("bars", 34 * len(bars), title, parts)
-
-
-def _svg(kind: str, height: int, title: str, parts: Sequence[str]) -> str:
-    label = html.escape(title, quote=True)
-    return f'<svg class="{kind}" role="img" aria-label="{label}" width="100%" height="{height}">{"".join(parts)}</svg>'
+            parts.append(rect(kind, 0, top + 18, max(100 * chance, 0.4), 9))
+    return svg("bars", 34 * len(bars), title, parts)
 
 
 def _place(epsilon: float) -> float:
@@ -111,14 +107,6 @@ def _place(epsilon: float) -> float:
         return 98.0
     share = math.log(max(epsilon, _LEFT) / _LEFT) / math.log(_RIGHT / _LEFT)
     return 3.0 + (_NONE - 3.0) * min(share, 1.0)
-
-
-def _rect(kind: str, x: float, y: float, width: float, height: float) -> str:
-    return f'<rect class="{kind}" x="{x:.2f}%" y="{y:g}" width="{width:.2f}%" height="{height:g}"/>'
-
-
-def _line(kind: str, x: float, top: float, bottom: float) -> str:
-    return f'<line class="{kind}" x1="{x:.2f}%" x2="{x:.2f}%" y1="{top:g}" y2="{bottom:g}"/>'
 
 
 def _marker(kind: str, x: float, tip: float, path: str) -> str:
