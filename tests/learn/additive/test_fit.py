@@ -179,9 +179,9 @@ def test_a_block_is_fitted_as_sums_of_the_same_column(outputs, noise):
     offset[:] = np.log(problem.labels.mean(axis=0))[-outputs:] if outputs > 1 else offset
     sums = problem.noisy(noise, 3)
     codes = problem.design.codes[0]
-    weights, variance = fit_block(codes, 9, sums, noise, offset, steps=40, rounds=30)
+    weights, variance = fit_block(codes, 9, sums, noise, offset, steps=40)
     prior = [Component(slice(0, 9), None, 0.05)]
-    fit = fit_sums(problem.design, sums, problem.totals, noise, prior, offset, steps=40, rounds=30)
+    fit = fit_sums(problem.design, sums, problem.totals, noise, prior, offset, steps=40)
     one, two = (probabilities(np.eye(9) @ each + offset[0]) for each in (weights, fit.weights + fit.intercept))
     assert np.abs(one - two).max() < 0.01
     assert 0.3 < variance / fit.components[0].variance < 3

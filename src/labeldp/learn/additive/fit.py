@@ -13,11 +13,13 @@ K / (K - 1) turns p (1 - p) into the curvature that centred weights have where c
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.special import expit, softmax
 
 from labeldp.learn.additive.design import BinDesign, Design, Floats
@@ -146,8 +148,8 @@ def _posterior(
             spread[:, part.place] += part.variance * (block if part.kernel is None else block @ part.kernel)
         total = spread @ curvature
         total += curvature
-        total[np.diag_indices(size)] += noise**2 + 1e-9 * max(float(np.trace(curvature)) / size, 1e-12)
-        factored = cho_factor(total, lower=True, overwrite_a=True, check_finite=False)
+        total[np.diag_indices(size)] += noise**2
+        factored = _factored(total)
         solved = cho_solve(factored, residual, check_finite=False)
         dual = curvature @ solved
         explained = curvature @ cho_solve(factored, curvature, check_finite=False)
@@ -158,6 +160,17 @@ def _posterior(
             freedom[place] += np.trace(inner) if part.kernel is None else np.sum(part.kernel * inner)
     ratios = np.sqrt(fits / np.maximum(freedom, 1e-300))
     return means, [float(ratio) for ratio in ratios]
+
+
+def _factored(matrix: Floats) -> Any:
+    """Return the Cholesky factor of a covariance, with as little added to its diagonal as rounding errors need."""
+    places, largest = np.diag_indices(len(matrix)), max(float(matrix.diagonal().max()), 1e-300)
+    for exponent in (-12, -9, -6, -3):
+        trial = matrix.copy()
+        trial[places] += largest * 10.0**exponent
+        with suppress(LinAlgError):
+            return cho_factor(trial, lower=True, overwrite_a=True, check_finite=False)
+    return cho_factor(np.diag(matrix.diagonal() + largest), lower=True)
 
 
 def _log_odds(share: Floats) -> Floats:
