@@ -72,7 +72,7 @@ def additive(task: Task, crosses: int | None = None, cross: str | None = None) -
     Returns:
         An additive model.
     """
-    layout = layout_of(task, task.label_epsilon, crosses, cross)
+    layout = layout_of(task, task.whole.label_epsilon, crosses, cross)
     model, _ = yield from additive_steps(task, layout, task.epsilon, task.delta)
     return model
 
