@@ -12,6 +12,7 @@ from labeldp.calibration import analytic_gaussian_ratio, calibrated_loss
 from labeldp.errors import InputError
 from labeldp.features.tables import Table
 from labeldp.learn.additive import BinDesign, Bins, Column, fit_block, fit_sums, prior_of
+from labeldp.learn.additive.fit import probabilities
 from labeldp.learn.additive.model import AdditiveModel, Term
 from labeldp.learn.additive.sums import consistent_sums, level_columns
 from labeldp.mechanisms import LargestResiduals, LinearQuery
@@ -29,7 +30,7 @@ _CELL_BINS, _MOST_CELL_BINS = 0.4, 31  # bins of a column in a cross, likewise
 _MOST_COLUMNS = 1_200  # bins of all columns together: the fit inverts matrices of this size
 _CROSSES_FROM, _MORE_CROSSES_FROM = 3_000.0, 10_000.0  # ratios of rows to noise from which crosses are worth their cost
 _FEW_CROSSES, _MORE_CROSSES = 4, 8
-_CROSSABLE = 24  # columns among which crosses are looked for
+_CROSSABLE = 24  # columns among which crosses are searched
 _SELECTION = 0.1  # of epsilon, for the choice of crosses
 
 Model = Generator[Ask | Reserve, Any, tuple[AdditiveModel, list[Release]]]
@@ -147,7 +148,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
         [bins.codes(table, place) for place in range(len(bins.columns))], [c.width for c in bins.columns]
     )
     counts = yield Ask(LinearQuery(design.matrix(), *parts[0]))
-    releases, active = [counts], _active(task, counts)
+    releases, active = [counts], counts.active
     model, scores = _main_effects(table, bins, design, counts, active)
     if not rounds:
         return model, releases
@@ -182,7 +183,7 @@ def _reserve(layout: Layout, epsilon: float, delta: float) -> Generator[Ask | Re
     noise: Any = "gaussian" if delta else "pure"
     share = 1 / (rounds**0.5 if delta else rounds)
     shares = [(1.0, noise)] + [(share, noise)] * len(layout.named)
-    shares += [(_SELECTION / layout.selected, "pure"), (share, noise)] * layout.selected
+    shares += [(_SELECTION / max(layout.selected, 1), "pure"), (share, noise)] * layout.selected
     parts = composed_steps(epsilon, delta, shares)
     reserved = yield Reserve([calibrated_loss(*part) for part in parts], delta)
     if reserved:
@@ -231,11 +232,10 @@ def _cross(
 
 def _expected(scores: NDArray[np.float64]) -> NDArray[np.float32]:
     """Return the probabilities of the classes, rounded so that a repeated run asks for the same."""
-    from labeldp.learn.additive.fit import probabilities
-
     found = probabilities(scores)
     found = np.concatenate([1 - found, found], axis=1) if found.shape[1] == 1 else found
-    return found.round(6).astype(np.float32)
+    found = found.round(6)
+    return (found / found.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
 def _crossable(model: AdditiveModel, layout: Layout) -> list[tuple[int, int]]:
@@ -253,10 +253,6 @@ def _crossable(model: AdditiveModel, layout: Layout) -> list[tuple[int, int]]:
 
 def _pairs(count: int) -> list[tuple[int, int]]:
     return list(combinations(range(min(count, _CROSSABLE)), 2))
-
-
-def _active(task: Task, release: Release) -> NDArray[np.bool_] | None:
-    return release.active
 
 
 def _table(task: Task) -> Table:

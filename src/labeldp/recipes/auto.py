@@ -73,7 +73,9 @@ def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> St
         One model, or several to choose from.
     """
     if cross is not None and not _is_binned(task):
-        raise InputError("Crosses are for tables whose labels are classes: leave them out.")
+        raise InputError(
+            f"Crosses are for tables of at most {_MOST_COLUMNS} columns whose labels are classes: leave them out."
+        )
     if task.space.step is not None:
         return (yield from auto_numbers(task, loss))
     if loss != "squared":
