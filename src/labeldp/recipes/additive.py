@@ -33,7 +33,7 @@ _CELL_BINS, _MOST_CELL_BINS = 0.4, 31  # bins of a column in a cross, likewise
 _MOST_COLUMNS = 1_200  # bins of all columns together: the fit inverts matrices of this size
 _CROSSES_FROM, _MORE_CROSSES_FROM = 3_000.0, 10_000.0  # ratios of rows to noise from which crosses are worth their cost
 _FEW_CROSSES, _MORE_CROSSES = 4, 8
-_CROSSABLE = 24  # columns among which crosses are looked for
+_CROSSABLE = 24  # columns among which crosses are searched
 _SELECTION = 0.1  # of epsilon, for the choice of crosses
 
 Model = Generator[Ask | Reserve, Any, tuple[AdditiveModel, list[Release]]]
@@ -151,7 +151,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
         [bins.codes(table, place) for place in range(len(bins.columns))], [c.width for c in bins.columns]
     )
     counts = yield Ask(LinearQuery(design.matrix(), *parts[0]))
-    releases, active = [counts], _active(task, counts)
+    releases, active = [counts], counts.active
     model, scores = _main_effects(table, bins, design, counts, active)
     if not rounds:
         return model, releases
@@ -243,7 +243,8 @@ def _expected(task: Task, scores: NDArray[np.float64], releases: Sequence[Releas
     def made() -> NDArray[np.float32]:
         found = probabilities(scores)
         found = np.concatenate([1 - found, found], axis=1) if found.shape[1] == 1 else found
-        return found.round(6).astype(np.float32)
+        found = found.round(6)
+        return (found / found.sum(axis=1, keepdims=True)).astype(np.float32)
 
     folder = task.folder or (task.training.checkpoint if task.training is not None else None)
     after = hashlib.sha256(" ".join(release.entry or "" for release in releases).encode()).hexdigest()[:16]
@@ -265,10 +266,6 @@ def _crossable(model: AdditiveModel, layout: Layout) -> list[tuple[int, int]]:
 
 def _pairs(count: int) -> list[tuple[int, int]]:
     return list(combinations(range(min(count, _CROSSABLE)), 2))
-
-
-def _active(task: Task, release: Release) -> NDArray[np.bool_] | None:
-    return release.active
 
 
 def _table(task: Task) -> Table:

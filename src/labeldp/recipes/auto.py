@@ -78,7 +78,7 @@ def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> St
     """
     if cross is not None and not _is_binned(task):
         raise InputError(
-            f"Crosses are for tables of up to {_MOST_COLUMNS} columns whose labels are classes: leave them out."
+            f"Crosses are for tables of at most {_MOST_COLUMNS} columns whose labels are classes: leave them out."
         )
     if task.space.step is not None:
         return (yield from auto_numbers(task, loss))

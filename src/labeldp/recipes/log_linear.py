@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
+from labeldp.guarantees import SMALLEST_EPSILON
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.mechanisms import LinearQuery, RandomizedResponse, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, recipe
@@ -89,7 +90,9 @@ def log_linear_steps(task: Task, share: float) -> Generator[Ask, Any, SumsAndLab
     Returns:
         The model of the sums, and the releases.
     """
-    first, second = (task.epsilon, 0.0) if share == 1 else split_epsilon(task.epsilon, share)
+    first, second = split_epsilon(task.epsilon, share)
+    if second < SMALLEST_EPSILON:  # the share is 1, or is rounded to it
+        first, second = task.epsilon, 0.0
     cut: dict[str, Any] = {"cut": True, "constant": CONSTANT} if task.points.kind == "table" else {}
     lift = Lift.fit(task.points, columns=_columns(task), **cut)
     rows, learner = lift(task.points), LogLinear(lift)

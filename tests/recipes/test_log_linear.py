@@ -1,0 +1,147 @@
+"""Softmax regression from noisy sums and noisy labels: what is asked for, what it costs, and what it learns."""
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from scripted import Seeded
+
+import labeldp as ldp
+from labeldp.features import Embeddings, Images, Table
+from labeldp.learn import Model
+from labeldp.learn.additive.log_linear import LogLinearModel
+from labeldp.learn.backbones import build
+from labeldp.mechanisms import LinearQuery, RRWithPrior
+from labeldp.recipes.log_linear import sums_share
+from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.task import Task
+from labeldp.vault import Identity, Ledger
+
+SOME = 600
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "options", "asked"),
+    [
+        (1.0, {}, [1.0]),
+        (2.0, {}, [1.0, 1.0]),
+        (20.0, {}, [3.0, 17.0]),
+        (2.0, {"share": 1}, [2.0]),
+        (2.0, {"share": 0.25}, [0.5, 1.5]),
+        (0.9996, {"share": 0.9999}, [0.9996]),  # of which three digits are more than all of it
+        (0.5, {"share": 0.5}, [0.25, 0.25]),
+    ],
+)
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_sums_come_first_and_noisy_labels_where_epsilon_allows(digits, epsilon, options, asked, delta):
+    vault = digits.vault(epsilon, delta, count=SOME)
+    trained = train(vault, digits.task(epsilon, delta, count=SOME), "log-linear", options)
+    assert [r.mechanism for r in trained.releases] == ["LinearQuery", "RRWithPrior"][: len(asked)]
+    assert [r.parameters["epsilon"] for r in trained.releases] == pytest.approx(asked)
+    assert trained.guarantee.epsilon == pytest.approx(epsilon, rel=1e-12)
+    assert max(trained.guarantee.epsilon, vault.guarantee().epsilon) <= epsilon
+    assert (trained.guarantee.delta, trained.guarantee.unit) == (delta, "label")
+    assert isinstance(trained.model, LogLinearModel)
+
+
+@pytest.mark.parametrize("share", [0, 1.5, -0.1, float("nan")])
+def test_a_share_outside_is_refused_before_the_charge(digits, share):
+    vault = digits.vault(1.0, count=SOME)
+    with pytest.raises(ldp.InputError, match=r"share.* must"):
+        train(vault, digits.task(1.0, count=SOME), "log-linear", {"share": share})
+    assert not vault.ledger.entries()
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_users_share_epsilon_and_delta(digits, delta):
+    users = np.arange(SOME) // 3
+    vault = digits.vault(6.0, delta, count=SOME, users=users)
+    trained = train(vault, digits.task(6.0, delta, count=SOME, users=users), "log-linear")
+    assert [r.mechanism for r in trained.releases] == ["LinearQuery", "RRWithPrior"]
+    assert trained.guarantee.unit == "user"
+    assert trained.guarantee.epsilon <= 6.0
+    assert trained.guarantee.epsilon == pytest.approx(6.0, rel=1e-4 if delta else 1e-9)
+    assert vault.guarantee().epsilon <= 6.0
+    own = digits.task(6.0, delta, count=SOME, users=users)
+    assert sums_share(own) == 0.5
+    assert sums_share(digits.task(4.0, delta, count=SOME, users=users)) == 1.0  # 1.33 for a label
+
+
+def test_rows_without_a_label_take_no_part(digits):
+    space = ldp.LabelSpace(list(range(10)), missing="public")
+    labels = [None if place % 3 == 0 else int(label) for place, label in enumerate(digits.labels)]
+    vault = ldp.Vault(labels, space, ldp.Budget(8.0, 1e-6))
+    vault._bits = Seeded(0)
+    known = np.arange(1400) % 3 > 0
+    trained = train(vault, Task(digits.features, space, known, 8.0, 1e-6), "log-linear")
+    assert all(not release.active[~known].any() for release in trained.releases)
+    assert digits.accuracy(trained.model) > 0.85
+
+
+def test_it_learns_digits_better_than_ridge_regression(digits):
+    for epsilon, delta in ((1.0, 1e-5), (4.0, 1e-5)):
+        ours, theirs = (digits.mean_accuracy(name, epsilon, delta) for name in ("log-linear", "moments"))
+        assert ours > theirs - 0.01
+    assert ours > 0.9
+
+
+@pytest.mark.parametrize("place", range(2))
+def test_an_interrupted_run_goes_on_and_repeats_its_requests(digits, tmp_path, monkeypatch, place):
+    def opened(seed):
+        how = {"ledger": tmp_path / "ledger.db", "identity": Identity("digits", "digit", SOME)}
+        return digits.vault(4.0, 1e-6, seed, SOME, **how)
+
+    def drawn():
+        ledger = Ledger(tmp_path / "ledger.db")
+        return [ledger.payload(entry.id) for entry in ledger.entries() if entry.status == "committed"]
+
+    def interrupt(*given):
+        raise KeyboardInterrupt
+
+    task, how = digits.task(4.0, 1e-6, count=SOME), {"score": False, "rehearsed": False}
+    with monkeypatch.context() as patch:
+        patch.setattr((LinearQuery, RRWithPrior)[place], "draw", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            train(opened(1), task, "log-linear", **how)
+    before = drawn()
+    assert len(before) == place
+    trained = train(opened(2), task, "log-linear", **how)
+    after = drawn()
+    assert len(after) == 2
+    assert after[:place] == before
+    again = train(opened(3), digits.task(4.0, 1e-6, count=SOME), "log-linear", **how)
+    assert drawn() == after
+    assert np.array_equal(again.model.predict_proba(digits.new), trained.model.predict_proba(digits.new))
+
+
+FEATURES = {
+    "one column": Embeddings(np.arange(60.0)[:, None]),
+    "constants": Embeddings(np.ones((60, 3))),
+    "zeros": Embeddings(np.zeros((60, 3))),
+    "two rows": Embeddings(np.eye(2)),
+    "a table": Table.fit(pl.DataFrame({"x": [1.0, None, 3.0] * 20, "kind": ["a", "b", None] * 20})),
+    "a constant table": Table.fit(pl.DataFrame({"x": [1.0] * 60})),
+}
+
+
+@pytest.mark.parametrize("classes", [2, 3, 90])
+@pytest.mark.parametrize("name", list(FEATURES))
+def test_unusual_features_are_learnt(name, classes):
+    features = FEATURES[name]
+    rows, space = len(features), ldp.LabelSpace(list(range(classes)))
+    for epsilon in (0.1, 4.0):
+        vault = ldp.Vault(np.arange(rows) % classes, space, ldp.Budget(epsilon, 1e-6))
+        trained = train(vault, Task(features, space, all_rows(rows), epsilon, 1e-6), "log-linear")
+        chances = trained.model.predict_proba(features)
+        assert np.isfinite(chances).all()
+        assert np.allclose(chances.sum(axis=1), 1)
+        assert trained.guarantee.epsilon <= epsilon
+
+
+def test_a_model_of_pictures_holds_their_encoder(digits):
+    images = Images((digits.features.batch(torch.arange(200)).reshape(-1, 1, 8, 8) * 254).byte().numpy(), flip=False)
+    encoder = Model(build("cnn", (1, 8, 8), 1, width=4), None)
+    task = digits.task(4.0, 1e-6, count=200)
+    task = Task(images, task.space, task.rows, 4.0, 1e-6, encoder=encoder)
+    model = train(digits.vault(4.0, 1e-6, count=200), task, "log-linear").model
+    assert model.predict_proba(images).shape == (200, 10)
