@@ -11,7 +11,7 @@ from labeldp.features import Embeddings, Images, Table
 from labeldp.learn import Model
 from labeldp.learn.additive.log_linear import LogLinearModel
 from labeldp.learn.backbones import build
-from labeldp.mechanisms import LinearQuery, RRWithPrior
+from labeldp.mechanisms import LinearQuery, RandomizedResponse
 from labeldp.recipes.log_linear import sums_share
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task
@@ -25,7 +25,7 @@ SOME = 600
     [
         (1.0, {}, [1.0]),
         (2.0, {}, [1.0, 1.0]),
-        (20.0, {}, [3.0, 17.0]),
+        (20.0, {}, [6.0, 14.0]),
         (2.0, {"share": 1}, [2.0]),
         (2.0, {"share": 0.25}, [0.5, 1.5]),
         (0.9996, {"share": 0.9999}, [0.9996]),  # of which three digits are more than all of it
@@ -36,12 +36,24 @@ SOME = 600
 def test_sums_come_first_and_noisy_labels_where_epsilon_allows(digits, epsilon, options, asked, delta):
     vault = digits.vault(epsilon, delta, count=SOME)
     trained = train(vault, digits.task(epsilon, delta, count=SOME), "log-linear", options)
-    assert [r.mechanism for r in trained.releases] == ["LinearQuery", "RRWithPrior"][: len(asked)]
+    assert [r.mechanism for r in trained.releases] == ["LinearQuery", "RandomizedResponse"][: len(asked)]
     assert [r.parameters["epsilon"] for r in trained.releases] == pytest.approx(asked)
     assert trained.guarantee.epsilon == pytest.approx(epsilon, rel=1e-12)
     assert max(trained.guarantee.epsilon, vault.guarantee().epsilon) <= epsilon
     assert (trained.guarantee.delta, trained.guarantee.unit) == (delta, "label")
     assert isinstance(trained.model, LogLinearModel)
+
+
+def test_of_many_classes_labels_are_drawn_among_those_that_the_sums_leave_open():
+    generator = np.random.default_rng(0)
+    labels = np.arange(1200) % 30
+    rows = generator.normal(size=(30, 40))[labels] + 0.5 * generator.normal(size=(1200, 40))
+    vault = ldp.Vault(labels, ldp.LabelSpace(list(range(30))), ldp.Budget(4.0, 1e-6))
+    vault._bits = Seeded(0)
+    task = Task(Embeddings(rows.astype(np.float32)), vault.space, all_rows(1200), 4.0, 1e-6)
+    trained = train(vault, task, "log-linear")
+    assert [r.mechanism for r in trained.releases] == ["LinearQuery", "RRWithPrior"]
+    assert (trained.model.predict(task.features) == labels).mean() > 0.9
 
 
 @pytest.mark.parametrize("share", [0, 1.5, -0.1, float("nan")])
@@ -57,7 +69,7 @@ def test_users_share_epsilon_and_delta(digits, delta):
     users = np.arange(SOME) // 3
     vault = digits.vault(6.0, delta, count=SOME, users=users)
     trained = train(vault, digits.task(6.0, delta, count=SOME, users=users), "log-linear")
-    assert [r.mechanism for r in trained.releases] == ["LinearQuery", "RRWithPrior"]
+    assert [r.mechanism for r in trained.releases] == ["LinearQuery", "RandomizedResponse"]
     assert trained.guarantee.unit == "user"
     assert trained.guarantee.epsilon <= 6.0
     assert trained.guarantee.epsilon == pytest.approx(6.0, rel=1e-4 if delta else 1e-9)
@@ -100,7 +112,7 @@ def test_an_interrupted_run_goes_on_and_repeats_its_requests(digits, tmp_path, m
 
     task, how = digits.task(4.0, 1e-6, count=SOME), {"score": False, "rehearsed": False}
     with monkeypatch.context() as patch:
-        patch.setattr((LinearQuery, RRWithPrior)[place], "draw", interrupt)
+        patch.setattr((LinearQuery, RandomizedResponse)[place], "draw", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(opened(1), task, "log-linear", **how)
     before = drawn()
