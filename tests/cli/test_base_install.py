@@ -68,7 +68,7 @@ TRAIN = ["train", "people.csv", *LABELS, "--epsilon", "1", "--out"]
 IMAGES = ["train", "pictures.parquet", *LABELS, "--epsilon", "1", "--features", "images", "--out", "o"]
 PAIRS = ["train", "pairs.csv", *LABELS, "--epsilon", "1", "--features", "pairs", "--out", "o"]
 NEED_TORCH = [
-    [*TRAIN, "o", "--recipe", "randres"],
+    [*TRAIN, "o", "--recipe", "randres-mixup"],
     [*TRAIN, "o", "--recipe", "randres", "--model", "mlp"],
     [*TRAIN, "o", "--model", "linear"],
     [*TRAIN, "o", "--device", "cuda"],
