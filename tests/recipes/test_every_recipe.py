@@ -19,14 +19,14 @@ find("randres")  # enters all of them
 SOME = 400
 TEACHERS = {name for name in RECIPES if name.startswith("pate")} | {"stable-vote", "immutable"}  # see test_pate
 NUMBERS = {name for name, recipe in RECIPES.items() if recipe.labels == "numbers"}  # see test_numbers_recipes
-WITHOUT_DELTA = sorted(set(RECIPES) - TEACHERS - NUMBERS - {"refine"})  # see test_refine
-WITH_DELTA = {"moments", "smooth-moments", "auto"}  # they take Gaussian noise where they may
+WITHOUT_DELTA = sorted(set(RECIPES) - TEACHERS - NUMBERS - {"refine", "additive"})  # see their own tests
+WITH_DELTA = {"moments", "smooth-moments", "log-linear", "auto"}  # they take Gaussian noise where they may
 
 
 def test_the_papers_pipelines_are_all_there():
     assert set(RECIPES) >= {
         *("randres", "randres-mixup", "randres-ssl", "randres-augdescent", "randres-denoise", "lp-mst"),
-        *("cluster-prior", "noise-cluster", "moments", "alibi", "auto"),
+        *("cluster-prior", "noise-cluster", "moments", "alibi", "auto", "additive", "log-linear"),
         *("pate", "pate-coteaching", "pate-plus", "pate-plus-plus", "pate-fm", "pate-fm-ssl", "pate-fm-denoise"),
         *("pate-fm-augdescent", "stable-vote", "immutable"),
     }
@@ -35,7 +35,7 @@ def test_the_papers_pipelines_are_all_there():
 
 def test_an_unknown_recipe_names_those_there_are(digits):
     vault = digits.vault(1.0, count=SOME)
-    with pytest.raises(ldp.InputError, match=r"no recipe 'randress': choose one of alibi, auto, .*randres"):
+    with pytest.raises(ldp.InputError, match=r"no recipe 'randress': choose one of additive, alibi, auto, .*randres"):
         train(vault, digits.task(1.0, count=SOME), "randress")
     assert not vault.ledger.entries()
 

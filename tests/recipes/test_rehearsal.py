@@ -10,7 +10,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import labeldp as ldp
 from labeldp.features import Table
-from labeldp.learn import Supervised, Training
+from labeldp.learn import Bayes, Supervised, Training
 from labeldp.learn.effort import is_shortened
 from labeldp.recipes import rehearsal
 from labeldp.recipes.base import RECIPES, find
@@ -86,7 +86,7 @@ def test_an_error_of_this_library_after_a_release_is_reported_before_the_charge(
     def fit(self, *given):
         raise ldp.InputError("This learner takes other rows.")
 
-    monkeypatch.setattr(Supervised, "fit", fit)
+    monkeypatch.setattr(Bayes, "fit", fit)
     vault = digits.vault(1.0, count=SOME)
     with pytest.raises(ldp.InputError, match="takes other rows"):
         train(vault, digits.task(1.0, count=SOME), "randres-mixup")

@@ -89,7 +89,7 @@ def test_few_rows_are_all_trained_on_and_have_no_score(digits):
 def test_few_rows_choose_the_first_candidate(digits):
     trained = train(digits.vault(50.0, count=190), digits.task(50.0, count=190), "auto")
     assert trained.candidates > 1
-    assert type(trained.model).__name__ == "LinearModel"
+    assert type(trained.model).__name__ == "LogLinearModel"
 
 
 def test_the_score_is_honest(digits):
