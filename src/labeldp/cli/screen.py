@@ -100,7 +100,7 @@ class Steps:
             return
         if self._bar is None:
             self._begin()
-        text = f"{done / planned:.0%} of {planned} steps"
+        text = f"{done / planned:.0%} of {planned} step{'s' * (planned > 1)}"
         if done:
             left = (self._clock() - self._begun) / done * (planned - done)
             text += f", about {_duration(left)} left"
