@@ -34,6 +34,7 @@ from labeldp.recipes.base import find
 from labeldp.recipes.crosses import RECIPES as CROSSING
 from labeldp.recipes.crosses import check_crosses
 from labeldp.recipes.models import find_model
+from labeldp.recipes.progress import Progress
 from labeldp.recipes.task import Rows, Task, default_training
 from labeldp.report.card import write_card
 from labeldp.report.card.origin import describe_model, versions
@@ -123,16 +124,23 @@ class Plan:
 
 
 def train(
-    table: SecretTable, vault: Vault, plan: Plan, out: Path, report: Callable[[str], None] = lambda what: None
+    table: SecretTable,
+    vault: Vault,
+    plan: Plan,
+    out: Path,
+    report: Callable[[str], None] = lambda what: None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Train as planned and write the run folder `out`; return what it says.
+
+    What is being done is said to `report`, and `progress` counts the steps of recipes that plan them.
 
     A training of networks that is stopped leaves its checkpoints beside `out`, and the same request goes on from there.
     """
     rows = vault.capped(plan.labels_per_user, plan.seed)
     with written_whole(out) as folder, checkpoints_of(out) as checkpoints:
         intake, features, public = plan.read(table, vault.rows)
-        task = plan.task(features, table.space, rows, checkpoints, public=public)
+        task = plan.task(features, table.space, rows, checkpoints, public=public, progress=progress or Progress())
         doubted = [] if public is not None else doubts(table, features)
         for doubt in doubted:  # before anything is spent on columns that were read in another way than they are meant
             report(f"Note: {doubt}")

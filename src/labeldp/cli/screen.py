@@ -1,9 +1,10 @@
 """What commands show while they work and when they are done."""
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import typer
 
@@ -68,11 +69,74 @@ def say(data: dict[str, Any], sentence: str, as_json: bool) -> None:
     echo(json.dumps(data, indent=2) if as_json else sentence)
 
 
+class Steps:
+    """What a training does, as dim lines on a terminal, with a bar below them for steps that were planned.
+
+    The remaining time assumes that the steps to come take as long as those that are done, on average. Where the output
+    goes elsewhere, nothing is shown.
+    """
+
+    def __init__(self, console: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Write to a console of rich; by default to standard error."""
+        from rich.console import Console
+
+        self._console = Console(stderr=True) if console is None else console
+        self._clock = clock
+        self._bar: Any = None
+
+    def tell(self, what: str) -> None:
+        """Say what is being done."""
+        from rich.text import Text
+
+        if self._console.is_terminal:
+            self._console.print(Text(f"{printable(what)} ...", style="dim"))
+
+    def show(self, done: int, planned: int) -> None:
+        """Show how many steps of a plan are done; the bar goes when all are."""
+        if not self._console.is_terminal:
+            return
+        if done >= planned:
+            self.close()
+            return
+        if self._bar is None:
+            self._begin()
+        text = f"{done / planned:.0%} of {planned} step{'s' * (planned > 1)}"
+        if done:
+            left = (self._clock() - self._begun) / done * (planned - done)
+            text += f", about {_duration(left)} left"
+        self._bar.update(self._task, total=planned, completed=done, text=text)
+        self._bar.refresh()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (BarColumn(), TextColumn("{task.fields[text]}", style="dim"))
+        self._bar = Progress(*columns, console=self._console, transient=True)
+        self._task = self._bar.add_task("", total=1, text="")
+        self._begun = self._clock()
+        self._bar.start()
+
+
+def _duration(seconds: float) -> str:
+    """Write a time that is known roughly."""
+    if seconds < 90:
+        return f"{max(round(seconds), 1)} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
 def tell(what: str) -> None:
     """Say on a terminal what is being done; nothing where the output goes elsewhere."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(stderr=True)
-    if console.is_terminal:
-        console.print(Text(f"{printable(what)} ...", style="dim"))
+    Steps().tell(what)

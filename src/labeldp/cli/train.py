@@ -31,7 +31,7 @@ from labeldp.cli.options import (
     UserColumn,
     read_options,
 )
-from labeldp.cli.screen import echo, note_reuse, progress_bar, say, tell
+from labeldp.cli.screen import Steps, echo, note_reuse, progress_bar, say
 
 
 def train(
@@ -97,6 +97,7 @@ def train(
     table = SecretTable.open(data, label, classes, missing, ids, user_column, **kinds)
     from labeldp import runs  # torch, only now that the request makes sense
     from labeldp.recipes.crosses import split_names, with_crosses
+    from labeldp.recipes.progress import Progress
 
     if allow_unproven is not None:
         unproven.allow_unproven(allow_unproven)
@@ -118,8 +119,12 @@ def train(
             noted.add(what)
             echo(what, err=True)
 
-    with paid_if_it_fails(vault):
-        report = runs.train(table, vault, plan, out, lambda what: (note if what.startswith("Note:") else tell)(what))
+    with paid_if_it_fails(vault), Steps() as steps:
+
+        def tell(what: str) -> None:
+            (note if what.startswith("Note:") else steps.tell)(what)
+
+        report = runs.train(table, vault, plan, out, tell, Progress(steps.show))
     for warning in report["warnings"]:
         note(f"Note: {warning}")
     note_reuse(vault)

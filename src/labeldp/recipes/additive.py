@@ -145,6 +145,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
     """
     table = _table(task)
     rounds = len(layout.named) + layout.selected
+    task.progress.plan(1 + rounds)
     parts = yield from _reserve(layout, epsilon, delta)
     bins = Bins.learn(table, layout.bins, layout.categories)
     design = BinDesign(
@@ -153,6 +154,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
     counts = yield Ask(LinearQuery(design.matrix(), *parts[0]))
     releases, active = [counts], counts.active
     model, scores = _main_effects(table, bins, design, counts, active)
+    task.progress.step()
     if not rounds:
         return model, releases
     cells = Bins.learn(table, layout.cell_bins, layout.cell_bins)
@@ -175,6 +177,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
         found = yield from _cross(task, table, columns, next(left), scores, active, releases)
         model = model.with_terms([found], Provenance.of(model, *releases))
         scores = scores + found.weights.take(found.cells(table), axis=0)
+        task.progress.step()
     return model, releases
 
 

@@ -99,12 +99,15 @@ def _binned(task: Task, cross: str | None) -> Steps:
     """Fit counts of bins, and boosted trees on top where epsilon allows both."""
     first, second = budget_for_counts(task)
     layout = layout_of(task, first / task.whole.labels_per_user, cross=cross)
+    task.progress.plan(1 if second else 0)
     model, _ = yield from additive_steps(task, layout, first, task.delta)
     if not second:
         return model
     noisy = yield Ask(RandomizedResponse(second))
     trees = Candidate("boosted trees", lambda: Boosting(seed=task.seed).fit(task.features, noisy, model))
-    return fit_all(task, [trees], [model])[-1]
+    best = fit_all(task, [trees], [model])[-1]
+    task.progress.step()
+    return best
 
 
 def budget_for_counts(task: Task) -> tuple[float, float]:

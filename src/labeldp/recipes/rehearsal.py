@@ -27,6 +27,7 @@ from labeldp.lazy import has_torch
 from labeldp.learn.effort import STEPS, shortened
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.base import Recipe
+from labeldp.recipes.progress import Progress
 from labeldp.recipes.task import Rows, Task, default_training
 from labeldp.releases.base import Release
 from labeldp.releases.derived import Relabelled
@@ -172,6 +173,7 @@ def _short(task: Task, rows: NDArray[np.int64]) -> Task:
         folder=None,
         borrowed=[],
         notes=[],
+        progress=Progress(),
         sampled_from=task,
     )
 

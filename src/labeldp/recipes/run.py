@@ -187,6 +187,7 @@ def train_best(
     every_row, tasks = task, [variant.on(parts.fit) for variant in tasks]
     for variant in tasks:
         variant.notes.clear()  # of an earlier training by the same task
+        variant.progress.restart()
     if rehearsed:
         report("rehearsing")
 

@@ -25,6 +25,7 @@ from labeldp.learn.classical import Classical, Standardised
 from labeldp.learn.predictor import Predictor
 from labeldp.learn.training import Training
 from labeldp.recipes.models import find_model
+from labeldp.recipes.progress import Progress
 from labeldp.represent.balanced import balanced
 from labeldp.represent.clusters import kmeans
 from labeldp.represent.lift import CONSTANT, Lift
@@ -68,6 +69,7 @@ class Task:
     folder: Path | None = None  # where what takes long to make is kept for other runs on the same rows
     schedules: Mapping[type[Learner], Training] = field(default_factory=dict)  # of learners that need one of their own
     borrowed: list[float] = field(default_factory=list, repr=False)  # the seconds that others took for what was kept
+    progress: Progress = field(default_factory=Progress, repr=False, compare=False)  # the recipe's steps that are done
     notes: list[str] = field(default_factory=list, repr=False)  # what the user should know about the training
     sampled_from: Task | None = field(default=None, repr=False)  # of a rehearsal on some rows: the task itself
 
