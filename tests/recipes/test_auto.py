@@ -40,12 +40,20 @@ def on_people(people, epsilon, delta=0.0, seed=0):
     return vault, Task(table, space, all_rows(3000), epsilon, delta, training=training)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 0.0), (0.5, 1e-6), (1.3, 0.0)])
-def test_at_a_small_epsilon_a_table_has_the_model_of_additive(people, epsilon, delta):
-    one, two = (train(*on_people(people, epsilon, delta), name) for name in ("auto", "additive"))
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "recipe", "kind"),
+    [
+        (0.05, 0.0, "log-linear", LogLinearModel),
+        (0.5, 1e-6, "log-linear", LogLinearModel),
+        (1.0, 1e-6, "additive", AdditiveModel),
+        (1.3, 0.0, "additive", AdditiveModel),
+    ],
+)
+def test_the_noise_decides_between_counts_of_bins_and_sums_of_rows(people, epsilon, delta, recipe, kind):
+    one, two = (train(*on_people(people, epsilon, delta), name) for name in ("auto", recipe))
     assert one.candidates == 1
     assert [r.mechanism for r in one.releases] == ["LinearQuery"]
-    assert type(one.model) is AdditiveModel
+    assert type(one.model) is kind
     assert np.array_equal(one.model.predict_proba(people[0]), two.model.predict_proba(people[0]))
 
 
@@ -118,18 +126,16 @@ def test_trees_that_fail_leave_the_additive_model_and_a_note(people, monkeypatch
     assert trained.notes == ("A candidate was left out: boosted trees could not be trained (IndexError).",)
 
 
-@pytest.mark.parametrize(("columns", "classes", "kind"), [(250, 2, LogLinearModel), (5, 30, AdditiveModel)])
-def test_wide_tables_and_many_classes_have_no_trees(columns, classes, kind):
+@pytest.mark.parametrize(("columns", "classes", "labels"), [(250, 2, "RandomizedResponse"), (5, 30, "RRWithPrior")])
+def test_wide_tables_and_many_classes_are_not_cut_into_bins(columns, classes, labels):
     generator = np.random.default_rng(0)
     rows, codes = generator.normal(size=(600, columns)), np.arange(600) % classes
     table, space = Table.fit(pl.DataFrame(rows)), ldp.LabelSpace(list(range(classes)))
     task = Task(table, space, all_rows(600), 4.0, 1e-6, training=Training(epochs=1, device="cpu"))
     vault = ldp.Vault(codes, space, ldp.Budget(4.0, 1e-6))
     trained = train(vault, task, "auto", score=False)
-    asked = ["LinearQuery", "RRWithPrior"] if kind is LogLinearModel else ["LinearQuery"]
-    assert [r.mechanism for r in trained.releases][: len(asked)] == asked
-    if trained.candidates == 1:  # a network is tried beside a log-linear model
-        assert type(trained.model) is kind
+    assert [r.mechanism for r in trained.releases][:2] == ["LinearQuery", labels]
+    assert trained.candidates == (4 if classes == 2 else 3)  # without boosted trees where classes are many
     if columns > 200:
         with pytest.raises(ldp.InputError, match="Crosses are for tables of at most 200 columns"):
             next(auto(task, cross="column_0,column_1"))
@@ -137,8 +143,8 @@ def test_wide_tables_and_many_classes_have_no_trees(columns, classes, kind):
 
 def test_embeddings_have_a_log_linear_model_and_networks(digits):
     trained = train(digits.vault(50.0), digits.task(50.0), "auto")
-    assert trained.candidates == 3  # log-linear, a network of neighbours, and one of both releases
-    assert [r.mechanism for r in trained.releases] == ["LinearQuery", "RRWithPrior", "BestCandidate"]
+    assert trained.candidates == 4  # log-linear of sums and of labels, a network of neighbours, one of both releases
+    assert [r.mechanism for r in trained.releases] == ["LinearQuery", "RandomizedResponse", "BestCandidate"]
 
 
 def test_without_torch_no_network_is_a_candidate(digits, monkeypatch):
@@ -147,7 +153,7 @@ def test_without_torch_no_network_is_a_candidate(digits, monkeypatch):
     monkeypatch.setattr("labeldp.lazy.find_spec", lambda name: None)
     assert not several(few)
     trained = train(digits.vault(50.0), digits.task(50.0), "auto")
-    assert trained.candidates == 1
+    assert trained.candidates == 2  # log-linear of sums and of labels
     assert type(trained.model) is LogLinearModel
     assert trained.notes == ()
     model = train(digits.vault(0.05, 1e-5), drowned, "auto", score=False).model

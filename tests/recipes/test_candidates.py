@@ -44,7 +44,7 @@ def failing(fit, name, problem=IndexError):
 
 
 def embedded():
-    """The vault, and the task with embeddings, of which `auto` makes three models."""
+    """The vault, and the task with embeddings, of which `auto` makes four models."""
     vault, task = vault_and_task()
     return vault, replace(task, features=Embeddings(NUMBERS))
 
@@ -58,7 +58,7 @@ def test_a_candidate_that_fails_after_a_release_is_left_out_with_a_note(monkeypa
     fit = Supervised.fit
     monkeypatch.setattr(Supervised, "fit", fail)
     trained = train(*embedded(), "auto")
-    assert trained.candidates == 1  # of three
+    assert trained.candidates == 2  # of four, two of which are networks
     assert trained.notes == ("A candidate was left out: a network could not be trained (IndexError).",)
     assert trained.notes[0] in trained.facts()["warnings"]
     assert trained.guarantee.epsilon <= 20.0
@@ -84,7 +84,7 @@ def test_a_candidate_whose_probabilities_are_no_numbers_is_left_out(monkeypatch)
 
     monkeypatch.setattr(LogLinear, "refine", diverged)
     trained = train(*embedded(), "auto")
-    assert trained.candidates == 2
+    assert trained.candidates == 3
     assert trained.notes[0].startswith("A candidate was left out: LogLinearModel could not be trained (")
 
 

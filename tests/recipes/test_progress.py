@@ -41,7 +41,7 @@ def test_progress_can_be_pickled_with_its_task():
     ],
 )
 def test_recipes_do_the_steps_that_they_plan_and_a_rehearsal_shows_none(recipe, options, epsilon, steps):
-    x = np.random.default_rng(0).normal(size=(400, 3))
+    x = np.random.default_rng(0).normal(size=(4000, 3))
     table = Table.fit(pl.DataFrame(dict(zip("abc", x.T, strict=True))))
     vault = ldp.Vault(np.where(x[:, 0] > 0, "yes", "no"), SPACE, ldp.Budget(epsilon, 1e-6))
     seen = []
@@ -49,7 +49,7 @@ def test_recipes_do_the_steps_that_they_plan_and_a_rehearsal_shows_none(recipe, 
     from labeldp.recipes.models import find_model
 
     task = Task(
-        table, SPACE, all_rows(400), epsilon, 1e-6, find_model(model), progress=Progress(lambda *s: seen.append(s))
+        table, SPACE, all_rows(4000), epsilon, 1e-6, find_model(model), progress=Progress(lambda *s: seen.append(s))
     )
     for _ in range(2):  # also where all is in the ledger already
         seen.clear()

@@ -86,7 +86,7 @@ def test_an_error_of_this_library_after_a_release_is_reported_before_the_charge(
     def fit(self, *given):
         raise ldp.InputError("This learner takes other rows.")
 
-    monkeypatch.setattr(Bayes, "fit", fit)
+    monkeypatch.setattr(Supervised, "fit", fit)
     vault = digits.vault(1.0, count=SOME)
     with pytest.raises(ldp.InputError, match="takes other rows"):
         train(vault, digits.task(1.0, count=SOME), "randres-mixup")

@@ -107,7 +107,7 @@ def test_delta_that_sums_have_spent_is_not_spent_again(digits):
     users = np.arange(SOME) // 35
     vault = digits.vault(200.0, 1e-6, count=SOME, users=users)
     result = train(vault, digits.task(200.0, 1e-6, count=SOME), "auto", score=False)
-    assert {"LinearQuery", "RRWithPrior"} <= {release.mechanism for release in result.releases}
+    assert {"LinearQuery", "RandomizedResponse"} <= {release.mechanism for release in result.releases}
     assert result.guarantee.delta == 1e-6
     assert result.guarantee.epsilon <= 200.0
 

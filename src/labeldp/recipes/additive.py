@@ -75,6 +75,9 @@ def additive(task: Task, crosses: int | None = None, cross: str | None = None) -
 
     Returns:
         An additive model.
+
+    Raises:
+        InputError: The features are no table, or a named cross does not exist.
     """
     layout = layout_of(task, task.whole.label_epsilon, crosses, cross)
     model, _ = yield from additive_steps(task, layout, task.epsilon, task.delta)

@@ -75,6 +75,9 @@ def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> St
 
     Returns:
         One model, or several to choose from.
+
+    Raises:
+        InputError: There is a loss for classes, or there are crosses where no columns are cut into bins.
     """
     if cross is not None and not _is_binned(task):
         raise InputError(

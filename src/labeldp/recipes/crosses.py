@@ -30,8 +30,10 @@ def read_crosses(text: str, columns: Sequence[str]) -> Pairs:
     Raises:
         InputError: A cross does not name two different columns that exist, or is named twice.
     """
-    found = []
-    for names in _parts(text):
+    found, parts = [], _parts(text)
+    if text.strip() and not parts:
+        raise InputError(f"The cross {text!r} must name two different columns: {_EXAMPLE}.")
+    for names in parts:
         said = ",".join(map(quoted, names))
         absent = next((name for name in names if name not in columns), None)
         if absent is not None:

@@ -39,6 +39,9 @@ def log_linear(task: Task, share: float | None = None) -> Steps:
 
     Returns:
         A log-linear model.
+
+    Raises:
+        InputError: The share is out of range.
     """
     if share is not None and not 0 < share <= 1:
         raise InputError("The share of epsilon for sums must be above 0 and at most 1.")

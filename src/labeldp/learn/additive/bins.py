@@ -73,13 +73,16 @@ class Bins:
         found += [_category(column.name, column.width, categories) for column in table.encoder.categories]
         return cls(tuple(found))
 
-    @property
-    def offsets(self) -> NDArray[np.int64]:
-        """The place of the first bin of each column among all bins, and the number of all bins at the end."""
-        return np.cumsum([0, *(column.width for column in self.columns)])
-
     def codes(self, table: Table, place: int) -> NDArray[np.integer]:
-        """Return the bin of each row in the column at a place, as the smallest unsigned integers that hold it."""
+        """Return the bin of each row in one column.
+
+        Args:
+            table: Rows that are encoded as those from which the bins were learnt.
+            place: The number of the column.
+
+        Returns:
+            The bins, as the smallest unsigned integers that hold them.
+        """
         column, numbers = self.columns[place], table.number_values.shape[1]
         values = table.number_values[:, place] if place < numbers else table.category_codes[:, place - numbers]
         return column.codes(values).astype(np.min_scalar_type(column.width))

@@ -198,6 +198,9 @@ def smooth_kernel(ordered: int, width: int, reach: float = 0.2) -> Floats:
         ordered: The number of leading bins that are in order.
         width: The number of all bins.
         reach: The distance, as a share of all ordered bins, over which the function changes.
+
+    Returns:
+        A positive semidefinite matrix, (width, width), with zeros for other bins.
     """
     places = np.arange(ordered) / max(ordered - 1, 1)
     kernel = np.zeros((width, width))
@@ -212,6 +215,9 @@ def prior_of(widths: Sequence[int], ordered: Sequence[int], variance: float = 0.
         widths: The number of bins of each column.
         ordered: How many of them are in order.
         variance: The first guess of all variances.
+
+    Returns:
+        One component or two for each column, in the order of the columns.
     """
     found, start = [], 0
     for width, count in zip(widths, ordered, strict=True):

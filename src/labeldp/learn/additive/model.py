@@ -82,7 +82,15 @@ class AdditiveModel(HasProvenance):
         return best_labels(self.space, self.predict_proba(features))
 
     def with_terms(self, terms: Sequence[Term], provenance: Provenance) -> "AdditiveModel":
-        """Return this model with further terms, and what it then rests on."""
+        """Return this model with further terms.
+
+        Args:
+            terms: Their effects, which are added to the scores.
+            provenance: What the larger model rests on.
+
+        Returns:
+            A new model.
+        """
         return replace(self, terms=(*self.terms, *terms), provenance=provenance)
 
     def save(self, folder: str | Path) -> None:
@@ -103,7 +111,11 @@ class AdditiveModel(HasProvenance):
 
     @classmethod
     def load(cls, folder: str | Path) -> "AdditiveModel":
-        """Read a model that `save` wrote."""
+        """Read a model that `save` wrote.
+
+        Raises:
+            InputError: The folder holds no such model, or its arrays do not fit each other.
+        """
         facts = read_facts(folder)
         try:
             with np.load(Path(folder) / "arrays.npz", allow_pickle=False) as file:

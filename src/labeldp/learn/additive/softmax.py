@@ -46,7 +46,16 @@ class Rotated:
 
 
 def usual_penalty(rotated: Rotated, classes: int, noise: float) -> Floats:
-    """Return the penalty of each direction for sums with noise of this deviation."""
+    """Return the penalty of each direction.
+
+    Args:
+        rotated: The rows that were summed.
+        classes: The number of classes.
+        noise: The deviation of the noise in each sum.
+
+    Returns:
+        A number above 0 for each direction.
+    """
     curvature = float(rotated.lengths.mean()) / classes
     shape = (rotated.lengths / rotated.lengths.mean()) ** -0.5
     found: Floats = (_NOISE_PART * noise * curvature**0.5 + curvature) * shape
