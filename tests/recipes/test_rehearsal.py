@@ -10,7 +10,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import labeldp as ldp
 from labeldp.features import Table
-from labeldp.learn import Bayes, Supervised, Training
+from labeldp.learn import Supervised, Training
 from labeldp.learn.effort import is_shortened
 from labeldp.recipes import rehearsal
 from labeldp.recipes.base import RECIPES, find
