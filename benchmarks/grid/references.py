@@ -69,7 +69,7 @@ def clean_trees(problem, seed):
 def clean_linear(problem, seed):
     """Fit logistic or ridge regression to clean labels of standardised rows, and return a function that predicts."""
     features = problem.features()
-    mean, deviation = (part.numpy() for part in features.moments())
+    mean, deviation = features.moments()
     train, test = ((_matrix(each) - mean) / deviation for each in (features, problem.test_features(features)))
     model = Ridge(alpha=float(train.shape[1])) if problem.numbers else LogisticRegression(C=0.1, max_iter=300)
     return _fitted(model, problem, train, test)
