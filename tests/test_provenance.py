@@ -23,6 +23,8 @@ import labeldp as ldp
 from labeldp import learn, represent
 from labeldp.features import Embeddings, Images
 from labeldp.learn import Model, Training
+from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
+from labeldp.learn.additive.model import AdditiveModel
 from labeldp.learn.backbones import Average, build
 from labeldp.learn.base import Backbone, Learner
 from labeldp.learn.boosting import BoostedModel, Boosting
@@ -115,8 +117,30 @@ def _learners(w):
 
 
 BOOSTING = Boosting(rounds=2, validation=0.0)
+
+
+def _additive(w):
+    return AdditiveModel(SPACE, Provenance.of(w.sums), np.zeros(3), ())
+
+
 # What makes a model or a release, by name: a call that returns it, and everything that it was made from.
 MADE = {
+    "learn.additive.log_linear.LogLinear.fit": lambda w: (
+        LogLinear(w.lift).fit(w.lift(w.rows), w.sums),
+        [w.sums],
+    ),
+    "learn.additive.log_linear.LogLinear.refine": lambda w: (
+        LogLinear(w.lift).refine(w.lift(w.rows), w.new, LogLinear(w.lift).fit(w.lift(w.rows), w.sums)),
+        [w.sums, w.new],
+    ),
+    "learn.additive.log_linear.LogLinearModel.load": loads(
+        LogLinearModel, lambda w: LogLinear(w.lift).fit(w.lift(w.rows), w.sums)
+    ),
+    "learn.additive.model.AdditiveModel.load": loads(AdditiveModel, _additive),
+    "learn.additive.model.AdditiveModel.with_terms": lambda w: (
+        _additive(w).with_terms((), Provenance.of(_additive(w), w.new)),
+        [w.sums, w.new],
+    ),
     "learn.augdescent.AugDescent.fit": fits(learn.AugDescent(training=ONCE)),
     "learn.base.Learner.together": fits_together(learn.Supervised(training=ONCE)),
     "learn.bayes.Bayes.fit": fits(learn.Bayes(training=ONCE)),
@@ -238,8 +262,8 @@ CHECKED = {
 def makers():
     """The name of every public function and method of the learning side that returns a model or a release."""
     for package in ("learn", "represent", "recipes"):
-        for info in pkgutil.iter_modules([str(SOURCE / package)]):
-            module = importlib.import_module(f"labeldp.{package}.{info.name}")
+        for info in pkgutil.walk_packages([str(SOURCE / package)], f"labeldp.{package}."):
+            module = importlib.import_module(info.name)
             here = [(n, o) for n, o in vars(module).items() if getattr(o, "__module__", "") == module.__name__]
             for name, thing in here:
                 own = vars(thing).items() if inspect.isclass(thing) else [("", thing)]
@@ -248,7 +272,7 @@ def makers():
                         continue
                     hint = get_type_hints(function, localns=CHECKED).get("return")
                     if _returns_a_source(hint, thing if method else None):
-                        yield f"{package}.{info.name}.{name}" + (f".{method}" if method else "")
+                        yield f"{info.name.removeprefix('labeldp.')}.{name}" + (f".{method}" if method else "")
 
 
 def test_every_function_that_makes_a_model_or_a_release_is_known_here():

@@ -85,7 +85,9 @@ def test_json_is_all_that_is_printed(labeldp, more):
 
 
 def test_models_are_chosen_by_the_criterion_that_is_asked_for(labeldp, folder):
-    code, out, _ = labeldp(*TRAIN, "--epsilon", 5, "--choose-by", "auc", "--json")
+    rows = np.random.default_rng(0).normal(size=(300, 2))
+    pl.DataFrame(rows).with_columns(income=pl.Series(["low", "high", "low"] * 100)).write_csv("people.csv")
+    code, out, _ = labeldp(*TRAIN, "--features", "embeddings", "--epsilon", 5, "--choose-by", "auc", "--json")
     assert code == 0
     report = json.loads(out)
     assert report["plan"]["choose_by"] == "auc"
@@ -141,7 +143,7 @@ BAD = {
         "--budget sets the total",
     ),
     "unknown criterion": ([*TRAIN, "--choose-by", "recall"], "no criterion 'recall': choose by one of auto, accuracy"),
-    "unknown recipe": ([*TRAIN, "--recipe", "magic"], "There is no recipe 'magic': choose one of alibi,"),
+    "unknown recipe": ([*TRAIN, "--recipe", "magic"], "There is no recipe 'magic': choose one of additive,"),
     "unknown option of a recipe": ([*TRAIN, "--option", "magic=1"], "has no option 'magic'"),
     "an option without a value": ([*TRAIN, "--option", "magic"], "write --option name=value"),
     "an option of another type": (

@@ -208,8 +208,20 @@ def smooth_kernel(ordered: int, width: int, reach: float = 0.2) -> Floats:
     return kernel
 
 
+def linear_kernel(ordered: int, width: int) -> Floats:
+    """Return the covariance of a linear function over ordered bins; other bins have none.
+
+    Args:
+        ordered: The number of leading bins that are in order.
+        width: The number of all bins.
+    """
+    places = np.zeros(width)
+    places[:ordered] = np.linspace(-1, 1, ordered) * 3**0.5
+    return np.outer(places, places)
+
+
 def prior_of(widths: Sequence[int], ordered: Sequence[int], variance: float = 0.1) -> list[Component]:
-    """Return a prior for one-hot bins: smooth and rough for ordered bins, independent for categories.
+    """Return a prior for one-hot bins: linear, smooth and rough for ordered bins, independent for categories.
 
     Args:
         widths: The number of bins of each column.
@@ -217,13 +229,14 @@ def prior_of(widths: Sequence[int], ordered: Sequence[int], variance: float = 0.
         variance: The first guess of all variances.
 
     Returns:
-        One component or two for each column, in the order of the columns.
+        Three components for each column of ordered bins and one for others, in the order of the columns.
     """
     found, start = [], 0
     for width, count in zip(widths, ordered, strict=True):
         place = slice(start, start + width)
         if count > 4:
             found.append(Component(place, smooth_kernel(count, width), variance))
+            found.append(Component(place, linear_kernel(count, width), variance))
         found.append(Component(place, None, variance / 2 if count > 4 else 2 * variance))
         start += width
     return found
