@@ -38,6 +38,7 @@ from labeldp.recipes import pate
 from labeldp.recipes.auto import smoothed
 from labeldp.recipes.candidates import Candidate, fit_all
 from labeldp.recipes.kept import taught
+from labeldp.recipes.log_linear import SumsAndLabels
 from labeldp.recipes.numbers import Beforehand, learners_for
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import agreed
@@ -117,6 +118,11 @@ def _learners(w):
 
 
 BOOSTING = Boosting(rounds=2, validation=0.0)
+
+
+def _sums_and_labels(w):
+    rows, learner = w.lift(w.rows), LogLinear(w.lift)
+    return SumsAndLabels(learner.fit(rows, w.sums), w.sums, w.new, rows, learner)
 
 
 def _additive(w):
@@ -213,6 +219,7 @@ MADE = {
     "recipes.pate.ssl": student(pate.ssl),
     "recipes.task.Task.on_points": lambda w: (w.task().on_points(w.linear), [w.linear, w.network]),
     "recipes.votes.agreed": lambda w: (agreed(w.new, w.new.labels()), [w.new]),
+    "recipes.log_linear.SumsAndLabels.refined": lambda w: (_sums_and_labels(w).refined(), [w.sums, w.new]),
 }
 
 # What refuses a model that learnt from labels.

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from labeldp.learn.additive import BinDesign, Component, DenseDesign, fit_block, fit_sums, prior_of
-from labeldp.learn.additive.fit import probabilities, smooth_kernel
+from labeldp.learn.additive.fit import linear_kernel, probabilities, smooth_kernel
 
 ROWS = 4_000
 
@@ -82,7 +82,15 @@ def test_bins_are_fitted_as_their_dense_matrix():
     one = fit_sums(problem.design, sums, problem.totals, 5.0, prior)
     two = fit_sums(DenseDesign(problem.design.matrix().toarray()), sums, problem.totals, 5.0, prior)
     assert np.allclose(one.weights, two.weights, atol=1e-3)
-    assert [part.variance for part in prior] == [0.1, 0.05, 0.2, 0.1, 0.05]  # the search leaves what it is given
+    assert [part.variance for part in prior] == [
+        0.1,
+        0.1,
+        0.05,
+        0.2,
+        0.1,
+        0.1,
+        0.05,
+    ]  # the search leaves what it is given
 
 
 @pytest.mark.parametrize("noise", [0.0, 10.0])
@@ -212,9 +220,16 @@ def test_the_smooth_kernel_is_a_covariance_of_ordered_bins(ordered, width):
     assert (np.diff(kernel[0, :ordered]) < 0).all()
 
 
-def test_the_prior_has_a_smooth_and_a_rough_part_for_many_ordered_bins():
+def test_the_linear_kernel_is_that_of_a_line_over_ordered_bins():
+    kernel = linear_kernel(5, 7)
+    line = np.array([-1, -0.5, 0, 0.5, 1, 0, 0]) * 3**0.5
+    assert np.allclose(kernel, np.outer(line, line))
+
+
+def test_the_prior_has_a_smooth_a_linear_and_a_rough_part_for_many_ordered_bins():
     parts = prior_of([9, 5, 3], [8, 4, 0])
     assert [(part.place.start, part.place.stop, part.kernel is None) for part in parts] == [
+        (0, 9, False),
         (0, 9, False),
         (0, 9, True),
         (9, 14, True),
