@@ -100,6 +100,8 @@ def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> St
 
 def _binned(task: Task, cross: str | None) -> Steps:
     """Fit counts of bins, and boosted trees on top where epsilon allows both."""
+    if task.model != "auto":
+        task.notes.append("The model was not used: the recipe auto chooses models itself. Take randres for your own.")
     first, second = budget_for_counts(task)
     layout = layout_of(task, first / task.whole.labels_per_user, cross=cross)
     task.progress.plan(1 if second else 0)
