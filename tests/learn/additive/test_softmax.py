@@ -6,7 +6,7 @@ from scipy.special import logsumexp, softmax
 from labeldp.learn.additive import softmax as module
 from labeldp.learn.additive.calibration import calibration_factor
 from labeldp.learn.additive.design import DenseDesign
-from labeldp.learn.additive.softmax import Rotated, fit_softmax, usual_penalty
+from labeldp.learn.additive.softmax import Rotated, fit_softmax, openness_of, usual_penalty
 
 CLASSES, COLUMNS = 5, 8
 
@@ -83,7 +83,7 @@ def test_the_gradient_is_that_of_the_loss(problem, monkeypatch):
         return minimize(loss, begin, **how)
 
     monkeypatch.setattr(module, "minimize", caught)
-    penalty = usual_penalty(problem.rotated, CLASSES, 10.0)
+    penalty = usual_penalty(problem.rotated, CLASSES, 10.0, 0.25)
     fit_softmax(problem.rotated, problem.sums, penalty)
     point = np.random.default_rng(0).normal(size=given["begin"].size)
     unit = np.repeat(1 / np.sqrt(penalty + problem.rotated.lengths / CLASSES), CLASSES)
@@ -96,7 +96,7 @@ def test_the_gradient_is_that_of_the_loss(problem, monkeypatch):
 
 @pytest.mark.parametrize("noise", [1.0, 30.0])
 def test_it_finds_the_minimum(problem, noise):
-    sums, penalty = problem.noisy(noise), usual_penalty(problem.rotated, CLASSES, noise)
+    sums, penalty = problem.noisy(noise), usual_penalty(problem.rotated, CLASSES, noise, 0.25)
     value, slope = energy(problem, sums, penalty)
     slow = minimize(value, np.zeros(sums.size), jac=slope, method="L-BFGS-B", options={"maxiter": 5_000}).fun
     found = value(fit_softmax(problem.rotated, sums, penalty).ravel())
@@ -105,12 +105,20 @@ def test_it_finds_the_minimum(problem, noise):
     assert value(begun.ravel()) < slow + 1e-3 * (value(np.zeros(sums.size)) - slow)
 
 
-def test_the_penalty_grows_with_noise_and_for_short_directions(problem):
-    one, two = (usual_penalty(problem.rotated, CLASSES, noise) for noise in (1.0, 10.0))
+def test_the_penalty_grows_with_noise_and_certainty_and_for_short_directions(problem):
+    one, two = (usual_penalty(problem.rotated, CLASSES, noise, 0.25) for noise in (1.0, 10.0))
     assert (two > one).all()
     assert (np.diff(one) < 0).all()  # lengths rise
-    mean = problem.rotated.lengths.mean() / CLASSES
-    assert np.allclose(one, (3 * mean**0.5 + mean) * (problem.rotated.lengths / problem.rotated.lengths.mean()) ** -0.5)
+    lengths = problem.rotated.lengths
+    curvature = 0.25 * lengths.mean() / CLASSES
+    assert np.allclose(one, (1 + 1 / curvature) / 25 * (lengths / lengths.mean()) ** -0.5)
+    assert (usual_penalty(problem.rotated, CLASSES, 1.0, 0.1) > one).all()
+
+
+def test_even_probabilities_are_open_and_sure_ones_are_not():
+    assert openness_of(np.full((5, 4), 0.25)) == pytest.approx(1.0)
+    assert openness_of(np.eye(4)) == 1e-3
+    assert 0.1 < openness_of(np.array([[0.9, 0.1], [0.95, 0.05]])) < 0.5
 
 
 def calibrated(rotated, sums, noise, penalty, weights):
@@ -125,7 +133,7 @@ def test_calibrated_weights_are_near_the_best_factor_on_new_rows(noise):
     losses = []
     for seed in range(4):
         problem = Problem(seed=seed)
-        sums, penalty = problem.noisy(noise, seed), usual_penalty(problem.rotated, CLASSES, noise)
+        sums, penalty = problem.noisy(noise, seed), usual_penalty(problem.rotated, CLASSES, noise, 0.25)
         weights = fit_softmax(problem.rotated, sums, penalty)
         found = calibrated(problem.rotated, sums, noise, penalty, weights)
         ratio = found / weights
@@ -140,14 +148,14 @@ def test_calibrated_weights_are_near_the_best_factor_on_new_rows(noise):
 
 def test_sums_that_are_only_noise_get_a_small_factor():
     problem = Problem(strength=0.0)
-    penalty = usual_penalty(problem.rotated, CLASSES, 100.0)
+    penalty = usual_penalty(problem.rotated, CLASSES, 100.0, 0.25)
     sums = problem.noisy(100.0)
     weights = fit_softmax(problem.rotated, sums, penalty)
     assert problem.loss(calibrated(problem.rotated, sums, 100.0, penalty, weights)) < np.log(CLASSES) + 0.02
 
 
 def test_calibration_is_the_same_each_time(problem):
-    penalty = usual_penalty(problem.rotated, CLASSES, 5.0)
+    penalty = usual_penalty(problem.rotated, CLASSES, 5.0, 0.25)
     weights = fit_softmax(problem.rotated, problem.noisy(5.0), penalty)
     one, two = (calibrated(problem.rotated, problem.noisy(5.0), 5.0, penalty, weights) for _ in range(2))
     assert np.array_equal(one, two)

@@ -15,7 +15,7 @@ from labeldp.learn.additive.calibration import calibration_factor
 from labeldp.learn.additive.design import DenseDesign, Floats
 from labeldp.learn.additive.fit import Component, fit_sums
 from labeldp.learn.additive.responses import fit_responses
-from labeldp.learn.additive.softmax import Rotated, fit_softmax, usual_penalty
+from labeldp.learn.additive.softmax import Rotated, fit_softmax, openness_of, usual_penalty
 from labeldp.learn.additive.sums import consistent_sums
 from labeldp.learn.predictor import not_a_model
 from labeldp.learn.ridge import LinearModel
@@ -24,6 +24,7 @@ from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments
 from labeldp.represent.lift import Lift
 
+_FIRST_OPENNESS, _PASSES = 0.25, 2  # of the search for a penalty
 _FEW_CLASSES = 20  # up to which prior variances are searched for, by matrices of the columns for each class
 
 
@@ -82,15 +83,7 @@ class LogLinear:
         classes = len(sums.space)
         if classes <= _FEW_CLASSES:
             return self._model(sums, _searched(matrix, found.values, found.noise))
-        rotated = Rotated.of(matrix)
-        wanted, penalty = rotated.basis.T @ found.values, usual_penalty(rotated, classes, found.noise)
-        weights = fit_softmax(rotated, wanted, penalty)
-
-        def refit(changed: Floats) -> Floats:
-            return fit_softmax(rotated, changed, penalty, weights)
-
-        weights *= calibration_factor(DenseDesign(rotated.rows), wanted, found.noise, weights, refit)
-        return self._model(sums, rotated.basis @ weights)
+        return self._model(sums, _penalised(matrix, found.values, found.noise))
 
     def refine(self, rows: NDArray[np.float32], labels: Release, model: LogLinearModel) -> LogLinearModel:
         """Fit noisy labels of single rows, beginning from a model of sums.
@@ -113,6 +106,24 @@ class LogLinear:
 
     def _model(self, release: Release, weights: Floats, start: LogLinearModel | None = None) -> LogLinearModel:
         return LogLinearModel(release.space, Provenance.of(release, start), self.lift, weights)
+
+
+def _penalised(matrix: NDArray[np.float32], sums: Floats, noise: float) -> Floats:
+    """Fit with the usual penalty, which depends on how sure the fitted and calibrated model is."""
+    rotated, classes = Rotated.of(matrix), sums.shape[1]
+    wanted, design = rotated.basis.T @ sums, DenseDesign(rotated.rows)
+    weights, openness = np.zeros_like(wanted), _FIRST_OPENNESS
+    for _ in range(_PASSES):
+        penalty = usual_penalty(rotated, classes, noise, openness)
+        plain = fit_softmax(rotated, wanted, penalty)
+
+        def refit(changed: Floats, penalty: Floats = penalty, plain: Floats = plain) -> Floats:
+            return fit_softmax(rotated, changed, penalty, plain)
+
+        weights = plain * calibration_factor(design, wanted, noise, plain, refit)
+        openness = (openness * openness_of(softmax(design.dot(weights), axis=1))) ** 0.5
+    found: Floats = rotated.basis @ weights
+    return found
 
 
 def _searched(matrix: NDArray[np.float32], sums: Floats, noise: float) -> Floats:

@@ -14,10 +14,9 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
 from labeldp.learn.additive.design import Floats
-from labeldp.learn.additive.softmax import Matrix, Rotated, fit_softmax, usual_penalty
+from labeldp.learn.additive.softmax import Matrix, Rotated, fit_softmax, openness_of, usual_penalty
 
 _ROUNDS, _STEPS = 4, 15
-_PENALTY = 0.25  # of the usual one: posteriors hold less noise than their spread says, as it averages out
 _HELD_OUT = 0.25
 _LOG_FACTORS = (math.log(0.3), math.log(10.0))
 _SEED = 20_240_103  # of the choice of rows
@@ -48,7 +47,7 @@ def _fit(rotated: Rotated, evidence: NDArray[np.float32], start: Floats) -> Floa
     for _ in range(_ROUNDS):
         posterior = _posterior(rotated.rows @ weights.astype(np.float32) + evidence)
         spread = float((posterior * (1 - posterior)).sum(dtype=np.float64) / weights.size)
-        penalty = _PENALTY * usual_penalty(rotated, weights.shape[1], spread**0.5)
+        penalty = usual_penalty(rotated, weights.shape[1], spread**0.5, openness_of(posterior))
         sums = (rotated.rows.T @ posterior).astype(np.float64)
         weights = fit_softmax(rotated, sums, penalty, weights, _STEPS)
     return weights

@@ -3,8 +3,10 @@
 The loss of weights W is sum_i log sum_k exp(A_i W_k) - <Z, W> + sum_dk P_dk W_dk^2 / 2 with Z the sums A'Y. It is
 convex, and Z is all that it needs of the labels. The columns of A are rotated to the eigenvectors of A'A, so that a
 direction d has curvature g_d / K where classes are even. Noise of deviation s enters <Z, W>, so that the penalty P must
-grow with it. The usual penalty is (3 s sqrt(h) + h) (g_d / mean g)^(-1/2), where h is the mean of g_d / K. Directions
-in which rows differ little then have weights as large as others.
+grow with it. With prior variance t of the weights and curvature c g_d / K, where c is 1 for even classes and
+less the surer the model is, the posterior mean of noisy sums has the penalty (1 + s^2 K / (c g_d)) / t. The usual
+penalty has this size for the mean of g_d, and goes with g_d^(-1/2): directions in which rows differ little then have
+weights nearly as large as others.
 """
 
 from dataclasses import dataclass
@@ -17,7 +19,8 @@ from scipy.optimize import minimize
 from labeldp.learn.additive.design import Floats
 
 _STEPS, _AGAIN = 40, 15  # of L-BFGS, from zero and from earlier weights
-_NOISE_PART = 3.0  # of the usual penalty
+_VARIANCE = 25.0  # of weights for rows of length 1
+_LEAST_OPEN = 1e-3
 
 Matrix = NDArray[np.float32]
 
@@ -45,21 +48,29 @@ class Rotated:
         return cls(matrix @ narrow, narrow, lengths[used])
 
 
-def usual_penalty(rotated: Rotated, classes: int, noise: float) -> Floats:
-    """Return the penalty of each direction.
+def usual_penalty(rotated: Rotated, classes: int, noise: float, openness: float) -> Floats:
+    """Return the penalty of each direction for sums with noise of this deviation.
 
     Args:
         rotated: The rows that were summed.
         classes: The number of classes.
-        noise: The deviation of the noise in each sum.
+        noise: The deviation of the noise in a sum.
+        openness: The curvature of the model as a share of its curvature where classes are even: 1 if it knows
+            nothing, and near 0 if it is sure of nearly all rows.
 
     Returns:
-        A number above 0 for each direction.
+        A positive number for each direction.
     """
-    curvature = float(rotated.lengths.mean()) / classes
-    shape = (rotated.lengths / rotated.lengths.mean()) ** -0.5
-    found: Floats = (_NOISE_PART * noise * curvature**0.5 + curvature) * shape
+    mean = float(rotated.lengths.mean())
+    found: Floats = (1 + noise**2 * classes / (openness * mean)) / _VARIANCE * (rotated.lengths / mean) ** -0.5
     return found
+
+
+def openness_of(probabilities: NDArray[np.floating]) -> float:
+    """Return by how much probabilities leave the classes open: 1 if all are even, and near 0 if all are sure."""
+    classes = probabilities.shape[1]
+    spread = (probabilities * (1 - probabilities)).sum(dtype=np.float64) / len(probabilities)
+    return float(np.clip(spread * classes / (classes - 1), _LEAST_OPEN, 1.0))
 
 
 def fit_softmax(
