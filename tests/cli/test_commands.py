@@ -78,7 +78,8 @@ def test_train_predict_and_ledger(labeldp, folder):
 )
 def test_json_is_all_that_is_printed(labeldp, more):
     code, out, err = labeldp(*TRAIN, *more, "--json", "--device", "cpu")
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert all(line.startswith("Note: ") for line in err.splitlines())  # of few rows, the model may name one class
     report = json.loads(out)
     assert report["guarantee"]["epsilon"] == report["spent"]["epsilon"] == 1
     assert report == json.loads(Path("o/run.json").read_text())

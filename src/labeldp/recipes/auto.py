@@ -79,7 +79,7 @@ def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> St
     Raises:
         InputError: There is a loss for classes, or there are crosses where no columns are cut into bins.
     """
-    if cross is not None and not _is_binned(task):
+    if cross is not None and not _can_be_binned(task):
         raise InputError(
             f"Crosses are for tables of at most {_MOST_COLUMNS} columns whose labels are classes: leave them out."
         )
@@ -91,7 +91,7 @@ def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> St
         return (yield from refine(task))
     if task.features.kind == "pairs":
         return (yield from lp_mst(task))
-    if _is_binned(task):
+    if _is_binned(task) or cross is not None:
         return (yield from _binned(task, cross))
     if _drowned(task):
         return (yield from (smooth_moments if task.delta else noise_cluster)(task.with_installed_model()))
@@ -128,13 +128,18 @@ def budget_for_counts(task: Task) -> tuple[float, float]:
     return split_epsilon(task.epsilon, enough / own)
 
 
-def _is_binned(task: Task) -> bool:
-    """Whether the labels are few classes, and the features a table of few columns with rows enough for counts."""
+def _can_be_binned(task: Task) -> bool:
+    """Whether the labels are few classes, and the features a table of few columns."""
     task = task.whole
-    if task.features.kind != "table" or task.space.step is not None:
+    table = task.features.kind == "table" and task.space.step is None and len(task.space) <= _FEW_CLASSES
+    return table and len(getattr(task.features, "columns", ())) <= _MOST_COLUMNS
+
+
+def _is_binned(task: Task) -> bool:
+    """Whether columns are cut into bins: there must be rows enough for counts."""
+    if not _can_be_binned(task):
         return False
-    if len(getattr(task.features, "columns", ())) > _MOST_COLUMNS or len(task.space) > _FEW_CLASSES:
-        return False
+    task = task.whole
     counts = budget_for_counts(task)[0] / task.epsilon * task.label_epsilon
     return rows_to_noise(task, counts) >= _LEAST_FOR_BINS
 

@@ -31,7 +31,7 @@ def read_crosses(text: str, columns: Sequence[str]) -> Pairs:
         InputError: A cross does not name two different columns that exist, or is named twice.
     """
     found, parts = [], _parts(text)
-    if text.strip() and not parts:
+    if "," in text and not parts:
         raise InputError(f"The cross {text!r} must name two different columns: {_EXAMPLE}.")
     for names in parts:
         said = ",".join(map(quoted, names))
