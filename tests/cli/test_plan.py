@@ -36,9 +36,20 @@ def test_json(plan):
     code, out, _ = plan(*SETTING, "--features", "embeddings", "--clusters", 20, "--purity", 0.8, "--json")
     advice = json.loads(out)
     assert code == 0
-    assert advice["recommended"] == "moments"
+    assert advice["recommended"] == "log-linear"
     assert advice["setting"]["clusters"] == 20
     assert advice["setting"]["purity"] == 0.8
+
+
+def test_repeated_releases_are_counted(plan):
+    code, out, _ = plan("--rows", 48842, "--classes", 2, "--epsilon", 1, "--delta", 1e-5)
+    assert code == 0
+    assert "Take additive." in out
+    words = " ".join(out.split())
+    assert "LinearQuery(0.657, 1e-05) + 4*LargestResiduals(0.0164) + 4*LinearQuery(0.329, 1e-05)" in words
+    assert "their epsilons add up to more than the whole" in words
+    _, alone, _ = plan("--rows", 48842, "--classes", 2, "--epsilon", 1)
+    assert "their epsilons add up" not in " ".join(alone.split())
 
 
 def test_rare_positives(plan):

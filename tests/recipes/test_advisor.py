@@ -4,19 +4,31 @@ import inspect
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Seeded
 
 import labeldp as ldp
+from labeldp.calibration import calibrated_loss
 from labeldp.errors import InputError
 from labeldp.features.embeddings import Embeddings
+from labeldp.features.tables import Table
+from labeldp.losses import compose
 from labeldp.mechanisms.stable import StableVote
-from labeldp.recipes import advisor
+from labeldp.recipes import advisor, auto
+from labeldp.recipes.additive import additive_steps, layout_of
 from labeldp.recipes.advisor import advise
+from labeldp.recipes.arithmetic import response_right
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll, confident, stable
+
+
+def _table(rows):
+    """Make a table of as many columns as a plan assumes."""
+    return Table.fit(pl.DataFrame(np.random.default_rng(0).normal(size=(50, 16)))).select(np.arange(rows) % 50)
+
 
 RECIPES = {
     *("randres", "randres-mixup", "randres-ssl", "randres-augdescent", "randres-denoise", "lp-mst", "cluster-prior"),
@@ -24,6 +36,8 @@ RECIPES = {
         "alibi",
         "noise-cluster",
         "moments",
+        "additive",
+        "log-linear",
         "smooth-moments",
         "refine",
         "pate-fm",
@@ -62,11 +76,18 @@ def test_rare_positives_make_noisy_labels_worth_less_and_sums_harder_to_see():
 @pytest.mark.parametrize(
     ("rows", "epsilon", "features", "positives", "best", "why"),
     [
-        (20_000, 1.0, "table", 0.01, "moments", "sums stand out"),
-        (20_000, 4.0, "table", 0.01, "moments", "sums stand out"),  # 98 % of labels are right, 36 % of positive ones
+        (20_000, 1.0, "table", 0.01, "additive", "sums by class stand out"),
+        (
+            20_000,
+            4.0,
+            "table",
+            0.01,
+            "additive",
+            "sums by class stand out",
+        ),  # 98 % of labels are right, 36 % of positive ones
         (20_000, 9.0, "table", 0.01, "randres", "plain training will do"),
         (10**6, 3.0, "images", 0.01, "randres-mixup", "are worth about"),
-        (2_000, 0.1, "table", 0.01, "moments", "Nothing works well"),
+        (2_000, 0.1, "table", 0.01, "log-linear", "Nothing works well"),
         (2_000, 1.0, "images", 0.01, "randres-mixup", "Nothing works well"),
     ],
 )
@@ -130,14 +151,68 @@ def test_the_vote_on_cifar10_survives_down_to_the_epsilon_that_the_paper_found()
 
 
 def test_choices_elsewhere():
-    assert advise(50_000, 10, 0.1, 1e-5, "embeddings").recommended == "moments"
-    assert advise(50_000, 2, 1.0).recommended == "moments"
+    assert advise(50_000, 10, 0.1, 1e-5, "embeddings").recommended == "log-linear"
+    assert advise(50_000, 2, 1.0).recommended == "additive"
+    assert advise(50_000, 21, 1.0).recommended == "log-linear"  # bins are slow to fit for many classes
     assert advise(50_000, 2, 4.0).recommended == "randres"  # 98 % of the labels stay right
     assert advise(800, 2, 1.0, features="embeddings").recommended == "cluster-prior"  # dense sums of few rows drown
     assert advise(200, 2, 1.0, features="embeddings").recommended == "noise-cluster"
     assert "nothing works well" in advise(100, 3, 0.01).why
     slow = advise(50_000, 10, 0.5, features="images")
     assert "embeddings" in slow.why
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 2.0])
+@pytest.mark.parametrize(("rows", "classes"), [(1_000, 2), (20_000, 2), (20_000, 20), (200_000, 3), (20_000, 21)])
+def test_tables_get_bins_where_auto_takes_them(rows, classes, epsilon, delta):
+    task = Task(_table(rows), ldp.LabelSpace(list(range(classes))), np.ones(rows, bool), epsilon, delta)
+    advice = advise(rows, classes, epsilon, delta)
+    taken = "additive" if auto._is_binned(task) else "log-linear"
+    assert advice.recommended in {taken, "cluster-prior", "noise-cluster"}
+    assert advice.recommended == taken or advice.line("moments").survives_from > epsilon
+
+
+@pytest.mark.parametrize(
+    ("rows", "epsilon", "delta", "crosses"),
+    [(20_000, 1.0, 0.0, 0), (100_000, 1.0, 1e-5, 4), (100_000, 2.0, 0.0, 4), (10**6, 1.0, 1e-5, 8)],
+)
+def test_the_plan_of_additive_names_what_the_recipe_reserves(rows, epsilon, delta, crosses):
+    task = Task(_table(rows), ldp.LabelSpace([0, 1]), np.ones(rows, bool), epsilon, delta)
+    uses = advise(rows, 2, epsilon, delta).line("additive").uses
+    assert [use.mechanism for use in uses] == ["LinearQuery"] + ["LargestResiduals", "LinearQuery"] * crosses
+    layout = layout_of(task, epsilon)
+    assert layout.selected == crosses
+    reserve = next(additive_steps(task, layout, epsilon, delta))
+    if crosses:
+        assert reserve.steps == [calibrated_loss(use.epsilon, use.delta) for use in uses]
+        assert compose(reserve.steps, delta) <= epsilon
+    else:
+        assert (reserve.mechanism.epsilon, reserve.mechanism.delta) == (epsilon, delta)
+
+
+@pytest.mark.parametrize(
+    ("classes", "epsilon", "asks"),
+    [
+        (10, 1.4, [("LinearQuery", 1.4)]),
+        (10, 2.0, [("LinearQuery", 1.0), ("RandomizedResponse", 1.0)]),
+        (20, 4.0, [("LinearQuery", 1.2), ("RandomizedResponse", 2.8)]),
+        (21, 4.0, [("LinearQuery", 1.2), ("RRWithPrior", 2.8)]),
+    ],
+)
+def test_the_plan_of_log_linear_names_all_that_it_asks_for(classes, epsilon, asks):
+    line = advise(50_000, classes, epsilon, 1e-5, "embeddings").line("log-linear")
+    assert [(use.mechanism, use.epsilon) for use in line.uses] == asks
+    assert [use.delta for use in line.uses] == [1e-5] + [0.0] * (len(asks) - 1)
+    plain = line.uses[-1].mechanism == "RandomizedResponse"
+    assert line.right == (response_right(asks[-1][1], classes) if plain else None)
+
+
+def test_an_additive_model_needs_a_table_and_more_than_the_smallest_epsilon():
+    assert advise(50_000, 10, 1.0, 1e-5, "embeddings").line("additive").reason == "needs a table"
+    smallest = advise(10**9, 2, 1e-9, 0.1)
+    assert smallest.line("additive").reason == "needs a larger epsilon"
+    assert smallest.recommended == "log-linear"
 
 
 def test_what_cannot_run_says_why():

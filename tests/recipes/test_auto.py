@@ -98,7 +98,7 @@ def test_from_a_moderate_epsilon_boosted_trees_learn_from_noisy_labels(people, d
 
 
 def test_selected_crosses_and_noisy_labels_share_epsilon(people, monkeypatch):
-    monkeypatch.setattr("labeldp.recipes.additive._CROSSES_FROM", 100.0)
+    monkeypatch.setattr("labeldp.recipes.shares._CROSSES_FROM", 100.0)
     vault, task = on_people(people, 4.0, 1e-6)
     trained = train(vault, task, "auto")
     crosses = ["LargestResiduals", "LinearQuery"] * 3  # of three columns

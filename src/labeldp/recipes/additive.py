@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.calibration import analytic_gaussian_ratio, calibrated_loss
+from labeldp.calibration import calibrated_loss
 from labeldp.errors import InputError
 from labeldp.features.tables import Table
 from labeldp.learn.additive import BinDesign, Bins, Column, fit_block, fit_sums, prior_of
@@ -21,7 +21,7 @@ from labeldp.mechanisms.base import in_parts
 from labeldp.provenance import Provenance
 from labeldp.recipes.base import Ask, Reserve, Steps, recipe
 from labeldp.recipes.crosses import read_crosses
-from labeldp.recipes.shares import composed_steps
+from labeldp.recipes.shares import composed_steps, ratio_to_noise, shares_with_crosses, usual_crosses
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.writing import kept_array
@@ -31,10 +31,7 @@ _FEWEST_BINS, _MOST_BINS = 4, 64
 _MOST_CATEGORIES = 60
 _CELL_BINS, _MOST_CELL_BINS = 0.4, 31  # bins of a column in a cross, likewise
 _MOST_COLUMNS = 1_200  # bins of all columns together: the fit inverts matrices of this size
-_CROSSES_FROM, _MORE_CROSSES_FROM = 3_000.0, 10_000.0  # ratios of rows to noise from which crosses are worth their cost
-_FEW_CROSSES, _MORE_CROSSES = 4, 8
 _CROSSABLE = 24  # columns among which crosses are searched
-_SELECTION = 0.1  # of epsilon, for the choice of crosses
 
 Model = Generator[Ask | Reserve, Any, tuple[AdditiveModel, list[Release]]]
 
@@ -102,7 +99,6 @@ def layout_of(task: Task, epsilon: float, crosses: int | None = None, cross: str
     table = _table(task.whole)
     ratio = rows_to_noise(task, epsilon)
     named = read_crosses(cross or "", table.columns)
-    usual = 0 if ratio < _CROSSES_FROM else _FEW_CROSSES if ratio < _MORE_CROSSES_FROM else _MORE_CROSSES
     most = max(0, len(_pairs(len(table.columns))) - len(named))
     root, columns = ratio**0.5, len(table.columns)
     bins = int(np.clip(_BINS * root, _FEWEST_BINS, min(_MOST_BINS, max(_FEWEST_BINS, _MOST_COLUMNS // columns - 2))))
@@ -111,7 +107,7 @@ def layout_of(task: Task, epsilon: float, crosses: int | None = None, cross: str
         min(max(bins, 12), _MOST_CATEGORIES) if bins < _MOST_CATEGORIES / 2 else _MOST_CATEGORIES,
         int(np.clip(_CELL_BINS * root, _FEWEST_BINS, _MOST_CELL_BINS)),
         named,
-        min(usual if crosses is None else crosses, most),
+        min(usual_crosses(ratio) if crosses is None else crosses, most),
     )
 
 
@@ -126,12 +122,8 @@ def rows_to_noise(task: Task, epsilon: float) -> float:
         A ratio: the more, the finer the bins may be.
     """
     task = task.whole
-    columns, classes = len(_table(task).columns), len(task.space)
-    if task.delta:
-        noise = analytic_gaussian_ratio(epsilon, task.delta) * (columns if classes == 2 else 2 * columns) ** 0.5
-    else:
-        noise = 2**0.5 * columns * (1 if classes == 2 else 2) / epsilon
-    return float(2 * task.rows.sum() / classes / noise)
+    columns = len(_table(task).columns)
+    return ratio_to_noise(int(task.rows.sum()), len(task.space), columns, epsilon, task.delta)
 
 
 def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> Model:
@@ -189,10 +181,7 @@ def _reserve(layout: Layout, epsilon: float, delta: float) -> Generator[Ask | Re
     rounds = len(layout.named) + layout.selected
     if not rounds:
         return [(epsilon, delta)]
-    noise: Any = "gaussian" if delta else "pure"
-    share = 1 / (rounds**0.5 if delta else rounds)
-    shares = [(1.0, noise)] + [(share, noise)] * len(layout.named)
-    shares += [(_SELECTION / max(layout.selected, 1), "pure"), (share, noise)] * layout.selected
+    shares = shares_with_crosses(len(layout.named), layout.selected, delta)
     parts = composed_steps(epsilon, delta, shares)
     reserved = yield Reserve([calibrated_loss(*part) for part in parts], delta)
     if reserved:

@@ -53,11 +53,20 @@ from labeldp.recipes.polls import (
     stable_teachers,
     stable_votes,
 )
-from labeldp.recipes.shares import KINDS_BELOW, refine_shares
+from labeldp.recipes.shares import (
+    FEW_CLASSES,
+    KINDS_BELOW,
+    composed_steps,
+    ratio_to_noise,
+    refine_shares,
+    share_of_sums,
+    shares_with_crosses,
+    split_epsilon,
+    usual_crosses,
+)
 
 PRIOR_SHARE = 0.2  # of epsilon, for the counts that `cluster-prior` begins with
 _PATIENCE = 24 * 60.0  # minutes
-_COLUMNS = {"table": 16, "embeddings": 512, "images": 512}  # assumed of the rows that `moments` adds up
 
 # Rows a second through a network, forward and backward: orders of magnitude, for two cores and for a recent card.
 _RATES = {
@@ -77,6 +86,8 @@ _PASSES = {
     "gan": 200,
     "encoder": 1000,
     "kmeans": 20,
+    "bins": 20,
+    "softmax": 50,
 }
 
 
@@ -175,6 +186,8 @@ def _lines(at: Setting, nats: dict[str, float]) -> Iterator[Line]:
         survives_from=count_vote_from(at, 0.0),
     )
     yield Line("moments", (Use("LinearQuery", epsilon, delta),), _minutes(at, groups), survives_from=sums_from(at))
+    yield _additive(at)
+    yield _log_linear(at, groups)
     yield _smooth_moments(at, groups)
     yield _refine(at, groups)
     yield plain("randres-ssl", "fixmatch")
@@ -200,6 +213,33 @@ def _cluster_prior(at: Setting, groups: str) -> Line:
     uses = (Use("GroupHistogram", share), Use("RRWithPrior", at.epsilon - share))
     right = prior_response_right(at.epsilon - share, at.classes, _voted(at, vote))
     return Line("cluster-prior", uses, _minutes(at, groups, "supervised"), right, survives_from=survives / PRIOR_SHARE)
+
+
+def _additive(at: Setting) -> Line:
+    """Plan counts of bins, and the crosses that are usual for a table of so many columns as are assumed."""
+    if at.features != "table":
+        return Line("additive", (), math.inf, reason="needs a table")
+    crosses = usual_crosses(ratio_to_noise(at.rows, at.classes, at.columns, at.epsilon, at.delta))
+    shares = shares_with_crosses(0, crosses, at.delta)
+    try:
+        parts = composed_steps(at.epsilon, at.delta, shares) if crosses else [(at.epsilon, at.delta)]
+    except InputError:  # a part is below the smallest epsilon
+        return Line("additive", (), math.inf, reason="needs a larger epsilon")
+    mechanisms = ["LinearQuery"] + ["LargestResiduals", "LinearQuery"] * crosses
+    uses = tuple(Use(name, *part) for name, part in zip(mechanisms, parts, strict=True))
+    return Line("additive", uses, _minutes(at, "bins"), survives_from=sums_from(at))
+
+
+def _log_linear(at: Setting, groups: str) -> Line:
+    uses, right, share = [Use("LinearQuery", at.epsilon, at.delta)], None, share_of_sums(at.epsilon)
+    if share < 1:
+        first, second = split_epsilon(at.epsilon, share)
+        among_all = at.classes <= FEW_CLASSES
+        uses = [Use("LinearQuery", first, at.delta), Use("RandomizedResponse" if among_all else "RRWithPrior", second)]
+        right = response_right(second, at.classes) if among_all else None  # what the sums make of a prior is not public
+    encoding = (groups,) if at.features == "images" else ()
+    minutes = _minutes(at, *encoding, "softmax")
+    return Line("log-linear", tuple(uses), minutes, right, survives_from=sums_from(at))
 
 
 def _smooth_moments(at: Setting, groups: str) -> Line:
@@ -232,7 +272,7 @@ def sums_from(at: Setting) -> float:
     if at.delta:
         return count_vote_from(by_class, at.delta)
     widest = widest_noise("gaussian", by_class)
-    return 2 * math.sqrt(2 * _COLUMNS[at.features]) / widest if widest else math.inf
+    return 2 * math.sqrt(2 * at.columns) / widest if widest else math.inf
 
 
 def _teachers(at: Setting, groups: str) -> Iterator[Line]:

@@ -23,6 +23,7 @@ Device = Literal["cpu", "cuda"]
 Noise = Literal["laplace", "gaussian"]
 
 SURVIVES = 0.99  # a vote survives if noise leaves its winner in place with this probability
+_COLUMNS = {"table": 16, "embeddings": 512, "images": 512}  # assumed of rows that are added up
 _WIDE = 50.0  # from this deviation, the bound for any move of one label's length is as good as exact sums, and quicker
 
 
@@ -39,6 +40,11 @@ class Setting:
     clusters: int
     purity: float
     positives: float | None = None  # the share of the rarer of two classes, if it is known
+
+    @property
+    def columns(self) -> int:
+        """Return how many columns rows are taken to have: the plan does not ask for them."""
+        return _COLUMNS[self.features]
 
     @cached_property
     def counted(self) -> float:

@@ -18,7 +18,7 @@ from labeldp.recipes.lp_mst import lp_mst
 from labeldp.recipes.moments import is_faint, smooth_moments
 from labeldp.recipes.numbers import auto_numbers, several_numbers
 from labeldp.recipes.refine import begins_from_encoder, refine
-from labeldp.recipes.shares import split_epsilon
+from labeldp.recipes.shares import FEW_CLASSES, LEAST_FOR_BINS, split_epsilon
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import chances
 from labeldp.releases.base import Release
@@ -28,9 +28,7 @@ _RESPONSES_FROM = 1.0  # epsilon of a label from which its randomized response a
 _CLEAR_RESPONSES_FROM = 3.0  # from which randomized response keeps nearly all labels, and gets two thirds of epsilon
 _ENOUGH_FOR_COUNTS = 12_000.0  # ratio of rows to noise above which counts of bins gain little from more budget
 _LEAST_FOR_COUNTS = 0.25  # of epsilon
-_FEW_CLASSES = 20  # bins and boosted trees are fitted for each class: for many classes they are slow
 _MOST_COLUMNS = 200  # of a table whose columns are cut into bins
-_LEAST_FOR_BINS = 300.0  # ratio of rows to noise below which sums of whole rows say more than counts of bins
 _QUIET = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
 _FEW_ROWS = 10_000  # with more, sums have little noise without the help of neighbours
 _MANY_ROWS = 100_000  # above, it would take long to find the neighbours of all
@@ -123,7 +121,7 @@ def budget_for_counts(task: Task) -> tuple[float, float]:
     if own >= _CLEAR_RESPONSES_FROM:
         enough = min(enough, own / 3)
     enough = max(enough, _LEAST_FOR_COUNTS * own)
-    if len(task.space) > _FEW_CLASSES or own - enough < _RESPONSES_FROM:
+    if len(task.space) > FEW_CLASSES or own - enough < _RESPONSES_FROM:
         return task.epsilon, 0.0
     return split_epsilon(task.epsilon, enough / own)
 
@@ -131,7 +129,7 @@ def budget_for_counts(task: Task) -> tuple[float, float]:
 def _can_be_binned(task: Task) -> bool:
     """Whether the labels are few classes, and the features a table of few columns."""
     task = task.whole
-    table = task.features.kind == "table" and task.space.step is None and len(task.space) <= _FEW_CLASSES
+    table = task.features.kind == "table" and task.space.step is None and len(task.space) <= FEW_CLASSES
     return table and len(getattr(task.features, "columns", ())) <= _MOST_COLUMNS
 
 
@@ -141,7 +139,7 @@ def _is_binned(task: Task) -> bool:
         return False
     task = task.whole
     counts = budget_for_counts(task)[0] / task.epsilon * task.label_epsilon
-    return rows_to_noise(task, counts) >= _LEAST_FOR_BINS
+    return rows_to_noise(task, counts) >= LEAST_FOR_BINS
 
 
 def _dense(task: Task) -> Steps:
@@ -157,7 +155,7 @@ def _dense(task: Task) -> Steps:
         candidates.append(Candidate("softmax regression", lambda: task.on_points(found.refined())))
         if len(task.space) > _SEVERAL_CLASSES:
             return fit_all(task, candidates[-1:])
-        if task.features.kind == "table" and len(task.space) <= _FEW_CLASSES:
+        if task.features.kind == "table" and len(task.space) <= FEW_CLASSES:
             trees = partial(Boosting(seed=task.seed).fit, task.features, labels, found.model)
             candidates.append(Candidate("boosted trees", trees))
         if learner is not None:

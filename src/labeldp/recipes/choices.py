@@ -3,7 +3,8 @@
 | the first that holds | take |
 |---|---|
 | randomized response keeps 95 % of the labels | `randres`; images: `randres-mixup` |
-| table or embeddings, and noisy sums of rows by class stand out | `moments` |
+| noisy sums by class stand out, of a table of up to 20 classes with rows enough for bins | `additive` |
+| noisy sums by class stand out, of any other table or of embeddings | `log-linear` |
 | images, delta, and 500 rows a class, or 500 / epsilon | `refine`, with a label-free encoder |
 | noisy labels are worth 100 clean ones a class, or half of all | images: `randres-augdescent`; else see below |
 | images, and a cluster vote among the noisy labels survives | `randres-denoise` |
@@ -22,7 +23,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from labeldp.recipes.arithmetic import Setting, rare_right
-from labeldp.recipes.shares import ENOUGH
+from labeldp.recipes.shares import ENOUGH, FEW_CLASSES, LEAST_FOR_BINS, ratio_to_noise
 
 if TYPE_CHECKING:
     from labeldp.recipes.advisor import Line
@@ -33,6 +34,10 @@ CLEAN_ENOUGH = 0.95
 # labels alone taught a network where that was 108 labels a class or more (CIFAR-100 at epsilon 4, CIFAR-10 at 1,
 # CINIC-10 at 1) and failed at 57 and less (CINIC-10 at 0.5, CIFAR-10 at 0.5, CIFAR-100 at 2).
 WORTH_ENOUGH = 100
+_NEEDS_OF_SUMS = {
+    "additive": "An additive model needs only counts of bins by class, and one label moves one count in each column",
+    "log-linear": "A linear model needs only sums of rows by class, and one label hardly moves a sum",
+}
 
 
 def choices(at: Setting, lines: "dict[str, Line]") -> Iterator[tuple[str, str]]:
@@ -46,12 +51,13 @@ def choices(at: Setting, lines: "dict[str, Line]") -> Iterator[tuple[str, str]]:
             "randres-mixup" if images else "randres",
             f"Randomized response keeps {right:.1%} of the labels: plain training will do.",
         )
-    linear = (
-        "A linear model needs only sums of rows by class, and one label hardly moves a sum: sums stand out from about "
-        f"epsilon {_short(moments.survives_from)}, while of the labels released one by one {right:.1%} would be right."
-    )
     if not images and sums_survive:
-        yield "moments", linear
+        best = _best_of_sums(at, lines)
+        yield (
+            best,
+            f"{_NEEDS_OF_SUMS[best]}: sums by class stand out from about epsilon {_short(moments.survives_from)}, "
+            f"while of the labels released one by one {right:.1%} would be right.",
+        )
     rowwise = "randres-augdescent" if images else max("randres", "alibi", key=lambda name: lines[name].nats or 0.0)
     if at.positives is not None:
         yield from _rare_choices(at, lines, "randres-mixup" if images else rowwise, clean)
@@ -104,6 +110,13 @@ def choices(at: Setting, lines: "dict[str, Line]") -> Iterator[tuple[str, str]]:
         )
 
 
+def _best_of_sums(at: Setting, lines: "dict[str, Line]") -> str:
+    """Return the recipe of sums that `auto` begins with, for a table of so many columns as are assumed."""
+    ratio = ratio_to_noise(at.rows, at.classes, at.columns, at.epsilon, at.delta)
+    binned = not lines["additive"].reason and at.classes <= FEW_CLASSES and ratio >= LEAST_FOR_BINS
+    return "additive" if binned else "log-linear"
+
+
 def _rare_choices(at: Setting, lines: "dict[str, Line]", rowwise: str, clean: float) -> Iterator[tuple[str, str]]:
     """Where positives are rare, votes of clusters all say no: what is left are labels one by one, and sums."""
     worth = lines[rowwise].worth or 0.0
@@ -113,7 +126,7 @@ def _rare_choices(at: Setting, lines: "dict[str, Line]", rowwise: str, clean: fl
     )
     if worth >= min(WORTH_ENOUGH, at.counted / 4):
         yield rowwise, f"{labels}."
-    last = rowwise if at.features == "images" else "moments"
+    last = rowwise if at.features == "images" else _best_of_sums(at, lines)
     stand_out = _short(lines["moments"].survives_from)
     yield (
         last,

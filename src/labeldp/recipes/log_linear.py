@@ -12,17 +12,13 @@ from labeldp.guarantees import SMALLEST_EPSILON
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.mechanisms import LinearQuery, RandomizedResponse, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, recipe
-from labeldp.recipes.shares import split_epsilon
+from labeldp.recipes.shares import FEW_CLASSES, share_of_sums, split_epsilon
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments
 from labeldp.represent.lift import CONSTANT, Lift
 
-_FEW_CLASSES = 20  # up to which randomized response among all classes says enough
-_ROWS_FROM = 1.5  # epsilon of a label from which noisy labels of single rows add to sums
 _FEWEST, _MOST = 32, 256  # principal directions
-_CLEAR_ROWS_FROM = 3.0  # from which they say more than sums
-_SUMS_SHARE, _SUMS_SHARE_OF_CLEAR = 0.5, 0.3  # of epsilon, for the sums, below and above
 
 
 @recipe(
@@ -76,8 +72,7 @@ class SumsAndLabels:
 
 def sums_share(task: Task) -> float:
     """Return the share of epsilon that sums get; it is 1 where noisy labels of single rows would say too little."""
-    own = task.whole.label_epsilon
-    return 1.0 if own < _ROWS_FROM else _SUMS_SHARE if own < _CLEAR_ROWS_FROM else _SUMS_SHARE_OF_CLEAR
+    return share_of_sums(task.whole.label_epsilon)
 
 
 def log_linear_steps(task: Task, share: float) -> Generator[Ask, Any, SumsAndLabels]:
@@ -102,7 +97,7 @@ def log_linear_steps(task: Task, share: float) -> Generator[Ask, Any, SumsAndLab
     sums = yield Ask(LinearQuery(rows, first, task.delta))
     model = learner.fit(rows, sums)
     labels: Release | None = None
-    if second and len(task.space) <= _FEW_CLASSES:
+    if second and len(task.space) <= FEW_CLASSES:
         labels = yield Ask(RandomizedResponse(second))
     elif second:
         prior = np.asarray(model.predict_proba(task.points), np.float64).round(6)

@@ -6,16 +6,25 @@ from typing import Literal
 
 import numpy as np
 
-from labeldp.calibration import calibrated_loss, largest_epsilon
+from labeldp.calibration import analytic_gaussian_ratio, calibrated_loss, largest_epsilon
 from labeldp.errors import InputError
 from labeldp.guarantees import check_delta, check_epsilon
 from labeldp.losses import compose
 
 Parts = list[tuple[float, float]]  # the epsilon and delta of each release
+Shares = list[tuple[float, Literal["gaussian", "pure"]]]  # the share and noise of each release
 
 ENOUGH = 500.0  # what sums should say (`Task.told`): more of epsilon is worth more elsewhere
 KINDS_BELOW = 30.0  # what sums say, below which counts of kinds of rows say more
 LOCAL_FROM = 1.5  # epsilon from which a row's own noisy label says enough beside what networks know by then
+FEW_CLASSES = 20  # up to which randomized response among all classes says enough, and bins are quick to fit
+LEAST_FOR_BINS = 300.0  # ratio of rows to noise below which sums of whole rows say more than counts of bins
+_CROSSES_FROM, _MORE_CROSSES_FROM = 3_000.0, 10_000.0  # ratios of rows to noise from which crosses are worth their cost
+_FEW_CROSSES, _MORE_CROSSES = 4, 8
+_SELECTION = 0.1  # of epsilon, for the choice of crosses
+_LABELS_FROM = 1.5  # epsilon of a label from which noisy labels of single rows add to sums
+_CLEAR_LABELS_FROM = 3.0  # from which they say more than sums
+_SUMS_SHARE, _SUMS_SHARE_OF_CLEAR = 0.5, 0.3  # of epsilon, for the sums, below and above
 
 
 def split_epsilon(epsilon: float, share: float) -> tuple[float, float]:
@@ -44,6 +53,54 @@ def refine_shares(epsilon: float, rows_a_class: float, labels_per_user: int = 1)
         part, rest = split_epsilon(rest, share / rest)
         sums.append(part)
     return (sums, rest) if local else ([*sums, rest], 0.0)
+
+
+def share_of_sums(epsilon: float) -> float:
+    """Return the share that sums of rows get of a label's epsilon; noisy labels of single rows get the rest."""
+    return 1.0 if epsilon < _LABELS_FROM else _SUMS_SHARE if epsilon < _CLEAR_LABELS_FROM else _SUMS_SHARE_OF_CLEAR
+
+
+def ratio_to_noise(rows: int, classes: int, columns: int, epsilon: float, delta: float) -> float:
+    """Return the rows of an average class, times two, over the noise of a count of one bin.
+
+    Args:
+        rows: How many rows have a label.
+        classes: How many classes there are.
+        columns: How many columns the table has: each row is in one bin of every column.
+        epsilon: What a label may spend on the counts.
+        delta: Likewise.
+
+    Returns:
+        A ratio: the more, the finer the bins may be.
+    """
+    if delta:
+        noise = analytic_gaussian_ratio(epsilon, delta) * (columns if classes == 2 else 2 * columns) ** 0.5
+    else:
+        noise = 2**0.5 * columns * (1 if classes == 2 else 2) / epsilon
+    return float(2 * rows / classes / noise)
+
+
+def usual_crosses(ratio: float) -> int:
+    """Return how many crosses of two columns are worth their cost at this ratio of rows to noise."""
+    return 0 if ratio < _CROSSES_FROM else _FEW_CROSSES if ratio < _MORE_CROSSES_FROM else _MORE_CROSSES
+
+
+def shares_with_crosses(named: int, selected: int, delta: float) -> Shares:
+    """Return what counts of single columns get, then each named cross, then each selection and its cross.
+
+    Args:
+        named: How many crosses the user names.
+        selected: How many are selected privately.
+        delta: What all of it may spend together: above 0, counts have Gaussian noise.
+
+    Returns:
+        The share in epsilon and the noise of each request, for `composed_steps`.
+    """
+    noise: Literal["gaussian", "pure"] = "gaussian" if delta else "pure"
+    rounds = max(named + selected, 1)
+    share = 1 / (rounds**0.5 if delta else rounds)
+    crosses: Shares = [(_SELECTION / max(selected, 1), "pure"), (share, noise)]
+    return [(1.0, noise)] + [(share, noise)] * named + crosses * selected
 
 
 def composed_steps(epsilon: float, delta: float, shares: Sequence[tuple[float, Literal["gaussian", "pure"]]]) -> Parts:

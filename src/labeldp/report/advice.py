@@ -1,6 +1,7 @@
 """Advice as people read it: a table, the recommended recipe first, and why."""
 
 import math
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
@@ -55,13 +56,17 @@ def print_advice(advice: Advice) -> None:
     console.print(f"Take [bold]{advice.recommended}[/bold]. {advice.why}")
     ranked = ", ".join(f"{name} {nats:.3g}" for name, nats in advice.nats.items())
     console.print()
+    several = at.delta and len(advice.line("additive").uses) > 1
+    composed = (
+        " Releases of additive are composed, so that their epsilons add up to more than the whole." if several else ""
+    )
     narrow = "" if len(shown) == len(_COLUMNS) else f" A window of {_WIDE} columns shows {' and '.join(_LEFT_OUT)} too."
     console.print(
         "right: share of right labels after the mechanism. agreed: the same among labels that a cluster vote confirms. "
         f"nats: what a release tells of one label ({ranked}; a clean label tells {math.log(at.classes):.3g}). vote "
         f"from: the epsilon from which a cluster vote is right with probability {SURVIVES:.0%}, for {at.clusters:,} "
-        f"clusters of which {at.purity:.0%} belong to one class (assumed: see --clusters, --purity); for moments, the "
-        f"sums of rows by class. Times are orders of magnitude.{narrow}",
+        f"clusters of which {at.purity:.0%} belong to one class (assumed: see --clusters, --purity); for moments, "
+        f"additive and log-linear, the sums of rows by class. Times are orders of magnitude.{composed}{narrow}",
         style="dim",
     )
 
@@ -80,8 +85,9 @@ def _cells(line: Line) -> dict[str, str]:
 
 
 def _releases(uses: tuple[Use, ...]) -> str:
-    each = (f"{use.mechanism}({use.epsilon:.3g}{f', {use.delta:.3g}' if use.delta else ''})" for use in uses)
-    return (", other rows " if uses[0].rows < 1 else " + ").join(each)
+    each = Counter(f"{use.mechanism}({use.epsilon:.3g}{f', {use.delta:.3g}' if use.delta else ''})" for use in uses)
+    counted = (f"{count}*{words}" if count > 1 else words for words, count in each.items())
+    return (", other rows " if uses[0].rows < 1 else " + ").join(counted)
 
 
 def _percent(share: float | None) -> str:
