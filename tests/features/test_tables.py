@@ -244,3 +244,20 @@ def test_the_median_of_huge_numbers_is_finite():
     table = Table.fit(pl.DataFrame({"x": [3.4e38, 3.3e38, None]}))
     assert table.encoder.numbers[0].median == pytest.approx(3.35e38)
     assert table.batch(torch.arange(3)).isfinite().all()
+
+
+@pytest.mark.parametrize("numbers", [250, 300])
+@pytest.mark.parametrize("categories", [0, 20])
+def test_one_hot_codes_of_wide_tables_stand_behind_the_numbers(numbers, categories):
+    values = np.arange(40.0 * numbers).reshape(40, numbers)
+    frame = {f"number {place}": values[:, place] for place in range(numbers)}
+    words = {"word": [f"value {row % 20}" for row in range(40)]} if categories else {}
+    table = Table.fit(pl.DataFrame(frame | words))
+    narrow = Table.fit(pl.DataFrame(words)) if words else None
+    rows = np.arange(40)
+    found = table.matrix(rows)
+    np.testing.assert_array_equal(found[:, :numbers], Table.fit(pl.DataFrame(frame)).batch(torch.arange(40)).numpy())
+    if narrow is not None:
+        np.testing.assert_array_equal(found[:, numbers:], narrow.matrix(rows))
+    else:
+        assert found.shape == (40, numbers)

@@ -163,7 +163,7 @@ class Table(Features):
         width = len(self._medians) + len(self._flagged)
         found = np.zeros((len(rows), width + self._codes_width), np.float32)
         self._fill(self._numbers[rows], found[:, :width])
-        np.put_along_axis(found, width + self._codes[rows] + self._starts, 1.0, axis=1)
+        np.put_along_axis(found, self._codes[rows] + (self._starts + width), 1.0, axis=1)
         return found
 
     def batch(self, rows: Tensor) -> Tensor:
