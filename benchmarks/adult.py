@@ -11,7 +11,7 @@ benchmarks/results/adult.json.
 
 import numpy as np
 import polars as pl
-from recipe_table import Problem, arguments, fill
+from recipe_table import RECIPES, Problem, arguments, fill
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
@@ -42,6 +42,7 @@ def matrix(features):
 
 def main():
     parser = arguments(epsilons="0.25,0.5,1,2,4", seeds=5)
+    parser.set_defaults(recipes=f"additive,{RECIPES}")
     chosen = parser.parse_args()
     frame, labels = read(chosen.data / "train.parquet")
     other, truth = read(chosen.data / "test.parquet")

@@ -61,8 +61,8 @@ def train(problem, recipe, epsilon, seed):
 
 
 RECIPES = (
-    "auto,moments,cluster-prior,noise-cluster,alibi,lp-mst,randres-mixup,randres,randres-denoise,randres-ssl,"
-    "randres-augdescent"
+    "auto,log-linear,moments,cluster-prior,noise-cluster,alibi,lp-mst,randres-mixup,randres,randres-denoise,"
+    "randres-ssl,randres-augdescent"
 )
 
 
