@@ -2,8 +2,9 @@
 
     python benchmarks/reproductions.py
 
-Reads what `labeldp reproduce` wrote into benchmarks/results/reproductions. Prints the table of docs/reproductions.md,
-and draws docs/images/cifar10.png: accuracy against epsilon, ours and the papers'. Trains nothing.
+Reads what `labeldp reproduce` wrote into benchmarks/results/reproductions. Prints the table of docs/reproductions.md
+(mean and deviation over seeds), and draws docs/images/cifar10.png: accuracy against epsilon, ours and the papers'. Bars
+are deviations over seeds, where a point has several. Trains nothing.
 """
 
 import matplotlib.pyplot as plt
@@ -30,14 +31,14 @@ def lines(name, method=None):
 
 
 def print_table():
-    print("| table | row | epsilon | paper | ours | minutes |\n|---|---|---:|---:|---:|---:|")
+    print("| table | row | epsilon | paper | ours | seeds | minutes |\n|---|---|---:|---:|---:|---:|---:|")
     for name in EXPERIMENTS:
         for line in lines(name):
             if line["seeds"]:
                 ours = f"{line['ours']:.2f}" + (f" ± {line['deviation']:.2f}" if line["deviation"] else "")
                 print(
                     f"| `{name}` | {line['method']} | {line['epsilon']:g} | {line['paper'] or ''} | {ours} "
-                    f"| {line['minutes']:.1f} |"
+                    f"| {line['seeds']} | {line['minutes']:.1f} |"
                 )
 
 
@@ -54,6 +55,7 @@ def draw(path):
     for axes in (whole, near):
         axes.plot(*points(BEST, "paper"), "o-", color="#444444", markersize=4, linewidth=1.2, label="the papers' best")
         axes.plot(*points(OURS, "ours"), "o-", color="#d1345b", linewidth=2.2, label="labeldp, auto")
+        axes.errorbar(*points(OURS, "ours"), points(OURS, "deviation")[1], fmt="none", color="#d1345b", capsize=3)
         axes.set_xlabel("epsilon of each label")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
