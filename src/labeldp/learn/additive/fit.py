@@ -25,7 +25,6 @@ from scipy.special import expit, softmax
 from labeldp.learn.additive.design import BinDesign, Design, Floats
 
 _CURVATURE_ROWS = 50_000  # rows from which the curvature is computed, if there are more
-_ROWS_A_COLUMN = 50  # of several classes, whose curvatures are as many matrices: fewer rows, but so many for a column
 _LARGEST_STEP = 4.0  # of a score in one step
 _SMALLEST, _LARGEST = 1e-7, 1e5  # prior variances
 _ROUNDS = 5  # of the search for variances in each step
@@ -96,8 +95,7 @@ def fit_sums(
     rows, outputs = len(design), sums.shape[1]
     factor = 1.0 if outputs == 1 else outputs / (outputs - 1)
     parts = [Component(c.place, c.kernel, c.variance) for c in components]
-    most = _CURVATURE_ROWS if outputs == 1 else max(_CURVATURE_ROWS // 5, _ROWS_A_COLUMN * design.columns)
-    some, places = design.sample(min(most, _CURVATURE_ROWS))
+    some, places = design.sample(_CURVATURE_ROWS)
     base = np.zeros((rows, outputs)) if offset is None else offset
     share = np.clip(totals / rows, 0.5 / rows, 1 - 0.5 / rows)
     wanted = share * rows
