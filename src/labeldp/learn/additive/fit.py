@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.special import expit, softmax
+from threadpoolctl import threadpool_limits
 
 from labeldp.learn.additive.design import BinDesign, Design, Floats
 
@@ -92,6 +93,21 @@ def fit_sums(
     Returns:
         The fitted weights.
     """
+    with threadpool_limits(1, user_api="blas"):
+        return _fitted(design, sums, totals, noise, components, offset, steps, search)
+
+
+def _fitted(
+    design: Design,
+    sums: Floats,
+    totals: Floats,
+    noise: float,
+    components: Sequence[Component],
+    offset: Floats | None,
+    steps: int,
+    search: bool,
+) -> Fit:
+    """Fit on one thread: several wait for each other in small matrices, and change the last bits of the result."""
     rows, outputs = len(design), sums.shape[1]
     factor = 1.0 if outputs == 1 else outputs / (outputs - 1)
     parts = [Component(c.place, c.kernel, c.variance) for c in components]
