@@ -11,6 +11,7 @@ from labeldp.features import Embeddings, Images, Table
 from labeldp.learn import Model
 from labeldp.learn.additive.log_linear import LogLinearModel
 from labeldp.learn.backbones import build
+from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import LinearQuery, RandomizedResponse
 from labeldp.recipes.log_linear import sums_share
 from labeldp.recipes.run import all_rows, train
@@ -54,6 +55,19 @@ def test_of_many_classes_labels_are_drawn_among_those_that_the_sums_leave_open()
     trained = train(vault, task, "log-linear")
     assert [r.mechanism for r in trained.releases] == ["LinearQuery", "RRWithPrior"]
     assert (trained.model.predict(task.features) == labels).mean() > 0.9
+
+
+def test_a_model_of_sums_and_labels_of_two_classes_is_read_back(tmp_path):
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(400, 3)).astype(np.float32)
+    vault = ldp.Vault((rows[:, 0] > 0).astype(int), ldp.LabelSpace([0, 1]), ldp.Budget(6.0, 1e-6))
+    vault._bits = Seeded(0)
+    task = Task(Embeddings(rows), vault.space, all_rows(400), 6.0, 1e-6)
+    model = train(vault, task, "log-linear").model
+    model.save(tmp_path / "model")
+    again = load_predictor(tmp_path / "model")
+    assert np.array_equal(again.predict_proba(task.features), model.predict_proba(task.features))
+    assert (model.predict(task.features) == (rows[:, 0] > 0)).mean() > 0.9
 
 
 @pytest.mark.parametrize("share", [0, 1.5, -0.1, float("nan")])

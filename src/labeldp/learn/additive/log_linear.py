@@ -102,6 +102,8 @@ class LogLinear:
         if weights.shape[1] == 1:
             weights = weights / 2 * [[-1, 1]]
         found = fit_responses(rotated, labels.log_evidence(chosen), rotated.basis.T @ weights)
+        if model.coefficients.shape[1] == 1:
+            found = found[:, 1:] - found[:, :1]
         return self._model(labels, rotated.basis @ found, model)
 
     def _model(self, release: Release, weights: Floats, start: LogLinearModel | None = None) -> LogLinearModel:
