@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.calibration import calibrated_loss
-from labeldp.errors import InputError
 from labeldp.features.tables import Table
 from labeldp.learn.additive import BinDesign, Bins, Column, fit_block, fit_sums, prior_of
-from labeldp.learn.additive.fit import probabilities
-from labeldp.learn.additive.model import AdditiveModel, Term
+from labeldp.learn.additive.fit import class_probabilities
+from labeldp.learn.additive.model import AdditiveModel, Term, as_table
 from labeldp.learn.additive.sums import consistent_sums, level_columns
 from labeldp.mechanisms import LargestResiduals, LinearQuery
 from labeldp.mechanisms.base import in_parts
@@ -96,7 +95,7 @@ def layout_of(task: Task, epsilon: float, crosses: int | None = None, cross: str
     Raises:
         InputError: The features are no table, or a named cross does not exist.
     """
-    table = _table(task.whole)
+    table = as_table(task.whole.points)
     ratio = rows_to_noise(task, epsilon)
     named = read_crosses(cross or "", table.columns)
     most = max(0, len(_pairs(len(table.columns))) - len(named))
@@ -122,7 +121,7 @@ def rows_to_noise(task: Task, epsilon: float) -> float:
         A ratio: the more, the finer the bins may be.
     """
     task = task.whole
-    columns = len(_table(task).columns)
+    columns = len(as_table(task.points).columns)
     return ratio_to_noise(int(task.rows.sum()), len(task.space), columns, epsilon, task.delta)
 
 
@@ -138,7 +137,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
     Returns:
         The model and its releases.
     """
-    table = _table(task)
+    table = as_table(task.points)
     rounds = len(layout.named) + layout.selected
     task.progress.plan(1 + rounds)
     parts = yield from _reserve(layout, epsilon, delta)
@@ -236,9 +235,7 @@ def _expected(task: Task, scores: NDArray[np.float64], releases: Sequence[Releas
     """
 
     def made() -> NDArray[np.float32]:
-        found = probabilities(scores)
-        found = np.concatenate([1 - found, found], axis=1) if found.shape[1] == 1 else found
-        found = found.round(6)
+        found = class_probabilities(scores).round(6)
         return (found / found.sum(axis=1, keepdims=True)).astype(np.float32)
 
     folder = task.folder or (task.training.checkpoint if task.training is not None else None)
@@ -261,9 +258,3 @@ def _crossable(model: AdditiveModel, layout: Layout) -> list[tuple[int, int]]:
 
 def _pairs(count: int) -> list[tuple[int, int]]:
     return list(combinations(range(min(count, _CROSSABLE)), 2))
-
-
-def _table(task: Task) -> Table:
-    if not isinstance(task.points, Table):
-        raise InputError("An additive model needs the columns of a table: take moments for embeddings and images.")
-    return task.points

@@ -67,6 +67,12 @@ def probabilities(scores: Floats) -> Floats:
     return expit(scores) if scores.shape[1] == 1 else softmax(scores, axis=1)
 
 
+def class_probabilities(scores: Floats) -> Floats:
+    """Return the probability of each class, (rows, classes): of two classes from their log-odds, (rows, 1)."""
+    found = probabilities(scores)
+    return np.concatenate([1 - found, found], axis=1) if found.shape[1] == 1 else found
+
+
 def fit_sums(
     design: Design,
     sums: Floats,
@@ -122,7 +128,6 @@ def _fitted(
         intercept, chance = _level(scores, intercept, wanted)
         curve = factor * chance * (1 - chance)
         residual = sums - design.sums(chance)
-        change = np.empty_like(weights)
         problems = []
         for place in range(outputs):
             weight, total = curve[:, place], curve[:, place].sum()

@@ -8,12 +8,12 @@ from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.special import softmax
 
 from labeldp.features.base import Features
 from labeldp.learn.additive.calibration import calibration_factor
 from labeldp.learn.additive.design import DenseDesign, Floats
-from labeldp.learn.additive.fit import Component, fit_sums
+from labeldp.learn.additive.fit import Component, class_probabilities, fit_sums
 from labeldp.learn.additive.responses import fit_responses
 from labeldp.learn.additive.softmax import Rotated, fit_softmax, openness_of, usual_penalty
 from labeldp.learn.additive.sums import consistent_sums
@@ -51,11 +51,7 @@ class LogLinearModel(LinearModel):
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
         """Return the probability of each class for each row."""
-        scores = self.lift(features) @ self.coefficients
-        if scores.shape[1] > 1:
-            return softmax(scores, axis=1)
-        second = expit(scores)
-        return np.concatenate([1 - second, second], axis=1)
+        return class_probabilities(self.lift(features) @ self.coefficients)
 
 
 @dataclass(frozen=True)
@@ -131,7 +127,7 @@ def _penalised(matrix: NDArray[np.float32], sums: Floats, noise: float) -> Float
 def _searched(matrix: NDArray[np.float32], sums: Floats, noise: float) -> Floats:
     """Fit with prior variances that maximise the likelihood of the sums.
 
-    The last column of lifted rows is constant: its sums tell the number of rows of each class, and its weights hold
+    The last column of lifted rows is constant: its sums give the number of rows of each class, and its weights hold
     the intercept.
     """
     design, constant = DenseDesign(matrix), float(matrix[:, -1].mean())

@@ -16,7 +16,7 @@ from labeldp.features.tables import Table
 from labeldp.labels import LabelSpace
 from labeldp.learn.additive.bins import Column
 from labeldp.learn.additive.design import Floats
-from labeldp.learn.additive.fit import probabilities
+from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
 from labeldp.provenance import HasProvenance, Provenance
 from labeldp.writing import written_whole
@@ -74,8 +74,7 @@ class AdditiveModel(HasProvenance):
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
         """Return the probability of each class for each row."""
-        found = probabilities(self.scores(features))
-        return np.concatenate([1 - found, found], axis=1) if found.shape[1] == 1 else found
+        return class_probabilities(self.scores(features))
 
     def predict(self, features: Features) -> NDArray[Any]:
         """Return the likeliest label of each row."""
