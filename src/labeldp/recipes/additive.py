@@ -1,7 +1,7 @@
 """Generalised additive models of tables, from noisy counts of public bins by label."""
 
 import hashlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from labeldp.calibration import calibrated_loss
 from labeldp.features.tables import Table
-from labeldp.learn.additive import BinDesign, Bins, Column, fit_block, fit_sums, prior_of
+from labeldp.learn.additive import BinDesign, Bins, Column, Line, fit_block, fit_sums, prior_of
 from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.additive.model import AdditiveModel, Term, as_table
-from labeldp.learn.additive.sums import consistent_sums, level_columns
+from labeldp.learn.additive.sums import consistent_sums, level_columns, with_lines
 from labeldp.mechanisms import LargestResiduals, LinearQuery
 from labeldp.mechanisms.base import in_parts
 from labeldp.provenance import Provenance
@@ -26,8 +26,14 @@ from labeldp.releases.base import Release
 from labeldp.writing import kept_array
 
 _BINS = 0.8  # bins of a column, in roots of the ratio of rows to noise
+_PURE_BINS = (
+    0.4  # the same where delta is 0: there are no sums along lines then, and few bins tell linear effects better
+)
 _FEWEST_BINS, _MOST_BINS = 4, 64
 _MOST_CATEGORIES = 60
+_LINES_FROM = 8  # ordered bins of a column from which a sum along a line has much less noise than one of the bins
+_LINE_END = 0.7  # value of a line at the last bin: more would take more noise off the line and add more to the bins
+_LINES_BELOW = 12_000.0  # ratio of rows to noise above which bins have little noise
 _CELL_BINS, _MOST_CELL_BINS = 0.4, 31  # bins of a column in a cross, likewise
 _MOST_COLUMNS = 1_200  # bins of all columns together: the fit inverts matrices of this size
 _CROSSABLE = 24  # columns among which crosses are searched
@@ -45,6 +51,7 @@ class Layout:
         cell_bins: The most bins of a column in a cross.
         named: Crosses that the user names, by the names of their columns.
         selected: How many crosses are selected privately.
+        lines_from: Columns with as many ordered bins are summed along a line, too.
     """
 
     bins: int
@@ -52,6 +59,7 @@ class Layout:
     cell_bins: int
     named: tuple[tuple[str, str], ...]
     selected: int
+    lines_from: float
 
 
 @recipe(
@@ -100,13 +108,20 @@ def layout_of(task: Task, epsilon: float, crosses: int | None = None, cross: str
     named = read_crosses(cross or "", table.columns)
     most = max(0, len(_pairs(len(table.columns))) - len(named))
     root, columns = ratio**0.5, len(table.columns)
-    bins = int(np.clip(_BINS * root, _FEWEST_BINS, min(_MOST_BINS, max(_FEWEST_BINS, _MOST_COLUMNS // columns - 2))))
+    bins = int(
+        np.clip(
+            (_BINS if task.delta else _PURE_BINS) * root,
+            _FEWEST_BINS,
+            min(_MOST_BINS, max(_FEWEST_BINS, _MOST_COLUMNS // columns - 2)),
+        )
+    )
     return Layout(
         bins,
         min(max(bins, 12), _MOST_CATEGORIES) if bins < _MOST_CATEGORIES / 2 else _MOST_CATEGORIES,
         int(np.clip(_CELL_BINS * root, _FEWEST_BINS, _MOST_CELL_BINS)),
         named,
         min(usual_crosses(ratio) if crosses is None else crosses, most),
+        _LINES_FROM if task.delta and ratio < _LINES_BELOW else np.inf,
     )
 
 
@@ -145,9 +160,11 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
     design = BinDesign(
         [bins.codes(table, place) for place in range(len(bins.columns))], [c.width for c in bins.columns]
     )
-    counts = yield Ask(LinearQuery(design.matrix(), *parts[0]))
+    ordered = [place for place, column in enumerate(bins.columns) if column.ordered >= layout.lines_from]
+    lines = {place: _LINE_END * bins.columns[place].line for place in ordered}
+    counts = yield Ask(LinearQuery(design.matrix(lines), *parts[0]))
     releases, active = [counts], counts.active
-    model, scores = _main_effects(table, bins, design, counts, active)
+    model, scores = _main_effects(table, bins, design, lines, counts)
     task.progress.step()
     if not rounds:
         return model, releases
@@ -191,13 +208,14 @@ def _reserve(layout: Layout, epsilon: float, delta: float) -> Generator[Ask | Re
 
 
 def _main_effects(
-    table: Table, bins: Bins, design: BinDesign, counts: Any, active: NDArray[np.bool_] | None
+    table: Table, bins: Bins, design: BinDesign, lines: Mapping[int, NDArray[np.float64]], counts: Any
 ) -> tuple[AdditiveModel, NDArray[np.float64]]:
     """Fit the effects of single columns; return the model, and the scores of all rows."""
-    here = design if active is None else design.select(active)
-    sums, totals = level_columns(consistent_sums(counts), design.starts, len(here))
+    here = design if counts.active is None else design.select(counts.active)
+    placed = [Line(slice(*design.starts[place : place + 2]), values) for place, values in lines.items()]
+    sums, totals = level_columns(with_lines(consistent_sums(counts), placed), design.starts, len(here))
     prior = prior_of(design.widths, [column.ordered for column in bins.columns])
-    found = fit_sums(here, sums.values, totals, sums.noise, prior)
+    found = fit_sums(here, sums.values, totals, sums.noise, prior, lines=placed)
     terms = [
         Term((column,), found.weights[start : start + column.width])
         for column, start in zip(bins.columns, design.starts[:-1], strict=True)

@@ -2,7 +2,7 @@
 
 from labeldp.learn.additive.bins import Bins, Column
 from labeldp.learn.additive.design import BinDesign, DenseDesign, Design
-from labeldp.learn.additive.fit import Component, Fit, fit_block, fit_sums, prior_of
+from labeldp.learn.additive.fit import Component, Fit, Line, fit_block, fit_sums, prior_of
 
 __all__ = [
     "BinDesign",
@@ -12,6 +12,7 @@ __all__ = [
     "DenseDesign",
     "Design",
     "Fit",
+    "Line",
     "fit_block",
     "fit_sums",
     "prior_of",

@@ -32,6 +32,14 @@ class Column:
         """The number of leading bins that are in the order of their values; 0 for categories."""
         return 0 if self.edges is None else self.width - 1
 
+    @property
+    def line(self) -> NDArray[np.float64]:
+        """The position of each ordered bin, evenly from -1 to 1, and 0 for other bins: (width,). It adds up to 0."""
+        places = np.zeros(self.width)
+        if self.ordered > 1:
+            places[: self.ordered] = np.linspace(-1, 1, self.ordered)
+        return places
+
     def codes(self, values: NDArray[Any]) -> NDArray[np.integer]:
         """Return the bin of each value.
 

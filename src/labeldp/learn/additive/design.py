@@ -1,7 +1,7 @@
 """Public matrices with the products that a fit to sums needs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,13 +77,27 @@ class BinDesign(Design):
                 total[begin : begin + size, rows] = table.T
         return total
 
-    def matrix(self) -> csr_array:
-        """Return the one-hot rows as a sparse matrix."""
-        places = np.empty((len(self), len(self.codes)), np.int32)
+    def matrix(self, lines: Mapping[int, Floats] | None = None) -> csr_array:
+        """Return the one-hot rows as a sparse matrix.
+
+        Args:
+            lines: For some columns, by their number, a value of each bin: (width,). Each adds a column to the matrix,
+                with the value of the row's bin, behind the one-hot columns and in the order of the mapping.
+
+        Returns:
+            A matrix of (rows, bins of all columns + lines).
+        """
+        lines = lines or {}
+        held, entries = len(self.codes), len(self.codes) + len(lines)
+        places = np.empty((len(self), entries), np.int32)
+        values = np.ones((len(self), entries), np.float32)
         for place, (codes, start) in enumerate(zip(self.codes, self.starts, strict=False)):
             np.add(codes, start, out=places[:, place], casting="unsafe")
-        bounds = np.arange(0, places.size + 1, len(self.codes))
-        return csr_array((np.ones(places.size, np.float32), places.ravel(), bounds), (len(self), self.columns))
+        for place, (column, line) in enumerate(lines.items()):
+            places[:, held + place] = self.columns + place
+            values[:, held + place] = line.astype(np.float32).take(self.codes[column])
+        bounds = np.arange(0, places.size + 1, entries)
+        return csr_array((values.ravel(), places.ravel(), bounds), (len(self), self.columns + len(lines)))
 
     def select(self, rows: NDArray[Any]) -> "BinDesign":
         """Return the rows of a mask or with these numbers."""

@@ -4,9 +4,10 @@ Let A be a public matrix, y the labels of one class and z = A'y + e the released
 variance s^2. The gradient of the likelihood is A'(y - p), so that A'y is all that it needs of the labels. Around
 weights w with probabilities p and H = A' diag(p (1 - p)) A, the residual sums r = z - A'p + H w are about
 N(H w, H + s^2 I): labels scatter with covariance H, and noise is added. With a normal prior of covariance T the
-posterior mean is w = T H (H T H + H + s^2 I)^-1 r. T is a sum of components, one or two for each public column, whose
-variances maximise the likelihood of r (MacKay's fixed point). A column that tells nothing gets a variance near zero.
-The step is repeated around the new weights. The whole computation is post-processing of the released sums.
+posterior mean is w = T H (H T H + H + s^2 I)^-1 r. Where the sum along a line l of bins is known, too, the noise of
+these bins has the covariance s^2 (I + ll')^-1 in place of s^2 I. T is a sum of components, one or two for each public
+column, whose variances maximise the likelihood of r (MacKay's fixed point). A column that tells nothing gets a variance
+near zero. The step is repeated around the new weights. The whole computation is post-processing of the released sums.
 
 Several classes have one such problem each. Noise and scatter of their sums cancel over the classes, and the factor
 K / (K - 1) turns p (1 - p) into the curvature that centred weights have where classes are even.
@@ -47,6 +48,19 @@ class Component:
     variance: float = 0.1
 
 
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A line along the bins of a column, whose sum was released, too.
+
+    Attributes:
+        place: The bins in the design.
+        values: l, the value of each of these bins. The noise of their sums has the covariance s^2 (I + ll')^-1.
+    """
+
+    place: slice
+    values: Floats
+
+
 @dataclass(frozen=True)
 class Fit:
     """Weights of a fitted model.
@@ -81,6 +95,7 @@ def fit_sums(
     components: Sequence[Component],
     offset: Floats | None = None,
     *,
+    lines: Sequence[Line] = (),
     steps: int = 8,
     search: bool = True,
 ) -> Fit:
@@ -93,6 +108,7 @@ def fit_sums(
         noise: The deviation of the noise in each sum.
         components: The prior. Their variances are where the search begins.
         offset: Scores that another model gives to the rows, (rows, outputs).
+        lines: Along these lines the sums have less noise.
         steps: The most steps of the weights.
         search: Whether to look for the variances of the prior; otherwise they stay as they are.
 
@@ -100,7 +116,7 @@ def fit_sums(
         The fitted weights.
     """
     with threadpool_limits(1, user_api="blas"):
-        return _fitted(design, sums, totals, noise, components, offset, steps, search)
+        return _fitted(design, sums, totals, noise, components, offset, lines, steps, search)
 
 
 def _fitted(
@@ -110,6 +126,7 @@ def _fitted(
     noise: float,
     components: Sequence[Component],
     offset: Floats | None,
+    lines: Sequence[Line],
     steps: int,
     search: bool,
 ) -> Fit:
@@ -137,7 +154,7 @@ def _fitted(
             curvature -= np.outer(mean, mean) / total
             problems.append((curvature, residual[:, place] + curvature @ weights[:, place]))
         for _ in range(_ROUNDS if search and step + 1 < steps else 1):
-            found, changes = _posterior(problems, parts, noise)
+            found, changes = _posterior(problems, parts, noise, lines)
             if search:
                 for part, ratio in zip(parts, changes, strict=True):
                     part.variance = float(np.clip(part.variance * ratio, _SMALLEST, _LARGEST))
@@ -156,7 +173,7 @@ def _fitted(
 
 
 def _posterior(
-    problems: Sequence[tuple[Floats, Floats]], parts: Sequence[Component], noise: float
+    problems: Sequence[tuple[Floats, Floats]], parts: Sequence[Component], noise: float, lines: Sequence[Line]
 ) -> tuple[list[Floats], list[float]]:
     """Return the posterior mean of each output, and the factor by which each component's variance changes."""
     means, fits, freedom = [], np.zeros(len(parts)), np.zeros(len(parts))
@@ -170,6 +187,9 @@ def _posterior(
         total = spread @ curvature
         total += curvature
         total[np.diag_indices(size)] += noise**2
+        for line in lines:
+            shrunk = noise**2 / (1 + line.values @ line.values)
+            total[line.place, line.place] -= shrunk * np.outer(line.values, line.values)
         factored = _factored(total)
         solved = cho_solve(factored, residual, check_finite=False)
         dual = curvature @ solved

@@ -1,5 +1,6 @@
 """Released sums by label as a fit takes them: without the noise that public totals reveal."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.learn.additive.design import Floats
+from labeldp.learn.additive.fit import Line
 from labeldp.releases.moments import NoisyMoments
 
 
@@ -35,6 +37,27 @@ def consistent_sums(release: NoisyMoments) -> Sums:
     values = release.moments / release.scale
     values -= (values.sum(axis=1) - release.totals)[:, None] / classes
     return Sums(values[:, 1:], noise / 2**0.5) if classes == 2 else Sums(values, noise)
+
+
+def with_lines(sums: Sums, lines: Sequence[Line]) -> Sums:
+    """Estimate the sums of bins from themselves and from the sums along lines, which were released with them.
+
+    Let c be the exact sums of a column's bins, z = c + e and t = l'c + f, where e and f are noise of one variance s^2.
+    The best linear unbiased estimate of c is z + l (t - l'z) / (1 + l'l), with covariance s^2 (I + ll')^-1.
+
+    Args:
+        sums: Sums of bins, followed by one sum for each line: (bins + lines, outputs).
+        lines: The lines, in the order of their sums.
+
+    Returns:
+        The sums of bins, with the deviation of the noise that they had before.
+    """
+    bins = len(sums.values) - len(lines)
+    values = sums.values[:bins].copy()
+    for line, along in zip(lines, sums.values[bins:], strict=True):
+        own = values[line.place]
+        own += np.outer(line.values, along - line.values @ own) / (1 + line.values @ line.values)
+    return Sums(values, sums.noise)
 
 
 def level_columns(sums: Sums, starts: NDArray[np.int64], rows: int) -> tuple[Sums, Floats]:
