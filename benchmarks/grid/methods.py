@@ -4,16 +4,17 @@ from grid.problems import PROBLEMS
 
 BASELINE = "twenty lines"
 CLEAN = ("clean trees", "clean linear")
-_CLASSES = ("auto", "moments", "randres", "alibi", "cluster-prior", "noise-cluster", "lp-mst", "randres trees")
+_FAST = ("auto", "log-linear", "moments", "randres trees")
+_NETWORKS = ("randres", "alibi", "cluster-prior", "noise-cluster", "lp-mst")
 _FORMS = {
-    "table": (*_CLASSES, BASELINE),
-    "embeddings": (*_CLASSES, "randres logistic", "smooth-moments", BASELINE),
+    "table": (*_FAST, "additive", *_NETWORKS, BASELINE),
+    "embeddings": (*_FAST, "randres logistic", *_NETWORKS, "smooth-moments", BASELINE),
     "numbers": ("auto", "bins", "bins trees", "sums", "laplace"),
 }
 # Networks are slow: these train on some of the rows, and their cells say on how many.
-NETWORKS = ("randres", "alibi", "cluster-prior", "noise-cluster", "lp-mst", "smooth-moments")
+NETWORKS = (*_NETWORKS, "smooth-moments")
 NETWORK_ROWS = 20_000
-TREES_UP_TO = 20  # classes, for each of which trees are grown
+FEW_CLASSES = 20  # above, trees for each class and rounds of logistic regression take more than five minutes
 
 
 def methods_for(name):
@@ -21,6 +22,6 @@ def methods_for(name):
     entry = PROBLEMS[name]
 
     def suits(method):
-        return entry.classes <= TREES_UP_TO or not method.endswith(" trees")
+        return entry.classes <= FEW_CLASSES or not method.endswith((" trees", " logistic"))
 
     return [each for each in (*_FORMS[entry.form], *CLEAN) if suits(each)]

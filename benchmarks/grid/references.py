@@ -5,7 +5,7 @@ import polars as pl
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from grid.methods import TREES_UP_TO
+from grid.methods import FEW_CLASSES
 
 _CATEGORIES = 200  # of a column that have a code of their own
 
@@ -39,7 +39,7 @@ def twenty_lines(problem, epsilon, seed):
     other = (problem.labels + random.integers(1, classes, rows)) % classes
     noisy = np.where(random.random(rows) < right, problem.labels, other)
     train, test = ordinal(problem)
-    if classes <= TREES_UP_TO:
+    if classes <= FEW_CLASSES:
         settings = {"max_iter": 60, "learning_rate": 0.08, "max_leaf_nodes": 15, "l2_regularization": 10.0}
         leaf = max(1, min(200, rows // 20))
         model = HistGradientBoostingClassifier(**settings, min_samples_leaf=leaf, random_state=seed)
