@@ -12,7 +12,7 @@ better, from the whole release or from the start. A last shift of all scores res
 import os
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,73 @@ class Boosting:
         Privacy:
             Post-processing of the release and of `start`: free of charge.
         """
+        data = _Data.of(features, release, start)
+        return self._fit(data, release, start)
+
+    def fit_averaged(self, features: Features, release: Release, start: Predictor) -> "BoostedModel":
+        """Fit trees that add to `start` and trees without it, and average the scores of both models.
+
+        The first model keeps what `start` knows, the noise of its releases included. The second has none of that noise.
+        Their mean ranks rows better than either wherever both learn something.
+
+        Args:
+            features: The rows, as for `fit`.
+            release: Evidence of any kind about these rows.
+            start: A model of the same classes.
+
+        Returns:
+            One model with the trees of both. It is the first model alone if the second has no trees.
+
+        Raises:
+            InputError: As for `fit`.
+
+        Privacy:
+            Post-processing of the release and of `start`: free of charge.
+        """
+        data = _Data.of(features, release, start)
+        first, second = self._fit(data, release, start), self._fit(data, release, None)
+        if not len(second.trees):
+            return first
+        trees = first.trees.scaled(0.5).with_trees(second.trees.scaled(0.5))
+        constant = (first.constant + second.constant) / 2
+        wanted = (as_chances(self._scores(data, first)) + as_chances(self._scores(data, second))).mean(axis=0) / 2
+        mean = BoostedModel(release.space, first.provenance, trees, constant, start, 0.5)
+        return replace(mean, constant=constant + matching_shift(self._scores(data, mean), wanted))
+
+    def _fit(self, data: "_Data", release: Release, start: Predictor | None) -> "BoostedModel":
+        loss, rows = data.loss, len(data.matrix)
+        offset, shift = np.tile(loss.constant, (rows, 1)), loss.constant
+        if start is not None and data.start is not None:
+            shift = fitted_shift(loss, data.start)
+            offset = data.start + shift
+        trees = _Booster(self, data.matrix, loss, offset).trees()
+        if len(trees):
+            shift = shift + matching_shift(offset + trees.scores(data.matrix), as_chances(offset).mean(axis=0))
+        return BoostedModel(release.space, Provenance.of(release, start), trees, shift, start)
+
+    @staticmethod
+    def _scores(data: "_Data", model: "BoostedModel") -> Floats:
+        """Return the scores of a model for the rows that it was trained on."""
+        found = model.trees.scores(data.matrix) + model.constant
+        return found if model.start is None or data.start is None else found + model.start_weight * data.start
+
+
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """The rows of which a release says something.
+
+    Attributes:
+        matrix: The rows as trees read them.
+        loss: The loss of their labels.
+        start: The scores that a start gives them, (rows, outputs); None without a start.
+    """
+
+    matrix: NDArray[np.float32]
+    loss: ChannelLoss
+    start: Floats | None
+
+    @classmethod
+    def of(cls, features: Features, release: Release, start: Predictor | None) -> "_Data":
         if len(features) != release.rows:
             raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
         if start is not None and start.space != release.space:
@@ -92,17 +159,8 @@ class Boosting:
         rows = np.flatnonzero(np.ptp(evidence, axis=1) > 0)  # the others have no gradient
         if not rows.size:
             raise InputError("The release says nothing of any row: there is nothing to learn from.")
-        loss = ChannelLoss.of(evidence[rows], release.kind)
-        offset, shift = np.tile(loss.constant, (rows.size, 1)), loss.constant
-        if start is not None:
-            offset = _scores_of(start, features)[rows]
-            shift = fitted_shift(loss, offset)
-            offset += shift
-        matrix = tree_matrix(features)[rows]
-        trees = _Booster(self, matrix, loss, offset).trees()
-        if len(trees):
-            shift = shift + matching_shift(offset + trees.scores(matrix), as_chances(offset).mean(axis=0))
-        return BoostedModel(release.space, Provenance.of(release, start), trees, shift, start)
+        scores = None if start is None else _scores_of(start, features)[rows]
+        return cls(tree_matrix(features)[rows], ChannelLoss.of(evidence[rows], release.kind), scores)
 
 
 class _Booster:
@@ -196,18 +254,30 @@ class _Booster:
 
 @dataclass(frozen=True, eq=False)
 class BoostedModel(HasProvenance):
-    """Scores of a start, if there is one, of trees, and a constant: probabilities of the true label."""
+    """Scores of a start, if there is one, of trees, and a constant: probabilities of the true label.
+
+    Attributes:
+        space: The classes.
+        provenance: The releases that the model rests on.
+        trees: Their leaf values are added to the scores.
+        constant: A score for each output.
+        start: A model whose scores are added, too.
+        start_weight: The factor of these scores.
+    """
 
     space: LabelSpace
     provenance: Provenance
     trees: Trees
     constant: Floats
     start: Predictor | None = None
+    start_weight: float = 1.0
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
         """Return the probability of each class for each row."""
         scores = self.trees.scores(tree_matrix(features)) + self.constant
-        return as_chances(scores if self.start is None else scores + _scores_of(self.start, features))
+        if self.start is not None:
+            scores += self.start_weight * _scores_of(self.start, features)
+        return as_chances(scores)
 
     def predict(self, features: Features) -> NDArray[Any]:
         """Return the likeliest label of each row, or the mean of numbers."""
@@ -217,7 +287,9 @@ class BoostedModel(HasProvenance):
         """Write the model into a new folder, with its start."""
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
-            write_facts(partial, self, {"kind": "boosted", "start": self.start is not None})
+            write_facts(
+                partial, self, {"kind": "boosted", "start": self.start is not None, "start_weight": self.start_weight}
+            )
             np.savez(partial / "arrays.npz", constant=self.constant, **self.trees.arrays())
             if self.start is not None:
                 self.start.save(partial / "start")
@@ -229,10 +301,10 @@ class BoostedModel(HasProvenance):
         try:
             with np.load(Path(folder) / "arrays.npz") as arrays:
                 trees, constant = Trees.from_arrays(dict(arrays)), np.asarray(arrays["constant"], np.float64)
-            space, started = facts["space"], facts["start"]
+            space, started, weight = facts["space"], facts["start"], float(facts.get("start_weight", 1.0))
             outputs = 1 if len(space) == 2 else len(space)
             sound = isinstance(started, bool) and constant.shape == (outputs,) and trees.outputs == outputs
-            sound = sound and bool(np.isfinite(constant).all())
+            sound = sound and bool(np.isfinite(constant).all()) and 0 < weight <= 1
         except Exception:
             sound = False
         if not sound:
@@ -240,7 +312,7 @@ class BoostedModel(HasProvenance):
         start = load_predictor(Path(folder) / "start", device) if started else None
         if start is not None and start.space != space:
             raise not_a_model(folder)
-        return cls(space, facts["provenance"], trees, constant, start)
+        return cls(space, facts["provenance"], trees, constant, start, weight)
 
 
 def require_lightgbm() -> Any:

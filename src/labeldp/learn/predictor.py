@@ -98,6 +98,7 @@ def not_a_model(folder: str | Path) -> InputError:
 # Where each kind of model is at home. Only networks need torch, and say where they run.
 _HOMES = {
     "additive": ("additive.model", "AdditiveModel"),
+    "average": ("average", "AveragedModel"),
     "network": ("model", "Model"),
     "encoded": ("encoded", "EncodedModel"),
     "linear": ("ridge", "LinearModel"),
@@ -108,7 +109,7 @@ _HOMES = {
     "numbers": ("regression", "NumberModel"),
 }
 _NETWORKS = ("network", "encoded")
-_ON_DEVICE = (*_NETWORKS, "boosted")  # trees may begin from a network
+_ON_DEVICE = (*_NETWORKS, "average", "boosted")  # members of an average and the start of trees may be networks
 
 
 def load_predictor(folder: str | Path, device: str = "auto") -> Predictor:

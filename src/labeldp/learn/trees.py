@@ -1,7 +1,7 @@
 """Boosted trees as plain arrays: read from LightGBM's text, checked, saved, and evaluated by NumPy alone."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -98,6 +98,26 @@ class Trees:
             for tree in range(len(self)):
                 self._add(tree, columns, scores[:, tree % self.outputs])
         return found
+
+    def scaled(self, factor: float) -> "Trees":
+        """Return the trees with all leaf values multiplied by a factor."""
+        return replace(self, value=self.value * factor)
+
+    def with_trees(self, others: "Trees") -> "Trees":
+        """Return these trees followed by others that read the same columns and add to the same scores.
+
+        Raises:
+            InputError: The others read other columns, or add to another number of scores.
+        """
+        if (self.columns, self.outputs) != (others.columns, others.outputs):
+            raise InputError("Trees can be joined only if they read the same columns and add to the same scores.")
+        marks = {
+            name: np.append(getattr(self, name), getattr(self, name)[-1] + getattr(others, name)[1:])
+            for name in ("nodes", "leaves")
+        }
+        names = ("feature", "threshold", "missing_left", "left", "right", "value")
+        parts = {name: np.concatenate([getattr(self, name), getattr(others, name)]) for name in names}
+        return Trees(self.columns, self.outputs, **marks, **parts)
 
     def arrays(self) -> dict[str, Any]:
         """Return what `from_arrays` reads back."""

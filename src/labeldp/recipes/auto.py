@@ -1,12 +1,14 @@
 """`auto`: a pipeline that public facts choose, and a private choice where it gives several models."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.errors import InputError
-from labeldp.learn.boosting import Boosting
+from labeldp.learn.average import averaged
+from labeldp.learn.boosting import BoostedModel, Boosting
 from labeldp.mechanisms import LinearQuery, RandomizedResponse
 from labeldp.mechanisms.bins import LossName
 from labeldp.recipes.additive import additive_steps, layout_of, rows_to_noise
@@ -22,7 +24,8 @@ from labeldp.recipes.shares import FEW_CLASSES, LEAST_FOR_BINS, split_epsilon
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import chances
 from labeldp.releases.base import Release
-from labeldp.represent.clusters import averaged, neighbours
+from labeldp.represent.clusters import averaged as mean_of_near
+from labeldp.represent.clusters import neighbours
 
 _RESPONSES_FROM = 1.0  # epsilon of a label from which its randomized response adds to the counts of a table
 _CLEAR_RESPONSES_FROM = 3.0  # from which randomized response keeps nearly all labels, and gets two thirds of epsilon
@@ -34,6 +37,8 @@ _FEW_ROWS = 10_000  # with more, sums have little noise without the help of neig
 _MANY_ROWS = 100_000  # above, it would take long to find the neighbours of all
 _NEAR, _ROUNDS = 10, 2
 _ROWS_A_CLASS = 500  # with fewer, a choice among simpler models is safer than many trainings one after another
+_AVERAGED_UP_TO = 50_000  # rows up to which trees are fitted with and without the first model
+_ENOUGH_TO_CHOOSE = 2_000.0  # rows times epsilon of a class from which a private choice tells models apart
 _SEVERAL_CLASSES = 50  # up to which other models are tried beside a log-linear one
 
 
@@ -43,7 +48,7 @@ def several(task: Task) -> bool:
         return several_numbers(task)
     if task.features.kind == "pairs" or _refines(task) or _is_binned(task) or _drowned(task):
         return False
-    if len(task.space) > _SEVERAL_CLASSES and sums_share(task) < 1:
+    if _averages(task) or (len(task.space) > _SEVERAL_CLASSES and sums_share(task) < 1):
         return False
     return _of_few_rows(task) or sums_share(task) < 1
 
@@ -107,10 +112,16 @@ def _binned(task: Task, cross: str | None) -> Steps:
     if not second:
         return model
     noisy = yield Ask(RandomizedResponse(second))
-    trees = Candidate("boosted trees", lambda: Boosting(seed=task.seed).fit(task.features, noisy, model))
+    trees = Candidate("boosted trees", partial(_tree_fit(task), task.features, noisy, model))
     best = fit_all(task, [trees], [model])[-1]
     task.progress.step()
     return best
+
+
+def _tree_fit(task: Task) -> Callable[..., BoostedModel]:
+    """Return how to fit boosted trees: an average of two models takes twice as long and helps where rows are few."""
+    learner = Boosting(seed=task.seed)
+    return learner.fit_averaged if int(task.whole.rows.sum()) <= _AVERAGED_UP_TO else learner.fit
 
 
 def budget_for_counts(task: Task) -> tuple[float, float]:
@@ -156,17 +167,25 @@ def _dense(task: Task) -> Steps:
         if len(task.space) > _SEVERAL_CLASSES:
             return fit_all(task, candidates[-1:])
         if task.features.kind == "table" and len(task.space) <= FEW_CLASSES:
-            trees = partial(Boosting(seed=task.seed).fit, task.features, labels, found.model)
+            trees = partial(_tree_fit(task), task.features, labels, found.model)
             candidates.append(Candidate("boosted trees", trees))
         if learner is not None:
             both = Release.concat(labels, found.sums)
             candidates.append(Candidate("a network", partial(learner.fit, task.features, both, task.encoder)))
-    return fit_all(task, candidates, [task.on_points(found.model)])
+    first = [] if _averages(task) and found.labels is not None else [task.on_points(found.model)]
+    models = fit_all(task, candidates, first)
+    return averaged(models) if _averages(task) else models
+
+
+def _averages(task: Task) -> bool:
+    """Whether a private choice would cost more than it gains, so that models are averaged instead."""
+    task = task.whole
+    return int(task.rows.sum()) * task.label_epsilon / len(task.space) < _ENOUGH_TO_CHOOSE
 
 
 def smoothed(task: Task, sums: Release, near: NDArray[np.int64]) -> Release:
     """Let near rows agree on their labels: noise in the sums bends a linear model, but not the neighbourhoods."""
-    agreed = averaged(chances(sums), near, _ROUNDS)
+    agreed = mean_of_near(chances(sums), near, _ROUNDS)
     return sums.relabel(task.likeliest(agreed))
 
 

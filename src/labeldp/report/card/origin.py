@@ -26,6 +26,8 @@ def describe_model(model: Any) -> str:
     """Name a trained model: its kind and its size."""
     if hasattr(model, "encoder") and hasattr(model, "model"):
         return f"{describe_model(model.model)} on the embeddings of an encoder that saw no labels"
+    if hasattr(model, "members"):
+        return "the mean of " + ", ".join(map(describe_model, model.members))
     if hasattr(model, "trees"):
         trees = f"{len(model.trees)} boosted trees"
         return trees if model.start is None else f"{describe_model(model.start)}, with {trees} added"
