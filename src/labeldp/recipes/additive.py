@@ -1,20 +1,20 @@
 """Generalised additive models of tables, from noisy counts of public bins by label."""
 
 import hashlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, hstack
 
 from labeldp.calibration import calibrated_loss
 from labeldp.features.tables import Table
-from labeldp.learn.additive import BinDesign, Bins, Column, Line, fit_block, fit_sums, prior_of
+from labeldp.learn.additive import AdditiveSums, BinDesign, Bins, Column, CrossSums, Functions
 from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.additive.model import AdditiveModel, Term, as_table
-from labeldp.learn.additive.sums import consistent_sums, level_columns, with_lines
 from labeldp.mechanisms import LargestResiduals, LinearQuery
 from labeldp.mechanisms.base import in_parts
 from labeldp.provenance import Provenance
@@ -25,20 +25,20 @@ from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.writing import kept_array
 
-_BINS = 0.8  # bins of a column, in roots of the ratio of rows to noise
-_PURE_BINS = (
-    0.4  # the same where delta is 0: there are no sums along lines then, and few bins tell linear effects better
-)
-_FEWEST_BINS, _MOST_BINS = 4, 64
-_MOST_CATEGORIES = 60
-_LINES_FROM = 8  # ordered bins of a column from which a sum along a line has much less noise than one of the bins
-_LINE_END = 0.7  # value of a line at the last bin: more would take more noise off the line and add more to the bins
-_LINES_BELOW = 12_000.0  # ratio of rows to noise above which bins have little noise
+_BINS = 1.6  # bins of a column, in roots of the ratio of rows to noise
+_FEWEST_BINS, _MOST_BINS = 16, 64
+_CATEGORIES, _FEWEST_CATEGORIES, _MOST_CATEGORIES = 1.6, 12, 60  # bins of a categorical column, likewise
+_COSINES, _PURE_COSINES = 0.35, 0.2  # cosines of a column, likewise; with delta 0, each adds more noise to all sums
+_FEWEST_COSINES = 2
+_SLOW, _PURE_SLOW = 0.75, 1.0  # the power of 1/j by which the j-th cosine is multiplied
+_DETAIL, _DETAIL_FROM = 0.3, 500.0  # the share of counts of bins beside cosines, and the ratio from which there are any
+_COUNTS_FROM = 12_000.0  # ratio of rows to noise from which counts of bins have little noise, and take less memory
+_FEWEST_CELL_BINS = 4
 _CELL_BINS, _MOST_CELL_BINS = 0.4, 31  # bins of a column in a cross, likewise
 _MOST_COLUMNS = 1_200  # bins of all columns together: the fit inverts matrices of this size
 _CROSSABLE = 24  # columns among which crosses are searched
 
-Model = Generator[Ask | Reserve, Any, tuple[AdditiveModel, list[Release]]]
+Model = Generator[Ask | Reserve, Any, tuple[AdditiveModel, AdditiveSums]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Layout:
         cell_bins: The most bins of a column in a cross.
         named: Crosses that the user names, by the names of their columns.
         selected: How many crosses are selected privately.
-        lines_from: Columns with as many ordered bins are summed along a line, too.
+        functions: What is summed of numeric columns; None for the counts of their bins.
     """
 
     bins: int
@@ -59,7 +59,7 @@ class Layout:
     cell_bins: int
     named: tuple[tuple[str, str], ...]
     selected: int
-    lines_from: float
+    functions: Functions | None
 
 
 @recipe(
@@ -107,22 +107,24 @@ def layout_of(task: Task, epsilon: float, crosses: int | None = None, cross: str
     ratio = rows_to_noise(task, epsilon)
     named = read_crosses(cross or "", table.columns)
     most = max(0, len(_pairs(len(table.columns))) - len(named))
-    root, columns = ratio**0.5, len(table.columns)
-    bins = int(
-        np.clip(
-            (_BINS if task.delta else _PURE_BINS) * root,
-            _FEWEST_BINS,
-            min(_MOST_BINS, max(_FEWEST_BINS, _MOST_COLUMNS // columns - 2)),
-        )
-    )
+    root, room = ratio**0.5, max(_FEWEST_BINS, _MOST_COLUMNS // len(table.columns) - 2)
+    bins = int(np.clip(_BINS * root, _FEWEST_BINS, min(_MOST_BINS, room)))
     return Layout(
         bins,
-        min(max(bins, 12), _MOST_CATEGORIES) if bins < _MOST_CATEGORIES / 2 else _MOST_CATEGORIES,
-        int(np.clip(_CELL_BINS * root, _FEWEST_BINS, _MOST_CELL_BINS)),
+        int(np.clip(_CATEGORIES * root, _FEWEST_CATEGORIES, _MOST_CATEGORIES)),
+        int(np.clip(_CELL_BINS * root, _FEWEST_CELL_BINS, _MOST_CELL_BINS)),
         named,
         min(usual_crosses(ratio) if crosses is None else crosses, most),
-        _LINES_FROM if task.delta and ratio < _LINES_BELOW else np.inf,
+        None if ratio >= _COUNTS_FROM else _functions(ratio, bool(task.delta)),
     )
+
+
+def _functions(ratio: float, gaussian: bool) -> Functions:
+    """Return what to sum of numeric columns at this ratio of rows to noise."""
+    if not gaussian:
+        return Functions(max(_FEWEST_COSINES, int(_PURE_COSINES * ratio**0.5)), _PURE_SLOW, 0.0, 1)
+    detail = _DETAIL if ratio >= _DETAIL_FROM else 0.0
+    return Functions(max(_FEWEST_COSINES, int(_COSINES * ratio**0.5)), _SLOW, detail, 2)
 
 
 def rows_to_noise(task: Task, epsilon: float) -> float:
@@ -150,7 +152,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
         delta: Likewise.
 
     Returns:
-        The model and its releases.
+        The model, and the sums that it was fitted to.
     """
     table = as_table(task.points)
     rounds = len(layout.named) + layout.selected
@@ -160,14 +162,16 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
     design = BinDesign(
         [bins.codes(table, place) for place in range(len(bins.columns))], [c.width for c in bins.columns]
     )
-    ordered = [place for place, column in enumerate(bins.columns) if column.ordered >= layout.lines_from]
-    lines = {place: _LINE_END * bins.columns[place].line for place in ordered}
-    counts = yield Ask(LinearQuery(design.matrix(lines), *parts[0]))
-    releases, active = [counts], counts.active
-    model, scores = _main_effects(table, bins, design, lines, counts)
+    functions = [
+        None if layout.functions is None else layout.functions.of(column, bool((codes == column.width - 1).any()))
+        for column, codes in zip(bins.columns, design.codes, strict=True)
+    ]
+    counts = yield Ask(LinearQuery(_with_constant(design.matrix(functions)), *parts[0]))
+    sums, releases = AdditiveSums(table, bins.columns, design, functions, counts), [counts]
+    model, scores = sums.main_effects()
     task.progress.step()
     if not rounds:
-        return model, releases
+        return model, sums
     cells = Bins.learn(table, layout.cell_bins, layout.cell_bins)
     codes = np.stack([cells.codes(table, place) for place in range(len(cells.columns))], axis=1)
     places = {column.name: place for place, column in enumerate(cells.columns)}
@@ -185,11 +189,12 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
             releases.append(choice)
             pair = waiting.pop(choice.picked[0])
         columns = cells.columns[pair[0]], cells.columns[pair[1]]
-        found = yield from _cross(task, table, columns, next(left), scores, active, releases)
-        model = model.with_terms([found], Provenance.of(model, *releases))
-        scores = scores + found.weights.take(found.cells(table), axis=0)
+        cross = yield from _cross(table, columns, next(left), releases)
+        sums.crosses.append(cross)
+        term, scores = sums.cross_effect(cross, scores)
+        model = model.with_terms([term], Provenance.of(model, *releases))
         task.progress.step()
-    return model, releases
+    return model, sums
 
 
 def _reserve(layout: Layout, epsilon: float, delta: float) -> Generator[Ask | Reserve, Any, list[tuple[float, float]]]:
@@ -207,42 +212,20 @@ def _reserve(layout: Layout, epsilon: float, delta: float) -> Generator[Ask | Re
     return [(part, each if kind == "gaussian" else 0.0) for (part, _), (_, kind) in zip(alone, shares, strict=True)]
 
 
-def _main_effects(
-    table: Table, bins: Bins, design: BinDesign, lines: Mapping[int, NDArray[np.float64]], counts: Any
-) -> tuple[AdditiveModel, NDArray[np.float64]]:
-    """Fit the effects of single columns; return the model, and the scores of all rows."""
-    here = design if counts.active is None else design.select(counts.active)
-    placed = [Line(slice(*design.starts[place : place + 2]), values) for place, values in lines.items()]
-    sums, totals = level_columns(with_lines(consistent_sums(counts), placed), design.starts, len(here))
-    prior = prior_of(design.widths, [column.ordered for column in bins.columns])
-    found = fit_sums(here, sums.values, totals, sums.noise, prior, lines=placed)
-    terms = [
-        Term((column,), found.weights[start : start + column.width])
-        for column, start in zip(bins.columns, design.starts[:-1], strict=True)
-    ]
-    model = AdditiveModel(counts.space, Provenance.of(counts), found.intercept, tuple(terms))
-    return model, found.intercept + design.dot(found.weights)
+def _with_constant(matrix: csr_array) -> csr_array:
+    """Add a column of ones, whose sum is the number of rows of each class."""
+    return csr_array(hstack([matrix, csr_array(np.ones((matrix.shape[0], 1), matrix.dtype))]))
 
 
 def _cross(
-    task: Task,
-    table: Table,
-    columns: tuple[Column, Column],
-    part: tuple[float, float],
-    scores: NDArray[np.float64],
-    active: NDArray[np.bool_] | None,
-    releases: list[Release],
-) -> Generator[Ask | Reserve, Any, Term]:
-    """Ask for the counts of a cross, and fit its effect to what the model so far leaves."""
+    table: Table, columns: tuple[Column, Column], part: tuple[float, float], releases: list[Release]
+) -> Generator[Ask | Reserve, Any, CrossSums]:
+    """Ask for the counts of a cross."""
     width = columns[0].width * columns[1].width
-    cells = Term(columns, np.zeros((width, scores.shape[1]))).cells(table)
-    design = BinDesign([cells], [width])
-    counts = yield Ask(LinearQuery(design.matrix(), *part), derived_from=list(releases))
+    cells = Term(columns, np.zeros((width, 1))).cells(table)
+    counts = yield Ask(LinearQuery(BinDesign([cells], [width]).matrix(), *part), derived_from=list(releases))
     releases.append(counts)
-    sums = consistent_sums(counts)
-    rows = slice(None) if active is None else active
-    weights, _ = fit_block(cells[rows], width, sums.values, sums.noise, scores[rows])
-    return Term(columns, weights)
+    return CrossSums(columns, cells, counts)
 
 
 def _expected(task: Task, scores: NDArray[np.float64], releases: Sequence[Release]) -> NDArray[np.float32]:

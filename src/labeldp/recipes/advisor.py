@@ -231,7 +231,8 @@ def _additive(at: Setting) -> Line:
 
 
 def _log_linear(at: Setting, groups: str) -> Line:
-    uses, right, share = [Use("LinearQuery", at.epsilon, at.delta)], None, share_of_sums(at.epsilon)
+    uses, right = [Use("LinearQuery", at.epsilon, at.delta)], None
+    share = share_of_sums(at.epsilon, at.features == "table" and at.classes <= FEW_CLASSES)
     if share < 1:
         first, second = split_epsilon(at.epsilon, share)
         among_all = at.classes <= FEW_CLASSES

@@ -20,17 +20,13 @@ from labeldp.recipes.lp_mst import lp_mst
 from labeldp.recipes.moments import is_faint, smooth_moments
 from labeldp.recipes.numbers import auto_numbers, several_numbers
 from labeldp.recipes.refine import begins_from_encoder, refine
-from labeldp.recipes.shares import FEW_CLASSES, LEAST_FOR_BINS, split_epsilon
+from labeldp.recipes.shares import FEW_CLASSES, LEAST_FOR_BINS, LEAST_FOR_PURE_BINS, split_epsilon
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import chances
 from labeldp.releases.base import Release
 from labeldp.represent.clusters import averaged as mean_of_near
 from labeldp.represent.clusters import neighbours
 
-_RESPONSES_FROM = 1.0  # epsilon of a label from which its randomized response adds to the counts of a table
-_CLEAR_RESPONSES_FROM = 3.0  # from which randomized response keeps nearly all labels, and gets two thirds of epsilon
-_ENOUGH_FOR_COUNTS = 12_000.0  # ratio of rows to noise above which counts of bins gain little from more budget
-_LEAST_FOR_COUNTS = 0.25  # of epsilon
 _MOST_COLUMNS = 200  # of a table whose columns are cut into bins
 _QUIET = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
 _FEW_ROWS = 10_000  # with more, sums have little noise without the help of neighbours
@@ -108,10 +104,11 @@ def _binned(task: Task, cross: str | None) -> Steps:
     first, second = budget_for_counts(task)
     layout = layout_of(task, first / task.whole.labels_per_user, cross=cross)
     task.progress.plan(1 if second else 0)
-    model, _ = yield from additive_steps(task, layout, first, task.delta)
+    model, sums = yield from additive_steps(task, layout, first, task.delta)
     if not second:
         return model
     noisy = yield Ask(RandomizedResponse(second))
+    model = sums.fit(noisy)
     trees = Candidate("boosted trees", partial(_tree_fit(task), task.features, noisy, model))
     best = fit_all(task, [trees], [model])[-1]
     task.progress.step()
@@ -126,15 +123,8 @@ def _tree_fit(task: Task) -> Callable[..., BoostedModel]:
 
 def budget_for_counts(task: Task) -> tuple[float, float]:
     """Return what counts of bins get, and what is left for randomized response where that adds something."""
-    task = task.whole
-    own = task.label_epsilon
-    enough = own * min(1.0, _ENOUGH_FOR_COUNTS / rows_to_noise(task, own))
-    if own >= _CLEAR_RESPONSES_FROM:
-        enough = min(enough, own / 3)
-    enough = max(enough, _LEAST_FOR_COUNTS * own)
-    if len(task.space) > FEW_CLASSES or own - enough < _RESPONSES_FROM:
-        return task.epsilon, 0.0
-    return split_epsilon(task.epsilon, enough / own)
+    share = sums_share(task) if len(task.space) <= FEW_CLASSES else 1.0
+    return split_epsilon(task.epsilon, share) if share < 1 else (task.epsilon, 0.0)
 
 
 def _can_be_binned(task: Task) -> bool:
@@ -150,7 +140,7 @@ def _is_binned(task: Task) -> bool:
         return False
     task = task.whole
     counts = budget_for_counts(task)[0] / task.epsilon * task.label_epsilon
-    return rows_to_noise(task, counts) >= LEAST_FOR_BINS
+    return rows_to_noise(task, counts) >= (LEAST_FOR_BINS if task.delta else LEAST_FOR_PURE_BINS)
 
 
 def _dense(task: Task) -> Steps:

@@ -72,7 +72,8 @@ class SumsAndLabels:
 
 def sums_share(task: Task) -> float:
     """Return the share of epsilon that sums get; it is 1 where noisy labels of single rows would say too little."""
-    return share_of_sums(task.whole.label_epsilon)
+    task = task.whole
+    return share_of_sums(task.label_epsilon, task.features.kind == "table" and len(task.space) <= FEW_CLASSES)
 
 
 def log_linear_steps(task: Task, share: float) -> Generator[Ask, Any, SumsAndLabels]:

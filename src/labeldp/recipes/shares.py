@@ -18,13 +18,14 @@ ENOUGH = 500.0  # what sums should say (`Task.told`): more of epsilon is worth m
 KINDS_BELOW = 30.0  # what sums say, below which counts of kinds of rows say more
 LOCAL_FROM = 1.5  # epsilon from which a row's own noisy label says enough beside what networks know by then
 FEW_CLASSES = 20  # up to which randomized response among all classes says enough, and bins are quick to fit
-LEAST_FOR_BINS = 500.0  # ratio of rows to noise below which sums of whole rows say more than counts of bins
+LEAST_FOR_BINS = 120.0  # ratio of rows to noise below which sums of whole rows say more than sums of bins
+LEAST_FOR_PURE_BINS = 400.0  # the same where delta is 0
 _CROSSES_FROM, _MORE_CROSSES_FROM = 3_000.0, 10_000.0  # ratios of rows to noise from which crosses are worth their cost
 _FEW_CROSSES, _MORE_CROSSES = 4, 8
 _SELECTION = 0.1  # of epsilon, for the choice of crosses
 _LABELS_FROM = 1.5  # epsilon of a label from which noisy labels of single rows add to sums
 _CLEAR_LABELS_FROM = 3.0  # from which they say more than sums
-_SUMS_SHARE, _SUMS_SHARE_OF_CLEAR = 0.5, 0.3  # of epsilon, for the sums, below and above
+_SHARES, _TABLE_SHARES = (0.5, 0.3), (0.25, 0.2)  # of epsilon, for the sums, below and above
 
 
 def split_epsilon(epsilon: float, share: float) -> tuple[float, float]:
@@ -55,9 +56,20 @@ def refine_shares(epsilon: float, rows_a_class: float, labels_per_user: int = 1)
     return (sums, rest) if local else ([*sums, rest], 0.0)
 
 
-def share_of_sums(epsilon: float) -> float:
-    """Return the share that sums of rows get of a label's epsilon; noisy labels of single rows get the rest."""
-    return 1.0 if epsilon < _LABELS_FROM else _SUMS_SHARE if epsilon < _CLEAR_LABELS_FROM else _SUMS_SHARE_OF_CLEAR
+def share_of_sums(epsilon: float, table: bool) -> float:
+    """Return the share of a label's epsilon for sums of rows; noisy labels of single rows get the rest.
+
+    Args:
+        epsilon: What a label may spend.
+        table: Whether the rows are a table, of which trees learn more from noisy labels than a linear model would.
+
+    Returns:
+        A share above 0; 1 where noisy labels would say too little.
+    """
+    if epsilon < _LABELS_FROM:
+        return 1.0
+    shares = _TABLE_SHARES if table else _SHARES
+    return shares[epsilon >= _CLEAR_LABELS_FROM]
 
 
 def ratio_to_noise(rows: int, classes: int, columns: int, epsilon: float, delta: float) -> float:

@@ -1,7 +1,7 @@
 """Public columns of a table cut into bins: quantiles of numbers, frequent categories, and a bin for missing values."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +32,6 @@ class Column:
         """The number of leading bins that are in the order of their values; 0 for categories."""
         return 0 if self.edges is None else self.width - 1
 
-    @property
-    def line(self) -> NDArray[np.float64]:
-        """The position of each ordered bin, evenly from -1 to 1, and 0 for other bins: (width,). It adds up to 0."""
-        places = np.zeros(self.width)
-        if self.ordered > 1:
-            places[: self.ordered] = np.linspace(-1, 1, self.ordered)
-        return places
-
     def codes(self, values: NDArray[Any]) -> NDArray[np.integer]:
         """Return the bin of each value.
 
@@ -53,6 +45,53 @@ class Column:
             return self.map[values]
         edges = np.empty(0, np.float32) if self.edges is None else self.edges
         return np.where(np.isnan(values), self.width - 1, np.searchsorted(edges, values, side="left"))
+
+
+@dataclass(frozen=True)
+class Functions:
+    """Functions of ordered bins whose sums tell smooth effects with less noise than the counts of all bins do.
+
+    They are cosines of the position of a bin, slow ones first, with the j-th divided by j^power, and counts of bins for
+    a share of the squared length. All bins have values of length 1, so that every row of a table has the same length.
+
+    Attributes:
+        cosines: The most cosines.
+        power: By how much slow cosines are preferred.
+        detail: The share of counts, from 0 to below 1.
+        norm: 1 where noise follows the sum of magnitudes of a row, 2 where it follows its Euclidean length.
+    """
+
+    cosines: int
+    power: float
+    detail: float
+    norm: Literal[1, 2]
+
+    def of(self, column: Column, missing: bool) -> NDArray[np.float64] | None:
+        """Return the values of the functions at the bins of a column.
+
+        Args:
+            column: The bins.
+            missing: Whether values are missing; if so, an indicator is added.
+
+        Returns:
+            Values of (width, functions); None for categories, whose bins are counted.
+        """
+        ordered = column.ordered
+        if not ordered:
+            return None
+        turns = np.arange(1, min(self.cosines, ordered - 1) + 1)
+        waves = np.cos(np.pi * np.outer((np.arange(ordered) + 0.5) / ordered, turns)) / turns**self.power
+        waves /= np.maximum(np.linalg.norm(waves, self.norm, axis=1, keepdims=True), 1e-12)
+        detail = self.detail if ordered > 2 else 0.0
+        parts = [waves * (1 - detail) ** (1 / self.norm)]
+        if detail:
+            parts.append(np.eye(ordered) * detail ** (1 / self.norm))
+        inner = np.hstack(parts)
+        values = np.zeros((column.width, inner.shape[1] + missing))
+        values[:ordered, : inner.shape[1]] = inner
+        if missing:
+            values[-1, -1] = 1.0
+        return values
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Public matrices with the products that a fit to sums needs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -77,27 +77,32 @@ class BinDesign(Design):
                 total[begin : begin + size, rows] = table.T
         return total
 
-    def matrix(self, lines: Mapping[int, Floats] | None = None) -> csr_array:
-        """Return the one-hot rows as a sparse matrix.
+    def matrix(self, functions: Sequence[Floats | None] = ()) -> csr_array:
+        """Return a sparse matrix with some functions of the bins of each column.
 
         Args:
-            lines: For some columns, by their number, a value of each bin: (width,). Each adds a column to the matrix,
-                with the value of the row's bin, behind the one-hot columns and in the order of the mapping.
+            functions: For each column (width, functions), the values of functions at its bins, or None for one-hot
+                bins. Without it, all columns are one-hot.
 
         Returns:
-            A matrix of (rows, bins of all columns + lines).
+            A matrix of (rows, functions of all columns), in the order of the columns.
         """
-        lines = lines or {}
-        held, entries = len(self.codes), len(self.codes) + len(lines)
-        places = np.empty((len(self), entries), np.int32)
-        values = np.ones((len(self), entries), np.float32)
-        for place, (codes, start) in enumerate(zip(self.codes, self.starts, strict=False)):
-            np.add(codes, start, out=places[:, place], casting="unsafe")
-        for place, (column, line) in enumerate(lines.items()):
-            places[:, held + place] = self.columns + place
-            values[:, held + place] = line.astype(np.float32).take(self.codes[column])
+        chosen = list(functions) or [None] * len(self.codes)
+        sizes = [width if own is None else own.shape[1] for own, width in zip(chosen, self.widths, strict=True)]
+        entries = sum(1 if own is None else own.shape[1] for own in chosen)
+        places, values = np.empty((len(self), entries), np.int32), np.ones((len(self), entries), np.float32)
+        start, entry = 0, 0
+        for codes, own, size in zip(self.codes, chosen, sizes, strict=True):
+            if own is None:
+                np.add(codes, np.int64(start), out=places[:, entry], casting="unsafe")
+                entry += 1
+            else:
+                places[:, entry : entry + size] = np.arange(start, start + size)
+                values[:, entry : entry + size] = own.astype(np.float32).take(codes, axis=0)
+                entry += size
+            start += size
         bounds = np.arange(0, places.size + 1, entries)
-        return csr_array((values.ravel(), places.ravel(), bounds), (len(self), self.columns + len(lines)))
+        return csr_array((values.ravel(), places.ravel(), bounds), (len(self), start))
 
     def select(self, rows: NDArray[Any]) -> "BinDesign":
         """Return the rows of a mask or with these numbers."""

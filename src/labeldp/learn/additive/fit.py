@@ -4,10 +4,11 @@ Let A be a public matrix, y the labels of one class and z = A'y + e the released
 variance s^2. The gradient of the likelihood is A'(y - p), so that A'y is all that it needs of the labels. Around
 weights w with probabilities p and H = A' diag(p (1 - p)) A, the residual sums r = z - A'p + H w are about
 N(H w, H + s^2 I): labels scatter with covariance H, and noise is added. With a normal prior of covariance T the
-posterior mean is w = T H (H T H + H + s^2 I)^-1 r. Where the sum along a line l of bins is known, too, the noise of
-these bins has the covariance s^2 (I + ll')^-1 in place of s^2 I. T is a sum of components, one or two for each public
-column, whose variances maximise the likelihood of r (MacKay's fixed point). A column that tells nothing gets a variance
-near zero. The step is repeated around the new weights. The whole computation is post-processing of the released sums.
+posterior mean is w = T H (H T H + H + s^2 I)^-1 r. Where only the sums F'A'y of functions F of the columns are
+released, H and r are multiplied by F' likewise. T is a sum of components, one or more for each public column, whose
+variances maximise the likelihood of r (MacKay's fixed point), with an inverse gamma prior around the mean of all
+components of one kind. A column that tells nothing gets a variance near zero. The step is repeated
+around the new weights. The whole computation is post-processing of the released sums.
 
 Several classes have one such problem each. Noise and scatter of their sums cancel over the classes, and the factor
 K / (K - 1) turns p (1 - p) into the curvature that centred weights have where classes are even.
@@ -30,6 +31,7 @@ _CURVATURE_ROWS = 50_000  # rows from which the curvature is computed, if there 
 _LARGEST_STEP = 4.0  # of a score in one step
 _SMALLEST, _LARGEST = 1e-7, 1e5  # prior variances
 _ROUNDS = 5  # of the search for variances in each step
+_COMMON = 1.0  # degrees of freedom that the mean variance of a kind of components counts as
 _ENOUGH = 0.02  # a step that moves no score further ends the fit
 
 
@@ -41,24 +43,13 @@ class Component:
         place: The columns of the design that it is for.
         kernel: The covariance of their weights up to a factor; None for the identity.
         variance: The factor, which the fit changes.
+        kind: Components of one kind are expected to have similar variances.
     """
 
     place: slice
     kernel: Floats | None = None
     variance: float = 0.1
-
-
-@dataclass(frozen=True, eq=False)
-class Line:
-    """A line along the bins of a column, whose sum was released, too.
-
-    Attributes:
-        place: The bins in the design.
-        values: l, the value of each of these bins. The noise of their sums has the covariance s^2 (I + ll')^-1.
-    """
-
-    place: slice
-    values: Floats
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,11 +82,11 @@ def fit_sums(
     design: Design,
     sums: Floats,
     totals: Floats,
-    noise: float,
+    noise: float | Floats,
     components: Sequence[Component],
     offset: Floats | None = None,
     *,
-    lines: Sequence[Line] = (),
+    functions: Floats | None = None,
     steps: int = 8,
     search: bool = True,
 ) -> Fit:
@@ -103,12 +94,13 @@ def fit_sums(
 
     Args:
         design: The public matrix A, of the rows that were summed.
-        sums: Noisy A'y, (columns, outputs): of the second of two classes, or of each of several classes.
+        sums: Noisy A'y, (columns, outputs): of the second of two classes, or of each of several classes. With
+            `functions`, noisy F'A'y, (functions, outputs).
         totals: Noisy number of rows of each output, (outputs,).
-        noise: The deviation of the noise in each sum.
+        noise: The variance of the noise in each sum, or its covariance (sums, sums).
         components: The prior. Their variances are where the search begins.
         offset: Scores that another model gives to the rows, (rows, outputs).
-        lines: Along these lines the sums have less noise.
+        functions: F, (columns, functions); None where every column was summed.
         steps: The most steps of the weights.
         search: Whether to look for the variances of the prior; otherwise they stay as they are.
 
@@ -116,24 +108,24 @@ def fit_sums(
         The fitted weights.
     """
     with threadpool_limits(1, user_api="blas"):
-        return _fitted(design, sums, totals, noise, components, offset, lines, steps, search)
+        return _fitted(design, sums, totals, noise, components, offset, functions, steps, search)
 
 
 def _fitted(
     design: Design,
     sums: Floats,
     totals: Floats,
-    noise: float,
+    noise: float | Floats,
     components: Sequence[Component],
     offset: Floats | None,
-    lines: Sequence[Line],
+    functions: Floats | None,
     steps: int,
     search: bool,
 ) -> Fit:
     """Fit on one thread: several wait for each other in small matrices, and change the last bits of the result."""
     rows, outputs = len(design), sums.shape[1]
     factor = 1.0 if outputs == 1 else outputs / (outputs - 1)
-    parts = [Component(c.place, c.kernel, c.variance) for c in components]
+    parts = [Component(c.place, c.kernel, c.variance, c.kind) for c in components]
     some, places = design.sample(_CURVATURE_ROWS)
     base = np.zeros((rows, outputs)) if offset is None else offset
     share = np.clip(totals / rows, 0.5 / rows, 1 - 0.5 / rows)
@@ -144,7 +136,7 @@ def _fitted(
     for step in range(steps):
         intercept, chance = _level(scores, intercept, wanted)
         curve = factor * chance * (1 - chance)
-        residual = sums - design.sums(chance)
+        residual = sums - _applied(functions, design.sums(chance))
         problems = []
         for place in range(outputs):
             weight, total = curve[:, place], curve[:, place].sum()
@@ -152,9 +144,9 @@ def _fitted(
             # The intercept takes what all rows have in common.
             curvature = some.gram(weight[places]) * (total / max(weight[places].sum(), 1e-300))
             curvature -= np.outer(mean, mean) / total
-            problems.append((curvature, residual[:, place] + curvature @ weights[:, place]))
+            problems.append((curvature, residual[:, place] + _applied(functions, curvature @ weights[:, place])))
         for _ in range(_ROUNDS if search and step + 1 < steps else 1):
-            found, changes = _posterior(problems, parts, noise, lines)
+            found, changes = _posterior(problems, parts, noise, functions)
             if search:
                 for part, ratio in zip(parts, changes, strict=True):
                     part.variance = float(np.clip(part.variance * ratio, _SMALLEST, _LARGEST))
@@ -173,34 +165,53 @@ def _fitted(
 
 
 def _posterior(
-    problems: Sequence[tuple[Floats, Floats]], parts: Sequence[Component], noise: float, lines: Sequence[Line]
+    problems: Sequence[tuple[Floats, Floats]],
+    parts: Sequence[Component],
+    noise: float | Floats,
+    functions: Floats | None,
 ) -> tuple[list[Floats], list[float]]:
     """Return the posterior mean of each output, and the factor by which each component's variance changes."""
     means, fits, freedom = [], np.zeros(len(parts)), np.zeros(len(parts))
     for curvature, residual in problems:
-        size = len(residual)
-        spread = np.empty((size, size))  # H T
-        spread[:] = 0.0
+        spread = np.zeros(curvature.shape)  # H T
         for part in parts:
             block = curvature[:, part.place]
             spread[:, part.place] += part.variance * (block if part.kernel is None else block @ part.kernel)
         total = spread @ curvature
         total += curvature
-        total[np.diag_indices(size)] += noise**2
-        for line in lines:
-            shrunk = noise**2 / (1 + line.values @ line.values)
-            total[line.place, line.place] -= shrunk * np.outer(line.values, line.values)
+        seen = curvature
+        if functions is not None:
+            total, seen = functions.T @ total @ functions, functions.T @ curvature
+        total += noise * np.eye(len(total)) if np.ndim(noise) == 0 else noise
         factored = _factored(total)
         solved = cho_solve(factored, residual, check_finite=False)
-        dual = curvature @ solved
-        explained = curvature @ cho_solve(factored, curvature, check_finite=False)
-        means.append(spread.T @ solved)
+        dual = seen.T @ solved
+        explained = seen.T @ cho_solve(factored, seen, check_finite=False)
+        means.append(spread.T @ (solved if functions is None else functions @ solved))
         for place, part in enumerate(parts):
             own, inner = dual[part.place], explained[part.place, part.place]
             fits[place] += own @ own if part.kernel is None else own @ part.kernel @ own
             freedom[place] += np.trace(inner) if part.kernel is None else np.sum(part.kernel * inner)
-    ratios = np.sqrt(fits / np.maximum(freedom, 1e-300))
-    return means, [float(ratio) for ratio in ratios]
+    return means, _changes(parts, fits, freedom, len(problems))
+
+
+def _changes(parts: Sequence[Component], fits: Floats, freedom: Floats, outputs: int) -> list[float]:
+    """Return the factor by which each variance changes, from what its weights fit and how many the sums determine."""
+    variances = np.array([part.variance for part in parts])
+    energy, freedom = variances * fits, variances * freedom  # the fixed point has energy = freedom
+    kinds = np.array([part.kind for part in parts])
+    found = np.empty(len(parts))
+    for kind in set(kinds):
+        own = kinds == kind
+        weight = _COMMON * outputs * (np.count_nonzero(own) > 1)
+        common = (variances * energy)[own].sum() / max(freedom[own].sum(), 1e-300)
+        found[own] = (energy[own] + weight * common / variances[own]) / np.maximum(freedom[own] + weight, 1e-300)
+    return [float(change) for change in np.sqrt(found)]
+
+
+def _applied(functions: Floats | None, values: Floats) -> Floats:
+    """Return F' times values, or the values themselves without functions."""
+    return values if functions is None else functions.T @ values
 
 
 def _factored(matrix: Floats) -> Any:
@@ -276,9 +287,11 @@ def prior_of(widths: Sequence[int], ordered: Sequence[int], variance: float = 0.
     for width, count in zip(widths, ordered, strict=True):
         place = slice(start, start + width)
         if count > 4:
-            found.append(Component(place, smooth_kernel(count, width), variance))
-            found.append(Component(place, linear_kernel(count, width), variance))
-        found.append(Component(place, None, variance / 2 if count > 4 else 2 * variance))
+            found.append(Component(place, smooth_kernel(count, width), variance, "smooth"))
+            found.append(Component(place, linear_kernel(count, width), variance, "linear"))
+        found.append(
+            Component(place, None, variance / 2 if count > 4 else 2 * variance, "rough" if count > 4 else "free")
+        )
         start += width
     return found
 
@@ -287,7 +300,7 @@ def fit_block(
     codes: NDArray[np.integer],
     width: int,
     sums: Floats,
-    noise: float,
+    noise: float | Floats,
     offset: Floats,
     *,
     variance: float = 0.05,
@@ -302,7 +315,7 @@ def fit_block(
         codes: The bin of each row.
         width: The number of bins.
         sums: Noisy A'y, (width, outputs).
-        noise: The deviation of the noise in each sum.
+        noise: The variance of the noise in each sum: one number, or (width, 1).
         offset: Scores that the other model gives to the rows, (rows, outputs).
         variance: Where the search for the prior variance begins.
         steps: The most steps of the weights.
@@ -318,11 +331,11 @@ def fit_block(
         curvature = factor * design.sums(chance * (1 - chance))
         residual = sums - design.sums(chance) + curvature * weights
         for _ in range(_ROUNDS):
-            total = variance * curvature**2 + curvature + noise**2 + 1e-12
+            total = variance * curvature**2 + curvature + noise + 1e-12
             fits = float(((curvature * residual / total) ** 2).sum())
             freedom = float((curvature**2 / total).sum())
             variance = float(np.clip(variance * np.sqrt(fits / max(freedom, 1e-300)), _SMALLEST, _LARGEST))
-        total = variance * curvature**2 + curvature + noise**2 + 1e-12
+        total = variance * curvature**2 + curvature + noise + 1e-12
         change = variance * curvature * residual / total - weights
         if outputs > 1:
             change -= change.mean(axis=1, keepdims=True)

@@ -134,7 +134,7 @@ def _searched(matrix: NDArray[np.float32], sums: Floats, noise: float) -> Floats
 
     def fitted(values: Floats, prior: Sequence[Component], search: bool) -> tuple[Floats, tuple[Component, ...]]:
         totals = np.clip(values[-1] / constant, 1.0, len(matrix) - 1.0)
-        fit = fit_sums(design, values, totals, noise, prior, search=search)
+        fit = fit_sums(design, values, totals, noise**2, prior, search=search)
         weights = fit.weights.copy()
         weights[-1] += fit.intercept / constant
         return weights, fit.components

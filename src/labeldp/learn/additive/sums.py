@@ -1,15 +1,15 @@
 """Released sums by label as a fit takes them: without the noise that public totals reveal."""
 
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.learn.additive.design import Floats
-from labeldp.learn.additive.fit import Line
+from labeldp.learn.additive.design import Design, Floats
+from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments
+
+Rows = NDArray[np.bool_] | slice
 
 
 class Sums(NamedTuple):
@@ -39,46 +39,21 @@ def consistent_sums(release: NoisyMoments) -> Sums:
     return Sums(values[:, 1:], noise / 2**0.5) if classes == 2 else Sums(values, noise)
 
 
-def with_lines(sums: Sums, lines: Sequence[Line]) -> Sums:
-    """Estimate the sums of bins from themselves and from the sums along lines, which were released with them.
+def response_sums(design: Design, responses: Release, rows: Rows) -> Sums:
+    """Estimate the sums of columns from noisy labels of single rows, the channel inverted.
 
-    Let c be the exact sums of a column's bins, z = c + e and t = l'c + f, where e and f are noise of one variance s^2.
-    The best linear unbiased estimate of c is z + l (t - l'z) / (1 + l'l), with covariance s^2 (I + ll')^-1.
-
-    Args:
-        sums: Sums of bins, followed by one sum for each line: (bins + lines, outputs).
-        lines: The lines, in the order of their sums.
-
-    Returns:
-        The sums of bins, with the deviation of the noise that they had before.
-    """
-    bins = len(sums.values) - len(lines)
-    values = sums.values[:bins].copy()
-    for line, along in zip(lines, sums.values[bins:], strict=True):
-        own = values[line.place]
-        own += np.outer(line.values, along - line.values @ own) / (1 + line.values @ line.values)
-    return Sums(values, sums.noise)
-
-
-def level_columns(sums: Sums, starts: NDArray[np.int64], rows: int) -> tuple[Sums, Floats]:
-    """Estimate the rows of each output from all columns of bins, and shift each column to that estimate.
-
-    The bins of every column hold each row once, so that their sums estimate the same number. A column of b bins
-    estimates it with b times the variance of one bin.
+    With an unbiased estimate u of a label y, which is 0 or 1, the mean of u^2 - u is the variance of its noise.
 
     Args:
-        sums: Sums of one-hot bins.
-        starts: The place of the first bin of each column, and the number of all bins at the end.
-        rows: The number of rows that were summed.
+        design: The columns, of the chosen rows.
+        responses: Noisy labels.
+        rows: Which rows to take: a mask, or all.
 
     Returns:
-        The shifted sums, and the number of rows of each output, (outputs,).
+        Unbiased sums, and the deviation of the noise in the label of a row: the mean of all outputs.
     """
-    values, parts = sums.values.copy(), [slice(first, last) for first, last in pairwise(starts)]
-    widths = np.diff(starts)
-    found = np.stack([values[part].sum(axis=0) for part in parts])
-    total = np.average(found, axis=0, weights=1 / widths)
-    total = np.clip(total, 0.5, rows - 0.5)
-    for part, own, width in zip(parts, found, widths, strict=True):
-        values[part] -= (own - total) / width
-    return Sums(values, sums.noise), total
+    found = responses.unbiased(np.arange(responses.rows)[rows])
+    if found.shape[1] == 2:
+        found = found[:, 1:]
+    variance = float(np.mean(np.square(found).mean(axis=0) - found.mean(axis=0)))
+    return Sums(design.sums(found), max(variance, 0.0) ** 0.5)
