@@ -188,7 +188,7 @@ class _Booster:
             "force_row_wise": True,
             "deterministic": True,
             "seed": settings.seed,
-            "num_threads": _threads(rows.size),
+            "num_threads": threads_for(rows.size),
             "verbosity": -1,
         }
         self.data = self._dataset(rows)
@@ -335,7 +335,7 @@ def _scores_of(model: Predictor, features: Features) -> NDArray[np.float64]:
     return as_scores(np.log(np.maximum(model.predict_proba(features), 1e-9)))
 
 
-def _threads(cells: int) -> int:
+def threads_for(cells: int) -> int:
     """Return how many threads this process may use, or one for a small table."""
     stated = os.environ.get("OMP_NUM_THREADS", "")
     most = int(stated) if stated.isdigit() and int(stated) else cpu_count()

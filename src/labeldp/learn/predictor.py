@@ -98,6 +98,7 @@ def not_a_model(folder: str | Path) -> InputError:
 # Where each kind of model is at home. Only networks need torch, and say where they run.
 _HOMES = {
     "additive": ("additive.model", "AdditiveModel"),
+    "additive-numbers": ("additive.model", "AdditiveNumberModel"),
     "average": ("average", "AveragedModel"),
     "network": ("model", "Model"),
     "encoded": ("encoded", "EncodedModel"),
@@ -106,10 +107,16 @@ _HOMES = {
     "line": ("ridge", "LineModel"),
     "classical": ("classical", "ClassicalModel"),
     "boosted": ("boosting", "BoostedModel"),
+    "boosted-numbers": ("number_boosting", "BoostedNumberModel"),
     "numbers": ("regression", "NumberModel"),
 }
 _NETWORKS = ("network", "encoded")
-_ON_DEVICE = (*_NETWORKS, "average", "boosted")  # members of an average and the start of trees may be networks
+_ON_DEVICE = (
+    *_NETWORKS,
+    "average",
+    "boosted",
+    "boosted-numbers",
+)  # members of an average and the start of trees may be networks
 
 
 def load_predictor(folder: str | Path, device: str = "auto") -> Predictor:

@@ -240,7 +240,7 @@ class LinearQuery(Mechanism):
 
     def _sparse_sums(self, rows: csr_array, codes: Codes, classes: int) -> NDArray[np.float64]:
         sums = np.zeros(rows.shape[1] * classes)
-        for start, starts in _entries(rows):
+        for start, starts in entries(rows):
             part = slice(starts[0], starts[-1])
             code = np.repeat(codes[start : start + BLOCK].astype(np.int64), np.diff(starts))
             place = rows.indices[part] * np.int64(classes) + code
@@ -266,14 +266,14 @@ class LinearQuery(Mechanism):
     def _largest(self, view: Callable[[Any], Any]) -> float:
         """Return the largest sum over a row of `view`, which acts on each entry and leaves zeros as they are."""
         if isinstance(self.query, csr_array):
-            sizes = (_sparse_sizes(self.query, starts, view) for _, starts in _entries(self.query))
+            sizes = (_sparse_sizes(self.query, starts, view) for _, starts in entries(self.query))
         else:
             blocks = (self.query[start : start + BLOCK] for start in range(0, len(self.query), BLOCK))
             sizes = (view(block).sum(axis=1) for block in blocks)
         return float(max((size.max(initial=0.0) for size in sizes), default=0.0))
 
 
-def _entries(matrix: csr_array) -> Iterator[tuple[int, NDArray[np.int64]]]:
+def entries(matrix: csr_array) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield each block of sparse rows by its first row and by where the entries of its rows start, and the last end."""
     for start in range(0, matrix.shape[0], BLOCK):
         yield start, matrix.indptr[start : start + BLOCK + 1].astype(np.int64)

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
+from scipy.sparse import csr_array
 
 from labeldp.bits import Bits
 from labeldp.errors import InputError
@@ -36,7 +36,7 @@ from labeldp.guarantees import Trust
 from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.losses import PureLoss
 from labeldp.mechanisms.base import Mechanism, check_privacy, private_copy
-from labeldp.mechanisms.linear import BLOCK, GRID, LinearQuery
+from labeldp.mechanisms.linear import BLOCK, GRID, LinearQuery, entries
 from labeldp.noise import WIDEST, discrete_laplace
 from labeldp.reals import exactly
 from labeldp.releases.base import Release
@@ -54,11 +54,6 @@ class NumberQuery(LinearQuery):
     """
 
     values: int = field(kw_only=True)
-
-    def __post_init__(self) -> None:
-        if issparse(self.query):
-            raise InputError("NumberQuery takes a dense matrix: convert a sparse one by toarray().")
-        super().__post_init__()
 
     @cached_property
     def sensitivity(self) -> float:
@@ -88,29 +83,45 @@ class NumberQuery(LinearQuery):
 
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisySums:  # type: ignore[override]
         """Sum on the grid, exactly, and add the noise."""
-        width, reach = self.query.shape[1], self.values - 1
+        reach = self.values - 1
         number = 2 * np.arange(self.values, dtype=np.int64) - reach
         square = np.floor(self.square_weight * number.astype(np.float64) ** 2 / reach)
-        sums, gram, size = np.zeros(width + 1), np.zeros((width, width)), 0
-        for start in range(0, codes.size, BLOCK):
-            here = codes[start : start + BLOCK]
-            own = here[here != MISSING]
-            block = self._on_grid(self.query[start : start + BLOCK][here != MISSING])
-            # Whole numbers below 2^53: these products are exact in float64.
-            sums[:-1] += block.T @ number[own].astype(np.float64)
-            sums[-1] += square[own].sum()
-            gram += block.T @ block / self.scale**2
-            size += own.size
+        labelled = codes[codes != MISSING]
+        exact, gram = self._number_sums(codes, np.append(number, 0).astype(np.float64))  # a missing code, -1, counts 0
+        sums = np.append(exact, square[labelled].sum())
         return NoisySums(
             **common,
-            sums=sums.astype(np.int64) + self._noise(width + 1, bits),
+            sums=sums.astype(np.int64) + self._noise(sums.size, bits),
             stored_gram=gram,
-            size=size,
+            size=labelled.size,
             scale=self.scale,
             sigma=self.sigma,
             square_weight=self.square_weight,
             query=self.query,
         )
+
+    def _number_sums(
+        self, codes: Codes, number: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """Return A'c in grid steps, and A'A; of sparse rows none, as it could be too large.
+
+        Whole numbers below 2^53 are exact in float64, so that the order of a sum does not matter.
+        """
+        width = self.query.shape[1]
+        sums = np.zeros(width)
+        if isinstance(self.query, csr_array):
+            for start, starts in entries(self.query):
+                part = slice(starts[0], starts[-1])
+                value = np.repeat(number[codes[start : start + BLOCK]], np.diff(starts))
+                sums += np.bincount(self.query.indices[part], self._on_grid(self.query.data[part]) * value, width)
+            return sums, None
+        gram = np.zeros((width, width))
+        for start in range(0, codes.size, BLOCK):
+            here = codes[start : start + BLOCK]
+            block = self._on_grid(self.query[start : start + BLOCK][here != MISSING])
+            sums += block.T @ number[here[here != MISSING]]
+            gram += block.T @ block / self.scale**2
+        return sums, gram
 
     def restore(self, release: Release) -> Release:
         """Give the sums their public matrix back."""

@@ -130,6 +130,8 @@ def _functions(ratio: float, gaussian: bool) -> Functions:
 def rows_to_noise(task: Task, epsilon: float) -> float:
     """Return the rows of an average class, times two, over the noise of a count of one bin.
 
+    Numbers of a range count as two classes: both move a sum by one range at most.
+
     Args:
         task: What to learn.
         epsilon: What a label may spend on the counts.
@@ -139,7 +141,8 @@ def rows_to_noise(task: Task, epsilon: float) -> float:
     """
     task = task.whole
     columns = len(as_table(task.points).columns)
-    return ratio_to_noise(int(task.rows.sum()), len(task.space), columns, epsilon, task.delta)
+    classes = 2 if task.space.step else len(task.space)
+    return ratio_to_noise(int(task.rows.sum()), classes, columns, epsilon, task.delta)
 
 
 def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> Model:
@@ -154,20 +157,12 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
     Returns:
         The model, and the sums that it was fitted to.
     """
-    table = as_table(task.points)
     rounds = len(layout.named) + layout.selected
     task.progress.plan(1 + rounds)
     parts = yield from _reserve(layout, epsilon, delta)
-    bins = Bins.learn(table, layout.bins, layout.categories)
-    design = BinDesign(
-        [bins.codes(table, place) for place in range(len(bins.columns))], [c.width for c in bins.columns]
-    )
-    functions = [
-        None if layout.functions is None else layout.functions.of(column, bool((codes == column.width - 1).any()))
-        for column, codes in zip(bins.columns, design.codes, strict=True)
-    ]
-    counts = yield Ask(LinearQuery(_with_constant(design.matrix(functions)), *parts[0]))
-    sums, releases = AdditiveSums(table, bins.columns, design, functions, counts), [counts]
+    table, single, design, functions = binned_columns(task, layout)
+    counts = yield Ask(LinearQuery(with_constant(design.matrix(functions)), *parts[0]))
+    sums, releases = AdditiveSums(table, single, design, functions, counts), [counts]
     model, scores = sums.main_effects()
     task.progress.step()
     if not rounds:
@@ -212,7 +207,29 @@ def _reserve(layout: Layout, epsilon: float, delta: float) -> Generator[Ask | Re
     return [(part, each if kind == "gaussian" else 0.0) for (part, _), (_, kind) in zip(alone, shares, strict=True)]
 
 
-def _with_constant(matrix: csr_array) -> csr_array:
+def binned_columns(
+    task: Task, layout: Layout
+) -> tuple[Table, tuple[Column, ...], BinDesign, list[NDArray[np.float64] | None]]:
+    """Cut the columns of a task's table into bins.
+
+    Args:
+        task: What to learn. The features are a table.
+        layout: The number of bins, and what is summed of numeric columns.
+
+    Returns:
+        The table, the bins of its columns, the rows in bins, and the functions of each column that are summed.
+    """
+    table = as_table(task.points)
+    bins = Bins.learn(table, layout.bins, layout.categories)
+    codes = [bins.codes(table, place) for place in range(len(bins.columns))]
+    functions = [
+        None if layout.functions is None else layout.functions.of(column, bool((own == column.width - 1).any()))
+        for column, own in zip(bins.columns, codes, strict=True)
+    ]
+    return table, bins.columns, BinDesign(codes, [column.width for column in bins.columns]), functions
+
+
+def with_constant(matrix: csr_array) -> csr_array:
     """Add a column of ones, whose sum is the number of rows of each class."""
     return csr_array(hstack([matrix, csr_array(np.ones((matrix.shape[0], 1), matrix.dtype))]))
 

@@ -20,14 +20,13 @@ from labeldp.recipes.lp_mst import lp_mst
 from labeldp.recipes.moments import is_faint, smooth_moments
 from labeldp.recipes.numbers import auto_numbers, several_numbers
 from labeldp.recipes.refine import begins_from_encoder, refine
-from labeldp.recipes.shares import FEW_CLASSES, LEAST_FOR_BINS, LEAST_FOR_PURE_BINS, split_epsilon
+from labeldp.recipes.shares import FEW_CLASSES, LEAST_FOR_BINS, LEAST_FOR_PURE_BINS, MOST_COLUMNS, split_epsilon
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import chances
 from labeldp.releases.base import Release
 from labeldp.represent.clusters import averaged as mean_of_near
 from labeldp.represent.clusters import neighbours
 
-_MOST_COLUMNS = 200  # of a table whose columns are cut into bins
 _QUIET = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
 _FEW_ROWS = 10_000  # with more, sums have little noise without the help of neighbours
 _MANY_ROWS = 100_000  # above, it would take long to find the neighbours of all
@@ -80,7 +79,7 @@ def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> St
     """
     if cross is not None and not _can_be_binned(task):
         raise InputError(
-            f"Crosses are for tables of at most {_MOST_COLUMNS} columns whose labels are classes: leave them out."
+            f"Crosses are for tables of at most {MOST_COLUMNS} columns whose labels are classes: leave them out."
         )
     if task.space.step is not None:
         return (yield from auto_numbers(task, loss))
@@ -131,7 +130,7 @@ def _can_be_binned(task: Task) -> bool:
     """Whether the labels are few classes, and the features a table of few columns."""
     task = task.whole
     table = task.features.kind == "table" and task.space.step is None and len(task.space) <= FEW_CLASSES
-    return table and len(getattr(task.features, "columns", ())) <= _MOST_COLUMNS
+    return table and len(getattr(task.features, "columns", ())) <= MOST_COLUMNS
 
 
 def _is_binned(task: Task) -> bool:

@@ -25,6 +25,7 @@ from labeldp.mechanisms.binning import LARGEST_RANGE, DiscreteLaplace, RROnBins
 from labeldp.mechanisms.bins import Floats, LossName
 from labeldp.mechanisms.linear import GroupHistogram
 from labeldp.mechanisms.sums import NumberQuery
+from labeldp.recipes.additive_numbers import are_binned_numbers, binned_numbers
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.candidates import Candidate, fit_all
 from labeldp.recipes.models import find_model
@@ -92,11 +93,13 @@ def sums(task: Task) -> Steps:
 
 
 def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
-    """Sums for a line, then bins from which flexible models learn more, and a private choice between them.
+    """Sums of bins for an additive model of a table, or sums for a line with further models and a private choice.
 
     Of few rows, or where evidence would hold little of even a line, one model is trained: from sums or from bins,
     whichever public facts promise less error.
     """
+    if loss == "squared" and are_binned_numbers(task):
+        return (yield from binned_numbers(task))
     if several_numbers(task):
         first, second = split_epsilon(task.epsilon, share_beforehand(task))
         lift, learners = _lift(task), learners_for(task, loss)
@@ -114,7 +117,7 @@ def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
 def several_numbers(task: Task) -> bool:
     """Whether `auto_numbers` will give models to choose from."""
     task = task.whole
-    if len(task.features.shape) != 1 or _is_fine(task) or task.model != "auto":
+    if len(task.features.shape) != 1 or _is_fine(task) or task.model != "auto" or are_binned_numbers(task):
         return False
     rows = int(task.rows.sum())
     return rows * task.label_epsilon >= _SEVERAL_FROM and bool(

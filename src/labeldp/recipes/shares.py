@@ -19,6 +19,7 @@ KINDS_BELOW = 30.0  # what sums say, below which counts of kinds of rows say mor
 LOCAL_FROM = 1.5  # epsilon from which a row's own noisy label says enough beside what networks know by then
 FEW_CLASSES = 20  # up to which randomized response among all classes says enough, and bins are quick to fit
 LEAST_FOR_BINS = 120.0  # ratio of rows to noise below which sums of whole rows say more than sums of bins
+MOST_COLUMNS = 200  # of a table whose columns are cut into bins
 LEAST_FOR_PURE_BINS = 400.0  # the same where delta is 0
 _CROSSES_FROM, _MORE_CROSSES_FROM = 3_000.0, 10_000.0  # ratios of rows to noise from which crosses are worth their cost
 _FEW_CROSSES, _MORE_CROSSES = 4, 8

@@ -51,7 +51,7 @@ class _OfQuery(Release):
         return self._computed_gram() if self.stored_gram is None else self.stored_gram
 
     def _computed_gram(self) -> NDArray[np.float64]:
-        raise InputError("A'A is missing from these sums: draw them again.")
+        raise InputError("A'A of a sparse A is not computed for numbers: fit a model to the sums themselves.")
 
     def with_query(self, query: Matrix) -> Self:
         """Give back the public matrix A, so that rows can be scored."""
@@ -179,12 +179,17 @@ class NoisySums(_OfQuery):
 
     def arrays(self) -> Arrays:
         """Return the noisy sums and the public ones."""
-        return {"sums": self.sums, "gram": self.gram}
+        return {"sums": self.sums} if self.stored_gram is None else {"sums": self.sums, "gram": self.stored_gram}
 
     @property
     def columns(self) -> int:
         """The number of columns of A."""
         return len(self.sums) - 1
+
+    @property
+    def released_sums(self) -> NDArray[np.float64]:
+        """The noisy sums of A times numbers that are counted from the middle of the range."""
+        return self.sums[:-1].astype(np.float64) * (self._half / self.scale)
 
     @property
     def middle(self) -> float:
@@ -213,7 +218,7 @@ class NoisySums(_OfQuery):
         signal = scatter = min(self.mean_square, self._width**2 / 12) / 2
         size, directions = np.linalg.eigh(self.gram)
         size = np.maximum(size, 0)
-        z = directions.T @ (self._half * self.sums[:-1] / self.scale)
+        z = directions.T @ self.released_sums
         # In each direction z = size * b + (scatter of labels) + (privacy noise), with b ~ N(0, spread).
         spread = signal * max(1, self.size) / max(float(size.sum()), 1e-12)
         other = size * scatter + self.noise**2 + 1e-300  # where there is no noise, a direction may be empty
@@ -234,7 +239,7 @@ class NoisySums(_OfQuery):
     def deviation(self) -> float:
         """How far numbers are expected to be from the linear model."""
         b = self.coefficients
-        z = self._half * self.sums[:-1] / self.scale
+        z = self.released_sums
         left = self.mean_square - float(2 * b @ z - b @ self.gram @ b) / max(1, self.size)
         return float(np.sqrt(np.clip(left, max(self.mean_square / 20, self._half**2), self.mean_square)))
 

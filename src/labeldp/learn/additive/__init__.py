@@ -3,6 +3,7 @@
 from labeldp.learn.additive.bins import Bins, Column, Functions
 from labeldp.learn.additive.design import BinDesign, DenseDesign, Design
 from labeldp.learn.additive.fit import Component, Fit, fit_block, fit_sums, prior_of
+from labeldp.learn.additive.numbers import NumberSums
 from labeldp.learn.additive.terms import AdditiveSums, CrossSums
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Design",
     "Fit",
     "Functions",
+    "NumberSums",
     "fit_block",
     "fit_sums",
     "prior_of",

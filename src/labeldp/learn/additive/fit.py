@@ -16,7 +16,7 @@ K / (K - 1) turns p (1 - p) into the curvature that centred weights have where c
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -125,8 +125,8 @@ def _fitted(
     """Fit on one thread: several wait for each other in small matrices, and change the last bits of the result."""
     rows, outputs = len(design), sums.shape[1]
     factor = 1.0 if outputs == 1 else outputs / (outputs - 1)
-    parts = [Component(c.place, c.kernel, c.variance, c.kind) for c in components]
-    some, places = design.sample(_CURVATURE_ROWS)
+    parts = copies(components)
+    sample = design.sample(_CURVATURE_ROWS)
     base = np.zeros((rows, outputs)) if offset is None else offset
     share = np.clip(totals / rows, 0.5 / rows, 1 - 0.5 / rows)
     wanted = share * rows
@@ -136,20 +136,15 @@ def _fitted(
     for step in range(steps):
         intercept, chance = _level(scores, intercept, wanted)
         curve = factor * chance * (1 - chance)
-        residual = sums - _applied(functions, design.sums(chance))
+        residual = sums - applied(functions, design.sums(chance))
         problems = []
         for place in range(outputs):
-            weight, total = curve[:, place], curve[:, place].sum()
-            mean = design.sums(weight[:, None])[:, 0]
-            # The intercept takes what all rows have in common.
-            curvature = some.gram(weight[places]) * (total / max(weight[places].sum(), 1e-300))
-            curvature -= np.outer(mean, mean) / total
-            problems.append((curvature, residual[:, place] + _applied(functions, curvature @ weights[:, place])))
+            curvature = curvature_of(design, curve[:, place], sample)
+            problems.append((curvature, residual[:, place] + applied(functions, curvature @ weights[:, place])))
         for _ in range(_ROUNDS if search and step + 1 < steps else 1):
-            found, changes = _posterior(problems, parts, noise, functions)
+            found, changes = posterior(problems, parts, noise, functions)
             if search:
-                for part, ratio in zip(parts, changes, strict=True):
-                    part.variance = float(np.clip(part.variance * ratio, _SMALLEST, _LARGEST))
+                with_changes(parts, changes)
         change = np.stack(found, axis=1) - weights
         if outputs > 1:
             change -= change.mean(axis=1, keepdims=True)
@@ -164,7 +159,35 @@ def _fitted(
     return Fit(weights, intercept, tuple(parts))
 
 
-def _posterior(
+def copies(components: Sequence[Component], variance: float = 1.0) -> list[Component]:
+    """Return components that a fit may change, with all variances multiplied by a number."""
+    return [replace(each, variance=each.variance * variance) for each in components]
+
+
+def with_changes(parts: Sequence[Component], changes: Sequence[float]) -> None:
+    """Multiply the variance of each component by its change."""
+    for part, change in zip(parts, changes, strict=True):
+        part.variance = float(np.clip(part.variance * change, _SMALLEST, _LARGEST))
+
+
+def curvature_of(design: Design, weight: Floats, sample: tuple[Design, NDArray[np.int64]] | None = None) -> Floats:
+    """Return A' diag(weight) A less the part that an intercept takes, which all rows have in common.
+
+    Args:
+        design: The public matrix A.
+        weight: One weight a row, (rows,).
+        sample: Some rows of A and their numbers, for an estimate that takes less time; None to draw it here.
+
+    Returns:
+        A positive semidefinite matrix, (columns, columns).
+    """
+    some, places = sample or design.sample(_CURVATURE_ROWS)
+    total, mean = weight.sum(), design.sums(weight[:, None])[:, 0]
+    found = some.gram(weight[places]) * (total / max(weight[places].sum(), 1e-300))
+    return found - np.outer(mean, mean) / total
+
+
+def posterior(
     problems: Sequence[tuple[Floats, Floats]],
     parts: Sequence[Component],
     noise: float | Floats,
@@ -209,7 +232,7 @@ def _changes(parts: Sequence[Component], fits: Floats, freedom: Floats, outputs:
     return [float(change) for change in np.sqrt(found)]
 
 
-def _applied(functions: Floats | None, values: Floats) -> Floats:
+def applied(functions: Floats | None, values: Floats) -> Floats:
     """Return F' times values, or the values themselves without functions."""
     return values if functions is None else functions.T @ values
 

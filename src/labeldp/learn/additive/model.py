@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from labeldp.labels import LabelSpace
 from labeldp.learn.additive.bins import Column
 from labeldp.learn.additive.design import Floats
 from labeldp.learn.additive.fit import class_probabilities
+from labeldp.learn.density import Density, grid_of
 from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
 from labeldp.provenance import HasProvenance, Provenance
 from labeldp.writing import written_whole
@@ -59,6 +60,8 @@ class AdditiveModel(HasProvenance):
         terms: The effects.
     """
 
+    kind: ClassVar[str] = "additive"
+
     space: LabelSpace
     provenance: Provenance
     intercept: Floats
@@ -80,7 +83,7 @@ class AdditiveModel(HasProvenance):
         """Return the likeliest label of each row."""
         return best_labels(self.space, self.predict_proba(features))
 
-    def with_terms(self, terms: Sequence[Term], provenance: Provenance) -> "AdditiveModel":
+    def with_terms(self, terms: Sequence[Term], provenance: Provenance) -> Self:
         """Return this model with further terms.
 
         Args:
@@ -94,7 +97,7 @@ class AdditiveModel(HasProvenance):
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new folder, whole or not at all."""
-        arrays: dict[str, Any] = {"intercept": self.intercept}
+        arrays: dict[str, Any] = {"intercept": self.intercept} | self._own_arrays()
         facts = []
         for place, term in enumerate(self.terms):
             arrays[f"{place}.weights"] = term.weights
@@ -104,12 +107,12 @@ class AdditiveModel(HasProvenance):
                 arrays[f"{place}.{side}.{name}"] = held
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
-            write_facts(partial, self, {"kind": "additive"})
+            write_facts(partial, self, {"kind": self.kind})
             (partial / "terms.json").write_text(json.dumps(facts) + "\n")
             np.savez(partial / "arrays.npz", **arrays)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "AdditiveModel":
+    def load(cls, folder: str | Path) -> Self:
         """Read a model that `save` wrote.
 
         Raises:
@@ -119,15 +122,65 @@ class AdditiveModel(HasProvenance):
         try:
             with np.load(Path(folder) / "arrays.npz", allow_pickle=False) as file:
                 arrays = dict(file.items())
-            outputs = 1 if len(facts["space"]) == 2 else len(facts["space"])
+            outputs = cls._outputs(facts["space"])
             terms = [
                 _term(place, columns, arrays, outputs)
                 for place, columns in enumerate(json.loads((Path(folder) / "terms.json").read_text()))
             ]
             intercept = _finite(arrays["intercept"], (outputs,))
-            return cls(facts["space"], facts["provenance"], intercept, tuple(terms))
+            return cls(facts["space"], facts["provenance"], intercept, tuple(terms), **cls._own_fields(arrays))
         except Exception:
             raise not_a_model(folder) from None
+
+    @classmethod
+    def _outputs(cls, space: LabelSpace) -> int:
+        if space.step is not None:
+            raise ValueError("These labels are numbers.")
+        return 1 if len(space) == 2 else len(space)
+
+    def _own_arrays(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def _own_fields(cls, arrays: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True, eq=False)
+class AdditiveNumberModel(AdditiveModel):
+    """Numbers: a sum of effects in the units of the labels, with normal scatter around it.
+
+    Attributes:
+        deviation: The deviation of labels from the prediction.
+    """
+
+    kind: ClassVar[str] = "additive-numbers"
+
+    deviation: float
+
+    def predict_proba(self, features: Features) -> NDArray[np.floating]:
+        """Return the probability of each declared number for each row."""
+        return Density(grid_of(self.space), "squared", self.deviation).chances(self.predict(features))
+
+    def predict(self, features: Features) -> NDArray[Any]:
+        """Return the expected number of each row, within the declared range."""
+        return np.clip(self.scores(features)[:, 0], self.space.classes[0], self.space.classes[-1])
+
+    @classmethod
+    def _outputs(cls, space: LabelSpace) -> int:
+        if space.step is None:
+            raise ValueError("These labels are classes.")
+        return 1
+
+    def _own_arrays(self) -> dict[str, Any]:
+        return {"deviation": np.array([self.deviation])}
+
+    @classmethod
+    def _own_fields(cls, arrays: dict[str, Any]) -> dict[str, Any]:
+        deviation = float(_finite(arrays["deviation"], (1,))[0])
+        if deviation <= 0:
+            raise ValueError("A deviation is above 0.")
+        return {"deviation": deviation}
 
 
 def as_table(features: Features) -> Table:

@@ -1,9 +1,11 @@
 """Released sums by label as a fit takes them: without the noise that public totals reveal."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 
 from labeldp.learn.additive.design import Design, Floats
 from labeldp.releases.base import Release
@@ -57,3 +59,28 @@ def response_sums(design: Design, responses: Release, rows: Rows) -> Sums:
         found = found[:, 1:]
     variance = float(np.mean(np.square(found).mean(axis=0) - found.mean(axis=0)))
     return Sums(design.sums(found), max(variance, 0.0) ** 0.5)
+
+
+def combined(first: Floats, variance: float, second: Floats, covariance: Floats) -> tuple[Floats, Floats]:
+    """Average two unbiased estimates of the same sums by the precision of their noise.
+
+    Args:
+        first: (sums, outputs), with independent noise.
+        variance: The variance of its noise.
+        second: (sums, outputs).
+        covariance: The covariance of its noise, (sums, sums).
+
+    Returns:
+        The best linear unbiased estimate, and the covariance of its noise.
+    """
+    both = covariance + variance * np.eye(len(covariance))
+    weight = variance * np.linalg.solve(both, np.eye(len(both)))
+    left = variance * (np.eye(len(both)) - weight)
+    return first + weight @ (second - first), (left + left.T) / 2
+
+
+def function_blocks(functions: Sequence[Floats | None], widths: Sequence[int]) -> Floats | None:
+    """Return the functions of all columns in one block matrix, (bins, functions); None if every bin was counted."""
+    if all(own is None for own in functions):
+        return None
+    return block_diag(*[np.eye(width) if own is None else own for own, width in zip(functions, widths, strict=True)])

@@ -6,14 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag
 
 from labeldp.features.tables import Table
 from labeldp.learn.additive.bins import Column
 from labeldp.learn.additive.design import BinDesign, Floats
 from labeldp.learn.additive.fit import fit_block, fit_sums, prior_of
 from labeldp.learn.additive.model import AdditiveModel, Term
-from labeldp.learn.additive.sums import consistent_sums, response_sums
+from labeldp.learn.additive.sums import combined, consistent_sums, function_blocks, response_sums
 from labeldp.provenance import Provenance
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments
@@ -67,11 +66,8 @@ class AdditiveSums:
         Returns:
             The model, and the scores of all rows (rows, outputs).
         """
-        active, blocks = self.counts.active, None
+        active, blocks = self.counts.active, function_blocks(self.functions, self.design.widths)
         here = self.design if active is None else self.design.select(active)
-        if any(own is not None for own in self.functions):
-            pairs = zip(self.functions, self.design.widths, strict=True)
-            blocks = block_diag(*[np.eye(width) if own is None else own for own, width in pairs])
         sums = consistent_sums(self.counts)
         totals, noise = sums.values[-1], np.float64(sums.noise)
         values: Floats = sums.values[:-1]
@@ -133,21 +129,3 @@ class AdditiveSums:
     @property
     def _rows(self) -> NDArray[np.bool_] | slice:
         return slice(None) if self.counts.active is None else self.counts.active
-
-
-def combined(first: Floats, variance: float, second: Floats, covariance: Floats) -> tuple[Floats, Floats]:
-    """Average two unbiased estimates of the same sums by the precision of their noise.
-
-    Args:
-        first: (sums, outputs), with independent noise.
-        variance: The variance of its noise.
-        second: (sums, outputs).
-        covariance: The covariance of its noise, (sums, sums).
-
-    Returns:
-        The best linear unbiased estimate, and the covariance of its noise.
-    """
-    both = covariance + variance * np.eye(len(covariance))
-    weight = variance * np.linalg.solve(both, np.eye(len(both)))
-    left = variance * (np.eye(len(both)) - weight)
-    return first + weight @ (second - first), (left + left.T) / 2
