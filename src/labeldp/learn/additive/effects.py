@@ -17,6 +17,7 @@ from labeldp.learn.additive.bins import Column
 from labeldp.learn.additive.design import Floats
 from labeldp.learn.additive.model import AdditiveModel, Term
 from labeldp.learn.boosting import BoostedModel
+from labeldp.learn.number_boosting import BoostedNumberModel
 from labeldp.learn.predictor import Predictor
 
 MOST_NAMED = 12  # categories of a column whose names are shown
@@ -35,8 +36,8 @@ class Effect:
         kind: What the column holds, or "cross".
         bins: The labels of the bins of each column. Ordered bins of numbers come first, categories by frequency.
         values: (bins,), or (bins, bins) of a cross. Of two classes, log-odds of the second class; of several classes,
-            a last axis has a score for each class. The mean over the model's bins is zero. The value of "other values"
-            is the mean of its bins.
+            a last axis has a score for each class; of numbers, units of the labels. The mean over the model's bins is
+            zero. The value of "other values" is the mean of its bins.
         strength: The standard deviation of the values over the model's bins, each weighted equally.
         edges: For each column, of a number the largest values of its second bin, of its third, and so on, without the
             last; of a category none.
@@ -86,7 +87,7 @@ def effects_of(model: Predictor, encoder: Encoder) -> tuple[Effect, ...] | None:
     Privacy:
         Post-processing of the model: free of charge. Names and edges come from public features.
     """
-    if isinstance(model, BoostedModel) and model.start is not None:
+    if isinstance(model, BoostedModel | BoostedNumberModel) and model.start is not None:
         model = model.start
     if not isinstance(model, AdditiveModel):
         return None

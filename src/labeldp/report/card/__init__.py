@@ -88,7 +88,7 @@ def make_card(facts: dict[str, Any]) -> Card:
     facts = facts | {"ledger": ledger, "audits": facts.get("audits")}
     facts["warnings"] = warnings(facts, (stated.epsilon, stated.delta))
     mechanisms = {str(each["mechanism"]) for each in facts["releases"]}
-    learnt = effect_blocks(facts.get("effects"), classes)
+    learnt = effect_blocks(facts.get("effects"), classes, numbers)
     sections: Sections = {
         "In short": in_short(stated, facts),
         "Warnings": list(facts["warnings"]) or ["None."],

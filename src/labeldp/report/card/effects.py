@@ -11,26 +11,29 @@ from labeldp.report.card.effect_pictures import bars, grid, signed, steps
 from labeldp.report.card.numbers import cut
 
 _NAME, _LABEL = 40, 40  # letters of the names of columns and classes, and of bins
-_LEAST = 0.01  # strength of an effect that is worth a picture
+_LEAST = 0.01  # strength of an effect that is worth a picture; of numbers, as a share of their range
 
 
-def effect_blocks(effects: dict[str, Any] | None, classes: Sequence[Any]) -> list[Block]:
+def effect_blocks(effects: dict[str, Any] | None, classes: Sequence[Any], numbers: bool = False) -> list[Block]:
     """Draw the strongest effects of a model; nothing for models without effects.
 
     Args:
         effects: What a report says of them: `shown`, `count` and `trees`.
-        classes: The names of the classes.
+        classes: The names of the classes, or the numbers of the range.
+        numbers: Whether labels are numbers.
 
     Returns:
         Sentences and small pictures.
     """
     if not effects:
         return []
-    strong = [effect for effect in effects["shown"] if effect["strength"] >= _LEAST]
+    least = _LEAST * (float(classes[-1]) - float(classes[0])) if numbers else _LEAST
+    strong = [effect for effect in effects["shown"] if effect["strength"] >= least]
     if not strong:
         return ["No column moves the predictions by much: noise hid what the columns say, or they say little."]
     shown = [_picture(effect, [str(name) for name in classes]) for effect in strong]
-    what = f"the log-odds of “{cut(str(classes[1]), _NAME)}”" if len(classes) == 2 else "the score of each class"
+    two = f"the log-odds of “{cut(str(classes[1]), _NAME)}”" if len(classes) == 2 else "the score of each class"
+    what = "the predicted number" if numbers else two
     said: list[Block] = [
         f"Each picture shows how a column moves {what}. Blue is above the mean of the column's bins, and orange below. "
         "All other columns stay the same.",

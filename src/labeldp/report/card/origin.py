@@ -31,6 +31,11 @@ def describe_model(model: Any) -> str:
     if hasattr(model, "trees"):
         trees = f"{len(model.trees)} boosted trees"
         return trees if model.start is None else f"{describe_model(model.start)}, with {trees} added"
+    if hasattr(model, "terms"):
+        crosses = sum(len(term.columns) > 1 for term in model.terms)
+        return f"additive model of {len(model.terms) - crosses} columns" + (
+            f" and {crosses} crosses" if crosses else ""
+        )
     for part in ("classifier", "regressor"):
         if hasattr(model, part):
             return type(getattr(model, part)).__name__
