@@ -62,7 +62,8 @@ def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> St
     - Tables of up to 200 columns with rows enough: `additive`, then boosted trees from randomized response where that
       adds something.
     - Embeddings, pictures, wide tables and those of few rows: `log-linear`, with networks and boosted trees as further
-      candidates. If the noise of the sums is too large, `smooth-moments`, or `noise-cluster` where delta is 0.
+      models. Of tables and of few rows, their mean is taken; otherwise a private choice decides. If the noise of the
+      sums is too large, `smooth-moments`, or `noise-cluster` where delta is 0.
 
     Without torch, which is a public fact, no network is among the candidates.
 
@@ -169,6 +170,8 @@ def _dense(task: Task) -> Steps:
 def _averages(task: Task) -> bool:
     """Whether a private choice would cost more than it gains, so that models are averaged instead."""
     task = task.whole
+    if task.points.kind == "table" and len(task.space) <= FEW_CLASSES:  # one of the models is of trees
+        return True
     return int(task.rows.sum()) * task.label_epsilon / len(task.space) < _ENOUGH_TO_CHOOSE
 
 
