@@ -6,7 +6,7 @@ import numpy as np
 
 import labeldp as ldp
 from grid import measures, references
-from grid.methods import BASELINE, CLEAN, NETWORK_ROWS, NETWORKS
+from grid.methods import BASELINE, CLEAN, SLOW, SLOW_ROWS
 from grid.problems import PROBLEMS
 from grid.process import Meter, answer, request
 from labeldp.recipes.run import all_rows
@@ -20,8 +20,8 @@ def train_cell(name, method, epsilon, seed, data):
     share = np.bincount(problem.truth).max() / len(problem.truth) if not problem.numbers else None
     facts = {"rows": len(problem.labels), "test_rows": len(problem.truth), "majority": share}
     facts |= {"classes": PROBLEMS[name].classes}
-    if method in NETWORKS and len(problem.labels) > NETWORK_ROWS:
-        problem = problem.some(np.random.default_rng(seed).permutation(len(problem.labels))[:NETWORK_ROWS])
+    if method in SLOW and len(problem.labels) > SLOW_ROWS:
+        problem = problem.some(np.random.default_rng(seed).permutation(len(problem.labels))[:SLOW_ROWS])
     facts["train_rows"] = len(problem.labels)
     trained, meter = None, Meter()
     if method in CLEAN:

@@ -11,9 +11,9 @@ _FORMS = {
     "embeddings": (*_FAST, "randres logistic", *_NETWORKS, "smooth-moments", BASELINE),
     "numbers": ("auto", "bins", "bins trees", "sums", "laplace"),
 }
-# Networks are slow: these train on some of the rows, and their cells say on how many.
-NETWORKS = (*_NETWORKS, "smooth-moments")
-NETWORK_ROWS = 20_000
+# Networks and rounds over evidence are slow: these train on some of the rows, and their cells say on how many.
+SLOW = (*_NETWORKS, "smooth-moments", "bins", "bins trees")
+SLOW_ROWS = 20_000
 FEW_CLASSES = 20  # above, trees for each class and rounds of logistic regression take more than five minutes
 
 
