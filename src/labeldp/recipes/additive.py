@@ -32,7 +32,8 @@ _COSINES, _PURE_COSINES = 0.35, 0.2  # cosines of a column, likewise; with delta
 _FEWEST_COSINES = 2
 _SLOW, _PURE_SLOW = 0.75, 1.0  # the power of 1/j by which the j-th cosine is multiplied
 _DETAIL, _DETAIL_FROM = 0.3, 500.0  # the share of counts of bins beside cosines, and the ratio from which there are any
-_COUNTS_FROM = 12_000.0  # ratio of rows to noise from which counts of bins have little noise, and take less memory
+_COUNTS_FROM = 3_000.0  # ratio of rows to noise from which counts of bins have little noise, and take less memory
+_MOST_ENTRIES = 40_000_000  # of a sparse matrix; more would take too much memory
 _FEWEST_CELL_BINS = 4
 _CELL_BINS, _MOST_CELL_BINS = 0.4, 31  # bins of a column in a cross, likewise
 _MOST_COLUMNS = 1_200  # bins of all columns together: the fit inverts matrices of this size
@@ -115,16 +116,18 @@ def layout_of(task: Task, epsilon: float, crosses: int | None = None, cross: str
         int(np.clip(_CELL_BINS * root, _FEWEST_CELL_BINS, _MOST_CELL_BINS)),
         named,
         min(usual_crosses(ratio) if crosses is None else crosses, most),
-        None if ratio >= _COUNTS_FROM else _functions(ratio, bool(task.delta)),
+        _functions(ratio, table, bool(task.delta)),
     )
 
 
-def _functions(ratio: float, gaussian: bool) -> Functions:
-    """Return what to sum of numeric columns at this ratio of rows to noise."""
-    if not gaussian:
-        return Functions(max(_FEWEST_COSINES, int(_PURE_COSINES * ratio**0.5)), _PURE_SLOW, 0.0, 1)
-    detail = _DETAIL if ratio >= _DETAIL_FROM else 0.0
-    return Functions(max(_FEWEST_COSINES, int(_COSINES * ratio**0.5)), _SLOW, detail, 2)
+def _functions(ratio: float, table: Table, gaussian: bool) -> Functions | None:
+    """Return what to sum of numeric columns at this ratio of rows to noise; None for counts."""
+    room = _MOST_ENTRIES // max(1, len(table) * len(table.columns)) - 2  # beside one entry of detail
+    if ratio >= _COUNTS_FROM or room < _FEWEST_COSINES:
+        return None
+    cosines, power = (_COSINES, _SLOW) if gaussian else (_PURE_COSINES, _PURE_SLOW)
+    detail = _DETAIL if gaussian and ratio >= _DETAIL_FROM else 0.0
+    return Functions(int(np.clip(cosines * ratio**0.5, _FEWEST_COSINES, room)), power, detail, 2 if gaussian else 1)
 
 
 def rows_to_noise(task: Task, epsilon: float) -> float:

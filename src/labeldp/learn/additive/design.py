@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import block_diag, csr_array, eye_array
 
 Floats = NDArray[np.float64]
 
@@ -87,22 +87,16 @@ class BinDesign(Design):
         Returns:
             A matrix of (rows, functions of all columns), in the order of the columns.
         """
-        chosen = list(functions) or [None] * len(self.codes)
-        sizes = [width if own is None else own.shape[1] for own, width in zip(chosen, self.widths, strict=True)]
-        entries = sum(1 if own is None else own.shape[1] for own in chosen)
-        places, values = np.empty((len(self), entries), np.int32), np.ones((len(self), entries), np.float32)
-        start, entry = 0, 0
-        for codes, own, size in zip(self.codes, chosen, sizes, strict=True):
-            if own is None:
-                np.add(codes, np.int64(start), out=places[:, entry], casting="unsafe")
-                entry += 1
-            else:
-                places[:, entry : entry + size] = np.arange(start, start + size)
-                values[:, entry : entry + size] = own.astype(np.float32).take(codes, axis=0)
-                entry += size
-            start += size
-        bounds = np.arange(0, places.size + 1, entries)
-        return csr_array((values.ravel(), places.ravel(), bounds), (len(self), start))
+        bounds = np.arange(0, len(self) * len(self.codes) + 1, len(self.codes))
+        places = np.empty((len(self), len(self.codes)), np.int32)
+        for place, (codes, start) in enumerate(zip(self.codes, self.starts, strict=False)):
+            np.add(codes, start, out=places[:, place], casting="unsafe")
+        counted = csr_array((np.ones(places.size, np.float32), places.ravel(), bounds), (len(self), self.columns))
+        if all(own is None for own in functions):
+            return counted
+        pairs = zip(functions, self.widths, strict=True)
+        blocks = [eye_array(width, format="csr") if own is None else csr_array(own) for own, width in pairs]
+        return csr_array(counted @ csr_array(block_diag(blocks, format="csr", dtype=np.float32)))
 
     def select(self, rows: NDArray[Any]) -> "BinDesign":
         """Return the rows of a mask or with these numbers."""
