@@ -6,8 +6,8 @@ weights w with probabilities p and H = A' diag(p (1 - p)) A, the residual sums r
 N(H w, H + s^2 I): labels scatter with covariance H, and noise is added. With a normal prior of covariance T the
 posterior mean is w = T H (H T H + H + s^2 I)^-1 r. Where only the sums F'A'y of functions F of the columns are
 released, H and r are multiplied by F' likewise. T is a sum of components, one or more for each public column, whose
-variances maximise the likelihood of r (MacKay's fixed point), with an inverse gamma prior around the mean of all
-components of one kind. A column that tells nothing gets a variance near zero. The step is repeated
+variances maximise the likelihood of r (MacKay's fixed point), with an inverse gamma prior around the geometric
+mean of all components of one kind. A column that tells nothing gets a variance near zero. The step is repeated
 around the new weights. The whole computation is post-processing of the released sums.
 
 Several classes have one such problem each. Noise and scatter of their sums cancel over the classes, and the factor
@@ -31,7 +31,7 @@ _CURVATURE_ROWS = 50_000  # rows from which the curvature is computed, if there 
 _LARGEST_STEP = 4.0  # of a score in one step
 _SMALLEST, _LARGEST = 1e-7, 1e5  # prior variances
 _ROUNDS = 5  # of the search for variances in each step
-_COMMON = 1.0  # degrees of freedom that the mean variance of a kind of components counts as
+_COMMON = 0.3  # degrees of freedom that the mean variance of a kind of components counts as
 _ENOUGH = 0.02  # a step that moves no score further ends the fit
 
 
@@ -227,7 +227,7 @@ def _changes(parts: Sequence[Component], fits: Floats, freedom: Floats, outputs:
     for kind in set(kinds):
         own = kinds == kind
         weight = _COMMON * outputs * (np.count_nonzero(own) > 1)
-        common = (variances * energy)[own].sum() / max(freedom[own].sum(), 1e-300)
+        common = float(np.exp(np.log(variances[own]).mean()))
         found[own] = (energy[own] + weight * common / variances[own]) / np.maximum(freedom[own] + weight, 1e-300)
     return [float(change) for change in np.sqrt(found)]
 
