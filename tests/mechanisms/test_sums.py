@@ -210,9 +210,24 @@ def test_a_right_prediction_loses_nothing(silent):
     assert drawn(ldp.LossSum(LABELS, 1.0), [0, 8, 5, 4, 1, 8], SPACE).total == 0
 
 
-def test_a_sparse_matrix_of_numbers_is_refused():
-    with pytest.raises(ldp.InputError, match="convert a sparse one by toarray"):
-        ldp.NumberQuery(csr_array(np.eye(3)), 1.0, values=3)
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+def test_a_sparse_matrix_has_the_sums_of_a_dense_one(silent, delta):
+    rows = np.random.default_rng(0).normal(size=(40_000, 6)) * (np.random.default_rng(1).random((40_000, 6)) < 0.3)
+    codes = np.arange(40_000) % 10 - 1  # every tenth label is missing
+    dense, sparse = (ldp.NumberQuery(query, 1.0, delta, values=9) for query in (rows, csr_array(rows)))
+    assert dense.sensitivity == sparse.sensitivity
+    one, two = (drawn(mechanism, codes, SPACE) for mechanism in (dense, sparse))
+    assert np.array_equal(one.sums, two.sums)
+    assert (one.size, one.noise) == (two.size, two.noise)
+    assert np.allclose(two.released_sums, rows.T @ np.where(codes < 0, 0.0, codes / 2 - 2), atol=0.5)
+
+
+def test_sparse_sums_of_numbers_are_stored_without_a_gram():
+    release = vault(1.0).release(ldp.NumberQuery(csr_array(ROWS), 0.5, values=9))
+    again = from_bytes(to_bytes(release))
+    assert np.array_equal(again.sums, release.sums)
+    with pytest.raises(ldp.InputError, match="not computed for numbers"):
+        _ = again.gram
 
 
 def test_two_values_have_the_noise_of_numbers():

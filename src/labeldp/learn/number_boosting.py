@@ -25,7 +25,8 @@ from labeldp.releases.numbers import Numbers
 from labeldp.writing import written_whole
 
 _ROWS_A_LEAF, _FEWEST_ROWS_A_LEAF = 50, 5
-_PENALTY = 10.0  # rows without a deviation from the start that each leaf counts in addition
+_LARGEST_ERROR = 0.3  # of a leaf's value, in deviations of labels from the start
+_CLEAR_GAIN = 1.0  # standard errors of held-out rows by which trees must lower the error
 _FEWEST_TO_HOLD_OUT = 50  # rows; with fewer, no number of trees can be preferred to another
 _LEAST_LEFT = 0.05  # of the start's variance: what trees leave at least
 
@@ -76,9 +77,8 @@ class NumberBoosting:
         if not rows.size:
             raise InputError("The release has no number: there is nothing to learn from.")
         left = values[rows] - np.asarray(start.predict(features), np.float64)[rows]
-        booster = _Booster(self, tree_matrix(features)[rows], left)
-        trees, gain = booster.trees()
         before = float(getattr(start, "deviation", np.std(left))) ** 2
+        trees, gain = _Booster(self, tree_matrix(features)[rows], left, before).trees()
         deviation = max(before - gain, _LEAST_LEFT * before) ** 0.5
         return BoostedNumberModel(responses.space, Provenance.of(responses, start), trees, start, deviation)
 
@@ -86,7 +86,9 @@ class NumberBoosting:
 class _Booster:
     """LightGBM with squared loss on the rows that have a number."""
 
-    def __init__(self, settings: NumberBoosting, rows: NDArray[np.float32], left: Floats) -> None:
+    def __init__(self, settings: NumberBoosting, rows: NDArray[np.float32], left: Floats, variance: float) -> None:
+        needed = float((left**2).mean()) / (_LARGEST_ERROR**2 * max(variance, 1e-300))
+        least = int(np.clip(len(rows) // _ROWS_A_LEAF, _FEWEST_ROWS_A_LEAF, _ROWS_A_LEAF))
         self.lightgbm, self.settings, self.left = require_lightgbm(), settings, left
         self.columns = rows.shape[1]
         self.params: dict[str, Any] = {
@@ -94,8 +96,8 @@ class _Booster:
             "metric": "none",
             "learning_rate": settings.learning_rate,
             "num_leaves": settings.leaves,
-            "min_data_in_leaf": int(np.clip(len(rows) // _ROWS_A_LEAF, _FEWEST_ROWS_A_LEAF, _ROWS_A_LEAF)),
-            "lambda_l2": _PENALTY,
+            "min_data_in_leaf": int(min(max(least, needed), len(rows))),
+            "lambda_l2": needed,
             "min_data_in_bin": 1,
             "feature_pre_filter": False,
             "boost_from_average": False,
@@ -126,16 +128,16 @@ class _Booster:
         held_out = int(self.settings.validation * len(order))
         fit, unseen = np.sort(order[held_out:]), np.sort(order[:held_out])
         data = self.data.subset(fit, self.params).construct()
-        predicted, first = np.zeros(held_out), float((self.left[unseen] ** 2).mean())
-        least, best = first, 0
+        predicted, before = np.zeros(held_out), self.left[unseen] ** 2
+        gain, error, best = 0.0, 0.0, 0
         for done, booster in enumerate(self._grown(data, most), start=1):
             predicted += booster.predict(self.rows[unseen], start_iteration=done - 1, num_iteration=1)
-            now = float(((self.left[unseen] - predicted) ** 2).mean())
-            if now < least:
-                least, best = now, done
+            saved = before - (self.left[unseen] - predicted) ** 2
+            if saved.mean() > gain:
+                gain, error, best = float(saved.mean()), float(saved.std()) / held_out**0.5, done
             elif done - best >= self.settings.patience:
                 break
-        return best, first - least
+        return (best, gain) if gain > _CLEAR_GAIN * error else (0, 0.0)
 
     def _grown(self, data: Any, rounds: int) -> Iterator[Any]:
         """Boost, and return the booster after each round."""
