@@ -19,8 +19,12 @@ _SHADES = 4
 
 
 def signed(value: float) -> str:
-    """Write an effect with its sign."""
-    return f"{value:+.2f}" if abs(value) >= 0.005 else "0.00"
+    """Write an effect with its sign, in at most six characters."""
+    size = abs(value)
+    if size >= 99_999.5:
+        return f"{value:+.0e}"
+    digits = 2 if size < 10 else 1 if size < 100 else 0
+    return f"{value:+.{digits}f}" if size >= 0.005 else "0.00"
 
 
 def bars(title: str, labels: Sequence[str], values: NDArray[np.float64]) -> str:
