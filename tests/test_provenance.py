@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Self, get_args, get_origin, get_type_hints
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
@@ -21,20 +22,24 @@ from torch import nn
 
 import labeldp as ldp
 from labeldp import learn, represent
-from labeldp.features import Embeddings, Images
+from labeldp.features import Embeddings, Images, Table
 from labeldp.learn import Model, Training
+from labeldp.learn.additive import AdditiveSums, BinDesign, Column, CrossSums, NumberSums
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.learn.additive.model import AdditiveModel
+from labeldp.learn.average import AveragedModel, averaged
 from labeldp.learn.backbones import Average, build
 from labeldp.learn.base import Backbone, Learner
 from labeldp.learn.boosting import BoostedModel, Boosting
 from labeldp.learn.classical import Classical, ClassicalModel
 from labeldp.learn.encoded import EncodedModel, members, side_by_side, with_head
+from labeldp.learn.number_boosting import BoostedNumberModel, NumberBoosting
 from labeldp.learn.predictor import Predictor, load_predictor, resting_on
 from labeldp.learn.regression import NumberModel, Regression
 from labeldp.learn.ridge import LinearModel, Ridge
 from labeldp.provenance import HasProvenance, Provenance
 from labeldp.recipes import pate
+from labeldp.recipes.additive import with_constant
 from labeldp.recipes.auto import smoothed
 from labeldp.recipes.candidates import Candidate, fit_all
 from labeldp.recipes.kept import taught
@@ -53,6 +58,16 @@ ROWS, SPACE, NUMBERS = 48, ldp.LabelSpace([0, 1, 2]), ldp.LabelSpace.range(0, 2,
 ONCE = Training(epochs=1, batch=16, rate=0.01, device="cpu")
 
 
+def _additive_sums(vault):
+    """Counts of the bins of one column, and of a cross of it with itself."""
+    column, codes = Column("x", np.array([0.0], np.float32), None, 3), np.arange(ROWS) % 3
+    matrix, cells = np.column_stack([np.eye(3)[codes], np.ones(ROWS)]), 3 * codes + codes
+    counts = vault.release(ldp.LinearQuery(matrix, 0.3, 1e-6))
+    crossed = vault.release(ldp.LinearQuery(np.eye(9)[cells], 0.2, 1e-6), derived_from=[counts])
+    cross = CrossSums((column, column), cells, crossed)
+    return AdditiveSums(None, [column], BinDesign([codes], [3]), [None], counts, [cross])
+
+
 class World:
     """Pictures, three releases of one vault, and networks that learnt from the first of them, at epsilon 8."""
 
@@ -60,6 +75,7 @@ class World:
         random = np.random.default_rng(0)
         self.folder = folder
         self.images = Images(random.integers(0, 256, (ROWS, 1, 8, 8)).astype(np.uint8), flip=False)
+        self.table = Table.fit(pl.DataFrame({"x": np.arange(ROWS) % 2 - 0.5}))
         self.rows = Embeddings(random.normal(size=(ROWS, 6)))
         labels = np.arange(ROWS) % 3
         vault = ldp.Vault(labels, SPACE, ldp.Budget(20.0, 1e-5))
@@ -69,6 +85,13 @@ class World:
         self.sums = vault.release(ldp.LinearQuery(self.lift(self.rows), 0.5, 1e-6))
         self.counts = numbers.release(ldp.GroupHistogram(np.zeros(ROWS, np.int64), 0.3))
         self.values = numbers.release(ldp.RROnBins(0.2, np.full(3, 1 / 3)), derived_from=[self.counts])
+        self.additive_sums = _additive_sums(vault)
+        self.unbiased = numbers.release(ldp.UnbiasedBins(0.4, np.full(3, 1 / 3)))
+        design, columns = self.additive_sums.design, self.additive_sums.columns
+        matrix = with_constant(design.matrix())
+        self.number_sums = NumberSums(
+            None, columns, design, [None], numbers.release(ldp.NumberQuery(matrix, 0.3, 1e-6, values=3))
+        )
         self.network = learn.Supervised(partial(build, "cnn", width=4), ONCE).fit(self.images, self.old)
         self.line = learn.Supervised("linear", ONCE).fit(Embeddings(self.network.embed(self.images)), self.old)
         self.linear = Ridge(self.lift).fit(self.rows, self.sums)
@@ -147,11 +170,26 @@ MADE = {
         _additive(w).with_terms((), Provenance.of(_additive(w), w.new)),
         [w.sums, w.new],
     ),
+    "learn.additive.terms.AdditiveSums.fit": lambda w: (
+        w.additive_sums.fit(w.new),
+        [*w.additive_sums.releases, w.new],
+    ),
+    "learn.additive.terms.AdditiveSums.main_effects": lambda w: (
+        w.additive_sums.main_effects(w.new)[0],
+        [w.additive_sums.counts, w.new],
+    ),
+    "learn.additive.terms.AdditiveSums.releases": lambda w: (w.additive_sums.releases[-1:], w.additive_sums.releases),
     "learn.augdescent.AugDescent.fit": fits(learn.AugDescent(training=ONCE)),
+    "learn.average.AveragedModel.load": loads(AveragedModel, lambda w: averaged([w.linear, w.line])),
+    "learn.average.averaged": lambda w: (averaged([w.linear, w.network]), [w.linear, w.network]),
     "learn.base.Learner.together": fits_together(learn.Supervised(training=ONCE)),
     "learn.bayes.Bayes.fit": fits(learn.Bayes(training=ONCE)),
     "learn.boosting.BoostedModel.load": loads(BoostedModel, lambda w: BOOSTING.fit(w.images, w.new, w.network)),
     "learn.boosting.Boosting.fit": fits(BOOSTING),
+    "learn.boosting.Boosting.fit_averaged": lambda w: (
+        BOOSTING.fit_averaged(w.images, w.new, w.network),
+        [w.new, w.network],
+    ),
     "learn.classical.Classical.fit": fits(Classical(LogisticRegression(), rounds=1)),
     "learn.classical.ClassicalModel.load": loads(
         ClassicalModel, lambda w: Classical(LogisticRegression(), 1).fit(w.rows, w.new)
@@ -172,6 +210,17 @@ MADE = {
     "learn.model.Model.trained_on": lambda w: (
         Model.trained_on(build("cnn", (1, 8, 8), 3), w.new, None, w.network),
         [w.new, w.network],
+    ),
+    "learn.additive.numbers.NumberSums.fit": lambda w: (
+        w.number_sums.fit(w.unbiased),
+        [w.number_sums.sums, w.unbiased],
+    ),
+    "learn.number_boosting.BoostedNumberModel.load": loads(
+        BoostedNumberModel, lambda w: NumberBoosting().fit(w.table, w.unbiased, w.number_sums.fit())
+    ),
+    "learn.number_boosting.NumberBoosting.fit": lambda w: (
+        NumberBoosting().fit(w.table, w.unbiased, w.number_sums.fit()),
+        [w.unbiased, w.number_sums.sums],
     ),
     "learn.predictor.load_predictor": lambda w: (w.saved(w.network, load_predictor), [w.network]),
     "learn.predictor.resting_on": lambda w: (resting_on(w.linear, [w.new]), [w.linear, w.new]),

@@ -75,14 +75,14 @@ def test_a_traceback_is_shown_on_request(labeldp, failing_once, monkeypatch):
 def test_a_candidate_that_is_left_out_is_a_note(labeldp, folder, monkeypatch):
     from labeldp.learn.boosting import Boosting
 
-    fit = Boosting.fit
+    fit = Boosting.fit_averaged
 
     def tried(self, *given):
         if not is_shortened():
             raise IndexError("index 7 of the labels")
         return fit(self, *given)
 
-    monkeypatch.setattr(Boosting, "fit", tried)
+    monkeypatch.setattr(Boosting, "fit_averaged", tried)
     code, _, err = labeldp(*[word.replace("1", "50") for word in ASKED])
     note = "A candidate was left out: boosted trees could not be trained (IndexError)."
     assert (code, f"Note: {note}" in err) == (0, True)

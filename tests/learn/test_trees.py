@@ -92,6 +92,26 @@ def test_arrays_describe_the_same_trees():
     assert np.array_equal(Trees.from_arrays(trees.arrays()).scores(rows), trees.scores(rows))
 
 
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_trees_that_are_scaled_and_joined_add_their_scores(outputs):
+    rows, new = rows_of(), rows_of(1)
+    one, two = (trees_of(boosted(rows, outputs, rounds=count), rows, outputs) for count in (7, 4))
+    joined = one.scaled(0.5).with_trees(two.scaled(-2.0))
+    assert len(joined) == len(one) + len(two)
+    assert np.allclose(joined.scores(new), 0.5 * one.scores(new) - 2 * two.scores(new))
+    assert np.array_equal(Trees.from_arrays(joined.arrays()).scores(new), joined.scores(new))
+    nothing = Trees.none(rows.shape[1], outputs)
+    for each in (one.with_trees(nothing), nothing.with_trees(one)):
+        assert np.array_equal(each.scores(new), one.scores(new))
+
+
+def test_trees_of_other_columns_or_scores_are_not_joined():
+    with pytest.raises(ldp.InputError, match="only if they read the same columns"):
+        Trees.none(3, 1).with_trees(Trees.none(4, 1))
+    with pytest.raises(ldp.InputError, match="add to the same scores"):
+        Trees.none(3, 1).with_trees(Trees.none(3, 2))
+
+
 def changed(arrays, name, place, value):
     array = np.array(arrays[name])
     array[place] = value

@@ -10,7 +10,9 @@ from sklearn.metrics import roc_auc_score
 
 import labeldp as ldp
 from labeldp.features import Embeddings, Table
+from labeldp.learn.additive import AdditiveSums, Functions
 from labeldp.learn.additive.model import AdditiveModel
+from labeldp.losses import compose
 from labeldp.mechanisms import LargestResiduals, LinearQuery
 from labeldp.recipes import additive as module
 from labeldp.recipes.additive import Layout, additive_steps, layout_of, rows_to_noise
@@ -223,6 +225,7 @@ def test_an_interrupted_run_goes_on_and_repeats_its_requests(people, tmp_path, m
 
 
 TABLES = {
+    "one constant": pl.DataFrame({"x": np.ones(400)}),
     "one column": pl.DataFrame({"x": np.arange(400.0)}),
     "constants": pl.DataFrame({"x": np.ones(400), "kind": ["a"] * 400}),
     "nothing known": pl.DataFrame({"x": pl.Series([None] * 400, dtype=pl.Float64), "y": np.arange(400.0)}),
@@ -251,34 +254,58 @@ def test_unusual_tables_are_learnt(name, classes):
             assert isinstance(trained.model, AdditiveModel)
 
 
-def test_wide_tables_have_fewer_bins_and_cross_their_strongest_columns():
+@pytest.mark.parametrize(("columns", "bins"), [(10, 64), (30, 38), (60, 18), (100, 10), (200, 4)])
+def test_wide_tables_have_fewer_bins(columns, bins):
+    """All bins together are no more than 1,200, with one for missing values and one to spare in each column."""
+    table = Table.fit(pl.DataFrame(np.random.default_rng(0).normal(size=(50, columns))))
+    task = Task(table.select(np.arange(20_000) % 50), SPACE, all_rows(20_000), 50.0, 1e-6)
+    assert layout_of(task, 50.0).bins == bins
+
+
+def test_of_wide_tables_the_strongest_columns_are_crossed(monkeypatch):
+    asked, made = [], LargestResiduals.__post_init__
+    monkeypatch.setattr(LargestResiduals, "__post_init__", lambda self: made(self) or asked.append(self))
     generator = np.random.default_rng(0)
-    rows = generator.normal(size=(20_000, 120))
-    labels = (rows[:, 100] + generator.logistic(size=20_000) > 0).astype(int)
+    rows = generator.normal(size=(4_000, 28))
+    labels = (1.5 * rows[:, 25] + 1.5 * rows[:, 27] + generator.logistic(size=4_000) > 0).astype(int)
     table = Table.fit(pl.DataFrame(rows))
-    task = Task(table, SPACE, all_rows(20_000), 50.0, 1e-6)
-    layout = layout_of(task, 50.0)
-    assert layout.bins == 1_200 // 120 - 2
-    _, trained = fitted(table, labels, 8.0, 1e-6, {"crosses": 1}, score=False, rehearsed=False)
+    _, trained = fitted(table, labels, 2.0, 1e-6, {"crosses": 1}, score=False, rehearsed=False)
     choice = trained.releases[1]
     assert choice.candidates == 24 * 23 // 2
+    pairs = {tuple(pair) for pair in np.asarray(asked[0].pairs).tolist()}
+    assert (25, 27) in pairs
+    assert len({place for pair in pairs for place in pair}) == 24
 
 
 def test_the_layout_follows_rows_and_noise():
     space = ldp.LabelSpace([0, 1])
     table = Table.fit(pl.DataFrame(np.random.default_rng(0).normal(size=(100, 5))))
     layouts = []
-    for rows in (200, 4_000, 100_000, 10**6):
+    for rows in (200, 4_000, 20_000, 10**6):
         task = Task(table.select(np.arange(rows) % 100), space, all_rows(rows), 1.0, 1e-6)
         layouts.append(layout_of(task, 1.0))
         double = rows_to_noise(task, 2.0)
         assert double > 1.5 * rows_to_noise(task, 1.0)
     assert [each.bins for each in layouts] == sorted(each.bins for each in layouts)
     assert layouts[0].selected == 0
-    assert layouts[-1] == Layout(64, 60, 31, (), 8)
+    assert layouts[0].functions == Functions(2, 0.75, 0.0, 2)  # few rows tell little of single bins
+    assert layouts[1].functions.detail == 0 < layouts[2].functions.detail < 1
+    cosines = [each.functions.cosines for each in layouts[:3]]
+    assert cosines == sorted(set(cosines))
+    assert layouts[-1] == Layout(64, 60, 31, (), 8, None)  # so many that counts of bins have little noise
     few = Task(table.select(np.arange(300) % 100), space, all_rows(300), 1.0)
-    assert layout_of(few, 0.01) == Layout(4, 12, 4, (), 0)
+    assert layout_of(few, 0.01) == Layout(16, 12, 4, (), 0, Functions(2, 1.0, 0.0, 1))
     assert rows_to_noise(few, 1.0) == pytest.approx(300 / (2**0.5 * 5))
+
+
+@pytest.mark.parametrize(("columns", "cosines"), [(20, 8), (30, 4), (60, None)])
+def test_large_tables_have_fewer_functions_and_then_counts(columns, cosines):
+    """A sparse matrix of all functions would not fit into memory."""
+    table = Table.fit(pl.DataFrame(np.random.default_rng(0).normal(size=(50, columns))))
+    rows = 200_000
+    task = Task(table.select(np.arange(rows) % 50), SPACE, all_rows(rows), 0.1, 1e-6)
+    found = layout_of(task, 0.1).functions
+    assert (None if found is None else found.cosines) == cosines
 
 
 def test_a_rehearsal_asks_for_what_the_training_will(people):
@@ -302,7 +329,79 @@ def test_steps_take_part_of_the_budget(people):
     task = Task(people.table, SPACE, all_rows(ROWS), 3.0, 1e-6)
     steps = additive_steps(task, layout_of(task, 1.0, crosses=1), 1.0, 1e-6)
     reserve = next(steps)
-    from labeldp.losses import compose
-
     assert 0.999 < compose(reserve.steps, 1e-6) <= 1.0
     assert reserve.delta == 1e-6
+
+
+def stepped(people, epsilon, delta, crosses=0, **changes):
+    """What `additive_steps` asks for, and what it returns."""
+    task, vault = Task(people.table, SPACE, all_rows(ROWS), epsilon, delta), vault_of(people.labels, epsilon, delta)
+    layout = replace(layout_of(task, epsilon, crosses=crosses), **changes)
+    steps, asked, answer = additive_steps(task, layout, epsilon, delta), [], None
+    try:
+        while True:
+            ask = steps.send(answer)
+            answer = None
+            if hasattr(ask, "mechanism"):
+                asked.append(ask.mechanism)
+                answer = vault.release(ask.mechanism)
+            else:
+                steps.close()
+                return asked, None
+    except StopIteration as done:
+        return asked, done.value
+
+
+def longest_share(query, delta):
+    """The shortest row over the longest one, as the noise measures them."""
+    rows = np.asarray(query.todense())
+    lengths = np.linalg.norm(rows, 2 if delta else 1, axis=1)
+    return lengths.min() / lengths.max()
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("functions", [Functions(3, 0.75, 0.3, 2), Functions(3, 1.0, 0.0, 1), None])
+def test_what_is_summed_are_functions_of_bins_and_the_rows_of_each_class(people, delta, functions):
+    (asked,), (model, sums) = stepped(people, 1.0, delta, functions=functions)
+    query = asked.query.toarray()
+    assert (query[:, -1] == 1).all()
+    assert type(sums) is AdditiveSums
+    assert np.allclose(query[:, :-1], sums.design.matrix(sums.functions).toarray(), atol=1e-6)
+    for column, codes, own in zip(sums.columns, sums.design.codes, sums.functions, strict=True):
+        missing = bool((codes == column.width - 1).any())
+        wanted = None if functions is None or column.map is not None else functions.of(column, missing)
+        assert (own is None) == (wanted is None)
+        assert own is None or np.array_equal(own, wanted)
+    assert [own is None for own in sums.functions] == [functions is None] * 3 + [True]
+    assert sums.releases == [sums.counts]
+    assert model.lineage == sums.counts.lineage
+    assert np.array_equal(sums.fit().scores(people.table), model.scores(people.table))
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_every_row_has_the_length_that_its_noise_protects(people, delta):
+    """Of a row that is shorter than others, a sum tells less with the same noise."""
+    (asked,), (_, sums) = stepped(people, 1.0, delta)
+    assert sums.functions[0] is not None
+    assert longest_share(asked.query, delta) > 0.999
+
+
+def test_the_model_of_sums_of_functions_is_better_than_of_counts_under_noise():
+    """Means over draws: rows of five numbers with effects that are smooth."""
+    found, space = {"functions": [], "counts": []}, ldp.LabelSpace([0, 1])
+    for seed in range(6):
+        generator = np.random.default_rng(seed)
+        rows = generator.normal(size=(6_000, 5))
+        labels = (rows[:, 0] + np.square(rows[:, 1]) - 1 + generator.logistic(size=6_000) > 0).astype(int)
+        table, new = Table.fit(pl.DataFrame(rows[:3_000])), pl.DataFrame(rows[3_000:])
+        task = Task(table, space, all_rows(3_000), 0.25, 1e-6)
+        layout = layout_of(task, 0.25)
+        assert layout.functions is not None
+        for name, own in (("functions", layout.functions), ("counts", None)):
+            steps = additive_steps(task, replace(layout, functions=own), 0.25, 1e-6)
+            ask = next(steps)
+            with pytest.raises(StopIteration) as done:
+                steps.send(vault_of(labels[:3_000], 0.25, 1e-6, seed, space).release(ask.mechanism))
+            model, _ = done.value.value
+            found[name].append(roc_auc_score(labels[3_000:], model.predict_proba(table.apply(new))[:, 1]))
+    assert np.mean(found["functions"]) > np.mean(found["counts"]) + 0.02

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import labeldp as ldp
 from labeldp.calibration import calibrated_loss
 from labeldp.losses import compose
-from labeldp.recipes.shares import composed_steps, refine_shares, split_epsilon
+from labeldp.recipes.shares import composed_steps, refine_shares, share_of_sums, split_epsilon
 
 SPACE = ldp.LabelSpace([0, 1, 2])
 
@@ -57,6 +57,14 @@ def test_shares_are_above_zero_and_add_up_to_no_more_than_epsilon(epsilon, rows_
     assert answers >= 0
     total = sum(Decimal(repr(share)) for share in [*sums, answers])
     assert Decimal(repr(epsilon)) * Decimal("0.999999") <= total <= Decimal(repr(epsilon))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "table", "other"),
+    [(0.01, 1.0, 1.0), (1.49, 1.0, 1.0), (1.5, 0.25, 0.5), (2.99, 0.25, 0.5), (3.0, 0.2, 0.3), (50.0, 0.2, 0.3)],
+)
+def test_the_more_noisy_labels_say_the_less_sums_get_and_least_for_tables(epsilon, table, other):
+    assert (share_of_sums(epsilon, True), share_of_sums(epsilon, False)) == (table, other)
 
 
 GAUSSIAN, PURE = "gaussian", "pure"

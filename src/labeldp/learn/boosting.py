@@ -72,8 +72,9 @@ class Boosting:
             features: The rows. Of a table, numbers are read as they are, NaN included, and categories as codes.
             release: Evidence of any kind about these rows; rows of which it says nothing are left out.
             start: A model of the same classes, to whose scores the trees add; it may rest on other releases of the
-                vault. Its scores are shifted first if the release clearly contradicts its class shares. Without one,
-                the trees add to the scores of the class shares that fit the release best.
+                vault. Its scores are shifted first if the release clearly contradicts its class shares, unless the
+                start rests on this release already. Without one, the trees add to the scores of the class shares that
+                fit the release best.
 
         Returns:
             A model of the true labels. It has no trees where held-out rows show no gain.
@@ -91,7 +92,7 @@ class Boosting:
         """Fit trees that add to `start` and trees without it, and average the scores of both models.
 
         The first model keeps what `start` knows, the noise of its releases included. The second has none of that noise.
-        Their mean ranks rows better than either wherever both learn something.
+        Their mean ranks rows better than either where the start is noisy.
 
         Args:
             features: The rows, as for `fit`.
@@ -121,7 +122,8 @@ class Boosting:
         loss, rows = data.loss, len(data.matrix)
         offset, shift = np.tile(loss.constant, (rows, 1)), loss.constant
         if start is not None and data.start is not None:
-            shift = fitted_shift(loss, data.start)
+            resting = set(release.lineage) <= set(start.lineage)  # its shares of the classes are fitted already
+            shift = np.zeros_like(shift) if resting else fitted_shift(loss, data.start)
             offset = data.start + shift
         trees = _Booster(self, data.matrix, loss, offset).trees()
         if len(trees):

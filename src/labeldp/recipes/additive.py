@@ -108,26 +108,28 @@ def layout_of(task: Task, epsilon: float, crosses: int | None = None, cross: str
     ratio = rows_to_noise(task, epsilon)
     named = read_crosses(cross or "", table.columns)
     most = max(0, len(_pairs(len(table.columns))) - len(named))
-    root, room = ratio**0.5, max(_FEWEST_BINS, _MOST_COLUMNS // len(table.columns) - 2)
-    bins = int(np.clip(_BINS * root, _FEWEST_BINS, min(_MOST_BINS, room)))
+    root, room = ratio**0.5, max(_FEWEST_CELL_BINS, _MOST_COLUMNS // len(table.columns) - 2)
+    bins = int(np.clip(_BINS * root, min(_FEWEST_BINS, room), min(_MOST_BINS, room)))
     return Layout(
         bins,
         int(np.clip(_CATEGORIES * root, _FEWEST_CATEGORIES, _MOST_CATEGORIES)),
         int(np.clip(_CELL_BINS * root, _FEWEST_CELL_BINS, _MOST_CELL_BINS)),
         named,
         min(usual_crosses(ratio) if crosses is None else crosses, most),
-        _functions(ratio, table, bool(task.delta)),
+        _functions(ratio, bins, table, bool(task.delta)),
     )
 
 
-def _functions(ratio: float, table: Table, gaussian: bool) -> Functions | None:
-    """Return what to sum of numeric columns at this ratio of rows to noise; None for counts."""
-    room = _MOST_ENTRIES // max(1, len(table) * len(table.columns)) - 2  # beside one entry of detail
+def _functions(ratio: float, bins: int, table: Table, gaussian: bool) -> Functions | None:
+    """Return what to sum of numeric columns with so many bins, at this ratio of rows to noise; None for counts."""
+    columns = max(1, len(table.columns))
+    room = _MOST_ENTRIES // (len(table) * columns) - 2  # beside one entry of detail
     if ratio >= _COUNTS_FROM or room < _FEWEST_COSINES:
         return None
     cosines, power = (_COSINES, _SLOW) if gaussian else (_PURE_COSINES, _PURE_SLOW)
-    detail = _DETAIL if gaussian and ratio >= _DETAIL_FROM else 0.0
-    return Functions(int(np.clip(cosines * ratio**0.5, _FEWEST_COSINES, room)), power, detail, 2 if gaussian else 1)
+    detailed = gaussian and ratio >= _DETAIL_FROM and 2 * bins * columns <= _MOST_COLUMNS
+    count = int(np.clip(cosines * ratio**0.5, _FEWEST_COSINES, min(room, bins)))
+    return Functions(count, power, _DETAIL if detailed else 0.0, 2 if gaussian else 1)
 
 
 def rows_to_noise(task: Task, epsilon: float) -> float:

@@ -23,7 +23,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from labeldp.recipes.arithmetic import Setting, rare_right
-from labeldp.recipes.shares import ENOUGH, FEW_CLASSES, LEAST_FOR_BINS, LEAST_FOR_PURE_BINS, ratio_to_noise
+from labeldp.recipes.shares import (
+    ENOUGH,
+    FEW_CLASSES,
+    LEAST_FOR_BINS,
+    LEAST_FOR_PURE_BINS,
+    ratio_to_noise,
+    share_of_sums,
+)
 
 if TYPE_CHECKING:
     from labeldp.recipes.advisor import Line
@@ -112,7 +119,8 @@ def choices(at: Setting, lines: "dict[str, Line]") -> Iterator[tuple[str, str]]:
 
 def _best_of_sums(at: Setting, lines: "dict[str, Line]") -> str:
     """Return the recipe of sums that `auto` begins with, for a table of so many columns as are assumed."""
-    ratio = ratio_to_noise(at.rows, at.classes, at.columns, at.epsilon, at.delta)
+    own = at.epsilon * share_of_sums(at.epsilon, at.features == "table" and at.classes <= FEW_CLASSES)
+    ratio = ratio_to_noise(at.rows, at.classes, at.columns, own, at.delta)
     binned = (
         not lines["additive"].reason
         and at.classes <= FEW_CLASSES

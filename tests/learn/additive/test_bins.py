@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from labeldp.features import Table
-from labeldp.learn.additive import Bins
+from labeldp.learn.additive import Bins, Column, Functions
 from labeldp.learn.additive.bins import quantile_edges
 
 FEW = st.integers(-6, 6).map(np.float32)
@@ -109,3 +109,72 @@ def test_edges_of_many_rows_come_from_evenly_spaced_ones(monkeypatch):
     monkeypatch.setattr("labeldp.learn.additive.bins._EDGE_ROWS", 500)
     table = Table.fit(pl.DataFrame({"x": np.arange(1_000.0)}))
     assert np.array_equal(Bins.learn(table, 4, 4).columns[0].edges, quantile_edges(np.arange(0, 1_000, 2), 4))
+
+
+def ordered_column(ordered):
+    return Column("x", np.arange(ordered - 1, dtype=np.float32), None, ordered + 1)
+
+
+FUNCTIONS = st.builds(
+    Functions, st.integers(2, 12), st.floats(0, 2), st.just(0.0) | st.floats(0.05, 0.9), st.sampled_from([1, 2])
+)
+
+
+@given(FUNCTIONS, st.integers(2, 70), st.booleans())
+def test_the_values_of_functions_have_length_one_at_each_bin(functions, ordered, missing):
+    """So every row moves the sums equally far, and no row has a length that noise need not follow."""
+    values = functions.of(ordered_column(ordered), missing)
+    count = min(functions.cosines, ordered - 1) + (ordered if functions.detail and ordered > 2 else 0)
+    assert values.shape == (ordered + 1, count + missing)
+    lengths = np.linalg.norm(values, functions.norm, axis=1)
+    assert lengths[:ordered] == pytest.approx(np.ones(ordered))
+    assert np.array_equal(values[-1], [0.0] * count + [1.0] * missing)
+    assert not values[:ordered, count:].any()
+
+
+@given(FUNCTIONS, st.integers(3, 70))
+def test_counts_of_bins_have_their_share_of_the_length(functions, ordered):
+    values = functions.of(ordered_column(ordered), False)[:ordered]
+    counts = values[:, min(functions.cosines, ordered - 1) :]
+    if functions.detail:
+        assert np.allclose(counts, np.eye(ordered) * functions.detail ** (1 / functions.norm))
+    else:
+        assert counts.shape == (ordered, 0)
+
+
+@given(FUNCTIONS, st.integers(2, 70))
+def test_functions_are_slow_cosines_first(functions, ordered):
+    """At each bin the cosines are in the ratios of cos(pi j x) / j^power, with the bin's x between 0 and 1."""
+    values = functions.of(ordered_column(ordered), True)
+    places = (np.arange(ordered) + 0.5) / ordered
+    for place, x in enumerate(places):
+        wanted = [np.cos(np.pi * j * x) / j**functions.power for j in range(1, min(functions.cosines, ordered - 1) + 1)]
+        own = values[place, : len(wanted)]
+        assert np.allclose(own / np.linalg.norm(own), wanted / np.linalg.norm(wanted), atol=1e-6)
+    assert np.allclose(values[:ordered][::-1, 0], -values[:ordered, 0])
+
+
+def test_with_counts_functions_tell_all_bins_apart_and_without_only_what_is_slow():
+    some, all_ = Functions(3, 1.0, 0.0, 2), Functions(3, 1.0, 0.3, 2)
+    assert np.linalg.matrix_rank(some.of(ordered_column(20), True)) == 4
+    assert np.linalg.matrix_rank(all_.of(ordered_column(20), True)) == 21
+
+
+@pytest.mark.parametrize("detail", [0.0, 0.3])
+@pytest.mark.parametrize("norm", [1, 2])
+def test_columns_of_one_or_two_values_need_few_functions(detail, norm):
+    functions = Functions(5, 0.75, detail, norm)
+    assert np.allclose(functions.of(ordered_column(2), False), [[1.0], [-1.0], [0.0]])
+    assert np.allclose(functions.of(ordered_column(2), True), [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
+
+
+def test_categories_are_counted():
+    assert Functions(5, 0.75, 0.3, 2).of(Column("kind", None, np.arange(4), 4), True) is None
+
+
+def test_constant_columns_have_few_functions_and_no_empty_ones(table):
+    """Their bins tell nothing that the number of rows does not."""
+    none, one = Bins.learn(table, 8, 5).columns[1:3]
+    functions = Functions(5, 0.75, 0.0, 1)
+    assert functions.of(one, False).shape == (2, 0)
+    assert np.array_equal(functions.of(none, True), [[0.0], [1.0]])

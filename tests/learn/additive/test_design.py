@@ -65,3 +65,28 @@ def test_a_sample_has_evenly_spaced_rows(most, kind):
     assert (rows[0], rows[-1]) == (0, 49)
     assert np.ptp(np.diff(rows)) <= 1
     assert np.array_equal(some.gram(np.ones(len(rows))), np.diag(np.bincount(codes[rows], minlength=7)))
+
+
+@given(designs(), st.integers(0, 99))
+def test_functions_of_a_column_take_the_place_of_its_bins(pair, seed):
+    design, dense = pair
+    generator = np.random.default_rng(seed)
+    sizes = generator.integers(0, 4, len(design.widths))
+    functions = [
+        None if generator.random() < 0.3 else generator.normal(size=(width, size))
+        for width, size in zip(design.widths, sizes, strict=True)
+    ]
+    parts = [
+        dense[:, start : start + width] @ (np.eye(width) if own is None else own)
+        for start, width, own in zip(design.starts, design.widths, functions, strict=False)
+    ]
+    found = design.matrix(functions)
+    assert found.shape == (len(design), sum(part.shape[1] for part in parts))
+    assert found.dtype == np.float32
+    assert np.allclose(found.toarray(), np.column_stack(parts), atol=1e-6)
+
+
+def test_a_list_of_functions_must_have_one_entry_for_each_column():
+    design = BinDesign([np.array([0, 1]), np.array([1, 0])], [2, 2])
+    with pytest.raises(ValueError, match="zip"):
+        design.matrix([np.eye(2)])

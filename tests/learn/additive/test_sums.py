@@ -3,7 +3,8 @@ import pytest
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp.learn.additive.sums import Sums, consistent_sums, level_columns
+from labeldp.learn.additive import BinDesign, DenseDesign
+from labeldp.learn.additive.sums import consistent_sums, response_sums
 
 CODES = np.arange(600) % 7 % 3
 MATRIX = np.random.default_rng(0).normal(size=(600, 40))
@@ -41,32 +42,38 @@ def test_the_noise_has_the_deviation_that_is_stated(classes, delta):
     assert abs(errors.mean()) < 5 * stated / errors.size**0.5
 
 
-def test_levelled_columns_add_up_to_one_total():
-    generator = np.random.default_rng(0)
-    widths = np.array([3, 10, 1])
-    starts = np.cumsum([0, *widths])
-    sums = Sums(generator.normal(100, 30, size=(14, 2)), 30.0)
-    levelled, total = level_columns(sums, starts, 10_000)
-    own = np.add.reduceat(sums.values, starts[:-1], axis=0)
-    assert np.allclose(np.add.reduceat(levelled.values, starts[:-1], axis=0), total)
-    assert np.allclose(total, (own / widths[:, None]).sum(axis=0) / (1 / widths).sum())
-    for start, width in zip(starts, widths, strict=False):
-        shift = (levelled.values - sums.values)[start : start + width]
-        assert np.allclose(shift, shift[0])
-    assert levelled.noise == sums.noise
+def responses(classes, seed, epsilon=1.5, rows=None):
+    vault = ldp.Vault(np.minimum(CODES, classes - 1), ldp.LabelSpace(list(range(classes))), ldp.Budget(epsilon))
+    vault._bits = Seeded(seed)
+    return vault.release(ldp.RandomizedResponse(epsilon), rows=rows)
 
 
-def test_the_total_is_known_better_than_from_any_column():
-    generator, widths = np.random.default_rng(0), np.array([4, 4, 8, 20])
-    starts, exact = np.cumsum([0, *widths]), np.repeat(4_000 / widths, widths)[:, None]
-    draws = [Sums(exact + generator.normal(size=exact.shape), 1.0) for _ in range(400)]
-    found = [level_columns(each, starts, 10_000)[1][0] for each in draws]
-    assert np.var(found) == pytest.approx(1 / (1 / widths).sum(), rel=0.25)
-    assert np.var([each.values[:4].sum() for each in draws]) > 1.5 * np.var(found)
+CHOSEN = np.arange(600) % 3 != 1
 
 
-@pytest.mark.parametrize(("value", "total"), [(-50.0, 0.5), (9_000.0, 99.5)])
-def test_the_total_stays_between_no_row_and_all(value, total):
-    levelled, found = level_columns(Sums(np.full((4, 1), value), 1.0), np.array([0, 2, 4]), 100)
-    assert found == [total]
-    assert np.allclose(levelled.values, total / 2)
+@pytest.mark.parametrize("rows", [slice(None), CHOSEN])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_sums_of_noisy_labels_are_unbiased_and_have_the_noise_that_is_stated(classes, rows):
+    bins, mask = np.arange(600) % 3, None if isinstance(rows, slice) else rows
+    design = BinDesign([bins[rows]], [3])
+    exact = design.sums(np.eye(classes)[np.minimum(CODES, classes - 1)][rows, -1 if classes == 2 else 0 :])
+    found = [response_sums(design, responses(classes, seed, rows=mask), rows) for seed in range(400)]
+    errors = np.stack([each.values - exact for each in found])
+    counts, outputs = np.bincount(bins[rows], minlength=3), exact.shape[1]
+    variance = np.square(errors).sum() / (400 * outputs * counts.sum())
+    assert np.mean([each.noise**2 for each in found]) == pytest.approx(variance, rel=0.1)
+    assert np.abs(errors.mean(axis=0)).max() < 5 * (variance * counts.max() / 400) ** 0.5
+    assert errors.shape[1:] == (3, 1 if classes == 2 else 4)
+
+
+def test_sums_of_noisy_labels_of_two_classes_have_the_noise_of_randomized_response():
+    """The inverse of a channel that keeps a label with chance k has the variance k (1 - k) / (2 k - 1)^2."""
+    keep = 1 / (1 + np.exp(-1.5))
+    found = response_sums(BinDesign([CODES], [3]), responses(2, 0), slice(None))
+    assert found.noise**2 == pytest.approx(keep * (1 - keep) / (2 * keep - 1) ** 2, rel=1e-9)
+
+
+def test_sums_of_noisy_labels_are_those_of_any_columns():
+    release = responses(4, 0)
+    slow = sum(np.outer(row, label) for row, label in zip(MATRIX, release.unbiased(), strict=True))
+    assert np.allclose(response_sums(DenseDesign(MATRIX), release, slice(None)).values, slow)

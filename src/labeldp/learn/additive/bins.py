@@ -55,7 +55,7 @@ class Functions:
     a share of the squared length. All bins have values of length 1, so that every row of a table has the same length.
 
     Attributes:
-        cosines: The most cosines.
+        cosines: The most cosines, at least 2: one alone is zero in the middle.
         power: By how much slow cosines are preferred.
         detail: The share of counts, from 0 to below 1.
         norm: 1 where noise follows the sum of magnitudes of a row, 2 where it follows its Euclidean length.

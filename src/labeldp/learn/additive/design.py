@@ -92,9 +92,9 @@ class BinDesign(Design):
         for place, (codes, start) in enumerate(zip(self.codes, self.starts, strict=False)):
             np.add(codes, start, out=places[:, place], casting="unsafe")
         counted = csr_array((np.ones(places.size, np.float32), places.ravel(), bounds), (len(self), self.columns))
-        if all(own is None for own in functions):
+        pairs = list(zip(functions, self.widths, strict=True)) if functions else []
+        if all(own is None for own, _ in pairs):
             return counted
-        pairs = zip(functions, self.widths, strict=True)
         blocks = [eye_array(width, format="csr") if own is None else csr_array(own) for own, width in pairs]
         return csr_array(counted @ csr_array(block_diag(blocks, format="csr", dtype=np.float32)))
 

@@ -203,6 +203,9 @@ def posterior(
         total = spread @ curvature
         total += curvature
         seen = curvature
+        if functions is not None and not functions.shape[1]:  # every column is constant: there is nothing to fit
+            means.append(np.zeros(len(curvature)))
+            continue
         if functions is not None:
             total, seen = functions.T @ total @ functions, functions.T @ curvature
         total += noise * np.eye(len(total)) if np.ndim(noise) == 0 else noise
