@@ -40,7 +40,7 @@ def test_with_two_classes_the_coin_is_the_label():
 
 
 def test_canaries_are_rows_that_are_trained_on(digits):
-    task = digits.task(2.0, count=600)
+    task = digits.task(50.0, count=600)
     trained = rows_to_train(task, "auto")
     assert 0 < trained.sum() < 600  # it sets rows aside to choose with
     game = deal(digits.labels[:600], trained, 10, fresh())

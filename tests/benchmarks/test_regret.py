@@ -214,7 +214,7 @@ def test_a_cell_records_measures_costs_and_the_guarantee(load, method):
 
 def test_networks_train_on_some_rows_and_say_so(load, monkeypatch):
     cell = load("grid.cell")
-    monkeypatch.setattr(cell, "NETWORK_ROWS", 100)
+    monkeypatch.setattr(cell, "SLOW_ROWS", 100)
     found = cell.train_cell("diabetes", "sums", 4.0, 0, "no folder")
     assert (found["train_rows"], found["rmse"] > 0) == (332, True)
     found = cell.train_cell("breast-cancer", "noise-cluster", 4.0, 0, "no folder")

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 from rated import Ratings
 from scripted import Seeded
@@ -11,10 +12,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 import labeldp as ldp
-from labeldp.features import Embeddings, Images
+from labeldp.features import Embeddings, Images, Table
 from labeldp.learn import Model, Training
+from labeldp.learn.additive.model import AdditiveNumberModel
 from labeldp.learn.backbones import build
 from labeldp.learn.encoded import side_by_side
+from labeldp.learn.number_boosting import BoostedNumberModel, NumberBoosting
 from labeldp.learn.predictor import load_predictor
 from labeldp.recipes import numbers
 from labeldp.recipes.base import RECIPES, find
@@ -244,3 +247,55 @@ def test_numbers_of_pairs_are_learnt_by_factors(name):
     with pytest.raises(ldp.InputError, match="Ids cannot be added up"):
         train(opened, asked, "sums", score=False)
     assert not opened.ledger.entries()
+
+
+def wide_table(rows=4_000):
+    """Numbers with a bent effect, a product of two columns, and a category."""
+    generator = np.random.default_rng(3)
+    x = generator.uniform(-1, 1, size=(rows, 3))
+    kind = generator.choice(["a", "b"], rows)
+    truth = np.sin(3 * x[:, 0]) + 2 * x[:, 1] * x[:, 2] + (kind == "b")
+    labels = np.round(np.clip(truth + 0.3 * generator.normal(size=rows), -4, 4) * 10) / 10
+    return Table.fit(pl.DataFrame({"x": x[:, 0], "y": x[:, 1], "z": x[:, 2], "kind": kind})), labels, truth
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "asked", "model", "most"),
+    [(1.0, ["NumberQuery"], AdditiveNumberModel, 0.6), (4.0, ["NumberQuery", "UnbiasedBins"], BoostedNumberModel, 0.4)],
+)
+def test_auto_fits_tables_with_rows_enough_by_sums_of_bins(epsilon, asked, model, most):
+    table, labels, truth = wide_table()
+    space = ldp.LabelSpace.range(-4, 4, 0.1)
+    opened = ldp.Vault(labels, space, ldp.Budget(epsilon, 1e-6))
+    opened._bits = Seeded(0)
+    trained = train(opened, Task(table, space, all_rows(len(table)), epsilon, 1e-6), "auto")
+    assert [release.mechanism for release in trained.releases] == asked
+    assert type(trained.model) is model
+    assert trained.candidates == 1
+    assert max(trained.guarantee.epsilon, opened.guarantee().epsilon) <= epsilon
+    assert np.mean((trained.model.predict(table) - truth) ** 2) < most * truth.var()
+    assert set(trained.model.lineage) == {use for release in trained.releases for use in release.lineage}
+
+
+def test_another_loss_is_learnt_from_evidence():
+    table, labels, _ = wide_table()
+    space = ldp.LabelSpace.range(-4, 4, 0.1)
+    opened = ldp.Vault(labels, space, ldp.Budget(2.0, 1e-6))
+    training = Training(epochs=1, device="cpu")
+    task = Task(table, space, all_rows(len(table)), 2.0, 1e-6, training=training)
+    trained = train(opened, task, "auto", {"loss": "absolute"})
+    assert [release.mechanism for release in trained.releases] == ["NumberQuery", "RROnBins", "LeastLoss"]
+    assert trained.candidates == 4
+
+
+def test_trees_of_numbers_that_fail_leave_the_additive_model_and_a_note(monkeypatch):
+    def fail(self, *given):
+        raise IndexError
+
+    monkeypatch.setattr(NumberBoosting, "fit", fail)
+    table, labels, _ = wide_table()
+    space = ldp.LabelSpace.range(-4, 4, 0.1)
+    opened = ldp.Vault(labels, space, ldp.Budget(4.0, 1e-6))
+    trained = train(opened, Task(table, space, all_rows(len(table)), 4.0, 1e-6), "auto")
+    assert type(trained.model) is AdditiveNumberModel
+    assert trained.notes == ("A candidate was left out: boosted trees could not be trained (IndexError).",)

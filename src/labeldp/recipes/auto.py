@@ -37,11 +37,11 @@ _ENOUGH_TO_CHOOSE = 2_000.0  # rows times epsilon of a class from which a privat
 _SEVERAL_CLASSES = 50  # up to which other models are tried beside a log-linear one
 
 
-def several(task: Task) -> bool:
+def several(task: Task, loss: LossName = "squared", cross: str | None = None) -> bool:
     """Whether there will be models to choose from."""
     if task.space.step is not None:
-        return several_numbers(task)
-    if task.features.kind == "pairs" or _refines(task) or _is_binned(task) or _drowned(task):
+        return several_numbers(task, loss)
+    if task.features.kind == "pairs" or cross is not None or _refines(task) or _is_binned(task) or _drowned(task):
         return False
     if _averages(task) or (len(task.space) > _SEVERAL_CLASSES and sums_share(task) < 1):
         return False

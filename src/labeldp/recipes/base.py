@@ -15,7 +15,7 @@ from labeldp.learn.backbone_names import is_backbone
 from labeldp.learn.predictor import Predictor
 from labeldp.losses import Loss
 from labeldp.mechanisms.base import Mechanism
-from labeldp.recipes.task import Rows, Task
+from labeldp.recipes.task import Rows
 from labeldp.releases.base import Release
 
 
@@ -60,7 +60,7 @@ class Recipe:
     name: str
     summary: str
     steps: Callable[..., Steps]
-    chooses: Callable[[Task], bool] = lambda task: False  # whether it returns several models for a task
+    chooses: Callable[..., bool] = lambda task, **options: False  # whether it returns several models for a task
     asks_teachers: bool = False  # who can vote on public rows
     labels: Literal["classes", "numbers", "any"] = "classes"  # what it can learn
     needs: Literal["nothing", "delta", "encoder"] = "nothing"  # without which it cannot begin

@@ -100,7 +100,7 @@ def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
     """
     if loss == "squared" and are_binned_numbers(task):
         return (yield from binned_numbers(task))
-    if several_numbers(task):
+    if several_numbers(task, loss):
         first, second = split_epsilon(task.epsilon, share_beforehand(task))
         lift, learners = _lift(task), learners_for(task, loss)
         told = yield Ask(NumberQuery(lift(task.points), first, task.delta, values=len(task.space)))
@@ -114,10 +114,12 @@ def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
     return (yield from bins(task, loss))
 
 
-def several_numbers(task: Task) -> bool:
+def several_numbers(task: Task, loss: LossName = "squared") -> bool:
     """Whether `auto_numbers` will give models to choose from."""
     task = task.whole
-    if len(task.features.shape) != 1 or _is_fine(task) or task.model != "auto" or are_binned_numbers(task):
+    if len(task.features.shape) != 1 or _is_fine(task) or task.model != "auto":
+        return False
+    if loss == "squared" and are_binned_numbers(task):
         return False
     rows = int(task.rows.sum())
     return rows * task.label_epsilon >= _SEVERAL_FROM and bool(

@@ -182,7 +182,7 @@ def train_best(
     if task.public is not None and not recipe.asks_teachers:
         raise InputError(f"The recipe {name!r} has no use for public rows: take one with teachers, pate for example.")
     # There is less to train on where rows are set aside to choose with, which may decide whether there is a choice.
-    several = len(tasks) > 1 or recipe.chooses(task.on(set_aside(task, True, score)[0]))
+    several = len(tasks) > 1 or recipe.chooses(task.on(set_aside(task, True, score)[0]), **options[0])
     parts = Parts(*set_aside(task, several, score))
     every_row, tasks = task, [variant.on(parts.fit) for variant in tasks]
     for variant in tasks:
