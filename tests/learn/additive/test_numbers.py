@@ -143,3 +143,17 @@ def test_a_crafted_file_of_numbers_is_refused(problem, tmp_path, deviation):
     np.savez(tmp_path / "m" / "arrays.npz", **arrays | {"deviation": deviation})
     with pytest.raises(ldp.InputError, match="not a model"):
         load_predictor(tmp_path / "m")
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_the_unit_of_numbers_does_not_matter(unit):
+    generator = np.random.default_rng(5)
+    codes = [generator.integers(0, 8, 2_000) for _ in range(2)]
+    values = np.sin(codes[0]) + 0.3 * generator.normal(size=2_000)
+    values -= values.mean()
+    design = BinDesign(codes, [8, 8])
+    sums = design.sums(values[:, None]) + 10 * generator.normal(size=(16, 1))
+    prior = prior_of([8, 8], [8, 8])
+    one = fit_numbers(design, sums, 100.0, float(values.var()), prior)
+    two = fit_numbers(design, sums * unit, 100.0 * unit**2, float(values.var()) * unit**2, prior)
+    assert np.allclose(two.weights, one.weights * unit, rtol=1e-6)

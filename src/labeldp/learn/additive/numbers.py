@@ -43,27 +43,26 @@ def fit_numbers(
             leaves of them.
         noise: The variance of the noise in each sum, or its covariance (sums, sums).
         variance: The mean of y squared.
-        components: The prior. Their variances are where the search begins, in units of `variance`.
+        components: The prior. Their variances are where the search begins, as shares of `variance`.
         functions: F, (columns, functions); None where every column was summed.
 
     Returns:
         The fitted weights; their mean over the rows is the negative of the intercept.
     """
     with threadpool_limits(1, user_api="blas"):
-        rows = len(design)
-        parts = copies(components, variance)
-        curvature = curvature_of(design, np.ones(rows))
-        left = variance
+        rows, unit = len(design), variance**0.5  # numbers are fitted in deviations, whatever their unit
+        parts, curvature, left = copies(components), curvature_of(design, np.ones(rows)), 1.0
+        wanted, spread = sums[:, 0] / unit, noise / variance
         for _ in range(_ROUNDS):
             before = left
-            (weights,), changes = posterior([(curvature / left, sums[:, 0] / left)], parts, noise / left**2, functions)
+            (weights,), changes = posterior([(curvature / left, wanted / left)], parts, spread / left**2, functions)
             with_changes(parts, changes)
-            left = variance - float(weights @ curvature @ weights) / rows
-            left = float(np.clip(left, _LEAST_LEFT * variance, variance))
-            if abs(left - before) < _SETTLED * variance:
+            left = float(np.clip(1 - weights @ curvature @ weights / rows, _LEAST_LEFT, 1.0))
+            if abs(left - before) < _SETTLED:
                 break
-        mean = design.sums(np.ones((rows, 1)))[:, 0] @ weights / rows
-        return Fit(weights[:, None], np.array([-mean]), tuple(parts))
+        weights = unit * weights[:, None]
+        intercept = -(design.sums(np.ones((rows, 1))).T @ weights)[0] / rows
+        return Fit(weights, intercept, tuple(copies(parts, variance)))
 
 
 @dataclass(frozen=True, eq=False)
