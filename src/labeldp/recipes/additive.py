@@ -37,6 +37,7 @@ _MOST_ENTRIES = 40_000_000  # of a sparse matrix; more would take too much memor
 _FEWEST_CELL_BINS = 4
 _CELL_BINS, _MOST_CELL_BINS = 0.4, 31  # bins of a column in a cross, likewise
 _MOST_COLUMNS = 1_200  # bins of all columns together: the fit inverts matrices of this size
+_MOST_SUMS = 1_500  # of bins and cosines of all columns together, likewise
 _CROSSABLE = 24  # columns among which crosses are searched
 
 Model = Generator[Ask | Reserve, Any, tuple[AdditiveModel, AdditiveSums]]
@@ -127,8 +128,8 @@ def _functions(ratio: float, bins: int, table: Table, gaussian: bool) -> Functio
     if ratio >= _COUNTS_FROM or room < _FEWEST_COSINES:
         return None
     cosines, power = (_COSINES, _SLOW) if gaussian else (_PURE_COSINES, _PURE_SLOW)
-    detailed = gaussian and ratio >= _DETAIL_FROM and 2 * bins * columns <= _MOST_COLUMNS
     count = int(np.clip(cosines * ratio**0.5, _FEWEST_COSINES, min(room, bins)))
+    detailed = gaussian and ratio >= _DETAIL_FROM and (bins + count) * columns <= _MOST_SUMS
     return Functions(count, power, _DETAIL if detailed else 0.0, 2 if gaussian else 1)
 
 
