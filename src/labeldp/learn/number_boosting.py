@@ -41,7 +41,7 @@ class NumberBoosting:
         rounds: The most trees.
         learning_rate: The share of each tree's step that is taken.
         leaves: The most leaves of a tree.
-        seed: For the rows that are held out and the columns of each tree.
+        seed: For the rows that are held out.
         validation: The share of the released rows that decides on the number of trees.
         patience: The trees without improvement after which no more are tried.
     """

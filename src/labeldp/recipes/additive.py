@@ -1,4 +1,4 @@
-"""Generalised additive models of tables, from noisy counts of public bins by label."""
+"""Generalised additive models of tables, from noisy sums of functions of public bins by label."""
 
 import hashlib
 from collections.abc import Generator, Sequence
@@ -236,7 +236,7 @@ def binned_columns(
 
 
 def with_constant(matrix: csr_array) -> csr_array:
-    """Add a column of ones, whose sum is the number of rows of each class."""
+    """Add a column of ones, whose sum is the number of rows of each class, or the sum of all numbers."""
     return csr_array(hstack([matrix, csr_array(np.ones((matrix.shape[0], 1), matrix.dtype))]))
 
 

@@ -16,7 +16,7 @@ from labeldp.mechanisms.sums import NumberQuery
 from labeldp.recipes.additive import binned_columns, layout_of, rows_to_noise, with_constant
 from labeldp.recipes.base import Ask, Steps
 from labeldp.recipes.candidates import Candidate, fit_all
-from labeldp.recipes.shares import LEAST_FOR_BINS, LEAST_FOR_PURE_BINS, MOST_COLUMNS, share_of_sums, split_epsilon
+from labeldp.recipes.shares import MOST_COLUMNS, least_for_bins, share_of_sums, split_epsilon
 from labeldp.recipes.task import Task
 
 
@@ -27,8 +27,7 @@ def are_binned_numbers(task: Task) -> bool:
         return False
     if not 0 < len(getattr(task.features, "columns", ())) <= MOST_COLUMNS:
         return False
-    least = LEAST_FOR_BINS if task.delta else LEAST_FOR_PURE_BINS
-    return rows_to_noise(task, _shares(task)[0] / task.labels_per_user) >= least
+    return rows_to_noise(task, _shares(task)[0] / task.labels_per_user) >= least_for_bins(task.delta)
 
 
 def binned_numbers(task: Task) -> Steps:

@@ -20,7 +20,7 @@ from labeldp.recipes.lp_mst import lp_mst
 from labeldp.recipes.moments import is_faint, smooth_moments
 from labeldp.recipes.numbers import auto_numbers, several_numbers
 from labeldp.recipes.refine import begins_from_encoder, refine
-from labeldp.recipes.shares import FEW_CLASSES, LEAST_FOR_BINS, LEAST_FOR_PURE_BINS, MOST_COLUMNS, split_epsilon
+from labeldp.recipes.shares import FEW_CLASSES, MOST_COLUMNS, least_for_bins, split_epsilon
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import chances
 from labeldp.releases.base import Release
@@ -98,7 +98,7 @@ def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> St
 
 
 def _binned(task: Task, cross: str | None) -> Steps:
-    """Fit counts of bins, and boosted trees on top where epsilon allows both."""
+    """Fit sums of bins, and boosted trees on top where epsilon allows both."""
     if task.model != "auto":
         task.notes.append("The model was not used: the recipe auto chooses models itself. Take randres for your own.")
     first, second = budget_for_counts(task)
@@ -122,7 +122,7 @@ def _tree_fit(task: Task) -> Callable[..., BoostedModel]:
 
 
 def budget_for_counts(task: Task) -> tuple[float, float]:
-    """Return what counts of bins get, and what is left for randomized response where that adds something."""
+    """Return what sums of bins get, and what is left for randomized response where that adds something."""
     share = sums_share(task) if len(task.space) <= FEW_CLASSES else 1.0
     return split_epsilon(task.epsilon, share) if share < 1 else (task.epsilon, 0.0)
 
@@ -140,7 +140,7 @@ def _is_binned(task: Task) -> bool:
         return False
     task = task.whole
     counts = budget_for_counts(task)[0] / task.epsilon * task.label_epsilon
-    return rows_to_noise(task, counts) >= (LEAST_FOR_BINS if task.delta else LEAST_FOR_PURE_BINS)
+    return rows_to_noise(task, counts) >= least_for_bins(task.delta)
 
 
 def _dense(task: Task) -> Steps:

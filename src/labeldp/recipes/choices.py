@@ -26,8 +26,7 @@ from labeldp.recipes.arithmetic import Setting, rare_right
 from labeldp.recipes.shares import (
     ENOUGH,
     FEW_CLASSES,
-    LEAST_FOR_BINS,
-    LEAST_FOR_PURE_BINS,
+    least_for_bins,
     ratio_to_noise,
     share_of_sums,
 )
@@ -121,11 +120,7 @@ def _best_of_sums(at: Setting, lines: "dict[str, Line]") -> str:
     """Return the recipe of sums that `auto` begins with, for a table of so many columns as are assumed."""
     own = at.epsilon * share_of_sums(at.epsilon, at.features == "table" and at.classes <= FEW_CLASSES)
     ratio = ratio_to_noise(at.rows, at.classes, at.columns, own, at.delta)
-    binned = (
-        not lines["additive"].reason
-        and at.classes <= FEW_CLASSES
-        and ratio >= (LEAST_FOR_BINS if at.delta else LEAST_FOR_PURE_BINS)
-    )
+    binned = not lines["additive"].reason and at.classes <= FEW_CLASSES and ratio >= least_for_bins(at.delta)
     return "additive" if binned else "log-linear"
 
 

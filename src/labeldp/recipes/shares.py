@@ -73,6 +73,15 @@ def share_of_sums(epsilon: float, table: bool) -> float:
     return shares[epsilon >= _CLEAR_LABELS_FROM]
 
 
+def least_for_bins(delta: float) -> float:
+    """Return the ratio of rows to noise from which sums of bins say more than sums of whole rows.
+
+    Args:
+        delta: What a label may spend; 0 for pure privacy.
+    """
+    return LEAST_FOR_BINS if delta else LEAST_FOR_PURE_BINS
+
+
 def ratio_to_noise(rows: int, classes: int, columns: int, epsilon: float, delta: float) -> float:
     """Return the rows of an average class, times two, over the noise of a count of one bin.
 

@@ -52,11 +52,11 @@ class Functions:
     """Functions of ordered bins whose sums tell smooth effects with less noise than the counts of all bins do.
 
     They are cosines of the position of a bin, slow ones first, with the j-th divided by j^power, and counts of bins for
-    a share of the squared length. All bins have values of length 1, so that every row of a table has the same length.
+    a share of the length. All bins have values of length 1 in the norm, so that rows of a table have the same length.
 
     Attributes:
         cosines: The most cosines, at least 2: one alone is zero in the middle.
-        power: By how much slow cosines are preferred.
+        power: Above 0, slow cosines are preferred.
         detail: The share of counts, from 0 to below 1.
         norm: 1 where noise follows the sum of magnitudes of a row, 2 where it follows its Euclidean length.
     """
