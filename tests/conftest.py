@@ -7,9 +7,11 @@ hypothesis looks for new examples, so that a test which holds by luck is found (
 
 import functools
 import hashlib
+import json
 import os
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -27,6 +29,16 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     settings.load_profile("fresh" if config.getoption("--fresh") else "repeatable")
+
+
+# Where a file of tests, or a test, was before it was renamed: its noise stays what it was.
+_OLD_NAMES = json.loads(Path(__file__).with_name("noise_keys.json").read_text())
+
+
+def _noise_key(node: str) -> str:
+    """Return the name by which the noise of a test is keyed: the one that it had at first."""
+    path, separator, test = node.partition("::")
+    return _OLD_NAMES.get(node) or _OLD_NAMES.get(path, path) + separator + test
 
 
 fresh_keystream = bits._new_keystream
@@ -54,12 +66,14 @@ def _key_by(name, config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_fixture_setup(fixturedef, request):
-    _key_by(f"{request.node.nodeid}/{fixturedef.argname}/{getattr(request, 'param_index', 0)}", request.config)
+    _key_by(
+        f"{_noise_key(request.node.nodeid)}/{fixturedef.argname}/{getattr(request, 'param_index', 0)}", request.config
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item):
-    _key_by(item.nodeid, item.config)
+    _key_by(_noise_key(item.nodeid), item.config)
     if "MUTANT_UNDER_TEST" in os.environ:
         _clear_caches(item.module)
 
