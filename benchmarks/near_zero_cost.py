@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 import labeldp as ldp
+from labeldp.core.guarantee import Guarantee
 from labeldp.features.loaders import load
-from labeldp.guarantees import Guarantee
 from labeldp.learn import Supervised, Training
 from labeldp.learn.backbones import build
 from labeldp.mechanisms.stable import ImmutableArgmax, StableVote, distances

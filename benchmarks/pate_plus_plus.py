@@ -41,9 +41,9 @@ from scipy.stats import t as student_t
 from torch import nn
 
 import labeldp as ldp
+from labeldp.core.guarantee import Guarantee
 from labeldp.features import Images, augment
 from labeldp.features.loaders import load
-from labeldp.guarantees import Guarantee
 from labeldp.learn import SemiGAN, Supervised, Training
 from labeldp.learn.backbones import Network
 from labeldp.learn.semigan import trusted

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from labeldp.lazy import exports
+from labeldp.core.lazy import exports
 
 if TYPE_CHECKING:
     from labeldp import audit as audit
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
     from labeldp import represent as represent
     from labeldp import teach as teach
     from labeldp.calibration import calibrate as calibrate
-    from labeldp.errors import BudgetExceeded as BudgetExceeded
-    from labeldp.errors import InputError as InputError
-    from labeldp.errors import LabelDPError as LabelDPError
-    from labeldp.errors import LedgerError as LedgerError
-    from labeldp.errors import PrivacyWarning as PrivacyWarning
-    from labeldp.errors import ReusedReleaseWarning as ReusedReleaseWarning
+    from labeldp.core.errors import BudgetExceeded as BudgetExceeded
+    from labeldp.core.errors import InputError as InputError
+    from labeldp.core.errors import LabelDPError as LabelDPError
+    from labeldp.core.errors import LedgerError as LedgerError
+    from labeldp.core.errors import PrivacyWarning as PrivacyWarning
+    from labeldp.core.errors import ReusedReleaseWarning as ReusedReleaseWarning
+    from labeldp.core.guarantee import Budget as Budget
+    from labeldp.core.guarantee import Guarantee as Guarantee
+    from labeldp.core.label_space import LabelSpace as LabelSpace
+    from labeldp.core.unproven import allow_unproven as allow_unproven
     from labeldp.estimators import LabelPrivateClassifier as LabelPrivateClassifier
-    from labeldp.guarantees import Budget as Budget
-    from labeldp.guarantees import Guarantee as Guarantee
-    from labeldp.labels import LabelSpace as LabelSpace
     from labeldp.losses import ApproximateLoss as ApproximateLoss
     from labeldp.losses import GaussianLoss as GaussianLoss
     from labeldp.losses import PureLoss as PureLoss
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from labeldp.regressor import LabelPrivateRegressor as LabelPrivateRegressor
     from labeldp.releases import Release as Release
     from labeldp.search import LabelPrivateSearchCV as LabelPrivateSearchCV
-    from labeldp.unproven import allow_unproven as allow_unproven
     from labeldp.vault import Identity as Identity
     from labeldp.vault import Ledger as Ledger
     from labeldp.vault import Vault as Vault
@@ -68,7 +68,7 @@ __version__ = "0.1.0"
 # Loaded at first use: the command line must answer `--help` without loading Arrow, SciPy and a database.
 _HOMES = {
     "calibration": ["calibrate"],
-    "errors": [
+    "core.errors": [
         "BudgetExceeded",
         "InputError",
         "LabelDPError",
@@ -77,8 +77,8 @@ _HOMES = {
         "ReusedReleaseWarning",
     ],
     "estimators": ["LabelPrivateClassifier"],
-    "guarantees": ["Budget", "Guarantee"],
-    "labels": ["LabelSpace"],
+    "core.guarantee": ["Budget", "Guarantee"],
+    "core.label_space": ["LabelSpace"],
     "losses": ["ApproximateLoss", "GaussianLoss", "PureLoss", "compose", "rdp_to_epsilon"],
     "mechanisms": [
         "BestCandidate",
@@ -110,7 +110,7 @@ _HOMES = {
     "regressor": ["LabelPrivateRegressor"],
     "releases": ["Release"],
     "search": ["LabelPrivateSearchCV"],
-    "unproven": ["allow_unproven"],
+    "core.unproven": ["allow_unproven"],
     "vault": ["Identity", "Ledger", "Vault", "identify"],
 }
 _ROOMS = ["audit", "evaluate", "features", "learn", "mechanisms", "recipes", "represent", "teach"]

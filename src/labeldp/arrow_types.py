@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 import pyarrow as pa
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 _SCALARS = (
     pa.types.is_null,

@@ -12,20 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student_t
 
+from labeldp.core.atomic_files import append_line, check_free, read_lines
+from labeldp.core.errors import BudgetExceeded, InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import Budget
+from labeldp.core.label_space import Encoded, LabelSpace
 from labeldp.datasets import SecretTable
-from labeldp.errors import BudgetExceeded, InputError
 from labeldp.evaluate import Score, split_rows
 from labeldp.features.base import Features
-from labeldp.guarantees import Budget
-from labeldp.labels import Encoded, LabelSpace
 from labeldp.learn.model import Model
 from labeldp.reading import read_features
-from labeldp.reals import exactly
 from labeldp.recipes import run as recipes
 from labeldp.report.plots import Point, accuracy_by_epsilon
 from labeldp.runs import Plan
 from labeldp.vault import Vault
-from labeldp.writing import append_line, check_free, read_lines
 
 _FIELDS = {"recipe", "epsilon", "seed"}
 _TEST = 0.2  # the share of rows that score a benchmark with public labels

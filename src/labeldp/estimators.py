@@ -27,14 +27,14 @@ from sklearn.utils.validation import (
 from threadpoolctl import threadpool_limits
 
 from labeldp import __version__
+from labeldp.core.errors import InputError, ReusedReleaseWarning
+from labeldp.core.guarantee import Budget
+from labeldp.core.label_space import LabelSpace
+from labeldp.core.lazy import has_torch
 from labeldp.datasets import budget_of
-from labeldp.errors import InputError, ReusedReleaseWarning
 from labeldp.evaluate import Criterion, check_criterion
 from labeldp.features.base import Features
 from labeldp.features.intake import Intake, is_frame
-from labeldp.guarantees import Budget
-from labeldp.labels import LabelSpace
-from labeldp.lazy import has_torch
 from labeldp.learn.training import Training
 from labeldp.recipes.base import find
 from labeldp.recipes.crosses import check_crosses, with_crosses

@@ -11,8 +11,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from labeldp.arrow_types import polars_schema, to_polars
-from labeldp.errors import InputError
-from labeldp.writing import partial_beside, written_whole
+from labeldp.core.atomic_files import partial_beside, written_whole
+from labeldp.core.errors import InputError
 
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 _BATCH = 1 << 18

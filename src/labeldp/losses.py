@@ -14,8 +14,8 @@ from typing import Any, Literal, NoReturn, Protocol, TypeGuard
 import numpy as np
 from scipy.special import gammaln, log_expit, log_ndtr, ndtr
 
-from labeldp.errors import InputError
-from labeldp.reals import exactly
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
 
 # Noise of at least this deviation, in steps of the integer grid, smooths the grid away (see `GaussianLoss`).
 LATTICE_SIGMA = 2.0

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.bits import SYSTEM, Bits
-from labeldp.reals import Real, exp_minus, one_minus_exp_minus, shifted_odds
+from labeldp.core.exact_real import Real, exp_minus, one_minus_exp_minus, shifted_odds
 
 Integers = NDArray[np.int64]
 

@@ -12,8 +12,8 @@ from fractions import Fraction
 from typing import Any, Protocol
 from uuid import uuid4
 
-from labeldp.errors import InputError
-from labeldp.guarantees import Guarantee
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import Guarantee
 from labeldp.spending import Cost, Use, joint_cost
 
 

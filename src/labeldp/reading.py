@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from labeldp.core.errors import InputError
+from labeldp.core.lazy import require_torch
 from labeldp.datasets import ABSENT, SecretTable
-from labeldp.errors import InputError
 from labeldp.features.base import Features
 from labeldp.features.intake import Intake
 from labeldp.features.pictures import picture_column, read_pictures
 from labeldp.features.tables import Table
 from labeldp.files import TableFile
-from labeldp.lazy import require_torch
 
 if TYPE_CHECKING:
     from labeldp.features.images import Images

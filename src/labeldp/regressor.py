@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import Budget
+from labeldp.core.label_space import LabelSpace
 from labeldp.estimators import LabelPrivate, threads
-from labeldp.guarantees import Budget
-from labeldp.labels import LabelSpace
 from labeldp.learn.density import intervals
 
 _INFERRED = (

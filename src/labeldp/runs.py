@@ -18,14 +18,15 @@ import polars as pl
 from filelock import FileLock, Timeout
 
 from labeldp import __version__
+from labeldp.core.atomic_files import written_whole
+from labeldp.core.errors import InputError, MissingExtra
+from labeldp.core.label_space import LabelSpace
+from labeldp.core.lazy import require_torch
 from labeldp.datasets import SecretTable
-from labeldp.errors import InputError, MissingExtra
 from labeldp.evaluate import Criterion, check_criterion
 from labeldp.features.base import Features, check_device
 from labeldp.features.intake import Intake, check_kind
 from labeldp.files import TableFile
-from labeldp.labels import LabelSpace
-from labeldp.lazy import require_torch
 from labeldp.learn.density import intervals
 from labeldp.learn.predictor import Predictor, load_predictor
 from labeldp.reading import column_of_pictures, doubts, read_columns, read_features
@@ -39,7 +40,6 @@ from labeldp.recipes.task import Rows, Task, default_training
 from labeldp.report.card import write_card
 from labeldp.report.card.origin import describe_model, versions
 from labeldp.vault import Vault
-from labeldp.writing import written_whole
 
 if TYPE_CHECKING:
     from labeldp.learn.model import Model

@@ -11,11 +11,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted
 
-from labeldp.errors import BudgetExceeded, InputError
+from labeldp.core.errors import BudgetExceeded, InputError
+from labeldp.core.exact_real import exactly
 from labeldp.estimators import LabelPrivateClassifier, threads
 from labeldp.losses import Loss, compose
 from labeldp.mechanisms.base import Mechanism
-from labeldp.reals import exactly
 from labeldp.recipes.run import set_aside, train_best
 from labeldp.releases.base import Release
 from labeldp.spending import Cost, Spending, group_sizes

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from labeldp.errors import PrivacyWarning
+from labeldp.core.errors import PrivacyWarning
 from labeldp.features.base import Features
 from labeldp.features.intake import is_frame, to_frame
 from labeldp.vault import identify

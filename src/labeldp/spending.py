@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 Mask = NDArray[np.bool_]
 _KEPT = 256  # row sets whose atoms are remembered

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 # What OWASP names as the beginning of a formula; a number with a sign is none.
 _FORMULA = "^[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"

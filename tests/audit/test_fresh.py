@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from labeldp.audit.fresh import equal_by_chance, repeats, same_twice
-from labeldp.errors import LabelDPError
+from labeldp.core.errors import LabelDPError
 
 SEEDED_VAULT = """
 import numpy as np, labeldp as ldp

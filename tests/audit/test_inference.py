@@ -3,7 +3,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.audit.inference import label_inference
-from labeldp.guarantees import best_guess
+from labeldp.core.guarantee import best_guess
 
 
 def drawn(rows=4000, classes=4, seed=0):

@@ -43,7 +43,7 @@ def test_public_rows_give_a_model_that_protects_records(labeldp, folder):
     ],
 )
 def test_what_does_not_go_together_is_said_in_a_sentence(labeldp, folder, monkeypatch, more, message):
-    monkeypatch.setattr("labeldp.unproven._ALLOWED", set())
+    monkeypatch.setattr("labeldp.core.unproven._ALLOWED", set())
     recipe = () if "--recipe" in more else ("--recipe", "randres")
     code, out, err = labeldp(*ASK, "--epsilon", 1, *recipe, *more)
     assert (code, out) == (2, "")
@@ -54,7 +54,7 @@ def test_what_does_not_go_together_is_said_in_a_sentence(labeldp, folder, monkey
 
 
 def test_what_is_not_private_says_so_everywhere(labeldp, folder, monkeypatch):
-    monkeypatch.setattr("labeldp.unproven._ALLOWED", set())
+    monkeypatch.setattr("labeldp.core.unproven._ALLOWED", set())
     unproven = ("--recipe", "immutable", "--allow-unproven", "immutable", "--option", "teachers=10", "--epochs", 2)
     code, out, err = labeldp(*ASK, "--epsilon", 1, *unproven)
     assert code == 0

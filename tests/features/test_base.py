@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 import torch
 
-from labeldp.errors import InputError, MissingExtra
+from labeldp.core.errors import InputError, MissingExtra
 from labeldp.features import Embeddings, Features, Images, Pairs, Table, choose_device
 from labeldp.features.base import check_device
 
@@ -117,7 +117,7 @@ def test_devices():
 def test_without_torch_there_is_the_cpu_alone(monkeypatch):
     assert check_device("cpu") == "cpu"
     assert check_device("auto") == choose_device("auto").type
-    monkeypatch.setattr("labeldp.lazy.find_spec", lambda name: None)
+    monkeypatch.setattr("labeldp.core.lazy.find_spec", lambda name: None)
     assert check_device("auto") == check_device("cpu") == "cpu"
     with pytest.raises(MissingExtra, match="The device 'cuda' needs torch"):
         check_device("cuda")

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features import Images
 
 

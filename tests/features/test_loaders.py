@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from scipy.io import savemat
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features import load
 from labeldp.features.pickles import read_pickle
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features import Table
 from labeldp.features import encoder as encoding
 

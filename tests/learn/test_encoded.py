@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features import Embeddings
 from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import build

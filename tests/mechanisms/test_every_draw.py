@@ -10,7 +10,7 @@ from scipy.sparse import coo_array
 
 import labeldp as ldp
 from labeldp import mechanisms as m
-from labeldp.labels import MISSING, Encoded
+from labeldp.core.label_space import MISSING, Encoded
 from labeldp.teach.heads import Heads
 from labeldp.teach.votes import TeacherVotes
 

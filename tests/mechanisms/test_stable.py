@@ -7,7 +7,7 @@ from scipy.stats import beta
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp import unproven
+from labeldp.core import unproven
 from labeldp.mechanisms.stable import distances
 from labeldp.mechanisms.tails import laplace_difference_tail
 

@@ -12,7 +12,7 @@ from scripted import Seeded
 
 import labeldp as ldp
 from labeldp.calibration import calibrated_loss
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features.embeddings import Embeddings
 from labeldp.features.tables import Table
 from labeldp.losses import compose

@@ -255,7 +255,7 @@ def test_embeddings_have_a_log_linear_model_and_networks(digits):
 def test_without_torch_no_network_is_a_candidate(digits, monkeypatch):
     few, drowned = digits.task(1.0, 1e-5), digits.task(0.05, 1e-5)
     assert several(few)  # a network of neighbours beside the linear model
-    monkeypatch.setattr("labeldp.lazy.find_spec", lambda name: None)
+    monkeypatch.setattr("labeldp.core.lazy.find_spec", lambda name: None)
     assert not several(few)
     trained = train(digits.vault(50.0), digits.task(50.0), "auto")
     assert trained.candidates == 2  # log-linear of sums and of labels

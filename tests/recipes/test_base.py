@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.errors import MissingExtra
+from labeldp.core.errors import MissingExtra
 from labeldp.features import Embeddings
 from labeldp.recipes.base import RECIPES, Recipe, find
 from labeldp.recipes.task import Task
@@ -88,7 +88,7 @@ def needs_torch(action):
     ],
 )
 def test_without_torch_a_recipe_is_refused_only_where_its_first_step_would_fail(name, model, monkeypatch):
-    monkeypatch.setattr("labeldp.lazy.find_spec", lambda name: None)
+    monkeypatch.setattr("labeldp.core.lazy.find_spec", lambda name: None)
     recipe, rows = find(name), np.random.default_rng(0).normal(size=(60, 3))
     space = ldp.LabelSpace.range(0, 10, 1) if recipe.labels == "numbers" else ldp.LabelSpace([0, 1])
     task = Task(Embeddings(rows), space, np.ones(60, bool), 1.0, 1e-6, model=model)
@@ -102,7 +102,7 @@ def test_without_torch_a_recipe_is_refused_only_where_its_first_step_would_fail(
 
 def test_torch_that_is_missing_is_named_with_the_recipe(monkeypatch):
     find("randres-mixup").check(None, {})
-    monkeypatch.setattr("labeldp.lazy.find_spec", lambda name: None)
+    monkeypatch.setattr("labeldp.core.lazy.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match="Training a network by the recipe 'randres-mixup' needs torch, "):
         find("randres-mixup").check(None, {})
     with pytest.raises(MissingExtra, match="'auto'"):

@@ -1,6 +1,6 @@
 import pytest
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.recipes.base import RECIPES as ALL
 from labeldp.recipes.base import find
 from labeldp.recipes.crosses import RECIPES, check_crosses, read_crosses, split_names, with_crosses

@@ -110,7 +110,7 @@ def test_stable_votes_tell_exact_winners(digits):
 
 def test_immutable_votes_are_switched_on_by_name_and_their_guarantee_is_none(digits, monkeypatch):
     vault, task = digits.vault(1.0, 1e-5), digits.task(1.0, 1e-5, epochs=12)
-    monkeypatch.setattr("labeldp.unproven._ALLOWED", set())
+    monkeypatch.setattr("labeldp.core.unproven._ALLOWED", set())
     with pytest.raises(ldp.InputError, match="allow_unproven"):
         train(vault, task, "immutable")
     assert not vault.ledger.entries()

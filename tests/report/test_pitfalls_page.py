@@ -16,7 +16,7 @@ def test_every_pitfall_says_what_the_library_does():
 
 
 def test_the_table_of_guesses_is_what_the_audit_allows():
-    from labeldp.guarantees import best_guess
+    from labeldp.core.guarantee import best_guess
 
     lines = re.findall(r"^\| (\d\d) % \|(.*)\|$", PAGE, re.MULTILINE)
     assert len(lines) >= 3

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import labeldp as ldp
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features import Embeddings
 from labeldp.learn import Model, Supervised, Training
 from labeldp.represent.contrastive import SimCLR, find_partners

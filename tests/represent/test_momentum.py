@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.learn import Training
 from labeldp.learn.backbones import build
 from labeldp.learn.base import follow

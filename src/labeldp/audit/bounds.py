@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 Counts = Any  # a whole number, or an array of them
 Floats = NDArray[np.float64]

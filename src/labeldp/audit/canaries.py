@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.audit.bounds import error_rate, guessing, share_high, share_low
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import Budget
+from labeldp.core.label_space import Codes, Encoded
 from labeldp.features.base import Features
-from labeldp.guarantees import Budget
-from labeldp.labels import Codes, Encoded
 from labeldp.learn.predictor import Predictor
 from labeldp.recipes.base import find
 from labeldp.recipes.run import Trained, set_aside, train

@@ -20,23 +20,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp import __version__, runs, unproven
+from labeldp import __version__, runs
 from labeldp.audit.bounds import error_rate
 from labeldp.audit.canaries import MOST, SURE, Game, Played, canary_game, deal, play, rows_to_train
 from labeldp.audit.inference import label_inference
 from labeldp.audit.one_run import one_run
+from labeldp.core import unproven
+from labeldp.core.atomic_files import written_whole
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import plain_number
+from labeldp.core.label_space import LabelSpace
 from labeldp.datasets import SecretTable
-from labeldp.errors import InputError
 from labeldp.files import TableFile
-from labeldp.guarantees import plain_number
-from labeldp.labels import LabelSpace
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import load_predictor
 from labeldp.reading import read_columns
 from labeldp.recipes.task import Task
 from labeldp.spending import capped_rows
 from labeldp.vault import Ledger
-from labeldp.writing import written_whole
 
 RESULT = "audit.json"
 _FORMAT = 1

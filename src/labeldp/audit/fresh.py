@@ -14,7 +14,7 @@ import numpy as np
 from labeldp.audit.events import Outcomes
 from labeldp.audit.named import named
 from labeldp.audit.worlds import worst_worlds
-from labeldp.errors import LabelDPError
+from labeldp.core.errors import LabelDPError
 
 _DRAWS = 4000
 _LUCK = 1e-9  # equal outputs that are likelier than this by chance say nothing

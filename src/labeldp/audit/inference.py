@@ -19,8 +19,8 @@ import numpy as np
 from scipy.stats import norm
 
 from labeldp.audit.bounds import error_rate
-from labeldp.errors import InputError
-from labeldp.guarantees import best_guess
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import best_guess
 
 _POWERS = (0.0, 1.0, 2.0, 4.0, 8.0)
 

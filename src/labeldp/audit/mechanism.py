@@ -16,8 +16,8 @@ from typing import Any
 from labeldp.audit.bounds import error_rate, two_worlds
 from labeldp.audit.events import Outcomes, best_event
 from labeldp.audit.worlds import Worlds, stated_privacy, worst_worlds
-from labeldp.errors import InputError
-from labeldp.guarantees import check_delta, plain_number
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import check_delta, plain_number
 
 _FEWEST = 100
 

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from labeldp.calibration import smallest_noise
-from labeldp.errors import InputError
-from labeldp.guarantees import check_delta, check_epsilon
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import check_delta, check_epsilon
+from labeldp.core.unproven import allow_unproven
 from labeldp.mechanisms import (
     ConfidentGNMax,
     DiscreteLaplace,
@@ -25,7 +26,6 @@ from labeldp.mechanisms import (
     StableVote,
     UnbiasedBins,
 )
-from labeldp.unproven import allow_unproven
 
 NAMES = (
     "rr",

@@ -34,8 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.audit.bounds import error_rate, guessing
-from labeldp.errors import InputError
-from labeldp.guarantees import check_delta
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import check_delta
 
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625)
 _FEWEST = 4  # guesses from which a share is worth a try

@@ -19,9 +19,9 @@ from scipy.sparse import csr_array
 
 from labeldp.audit.events import Outcomes
 from labeldp.bits import SYSTEM
-from labeldp.errors import InputError
-from labeldp.guarantees import Guarantee
-from labeldp.labels import Codes, LabelSpace
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import Guarantee
+from labeldp.core.label_space import Codes, LabelSpace
 from labeldp.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from labeldp.mechanisms.base import Mechanism
 from labeldp.mechanisms.binning import DiscreteLaplace, RROnBins, UnbiasedBins

@@ -36,7 +36,7 @@ def account(
 ) -> None:
     """Say what answers from teachers' votes cost, from a file of vote counts alone."""
     from labeldp.cli.screen import say
-    from labeldp.errors import InputError
+    from labeldp.core.errors import InputError
     from labeldp.teach.accounting import account as add_up
 
     if order is not None and not sanitise:
@@ -79,7 +79,7 @@ def _larger(result: Any) -> str:
 
 
 def _mechanism(name: str, given: dict[str, float | None]) -> Any:
-    from labeldp.errors import InputError
+    from labeldp.core.errors import InputError
     from labeldp.mechanisms.voting import ConfidentGNMax, GNMax, LNMax
 
     if name not in _NEEDS:
@@ -98,7 +98,7 @@ def _mechanism(name: str, given: dict[str, float | None]) -> Any:
 def _read(path: Path) -> Any:
     import numpy as np
 
-    from labeldp.errors import InputError
+    from labeldp.core.errors import InputError
     from labeldp.teach.accounting import read_votes
 
     try:

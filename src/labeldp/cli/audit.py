@@ -57,7 +57,7 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse(values: dict[str, Any], what: str) -> None:
-    from labeldp.errors import InputError
+    from labeldp.core.errors import InputError
 
     if spare := list(_given(values)):
         raise InputError(f"{spare[0]} is for {what}.")
@@ -68,7 +68,7 @@ def _mechanism(name: str, given: dict[str, Any], confidence: float | None, as_js
     from labeldp.audit.mechanism import audit_mechanism
     from labeldp.audit.named import named
     from labeldp.cli.screen import say, tell
-    from labeldp.errors import InputError
+    from labeldp.core.errors import InputError
 
     if given["epsilon"] is None:
         raise InputError("Say by --epsilon how private the mechanism shall be: 1, for example.")
@@ -96,7 +96,7 @@ def _run(
     run: Path | None, data: Path | None, given: dict[str, Any], confidence: float | None, device: str, as_json: bool
 ) -> bool:
     from labeldp.cli.screen import say, tell
-    from labeldp.errors import InputError
+    from labeldp.core.errors import InputError
 
     if run is None:
         raise InputError("Name a run folder and its table, or a mechanism: --mechanism rr --epsilon 1, for example.")

@@ -17,7 +17,7 @@ def card(
     no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
 ) -> None:
     """Say where the privacy card of a run is, with what audits have found since, and open it in a browser."""
-    from labeldp.errors import InputError
+    from labeldp.core.errors import InputError
     from labeldp.report.card import FORMATS, card_of_run, write_card
 
     if form is not None and form not in FORMATS:

@@ -59,10 +59,10 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Train several recipes at several epsilons; print a table and draw a plot."""
+    from labeldp.core.errors import InputError
+    from labeldp.core.guarantee import check_delta, check_epsilon
     from labeldp.datasets import SecretTable
-    from labeldp.errors import InputError
     from labeldp.files import TableFile
-    from labeldp.guarantees import check_delta, check_epsilon
 
     try:
         wanted = sorted({float(word) for word in epsilons.split(",")})

@@ -25,9 +25,9 @@ def encode(
     import time
 
     from labeldp import __version__
-    from labeldp.errors import InputError
+    from labeldp.core.atomic_files import check_free, written_whole
+    from labeldp.core.errors import InputError
     from labeldp.files import TableFile
-    from labeldp.writing import check_free, written_whole
 
     check_free(out)
     if data.suffix != ".parquet":

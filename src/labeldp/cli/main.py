@@ -48,7 +48,7 @@ def _options(
 
 def main() -> None:
     """Run the command line; anything wrong with the request is one sentence and exit code 2, a bug one and code 1."""
-    from labeldp.errors import BudgetExceeded, LabelDPError, MissingExtra
+    from labeldp.core.errors import BudgetExceeded, LabelDPError, MissingExtra
     from labeldp.resuming import sentence
 
     if not sys.warnoptions:

@@ -86,7 +86,7 @@ Cross = Annotated[
 
 def read_options(texts: list[str] | None) -> dict[str, Any]:
     """Read `name=value` settings: numbers as numbers, the rest as text."""
-    from labeldp.errors import InputError
+    from labeldp.core.errors import InputError
 
     options: dict[str, Any] = {}
     for text in texts or []:

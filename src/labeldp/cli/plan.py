@@ -29,7 +29,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Say what each recipe would do, and which to take, before any label is touched."""
-    from labeldp.errors import InputError
+    from labeldp.core.errors import InputError
 
     if (classes is None) == (numbers is None):
         raise InputError("Say by one of the two what a label may be: --classes 2, or --range 0,100,1 for numbers.")

@@ -22,8 +22,8 @@ def predict(
     In CSV, a text that a spreadsheet would take for a formula has a quote (') before it; Parquet has it as it is.
     """
     from labeldp import runs
+    from labeldp.core.atomic_files import check_free, written_whole
     from labeldp.spreadsheets import without_formulas
-    from labeldp.writing import check_free, written_whole
 
     if out is not None:
         check_free(out, ".csv", ".parquet")

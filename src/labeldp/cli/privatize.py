@@ -45,12 +45,12 @@ def privatize(
     Classes and all other cells stay as they are written, also where a spreadsheet would take them for formulas, so that
     the copy can be trained on as the table was.
     """
+    from labeldp.core.atomic_files import check_free
     from labeldp.datasets import SecretTable, check_total
     from labeldp.mechanisms import DiscreteLaplace, Mechanism, RandomizedResponse
     from labeldp.noise import laplace_deviation
     from labeldp.releases.responses import response_chances
     from labeldp.resuming import paid_if_it_fails
-    from labeldp.writing import check_free
 
     asked: Mechanism = RandomizedResponse(epsilon) if numbers is None else DiscreteLaplace(epsilon)
     missing: Literal["public", "error"] = "public" if missing_public else "error"
@@ -104,7 +104,7 @@ def _rehearse(table: Any, out: Path, progress: Any) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from labeldp.errors import InputError
+    from labeldp.core.errors import InputError
 
     codes = np.arange(-1, len(table.space))  # a missing label, and every class
 

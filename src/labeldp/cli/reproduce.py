@@ -26,7 +26,7 @@ def reproduce(
     as_json: AsJson = False,
 ) -> None:
     """Make a table of a paper again; what was trained before is kept, and a cell that was stopped goes on."""
-    from labeldp.errors import InputError
+    from labeldp.core.errors import InputError
     from labeldp.reproduce.tables import EXPERIMENTS, find
 
     if name == "list":
@@ -70,7 +70,7 @@ def _counted(rows: int) -> str:
 
 
 def _numbers(text: str | None) -> set[float] | None:
-    from labeldp.errors import InputError
+    from labeldp.core.errors import InputError
 
     try:
         return None if text is None else {float(word) for word in text.split(",")}

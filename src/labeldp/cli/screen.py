@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import typer
 
-from labeldp.printable import printable
+from labeldp.core.printable import printable
 
 AGAIN = (
     "Note: Nothing was drawn: the same was asked for before, and what was released then was used again. Labels that "

@@ -78,12 +78,12 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a table whose labels stay private: a classifier, or a regressor for numbers."""
-    from labeldp import unproven
+    from labeldp.core import unproven
+    from labeldp.core.atomic_files import check_free
+    from labeldp.core.errors import InputError
+    from labeldp.core.guarantee import check_delta, check_epsilon
     from labeldp.datasets import SecretTable, check_total
-    from labeldp.errors import InputError
-    from labeldp.guarantees import check_delta, check_epsilon
     from labeldp.resuming import paid_if_it_fails
-    from labeldp.writing import check_free
 
     check_epsilon(epsilon)
     check_delta(delta)

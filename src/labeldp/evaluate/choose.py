@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.evaluate.criteria import Criterion, auc_scores, check_criterion, log_loss_scores
 from labeldp.evaluate.inputs import chosen_rows, distributions, predicted_codes, predicted_numbers
 from labeldp.mechanisms.base import Mechanism

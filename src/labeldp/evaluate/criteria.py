@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from labeldp.errors import InputError
-from labeldp.labels import LabelSpace
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import LabelSpace
 from labeldp.mechanisms.base import smallest_integers
 
 Criterion = Literal["auto", "accuracy", "log-loss", "auc"]

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import check_epsilon
 from labeldp.evaluate.inputs import chosen_rows, predicted_numbers
 from labeldp.evaluate.intervals import Interval, accepted, around, quantile
-from labeldp.guarantees import check_epsilon
 from labeldp.mechanisms.base import in_parts
 from labeldp.mechanisms.sums import LossSum
 from labeldp.releases.base import Release

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import MISSING
 from labeldp.evaluate.inputs import predicted_codes
 from labeldp.evaluate.intervals import Interval, share
-from labeldp.labels import MISSING
 from labeldp.releases.base import Release
 from labeldp.releases.responses import Responses, response_chances
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import check_epsilon
 from labeldp.evaluate.inputs import check_proba, chosen_rows, distributions, predicted_codes
 from labeldp.evaluate.intervals import Interval, share
 from labeldp.evaluate.table import Table, group
-from labeldp.guarantees import check_epsilon
 from labeldp.mechanisms.base import in_parts
 from labeldp.mechanisms.linear import GroupHistogram
 from labeldp.mechanisms.selection import RightCount

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
-from labeldp.lazy import has_torch, require_torch
+from labeldp.core.errors import InputError
+from labeldp.core.lazy import has_torch, require_torch
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features.base import Features, check_device
 from labeldp.features.rows import (
     Moments,

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 MOST_CATEGORIES = 30_000
 _COUNTED = 1 << 19  # distinct values counted at once: beyond, the rarest are forgotten, and memory stays bounded

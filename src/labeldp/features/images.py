@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features import augment
 from labeldp.features.base import Features, choose_device
 from labeldp.features.rows import row_indices

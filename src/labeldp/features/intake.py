@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
+from labeldp.core.lazy import require_torch
 from labeldp.features.base import Features
 from labeldp.features.embeddings import Embeddings
 from labeldp.features.encoder import Encoder
 from labeldp.features.pictures import picture_column, read_pictures
 from labeldp.features.tables import Table
-from labeldp.lazy import require_torch
 
 if TYPE_CHECKING:
     from labeldp.features.pairs import Pairs

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features.images import Images
 from labeldp.features.pickles import read_pickle
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 NAMES = ("user", "item", "rating")
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 
 def row_indices(rows: Any, count: int) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features.base import Features, check_device
 from labeldp.features.encoder import Encoder, Number, is_number, learn_categories, learn_number
 from labeldp.features.rows import (

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.learn.backbone_names import backbones_for
 from labeldp.learn.factors import mf, ncf, order_head
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features.base import Features, choose_device
 from labeldp.features.images import Images
 from labeldp.learn.backbones import Network, NumberHead, build

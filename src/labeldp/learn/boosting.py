@@ -20,16 +20,16 @@ import numpy as np
 from joblib import cpu_count
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.atomic_files import written_whole
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import LabelSpace
 from labeldp.features.base import Features
-from labeldp.labels import LabelSpace
 from labeldp.learn.channel import ChannelLoss, Floats, as_chances, as_scores, fitted_shift, matching_shift
 from labeldp.learn.effort import tree_rounds
 from labeldp.learn.predictor import Predictor, best_labels, load_predictor, not_a_model, read_facts, write_facts
 from labeldp.learn.trees import Trees, tree_matrix
 from labeldp.provenance import HasProvenance, Provenance
 from labeldp.releases.base import Release
-from labeldp.writing import written_whole
 
 _ROWS_A_LEAF, _FEWEST_ROWS_A_LEAF = 50, 5
 _INFORMATION_A_LEAF = 10.0  # least Fisher information of a leaf's score: its deviation is at most 0.3

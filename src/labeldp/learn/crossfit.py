@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features.base import Features
 from labeldp.learn.base import Learner, active_rows, beside, evidence_of, follow, soft_cross_entropy
 from labeldp.learn.model import Model

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, softmax
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import LabelSpace
 from labeldp.features.base import Features
 from labeldp.features.rows import blocks
-from labeldp.labels import LabelSpace
 from labeldp.mechanisms.bins import Floats, LossName
 
 LOSSES = ("squared", "absolute", "poisson")

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.atomic_files import written_whole
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import LabelSpace
 from labeldp.features.base import Features
 from labeldp.features.embeddings import Embeddings
-from labeldp.labels import LabelSpace
 from labeldp.learn.backbones import Beside, Network
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, load_predictor, write_facts
 from labeldp.provenance import HasProvenance, Provenance
-from labeldp.writing import written_whole
 
 
 @dataclass(frozen=True)

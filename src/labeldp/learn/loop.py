@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labeldp.errors import InputError
+from labeldp.core.atomic_files import written_whole
+from labeldp.core.errors import InputError
 from labeldp.learn.effort import STEPS, is_shortened
 from labeldp.learn.progress import Progress
 from labeldp.learn.training import Training
-from labeldp.writing import written_whole
 
 
 def train(

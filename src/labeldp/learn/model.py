@@ -10,15 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from labeldp.errors import InputError
+from labeldp.core.atomic_files import written_whole
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import LabelSpace
 from labeldp.features.base import Features, choose_device
-from labeldp.labels import LabelSpace
 from labeldp.learn.backbones import Average, Beside, Network, rebuild, takes_mirrors
 from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
 from labeldp.learn.weights import pack, unpack
 from labeldp.provenance import HasProvenance, Provenance
 from labeldp.releases.base import Release
-from labeldp.writing import written_whole
 
 _REMEMBERED = "_labeldp_provenance"  # the attribute of a network and of its layers
 

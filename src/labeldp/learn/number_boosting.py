@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.atomic_files import written_whole
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import LabelSpace
 from labeldp.features.base import Features
-from labeldp.labels import LabelSpace
 from labeldp.learn.boosting import require_lightgbm, threads_for
 from labeldp.learn.density import Density, grid_of
 from labeldp.learn.effort import tree_rounds
@@ -22,7 +23,6 @@ from labeldp.learn.predictor import Predictor, load_predictor, not_a_model, read
 from labeldp.learn.trees import Trees, tree_matrix
 from labeldp.provenance import HasProvenance, Provenance
 from labeldp.releases.numbers import Numbers
-from labeldp.writing import written_whole
 
 _ROWS_A_LEAF, _FEWEST_ROWS_A_LEAF = 50, 5
 _LARGEST_ERROR = 0.3  # of a leaf's value, in deviations of labels from the start

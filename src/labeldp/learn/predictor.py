@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import Guarantee
+from labeldp.core.label_space import LabelSpace
+from labeldp.core.lazy import require_torch
 from labeldp.features.base import Features
-from labeldp.guarantees import Guarantee
-from labeldp.labels import LabelSpace
-from labeldp.lazy import require_torch
 from labeldp.learn.density import centre, grid_of
 from labeldp.mechanisms.bins import LossName
 from labeldp.provenance import Provenance

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from labeldp.errors import InputError
+from labeldp.core.atomic_files import written_whole
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import LabelSpace
 from labeldp.features.base import Features
-from labeldp.labels import LabelSpace
 from labeldp.learn.classical import Standardised, matrix
 from labeldp.learn.coarse import coarse, threads_that_pay
 from labeldp.learn.density import Density, check_loss, grid_of
@@ -21,7 +22,6 @@ from labeldp.learn.predictor import not_a_model, read_facts, write_facts
 from labeldp.mechanisms.bins import Floats, LossName
 from labeldp.provenance import HasProvenance, Provenance
 from labeldp.releases.base import Release
-from labeldp.writing import written_whole
 
 _BLOCK = 1 << 22  # numbers of evidence that are in memory at once
 _NEAR = 0.25  # of the scale: values nearer than this weigh alike, or a fit would never leave where it is

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features.base import Features
 from labeldp.learn.backbones import Average, Network
 from labeldp.learn.base import Learner, active_rows, beside, hard_labels

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.learn.base import active_rows
 from labeldp.releases.base import Release
 

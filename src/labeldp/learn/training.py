@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 
 @dataclass(frozen=True)

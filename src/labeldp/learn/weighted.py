@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import Ridge
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.learn.coarse import coarse, threads_that_pay
 from labeldp.learn.effort import brief, rounds
 from labeldp.releases.base import Release

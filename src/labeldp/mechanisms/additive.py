@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from labeldp.bits import Bits
 from labeldp.calibration import unit_shift_sigma
-from labeldp.errors import InputError
-from labeldp.labels import MISSING, Codes, LabelSpace
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.losses import GaussianLoss
 from labeldp.mechanisms.base import ByLabel, Mechanism, check_privacy, smallest_integers
 from labeldp.noise import WIDEST, discrete_gaussian, discrete_laplace
-from labeldp.reals import exactly
 from labeldp.releases.onehot import NoisyOneHot
 
 

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from labeldp.bits import Bits
-from labeldp.errors import InputError
-from labeldp.labels import MISSING, Codes, LabelSpace
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.mechanisms.base import ByLabel, private_copy
 from labeldp.mechanisms.bins import Floats, LossName, best_bins, best_points
 from labeldp.noise import WIDEST, discrete_laplace, response_offset, uniform_offset
-from labeldp.reals import exactly
 from labeldp.releases.numbers import NoisyBins, NoisyGrid, log_cut_laplace, log_response, uncut, went_to
 
 LARGEST_RANGE = 2000  # values; the search looks at every pair of them, for every number of bins

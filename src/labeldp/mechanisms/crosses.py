@@ -27,14 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.bits import Bits
-from labeldp.errors import InputError
-from labeldp.guarantees import Trust
-from labeldp.labels import MISSING, Codes, LabelSpace
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import Trust
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.losses import PureLoss
 from labeldp.mechanisms.base import Mechanism, check_distributions, check_privacy, private_copy
 from labeldp.mechanisms.selection import noisy_maximum
 from labeldp.noise import WIDEST
-from labeldp.reals import exactly
 from labeldp.releases.scores import Choices
 
 _MOST_CELLS = 1 << 24  # counts of one cross that are in memory at once

@@ -34,13 +34,13 @@ from scipy.sparse import csr_array, issparse
 
 from labeldp.bits import Bits
 from labeldp.calibration import lattice_sigma, unit_shift_sigma
-from labeldp.errors import InputError
-from labeldp.guarantees import Trust
-from labeldp.labels import MISSING, Codes, LabelSpace
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import Trust
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.losses import GaussianLoss, Loss, PureLoss
 from labeldp.mechanisms.base import Mechanism, check_privacy, private_copy, private_rows
 from labeldp.noise import WIDEST, discrete_gaussian, discrete_laplace, laplace_deviation
-from labeldp.reals import exactly
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.moments import Matrix, NoisyMoments

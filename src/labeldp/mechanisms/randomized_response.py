@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.bits import Bits
-from labeldp.errors import InputError
-from labeldp.labels import MISSING, Codes, LabelSpace
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.mechanisms.base import ByLabel, check_distributions, private_copy
 from labeldp.noise import in_blocks, response_offset, uniform_offset
-from labeldp.reals import exactly
 from labeldp.releases.responses import Responses
 
 

@@ -35,14 +35,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.bits import Bits
-from labeldp.errors import InputError
-from labeldp.guarantees import Trust
-from labeldp.labels import MISSING, Codes, LabelSpace
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import Trust
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.losses import PureLoss
 from labeldp.mechanisms.base import Mechanism, check_privacy, private_copy
 from labeldp.mechanisms.linear import BLOCK
 from labeldp.noise import WIDEST, discrete_laplace
-from labeldp.reals import exactly
 from labeldp.releases.scores import Choice, NoisyRight
 
 _LARGEST = 2**31  # magnitude of a score, so that int64 holds every total and its noise

@@ -44,8 +44,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.bits import Bits
-from labeldp.errors import InputError
-from labeldp.guarantees import SMALLEST_EPSILON, check_delta, check_epsilon
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import SMALLEST_EPSILON, check_delta, check_epsilon
+from labeldp.core.unproven import require_allowed
 from labeldp.losses import ApproximateLoss, Loss, NoLoss
 from labeldp.mechanisms.tails import laplace_difference_tail
 from labeldp.mechanisms.voting import (
@@ -63,8 +65,6 @@ from labeldp.mechanisms.voting import (
     noisy_winners,
 )
 from labeldp.noise import WIDEST, discrete_laplace
-from labeldp.reals import exactly
-from labeldp.unproven import require_allowed
 
 _FAR = 1 << 61  # beyond any noise, and room for counts in 64 bits
 

@@ -31,14 +31,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from labeldp.bits import Bits
-from labeldp.errors import InputError
-from labeldp.guarantees import Trust
-from labeldp.labels import MISSING, Codes, LabelSpace
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import Trust
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.losses import PureLoss
 from labeldp.mechanisms.base import Mechanism, check_privacy, private_copy
 from labeldp.mechanisms.linear import BLOCK, GRID, LinearQuery, entries
 from labeldp.noise import WIDEST, discrete_laplace
-from labeldp.reals import exactly
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisySums
 from labeldp.releases.scores import Choice, NoisyLoss

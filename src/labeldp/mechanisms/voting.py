@@ -33,8 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.bits import SYSTEM, Bits
-from labeldp.errors import InputError
-from labeldp.guarantees import Guarantee, Unit
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import Guarantee, Unit
 from labeldp.losses import (
     ORDERS,
     Loss,
@@ -46,7 +47,6 @@ from labeldp.losses import (
     smooth_sigma,
 )
 from labeldp.noise import discrete_gaussian, discrete_laplace
-from labeldp.reals import exactly
 
 Votes = NDArray[np.int64]
 Noise = Literal["laplace", "gaussian"]

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from labeldp.lazy import exports
+from labeldp.core.lazy import exports
 
 if TYPE_CHECKING:
     from labeldp.recipes.base import Ask as Ask

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
 from labeldp.calibration import calibrated_loss
+from labeldp.core.atomic_files import kept_array
 from labeldp.features.tables import Table
 from labeldp.learn.additive import AdditiveSums, BinDesign, Bins, Column, CrossSums, Functions
 from labeldp.learn.additive.fit import class_probabilities
@@ -23,7 +24,6 @@ from labeldp.recipes.crosses import read_crosses
 from labeldp.recipes.shares import composed_steps, ratio_to_noise, shares_with_crosses, usual_crosses
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
-from labeldp.writing import kept_array
 
 _BINS = 1.6  # bins of a column, in roots of the ratio of rows to noise
 _FEWEST_BINS, _MOST_BINS = 16, 64

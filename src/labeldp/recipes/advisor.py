@@ -17,8 +17,8 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from labeldp.calibration import last_good
-from labeldp.errors import InputError
-from labeldp.guarantees import check_delta, check_epsilon
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import check_delta, check_epsilon
 from labeldp.mechanisms.base import in_parts
 from labeldp.recipes.arithmetic import (
     SURVIVES,

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.learn.average import averaged
 from labeldp.learn.boosting import BoostedModel, Boosting
 from labeldp.mechanisms import LinearQuery, RandomizedResponse

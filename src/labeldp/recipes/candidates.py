@@ -6,7 +6,7 @@ Learning sees releases only, so that whether a candidate fails says nothing abou
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from labeldp.errors import BudgetExceeded
+from labeldp.core.errors import BudgetExceeded
 from labeldp.learn.predictor import Predictor
 from labeldp.recipes.task import Task
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 RECIPES = ("additive", "auto")  # that take crosses
 _NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^,;"]*))\s*(,|;|\Z)')

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.core.atomic_files import alone, written_whole
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
-from labeldp.writing import alone, written_whole
 
 if TYPE_CHECKING:
     from labeldp.learn.base import Learner

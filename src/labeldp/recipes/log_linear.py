@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
-from labeldp.guarantees import SMALLEST_EPSILON
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import SMALLEST_EPSILON
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.mechanisms import LinearQuery, RandomizedResponse, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, recipe

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.mechanisms import RandomizedResponse, RRWithPrior
 from labeldp.mechanisms.binning import RROnBins
 from labeldp.recipes.base import Ask, Steps, recipe

@@ -5,7 +5,7 @@ from typing import Any
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.learn.backbone_names import backbones_for
 from labeldp.learn.boosting import Boosting
 

@@ -1,6 +1,6 @@
 """Ridge regression on noisy sums of public rows: the label moments A'Y are all that is released."""
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.learn.ridge import Ridge
 from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.base import Ask, Steps, recipe

@@ -13,9 +13,9 @@ from sklearn.linear_model import PoissonRegressor
 from sklearn.linear_model import Ridge as RidgeRegressor
 from sklearn.utils.validation import has_fit_parameter
 
-from labeldp.errors import InputError
-from labeldp.labels import LabelSpace
-from labeldp.lazy import require_torch
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import LabelSpace
+from labeldp.core.lazy import require_torch
 from labeldp.learn.classical import Standardised
 from labeldp.learn.density import check_loss, grid_of
 from labeldp.learn.predictor import Predictor

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.mechanisms import RandomizedResponse
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.task import Task

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import softmax
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import MISSING
 from labeldp.features.embeddings import Embeddings
-from labeldp.labels import MISSING
 from labeldp.learn.training import Training
 from labeldp.mechanisms import GroupHistogram, LinearQuery, RRInformative
 from labeldp.mechanisms.base import in_parts

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from labeldp.bits import Bits
-from labeldp.errors import BudgetExceeded, InputError, LabelDPError
+from labeldp.core.errors import BudgetExceeded, InputError, LabelDPError
+from labeldp.core.guarantee import Budget
+from labeldp.core.label_space import MISSING, Codes, Encoded, LabelSpace
+from labeldp.core.lazy import has_torch
 from labeldp.features.base import Features
-from labeldp.guarantees import Budget
-from labeldp.labels import MISSING, Codes, Encoded, LabelSpace
-from labeldp.lazy import has_torch
 from labeldp.learn.effort import STEPS, shortened
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.base import Recipe

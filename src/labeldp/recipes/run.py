@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import BudgetExceeded, InputError, LabelDPError
+from labeldp.core.errors import BudgetExceeded, InputError, LabelDPError
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import SMALLEST_EPSILON, Guarantee
 from labeldp.evaluate import ErrorScore, Score, check_criterion, choose, measure, measure_errors
 from labeldp.features.tables import Table
-from labeldp.guarantees import SMALLEST_EPSILON, Guarantee
 from labeldp.learn.additive.effects import Effect, effects_of
 from labeldp.learn.density import believed_error, grid_of
 from labeldp.learn.predictor import Predictor, resting_on
 from labeldp.losses import compose
 from labeldp.mechanisms.base import Mechanism
-from labeldp.reals import exactly
 from labeldp.recipes.base import Ask, Recipe, Reserve, find
 from labeldp.recipes.candidates import left_out
 from labeldp.recipes.rehearsal import Parts, rehearse

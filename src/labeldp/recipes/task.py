@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import has_fit_parameter
 
-from labeldp.errors import InputError
+from labeldp.core.atomic_files import kept_array
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
+from labeldp.core.lazy import has_torch, require_torch
 from labeldp.evaluate.criteria import Criterion
 from labeldp.features.base import Features, choose_device
 from labeldp.features.embeddings import Embeddings
-from labeldp.labels import MISSING, Codes, LabelSpace
-from labeldp.lazy import has_torch, require_torch
 from labeldp.learn.boosting import Boosting, require_lightgbm
 from labeldp.learn.classical import Classical, Standardised
 from labeldp.learn.predictor import Predictor
@@ -30,7 +31,6 @@ from labeldp.represent.balanced import balanced
 from labeldp.represent.clusters import kmeans
 from labeldp.represent.lift import CONSTANT, Lift
 from labeldp.represent.smooth import smooth_rows
-from labeldp.writing import kept_array
 
 if TYPE_CHECKING:
     from labeldp.learn.base import Backbone, Learner

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.learn.predictor import Predictor
 from labeldp.mechanisms.stable import ImmutableArgmax
 from labeldp.mechanisms.voting import VoteMechanism

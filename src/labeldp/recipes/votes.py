@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from labeldp.labels import MISSING, Codes
+from labeldp.core.label_space import MISSING, Codes
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts

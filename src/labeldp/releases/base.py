@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
-from labeldp.guarantees import Guarantee
-from labeldp.labels import MISSING, Codes, LabelSpace
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import Guarantee
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.provenance import Provenance, Source
 from labeldp.spending import Use
 

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_array, issparse
 from scipy.special import expit, logit
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.releases.base import Arrays, Release
 
 Matrix: TypeAlias = NDArray[np.floating] | csr_array

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
-from labeldp.labels import MISSING, Codes
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import MISSING, Codes
 from labeldp.releases.base import Arrays, Release
 
 

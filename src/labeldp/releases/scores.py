@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.labels import MISSING, Codes
+from labeldp.core.label_space import MISSING, Codes
 from labeldp.releases.base import Arrays, Release
 
 

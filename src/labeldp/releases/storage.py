@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from labeldp.errors import InputError
-from labeldp.guarantees import Guarantee
-from labeldp.labels import LabelSpace
+from labeldp.core.atomic_files import check_free, written_whole
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import Guarantee
+from labeldp.core.label_space import LabelSpace
 from labeldp.releases.base import Arrays, Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.derived import Believed, Relabelled
@@ -24,7 +25,6 @@ from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
 from labeldp.releases.scores import Choice, Choices, NoisyLoss, NoisyRight
 from labeldp.spending import Use
-from labeldp.writing import check_free, written_whole
 
 FORMAT = 2  # 1 said of users which rows were released, not whose they were
 _BY_ROW = {"codes", "candidates", "values", "groups", "chances", "active"}

@@ -4,9 +4,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from labeldp.errors import LedgerError
-from labeldp.printable import printable
-from labeldp.reals import exactly
+from labeldp.core.errors import LedgerError
+from labeldp.core.exact_real import exactly
+from labeldp.core.printable import printable
 from labeldp.spending import Spending, unpack_rows
 from labeldp.vault.chain import Chain
 from labeldp.vault.filter import Filter

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from labeldp.errors import InputError
-from labeldp.guarantees import check_epsilon
-from labeldp.labels import LabelSpace
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import check_epsilon
+from labeldp.core.label_space import LabelSpace
 from labeldp.mechanisms.binning import LARGEST_RANGE, DiscreteLaplace, RROnBins, UnbiasedBins
 
 

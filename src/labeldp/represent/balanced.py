@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 _SOFTNESS = 0.05  # of shares, in units of squared distance between rows of length 1
 _RESTARTS, _TRIED = 16, 10_000  # restarts on so many rows, the best of which is finished on all

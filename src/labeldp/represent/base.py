@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features.base import Features
 from labeldp.learn.backbones import Network
 from labeldp.learn.base import Backbone, make_network, place

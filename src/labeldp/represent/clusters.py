@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.cluster import KMeans, MiniBatchKMeans
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features.rows import blocks
 
 _COMPARED = 2048  # rows that a GPU compares with all rows at once

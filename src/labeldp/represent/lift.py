@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features.base import Features
 from labeldp.features.tables import Table
 

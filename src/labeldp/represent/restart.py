@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.features.base import Features, choose_device
 from labeldp.features.images import Images
 from labeldp.learn.backbone_names import backbones_for

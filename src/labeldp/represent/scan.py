@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from labeldp.core.label_space import LabelSpace
 from labeldp.features.base import Features
-from labeldp.labels import LabelSpace
 from labeldp.learn.base import place, start_network
 from labeldp.learn.fixmatch import confident
 from labeldp.learn.loop import train

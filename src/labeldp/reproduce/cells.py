@@ -16,8 +16,9 @@ import numpy as np
 
 import labeldp as ldp
 from labeldp.audit.canaries import SURE, Game, canary_game, deal, listen
+from labeldp.core.atomic_files import alone, written_whole
+from labeldp.core.label_space import Codes
 from labeldp.features.images import Images
-from labeldp.labels import Codes
 from labeldp.learn.augdescent import AugDescent
 from labeldp.learn.backbones import build
 from labeldp.learn.base import Learner
@@ -33,7 +34,6 @@ from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
 from labeldp.reproduce.tables import Experiment, Row
-from labeldp.writing import alone, written_whole
 
 # What a network needs to learn these pictures, by what it does in an epoch; the rest follows the papers' habits.
 _SUPERVISED = {"epochs": 120, "batch": 256, "rate": 0.1, "decay": 5e-4}

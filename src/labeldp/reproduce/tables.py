@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 Figures = Mapping[float, float | None]  # by epsilon; None where the paper shows no number
 

@@ -30,8 +30,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
-from labeldp.guarantees import check_delta
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import check_delta
 from labeldp.mechanisms.tails import (
     Floats,
     gaussian_difference_tail,

@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
-from labeldp.errors import InputError, LabelDPError
+from labeldp.core.errors import InputError, LabelDPError
 
 Work = Callable[[Any, Any], Any]
 Told = Callable[[], None]  # called after every job that is done

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
-from labeldp.labels import LabelSpace
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import LabelSpace
 from labeldp.teach.lesson import Lesson, check_matrix, tally
 from labeldp.teach.partition import parts
 

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
-from labeldp.labels import Codes, LabelSpace
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import Codes, LabelSpace
 
 ABSTAINS = -1
 

@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import Guarantee
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.features.base import Features
-from labeldp.guarantees import Guarantee
-from labeldp.labels import MISSING, Codes, LabelSpace
 from labeldp.learn.base import Learner
 from labeldp.learn.classical import Classical
 from labeldp.learn.predictor import Predictor, load_predictor

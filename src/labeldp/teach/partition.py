@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
-from labeldp.labels import MISSING, Codes
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import MISSING, Codes
 from labeldp.spending import number_users
 
 

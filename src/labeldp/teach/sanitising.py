@@ -41,7 +41,7 @@ from scipy.ndimage import maximum_filter, minimum_filter
 from scipy.special import ndtri
 
 from labeldp.bits import SYSTEM, Bits
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 from labeldp.mechanisms.tails import Floats, gaussian_tail, log_one_minus_exp
 from labeldp.mechanisms.voting import ConfidentGNMax, LNMax, Votes
 from labeldp.noise import discrete_gaussian

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 _MAIN = ("__main__", "__mp_main__")  # a worker process knows the script by the second name
 

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.bits import Bits
-from labeldp.errors import InputError
-from labeldp.guarantees import Trust, Unit, check_delta, plain_number
-from labeldp.labels import MISSING, Codes, LabelSpace
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import Trust, Unit, check_delta, plain_number
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.losses import Loss, NoLoss
 from labeldp.mechanisms.base import Mechanism, private_copy
 from labeldp.mechanisms.voting import VoteMechanism

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import BudgetExceeded, InputError, LedgerError
-from labeldp.guarantees import Budget, Unit
+from labeldp.core.errors import BudgetExceeded, InputError, LedgerError
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import Budget, Unit
 from labeldp.losses import Loss, compose
 from labeldp.mechanisms.base import Mechanism
-from labeldp.reals import exactly
 from labeldp.spending import Cost, Mask, Spending, unpack_rows
 from labeldp.vault.chain import Chain, parse_costs
 from labeldp.vault.entries import Entry

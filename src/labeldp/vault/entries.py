@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from labeldp.guarantees import plain_number
+from labeldp.core.guarantee import plain_number
 from labeldp.mechanisms.base import without_digests
 from labeldp.spending import Cost
 

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from labeldp.errors import BudgetExceeded
-from labeldp.guarantees import Budget
+from labeldp.core.errors import BudgetExceeded
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import Budget
 from labeldp.losses import ORDERS, Loss, rdp_to_epsilon
-from labeldp.reals import exactly
 from labeldp.spending import Cost
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 _ROWS = 1 << 16  # rows hashed at once, whatever the batches of the source: the digest must not depend on those
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from labeldp.errors import LedgerError
+from labeldp.core.errors import LedgerError
 from labeldp.spending import Cost
 from labeldp.vault.chain import parse_costs
 from labeldp.vault.entries import Entry

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from labeldp.errors import BudgetExceeded, InputError
+from labeldp.core.errors import BudgetExceeded, InputError
 from labeldp.losses import Loss, covers
 from labeldp.mechanisms.base import Mechanism
 from labeldp.provenance import Source

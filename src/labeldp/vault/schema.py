@@ -9,7 +9,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from labeldp.errors import LedgerError
+from labeldp.core.errors import LedgerError
 from labeldp.vault.chain import START, Event
 
 FORMAT = 3

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
-from labeldp.errors import InputError
-from labeldp.guarantees import Guarantee
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import Guarantee
 from labeldp.provenance import Source
 from labeldp.releases.base import Release
 from labeldp.spending import Use

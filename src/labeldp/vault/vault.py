@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.bits import SYSTEM, Bits
-from labeldp.errors import BudgetExceeded, InputError, LabelDPError, LedgerError
-from labeldp.guarantees import Budget, Guarantee, Trust, Unit, check_delta
-from labeldp.labels import MISSING, Codes, LabelSpace
+from labeldp.core.errors import BudgetExceeded, InputError, LabelDPError, LedgerError
+from labeldp.core.guarantee import Budget, Guarantee, Trust, Unit, check_delta
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.losses import Loss
 from labeldp.mechanisms.base import Mechanism, without_digests
 from labeldp.provenance import Source

@@ -5,9 +5,9 @@ import polars as pl
 import pytest
 
 import labeldp as ldp
+from labeldp.core.label_space import LabelSpace
 from labeldp.features.encoder import Category, Encoder, Number
 from labeldp.features.tables import Table
-from labeldp.labels import LabelSpace
 from labeldp.learn.additive import Bins, Column
 from labeldp.learn.additive.effects import MISSING, OTHERS, effects_of
 from labeldp.learn.additive.model import AdditiveModel, Term

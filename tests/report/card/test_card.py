@@ -5,7 +5,7 @@ import pytest
 from cardfacts import FACTS, NOT_PRIVATE
 
 import labeldp as ldp
-from labeldp.guarantees import best_guess
+from labeldp.core.guarantee import best_guess
 from labeldp.report.card import make_card
 
 

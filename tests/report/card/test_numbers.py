@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from labeldp.guarantees import best_guess
+from labeldp.core.guarantee import best_guess
 from labeldp.releases.responses import response_chances
 from labeldp.report.card.numbers import (
     at_least,

@@ -10,17 +10,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.atomic_files import written_whole
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import LabelSpace
 from labeldp.features.base import Features
 from labeldp.features.tables import Table
-from labeldp.labels import LabelSpace
 from labeldp.learn.additive.bins import Column
 from labeldp.learn.additive.design import Floats
 from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.density import Density, grid_of
 from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
 from labeldp.provenance import HasProvenance, Provenance
-from labeldp.writing import written_whole
 
 
 @dataclass(frozen=True, eq=False)

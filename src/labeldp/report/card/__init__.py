@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labeldp.errors import InputError
-from labeldp.guarantees import Guarantee, plain_number
+from labeldp.core.atomic_files import written_whole
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import Guarantee, plain_number
 from labeldp.releases.responses import response_chances
 from labeldp.report.card.audit import audit_blocks, read_audits
 from labeldp.report.card.blocks import Sections
@@ -23,7 +24,6 @@ from labeldp.report.card.proofs import CHOICES
 from labeldp.report.card.score import score_blocks
 from labeldp.report.card.warnings import alert, warnings
 from labeldp.report.card.words import how_much, in_short, one_label, one_number, protection
-from labeldp.writing import written_whole
 
 __all__ = ["FORMATS", "Card", "card_of_run", "make_card", "write_card"]
 

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from labeldp.guarantees import best_guess
+from labeldp.core.guarantee import best_guess
 
 # Names for epsilons up to each bound. They are a convention; what a guesser can gain is the fact.
 BANDS = ((0.1, "very strong"), (1.0, "strong"), (3.0, "moderate"), (8.0, "weak"), (math.inf, "hardly any"))
@@ -25,7 +25,7 @@ def nearest_guess(epsilon: float, width: float, values: int) -> tuple[float, flo
 
     All numbers are equally likely beforehand. No release with this epsilon lets a guess be nearer.
     """
-    from labeldp.labels import LabelSpace
+    from labeldp.core.label_space import LabelSpace
     from labeldp.mechanisms.binning import RROnBins
 
     count = min(values, 301)  # more values change no digit that is shown

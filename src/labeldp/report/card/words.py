@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from labeldp.guarantees import Guarantee, best_guess
+from labeldp.core.guarantee import Guarantee, best_guess
 from labeldp.report.card.audit import proven
 from labeldp.report.card.blocks import Block, Table, Tiles
 from labeldp.report.card.numbers import at_least, at_most, band, gains, nearest_guess, one_in, percent

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 Unit = Literal["label", "record", "user"]
 Trust = Literal["local", "central"]

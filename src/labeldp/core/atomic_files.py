@@ -14,7 +14,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 
 def check_free(out: Path, *suffixes: str) -> None:

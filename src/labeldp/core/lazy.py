@@ -5,7 +5,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from labeldp.errors import MissingExtra
+from labeldp.core.errors import MissingExtra
 
 
 def exports(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 Label: TypeAlias = str | bool | int | float
 Codes = NDArray[np.signedinteger]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labeldp.reals import Real, exactly, exp_minus, one_minus_exp_minus, shifted_odds
+from labeldp.core.exact_real import Real, exactly, exp_minus, one_minus_exp_minus, shifted_odds
 
 RATIONALS = st.fractions(0, 40, max_denominator=10**9).filter(lambda x: x > 0)
 TINY = st.builds(Fraction, st.integers(1, 9), st.integers(1, 250).map(lambda k: 2**k))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.writing import append_line, check_free, kept_array, read_lines, written_whole
+from labeldp.core.atomic_files import append_line, check_free, kept_array, read_lines, written_whole
 
 HERE = os.environ | {"PYTHONPATH": str(Path(ldp.__file__).parents[1])}
 
@@ -49,7 +49,7 @@ def test_what_is_written_anew_takes_the_place_of_what_was_there(tmp_path):
 WRITE_FOREVER = """
 import sys, time
 from pathlib import Path
-from labeldp.writing import written_whole
+from labeldp.core.atomic_files import written_whole
 with written_whole(Path(sys.argv[1])) as partial:
     if sys.argv[2] == "folder":
         partial.mkdir()

@@ -1,6 +1,6 @@
 """What has no proof must be switched on by name, so that nobody uses it by accident."""
 
-from labeldp.errors import InputError
+from labeldp.core.errors import InputError
 
 _WHY = {"immutable": "ImmutableArgmax claims a privacy that it does not have: it tells the exact winner."}
 _ALLOWED: set[str] = set()

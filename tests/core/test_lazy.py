@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from labeldp.errors import LabelDPError, MissingExtra
-from labeldp.lazy import exports, has_torch, require_torch
+from labeldp.core.errors import LabelDPError, MissingExtra
+from labeldp.core.lazy import exports, has_torch, require_torch
 
 PACKAGES = ["labeldp", *(f"labeldp.{room}" for room in ("audit", "features", "learn", "recipes", "represent", "teach"))]
 
@@ -38,7 +38,7 @@ def test_without_torch_it_is_said_what_to_install(monkeypatch):
     def absent(name):
         raise ModuleNotFoundError(f"No module named {name}", name="torch")
 
-    monkeypatch.setattr("labeldp.lazy.import_module", absent)
+    monkeypatch.setattr("labeldp.core.lazy.import_module", absent)
     _, get, _ = exports("labeldp.learn", {"model": ["Model"]})
     with pytest.raises(ImportError, match=r"Model needs torch.*: pip install 'labeldp\[learn\]'") as caught:
         get("Model")
@@ -47,7 +47,7 @@ def test_without_torch_it_is_said_what_to_install(monkeypatch):
 
 
 def test_whether_torch_is_installed_is_found_without_importing_it():
-    code = "from labeldp.lazy import has_torch; import sys; print(has_torch(), 'torch' in sys.modules)"
+    code = "from labeldp.core.lazy import has_torch; import sys; print(has_torch(), 'torch' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.split() == ["True", "False"]
     require_torch("Nothing")
@@ -55,7 +55,7 @@ def test_whether_torch_is_installed_is_found_without_importing_it():
 
 @pytest.mark.parametrize("absent", [lambda name: None, lambda name: importlib.import_module("no_such_module")])
 def test_torch_is_absent_where_it_is_not_found_or_may_not_be_looked_for(monkeypatch, absent):
-    monkeypatch.setattr("labeldp.lazy.find_spec", absent)
+    monkeypatch.setattr("labeldp.core.lazy.find_spec", absent)
     assert not has_torch()
     with pytest.raises(MissingExtra, match=r"^A network needs torch, .*: pip install 'labeldp\[learn\]'.$"):
         require_torch("A network")

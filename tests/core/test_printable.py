@@ -1,6 +1,6 @@
 import pytest
 
-from labeldp.printable import printable
+from labeldp.core.printable import printable
 
 
 @pytest.mark.parametrize(

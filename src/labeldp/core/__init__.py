@@ -1,0 +1,1 @@
+"""Types and helpers that every other package uses: errors, guarantees, label spaces, atomic files."""
