@@ -31,9 +31,9 @@ MONEY = tuple(f"tests/vault/test_{name}.py" for name in ("account", "filter", "p
 BOOKS = (*(f"tests/vault/test_{name}.py" for name in ("chain", "ledger", "migration")), *MONEY)
 OWN = {  # the tests of a module, where they are not the file or the folder of its name
     "bits": ("tests/test_bits.py", "tests/test_noise.py"),
-    "calibration": ("tests/test_calibration.py", "tests/mechanisms/test_several_labels.py"),
-    "reals": ("tests/core/test_exact_real.py", "tests/test_noise.py", "tests/test_losses.py"),
-    "spending": ("tests/test_spending.py", "tests/vault/test_vault.py", "tests/vault/test_plan.py"),
+    "calibration": ("tests/accounting/test_calibration.py", "tests/mechanisms/test_several_labels.py"),
+    "reals": ("tests/core/test_exact_real.py", "tests/test_noise.py", "tests/accounting/test_losses.py"),
+    "spending": ("tests/accounting/test_costs.py", "tests/vault/test_vault.py", "tests/vault/test_plan.py"),
     **dict.fromkeys(("vault.chain", "vault.entries", "vault.ledger", "vault.migration", "vault.schema"), BOOKS),
     **dict.fromkeys(("vault.account", "vault.filter", "vault.plan", "vault.vault"), MONEY),
 }

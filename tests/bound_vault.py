@@ -3,7 +3,7 @@
 import numpy as np
 
 import labeldp as ldp
-from labeldp.spending import unpack_rows
+from labeldp.accounting.costs import unpack_rows
 
 SPACE = ldp.LabelSpace([0, 1])
 LABELS = [0, 1] * 500

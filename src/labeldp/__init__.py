@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from labeldp import recipes as recipes
     from labeldp import represent as represent
     from labeldp import teach as teach
-    from labeldp.calibration import calibrate as calibrate
+    from labeldp.accounting.calibration import calibrate as calibrate
+    from labeldp.accounting.losses import ApproximateLoss as ApproximateLoss
+    from labeldp.accounting.losses import GaussianLoss as GaussianLoss
+    from labeldp.accounting.losses import PureLoss as PureLoss
+    from labeldp.accounting.losses import compose as compose
+    from labeldp.accounting.losses import rdp_to_epsilon as rdp_to_epsilon
     from labeldp.core.errors import BudgetExceeded as BudgetExceeded
     from labeldp.core.errors import InputError as InputError
     from labeldp.core.errors import LabelDPError as LabelDPError
@@ -25,11 +30,6 @@ if TYPE_CHECKING:
     from labeldp.core.label_space import LabelSpace as LabelSpace
     from labeldp.core.unproven import allow_unproven as allow_unproven
     from labeldp.estimators import LabelPrivateClassifier as LabelPrivateClassifier
-    from labeldp.losses import ApproximateLoss as ApproximateLoss
-    from labeldp.losses import GaussianLoss as GaussianLoss
-    from labeldp.losses import PureLoss as PureLoss
-    from labeldp.losses import compose as compose
-    from labeldp.losses import rdp_to_epsilon as rdp_to_epsilon
     from labeldp.mechanisms import BestCandidate as BestCandidate
     from labeldp.mechanisms import ConfidentGNMax as ConfidentGNMax
     from labeldp.mechanisms import DiscreteLaplace as DiscreteLaplace
@@ -67,7 +67,7 @@ __version__ = "0.1.0"
 
 # Loaded at first use: the command line must answer `--help` without loading Arrow, SciPy and a database.
 _HOMES = {
-    "calibration": ["calibrate"],
+    "accounting.calibration": ["calibrate"],
     "core.errors": [
         "BudgetExceeded",
         "InputError",
@@ -79,7 +79,7 @@ _HOMES = {
     "estimators": ["LabelPrivateClassifier"],
     "core.guarantee": ["Budget", "Guarantee"],
     "core.label_space": ["LabelSpace"],
-    "losses": ["ApproximateLoss", "GaussianLoss", "PureLoss", "compose", "rdp_to_epsilon"],
+    "accounting.losses": ["ApproximateLoss", "GaussianLoss", "PureLoss", "compose", "rdp_to_epsilon"],
     "mechanisms": [
         "BestCandidate",
         "ConfidentGNMax",

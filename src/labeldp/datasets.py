@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from labeldp.accounting.costs import capped_rows
 from labeldp.core.errors import BudgetExceeded, InputError
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import MISSING, Encoded, Label, LabelSpace
 from labeldp.files import TableFile
-from labeldp.spending import capped_rows
 from labeldp.vault import Ledger, Vault, identify
 from labeldp.vault.account import Chosen
 from labeldp.vault.ledger import ledger_beside

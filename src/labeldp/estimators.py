@@ -27,6 +27,7 @@ from sklearn.utils.validation import (
 from threadpoolctl import threadpool_limits
 
 from labeldp import __version__
+from labeldp.accounting.costs import capped_rows, number_users
 from labeldp.core.errors import InputError, ReusedReleaseWarning
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import LabelSpace
@@ -43,7 +44,6 @@ from labeldp.recipes.task import Task
 from labeldp.report.card import make_card
 from labeldp.report.card.origin import describe_model, versions
 from labeldp.seen_rows import fingerprint, seen_before
-from labeldp.spending import capped_rows, number_users
 from labeldp.vault import Identity, Vault
 from labeldp.vault.account import Chosen
 

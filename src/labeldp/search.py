@@ -11,14 +11,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted
 
+from labeldp.accounting.costs import Cost, Spending, group_sizes
+from labeldp.accounting.losses import Loss, compose
 from labeldp.core.errors import BudgetExceeded, InputError
 from labeldp.core.exact_real import exactly
 from labeldp.estimators import LabelPrivateClassifier, threads
-from labeldp.losses import Loss, compose
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.run import set_aside, train_best
 from labeldp.releases.base import Release
-from labeldp.spending import Cost, Spending, group_sizes
 from labeldp.vault import Vault
 from labeldp.vault.plan import Plan, step_losses
 

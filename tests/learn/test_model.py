@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 import labeldp as ldp
+from labeldp.accounting.lineage import Provenance
 from labeldp.features import Embeddings, Images
 from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import Average, build
 from labeldp.learn.base import make_network
-from labeldp.provenance import Provenance
 
 SPACE = ldp.LabelSpace(["a", "b", "c"])
 ROWS = Embeddings(np.random.default_rng(0).normal(size=(50, 4)))

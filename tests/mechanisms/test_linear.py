@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp.losses import unit_shift_delta
+from labeldp.accounting.losses import unit_shift_delta
 from labeldp.mechanisms import linear
 from labeldp.noise import laplace_deviation
 

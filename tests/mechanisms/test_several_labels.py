@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 from scripted import Seeded, exact_law
 
 import labeldp as ldp
-from labeldp.losses import gaussian_delta
+from labeldp.accounting.losses import gaussian_delta
 from labeldp.mechanisms import additive, linear, selection
 from labeldp.mechanisms.base import in_parts
 

@@ -8,7 +8,7 @@ from scripted import Seeded
 from votelaws import COUNTS, divergence, law_of, neighbours
 
 import labeldp as ldp
-from labeldp.losses import rdp_to_epsilon, smallest_epsilon, unit_shift_delta
+from labeldp.accounting.losses import rdp_to_epsilon, smallest_epsilon, unit_shift_delta
 from labeldp.mechanisms.voting import Moves, VoteLoss
 
 ORDERS = [1.3, 2.0, 5.0, 20.0]

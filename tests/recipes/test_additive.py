@@ -9,10 +9,10 @@ from scripted import Seeded
 from sklearn.metrics import roc_auc_score
 
 import labeldp as ldp
+from labeldp.accounting.losses import compose
 from labeldp.features import Embeddings, Table
 from labeldp.learn.additive import AdditiveSums, Functions
 from labeldp.learn.additive.model import AdditiveModel
-from labeldp.losses import compose
 from labeldp.mechanisms import LargestResiduals, LinearQuery
 from labeldp.recipes import additive as module
 from labeldp.recipes.additive import Layout, additive_steps, layout_of, rows_to_noise

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import xlogy
 
 import labeldp as ldp
-from labeldp.calibration import unit_shift_sigma
+from labeldp.accounting.calibration import unit_shift_sigma
 from labeldp.recipes import arithmetic
 from labeldp.recipes.advisor import advise
 

@@ -6,7 +6,7 @@ import torch
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp.calibration import calibrated_loss
+from labeldp.accounting.calibration import calibrated_loss
 from labeldp.learn import Supervised
 from labeldp.recipes import rehearsal
 from labeldp.recipes.base import RECIPES, Ask, Recipe, Reserve, find
@@ -327,5 +327,5 @@ def test_a_search_over_a_recipe_that_reserves_costs_one_epsilon(enter):
     own = {each["mechanism"]: each for each in found.best_estimator_.card_.facts["ledger"] if each["own"]}
     assert (own["plan"]["epsilon"], own["plan"]["purpose"]) == (4.0, "training")
     text = found.best_estimator_.card_.to_markdown()
-    assert "| plan | training | not said | 4 | 0 | `labeldp.losses` |" in text
+    assert "| plan | training | not said | 4 | 0 | `labeldp.accounting.losses` |" in text
     assert "| RandomizedResponse | training | 480 | in its plan | in its plan |" in text

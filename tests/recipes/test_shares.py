@@ -5,8 +5,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import labeldp as ldp
-from labeldp.calibration import calibrated_loss
-from labeldp.losses import compose
+from labeldp.accounting.calibration import calibrated_loss
+from labeldp.accounting.losses import compose
 from labeldp.recipes.shares import composed_steps, refine_shares, share_of_sums, split_epsilon
 
 SPACE = ldp.LabelSpace([0, 1, 2])

@@ -6,7 +6,7 @@ import pytest
 from votelaws import COUNTS, divergence, law_of, neighbours
 
 import labeldp as ldp
-from labeldp.losses import rdp_to_epsilon
+from labeldp.accounting.losses import rdp_to_epsilon
 from labeldp.teach.accounting import (
     ORDERS,
     account,

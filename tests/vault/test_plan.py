@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.calibration import calibrated_loss
+from labeldp.accounting.calibration import calibrated_loss
+from labeldp.accounting.costs import joint_cost
+from labeldp.accounting.lineage import Provenance
 from labeldp.features import Embeddings
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
-from labeldp.provenance import Provenance
 from labeldp.report.ledger import ledger_report
 from labeldp.represent.lift import Lift
-from labeldp.spending import joint_cost
 
 SPACE = ldp.LabelSpace(["no", "yes"])
 LABELS = ["no", "yes", "yes", "no", "yes", "no"]

@@ -9,7 +9,7 @@ import pytest
 from bound_vault import identity, open_vault
 
 import labeldp as ldp
-from labeldp.spending import capped_rows, unpack_rows
+from labeldp.accounting.costs import capped_rows, unpack_rows
 from labeldp.vault.vault import _digest
 
 SPACE = ldp.LabelSpace(["no", "yes"])

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp import __version__, runs
+from labeldp.accounting.costs import capped_rows
 from labeldp.audit.bounds import error_rate
 from labeldp.audit.canaries import MOST, SURE, Game, Played, canary_game, deal, play, rows_to_train
 from labeldp.audit.inference import label_inference
@@ -36,7 +37,6 @@ from labeldp.learn.model import Model
 from labeldp.learn.predictor import load_predictor
 from labeldp.reading import read_columns
 from labeldp.recipes.task import Task
-from labeldp.spending import capped_rows
 from labeldp.vault import Ledger
 
 RESULT = "audit.json"

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from labeldp.calibration import smallest_noise
+from labeldp.accounting.calibration import smallest_noise
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta, check_epsilon
 from labeldp.core.unproven import allow_unproven

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.accounting.costs import number_users
 from labeldp.core.errors import InputError
-from labeldp.spending import number_users
 
 
 def split_rows(rows: int, shares: Sequence[float], seed: int, users: Any = None) -> list[NDArray[np.int64]]:

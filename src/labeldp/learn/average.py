@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.features.base import Features
 from labeldp.learn.predictor import Predictor, best_labels, load_predictor, not_a_model, read_facts, write_facts
-from labeldp.provenance import HasProvenance, Provenance
 
 _LEAST = 1e-6  # a smaller probability counts as this
 _MOST = 100  # members of a model that is read

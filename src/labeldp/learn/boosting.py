@@ -20,6 +20,7 @@ import numpy as np
 from joblib import cpu_count
 from numpy.typing import NDArray
 
+from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
@@ -28,7 +29,6 @@ from labeldp.learn.channel import ChannelLoss, Floats, as_chances, as_scores, fi
 from labeldp.learn.effort import tree_rounds
 from labeldp.learn.predictor import Predictor, best_labels, load_predictor, not_a_model, read_facts, write_facts
 from labeldp.learn.trees import Trees, tree_matrix
-from labeldp.provenance import HasProvenance, Provenance
 from labeldp.releases.base import Release
 
 _ROWS_A_LEAF, _FEWEST_ROWS_A_LEAF = 50, 5

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
@@ -15,7 +16,6 @@ from labeldp.learn.coarse import coarse
 from labeldp.learn.estimator_files import read_estimator, written_estimator
 from labeldp.learn.predictor import Predictor, best_labels, not_a_model, read_facts, write_facts
 from labeldp.learn.weighted import Weighted, log_proba
-from labeldp.provenance import HasProvenance, Provenance
 from labeldp.releases.base import Release
 
 _FURTHEST = 1e6  # deviations

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
@@ -19,7 +20,6 @@ from labeldp.features.embeddings import Embeddings
 from labeldp.learn.backbones import Beside, Network
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, load_predictor, write_facts
-from labeldp.provenance import HasProvenance, Provenance
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
@@ -17,7 +18,6 @@ from labeldp.features.base import Features, choose_device
 from labeldp.learn.backbones import Average, Beside, Network, rebuild, takes_mirrors
 from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
 from labeldp.learn.weights import pack, unpack
-from labeldp.provenance import HasProvenance, Provenance
 from labeldp.releases.base import Release
 
 _REMEMBERED = "_labeldp_provenance"  # the attribute of a network and of its layers

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
@@ -21,7 +22,6 @@ from labeldp.learn.density import Density, grid_of
 from labeldp.learn.effort import tree_rounds
 from labeldp.learn.predictor import Predictor, load_predictor, not_a_model, read_facts, write_facts
 from labeldp.learn.trees import Trees, tree_matrix
-from labeldp.provenance import HasProvenance, Provenance
 from labeldp.releases.numbers import Numbers
 
 _ROWS_A_LEAF, _FEWEST_ROWS_A_LEAF = 50, 5

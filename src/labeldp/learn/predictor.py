@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.accounting.costs import Use
+from labeldp.accounting.lineage import Provenance
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
 from labeldp.core.label_space import LabelSpace
@@ -17,9 +19,7 @@ from labeldp.core.lazy import require_torch
 from labeldp.features.base import Features
 from labeldp.learn.density import centre, grid_of
 from labeldp.mechanisms.bins import LossName
-from labeldp.provenance import Provenance
 from labeldp.releases.base import Release
-from labeldp.spending import Use
 
 FORMAT = 1
 

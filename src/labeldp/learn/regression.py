@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
@@ -20,7 +21,6 @@ from labeldp.learn.effort import brief, rounds
 from labeldp.learn.estimator_files import read_estimator, written_estimator
 from labeldp.learn.predictor import not_a_model, read_facts, write_facts
 from labeldp.mechanisms.bins import Floats, LossName
-from labeldp.provenance import HasProvenance, Provenance
 from labeldp.releases.base import Release
 
 _BLOCK = 1 << 22  # numbers of evidence that are in memory at once

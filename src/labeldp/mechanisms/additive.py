@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.accounting.calibration import unit_shift_sigma
+from labeldp.accounting.losses import GaussianLoss
 from labeldp.bits import Bits
-from labeldp.calibration import unit_shift_sigma
 from labeldp.core.errors import InputError
 from labeldp.core.exact_real import exactly
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
-from labeldp.losses import GaussianLoss
 from labeldp.mechanisms.base import ByLabel, Mechanism, check_privacy, smallest_integers
 from labeldp.noise import WIDEST, discrete_gaussian, discrete_laplace
 from labeldp.releases.onehot import NoisyOneHot

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from labeldp.accounting.calibration import largest_epsilon
+from labeldp.accounting.losses import Loss, PureLoss, RepeatedLoss
 from labeldp.bits import Bits
-from labeldp.calibration import largest_epsilon
 from labeldp.core.errors import InputError
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import Trust, Unit, check_delta, check_epsilon
 from labeldp.core.label_space import Codes, LabelSpace
-from labeldp.losses import Loss, PureLoss, RepeatedLoss
 from labeldp.releases.base import Release
 
 _ROUNDED = 1 + Fraction(1, 10**9)  # what a product of floats may be off by

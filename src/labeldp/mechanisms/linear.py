@@ -32,13 +32,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from labeldp.accounting.calibration import lattice_sigma, unit_shift_sigma
+from labeldp.accounting.losses import GaussianLoss, Loss, PureLoss
 from labeldp.bits import Bits
-from labeldp.calibration import lattice_sigma, unit_shift_sigma
 from labeldp.core.errors import InputError
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import Trust
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
-from labeldp.losses import GaussianLoss, Loss, PureLoss
 from labeldp.mechanisms.base import Mechanism, check_privacy, private_copy, private_rows
 from labeldp.noise import WIDEST, discrete_gaussian, discrete_laplace, laplace_deviation
 from labeldp.releases.base import Release

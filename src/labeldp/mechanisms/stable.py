@@ -43,12 +43,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.accounting.losses import ApproximateLoss, Loss, NoLoss
 from labeldp.bits import Bits
 from labeldp.core.errors import InputError
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import SMALLEST_EPSILON, check_delta, check_epsilon
 from labeldp.core.unproven import require_allowed
-from labeldp.losses import ApproximateLoss, Loss, NoLoss
 from labeldp.mechanisms.tails import laplace_difference_tail
 from labeldp.mechanisms.voting import (
     NOT_ANSWERED,

@@ -30,12 +30,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from labeldp.accounting.losses import PureLoss
 from labeldp.bits import Bits
 from labeldp.core.errors import InputError
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import Trust
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
-from labeldp.losses import PureLoss
 from labeldp.mechanisms.base import Mechanism, check_privacy, private_copy
 from labeldp.mechanisms.linear import BLOCK, GRID, LinearQuery, entries
 from labeldp.noise import WIDEST, discrete_laplace

@@ -32,11 +32,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.bits import SYSTEM, Bits
-from labeldp.core.errors import InputError
-from labeldp.core.exact_real import exactly
-from labeldp.core.guarantee import Guarantee, Unit
-from labeldp.losses import (
+from labeldp.accounting.losses import (
     ORDERS,
     Loss,
     PureLoss,
@@ -46,6 +42,10 @@ from labeldp.losses import (
     smallest_epsilon,
     smooth_sigma,
 )
+from labeldp.bits import SYSTEM, Bits
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import Guarantee, Unit
 from labeldp.noise import discrete_gaussian, discrete_laplace
 
 Votes = NDArray[np.int64]

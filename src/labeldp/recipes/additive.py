@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
-from labeldp.calibration import calibrated_loss
+from labeldp.accounting.calibration import calibrated_loss
+from labeldp.accounting.lineage import Provenance
 from labeldp.core.atomic_files import kept_array
 from labeldp.features.tables import Table
 from labeldp.learn.additive import AdditiveSums, BinDesign, Bins, Column, CrossSums, Functions
@@ -18,7 +19,6 @@ from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.additive.model import AdditiveModel, Term, as_table
 from labeldp.mechanisms import LargestResiduals, LinearQuery
 from labeldp.mechanisms.base import in_parts
-from labeldp.provenance import Provenance
 from labeldp.recipes.base import Ask, Reserve, Steps, recipe
 from labeldp.recipes.crosses import read_crosses
 from labeldp.recipes.shares import composed_steps, ratio_to_noise, shares_with_crosses, usual_crosses

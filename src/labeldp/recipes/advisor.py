@@ -16,7 +16,7 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from labeldp.calibration import last_good
+from labeldp.accounting.calibration import last_good
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta, check_epsilon
 from labeldp.mechanisms.base import in_parts

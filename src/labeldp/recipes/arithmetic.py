@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, xlogy
 from scipy.stats import binom
 
-from labeldp.calibration import analytic_gaussian_ratio, last_good, unit_shift_sigma
-from labeldp.losses import LATTICE_SIGMA, GaussianLoss
+from labeldp.accounting.calibration import analytic_gaussian_ratio, last_good, unit_shift_sigma
+from labeldp.accounting.losses import LATTICE_SIGMA, GaussianLoss
 from labeldp.releases.responses import response_chances
 
 Features = Literal["table", "embeddings", "images"]

@@ -8,12 +8,12 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from labeldp.accounting.losses import Loss
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.core.lazy import require_torch
 from labeldp.learn.backbone_names import is_backbone
 from labeldp.learn.predictor import Predictor
-from labeldp.losses import Loss
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.task import Rows
 from labeldp.releases.base import Release

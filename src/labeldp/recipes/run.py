@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.accounting.costs import Cost
+from labeldp.accounting.losses import compose
 from labeldp.core.errors import BudgetExceeded, InputError, LabelDPError
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import SMALLEST_EPSILON, Guarantee
@@ -17,7 +19,6 @@ from labeldp.features.tables import Table
 from labeldp.learn.additive.effects import Effect, effects_of
 from labeldp.learn.density import believed_error, grid_of
 from labeldp.learn.predictor import Predictor, resting_on
-from labeldp.losses import compose
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.base import Ask, Recipe, Reserve, find
 from labeldp.recipes.candidates import left_out
@@ -25,7 +26,6 @@ from labeldp.recipes.rehearsal import Parts, rehearse
 from labeldp.recipes.task import Rows, Task
 from labeldp.releases.base import Release
 from labeldp.resuming import paid_if_it_fails
-from labeldp.spending import Cost
 from labeldp.vault import Vault
 from labeldp.vault.plan import Plan, step_losses
 

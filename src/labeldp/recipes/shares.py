@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
-from labeldp.calibration import analytic_gaussian_ratio, calibrated_loss, largest_epsilon
+from labeldp.accounting.calibration import analytic_gaussian_ratio, calibrated_loss, largest_epsilon
+from labeldp.accounting.losses import compose
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta, check_epsilon
-from labeldp.losses import compose
 
 Parts = list[tuple[float, float]]  # the epsilon and delta of each release
 Shares = list[tuple[float, Literal["gaussian", "pure"]]]  # the share and noise of each release

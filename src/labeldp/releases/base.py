@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.accounting.costs import Use
+from labeldp.accounting.lineage import Provenance, Source
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
-from labeldp.provenance import Provenance, Source
-from labeldp.spending import Use
 
 if TYPE_CHECKING:
     from labeldp.releases.derived import Believed, Joined, Relabelled

@@ -7,9 +7,9 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.accounting.lineage import Source
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import MISSING, Codes
-from labeldp.provenance import Source
 from labeldp.releases.base import Arrays, Release, derived_facts
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from labeldp.accounting.costs import Use
 from labeldp.core.atomic_files import check_free, written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
@@ -24,7 +25,6 @@ from labeldp.releases.numbers import NoisyBins, NoisyGrid
 from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
 from labeldp.releases.scores import Choice, Choices, NoisyLoss, NoisyRight
-from labeldp.spending import Use
 
 FORMAT = 2  # 1 said of users which rows were released, not whose they were
 _BY_ROW = {"codes", "candidates", "values", "groups", "chances", "active"}

@@ -4,12 +4,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+from labeldp.accounting.costs import Spending, unpack_rows
+from labeldp.accounting.filter import Filter
 from labeldp.core.errors import LedgerError
 from labeldp.core.exact_real import exactly
 from labeldp.core.printable import printable
-from labeldp.spending import Spending, unpack_rows
 from labeldp.vault.chain import Chain
-from labeldp.vault.filter import Filter
 from labeldp.vault.ledger import Ledger, in_progress, ledger_beside
 
 

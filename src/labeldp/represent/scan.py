@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from labeldp.accounting.lineage import Provenance
 from labeldp.core.label_space import LabelSpace
 from labeldp.features.base import Features
 from labeldp.learn.base import place, start_network
@@ -15,7 +16,6 @@ from labeldp.learn.fixmatch import confident
 from labeldp.learn.loop import train
 from labeldp.learn.model import Model
 from labeldp.learn.training import Training
-from labeldp.provenance import Provenance
 from labeldp.represent.clusters import neighbours
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.accounting.costs import number_users
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import MISSING, Codes
-from labeldp.spending import number_users
 
 
 def deal(rows: NDArray[np.bool_], teachers: int, seed: int, users: Any = None) -> NDArray[np.int64]:

@@ -19,17 +19,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.accounting.costs import joint_cost, number_users
+from labeldp.accounting.lineage import Source
+from labeldp.accounting.losses import Loss, NoLoss
 from labeldp.bits import Bits
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Trust, Unit, check_delta, plain_number
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
-from labeldp.losses import Loss, NoLoss
 from labeldp.mechanisms.base import Mechanism, private_copy
 from labeldp.mechanisms.voting import VoteMechanism
-from labeldp.provenance import Source
 from labeldp.releases.base import Release
 from labeldp.releases.derived import Relabelled
-from labeldp.spending import joint_cost, number_users
 from labeldp.teach.heads import Heads
 from labeldp.teach.lesson import Lesson, Teaching
 from labeldp.teach.partition import deal

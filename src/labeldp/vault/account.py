@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.accounting.costs import Cost, Mask, Spending, unpack_rows
+from labeldp.accounting.filter import Filter
+from labeldp.accounting.losses import Loss, compose
 from labeldp.core.errors import BudgetExceeded, InputError, LedgerError
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import Budget, Unit
-from labeldp.losses import Loss, compose
 from labeldp.mechanisms.base import Mechanism
-from labeldp.spending import Cost, Mask, Spending, unpack_rows
 from labeldp.vault.chain import Chain, parse_costs
 from labeldp.vault.entries import Entry
-from labeldp.vault.filter import Filter
 from labeldp.vault.identity import Identity
 from labeldp.vault.ledger import Ledger
 from labeldp.vault.threads import ThreadLock

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from labeldp.accounting.costs import Cost
 from labeldp.core.errors import LedgerError
 from labeldp.core.guarantee import Budget
-from labeldp.spending import Cost
 from labeldp.vault.entries import Entry, matches
 from labeldp.vault.identity import Identity
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from labeldp.accounting.costs import Cost
 from labeldp.core.guarantee import plain_number
 from labeldp.mechanisms.base import without_digests
-from labeldp.spending import Cost
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ import sqlalchemy as sa
 from filelock import FileLock, Timeout
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
+from labeldp.accounting.costs import is_row_set, row_set_name
 from labeldp.core.errors import InputError, LedgerError
-from labeldp.spending import is_row_set, row_set_name
 from labeldp.vault import migration, schema
 from labeldp.vault.chain import Chain, Event, label_field, write_costs
 from labeldp.vault.entries import Entry, now

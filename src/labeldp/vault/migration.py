@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from labeldp.accounting.costs import Cost
 from labeldp.core.errors import LedgerError
-from labeldp.spending import Cost
 from labeldp.vault.chain import parse_costs
 from labeldp.vault.entries import Entry
 

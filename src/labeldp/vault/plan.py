@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from labeldp.accounting.costs import Mask
+from labeldp.accounting.lineage import Source
+from labeldp.accounting.losses import Loss, covers
 from labeldp.core.errors import BudgetExceeded, InputError
-from labeldp.losses import Loss, covers
 from labeldp.mechanisms.base import Mechanism
-from labeldp.provenance import Source
 from labeldp.releases.base import Release
-from labeldp.spending import Mask
 
 if TYPE_CHECKING:
     from labeldp.vault.vault import Vault

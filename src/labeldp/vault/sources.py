@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
+from labeldp.accounting.costs import Use
+from labeldp.accounting.lineage import Source
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
-from labeldp.provenance import Source
 from labeldp.releases.base import Release
-from labeldp.spending import Use
 from labeldp.vault.chain import Chain
 
 

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.bits import SYSTEM, Bits
-from labeldp.core.errors import BudgetExceeded, InputError, LabelDPError, LedgerError
-from labeldp.core.guarantee import Budget, Guarantee, Trust, Unit, check_delta
-from labeldp.core.label_space import MISSING, Codes, LabelSpace
-from labeldp.losses import Loss
-from labeldp.mechanisms.base import Mechanism, without_digests
-from labeldp.provenance import Source
-from labeldp.releases.base import Release
-from labeldp.releases.storage import from_bytes, to_bytes
-from labeldp.spending import (
+from labeldp.accounting.costs import (
     Cost,
     Mask,
     Use,
@@ -31,6 +22,15 @@ from labeldp.spending import (
     row_set_name,
     rows_of_units,
 )
+from labeldp.accounting.lineage import Source
+from labeldp.accounting.losses import Loss
+from labeldp.bits import SYSTEM, Bits
+from labeldp.core.errors import BudgetExceeded, InputError, LabelDPError, LedgerError
+from labeldp.core.guarantee import Budget, Guarantee, Trust, Unit, check_delta
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
+from labeldp.mechanisms.base import Mechanism, without_digests
+from labeldp.releases.base import Release
+from labeldp.releases.storage import from_bytes, to_bytes
 from labeldp.vault.account import Account, Chosen, filter_of, price
 from labeldp.vault.chain import Chain
 from labeldp.vault.entries import Entry

@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 import labeldp as ldp
+from labeldp.accounting.lineage import Provenance
 from labeldp.core.label_space import LabelSpace
 from labeldp.features.encoder import Category, Encoder, Number
 from labeldp.features.tables import Table
@@ -13,7 +14,6 @@ from labeldp.learn.additive.effects import MISSING, OTHERS, effects_of
 from labeldp.learn.additive.model import AdditiveModel, Term
 from labeldp.learn.boosting import BoostedModel
 from labeldp.learn.trees import Trees
-from labeldp.provenance import Provenance
 
 SPACE = LabelSpace(["no", "yes"])
 NAMES = tuple(f"town {place:02d}" for place in range(20))

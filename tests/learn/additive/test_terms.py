@@ -9,11 +9,11 @@ from scipy.special import softmax
 from scripted import Seeded
 
 import labeldp as ldp
+from labeldp.accounting.lineage import Provenance
 from labeldp.features import Table
 from labeldp.learn.additive import AdditiveSums, BinDesign, Bins, CrossSums, Functions, fit_sums, prior_of
 from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.additive.sums import combined, response_sums
-from labeldp.provenance import Provenance
 
 ROWS = 4_000
 FUNCTIONS = Functions(4, 0.75, 0.3, 2)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from labeldp.accounting.lineage import Provenance
 from labeldp.features.base import Features
 from labeldp.learn.additive.calibration import calibration_factor
 from labeldp.learn.additive.design import DenseDesign, Floats
@@ -19,7 +20,6 @@ from labeldp.learn.additive.softmax import Rotated, fit_softmax, openness_of, us
 from labeldp.learn.additive.sums import consistent_sums
 from labeldp.learn.predictor import not_a_model
 from labeldp.learn.ridge import LinearModel
-from labeldp.provenance import Provenance
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments
 from labeldp.represent.lift import Lift

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
@@ -20,7 +21,6 @@ from labeldp.learn.additive.design import Floats
 from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.density import Density, grid_of
 from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
-from labeldp.provenance import HasProvenance, Provenance
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from labeldp.accounting.lineage import Provenance
 from labeldp.features.tables import Table
 from labeldp.learn.additive.bins import Column
 from labeldp.learn.additive.design import BinDesign, Design, Floats
 from labeldp.learn.additive.fit import Component, Fit, copies, curvature_of, posterior, prior_of, with_changes
 from labeldp.learn.additive.model import AdditiveNumberModel, Term
 from labeldp.learn.additive.sums import combined, function_blocks
-from labeldp.provenance import Provenance
 from labeldp.releases.moments import NoisySums
 from labeldp.releases.numbers import Numbers
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from labeldp.accounting.lineage import Provenance
 from labeldp.features.tables import Table
 from labeldp.learn.additive.bins import Column
 from labeldp.learn.additive.design import BinDesign, Floats
 from labeldp.learn.additive.fit import fit_block, fit_sums, prior_of
 from labeldp.learn.additive.model import AdditiveModel, Term
 from labeldp.learn.additive.sums import combined, consistent_sums, function_blocks, response_sums
-from labeldp.provenance import Provenance
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments
 

@@ -54,7 +54,7 @@ def proofs(entry: dict[str, Any]) -> tuple[str, ...]:
     if isinstance(votes, str):  # teachers' votes are told by another mechanism, which has a proof of its own
         names.append(votes.partition("(")[0])
     if names == ["plan"]:
-        return ("labeldp.losses",)
+        return ("labeldp.accounting.losses",)
     found = [_find(name) for name in names]
     return tuple(dict.fromkeys(each.__module__ for each in found if each is not None))
 

@@ -22,6 +22,7 @@ from torch import nn
 
 import labeldp as ldp
 from labeldp import learn, represent
+from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.features import Embeddings, Images, Table
 from labeldp.learn import Model, Training
 from labeldp.learn.additive import AdditiveSums, BinDesign, Column, CrossSums, NumberSums
@@ -37,7 +38,6 @@ from labeldp.learn.number_boosting import BoostedNumberModel, NumberBoosting
 from labeldp.learn.predictor import Predictor, load_predictor, resting_on
 from labeldp.learn.regression import NumberModel, Regression
 from labeldp.learn.ridge import LinearModel, Ridge
-from labeldp.provenance import HasProvenance, Provenance
 from labeldp.recipes import pate
 from labeldp.recipes.additive import with_constant
 from labeldp.recipes.auto import smoothed

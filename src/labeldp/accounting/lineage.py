@@ -12,9 +12,9 @@ from fractions import Fraction
 from typing import Any, Protocol
 from uuid import uuid4
 
+from labeldp.accounting.costs import Cost, Use, joint_cost
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
-from labeldp.spending import Cost, Use, joint_cost
 
 
 class Source(Protocol):

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeldp as ldp
-from labeldp import spending
-from labeldp.spending import (
+from labeldp.accounting import costs as spending
+from labeldp.accounting.costs import (
     Cost,
     Spending,
     Use,

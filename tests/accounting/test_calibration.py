@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from noiselaws import direct_delta
 
 import labeldp as ldp
-from labeldp.calibration import (
+from labeldp.accounting.calibration import (
     analytic_gaussian_ratio,
     calibrated_loss,
     last_good,
@@ -15,7 +15,7 @@ from labeldp.calibration import (
     smallest_noise,
     unit_shift_sigma,
 )
-from labeldp.losses import covers, gaussian_delta
+from labeldp.accounting.losses import covers, gaussian_delta
 
 EPSILONS = [0.01, 0.1, 0.5, 1.0, 3.0, 8.0, 10.0]
 

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
+from labeldp.accounting.costs import Cost
+from labeldp.accounting.losses import ORDERS, Loss, rdp_to_epsilon
 from labeldp.core.errors import BudgetExceeded
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import Budget
-from labeldp.losses import ORDERS, Loss, rdp_to_epsilon
-from labeldp.spending import Cost
 
 
 @dataclass(frozen=True)

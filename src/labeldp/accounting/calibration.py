@@ -4,9 +4,17 @@ import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from labeldp.accounting.losses import (
+    EXACT_BELOW,
+    GaussianLoss,
+    Loss,
+    PureLoss,
+    compose,
+    gaussian_delta,
+    unit_shift_delta,
+)
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta, check_epsilon
-from labeldp.losses import EXACT_BELOW, GaussianLoss, Loss, PureLoss, compose, gaussian_delta, unit_shift_delta
 
 _DIGITS = 6  # deviations are rounded up to this many digits, so that they can be printed and typed again
 

@@ -3,9 +3,9 @@ from fractions import Fraction
 import pytest
 
 import labeldp as ldp
-from labeldp.losses import rdp_to_epsilon
-from labeldp.spending import Cost
-from labeldp.vault.filter import Filter
+from labeldp.accounting.costs import Cost
+from labeldp.accounting.filter import Filter
+from labeldp.accounting.losses import rdp_to_epsilon
 
 
 def test_the_order_is_where_gaussian_noise_may_spend_most():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from noiselaws import direct_delta
 
 import labeldp as ldp
-from labeldp.losses import (
+from labeldp.accounting.losses import (
     ApproximateLoss,
     GaussianLoss,
     PureLoss,

@@ -1,0 +1,1 @@
+"""What labels cost: losses, calibration, composition, privacy filters and lineage."""
