@@ -7,7 +7,6 @@ from labeldp.core.lazy import exports
 if TYPE_CHECKING:
     from labeldp.represent.clusters import kmeans as kmeans
     from labeldp.represent.contrastive import SimCLR as SimCLR
-    from labeldp.represent.lift import Lift as Lift
     from labeldp.represent.momentum import BYOL as BYOL
     from labeldp.represent.momentum import MoCo as MoCo
     from labeldp.represent.restart import two_encoders as two_encoders
@@ -18,7 +17,6 @@ __all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDun
     {
         "clusters": ["kmeans"],
         "contrastive": ["SimCLR"],
-        "lift": ["Lift"],
         "momentum": ["BYOL", "MoCo"],
         "restart": ["two_encoders"],
         "scan": ["SCAN"],
