@@ -15,7 +15,7 @@ from recipe_table import RECIPES, Problem, arguments, fill
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
-from labeldp.features import Table
+from labeldp.data import Table
 
 CLASSES = ["<=50K", ">50K"]
 

@@ -37,7 +37,7 @@ import labeldp as ldp
 from labeldp.audit.canaries import SURE, canary_game, deal, play, rows_to_train
 from labeldp.audit.mechanism import audit_mechanism
 from labeldp.audit.one_run import one_run
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.recipes.run import all_rows
 from labeldp.recipes.task import Task, default_training
 from labeldp.report.plots import Audited, stated_and_audited

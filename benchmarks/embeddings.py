@@ -11,7 +11,7 @@ import numpy as np
 from recipe_table import Problem, arguments, fill
 from sklearn.linear_model import LogisticRegression
 
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 
 
 def main():

@@ -19,7 +19,7 @@ from results import Clock, save, show
 from torch import nn
 from torch.nn import functional as F
 
-from labeldp.features.loaders import load
+from labeldp.data.loaders import load
 from labeldp.learn import Model, Training
 from labeldp.learn.backbones import build
 from labeldp.learn.encoded import members, side_by_side

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 import labeldp as ldp
-from labeldp.features import Embeddings, Images
+from labeldp.data import Embeddings, Images
 from labeldp.learn import AugDescent, Bayes, CoTeaching, FixMatch, Supervised, Training
 from labeldp.learn.backbones import build
 from labeldp.represent.contrastive import SimCLR

@@ -19,12 +19,12 @@ from rich.console import Console
 from rich.table import Table
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
+from labeldp.data.row_normalizer import Lift
 from labeldp.recipes.run import all_rows
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import class_of_each
 from labeldp.represent.balanced import balanced
-from labeldp.represent.lift import Lift
 from labeldp.represent.smooth import smooth_rows
 
 DELTA = 1e-5

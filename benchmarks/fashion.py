@@ -12,8 +12,8 @@ import torch
 from recipe_table import Problem, arguments, fill
 from sklearn.linear_model import LogisticRegression
 
-from labeldp.features import Embeddings
-from labeldp.features.loaders import load
+from labeldp.data import Embeddings
+from labeldp.data.loaders import load
 
 
 def main():

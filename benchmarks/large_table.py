@@ -39,8 +39,8 @@ def make_table(path, rows, batch=1_000_000):
 
 def train(path):
     import labeldp as ldp
+    from labeldp.data import Table
     from labeldp.datasets import SecretTable
-    from labeldp.features import Table
     from labeldp.learn import Supervised, Training
 
     started = time.perf_counter()

@@ -25,7 +25,7 @@ from rich.table import Table
 
 import labeldp as ldp
 from labeldp.core.guarantee import Guarantee
-from labeldp.features.loaders import load
+from labeldp.data.loaders import load
 from labeldp.learn import Supervised, Training
 from labeldp.learn.backbones import build
 from labeldp.mechanisms.stable import ImmutableArgmax, StableVote, distances

@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn import FixMatch, Training
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll, confident
-from labeldp.represent.lift import Lift
 from labeldp.teach.heads import Heads
 from labeldp.teach.partition import deal
 from labeldp.teach.votes import TeacherVotes

@@ -32,8 +32,8 @@ from pate_plus_plus import ANSWERS, BETA, DELTA, LEVELS, PUBLIC, STUDENTS
 from results import save
 from torch import nn
 
-from labeldp.features import Embeddings, augment
-from labeldp.features.loaders import load
+from labeldp.data import Embeddings, augment
+from labeldp.data.loaders import load
 from labeldp.learn import Training
 from labeldp.learn.backbones import Network
 from labeldp.learn.semigan import trusted

@@ -42,8 +42,8 @@ from torch import nn
 
 import labeldp as ldp
 from labeldp.core.guarantee import Guarantee
-from labeldp.features import Images, augment
-from labeldp.features.loaders import load
+from labeldp.data import Images, augment
+from labeldp.data.loaders import load
 from labeldp.learn import SemiGAN, Supervised, Training
 from labeldp.learn.backbones import Network
 from labeldp.learn.semigan import trusted

@@ -14,11 +14,11 @@ import numpy as np
 from results import HERE, save
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
+from labeldp.data.row_normalizer import Lift
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll, confident
 from labeldp.report.votes import agreement, by_number_of_teachers, leads, spending
-from labeldp.represent.lift import Lift
 from labeldp.teach.accounting import account, answer_chances
 from labeldp.teach.heads import Heads
 from labeldp.teach.partition import deal

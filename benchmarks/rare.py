@@ -126,7 +126,7 @@ def people(random, rows):
 def models(seeds):
     import polars as pl
 
-    from labeldp.features import Table as TableFeatures
+    from labeldp.data import Table as TableFeatures
     from labeldp.recipes.run import all_rows, train
     from labeldp.recipes.task import Task
 

@@ -23,7 +23,7 @@ import polars as pl
 from results import save, use_one_core
 
 import labeldp as ldp
-from labeldp.features import Pairs, read_ratings
+from labeldp.data import Pairs, read_ratings
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task
 

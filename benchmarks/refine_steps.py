@@ -20,7 +20,7 @@ from results import save
 
 import labeldp as ldp
 import labeldp.recipes.refine as steps
-from labeldp.features.loaders import load
+from labeldp.data.loaders import load
 from labeldp.learn import Model, Training
 from labeldp.recipes.run import train
 from labeldp.recipes.task import Task

@@ -25,7 +25,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.linear_model import Ridge
 
 import labeldp as ldp
-from labeldp.features import Table
+from labeldp.data import Table
 from labeldp.learn.regression import Regression
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task

@@ -18,8 +18,8 @@ from results import save, show
 from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import load_digits
 
-from labeldp.features import Images
-from labeldp.features.loaders import load
+from labeldp.data import Images
+from labeldp.data.loaders import load
 from labeldp.learn import Model, Training
 from labeldp.learn.backbones import build
 from labeldp.represent.clusters import kmeans

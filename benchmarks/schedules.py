@@ -20,7 +20,7 @@ import torch
 from results import HERE
 
 import labeldp as ldp
-from labeldp.features.loaders import load
+from labeldp.data.loaders import load
 from labeldp.learn import AugDescent, Bayes, Supervised, Training
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task

@@ -15,7 +15,7 @@ import torch
 from results import Clock, save, show
 
 import labeldp as ldp
-from labeldp.features.loaders import load
+from labeldp.data.loaders import load
 from labeldp.learn import Supervised, Training
 
 

@@ -23,7 +23,7 @@ from grid.problems import Problem
 from results import HERE, save, use_one_core
 
 import labeldp as ldp
-from labeldp.features import Table
+from labeldp.data import Table
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task
 

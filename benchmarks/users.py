@@ -17,7 +17,7 @@ from results import save, use_one_core
 from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.recipes.run import train
 from labeldp.recipes.task import Task
 

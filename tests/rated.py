@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 import labeldp as ldp
-from labeldp.features import Pairs
+from labeldp.data import Pairs
 
 SPACE = ldp.LabelSpace([1, 2, 3, 4, 5], ordered=True)
 

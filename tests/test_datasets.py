@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 import labeldp as ldp
+from labeldp.data.files import TableFile
 from labeldp.datasets import SecretTable, budget_of, check_total, numbered
-from labeldp.files import TableFile
 
 N = 40
 

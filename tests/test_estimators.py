@@ -19,8 +19,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import labeldp as ldp
-from labeldp.features.embeddings import Embeddings
-from labeldp.features.images import Images
+from labeldp.data.embeddings import Embeddings
+from labeldp.data.images import Images
 
 N = 400
 CLASSES = ["no", "yes"]

@@ -7,10 +7,10 @@ import pytest
 from odd_columns import IN_PARQUET
 
 import labeldp as ldp
-from labeldp import files, runs
+from labeldp import runs
+from labeldp.data import Table, files
+from labeldp.data.files import TableFile
 from labeldp.datasets import SecretTable
-from labeldp.features import Table
-from labeldp.files import TableFile
 from labeldp.reading import column_of_pictures, read_columns
 from labeldp.runs import Plan
 

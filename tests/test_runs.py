@@ -16,8 +16,8 @@ from polars.testing import assert_frame_equal
 
 import labeldp as ldp
 from labeldp import runs
+from labeldp.data.files import TableFile
 from labeldp.datasets import SecretTable
-from labeldp.files import TableFile
 from labeldp.learn.predictor import load_predictor
 from labeldp.report.card import FORMATS, card_of_run
 from labeldp.runs import Plan

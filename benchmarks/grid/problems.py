@@ -38,13 +38,13 @@ class Problem:
 
     def features(self) -> Any:
         """Return the training rows as the library reads them."""
-        from labeldp.features import Embeddings, Table
+        from labeldp.data import Embeddings, Table
 
         return Table.fit(self.train) if isinstance(self.train, pl.DataFrame) else Embeddings(self.train)
 
     def test_features(self, features: Any) -> Any:
         """Return the test rows, encoded as the training rows were."""
-        from labeldp.features import Embeddings
+        from labeldp.data import Embeddings
 
         return features.apply(self.test) if isinstance(self.test, pl.DataFrame) else Embeddings(self.test)
 

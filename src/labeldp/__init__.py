@@ -6,8 +6,8 @@ from labeldp.core.lazy import exports
 
 if TYPE_CHECKING:
     from labeldp import audit as audit
+    from labeldp import data as features
     from labeldp import evaluate as evaluate
-    from labeldp import features as features
     from labeldp import learn as learn
     from labeldp import mechanisms as mechanisms
     from labeldp import recipes as recipes

@@ -17,9 +17,9 @@ from labeldp.core.errors import BudgetExceeded, InputError
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import Encoded, LabelSpace
+from labeldp.data.base import Features
 from labeldp.datasets import SecretTable
 from labeldp.evaluate import Score, split_rows
-from labeldp.features.base import Features
 from labeldp.learn.model import Model
 from labeldp.reading import read_features
 from labeldp.recipes import run as recipes

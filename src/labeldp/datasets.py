@@ -15,7 +15,7 @@ from labeldp.accounting.costs import capped_rows
 from labeldp.core.errors import BudgetExceeded, InputError
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import MISSING, Encoded, Label, LabelSpace
-from labeldp.files import TableFile
+from labeldp.data.files import TableFile
 from labeldp.vault import Ledger, Vault, identify
 from labeldp.vault.account import Chosen
 from labeldp.vault.ledger import ledger_beside

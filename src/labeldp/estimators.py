@@ -32,10 +32,10 @@ from labeldp.core.errors import InputError, ReusedReleaseWarning
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import LabelSpace
 from labeldp.core.lazy import has_torch
+from labeldp.data.base import Features
+from labeldp.data.feature_reader import Intake, is_frame
 from labeldp.datasets import budget_of
 from labeldp.evaluate import Criterion, check_criterion
-from labeldp.features.base import Features
-from labeldp.features.intake import Intake, is_frame
 from labeldp.learn.training import Training
 from labeldp.recipes.base import find
 from labeldp.recipes.crosses import check_crosses, with_crosses

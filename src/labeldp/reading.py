@@ -9,15 +9,15 @@ import polars as pl
 
 from labeldp.core.errors import InputError
 from labeldp.core.lazy import require_torch
+from labeldp.data.base import Features
+from labeldp.data.feature_reader import Intake
+from labeldp.data.files import TableFile
+from labeldp.data.image_columns import picture_column, read_pictures
+from labeldp.data.tables import Table
 from labeldp.datasets import ABSENT, SecretTable
-from labeldp.features.base import Features
-from labeldp.features.intake import Intake
-from labeldp.features.pictures import picture_column, read_pictures
-from labeldp.features.tables import Table
-from labeldp.files import TableFile
 
 if TYPE_CHECKING:
-    from labeldp.features.images import Images
+    from labeldp.data.images import Images
 
 
 def read_features(table: SecretTable, kind: str, rows: int, flip: bool = False) -> tuple[Intake, Features]:
@@ -38,7 +38,7 @@ def read_features(table: SecretTable, kind: str, rows: int, flip: bool = False) 
 def read_pictures_of(file: TableFile, flip: bool = False, left_out: Sequence[str] = ()) -> Images:
     """Read the one column of pictures that is not left out, and no other."""
     require_torch("Learning from pictures")
-    from labeldp.features.images import Images
+    from labeldp.data.images import Images
 
     column = column_of_pictures(file, [name for name in file.schema.names if name not in left_out])
     return Images(read_pictures(read_columns(file, [column]).to_series()), flip)

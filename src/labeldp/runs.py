@@ -22,11 +22,11 @@ from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError, MissingExtra
 from labeldp.core.label_space import LabelSpace
 from labeldp.core.lazy import require_torch
+from labeldp.data.base import Features, check_device
+from labeldp.data.feature_reader import Intake, check_kind
+from labeldp.data.files import TableFile
 from labeldp.datasets import SecretTable
 from labeldp.evaluate import Criterion, check_criterion
-from labeldp.features.base import Features, check_device
-from labeldp.features.intake import Intake, check_kind
-from labeldp.files import TableFile
 from labeldp.learn.density import intervals
 from labeldp.learn.predictor import Predictor, load_predictor
 from labeldp.reading import column_of_pictures, doubts, read_columns, read_features

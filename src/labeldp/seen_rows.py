@@ -9,8 +9,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from labeldp.core.errors import PrivacyWarning
-from labeldp.features.base import Features
-from labeldp.features.intake import is_frame, to_frame
+from labeldp.data.base import Features
+from labeldp.data.feature_reader import is_frame, to_frame
 from labeldp.vault import identify
 
 _SEEN: list[tuple[str | None, NDArray[np.uint64]]] = []  # the ledger of each fit, and hashes of its rows

@@ -23,7 +23,8 @@ from torch import nn
 import labeldp as ldp
 from labeldp import learn, represent
 from labeldp.accounting.lineage import HasProvenance, Provenance
-from labeldp.features import Embeddings, Images, Table
+from labeldp.data import Embeddings, Images, Table
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn import Model, Training
 from labeldp.learn.additive import AdditiveSums, BinDesign, Column, CrossSums, NumberSums
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
@@ -48,7 +49,6 @@ from labeldp.recipes.numbers import Beforehand, learners_for
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import agreed
 from labeldp.releases.base import Release
-from labeldp.represent.lift import Lift
 from labeldp.represent.restart import two_encoders, with_restart
 from labeldp.teach.networks import Networks
 

@@ -6,7 +6,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.learn import Training
 from labeldp.recipes.run import all_rows
 from labeldp.recipes.task import Task

@@ -44,7 +44,7 @@ ESTIMATORS = """
 import warnings
 import numpy as np
 import labeldp as ldp
-from labeldp.features import Embeddings, Table
+from labeldp.data import Embeddings, Table
 
 warnings.simplefilter("ignore")
 x = np.random.default_rng(0).normal(size=(1500, 4)).astype(np.float32)

@@ -273,7 +273,7 @@ def test_a_missing_label_is_an_error_unless_declared_public(labeldp, folder):
 
 
 def test_an_interrupt_is_one_sentence_and_leaves_nothing(labeldp, folder, monkeypatch):
-    from labeldp.files import TableFile
+    from labeldp.data.files import TableFile
 
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -421,7 +421,7 @@ def test_what_fails_after_a_release_says_that_it_is_not_lost(labeldp, folder, mo
     words = (command, "people.csv", *LABELS, "--epsilon", 1, "--out", out)
     with monkeypatch.context() as disk:
         disk.setattr("labeldp.runs.write_card", full)
-        disk.setattr("labeldp.files.TableFile.rewrite", full)
+        disk.setattr("labeldp.data.files.TableFile.rewrite", full)
         code, _, err = labeldp(*words)
     assert code == 2
     assert "No space left on device. What was released is paid for and in the ledger: the same request uses it" in err

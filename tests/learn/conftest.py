@@ -7,7 +7,7 @@ from scripted import Seeded
 from sklearn.datasets import load_digits
 
 import labeldp as ldp
-from labeldp.features import Embeddings, Images
+from labeldp.data import Embeddings, Images
 from labeldp.learn import Training
 
 torch.set_num_threads(1)

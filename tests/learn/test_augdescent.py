@@ -6,7 +6,7 @@ import torch
 from sklearn.mixture import GaussianMixture
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.learn import AugDescent, Supervised, Training
 from labeldp.learn.augdescent import shares_of_classes, sharpen, small_component, surest_share
 

@@ -5,12 +5,12 @@ import pytest
 from scipy.special import softmax
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn.average import AveragedModel, averaged
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.report.card.origin import describe_model
-from labeldp.represent.lift import Lift
 
 SPACE = ldp.LabelSpace(["low", "high"])
 ROWS = Embeddings(np.random.default_rng(0).normal(size=(120, 4)))

@@ -4,7 +4,7 @@ import torch
 from scipy.optimize import minimize
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.learn import Bayes, EvidenceLoss, Supervised, Training
 from labeldp.learn.base import soft_cross_entropy
 from labeldp.learn.bayes import posterior, project_on_simplex, uninformed

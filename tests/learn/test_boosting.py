@@ -12,14 +12,14 @@ from scripted import Seeded
 from sklearn.metrics import log_loss, roc_auc_score
 
 import labeldp as ldp
-from labeldp.features import Embeddings, Table
+from labeldp.data import Embeddings, Table
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn import Boosting
 from labeldp.learn.boosting import require_lightgbm
 from labeldp.learn.effort import shortened
 from labeldp.learn.predictor import load_predictor, resting_on
 from labeldp.learn.ridge import Ridge
 from labeldp.report.card.origin import describe_model
-from labeldp.represent.lift import Lift
 
 SPACE = ldp.LabelSpace(["no", "yes"])
 COUNT, NEW = 40_000, 20_000

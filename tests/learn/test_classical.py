@@ -7,12 +7,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 import labeldp as ldp
-from labeldp.features import Embeddings, Table
+from labeldp.data import Embeddings, Table
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn.classical import Classical, ClassicalModel, Standardised, matrix
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.learn.weighted import Weighted
-from labeldp.represent.lift import Lift
 
 LOGISTIC = LogisticRegression(C=0.1, max_iter=300)
 RR = ldp.RandomizedResponse

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.learn import CrossFit, Supervised
 from labeldp.learn.base import soft_cross_entropy
 from labeldp.learn.crossfit import posterior_of, trust

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.learn.density import (
     LOSSES,
     Density,

@@ -7,13 +7,13 @@ import pytest
 
 import labeldp as ldp
 from labeldp.core.errors import InputError
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import build
 from labeldp.learn.encoded import EncodedModel, abreast, members, side_by_side, with_head
 from labeldp.learn.predictor import load_predictor, resting_on
 from labeldp.learn.ridge import Ridge
-from labeldp.represent.lift import Lift
 
 
 @pytest.fixture(scope="module")

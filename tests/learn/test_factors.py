@@ -5,7 +5,7 @@ import torch
 from rated import SPACE, Ratings
 
 import labeldp as ldp
-from labeldp.features import Pairs
+from labeldp.data import Pairs
 from labeldp.learn import Bayes, Model, Training
 from labeldp.learn.backbones import build
 from labeldp.learn.loop import train

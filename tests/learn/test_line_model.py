@@ -5,10 +5,10 @@ import pytest
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
-from labeldp.represent.lift import Lift
 
 SPACE = ldp.LabelSpace.range(0, 100, 1)
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import labeldp as ldp
 from labeldp.accounting.lineage import Provenance
-from labeldp.features import Embeddings, Images
+from labeldp.data import Embeddings, Images
 from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import Average, build
 from labeldp.learn.base import make_network

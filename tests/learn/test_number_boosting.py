@@ -6,14 +6,14 @@ import pytest
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp.features.embeddings import Embeddings
-from labeldp.features.tables import Table
+from labeldp.data.embeddings import Embeddings
+from labeldp.data.row_normalizer import Lift
+from labeldp.data.tables import Table
 from labeldp.learn.number_boosting import BoostedNumberModel, NumberBoosting
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.mechanisms.binning import UnbiasedBins
 from labeldp.report.card.origin import describe_model
-from labeldp.represent.lift import Lift
 
 ROWS, SPACE = 6_000, ldp.LabelSpace.range(-4, 4, 0.1)
 EVEN = np.full(len(SPACE), 1 / len(SPACE))

@@ -6,7 +6,7 @@ import torch
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.learn import AugDescent, Bayes, CoTeaching, FixMatch, Supervised, Training
 from labeldp.learn.backbones import NumberHead, build, rebuild
 from labeldp.learn.density import centre, grid_of

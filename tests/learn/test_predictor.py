@@ -6,12 +6,12 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn import Supervised, Training
 from labeldp.learn.classical import Classical
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
-from labeldp.represent.lift import Lift
 
 SPACE = ldp.LabelSpace(["low", "high"])
 ROWS = Embeddings(np.random.default_rng(0).normal(size=(120, 4)))

@@ -7,7 +7,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression, PoissonRegressor, Ridge
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.regression import Anchor, Regression
 

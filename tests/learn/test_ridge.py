@@ -5,9 +5,9 @@ import pytest
 from scipy.sparse import csr_array
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn.ridge import LinearModel, Ridge
-from labeldp.represent.lift import Lift
 
 RR = ldp.RandomizedResponse
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import labeldp as ldp
-from labeldp.features import Embeddings, Images
+from labeldp.data import Embeddings, Images
 from labeldp.learn import SemiGAN, Training
 from labeldp.learn.backbones import Average, build
 from labeldp.learn.semigan import _Game, _Generator, _range, contradicted, judge, realness_loss, trusted

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import beta, kstest
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.learn import Supervised
 from labeldp.learn.supervised import beta_share, mix
 

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 import labeldp as ldp
-from labeldp.features import Embeddings, Table
+from labeldp.data import Embeddings, Table
 from labeldp.learn.trees import Trees, tree_matrix
 
 

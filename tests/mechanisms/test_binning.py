@@ -13,8 +13,8 @@ from scripted import Uniform, exact_law
 
 import labeldp as ldp
 from labeldp import noise
+from labeldp.data.label_bins import best_bins
 from labeldp.mechanisms import binning
-from labeldp.mechanisms.bins import best_bins
 
 SPACE = ldp.LabelSpace.range(2.0, 5.0, 0.5)
 GRID = np.array(SPACE.classes)

@@ -9,7 +9,7 @@ from scripted import Seeded
 from sklearn.datasets import load_digits
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.learn import Training
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 import labeldp as ldp
 from labeldp.accounting.losses import compose
-from labeldp.features import Embeddings, Table
+from labeldp.data import Embeddings, Table
 from labeldp.learn.additive import AdditiveSums, Functions
 from labeldp.learn.additive.model import AdditiveModel
 from labeldp.mechanisms import LargestResiduals, LinearQuery

@@ -14,8 +14,8 @@ import labeldp as ldp
 from labeldp.accounting.calibration import calibrated_loss
 from labeldp.accounting.losses import compose
 from labeldp.core.errors import InputError
-from labeldp.features.embeddings import Embeddings
-from labeldp.features.tables import Table
+from labeldp.data.embeddings import Embeddings
+from labeldp.data.tables import Table
 from labeldp.mechanisms.stable import StableVote
 from labeldp.recipes import advisor, auto
 from labeldp.recipes.additive import additive_steps, layout_of

@@ -9,7 +9,7 @@ from scripted import Seeded
 from sklearn.metrics import roc_auc_score
 
 import labeldp as ldp
-from labeldp.features import Images, Table
+from labeldp.data import Images, Table
 from labeldp.learn import Model, Training
 from labeldp.learn.additive.log_linear import LogLinearModel
 from labeldp.learn.additive.model import AdditiveModel

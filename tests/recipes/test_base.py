@@ -3,7 +3,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.core.errors import MissingExtra
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.recipes.base import RECIPES, Recipe, find
 from labeldp.recipes.task import Task
 

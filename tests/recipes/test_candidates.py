@@ -7,7 +7,7 @@ import pytest
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp.features import Embeddings, Table
+from labeldp.data import Embeddings, Table
 from labeldp.learn import Supervised, Training
 from labeldp.learn.additive.log_linear import LogLinear
 from labeldp.learn.classical import Classical

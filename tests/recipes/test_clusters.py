@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import labeldp as ldp
-from labeldp.features import Images
+from labeldp.data import Images
 from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import build
 from labeldp.recipes.run import train

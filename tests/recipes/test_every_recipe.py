@@ -8,7 +8,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
-from labeldp.features import Images
+from labeldp.data import Images
 from labeldp.learn import Model
 from labeldp.learn.backbones import build
 from labeldp.learn.predictor import load_predictor

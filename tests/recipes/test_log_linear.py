@@ -7,7 +7,7 @@ import torch
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp.features import Embeddings, Images, Table
+from labeldp.data import Embeddings, Images, Table
 from labeldp.learn import Model
 from labeldp.learn.additive.log_linear import LogLinearModel
 from labeldp.learn.backbones import build

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 import labeldp as ldp
-from labeldp.features import Embeddings, Images, Table
+from labeldp.data import Embeddings, Images, Table
 from labeldp.learn import Model, Training
 from labeldp.learn.additive.model import AdditiveNumberModel
 from labeldp.learn.backbones import build

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import labeldp as ldp
-from labeldp.features.tables import Table
+from labeldp.data.tables import Table
 from labeldp.recipes import Task, all_rows, train
 from labeldp.recipes.progress import Progress
 

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import labeldp as ldp
-from labeldp.features import Table
+from labeldp.data import Table
 from labeldp.learn import BoostedModel, Model, Training
 from labeldp.recipes.run import train
 from labeldp.recipes.task import Task

@@ -8,7 +8,7 @@ from scripted import Seeded
 from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.learn import Training, bayes
 from labeldp.learn.supervised import partners
 from labeldp.recipes.run import all_rows, train

@@ -10,7 +10,7 @@ from scripted import Seeded
 from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
-from labeldp.features import Images
+from labeldp.data import Images
 from labeldp.learn import Model, SoftMatch, Training
 from labeldp.learn.backbones import Network, build
 from labeldp.learn.encoded import side_by_side

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 import labeldp as ldp
-from labeldp.features import Table
+from labeldp.data import Table
 from labeldp.learn import Supervised, Training
 from labeldp.learn.effort import is_shortened
 from labeldp.recipes import rehearsal

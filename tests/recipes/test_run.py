@@ -6,7 +6,7 @@ from bound_vault import rows_of
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.learn import Model, Supervised, Training
 from labeldp.learn.backbones import build
 from labeldp.recipes import base

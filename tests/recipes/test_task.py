@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.features import Embeddings, Images
-from labeldp.features.intake import Intake
+from labeldp.data import Embeddings, Images
+from labeldp.data.feature_reader import Intake
 from labeldp.learn import Bayes, FixMatch, Model, Supervised, Training
 from labeldp.learn.backbones import build
 from labeldp.learn.classical import Classical

@@ -9,7 +9,7 @@ import pytest
 from bound_vault import rows_of
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.learn import Supervised, Training
 from labeldp.mechanisms import RandomizedResponse, RRWithPrior
 from labeldp.recipes.base import RECIPES, Ask, Recipe, find

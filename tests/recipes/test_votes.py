@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import agreed, class_of_each, cluster_count, surest, vote
 

@@ -9,10 +9,10 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
-from labeldp.features.intake import Intake
+from labeldp.data.feature_reader import Intake
+from labeldp.data.row_normalizer import CONSTANT, Lift
 from labeldp.releases import NoisyMoments, storage
 from labeldp.releases.moments import as_chances, log_odds
-from labeldp.represent.lift import CONSTANT, Lift
 
 
 def linear_problem(rows, seed=0):

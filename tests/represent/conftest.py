@@ -9,7 +9,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
-from labeldp.features import Images
+from labeldp.data import Images
 from labeldp.learn import Training
 from labeldp.learn.backbones import build
 from labeldp.represent.contrastive import SimCLR

@@ -4,7 +4,7 @@ import torch
 
 import labeldp as ldp
 from labeldp.core.errors import InputError
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.learn import Model, Supervised, Training
 from labeldp.represent.contrastive import SimCLR, find_partners
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.features import Images
+from labeldp.data import Images
 from labeldp.learn import Training
 from labeldp.learn.encoded import members
 from labeldp.represent.contrastive import SimCLR

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.features import Images
+from labeldp.data import Images
 from labeldp.reproduce.cells import Cell, CellVault, Pictures, Setting, run
 from labeldp.reproduce.tables import Row
 from labeldp.teach.votes import TeacherVotes

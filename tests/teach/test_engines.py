@@ -11,7 +11,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.teach import engines
 from labeldp.teach.lesson import Lesson
 from labeldp.teach.networks import Networks

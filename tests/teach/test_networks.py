@@ -10,7 +10,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 import labeldp as ldp
-from labeldp.features import Embeddings, Images
+from labeldp.data import Embeddings, Images
 from labeldp.learn import FixMatch, Supervised, Training
 from labeldp.learn.classical import Classical
 from labeldp.learn.predictor import load_predictor

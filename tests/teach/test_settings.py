@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from torch import nn
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.learn import FixMatch, Supervised, Training
 from labeldp.learn.backbones import build
 from labeldp.learn.classical import Classical

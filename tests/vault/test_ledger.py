@@ -17,7 +17,7 @@ from bound_vault import LABELS, RR, SPACE, identity, open_vault
 from filelock import FileLock
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 from labeldp.mechanisms.base import _summary
 from labeldp.vault import ledger
 from labeldp.vault.ledger import _explain, in_progress

@@ -8,11 +8,11 @@ import labeldp as ldp
 from labeldp.accounting.calibration import calibrated_loss
 from labeldp.accounting.costs import joint_cost
 from labeldp.accounting.lineage import Provenance
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.report.ledger import ledger_report
-from labeldp.represent.lift import Lift
 
 SPACE = ldp.LabelSpace(["no", "yes"])
 LABELS = ["no", "yes", "yes", "no", "yes", "no"]

@@ -25,7 +25,7 @@ from labeldp.audit.bounds import error_rate, guessing, share_high, share_low
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import Codes, Encoded
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.predictor import Predictor
 from labeldp.recipes.base import find
 from labeldp.recipes.run import Trained, set_aside, train

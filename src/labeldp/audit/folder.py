@@ -31,8 +31,8 @@ from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import plain_number
 from labeldp.core.label_space import LabelSpace
+from labeldp.data.files import TableFile
 from labeldp.datasets import SecretTable
-from labeldp.files import TableFile
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import load_predictor
 from labeldp.reading import read_columns

@@ -61,8 +61,8 @@ def compare(
     """Train several recipes at several epsilons; print a table and draw a plot."""
     from labeldp.core.errors import InputError
     from labeldp.core.guarantee import check_delta, check_epsilon
+    from labeldp.data.files import TableFile
     from labeldp.datasets import SecretTable
-    from labeldp.files import TableFile
 
     try:
         wanted = sorted({float(word) for word in epsilons.split(",")})

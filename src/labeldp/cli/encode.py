@@ -27,7 +27,7 @@ def encode(
     from labeldp import __version__
     from labeldp.core.atomic_files import check_free, written_whole
     from labeldp.core.errors import InputError
-    from labeldp.files import TableFile
+    from labeldp.data.files import TableFile
 
     check_free(out)
     if data.suffix != ".parquet":
@@ -36,7 +36,7 @@ def encode(
             "pl.DataFrame({'image': [path.read_bytes() for path in paths]}).write_parquet('pictures.parquet')."
         )
     file = TableFile(data)
-    from labeldp.features.base import choose_device  # torch, only now that the request makes sense
+    from labeldp.data.base import choose_device  # torch, only now that the request makes sense
     from labeldp.learn.model import Model
     from labeldp.reading import read_pictures_of
     from labeldp.represent.restart import check_backbone, two_encoders

@@ -23,7 +23,7 @@ def predict(
     """
     from labeldp import runs
     from labeldp.core.atomic_files import check_free, written_whole
-    from labeldp.spreadsheets import without_formulas
+    from labeldp.data.spreadsheets import without_formulas
 
     if out is not None:
         check_free(out, ".csv", ".parquet")

@@ -41,7 +41,7 @@ def reproduce(
     columns = _numbers(epsilons)
     if data is None:
         raise InputError("Name the folder with the official files of the data set: --data FOLDER.")
-    from labeldp.features.base import choose_device
+    from labeldp.data.base import choose_device
     from labeldp.learn.model import Model
     from labeldp.report.reproduction import print_reproduction
     from labeldp.reproduce import run

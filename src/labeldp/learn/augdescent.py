@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labeldp.core.errors import InputError
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.backbones import Average
 from labeldp.learn.base import Learner, active_rows, evidence_of, hard_labels, soft_cross_entropy
 from labeldp.learn.bayes import posterior

@@ -16,7 +16,7 @@ from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.predictor import Predictor, best_labels, load_predictor, not_a_model, read_facts, write_facts
 
 _LEAST = 1e-6  # a smaller probability counts as this

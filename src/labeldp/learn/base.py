@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labeldp.core.errors import InputError
-from labeldp.features.base import Features, choose_device
-from labeldp.features.images import Images
+from labeldp.data.base import Features, choose_device
+from labeldp.data.images import Images
 from labeldp.learn.backbones import Network, NumberHead, build
 from labeldp.learn.encoded import members
 from labeldp.learn.loop import train

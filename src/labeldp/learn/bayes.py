@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labeldp.core.errors import InputError
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.base import Learner, active_rows, evidence_of, soft_cross_entropy
 from labeldp.learn.model import Model
 from labeldp.learn.supervised import partners

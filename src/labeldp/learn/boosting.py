@@ -24,7 +24,7 @@ from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.channel import ChannelLoss, Floats, as_chances, as_scores, fitted_shift, matching_shift
 from labeldp.learn.effort import tree_rounds
 from labeldp.learn.predictor import Predictor, best_labels, load_predictor, not_a_model, read_facts, write_facts

@@ -11,7 +11,7 @@ from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.coarse import coarse
 from labeldp.learn.estimator_files import read_estimator, written_estimator
 from labeldp.learn.predictor import Predictor, best_labels, not_a_model, read_facts, write_facts

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.base import Learner
 from labeldp.learn.model import Model
 from labeldp.learn.supervised import Supervised

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labeldp.core.errors import InputError
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.backbones import Average
 from labeldp.learn.base import Learner, active_rows, hard_labels
 from labeldp.learn.model import Model

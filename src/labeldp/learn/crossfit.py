@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from labeldp.core.errors import InputError
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.base import Learner, active_rows, beside, evidence_of, follow, soft_cross_entropy
 from labeldp.learn.model import Model
 from labeldp.learn.supervised import Supervised

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.base import Learner, active_rows, soft_cross_entropy
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release

@@ -15,9 +15,9 @@ from scipy.special import gammaln, softmax
 
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
-from labeldp.features.base import Features
-from labeldp.features.rows import blocks
-from labeldp.mechanisms.bins import Floats, LossName
+from labeldp.data.base import Features
+from labeldp.data.label_bins import Floats, LossName
+from labeldp.data.row_selection import blocks
 
 LOSSES = ("squared", "absolute", "poisson")
 _ALL_GAPS = 2_000  # of a range, up to which a table of means has a line for each

@@ -15,8 +15,8 @@ from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
-from labeldp.features.base import Features
-from labeldp.features.embeddings import Embeddings
+from labeldp.data.base import Features
+from labeldp.data.embeddings import Embeddings
 from labeldp.learn.backbones import Beside, Network
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, load_predictor, write_facts

@@ -14,7 +14,7 @@ from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
-from labeldp.features.base import Features, choose_device
+from labeldp.data.base import Features, choose_device
 from labeldp.learn.backbones import Average, Beside, Network, rebuild, takes_mirrors
 from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
 from labeldp.learn.weights import pack, unpack

@@ -16,7 +16,7 @@ from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.boosting import require_lightgbm, threads_for
 from labeldp.learn.density import Density, grid_of
 from labeldp.learn.effort import tree_rounds

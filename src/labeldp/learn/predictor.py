@@ -16,9 +16,9 @@ from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
 from labeldp.core.label_space import LabelSpace
 from labeldp.core.lazy import require_torch
-from labeldp.features.base import Features
+from labeldp.data.base import Features
+from labeldp.data.label_bins import LossName
 from labeldp.learn.density import centre, grid_of
-from labeldp.mechanisms.bins import LossName
 from labeldp.releases.base import Release
 
 FORMAT = 1

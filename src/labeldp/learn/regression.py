@@ -13,14 +13,14 @@ from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
-from labeldp.features.base import Features
+from labeldp.data.base import Features
+from labeldp.data.label_bins import Floats, LossName
 from labeldp.learn.classical import Standardised, matrix
 from labeldp.learn.coarse import coarse, threads_that_pay
 from labeldp.learn.density import Density, check_loss, grid_of
 from labeldp.learn.effort import brief, rounds
 from labeldp.learn.estimator_files import read_estimator, written_estimator
 from labeldp.learn.predictor import not_a_model, read_facts, write_facts
-from labeldp.mechanisms.bins import Floats, LossName
 from labeldp.releases.base import Release
 
 _BLOCK = 1 << 22  # numbers of evidence that are in memory at once

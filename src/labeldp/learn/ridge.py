@@ -11,12 +11,12 @@ from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
-from labeldp.features.base import Features
+from labeldp.data.base import Features
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn.density import Density, grid_of
 from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments, NoisySums, as_chances
-from labeldp.represent.lift import Lift
 
 
 @dataclass(frozen=True)

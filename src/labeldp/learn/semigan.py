@@ -16,7 +16,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from labeldp.core.errors import InputError
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.backbones import Average, Network
 from labeldp.learn.base import Learner, active_rows, beside, hard_labels
 from labeldp.learn.coteaching import disagreement, small_loss

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.base import Learner, active_rows, evidence_of, follow
 from labeldp.learn.bayes import EvidenceLoss
 from labeldp.learn.model import Model

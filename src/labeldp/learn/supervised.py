@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.base import Learner, active_rows, evidence_of, hard_labels, soft_cross_entropy
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
-from labeldp.features.base import Features
-from labeldp.features.tables import Table
+from labeldp.data.base import Features
+from labeldp.data.tables import Table
 
 _BLOCK = 1 << 14  # rows that are evaluated at once, so that their columns stay in the cache
 _ZERO = np.float32(1e-35)  # up to this size LightGBM takes a value for 0

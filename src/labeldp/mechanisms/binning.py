@@ -26,8 +26,8 @@ from labeldp.bits import Bits
 from labeldp.core.errors import InputError
 from labeldp.core.exact_real import exactly
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
+from labeldp.data.label_bins import Floats, LossName, best_bins, best_points
 from labeldp.mechanisms.base import ByLabel, private_copy
-from labeldp.mechanisms.bins import Floats, LossName, best_bins, best_points
 from labeldp.noise import WIDEST, discrete_laplace, response_offset, uniform_offset
 from labeldp.releases.numbers import NoisyBins, NoisyGrid, log_cut_laplace, log_response, uncut, went_to
 

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, hstack
 from labeldp.accounting.calibration import calibrated_loss
 from labeldp.accounting.lineage import Provenance
 from labeldp.core.atomic_files import kept_array
-from labeldp.features.tables import Table
+from labeldp.data.tables import Table
 from labeldp.learn.additive import AdditiveSums, BinDesign, Bins, Column, CrossSums, Functions
 from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.additive.model import AdditiveModel, Term, as_table

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import SMALLEST_EPSILON
+from labeldp.data.row_normalizer import CONSTANT, Lift
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.mechanisms import LinearQuery, RandomizedResponse, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, recipe
@@ -16,7 +17,6 @@ from labeldp.recipes.shares import FEW_CLASSES, share_of_sums, split_epsilon
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments
-from labeldp.represent.lift import CONSTANT, Lift
 
 _FEWEST, _MOST = 32, 256  # principal directions
 

@@ -16,13 +16,14 @@ from sklearn.utils.validation import has_fit_parameter
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.core.lazy import require_torch
+from labeldp.data.label_bins import Floats, LossName
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn.classical import Standardised
 from labeldp.learn.density import check_loss, grid_of
 from labeldp.learn.predictor import Predictor
 from labeldp.learn.regression import Anchor, Regression
 from labeldp.learn.ridge import Ridge
 from labeldp.mechanisms.binning import LARGEST_RANGE, DiscreteLaplace, RROnBins
-from labeldp.mechanisms.bins import Floats, LossName
 from labeldp.mechanisms.linear import GroupHistogram
 from labeldp.mechanisms.sums import NumberQuery
 from labeldp.recipes.additive_numbers import are_binned_numbers, binned_numbers
@@ -34,7 +35,6 @@ from labeldp.recipes.task import Task, default_training
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.moments import NoisySums
-from labeldp.represent.lift import Lift
 
 _SURE = 0.02  # of the range: how well the mean of all labels should be known beforehand
 _LEAST, _MOST = 0.1, 0.5  # of epsilon, for what is known beforehand

@@ -11,7 +11,8 @@ from scipy.special import softmax
 
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import MISSING
-from labeldp.features.embeddings import Embeddings
+from labeldp.data.embeddings import Embeddings
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn.training import Training
 from labeldp.mechanisms import GroupHistogram, LinearQuery, RRInformative
 from labeldp.mechanisms.base import in_parts
@@ -25,7 +26,6 @@ from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.moments import NoisyMoments, as_chances
 from labeldp.represent.clusters import kmeans
-from labeldp.represent.lift import Lift
 from labeldp.represent.smooth import smooth_rows
 
 if TYPE_CHECKING:

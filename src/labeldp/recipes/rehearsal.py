@@ -23,7 +23,7 @@ from labeldp.core.errors import BudgetExceeded, InputError, LabelDPError
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import MISSING, Codes, Encoded, LabelSpace
 from labeldp.core.lazy import has_torch
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.effort import STEPS, shortened
 from labeldp.mechanisms.base import Mechanism
 from labeldp.recipes.base import Recipe

@@ -14,8 +14,8 @@ from labeldp.accounting.losses import compose
 from labeldp.core.errors import BudgetExceeded, InputError, LabelDPError
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import SMALLEST_EPSILON, Guarantee
+from labeldp.data.tables import Table
 from labeldp.evaluate import ErrorScore, Score, check_criterion, choose, measure, measure_errors
-from labeldp.features.tables import Table
 from labeldp.learn.additive.effects import Effect, effects_of
 from labeldp.learn.density import believed_error, grid_of
 from labeldp.learn.predictor import Predictor, resting_on

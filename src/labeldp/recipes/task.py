@@ -18,9 +18,10 @@ from labeldp.core.atomic_files import kept_array
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.core.lazy import has_torch, require_torch
+from labeldp.data.base import Features, choose_device
+from labeldp.data.embeddings import Embeddings
+from labeldp.data.row_normalizer import CONSTANT, Lift
 from labeldp.evaluate.criteria import Criterion
-from labeldp.features.base import Features, choose_device
-from labeldp.features.embeddings import Embeddings
 from labeldp.learn.boosting import Boosting, require_lightgbm
 from labeldp.learn.classical import Classical, Standardised
 from labeldp.learn.predictor import Predictor
@@ -29,7 +30,6 @@ from labeldp.recipes.models import find_model
 from labeldp.recipes.progress import Progress
 from labeldp.represent.balanced import balanced
 from labeldp.represent.clusters import kmeans
-from labeldp.represent.lift import CONSTANT, Lift
 from labeldp.represent.smooth import smooth_rows
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from labeldp.core.errors import InputError
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.backbones import Network
 from labeldp.learn.base import Backbone, make_network, place
 from labeldp.learn.loop import train

@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 from sklearn.cluster import KMeans, MiniBatchKMeans
 
 from labeldp.core.errors import InputError
-from labeldp.features.rows import blocks
+from labeldp.data.row_selection import blocks
 
 _COMPARED = 2048  # rows that a GPU compares with all rows at once
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.base import follow
 from labeldp.learn.model import Model
 from labeldp.represent.base import Representation, projector

@@ -7,8 +7,8 @@ from typing import Any
 from torch import nn
 
 from labeldp.core.errors import InputError
-from labeldp.features.base import Features, choose_device
-from labeldp.features.images import Images
+from labeldp.data.base import Features, choose_device
+from labeldp.data.images import Images
 from labeldp.learn.backbone_names import backbones_for
 from labeldp.learn.base import Backbone, beside
 from labeldp.learn.encoded import side_by_side

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from labeldp.accounting.lineage import Provenance
 from labeldp.core.label_space import LabelSpace
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.base import place, start_network
 from labeldp.learn.fixmatch import confident
 from labeldp.learn.loop import train

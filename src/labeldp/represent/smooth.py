@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.features.base import Features
-from labeldp.features.embeddings import Embeddings
+from labeldp.data.base import Features
+from labeldp.data.embeddings import Embeddings
+from labeldp.data.row_normalizer import Lift
 from labeldp.represent.clusters import averaged, neighbours, unit_rows
-from labeldp.represent.lift import Lift
 
 _NEAR, _ROUNDS = 20, 8
 

@@ -18,7 +18,7 @@ import labeldp as ldp
 from labeldp.audit.canaries import SURE, Game, canary_game, deal, listen
 from labeldp.core.atomic_files import alone, written_whole
 from labeldp.core.label_space import Codes
-from labeldp.features.images import Images
+from labeldp.data.images import Images
 from labeldp.learn.augdescent import AugDescent
 from labeldp.learn.backbones import build
 from labeldp.learn.base import Learner

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from labeldp.core.atomic_files import append_line, read_lines
-from labeldp.features.loaders import load
+from labeldp.data.loaders import load
 from labeldp.learn.model import Model
 from labeldp.represent.restart import two_encoders
 from labeldp.reproduce.cells import Cell, Pictures, Setting, run

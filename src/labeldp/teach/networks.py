@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
-from labeldp.features.base import Features
+from labeldp.data.base import Features
 from labeldp.learn.base import Learner
 from labeldp.learn.classical import Classical
 from labeldp.learn.predictor import Predictor, load_predictor

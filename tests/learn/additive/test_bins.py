@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from labeldp.features import Table
+from labeldp.data import Table
 from labeldp.learn.additive import Bins, Column, Functions
 from labeldp.learn.additive.bins import quantile_edges
 

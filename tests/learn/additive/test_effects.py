@@ -7,8 +7,8 @@ import pytest
 import labeldp as ldp
 from labeldp.accounting.lineage import Provenance
 from labeldp.core.label_space import LabelSpace
-from labeldp.features.encoder import Category, Encoder, Number
-from labeldp.features.tables import Table
+from labeldp.data.table_encoder import Category, Encoder, Number
+from labeldp.data.tables import Table
 from labeldp.learn.additive import Bins, Column
 from labeldp.learn.additive.effects import MISSING, OTHERS, effects_of
 from labeldp.learn.additive.model import AdditiveModel, Term

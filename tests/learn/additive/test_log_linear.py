@@ -8,10 +8,10 @@ from scripted import Seeded
 from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.learn.predictor import load_predictor
-from labeldp.represent.lift import Lift
 
 ROWS = 6_000
 

@@ -9,7 +9,7 @@ from scipy.special import expit, softmax
 import labeldp as ldp
 from labeldp.accounting.lineage import Provenance
 from labeldp.core.guarantee import Guarantee
-from labeldp.features import Embeddings, Table
+from labeldp.data import Embeddings, Table
 from labeldp.learn.additive import Bins
 from labeldp.learn.additive.model import AdditiveModel, Term, as_table
 from labeldp.learn.predictor import load_predictor

@@ -6,7 +6,7 @@ import pytest
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp.features.tables import Table
+from labeldp.data.tables import Table
 from labeldp.learn.additive import BinDesign, Component, Functions, prior_of
 from labeldp.learn.additive.model import AdditiveModel, AdditiveNumberModel
 from labeldp.learn.additive.numbers import fit_numbers

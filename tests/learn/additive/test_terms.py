@@ -10,7 +10,7 @@ from scripted import Seeded
 
 import labeldp as ldp
 from labeldp.accounting.lineage import Provenance
-from labeldp.features import Table
+from labeldp.data import Table
 from labeldp.learn.additive import AdditiveSums, BinDesign, Bins, CrossSums, Functions, fit_sums, prior_of
 from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.additive.sums import combined, response_sums

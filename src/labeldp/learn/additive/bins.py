@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.features.tables import Table
+from labeldp.data.tables import Table
 
 _EDGE_ROWS = 200_000  # rows from which the edges of numeric columns are computed
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.features.encoder import Encoder
+from labeldp.data.table_encoder import Encoder
 from labeldp.learn.additive.bins import Column
 from labeldp.learn.additive.design import Floats
 from labeldp.learn.additive.model import AdditiveModel, Term

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from labeldp.accounting.lineage import Provenance
-from labeldp.features.base import Features
+from labeldp.data.base import Features
+from labeldp.data.row_normalizer import Lift
 from labeldp.learn.additive.calibration import calibration_factor
 from labeldp.learn.additive.design import DenseDesign, Floats
 from labeldp.learn.additive.fit import Component, class_probabilities, fit_sums
@@ -22,7 +23,6 @@ from labeldp.learn.predictor import not_a_model
 from labeldp.learn.ridge import LinearModel
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments
-from labeldp.represent.lift import Lift
 
 _FIRST_OPENNESS, _PASSES = 0.25, 2  # of the search for a penalty
 _FEW_CLASSES = 20  # up to which prior variances are searched for, by matrices of the columns for each class

@@ -14,8 +14,8 @@ from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
-from labeldp.features.base import Features
-from labeldp.features.tables import Table
+from labeldp.data.base import Features
+from labeldp.data.tables import Table
 from labeldp.learn.additive.bins import Column
 from labeldp.learn.additive.design import Floats
 from labeldp.learn.additive.fit import class_probabilities

@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from labeldp.accounting.lineage import Provenance
-from labeldp.features.tables import Table
+from labeldp.data.tables import Table
 from labeldp.learn.additive.bins import Column
 from labeldp.learn.additive.design import BinDesign, Design, Floats
 from labeldp.learn.additive.fit import Component, Fit, copies, curvature_of, posterior, prior_of, with_changes

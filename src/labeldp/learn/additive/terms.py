@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.accounting.lineage import Provenance
-from labeldp.features.tables import Table
+from labeldp.data.tables import Table
 from labeldp.learn.additive.bins import Column
 from labeldp.learn.additive.design import BinDesign, Floats
 from labeldp.learn.additive.fit import fit_block, fit_sums, prior_of

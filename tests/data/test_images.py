@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from labeldp.core.errors import InputError
-from labeldp.features import Images
+from labeldp.data import Images
 
 
 def pictures(rows: int = 20, channels: int = 3, height: int = 16, width: int = 16) -> np.ndarray:
@@ -76,9 +76,7 @@ def test_flips_occur_only_where_they_may(name):
 
 def test_without_flips_even_strong_turns_only_a_little(monkeypatch):
     angles = []
-    monkeypatch.setattr(
-        "labeldp.features.augment.randaugment", lambda i, operations, degrees: angles.append(degrees) or i
-    )
+    monkeypatch.setattr("labeldp.data.augment.randaugment", lambda i, operations, degrees: angles.append(degrees) or i)
     for flip in (True, False):
         images = Images(edge_picture()[:50], flip)
         varied = images.strong(images.batch(torch.arange(50)))

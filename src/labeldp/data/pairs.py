@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labeldp.core.errors import InputError
-from labeldp.features.base import Features, choose_device
-from labeldp.features.rows import row_indices
+from labeldp.data.base import Features, choose_device
+from labeldp.data.row_selection import row_indices
 
 
 class Pairs(Features):

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from labeldp.arrow_types import polars_schema, to_polars
 from labeldp.core.atomic_files import partial_beside, written_whole
 from labeldp.core.errors import InputError
+from labeldp.data.arrow_types import polars_schema, to_polars
 
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 _BATCH = 1 << 18

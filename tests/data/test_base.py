@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from labeldp.core.errors import InputError, MissingExtra
-from labeldp.features import Embeddings, Features, Images, Pairs, Table, choose_device
-from labeldp.features.base import check_device
+from labeldp.data import Embeddings, Features, Images, Pairs, Table, choose_device
+from labeldp.data.base import check_device
 
 ROWS = 12
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
-from labeldp.features.base import Features
-from labeldp.features.tables import Table
+from labeldp.data.base import Features
+from labeldp.data.tables import Table
 
 _LARGEST = 4.0  # deviations at which a number of a table is cut: an outlier must not drown its row's other columns
 CONSTANT = 0.25  # weight of the constant column beside a row of length 1, for classes of unequal size

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labeldp.core.errors import InputError
-from labeldp.features import augment
-from labeldp.features.base import Features, choose_device
-from labeldp.features.rows import row_indices
+from labeldp.data import augment
+from labeldp.data.base import Features, choose_device
+from labeldp.data.row_selection import row_indices
 
 _LARGE_ANGLE, _SMALL_ANGLE = 30.0, 10.0
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from labeldp.features import augment
+from labeldp.data import augment
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 import labeldp as ldp
-from labeldp import files
-from labeldp.files import TableFile
+from labeldp.data import files
+from labeldp.data.files import TableFile
 
 FRAME = pl.DataFrame({"zip": ["007", "a,b", 'say "hi"'], "n": [1, 2, 3], "y": ["no", "yes", None]})
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.optimize import linprog, minimize_scalar
 
-from labeldp.mechanisms import bins
-from labeldp.mechanisms.bins import best_bins, best_points
+from labeldp.data import label_bins as bins
+from labeldp.data.label_bins import best_bins, best_points
 
 LOSSES = ["squared", "absolute", "poisson"]
 

@@ -13,9 +13,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
-from labeldp.features.base import Features, check_device
-from labeldp.features.encoder import Encoder, Number, is_number, learn_categories, learn_number
-from labeldp.features.rows import (
+from labeldp.data.base import Features, check_device
+from labeldp.data.files import TableFile
+from labeldp.data.row_selection import (
     Moments,
     blocks,
     column_moments,
@@ -24,8 +24,8 @@ from labeldp.features.rows import (
     row_indices,
     some_columns,
 )
-from labeldp.features.tensors import to_tensor, without_tensors
-from labeldp.files import TableFile
+from labeldp.data.table_encoder import Encoder, Number, is_number, learn_categories, learn_number
+from labeldp.data.tensors import to_tensor, without_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -244,7 +244,7 @@ class Table(Features):
         return found
 
     def _corrupted(self, batch: Tensor, share: float) -> Tensor:
-        from labeldp.features.corrupt import corrupt
+        from labeldp.data.corrupt import corrupt
 
         return corrupt(batch, share, self._owner_tensor, len(self.columns))
 

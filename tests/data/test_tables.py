@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from labeldp.core.errors import InputError
-from labeldp.features import Table
-from labeldp.features import encoder as encoding
+from labeldp.data import Table
+from labeldp.data import table_encoder as encoding
 
 FRAME = pl.DataFrame(
     {
@@ -179,8 +179,8 @@ def test_selecting_and_moving():
 
 
 def test_parquet_in_batches_gives_what_the_frame_gives(tmp_path, monkeypatch):
-    monkeypatch.setattr("labeldp.files._BATCH", 64)
-    monkeypatch.setattr("labeldp.features.tables._BATCH", 50)
+    monkeypatch.setattr("labeldp.data.files._BATCH", 64)
+    monkeypatch.setattr("labeldp.data.tables._BATCH", 50)
     path = tmp_path / "rows.parquet"
     frame = mixed(1000)
     frame.write_parquet(path, row_group_size=300)

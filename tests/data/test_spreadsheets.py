@@ -2,7 +2,7 @@ import polars as pl
 import pytest
 
 import labeldp as ldp
-from labeldp.spreadsheets import without_formulas
+from labeldp.data.spreadsheets import without_formulas
 
 
 @pytest.mark.parametrize("kind", [pl.String, pl.Categorical], ids=str)

@@ -1,7 +1,7 @@
 import pytest
 
 import labeldp as ldp
-from labeldp.features import read_ratings
+from labeldp.data import read_ratings
 
 ROWS = [(196, 242, 3), (186, 302, 5), (22, 377, 1)]
 FILES = {

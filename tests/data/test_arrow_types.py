@@ -4,7 +4,7 @@ import pytest
 from odd_columns import IN_PARQUET, NOT_IN_PARQUET
 
 import labeldp as ldp
-from labeldp.arrow_types import polars_schema, to_polars
+from labeldp.data.arrow_types import polars_schema, to_polars
 
 EVERY = IN_PARQUET | NOT_IN_PARQUET
 REFUSED = {

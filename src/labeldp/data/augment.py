@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from labeldp.features.transforms import (
+from labeldp.data.transforms import (
     affine,
     cover,
     each,

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
-from labeldp.features.base import Features, check_device
-from labeldp.features.rows import (
+from labeldp.data.base import Features, check_device
+from labeldp.data.row_selection import (
     Moments,
     blocks,
     column_moments,
@@ -20,7 +20,7 @@ from labeldp.features.rows import (
     row_indices,
     some_columns,
 )
-from labeldp.features.tensors import to_tensor, without_tensors
+from labeldp.data.tensors import to_tensor, without_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -98,13 +98,13 @@ class Embeddings(Features):
 
     def strong(self, batch: Tensor) -> Tensor:
         """Add more noise, and take a fifth of each row's columns from other rows."""
-        from labeldp.features.corrupt import corrupt
+        from labeldp.data.corrupt import corrupt
 
         return self._noisy(corrupt(batch, _STRONG_SHARE), _STRONG_NOISE)
 
     def view(self, batch: Tensor, size: int | None = None) -> Tensor:
         """Take half of each row's columns from other rows."""
-        from labeldp.features.corrupt import corrupt
+        from labeldp.data.corrupt import corrupt
 
         return corrupt(batch, _VIEW_SHARE)
 

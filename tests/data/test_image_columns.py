@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 
 import labeldp as ldp
-from labeldp.features.intake import Intake
-from labeldp.features.pictures import picture_column, read_pictures
+from labeldp.data.feature_reader import Intake
+from labeldp.data.image_columns import picture_column, read_pictures
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 6, 5, 3), np.uint8)
 

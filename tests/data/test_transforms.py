@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from labeldp.features import transforms
+from labeldp.data import transforms
 
 
 def values(*numbers: float) -> torch.Tensor:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeldp as ldp
-from labeldp.features import Pairs
-from labeldp.features.intake import Intake
+from labeldp.data import Pairs
+from labeldp.data.feature_reader import Intake
 
 FRAME = pl.DataFrame({"who": ["ann", "bob", "ann", None], "what": [7, 9, 11, 7]})
 ALL = torch.arange(4)

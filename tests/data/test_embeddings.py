@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from labeldp.core.errors import InputError
-from labeldp.features import Embeddings
+from labeldp.data import Embeddings
 
 
 def matrix(rows: int = 400, columns: int = 10) -> np.ndarray:

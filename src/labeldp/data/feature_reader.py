@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from labeldp.core.errors import InputError
 from labeldp.core.lazy import require_torch
-from labeldp.features.base import Features
-from labeldp.features.embeddings import Embeddings
-from labeldp.features.encoder import Encoder
-from labeldp.features.pictures import picture_column, read_pictures
-from labeldp.features.tables import Table
+from labeldp.data.base import Features
+from labeldp.data.embeddings import Embeddings
+from labeldp.data.image_columns import picture_column, read_pictures
+from labeldp.data.table_encoder import Encoder
+from labeldp.data.tables import Table
 
 if TYPE_CHECKING:
-    from labeldp.features.pairs import Pairs
+    from labeldp.data.pairs import Pairs
 
 Kind = Literal["auto", "table", "embeddings", "images", "pairs"]
 
@@ -70,7 +70,7 @@ class Intake:
         if self.kind == "embeddings":
             return Embeddings(_floats(to_frame(data).to_numpy() if is_frame(data) else data))
         check_kind("images")
-        from labeldp.features.images import Images
+        from labeldp.data.images import Images
 
         pixels = read_pictures(to_frame(data).to_series()) if is_frame(data) else np.asarray(data)
         return Images(_channels_first(pixels), self.flip)
@@ -113,7 +113,7 @@ def _learnt(kind: str) -> type[Table] | type[Pairs]:
     if kind == "table":
         return Table
     check_kind(kind)
-    from labeldp.features.pairs import Pairs
+    from labeldp.data.pairs import Pairs
 
     return Pairs
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import labeldp as ldp
-from labeldp.features import Embeddings, Images, Table
-from labeldp.represent.lift import Lift, principal_directions
+from labeldp.data import Embeddings, Images, Table
+from labeldp.data.row_normalizer import Lift, principal_directions
 
 RANDOM = np.random.default_rng(0)
 

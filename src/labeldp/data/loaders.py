@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
-from labeldp.features.images import Images
-from labeldp.features.pickles import read_pickle
+from labeldp.data.images import Images
+from labeldp.data.pickles import read_pickle
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
 _PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")

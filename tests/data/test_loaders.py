@@ -10,8 +10,8 @@ from PIL import Image
 from scipy.io import savemat
 
 from labeldp.core.errors import InputError
-from labeldp.features import load
-from labeldp.features.pickles import read_pickle
+from labeldp.data import load
+from labeldp.data.pickles import read_pickle
 
 
 def pixels(rows: int, channels: int, size: int) -> np.ndarray:

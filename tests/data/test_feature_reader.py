@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import labeldp as ldp
-from labeldp.features.intake import Intake, is_frame, to_frame
+from labeldp.data.feature_reader import Intake, is_frame, to_frame
 
 FRAME = pl.DataFrame({"age": [30.0, None, 50.0], "job": ["clerk", "chief", None], "fast": [True, False, None]})
 
