@@ -11,11 +11,19 @@ from labeldp.learn.base import active_rows
 from labeldp.releases.base import Release
 
 
-class WithEvidence(Dataset[Any]):
-    """Items (features, log-evidence) of the rows that the release speaks of.
+class EvidenceDataset(Dataset[Any]):
+    """Pairs (features, log-evidence) of the rows that a release covers, for a training loop with `EvidenceLoss`.
 
-    An item of the given dataset that is a pair is taken to be (features, label), and its label is left out. In a
-    mapping nobody knows which entry is the label, so that such items are refused.
+    Args:
+        data: A torch dataset of all rows. Of an item that is a pair (features, label), the label is left out.
+        release: What the vault released about these rows.
+
+    Raises:
+        InputError: The dataset has another number of rows than the release, or its items are mappings, whose entries
+            may hold the label.
+
+    Privacy:
+        Costs nothing: it reads the release alone.
     """
 
     def __init__(self, data: Any, release: Release) -> None:

@@ -96,12 +96,6 @@ class Release(ABC):
     def _unbiased(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         raise InputError(f"{self.mechanism} has no unbiased labels: learn from its evidence.")
 
-    def dataset(self, data: Any) -> Any:
-        """Pair a torch dataset of features with evidence: items (features, log-evidence), for `learn.EvidenceLoss`."""
-        from labeldp.learn.torch_data import WithEvidence
-
-        return WithEvidence(data, self)
-
     def noise_matrix(self) -> NDArray[np.float64]:
         """Return P(released label = row | true label = column): cleanlab's convention, columns sum to 1."""
         raise InputError(f"{self.mechanism} does not release labels, so it has no noise matrix.")
