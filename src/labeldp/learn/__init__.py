@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from labeldp.learn.semigan import SemiGAN as SemiGAN
     from labeldp.learn.softmatch import SoftMatch as SoftMatch
     from labeldp.learn.supervised import Supervised as Supervised
-    from labeldp.learn.torch_data import EvidenceDataset as EvidenceDataset
+    from labeldp.learn.torch_dataset import EvidenceDataset as EvidenceDataset
     from labeldp.learn.training import Training as Training
     from labeldp.learn.weighted import Weighted as Weighted
 
@@ -44,7 +44,7 @@ __all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDun
         "semigan": ["SemiGAN"],
         "softmatch": ["SoftMatch"],
         "supervised": ["Supervised"],
-        "torch_data": ["EvidenceDataset"],
+        "torch_dataset": ["EvidenceDataset"],
         "training": ["Training"],
         "weighted": ["Weighted"],
     },

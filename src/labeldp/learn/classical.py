@@ -12,8 +12,8 @@ from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
-from labeldp.learn.coarse import coarse
 from labeldp.learn.estimator_files import read_estimator, written_estimator
+from labeldp.learn.prebin import coarse
 from labeldp.learn.predictor import Predictor, best_labels, not_a_model, read_facts, write_facts
 from labeldp.learn.weighted import Weighted, log_proba
 from labeldp.releases.base import Release

@@ -16,10 +16,10 @@ from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
 from labeldp.data.label_bins import Floats, LossName
 from labeldp.learn.classical import Standardised, matrix
-from labeldp.learn.coarse import coarse, threads_that_pay
 from labeldp.learn.density import Density, check_loss, grid_of
 from labeldp.learn.effort import brief, rounds
 from labeldp.learn.estimator_files import read_estimator, written_estimator
+from labeldp.learn.prebin import coarse, threads_that_pay
 from labeldp.learn.predictor import not_a_model, read_facts, write_facts
 from labeldp.releases.base import Release
 

@@ -11,8 +11,8 @@ from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import Ridge
 
 from labeldp.core.errors import InputError
-from labeldp.learn.coarse import coarse, threads_that_pay
 from labeldp.learn.effort import brief, rounds
+from labeldp.learn.prebin import coarse, threads_that_pay
 from labeldp.releases.base import Release
 
 _FAINT = 1e-3  # posterior weights below this are left out of a fit

@@ -7,7 +7,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_info
 
-from labeldp.learn.coarse import coarse, threads_that_pay
+from labeldp.learn.prebin import coarse, threads_that_pay
 
 GENERATOR = np.random.default_rng(0)
 ROWS = np.stack([GENERATOR.normal(size=3000), GENERATOR.integers(0, 9, 3000)], axis=1).astype(np.float32)
