@@ -23,8 +23,8 @@ from labeldp.data.loaders import load
 from labeldp.learn import Model, Training
 from labeldp.learn.backbones import build
 from labeldp.learn.encoded import members, side_by_side
-from labeldp.represent.contrastive import SimCLR
-from labeldp.represent.momentum import BYOL, MoCo
+from labeldp.representation.contrastive import SimCLR
+from labeldp.representation.momentum import BYOL, MoCo
 
 # Settings that go together: of the method, and of its training.
 HEADS = {"size": 24, "views": 4, "hidden": 4096, "projection": 256}

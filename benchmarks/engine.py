@@ -26,8 +26,8 @@ import labeldp as ldp
 from labeldp.data import Embeddings, Images
 from labeldp.learn import AugDescent, Bayes, CoTeaching, FixMatch, Supervised, Training
 from labeldp.learn.backbones import build
-from labeldp.represent.contrastive import SimCLR
-from labeldp.represent.momentum import BYOL, MoCo
+from labeldp.representation.contrastive import SimCLR
+from labeldp.representation.momentum import BYOL, MoCo
 
 CLASSES = 10
 

@@ -24,8 +24,8 @@ from labeldp.data.row_normalizer import Lift
 from labeldp.recipes.run import all_rows
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import class_of_each
-from labeldp.represent.balanced import balanced
-from labeldp.represent.smooth import smooth_rows
+from labeldp.representation.balanced import balanced
+from labeldp.representation.smooth import smooth_rows
 
 DELTA = 1e-5
 

@@ -38,7 +38,7 @@ from labeldp.learn import Training
 from labeldp.learn.backbones import Network
 from labeldp.learn.semigan import trusted
 from labeldp.mechanisms.voting import GNMax
-from labeldp.represent.contrastive import SimCLR
+from labeldp.representation.contrastive import SimCLR
 
 NEAR, COLUMNS, COMPARED = 20, 256, 64  # neighbours; directions that are kept; those by which rows are near
 TRAINING = Training(epochs=20, batch=100, optimizer="adamw", rate=3e-3, decay=1e-2, device="cpu")

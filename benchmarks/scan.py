@@ -22,9 +22,9 @@ from labeldp.data import Images
 from labeldp.data.loaders import load
 from labeldp.learn import Model, Training
 from labeldp.learn.backbones import build
-from labeldp.represent.clusters import kmeans
-from labeldp.represent.contrastive import SimCLR
-from labeldp.represent.scan import SCAN
+from labeldp.representation.clusters import kmeans
+from labeldp.representation.contrastive import SimCLR
+from labeldp.representation.scan import SCAN
 
 
 def matched_accuracy(clusters, labels):

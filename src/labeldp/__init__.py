@@ -6,12 +6,12 @@ from labeldp.core.lazy import exports
 
 if TYPE_CHECKING:
     from labeldp import audit as audit
-    from labeldp import data as features
+    from labeldp import data as data
     from labeldp import evaluate as evaluate
     from labeldp import learn as learn
     from labeldp import mechanisms as mechanisms
     from labeldp import recipes as recipes
-    from labeldp import represent as represent
+    from labeldp import representation as representation
     from labeldp import teach as teach
     from labeldp.accounting.calibration import calibrate as calibrate
     from labeldp.accounting.losses import ApproximateLoss as ApproximateLoss
@@ -113,7 +113,7 @@ _HOMES = {
     "core.unproven": ["allow_unproven"],
     "vault": ["Identity", "Ledger", "Vault", "identify"],
 }
-_ROOMS = ["audit", "evaluate", "features", "learn", "mechanisms", "recipes", "represent", "teach"]
+_ROOMS = ["audit", "data", "evaluate", "learn", "mechanisms", "recipes", "representation", "teach"]
 __all__, __getattr__, _names = exports("labeldp", _HOMES, _ROOMS)  # pyright: ignore[reportUnsupportedDunderAll]
 
 

@@ -21,7 +21,7 @@ from sklearn.linear_model import Ridge as RidgeRegressor
 from torch import nn
 
 import labeldp as ldp
-from labeldp import learn, represent
+from labeldp import learn, representation
 from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.data import Embeddings, Images, Table
 from labeldp.data.row_normalizer import Lift
@@ -49,7 +49,7 @@ from labeldp.recipes.numbers import Beforehand, learners_for
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import agreed
 from labeldp.releases.base import Release
-from labeldp.represent.restart import two_encoders, with_restart
+from labeldp.representation.restart import two_encoders, with_restart
 from labeldp.teach.networks import Networks
 
 torch.set_num_threads(1)
@@ -245,10 +245,10 @@ MADE = {
     "learn.softmatch.SoftMatch.fit": fits(learn.SoftMatch(training=ONCE)),
     "learn.softmatch.SoftMatch.together": fits_together(learn.SoftMatch(training=ONCE)),
     "learn.supervised.Supervised.fit": fits(learn.Supervised(training=ONCE)),
-    "represent.contrastive.SimCLR.fit": represents(represent.SimCLR),
-    "represent.momentum.Momentum.fit": represents(partial(represent.MoCo, hidden=8, projection=8)),
-    "represent.scan.SCAN.fit": lambda w: (
-        represent.SCAN(3, near=3, training=ONCE, self_label_epochs=1).fit(w.images, w.network),
+    "representation.contrastive.SimCLR.fit": represents(representation.SimCLR),
+    "representation.momentum.Momentum.fit": represents(partial(representation.MoCo, hidden=8, projection=8)),
+    "representation.scan.SCAN.fit": lambda w: (
+        representation.SCAN(3, near=3, training=ONCE, self_label_epochs=1).fit(w.images, w.network),
         [w.network],
     ),
     "recipes.auto.smoothed": lambda w: (smoothed(w.task(), w.sums, np.zeros((len(w.rows), 1), np.int64)), [w.sums]),
@@ -274,11 +274,11 @@ MADE = {
 # What refuses a model that learnt from labels.
 REFUSED = {
     "learn.encoded.side_by_side": lambda w: side_by_side([w.network], w.images),
-    "represent.restart.two_encoders": lambda w: two_encoders(
+    "representation.restart.two_encoders": lambda w: two_encoders(
         w.images, lambda shape, classes: copy.deepcopy(w.network.network), 1, batch=16, device="cpu"
     ),
-    "represent.restart.with_restart": lambda w: with_restart(
-        represent.SimCLR(lambda shape, classes: copy.deepcopy(w.network.network), ONCE), w.images, 1
+    "representation.restart.with_restart": lambda w: with_restart(
+        representation.SimCLR(lambda shape, classes: copy.deepcopy(w.network.network), ONCE), w.images, 1
     ),
 }
 

@@ -46,7 +46,7 @@ def test_clean_labels_are_learnt(digits, training, options):
 
 
 def test_a_prior_is_learnt_from_its_posteriors(digits, training):
-    from labeldp.represent.clusters import kmeans
+    from labeldp.representation.clusters import kmeans
 
     groups = kmeans(digits.features.batch(torch.arange(1400)).numpy(), 60)
     learner = Supervised(training=training, targets="posteriors")

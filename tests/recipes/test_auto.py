@@ -20,7 +20,7 @@ from labeldp.recipes.additive import additive_steps, layout_of
 from labeldp.recipes.auto import auto, budget_for_counts, several, smoothed
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task
-from labeldp.represent.clusters import neighbours
+from labeldp.representation.clusters import neighbours
 
 
 @pytest.fixture(scope="module")

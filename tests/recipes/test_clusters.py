@@ -11,7 +11,7 @@ from labeldp.learn.backbones import build
 from labeldp.recipes.run import train
 from labeldp.recipes.shares import split_epsilon
 from labeldp.recipes.votes import cluster_count
-from labeldp.represent.scan import SCAN
+from labeldp.representation.scan import SCAN
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import labeldp as ldp
 from labeldp.learn.ridge import LinearModel
 from labeldp.recipes.moments import is_faint
 from labeldp.recipes.run import train
-from labeldp.represent.smooth import smooth_rows
+from labeldp.representation.smooth import smooth_rows
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from labeldp.recipes.advisor import advise
 from labeldp.recipes.refine import calibrated, refine
 from labeldp.recipes.run import train
 from labeldp.recipes.task import Task
-from labeldp.represent.contrastive import SimCLR
+from labeldp.representation.contrastive import SimCLR
 
 SOME = 1000
 

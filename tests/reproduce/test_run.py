@@ -125,7 +125,7 @@ def _small(options):
 
 @pytest.fixture(scope="session")
 def encoder(cifar):
-    from labeldp.represent.contrastive import SimCLR
+    from labeldp.representation.contrastive import SimCLR
 
     pictures = run.read(EXPERIMENTS["ghazi-table-1"], cifar, "cpu", sample=200).train
     return SimCLR(partial(build, "cnn", width=8), Training(epochs=1, batch=64, device="cpu")).fit(pictures)

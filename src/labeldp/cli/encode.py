@@ -39,7 +39,7 @@ def encode(
     from labeldp.data.base import choose_device  # torch, only now that the request makes sense
     from labeldp.learn.model import Model
     from labeldp.reading import read_pictures_of
-    from labeldp.represent.restart import check_backbone, two_encoders
+    from labeldp.representation.restart import check_backbone, two_encoders
     from labeldp.runs import checkpoints_of
 
     choose_device(device)

@@ -24,8 +24,8 @@ from labeldp.recipes.shares import FEW_CLASSES, MOST_COLUMNS, least_for_bins, sp
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import chances
 from labeldp.releases.base import Release
-from labeldp.represent.clusters import averaged as mean_of_near
-from labeldp.represent.clusters import neighbours
+from labeldp.representation.clusters import averaged as mean_of_near
+from labeldp.representation.clusters import neighbours
 
 _QUIET = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
 _FEW_ROWS = 10_000  # with more, sums have little noise without the help of neighbours

@@ -5,7 +5,7 @@ from labeldp.learn.ridge import Ridge
 from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.task import Task
-from labeldp.represent.smooth import smooth_rows
+from labeldp.representation.smooth import smooth_rows
 
 _FAINT = 300.0  # what sums say (`Task.told`) below which rows had better be smoothed
 

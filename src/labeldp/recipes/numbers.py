@@ -201,7 +201,7 @@ def _fit_network(task: Task, loss: LossName, backbone: Any, noisy: Release, know
     start = None if task.encoder is None else members(task.encoder)[0]
     if start is not None:
         if not isinstance(start.network, Network):
-            raise InputError("Numbers are learnt from an encoder of this library: train one with labeldp.represent.")
+            raise InputError("Numbers need an encoder of this library: train one with labeldp.representation.")
         network = with_new_head(copy.deepcopy(start.network), len(grid), numbers)
         start = Model(network, task.space, start.provenance)
     if isinstance(backbone, str):

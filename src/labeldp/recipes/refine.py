@@ -25,8 +25,8 @@ from labeldp.recipes.votes import classes_by_kind, surest
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.moments import NoisyMoments, as_chances
-from labeldp.represent.clusters import kmeans
-from labeldp.represent.smooth import smooth_rows
+from labeldp.representation.clusters import kmeans
+from labeldp.representation.smooth import smooth_rows
 
 if TYPE_CHECKING:
     from labeldp.learn.model import Model

@@ -28,9 +28,9 @@ from labeldp.learn.predictor import Predictor
 from labeldp.learn.training import Training
 from labeldp.recipes.models import find_model
 from labeldp.recipes.progress import Progress
-from labeldp.represent.balanced import balanced
-from labeldp.represent.clusters import kmeans
-from labeldp.represent.smooth import smooth_rows
+from labeldp.representation.balanced import balanced
+from labeldp.representation.clusters import kmeans
+from labeldp.representation.smooth import smooth_rows
 
 if TYPE_CHECKING:
     from labeldp.learn.base import Backbone, Learner
@@ -222,13 +222,13 @@ class Task:
         if method != "scan":
             raise InputError(f"There is no clustering {method!r}: choose kmeans, balanced or scan.")
         if self.encoder is None:
-            raise InputError("SCAN starts from an encoder: train one with labeldp.represent, or choose kmeans.")
+            raise InputError("SCAN starts from an encoder: train one with labeldp.representation, or choose kmeans.")
         if self.sampled_from is not None:  # SCAN itself takes long, and runs before anything is charged
             return self.clusters(count)
         return kept_array(self._kept_clusters(f"scan-{count}"), partial(self._scan, count, self.encoder))
 
     def _scan(self, count: int, encoder: Model) -> NDArray[np.signedinteger]:
-        from labeldp.represent.scan import SCAN
+        from labeldp.representation.scan import SCAN
 
         scan = SCAN(count)
         device = (self.training or Training()).device

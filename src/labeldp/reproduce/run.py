@@ -11,7 +11,7 @@ import numpy as np
 from labeldp.core.atomic_files import append_line, read_lines
 from labeldp.data.loaders import load
 from labeldp.learn.model import Model
-from labeldp.represent.restart import two_encoders
+from labeldp.representation.restart import two_encoders
 from labeldp.reproduce.cells import Cell, Pictures, Setting, run
 from labeldp.reproduce.tables import Experiment
 

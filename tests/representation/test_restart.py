@@ -7,8 +7,8 @@ import labeldp as ldp
 from labeldp.data import Images
 from labeldp.learn import Training
 from labeldp.learn.encoded import members
-from labeldp.represent.contrastive import SimCLR
-from labeldp.represent.restart import two_encoders, with_restart
+from labeldp.representation.contrastive import SimCLR
+from labeldp.representation.restart import two_encoders, with_restart
 
 
 def test_the_second_encoder_goes_on_from_the_first_which_stays(digits, cnn):
@@ -59,7 +59,7 @@ def test_a_training_goes_on_with_the_pictures_that_it_began_with(digits, cnn, tm
 def test_two_encoders_are_trained_as_those_of_cifar10(rows, height, gpu, asked, size, epochs, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
     found = []
-    monkeypatch.setattr("labeldp.represent.restart.with_restart", lambda *words: found.append(words))
+    monkeypatch.setattr("labeldp.representation.restart.with_restart", lambda *words: found.append(words))
     images = Images(np.zeros((rows, 1, height, height), np.uint8), device="cpu")
     two_encoders(images, epochs=asked)
     two_encoders(images, "cnn", asked, compile=False, rate=0.1)

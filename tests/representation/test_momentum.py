@@ -8,7 +8,7 @@ from labeldp.core.errors import InputError
 from labeldp.learn import Training
 from labeldp.learn.backbones import build
 from labeldp.learn.base import follow
-from labeldp.represent.momentum import BYOL, MoCo
+from labeldp.representation.momentum import BYOL, MoCo
 
 
 @pytest.mark.parametrize("method", [BYOL, partial(MoCo, views=3)])

@@ -6,7 +6,7 @@ import labeldp as ldp
 from labeldp.core.errors import InputError
 from labeldp.data import Embeddings
 from labeldp.learn import Model, Supervised, Training
-from labeldp.represent.contrastive import SimCLR, find_partners
+from labeldp.representation.contrastive import SimCLR, find_partners
 
 
 @pytest.mark.parametrize("views", [2, 3, 4])

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from labeldp.data.base import Features
 from labeldp.data.embeddings import Embeddings
 from labeldp.data.row_normalizer import Lift
-from labeldp.represent.clusters import averaged, neighbours, unit_rows
+from labeldp.representation.clusters import averaged, neighbours, unit_rows
 
 _NEAR, _ROUNDS = 20, 8
 

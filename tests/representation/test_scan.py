@@ -5,8 +5,8 @@ import torch
 import labeldp as ldp
 from labeldp.learn import Supervised, Training
 from labeldp.recipes.run import check_untaught
-from labeldp.represent.clusters import kmeans
-from labeldp.represent.scan import SCAN, scan_loss, self_label_loss
+from labeldp.representation.clusters import kmeans
+from labeldp.representation.scan import SCAN, scan_loss, self_label_loss
 
 
 def test_the_clustering_loss_written_out():

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from labeldp.core.errors import InputError
 from labeldp.data.base import Features
 from labeldp.learn.model import Model
-from labeldp.represent.base import Representation, projector
+from labeldp.representation.base import Representation, projector
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from labeldp.data import Images
 from labeldp.learn import Training
 from labeldp.learn.backbones import build
-from labeldp.represent.contrastive import SimCLR
+from labeldp.representation.contrastive import SimCLR
 
 torch.set_num_threads(1)
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.represent.clusters import averaged, kmeans, neighbours
+from labeldp.representation.clusters import averaged, kmeans, neighbours
 
 
 def test_neighbours_are_the_nearest_in_direction():

@@ -16,7 +16,7 @@ from labeldp.learn.fixmatch import confident
 from labeldp.learn.loop import train
 from labeldp.learn.model import Model
 from labeldp.learn.training import Training
-from labeldp.represent.clusters import neighbours
+from labeldp.representation.clusters import neighbours
 
 
 @dataclass(frozen=True)

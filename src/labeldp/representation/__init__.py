@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 from labeldp.core.lazy import exports
 
 if TYPE_CHECKING:
-    from labeldp.represent.clusters import kmeans as kmeans
-    from labeldp.represent.contrastive import SimCLR as SimCLR
-    from labeldp.represent.momentum import BYOL as BYOL
-    from labeldp.represent.momentum import MoCo as MoCo
-    from labeldp.represent.restart import two_encoders as two_encoders
-    from labeldp.represent.scan import SCAN as SCAN
+    from labeldp.representation.clusters import kmeans as kmeans
+    from labeldp.representation.contrastive import SimCLR as SimCLR
+    from labeldp.representation.momentum import BYOL as BYOL
+    from labeldp.representation.momentum import MoCo as MoCo
+    from labeldp.representation.restart import two_encoders as two_encoders
+    from labeldp.representation.scan import SCAN as SCAN
 
 __all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDunderAll]
-    "labeldp.represent",
+    "labeldp.representation",
     {
         "clusters": ["kmeans"],
         "contrastive": ["SimCLR"],

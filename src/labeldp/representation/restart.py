@@ -14,8 +14,8 @@ from labeldp.learn.base import Backbone, beside
 from labeldp.learn.encoded import side_by_side
 from labeldp.learn.model import Model
 from labeldp.learn.training import Training
-from labeldp.represent.base import Representation
-from labeldp.represent.momentum import MoCo
+from labeldp.representation.base import Representation
+from labeldp.representation.momentum import MoCo
 
 _TALL = 24  # pixels, from which views that are smaller than the pictures show enough
 

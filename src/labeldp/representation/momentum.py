@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from labeldp.data.base import Features
 from labeldp.learn.base import follow
 from labeldp.learn.model import Model
-from labeldp.represent.base import Representation, projector
+from labeldp.representation.base import Representation, projector
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 
 import labeldp as ldp
-from labeldp.represent.balanced import _distances, _shares, balanced
-from labeldp.represent.clusters import kmeans
+from labeldp.representation.balanced import _distances, _shares, balanced
+from labeldp.representation.clusters import kmeans
 
 SIZE = 200
 
