@@ -38,6 +38,7 @@ from labeldp.audit.canaries import SURE, canary_game, deal, play, rows_to_train
 from labeldp.audit.mechanism import audit_mechanism
 from labeldp.audit.one_run import one_run
 from labeldp.data import Embeddings
+from labeldp.mechanisms import ImmutableArgmax, LNMax
 from labeldp.recipes.run import all_rows
 from labeldp.recipes.task import Task, default_training
 from labeldp.report.plots import Audited, stated_and_audited
@@ -198,7 +199,7 @@ def immutable():
         shown.add_column(name, justify="right" if name in ("noise", "claimed epsilon", "at least") else "left")
     rows = []
     for scale in (2.0, 20.0, 200.0):
-        for votes in (ldp.ImmutableArgmax(scale, 1), ldp.LNMax(scale, 1)):
+        for votes in (ImmutableArgmax(scale, 1), LNMax(scale, 1)):
             found = audit_mechanism(votes, delta=DELTA, draws=100_000)
             rows.append(found.to_json() | {"scale": scale})
             verdict = "nothing found" if found.holds else "the claim is false"

@@ -21,6 +21,7 @@ from rich.table import Table
 import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.data.row_normalizer import Lift
+from labeldp.mechanisms import GroupHistogram, LinearQuery
 from labeldp.recipes.run import all_rows
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import class_of_each
@@ -35,7 +36,7 @@ def right(query, labels, space, epsilon, draws):
     found = []
     for _ in range(draws):
         vault = ldp.Vault(labels, space, ldp.Budget(epsilon, DELTA))
-        sums = vault.release(ldp.LinearQuery(query, epsilon, DELTA))
+        sums = vault.release(LinearQuery(query, epsilon, DELTA))
         found.append(100 * float(((query @ sums.coefficients).argmax(axis=1) == labels).mean()))
     return spread(found)
 
@@ -44,7 +45,7 @@ def right_by_kind(kinds, labels, space, epsilon):
     """Return the same for the class that leads in each kind, with one draw for the kinds of each seed."""
     found = []
     for groups in kinds:
-        counts = ldp.Vault(labels, space, ldp.Budget(epsilon)).release(ldp.GroupHistogram(groups, epsilon))
+        counts = ldp.Vault(labels, space, ldp.Budget(epsilon)).release(GroupHistogram(groups, epsilon))
         found.append(100 * float((class_of_each(counts)[groups] == labels).mean()))
     return spread(found)
 

@@ -40,8 +40,8 @@ def make_table(path, rows, batch=1_000_000):
 def train(path):
     import labeldp as ldp
     from labeldp.data import Table
-    from labeldp.datasets import SecretTable
     from labeldp.learn import Supervised, Training
+    from labeldp.privacy.vault.labeled_table import SecretTable
 
     started = time.perf_counter()
     secret = SecretTable.open(Path(path), "y", "false,true")

@@ -20,22 +20,38 @@ from mutmut.stats import status_by_exit_code
 
 ROOT = Path(__file__).parents[1]
 MUTANTS = ROOT / "mutants"
-CHARGES = ("spending", "vault/*")
-SAMPLED = ("bits", "reals", "noise", "losses", "calibration", "mechanisms/*")
-SAMPLED += ("teach/accounting", "teach/sanitising", "teach/votes")
+CHARGES = ("accounting/costs", "accounting/filter", "privacy/vault/*")
+SAMPLED = ("accounting/losses", "accounting/calibration", "core/exact_real", "privacy/noise/*", "privacy/mechanisms/*")
+SAMPLED += tuple(f"privacy/teachers/{name}" for name in ("vote_accounting", "sanitizing", "votes"))
 SIZE, SEED = 600, 22
 MESSAGES = {"__repr__", "_explain", "_say_what_is_kept"}  # functions that only make texts
 KILLED = {"killed", "timeout"}
 SLOW = ("a_killed_", "eight_processes", "agrees_with_opendp")  # tests that take seconds, by a part of their names
-MONEY = tuple(f"tests/vault/test_{name}.py" for name in ("account", "filter", "plan", "vault"))
-BOOKS = (*(f"tests/vault/test_{name}.py" for name in ("chain", "ledger", "migration")), *MONEY)
+MONEY = tuple(f"tests/privacy/vault/test_{name}.py" for name in ("account", "release_plan", "vault"))
+MONEY = ("tests/accounting/test_filter.py", *MONEY)
+BOOKS = (*(f"tests/privacy/vault/test_{name}.py" for name in ("chain", "ledger", "migration")), *MONEY)
 OWN = {  # the tests of a module, where they are not the file or the folder of its name
-    "bits": ("tests/test_bits.py", "tests/test_noise.py"),
-    "calibration": ("tests/accounting/test_calibration.py", "tests/mechanisms/test_several_labels.py"),
-    "reals": ("tests/core/test_exact_real.py", "tests/test_noise.py", "tests/accounting/test_losses.py"),
-    "spending": ("tests/accounting/test_costs.py", "tests/vault/test_vault.py", "tests/vault/test_plan.py"),
-    **dict.fromkeys(("vault.chain", "vault.entries", "vault.ledger", "vault.migration", "vault.schema"), BOOKS),
-    **dict.fromkeys(("vault.account", "vault.filter", "vault.plan", "vault.vault"), MONEY),
+    "privacy.noise.secure_stream": (
+        "tests/privacy/noise/test_secure_stream.py",
+        "tests/privacy/noise/test_samplers.py",
+    ),
+    "accounting.calibration": (
+        "tests/accounting/test_calibration.py",
+        "tests/privacy/mechanisms/test_several_labels.py",
+    ),
+    "core.exact_real": (
+        "tests/core/test_exact_real.py",
+        "tests/privacy/noise/test_samplers.py",
+        "tests/accounting/test_losses.py",
+    ),
+    "accounting.costs": (
+        "tests/accounting/test_costs.py",
+        "tests/privacy/vault/test_vault.py",
+        "tests/privacy/vault/test_release_plan.py",
+    ),
+    "accounting.filter": MONEY,
+    **dict.fromkeys((f"privacy.vault.{name}" for name in ("chain", "entries", "ledger", "migration", "schema")), BOOKS),
+    **dict.fromkeys((f"privacy.vault.{name}" for name in ("account", "release_plan", "vault")), MONEY),
 }
 
 
@@ -98,8 +114,8 @@ def keep_own_tests():
     survived = {name.rpartition("__mutmut_")[0] for part in chosen() for name in part if part[name] == "survived"}
     for function, tests in stats["tests_by_mangled_function_name"].items():
         name = function.removeprefix("labeldp.").partition(".x")[0]
-        folder, _, module = name.rpartition(".")
-        own = OWN.get(name, (f"tests/{folder}/" if folder else f"tests/test_{module}.py",))
+        folder = name.rpartition(".")[0].replace(".", "/")
+        own = OWN.get(name, (f"tests/{folder}/",))
         if function in survived:
             files = {test.partition("::")[0] for test in tests} | set(OWN.get(name, ()))
             tests = [test for test in stats["duration_by_test"] if test.partition("::")[0] in files]
@@ -136,7 +152,7 @@ def main():
     given = options.parse_args()
     if not given.list:
         if not (MUTANTS / "mutmut-stats.json").is_file():  # any run writes all mutants, and finds their tests
-            mutmut("run", "--max-children", "1", "labeldp.vault.plan.*")
+            mutmut("run", "--max-children", "1", "labeldp.privacy.vault.release_plan.*")
         keep_own_tests()
         parts = dict(zip(("charges", "sample"), chosen(), strict=True))
         for name, statuses in parts.items():

@@ -28,13 +28,13 @@ from labeldp.core.guarantee import Guarantee
 from labeldp.data.loaders import load
 from labeldp.learn import Supervised, Training
 from labeldp.learn.backbones import build
-from labeldp.mechanisms.stable import ImmutableArgmax, StableVote, distances
-from labeldp.mechanisms.voting import GNMax, LNMax
+from labeldp.privacy.mechanisms.stable import ImmutableArgmax, StableVote, distances
+from labeldp.privacy.mechanisms.voting import GNMax, LNMax
+from labeldp.privacy.teachers import engines
+from labeldp.privacy.teachers.networks import Networks
+from labeldp.privacy.teachers.partition import deal
+from labeldp.privacy.teachers.teacher_data import Lesson
 from labeldp.releases.derived import Relabelled
-from labeldp.teach import engines
-from labeldp.teach.lesson import Lesson
-from labeldp.teach.networks import Networks
-from labeldp.teach.partition import deal
 
 DELTA, ASKED, MANY, FEW = 1e-5, 9_000, 250, 5
 SPACE = ldp.LabelSpace(list(range(10)))

@@ -16,7 +16,7 @@ import opendp.prelude as dp
 from results import save, use_one_core
 
 import labeldp as ldp
-from labeldp import noise
+from labeldp.privacy.noise import samplers as noise
 
 CLASSES = 10
 EPSILON = 1.0

@@ -13,6 +13,7 @@ import numpy as np
 from results import save
 
 import labeldp as ldp
+from labeldp.mechanisms import RROnBins, UnbiasedBins
 
 SPACE, GRID = ldp.LabelSpace.range(0, 100, 1), np.arange(101)
 
@@ -43,8 +44,8 @@ def errors(rows, epsilon, seed):
     x, labels = people(rows, seed)
     vault = ldp.Vault(labels, SPACE, ldp.Budget(2 * epsilon))
     prior = np.bincount(people(100_000, 1000)[1].astype(int), minlength=101) / 100_000  # of other people, public
-    bins = vault.release(ldp.RROnBins(epsilon, prior))
-    unbiased = vault.release(ldp.UnbiasedBins(epsilon, prior))
+    bins = vault.release(RROnBins(epsilon, prior))
+    unbiased = vault.release(UnbiasedBins(epsilon, prior))
     models = {
         "values of bins": fitted_to(x, bins.values()),
         "evidence of bins": fitted_by_evidence(x, bins),

@@ -13,12 +13,12 @@ import time
 import numpy as np
 from results import save, show, use_one_core
 
-import labeldp as ldp
-from labeldp.teach.accounting import ORDERS, account, data_dependent_rdp
-from labeldp.teach.sanitising import sanitised
+from labeldp.mechanisms import ConfidentGNMax, GNMax, LNMax, StableVote
+from labeldp.privacy.teachers.sanitizing import sanitised
+from labeldp.privacy.teachers.vote_accounting import ORDERS, account, data_dependent_rdp
 
 DELTA = 1e-5
-CONFIDENT = ldp.ConfidentGNMax(200, 150, 40, 9000, 286)
+CONFIDENT = ConfidentGNMax(200, 150, 40, 9000, 286)
 
 
 def seconds(work, runs=3):
@@ -40,9 +40,9 @@ def published(votes):
     """The settings of the papers, with both conversions."""
     settings = {
         "Confident-GNMax (200, 150, 40), 286 answers": (CONFIDENT, {"answers": 286}),
-        "LNMax (20), 100 queries": (ldp.LNMax(20, 9000), {"queries": 100}),
-        "LNMax (20), 1,000 queries": (ldp.LNMax(20, 9000), {"queries": 1000}),
-        "GNMax (40), 1,000 queries": (ldp.GNMax(40, 9000), {"queries": 1000}),
+        "LNMax (20), 100 queries": (LNMax(20, 9000), {"queries": 100}),
+        "LNMax (20), 1,000 queries": (LNMax(20, 9000), {"queries": 1000}),
+        "GNMax (40), 1,000 queries": (GNMax(40, 9000), {"queries": 1000}),
     }
     return {
         f"{name}, {conversion}": row(account(votes, mechanism, DELTA, conversion=conversion, **stop))
@@ -66,8 +66,12 @@ def figures_to_publish(votes):
     """Sanitised figures for 1,000 queries: 250 teachers as they are, and twenty times as many that vote alike."""
     found = {}
     for times, mechanisms in {
-        1: [CONFIDENT, ldp.GNMax(40, 1000), ldp.LNMax(20, 1000)],
-        20: [ldp.ConfidentGNMax(4000, 1500, 300, 1000, 1000), ldp.GNMax(300, 1000), ldp.LNMax(200, 1000)],
+        1: [CONFIDENT, GNMax(40, 1000), LNMax(20, 1000)],
+        20: [
+            ConfidentGNMax(4000, 1500, 300, 1000, 1000),
+            GNMax(300, 1000),
+            LNMax(200, 1000),
+        ],
     }.items():
         part = times * votes[:1000].astype(np.int64)
         for mechanism in mechanisms:
@@ -84,7 +88,7 @@ def stable(votes):
     counts = votes.astype(np.int64)
     found = {}
     for times, epsilon, unstable in ((1, 8.0, 5), (20, 1.0, 5), (20, 2.0, 100), (20, 8.0, 500)):
-        mechanism = ldp.StableVote(epsilon, DELTA, len(votes), unstable)
+        mechanism = StableVote(epsilon, DELTA, len(votes), unstable)
         answers = mechanism.draw(times * counts)
         found[f"StableVote, epsilon {epsilon:g}, {unstable} unstable, {250 * times} teachers"] = {
             "distance needed": mechanism.threshold,
@@ -102,8 +106,8 @@ def speed():
         )
         for name, mechanism in {
             "Confident-GNMax": CONFIDENT,
-            "GNMax": ldp.GNMax(40, 1),
-            "LNMax": ldp.LNMax(20, 1),
+            "GNMax": GNMax(40, 1),
+            "LNMax": LNMax(20, 1),
         }.items()
     }
 

@@ -24,11 +24,11 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.data.row_normalizer import Lift
 from labeldp.learn import FixMatch, Training
+from labeldp.privacy.teachers.heads import Heads
+from labeldp.privacy.teachers.partition import deal
+from labeldp.privacy.teachers.votes import TeacherVotes
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll, confident
-from labeldp.teach.heads import Heads
-from labeldp.teach.partition import deal
-from labeldp.teach.votes import TeacherVotes
 
 DELTA, ANSWERS, QUERIES = 1e-5, 200, 600
 

@@ -47,7 +47,7 @@ from labeldp.data.loaders import load
 from labeldp.learn import SemiGAN, Supervised, Training
 from labeldp.learn.backbones import Network
 from labeldp.learn.semigan import trusted
-from labeldp.mechanisms.voting import ConfidentGNMax
+from labeldp.privacy.mechanisms.voting import ConfidentGNMax
 from labeldp.releases.derived import Relabelled
 
 DELTA, LEVELS = 1e-5, (4.05, 5.04)
@@ -160,9 +160,9 @@ def votes(data, work, workers):
 
 def teach(data, workers):
     """Train the teachers and count their votes; a vault would keep the counts, but here they are what is studied."""
-    from labeldp.teach.lesson import Lesson
-    from labeldp.teach.networks import Networks
-    from labeldp.teach.partition import deal
+    from labeldp.privacy.teachers.networks import Networks
+    from labeldp.privacy.teachers.partition import deal
+    from labeldp.privacy.teachers.teacher_data import Lesson
 
     (pictures, labels), (asked, _) = (load("fashion-mnist", data, part, flip=False) for part in ("train", "test"))
     pictures = LightlyVaried.of(pictures)

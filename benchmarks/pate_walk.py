@@ -16,12 +16,12 @@ from results import HERE, save
 import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.data.row_normalizer import Lift
+from labeldp.privacy.teachers.heads import Heads
+from labeldp.privacy.teachers.partition import deal
+from labeldp.privacy.teachers.vote_accounting import account, answer_chances
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll, confident
 from labeldp.report.votes import agreement, by_number_of_teachers, leads, spending
-from labeldp.teach.accounting import account, answer_chances
-from labeldp.teach.heads import Heads
-from labeldp.teach.partition import deal
 
 DELTA, ANSWERS, QUERIES = 1e-5, 200, 600
 NUMBERS = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500)

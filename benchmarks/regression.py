@@ -27,6 +27,7 @@ from sklearn.linear_model import Ridge
 import labeldp as ldp
 from labeldp.data import Table
 from labeldp.learn.regression import Regression
+from labeldp.mechanisms import NumberQuery, RROnBins
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.report.plots import COLOURS, MARKERS, new_figure, save_figure
@@ -64,11 +65,11 @@ def errors(frame, labels, limits, epsilon, seed):
     def share(predicted):
         return float(((predicted - truth) ** 2).mean() / truth.var())
 
-    mean = vault().release(ldp.NumberQuery(np.ones((len(fit), 1)), epsilon, values=len(space)))
+    mean = vault().release(NumberQuery(np.ones((len(fit), 1)), epsilon, values=len(space)))
     found = {"middle of the range": share(mean.middle), "private mean": share(mean.middle + mean.mean)}
     for recipe in RECIPES:
         found[recipe] = share(train(vault(), task, recipe, score=False).model.predict(new))
-    clean = vault().release(ldp.RROnBins(epsilon, np.full(len(space), 1 / len(space))))  # for its space alone
+    clean = vault().release(RROnBins(epsilon, np.full(len(space), 1 / len(space))))  # for its space alone
     plain = Regression(Ridge(alpha=float(np.prod(features.shape)))).fit_values(features, clean, labels[fit])
     return found | {"clean labels": share(plain.predict(new))}
 

@@ -22,6 +22,7 @@ from results import HERE
 import labeldp as ldp
 from labeldp.data.loaders import load
 from labeldp.learn import AugDescent, Bayes, Supervised, Training
+from labeldp.mechanisms import OneHotLaplace
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task
 
@@ -57,7 +58,7 @@ def trial(chosen, told, codes, declared, truth, device):
         model, noisy = trained.model, ldp.Release.concat(*trained.releases)
     else:
         form = {"mixing": chosen["mixup"]} if chosen["learner"] == "augdescent" else form
-        mechanism = (ldp.OneHotLaplace if chosen["learner"] == "alibi" else ldp.RandomizedResponse)(epsilon)
+        mechanism = (OneHotLaplace if chosen["learner"] == "alibi" else ldp.RandomizedResponse)(epsilon)
         noisy = vault.release(mechanism)
         model = LEARNERS[chosen["learner"]]("resnet18", training, **form).fit(told, noisy)
     seconds = time.perf_counter() - begun

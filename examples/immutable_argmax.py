@@ -12,6 +12,7 @@ import numpy as np
 from scipy.stats import beta
 
 import labeldp as ldp
+from labeldp.mechanisms import ImmutableArgmax, LNMax, StableVote
 
 HERE, THERE = [125, 125], [124, 126]
 RUNS = 5000
@@ -35,8 +36,8 @@ def audited(mechanism):
 def main():
     """Audit three mechanisms, each for one query."""
     ldp.allow_unproven("immutable")
-    immutable, noisy = ldp.ImmutableArgmax(20.0, 1), ldp.LNMax(20.0, 1)
-    stable = ldp.StableVote(1.0, DELTA, 1, 1)
+    immutable, noisy = ImmutableArgmax(20.0, 1), LNMax(20.0, 1)
+    stable = StableVote(1.0, DELTA, 1, 1)
     print(f"{'':<18}{'claimed epsilon':>16}{'epsilon at least':>18}")
     for mechanism, claimed in (
         (immutable, immutable.claimed(1).epsilon(DELTA)),

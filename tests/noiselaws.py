@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from labeldp import noise
+from labeldp.privacy.noise import samplers as noise
 
 
 def sampled_noise_law(scale: Fraction, reach: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from labeldp.bits import Bits
+from labeldp.privacy.noise.secure_stream import Bits
 
 
 class Uniform:

@@ -9,7 +9,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.comparison import Cell, Comparison, on_private_labels, on_public_labels, summarise
-from labeldp.datasets import SecretTable
+from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.reading import read_features
 from labeldp.report.plots import Point
 from labeldp.runs import Plan

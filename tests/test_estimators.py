@@ -21,6 +21,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import labeldp as ldp
 from labeldp.data.embeddings import Embeddings
 from labeldp.data.images import Images
+from labeldp.privacy.vault import Ledger, identify
 
 N = 400
 CLASSES = ["no", "yes"]
@@ -446,7 +447,7 @@ def test_a_larger_epsilon_does_not_raise_the_budget_of_a_ledger(data, tmp_path):
     private(epsilon=0.5, ledger=tmp_path / "l").fit(*data)
     with pytest.raises(ldp.BudgetExceeded, match="epsilon 0 and delta 0 left"):
         private(epsilon=0.6, ledger=tmp_path / "l").fit(*data)
-    assert ldp.Ledger(tmp_path / "l").facts()["budget"]["epsilon"] == 0.5
+    assert Ledger(tmp_path / "l").facts()["budget"]["epsilon"] == 0.5
 
 
 def test_a_budget_may_have_a_delta(data, tmp_path):
@@ -496,7 +497,7 @@ def test_a_second_secret_is_not_answered_by_the_releases_of_the_first(data, tmp_
             assert second.release_.entry != first.release_.entry
     with pytest.raises(ldp.BudgetExceeded):  # the costs of all three add up
         private(epsilon=0.5, ledger=tmp_path / "l", label="old").fit(X, y)
-    entries = ldp.Ledger(tmp_path / "l").entries()
+    entries = Ledger(tmp_path / "l").entries()
     assert {entry.label for entry in entries} == {"ill", "rich", "married"}
 
 
@@ -516,7 +517,7 @@ def test_a_second_secret_is_not_answered_by_the_releases_of_the_first(data, tmp_
 def test_the_ledger_has_the_name_of_the_label(data, tmp_path, make, declared, name):
     X, y = data
     private(ledger=tmp_path / "l", label=declared).fit(X, make(y))
-    assert {entry.label for entry in ldp.Ledger(tmp_path / "l").entries()} == {name}
+    assert {entry.label for entry in Ledger(tmp_path / "l").entries()} == {name}
 
 
 @pytest.mark.parametrize("names", [(None, "ill"), ("ill", None)])
@@ -537,7 +538,7 @@ def test_the_identity_of_a_frame_does_not_hang_on_hashes_of_polars(data):
     from labeldp.seen_rows import fingerprint
 
     frame = pl.DataFrame(data[0], [f"c{i}" for i in range(4)])
-    assert fingerprint(frame)[1] == ldp.identify("any", "y", frame.to_arrow().to_batches()).digest
+    assert fingerprint(frame)[1] == identify("any", "y", frame.to_arrow().to_batches()).digest
 
 
 def test_refitting_without_a_ledger_warns(data):
@@ -580,7 +581,7 @@ def test_classifiers_have_names_here_too(data):
 def test_a_fit_that_is_repeated_asks_for_nothing_new(data, tmp_path):
     for _ in range(2):
         private(epsilon=1.0, recipe="auto", ledger=tmp_path / "l").fit(*data)
-    requests = [entry.request for entry in ldp.Ledger(tmp_path / "l").entries()]
+    requests = [entry.request for entry in Ledger(tmp_path / "l").entries()]
     assert len(set(requests)) == len(requests)
 
 
@@ -653,7 +654,7 @@ def test_a_classifier_without_sample_weights_is_refused_before_anything_is_spent
         ldp.LabelPrivateClassifier(
             1.0, classes=["no", "yes"], recipe="randres", model=KNeighborsClassifier(), ledger=path
         ).fit(X, y)
-    assert not ldp.Ledger(path).entries()
+    assert not Ledger(path).entries()
 
 
 def test_some_rows_may_have_no_label_where_that_is_public():
@@ -756,7 +757,7 @@ def test_a_model_that_cannot_be_trained_costs_nothing(data, tmp_path, model, sai
     clf = ldp.LabelPrivateClassifier(2.0, ["no", "yes"], "randres", model=model, ledger=tmp_path / "m.ledger")
     with pytest.raises(ldp.InputError, match=said):
         clf.fit(*data)
-    assert ldp.Ledger(tmp_path / "m.ledger").entries() == []
+    assert Ledger(tmp_path / "m.ledger").entries() == []
 
 
 @pytest.mark.parametrize("rows", [0, 1])

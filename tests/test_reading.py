@@ -10,7 +10,7 @@ import labeldp as ldp
 from labeldp import runs
 from labeldp.data import Table, files
 from labeldp.data.files import TableFile
-from labeldp.datasets import SecretTable
+from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.reading import column_of_pictures, read_columns
 from labeldp.runs import Plan
 

@@ -17,8 +17,9 @@ from polars.testing import assert_frame_equal
 import labeldp as ldp
 from labeldp import runs
 from labeldp.data.files import TableFile
-from labeldp.datasets import SecretTable
 from labeldp.learn.predictor import load_predictor
+from labeldp.privacy.vault import Ledger
+from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.report.card import FORMATS, card_of_run
 from labeldp.runs import Plan
 
@@ -357,13 +358,13 @@ def test_an_interrupted_training_leaves_nothing_and_goes_on_without_a_second_cha
     assert err.startswith("labeldp: interrupted;")
     assert err.count("\n") == 1
     assert not [name for name in os.listdir(tmp_path) if "run" in name and name != ".run.checkpoints"]
-    before = ldp.Ledger(people.ledger_path).entries()
+    before = Ledger(people.ledger_path).entries()
     assert [e.details["mechanism"] for e in before] == ["RandomizedResponse"]
     done = subprocess.run(
         [*command, "--epochs", "1"], cwd=tmp_path, env=HERE, capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout)["spent"]["epsilon"] == 1.0
-    after = ldp.Ledger(people.ledger_path).entries()
+    after = Ledger(people.ledger_path).entries()
     assert after[0].id == before[0].id
     assert sum(e.details["mechanism"] == "RandomizedResponse" for e in after) == 1
 

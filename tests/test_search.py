@@ -6,6 +6,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import labeldp as ldp
 from labeldp.learn.classical import Classical
+from labeldp.mechanisms import GroupHistogram, OneHotGaussian
+from labeldp.privacy.vault import Ledger
 from labeldp.recipes.base import RECIPES, Ask, Recipe, find
 from labeldp.search import _Once
 
@@ -86,16 +88,16 @@ def test_an_option_that_changes_the_release_is_refused_before_it_is_drawn(data, 
     # The budget of the data set would have allowed it.
     with pytest.raises(ldp.InputError, match="another release than the first"):
         search(grid, **settings, ledger=tmp_path / "l", budget=9.0).fit(data[0] + 1, data[1])
-    assert not ldp.Ledger(tmp_path / "l").entries()  # a rehearsal finds it
+    assert not Ledger(tmp_path / "l").entries()  # a rehearsal finds it
 
 
 def test_a_search_is_held_to_its_delta_as_to_its_epsilon():
     vault = ldp.Vault([0, 1] * 5, ldp.LabelSpace([0, 1]), ldp.Budget(4.0, 1e-5))
     once = _Once(vault, 2.0, 1e-6)
-    first = once.release(ldp.OneHotGaussian(0.5, 1e-6))
-    assert once.release(ldp.OneHotGaussian(0.5, 1e-6)).entry == first.entry
+    first = once.release(OneHotGaussian(0.5, 1e-6))
+    assert once.release(OneHotGaussian(0.5, 1e-6)).entry == first.entry
     with pytest.raises(ldp.InputError, match="another release than the first"):
-        once.release(ldp.GroupHistogram(np.zeros(10, int), 0.5, 1e-6))
+        once.release(GroupHistogram(np.zeros(10, int), 0.5, 1e-6))
     assert vault.guarantee().delta == 1e-6
 
 

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 
-import labeldp as ldp
+from labeldp.mechanisms import ConfidentGNMax, LNMax
 
 # Small votes: ties, a clear winner, a winner that comes last.
 COUNTS = [[4, 4], [3, 3, 3], [6, 1, 2], [9, 0, 0], [0, 5, 4], [1, 1, 7, 0]]
@@ -43,9 +43,9 @@ def confident(counts, m):
 
 
 def law_of(counts, m):
-    if isinstance(m, ldp.ConfidentGNMax):
+    if isinstance(m, ConfidentGNMax):
         return confident(counts, m)
-    return winners(counts, *(("laplace", m.scale) if isinstance(m, ldp.LNMax) else ("gaussian", m.sigma)))
+    return winners(counts, *(("laplace", m.scale) if isinstance(m, LNMax) else ("gaussian", m.sigma)))
 
 
 def neighbours(counts):

@@ -18,14 +18,14 @@ from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import Encoded, LabelSpace
 from labeldp.data.base import Features
-from labeldp.datasets import SecretTable
 from labeldp.evaluate import Score, split_rows
 from labeldp.learn.model import Model
+from labeldp.privacy.vault import Vault
+from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.reading import read_features
 from labeldp.recipes import run as recipes
 from labeldp.report.plots import Point, accuracy_by_epsilon
 from labeldp.runs import Plan
-from labeldp.vault import Vault
 
 _FIELDS = {"recipe", "epsilon", "seed"}
 _TEST = 0.2  # the share of rows that score a benchmark with public labels

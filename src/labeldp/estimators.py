@@ -26,17 +26,19 @@ from sklearn.utils.validation import (
 )
 from threadpoolctl import threadpool_limits
 
-from labeldp import __version__
 from labeldp.accounting.costs import capped_rows, number_users
 from labeldp.core.errors import InputError, ReusedReleaseWarning
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import LabelSpace
 from labeldp.core.lazy import has_torch
+from labeldp.core.version import __version__
 from labeldp.data.base import Features
 from labeldp.data.feature_reader import Intake, is_frame
-from labeldp.datasets import budget_of
 from labeldp.evaluate import Criterion, check_criterion
 from labeldp.learn.training import Training
+from labeldp.privacy.vault import Identity, Vault
+from labeldp.privacy.vault.account import Chosen
+from labeldp.privacy.vault.labeled_table import budget_of
 from labeldp.recipes.base import find
 from labeldp.recipes.crosses import check_crosses, with_crosses
 from labeldp.recipes.run import Trained, all_rows, train
@@ -44,8 +46,6 @@ from labeldp.recipes.task import Task
 from labeldp.report.card import make_card
 from labeldp.report.card.origin import describe_model, versions
 from labeldp.seen_rows import fingerprint, seen_before
-from labeldp.vault import Identity, Vault
-from labeldp.vault.account import Chosen
 
 _INFERRED = (
     "The classes were inferred from the labels, which reveals which classes occur: declare them for a real guarantee."

@@ -14,7 +14,7 @@ from labeldp.data.feature_reader import Intake
 from labeldp.data.files import TableFile
 from labeldp.data.image_columns import picture_column, read_pictures
 from labeldp.data.tables import Table
-from labeldp.datasets import ABSENT, SecretTable
+from labeldp.privacy.vault.labeled_table import ABSENT, SecretTable
 
 if TYPE_CHECKING:
     from labeldp.data.images import Images

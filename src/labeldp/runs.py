@@ -17,18 +17,19 @@ import numpy as np
 import polars as pl
 from filelock import FileLock, Timeout
 
-from labeldp import __version__
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError, MissingExtra
 from labeldp.core.label_space import LabelSpace
 from labeldp.core.lazy import require_torch
+from labeldp.core.version import __version__
 from labeldp.data.base import Features, check_device
 from labeldp.data.feature_reader import Intake, check_kind
 from labeldp.data.files import TableFile
-from labeldp.datasets import SecretTable
 from labeldp.evaluate import Criterion, check_criterion
 from labeldp.learn.density import intervals
 from labeldp.learn.predictor import Predictor, load_predictor
+from labeldp.privacy.vault import Vault
+from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.reading import column_of_pictures, doubts, read_columns, read_features
 from labeldp.recipes import run as recipes
 from labeldp.recipes.base import find
@@ -39,7 +40,6 @@ from labeldp.recipes.progress import Progress
 from labeldp.recipes.task import Rows, Task, default_training
 from labeldp.report.card import write_card
 from labeldp.report.card.origin import describe_model, versions
-from labeldp.vault import Vault
 
 if TYPE_CHECKING:
     from labeldp.learn.model import Model

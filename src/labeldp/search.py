@@ -16,11 +16,11 @@ from labeldp.accounting.losses import Loss, compose
 from labeldp.core.errors import BudgetExceeded, InputError
 from labeldp.core.exact_real import exactly
 from labeldp.estimators import LabelPrivateClassifier, threads
-from labeldp.mechanisms.base import Mechanism
+from labeldp.privacy.mechanisms.base import Mechanism
+from labeldp.privacy.vault import Vault
+from labeldp.privacy.vault.release_plan import Plan, step_losses
 from labeldp.recipes.run import set_aside, train_best
 from labeldp.releases.base import Release
-from labeldp.vault import Vault
-from labeldp.vault.plan import Plan, step_losses
 
 _OF_LEARNING = ("model", "training", "options", "encoder")
 _ANOTHER = (

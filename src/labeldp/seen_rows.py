@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from labeldp.core.errors import PrivacyWarning
 from labeldp.data.base import Features
 from labeldp.data.feature_reader import is_frame, to_frame
-from labeldp.vault import identify
+from labeldp.privacy.vault import identify
 
 _SEEN: list[tuple[str | None, NDArray[np.uint64]]] = []  # the ledger of each fit, and hashes of its rows
 _MOST_SEEN = 10_000_000

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from noiselaws import direct_delta
 
 import labeldp as ldp
+from labeldp.accounting import GaussianLoss, PureLoss, calibrate, compose
 from labeldp.accounting.calibration import (
     analytic_gaussian_ratio,
     calibrated_loss,
@@ -16,6 +17,7 @@ from labeldp.accounting.calibration import (
     unit_shift_sigma,
 )
 from labeldp.accounting.losses import covers, gaussian_delta
+from labeldp.mechanisms import BestCandidate, LinearQuery, NumberQuery
 
 EPSILONS = [0.01, 0.1, 0.5, 1.0, 3.0, 8.0, 10.0]
 
@@ -40,10 +42,10 @@ def test_a_fine_lattice_costs_nothing_over_continuous_noise():
 
 def test_calibrated_plan_never_exceeds_its_target():
     def plan(sigma):
-        return [ldp.GaussianLoss(sigma, math.sqrt(2), units=1)] * 3 + [ldp.PureLoss(0.1)]
+        return [GaussianLoss(sigma, math.sqrt(2), units=1)] * 3 + [PureLoss(0.1)]
 
-    sigma = ldp.calibrate(plan, 1.0, 1e-6)
-    assert 0.99 < ldp.compose(plan(sigma), 1e-6) <= 1.0
+    sigma = calibrate(plan, 1.0, 1e-6)
+    assert 0.99 < compose(plan(sigma), 1e-6) <= 1.0
 
 
 def test_rounding_goes_up():
@@ -53,7 +55,7 @@ def test_rounding_goes_up():
 
 def test_impossible_targets_say_so():
     with pytest.raises(ldp.InputError, match="No amount of noise"):
-        ldp.calibrate(lambda s: [ldp.GaussianLoss(s, 1.0)], 1.0, 0.0)
+        calibrate(lambda s: [GaussianLoss(s, 1.0)], 1.0, 0.0)
     with pytest.raises(ldp.InputError, match="delta"):
         unit_shift_sigma(1.0, 0.0)
 
@@ -61,12 +63,12 @@ def test_impossible_targets_say_so():
 def test_a_very_small_epsilon_is_calibrated_without_long_sums():
     sigma = unit_shift_sigma(1e-6, 1e-6)
     assert sigma == pytest.approx(math.sqrt(2) * analytic_gaussian_ratio(1e-6, 1e-6), rel=1e-3)
-    assert ldp.GaussianLoss(sigma, math.sqrt(2), units=1).epsilon(1e-6) <= 1e-6 * (1 + 1e-6)
+    assert GaussianLoss(sigma, math.sqrt(2), units=1).epsilon(1e-6) <= 1e-6 * (1 + 1e-6)
 
 
 def test_noise_that_just_meets_its_target_is_enough():
-    assert ldp.calibrate(lambda scale: [ldp.PureLoss(1 / scale)], 1.0) == 1.0
-    assert ldp.calibrate(lambda scale: [ldp.PureLoss(2 / scale)], 0.5) == 4.0
+    assert calibrate(lambda scale: [PureLoss(1 / scale)], 1.0) == 1.0
+    assert calibrate(lambda scale: [PureLoss(2 / scale)], 0.5) == 4.0
 
 
 def test_the_last_good_value_is_found_to_one_in_a_million():
@@ -79,14 +81,14 @@ def test_the_last_good_value_is_found_to_one_in_a_million():
 def test_a_loss_is_known_before_the_query_that_it_will_cover(epsilon, delta, columns, length):
     matrix = length * np.random.default_rng(columns).normal(size=(20, columns))
     loss = calibrated_loss(epsilon, delta)
-    assert covers(loss, ldp.LinearQuery(matrix, epsilon, delta).loss())
-    assert covers(loss, ldp.NumberQuery(matrix, epsilon, delta, values=7).loss())
-    assert not covers(loss, ldp.LinearQuery(matrix, epsilon * 1.001, delta).loss())
+    assert covers(loss, LinearQuery(matrix, epsilon, delta).loss())
+    assert covers(loss, NumberQuery(matrix, epsilon, delta, values=7).loss())
+    assert not covers(loss, LinearQuery(matrix, epsilon * 1.001, delta).loss())
     assert loss.epsilon(delta) == pytest.approx(epsilon, rel=1e-4)
 
 
 def test_a_pure_mechanism_loses_what_was_asked_for():
-    assert calibrated_loss(0.3) == ldp.BestCandidate(np.zeros((3, 2), int), 0.3).loss() == ldp.PureLoss(0.3)
+    assert calibrated_loss(0.3) == BestCandidate(np.zeros((3, 2), int), 0.3).loss() == PureLoss(0.3)
     for wrong in (0.0, -1.0, float("nan")):
         with pytest.raises(ldp.InputError, match="epsilon must be"):
             calibrated_loss(wrong)
@@ -94,6 +96,6 @@ def test_a_pure_mechanism_loses_what_was_asked_for():
 
 def test_a_query_of_few_grid_steps_is_not_covered_before_it_is_known():
     """Its noise is calibrated by Renyi's bound, not by that of the lattice."""
-    short = ldp.LinearQuery(np.full((4, 1), 1e-6), 6.0, 1e-6, bound=1.0)
+    short = LinearQuery(np.full((4, 1), 1e-6), 6.0, 1e-6, bound=1.0)
     assert short.sigma < 3
     assert not covers(calibrated_loss(6.0, 1e-6), short.loss())

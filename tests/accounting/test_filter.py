@@ -3,6 +3,7 @@ from fractions import Fraction
 import pytest
 
 import labeldp as ldp
+from labeldp.accounting import ApproximateLoss, GaussianLoss, PureLoss
 from labeldp.accounting.costs import Cost
 from labeldp.accounting.filter import Filter
 from labeldp.accounting.losses import rdp_to_epsilon
@@ -29,7 +30,7 @@ def test_admission_is_exact_at_the_edge():
 
 def test_approximate_losses_have_no_renyi_bound():
     with pytest.raises(ldp.BudgetExceeded, match="no Renyi bound"):
-        Filter.of(ldp.Budget(1.0, 1e-5, "rdp")).cost(Fraction(1), Fraction(0), [ldp.ApproximateLoss(1.0, 1e-6)])
+        Filter.of(ldp.Budget(1.0, 1e-5, "rdp")).cost(Fraction(1), Fraction(0), [ApproximateLoss(1.0, 1e-6)])
 
 
 def test_a_delta_above_that_of_the_budget_is_not_admitted():
@@ -42,7 +43,11 @@ def test_a_delta_above_that_of_the_budget_is_not_admitted():
 
 def test_the_renyi_cost_of_several_losses_is_their_sum():
     renyi = Filter.of(ldp.Budget(1.0, 1e-5, "rdp"))
-    losses = [ldp.GaussianLoss(10.0, 1.0), ldp.GaussianLoss(20.0, 1.0), ldp.PureLoss(0.1)]
+    losses = [
+        GaussianLoss(10.0, 1.0),
+        GaussianLoss(20.0, 1.0),
+        PureLoss(0.1),
+    ]
     together = renyi.cost(Fraction(1), Fraction(0), losses).rdp
     assert float(together) == pytest.approx(sum(loss.rdp(renyi.order) for loss in losses), rel=1e-12)
 
@@ -51,7 +56,7 @@ def test_the_delta_of_a_renyi_budget_is_for_the_conversion_and_is_never_used_up(
     renyi = Filter.of(ldp.Budget(1.0, 1e-5, "rdp"))
     assert renyi.guarantee(Cost()) == (0, 0)
     assert renyi.left(Cost()) == (1.0, 1e-5)
-    spent = renyi.cost(Fraction(1), Fraction(0), [ldp.GaussianLoss(20.0, 1.0)])
+    spent = renyi.cost(Fraction(1), Fraction(0), [GaussianLoss(20.0, 1.0)])
     assert renyi.guarantee(spent)[1] == Fraction(1, 10**5)
     epsilon, delta = renyi.left(spent)
     assert 0 < epsilon < 1

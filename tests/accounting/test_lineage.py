@@ -39,6 +39,8 @@ from labeldp.learn.number_boosting import BoostedNumberModel, NumberBoosting
 from labeldp.learn.predictor import Predictor, load_predictor, resting_on
 from labeldp.learn.regression import NumberModel, Regression
 from labeldp.learn.ridge import LinearModel, Ridge
+from labeldp.mechanisms import GroupHistogram, LinearQuery, NumberQuery, RROnBins, UnbiasedBins
+from labeldp.privacy.teachers.networks import Networks
 from labeldp.recipes import pate
 from labeldp.recipes.additive import with_constant
 from labeldp.recipes.auto import smoothed
@@ -50,7 +52,6 @@ from labeldp.recipes.task import Task
 from labeldp.recipes.votes import agreed
 from labeldp.releases.base import Release
 from labeldp.representation.restart import two_encoders, with_restart
-from labeldp.teach.networks import Networks
 
 torch.set_num_threads(1)
 SOURCE = Path(ldp.__file__).parent
@@ -62,8 +63,8 @@ def _additive_sums(vault):
     """Counts of the bins of one column, and of a cross of it with itself."""
     column, codes = Column("x", np.array([0.0], np.float32), None, 3), np.arange(ROWS) % 3
     matrix, cells = np.column_stack([np.eye(3)[codes], np.ones(ROWS)]), 3 * codes + codes
-    counts = vault.release(ldp.LinearQuery(matrix, 0.3, 1e-6))
-    crossed = vault.release(ldp.LinearQuery(np.eye(9)[cells], 0.2, 1e-6), derived_from=[counts])
+    counts = vault.release(LinearQuery(matrix, 0.3, 1e-6))
+    crossed = vault.release(LinearQuery(np.eye(9)[cells], 0.2, 1e-6), derived_from=[counts])
     cross = CrossSums((column, column), cells, crossed)
     return AdditiveSums(None, [column], BinDesign([codes], [3]), [None], counts, [cross])
 
@@ -82,15 +83,15 @@ class World:
         numbers = ldp.Vault(labels, NUMBERS, ldp.Budget(20.0, 1e-5))
         self.old, self.new = (vault.release(ldp.RandomizedResponse(epsilon)) for epsilon in (8.0, 0.1))
         self.lift = Lift.fit(self.rows)
-        self.sums = vault.release(ldp.LinearQuery(self.lift(self.rows), 0.5, 1e-6))
-        self.counts = numbers.release(ldp.GroupHistogram(np.zeros(ROWS, np.int64), 0.3))
-        self.values = numbers.release(ldp.RROnBins(0.2, np.full(3, 1 / 3)), derived_from=[self.counts])
+        self.sums = vault.release(LinearQuery(self.lift(self.rows), 0.5, 1e-6))
+        self.counts = numbers.release(GroupHistogram(np.zeros(ROWS, np.int64), 0.3))
+        self.values = numbers.release(RROnBins(0.2, np.full(3, 1 / 3)), derived_from=[self.counts])
         self.additive_sums = _additive_sums(vault)
-        self.unbiased = numbers.release(ldp.UnbiasedBins(0.4, np.full(3, 1 / 3)))
+        self.unbiased = numbers.release(UnbiasedBins(0.4, np.full(3, 1 / 3)))
         design, columns = self.additive_sums.design, self.additive_sums.columns
         matrix = with_constant(design.matrix())
         self.number_sums = NumberSums(
-            None, columns, design, [None], numbers.release(ldp.NumberQuery(matrix, 0.3, 1e-6, values=3))
+            None, columns, design, [None], numbers.release(NumberQuery(matrix, 0.3, 1e-6, values=3))
         )
         self.network = learn.Supervised(partial(build, "cnn", width=4), ONCE).fit(self.images, self.old)
         self.line = learn.Supervised("linear", ONCE).fit(Embeddings(self.network.embed(self.images)), self.old)

@@ -23,7 +23,7 @@ from labeldp.accounting.losses import (
     smooth_sigma,
     unit_shift_delta,
 )
-from labeldp.mechanisms.voting import Moves, VoteLoss
+from labeldp.privacy.mechanisms.voting import Moves, VoteLoss
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 2.0, 8.0])
@@ -39,13 +39,13 @@ def test_the_continuous_bound_does_not_hold_on_the_grid():
 
 
 def test_unit_loss_inverts_delta():
-    loss = ldp.GaussianLoss(5.0, math.sqrt(2), units=1)
+    loss = GaussianLoss(5.0, math.sqrt(2), units=1)
     epsilon = loss.epsilon(1e-6)
     assert unit_shift_delta(epsilon, 5.0) <= 1e-6 < unit_shift_delta(epsilon * 0.999, 5.0)
 
 
 def test_gaussian_loss_without_delta_is_infinite():
-    assert ldp.GaussianLoss(5.0, 1.0).epsilon(0.0) == math.inf
+    assert GaussianLoss(5.0, 1.0).epsilon(0.0) == math.inf
 
 
 @given(st.floats(0.05, 6), st.floats(1.1, 60))
@@ -53,13 +53,13 @@ def test_gaussian_loss_without_delta_is_infinite():
 def test_pure_loss_bounds_the_divergence_of_randomized_response(epsilon, order):
     p = np.array([math.exp(epsilon), 1]) / (1 + math.exp(epsilon))
     true = math.log((p**order * p[::-1] ** (1 - order)).sum()) / (order - 1)
-    assert ldp.PureLoss(epsilon).rdp(order) == pytest.approx(min(true, epsilon), rel=1e-9)
+    assert PureLoss(epsilon).rdp(order) == pytest.approx(min(true, epsilon), rel=1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-7, 1e-4])
 def test_a_tiny_pure_loss_is_not_rounded_to_nothing(epsilon):
     for order in (1.01, 2.0, 500.0):
-        assert ldp.PureLoss(epsilon).rdp(order) == pytest.approx(order * epsilon**2 / 2, rel=0.05)
+        assert PureLoss(epsilon).rdp(order) == pytest.approx(order * epsilon**2 / 2, rel=0.05)
 
 
 @given(st.floats(0.3, 20), st.integers(1, 4), st.floats(1.1, 40))
@@ -72,7 +72,7 @@ def test_renyi_bound_of_the_discrete_gaussian(sigma, move, order):
     log_q -= np.log(np.exp(log_q).sum())
     tilted = order * log_p + (1 - order) * log_q
     true = (tilted.max() + math.log(np.exp(tilted - tilted.max()).sum())) / (order - 1)
-    assert true <= ldp.GaussianLoss(sigma, move).rdp(order) * (1 + 1e-9) + 1e-12
+    assert true <= GaussianLoss(sigma, move).rdp(order) * (1 + 1e-9) + 1e-12
 
 
 def test_conversions():
@@ -92,24 +92,24 @@ def test_tight_conversion_is_dp_accountings():
 
 
 def test_pure_plans_add_without_delta_and_less_with_one():
-    losses = [ldp.PureLoss(0.1)] * 40
-    assert ldp.compose(losses, 0.0) == pytest.approx(4.0)
-    assert 1.5 < ldp.compose(losses, 1e-5) < 3.5
+    losses = [PureLoss(0.1)] * 40
+    assert compose(losses, 0.0) == pytest.approx(4.0)
+    assert 1.5 < compose(losses, 1e-5) < 3.5
 
 
 def test_composed_gaussians_are_one_gaussian():
     # k unit moves at sigma are one move of length sqrt(2k): the lattice bound must agree with the composition.
-    loss = ldp.GaussianLoss(20.0, math.sqrt(2), units=1)
-    together = ldp.compose([loss] * 4, 1e-6)
-    assert together == pytest.approx(ldp.GaussianLoss(20.0, math.sqrt(8)).epsilon(1e-6), rel=0.02)
+    loss = GaussianLoss(20.0, math.sqrt(2), units=1)
+    together = compose([loss] * 4, 1e-6)
+    assert together == pytest.approx(GaussianLoss(20.0, math.sqrt(8)).epsilon(1e-6), rel=0.02)
     assert together < 4 * loss.epsilon(1e-6 / 4)
 
 
 def test_approximate_losses_compose():
-    losses = [ldp.ApproximateLoss(0.5, 1e-6), ldp.PureLoss(0.5)]
-    assert 0.9 < ldp.compose(losses, 2e-6) <= 1.0 + 1e-3
-    assert ldp.ApproximateLoss(0.5, 1e-6).epsilon(1e-7) == math.inf
-    assert ldp.ApproximateLoss(0.5, 1e-6).rdp(2.0) == math.inf
+    losses = [ApproximateLoss(0.5, 1e-6), PureLoss(0.5)]
+    assert 0.9 < compose(losses, 2e-6) <= 1.0 + 1e-3
+    assert ApproximateLoss(0.5, 1e-6).epsilon(1e-7) == math.inf
+    assert ApproximateLoss(0.5, 1e-6).rdp(2.0) == math.inf
 
 
 # Several draws of one unit.
@@ -204,7 +204,7 @@ def test_several_unit_moves_lose_what_their_joint_law_says(sigma, units):
     one = np.exp(-(x**2) / (2 * sigma**2))
     mass = reduce(np.convolve, [one / one.sum()] * (2 * units))
     d = np.arange(mass.size) - mass.size // 2
-    stated = ldp.GaussianLoss(sigma, math.sqrt(2 * units), units=units).epsilon(1e-6)
+    stated = GaussianLoss(sigma, math.sqrt(2 * units), units=units).epsilon(1e-6)
 
     def delta(epsilon):
         return (mass * -np.expm1(np.minimum(epsilon - (units - d) / sigma**2, 0.0))).sum()

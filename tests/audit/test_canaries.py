@@ -6,7 +6,7 @@ import labeldp as ldp
 from labeldp.audit.canaries import SURE as SURE_MODEL
 from labeldp.audit.canaries import canary_game, deal, play, rows_to_train
 from labeldp.audit.one_run import one_run
-from labeldp.bits import SYSTEM
+from labeldp.privacy.noise.secure_stream import SYSTEM
 
 SURE = 1 - 1e-6
 

@@ -12,7 +12,7 @@ import labeldp as ldp
 from labeldp import runs
 from labeldp.audit import folder as audited
 from labeldp.audit.folder import Request, audit_run
-from labeldp.datasets import SecretTable
+from labeldp.privacy.vault.labeled_table import SecretTable
 
 CLASSES = ",".join(map(str, range(10)))
 KEYS = {"format", "version", "created", "recipe", "stated", "trainings", "rows", "lower_bound", "confidence", "holds"}

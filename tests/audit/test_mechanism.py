@@ -11,8 +11,28 @@ import labeldp as ldp
 from labeldp.audit.mechanism import audit_mechanism
 from labeldp.audit.named import NAMES, named
 from labeldp.audit.worlds import of_labels, of_rows, of_votes, worst_worlds
-from labeldp.mechanisms.voting import Answers, noisy_winners
-from labeldp.teach.votes import TeacherVotes
+from labeldp.mechanisms import (
+    BestCandidate,
+    ConfidentGNMax,
+    DiscreteLaplace,
+    GNMax,
+    GroupHistogram,
+    HighestScore,
+    ImmutableArgmax,
+    LargestResiduals,
+    LeastLoss,
+    LinearQuery,
+    LNMax,
+    LossSum,
+    NumberQuery,
+    OneHotGaussian,
+    OneHotLaplace,
+    RightCount,
+    RRWithPrior,
+    StableVote,
+)
+from labeldp.privacy.mechanisms.voting import Answers, noisy_winners
+from labeldp.privacy.teachers.votes import TeacherVotes
 
 SURE = 1 - 1e-7
 NUMBERS = {"rr-on-bins", "unbiased-bins", "discrete-laplace"}
@@ -41,12 +61,12 @@ def test_nothing_is_found_against_a_sound_mechanism(name):
 def test_sparse_sums_are_audited_by_their_largest_row():
     query = csr_array(np.array([[0.1, 0.0, 0.0], [0.0, -1.0, 0.0]]))
     for delta in (0.0, 1e-5):
-        mechanism = ldp.LinearQuery(query, 1.5, delta)
+        mechanism = LinearQuery(query, 1.5, delta)
         worlds = worst_worlds(mechanism)
         assert [each.name.split()[5] for each in worlds] == (["2"] if delta else ["2", "3"])
         assert audit_mechanism(mechanism, draws=40_000, confidence=SURE).holds
-    for each in worst_worlds(ldp.LinearQuery(query, 1.5)):  # with noise in one column, and in all
-        assert 1.2 < audit_mechanism(ldp.LinearQuery(query, 1.5), worlds=each, draws=40_000).lower <= 1.5
+    for each in worst_worlds(LinearQuery(query, 1.5)):  # with noise in one column, and in all
+        assert 1.2 < audit_mechanism(LinearQuery(query, 1.5), worlds=each, draws=40_000).lower <= 1.5
 
 
 @pytest.mark.parametrize("name", ["rr-top-k", "rr-with-prior", "rr-informative"])
@@ -66,7 +86,7 @@ def test_named_mechanisms_with_a_prior_have_something_to_audit(name, classes):
 
 def test_the_audit_of_a_constant_shows_nothing():
     """Of a sure prior, one candidate is left; nothing is found, but there was nothing to find."""
-    audit = audit_mechanism(ldp.RRWithPrior(0.5, np.array([[0.9, 0.1]])), draws=1_000)
+    audit = audit_mechanism(RRWithPrior(0.5, np.array([[0.9, 0.1]])), draws=1_000)
     assert (audit.lower, audit.constant, audit.holds) == (0.0, True, False)
     assert audit.to_json()["constant"] is True
     assert audit.to_json()["holds"] is False
@@ -80,7 +100,7 @@ def test_a_mechanism_that_varies_in_one_pair_of_worlds_is_no_constant():
         assert audit_mechanism(ldp.RandomizedResponse(1.0), worlds=worlds, draws=1_000).constant is constant
 
 
-@pytest.mark.parametrize("kind", [ldp.LossSum, ldp.LeastLoss])
+@pytest.mark.parametrize("kind", [LossSum, LeastLoss])
 def test_scores_of_numbers_keep_their_promise(kind):
     audit = audit_mechanism(kind(np.zeros((1, 2)), 1.5), draws=4000, confidence=SURE)
     assert audit.holds
@@ -88,11 +108,11 @@ def test_scores_of_numbers_keep_their_promise(kind):
 
 
 NOISES = {  # votes, without the time that calibration takes
-    "gaussian": (ldp.OneHotGaussian(1.5, 1e-5), 1e-5),
-    "lnmax": (ldp.LNMax(1.0, 1), 0.0),
-    "gnmax": (ldp.GNMax(4.0, 1), 1e-5),
-    "confident-gnmax": (ldp.ConfidentGNMax(30, 12.0, 4.0, 1, 1), 1e-5),
-    "stable-vote": (ldp.StableVote(1.5, 1e-5, 1, 1), 1e-5),
+    "gaussian": (OneHotGaussian(1.5, 1e-5), 1e-5),
+    "lnmax": (LNMax(1.0, 1), 0.0),
+    "gnmax": (GNMax(4.0, 1), 1e-5),
+    "confident-gnmax": (ConfidentGNMax(30, 12.0, 4.0, 1, 1), 1e-5),
+    "stable-vote": (StableVote(1.5, 1e-5, 1, 1), 1e-5),
 }
 
 
@@ -105,57 +125,57 @@ class BoldResponse(ldp.RandomizedResponse):
 
 
 @dataclass(frozen=True, eq=False)
-class BoldLaplace(ldp.OneHotLaplace):
+class BoldLaplace(OneHotLaplace):
     factor: float = 2.0
 
     def draw(self, codes, common, bits):
-        return ldp.OneHotLaplace(self.factor * self.epsilon).draw(codes, common, bits)
+        return OneHotLaplace(self.factor * self.epsilon).draw(codes, common, bits)
 
 
 @dataclass(frozen=True, eq=False)
-class BoldGaussian(ldp.OneHotGaussian):
+class BoldGaussian(OneHotGaussian):
     factor: float = 2.0
 
     def draw(self, codes, common, bits):
-        quiet = ldp.OneHotGaussian(self.epsilon, self.delta)
+        quiet = OneHotGaussian(self.epsilon, self.delta)
         quiet.__dict__["sigma"] = self.sigma / self.factor
         return quiet.draw(codes, common, bits)
 
 
 @dataclass(frozen=True, eq=False)
-class BoldHistogram(ldp.GroupHistogram):
+class BoldHistogram(GroupHistogram):
     factor: float = 2.0
 
     def draw(self, codes, common, bits):
-        return ldp.GroupHistogram(self.groups, self.factor * self.epsilon).draw(codes, common, bits)
+        return GroupHistogram(self.groups, self.factor * self.epsilon).draw(codes, common, bits)
 
 
 @dataclass(frozen=True, eq=False)
-class BoldSums(ldp.LinearQuery):
+class BoldSums(LinearQuery):
     factor: float = 2.0
 
     def draw(self, codes, common, bits):
-        return ldp.LinearQuery(self.query, self.factor * self.epsilon).draw(codes, common, bits)
+        return LinearQuery(self.query, self.factor * self.epsilon).draw(codes, common, bits)
 
 
 @dataclass(frozen=True, eq=False)
-class BoldNumbers(ldp.NumberQuery):
+class BoldNumbers(NumberQuery):
     factor: float = 2.0
 
     def draw(self, codes, common, bits):
-        return ldp.NumberQuery(self.query, self.factor * self.epsilon, values=self.values).draw(codes, common, bits)
+        return NumberQuery(self.query, self.factor * self.epsilon, values=self.values).draw(codes, common, bits)
 
 
 @dataclass(frozen=True, eq=False)
-class BoldGrid(ldp.DiscreteLaplace):
+class BoldGrid(DiscreteLaplace):
     factor: float = 2.0
 
     def draw(self, codes, common, bits):
-        return ldp.DiscreteLaplace(self.factor * self.epsilon).draw(codes, common, bits)
+        return DiscreteLaplace(self.factor * self.epsilon).draw(codes, common, bits)
 
 
 @dataclass(frozen=True)
-class BoldVotes(ldp.LNMax):
+class BoldVotes(LNMax):
     factor: float = 2.0
 
     def _draw(self, votes, bits):
@@ -186,7 +206,7 @@ def test_half_the_noise_is_caught(mechanism):
 
 def test_another_delta_holds_gaussian_noise_to_another_point_of_its_curve():
     """Where delta is large, what is rare hardly matters, and few draws tell much."""
-    sound = audit_mechanism(ldp.OneHotGaussian(1.0, 1e-5), delta=0.05, draws=40_000, confidence=SURE)
+    sound = audit_mechanism(OneHotGaussian(1.0, 1e-5), delta=0.05, draws=40_000, confidence=SURE)
     assert 0 < sound.epsilon < 0.3
     assert sound.holds
     bold = BoldGaussian(1.0, 1e-5)
@@ -199,7 +219,7 @@ def test_no_noise_is_caught(mechanism):
 
 
 def test_immutable_is_broken_and_told_so():
-    audit = audit_mechanism(ldp.ImmutableArgmax(20.0, 1), delta=1e-5, draws=10_000)
+    audit = audit_mechanism(ImmutableArgmax(20.0, 1), delta=1e-5, draws=10_000)
     assert audit.epsilon <= 0.1
     assert audit.lower > 6
     assert not audit.holds
@@ -213,7 +233,7 @@ def test_a_label_is_enough_to_break_immutable_votes_of_teachers():
     here = np.array([0] * 5 + [1] * 5)
     there = here.copy()
     there[0] = 1
-    for votes, broken in ((ldp.ImmutableArgmax(20.0, 1), True), (ldp.LNMax(20.0, 1), False)):
+    for votes, broken in ((ImmutableArgmax(20.0, 1), True), (LNMax(20.0, 1), False)):
         mechanism = TeacherVotes(votes=votes, **common)
 
         def view(release):
@@ -238,28 +258,28 @@ def test_rows_of_a_mechanism_of_ones_own_are_as_many_draws():
 
 
 def test_votes_of_teachers_are_audited_by_near_ties():
-    votes = ldp.LNMax(2.0, 1)
+    votes = LNMax(2.0, 1)
     mechanism = TeacherVotes(np.ones((4, 1), np.float32), np.array([0]), 2, votes)
     assert [w.name for w in worst_worlds(mechanism)] == [w.name for w in worst_worlds(votes)]
     assert audit_mechanism(mechanism, draws=20_000, confidence=SURE).holds
 
 
 def test_runs_of_several_queries_are_drawn_as_a_whole():
-    audit = audit_mechanism(ldp.LNMax(4.0, 8), draws=8_000, confidence=SURE)
+    audit = audit_mechanism(LNMax(4.0, 8), draws=8_000, confidence=SURE)
     assert audit.epsilon == 4
     assert 0.3 < audit.lower < 4
-    stable = ldp.StableVote(3.0, 1e-5, 4, 2)
+    stable = StableVote(3.0, 1e-5, 4, 2)
     assert audit_mechanism(stable, draws=400, confidence=SURE).holds
 
 
 @pytest.mark.parametrize(
     "mechanism",
     [
-        ldp.RightCount(np.zeros(1, np.int64), 1.0),
-        ldp.BestCandidate(np.zeros((1, 2), np.int64), 1.0),
-        ldp.HighestScore(np.array([[[0, 7]], [[0, -4]]]), 1.0, "auc", np.array([3])),
-        ldp.LargestResiduals(np.zeros((1, 2), int), np.array([[0, 1]]), np.array([[0.5, 0.5]]), 1, 1.0),
-        ldp.LargestResiduals(np.zeros((1, 2), int), np.array([[0, 1]]), np.array([[0.5, 0.25, 0.25]]), 1, 1.0),
+        RightCount(np.zeros(1, np.int64), 1.0),
+        BestCandidate(np.zeros((1, 2), np.int64), 1.0),
+        HighestScore(np.array([[[0, 7]], [[0, -4]]]), 1.0, "auc", np.array([3])),
+        LargestResiduals(np.zeros((1, 2), int), np.array([[0, 1]]), np.array([[0.5, 0.5]]), 1, 1.0),
+        LargestResiduals(np.zeros((1, 2), int), np.array([[0, 1]]), np.array([[0.5, 0.25, 0.25]]), 1, 1.0),
     ],
     ids=lambda m: type(m).__name__,
 )
@@ -269,7 +289,7 @@ def test_scores_and_choices_can_be_audited_too(mechanism):
     assert audit.lower > 0.05
 
 
-@pytest.mark.parametrize("mechanism", [ldp.RandomizedResponse(1.0), ldp.OneHotLaplace(1.0), ldp.LNMax(2.0, 1)])
+@pytest.mark.parametrize("mechanism", [ldp.RandomizedResponse(1.0), OneHotLaplace(1.0), LNMax(2.0, 1)])
 def test_a_sound_mechanism_fails_no_more_often_than_stated(mechanism):
     """At a confidence of 90 %, so that a wrong bound would show; counted over many repetitions."""
     repetitions = 300
@@ -292,7 +312,7 @@ def test_a_sound_mechanism_fails_no_more_often_than_stated_long(name):
         (lambda: audit_mechanism("rr"), "An audit takes a mechanism"),
         (lambda: audit_mechanism(BoldResponse(1.0)), "a mechanism of your own nobody knows but you"),
         (lambda: audit_mechanism(ldp.RandomizedResponse(1.0), draws=5), "draws must be a whole number from 100"),
-        (lambda: of_votes(ldp.LNMax(1.0, 1), (3, 3), (1, 5)), "Neighbouring votes differ by one vote"),
+        (lambda: of_votes(LNMax(1.0, 1), (3, 3), (1, 5)), "Neighbouring votes differ by one vote"),
         (
             lambda: of_labels(ldp.RandomizedResponse(1.0), ldp.LabelSpace([0, 1]), [0, 0], [1, 1], list),
             "differ in one of them",

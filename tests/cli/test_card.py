@@ -30,7 +30,7 @@ def test_a_training_leaves_a_card_in_three_forms(run):
     for name in ("card.html", "card.md"):
         text = (run / name).read_text(encoding="utf-8")
         assert "people.csv" in text
-        assert "labeldp.mechanisms.linear" in text.replace("<wbr>", "")
+        assert "labeldp.privacy.mechanisms.linear" in text.replace("<wbr>", "")
 
 
 def test_the_card_opens_in_a_browser(labeldp, run, opened):

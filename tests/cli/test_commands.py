@@ -239,7 +239,7 @@ def test_a_library_that_is_not_installed_is_one_sentence(labeldp, monkeypatch):
     def missing(*_, **__):
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr("labeldp.datasets.SecretTable.open", missing)
+    monkeypatch.setattr("labeldp.privacy.vault.labeled_table.SecretTable.open", missing)
     code, out, err = labeldp(*TRAIN)
     assert (code, out, err) == (2, "", f"labeldp: {MISSING}\n")
 

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from odd_columns import IN_PARQUET
 
-import labeldp as ldp
+from labeldp.privacy.vault import Ledger
 
 CODECS = [
     "NONE",
@@ -27,7 +27,7 @@ def privatize(labeldp):
 
 def nothing_charged():
     book = Path("t.parquet.ledger")
-    return not book.exists() or not ldp.Ledger(book).entries()
+    return not book.exists() or not Ledger(book).entries()
 
 
 def left_behind():
@@ -118,7 +118,7 @@ def test_a_damaged_feature_is_noticed_before_the_charge(labeldp, ids):
     code, _, err = labeldp(*words, *ids)
     assert (code, err.count("\n")) == (2, 1)
     assert "cannot be read" in err
-    assert not Path("t.csv.ledger").exists() or not ldp.Ledger("t.csv.ledger").entries()
+    assert not Path("t.csv.ledger").exists() or not Ledger("t.csv.ledger").entries()
 
 
 def test_a_name_with_a_point_is_not_part_of_another_column(privatize):

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from labeldp.vault.ledger import Ledger
+from labeldp.privacy.vault.ledger import Ledger
 
 ASK = ("train", "people.csv", "--label", "income", "--classes", "low,high", "--out", "run", "--delta", "1e-3")
 NETWORKS = ("--engine", "here", "--option", "teachers=10", "--epochs", 2, "--model", "linear")

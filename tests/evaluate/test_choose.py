@@ -8,7 +8,7 @@ from simulated import Binormal
 import labeldp as ldp
 from labeldp.evaluate import choose, measure, split_rows
 from labeldp.evaluate.intervals import share
-from labeldp.mechanisms import BestCandidate, RightCount
+from labeldp.privacy.mechanisms import BestCandidate, RightCount
 
 SPACE = ldp.LabelSpace(["a", "b", "c"])
 RNG = np.random.default_rng(0)

@@ -6,7 +6,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import labeldp as ldp
 from labeldp.evaluate.criteria import auc_scores, check_criterion, log_loss_scores
-from labeldp.mechanisms import HighestScore
+from labeldp.privacy.mechanisms import HighestScore
 
 TWO, THREE = ldp.LabelSpace(["a", "b"]), ldp.LabelSpace(["a", "b", "c"])
 

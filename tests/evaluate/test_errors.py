@@ -7,6 +7,7 @@ from scripted import Seeded
 import labeldp as ldp
 from labeldp.evaluate import ErrorScore, choose, measure_errors
 from labeldp.evaluate.errors import mean_loss
+from labeldp.mechanisms import LossSum
 from labeldp.releases.scores import NoisyLoss
 
 SPACE = ldp.LabelSpace.range(0, 100, 1)
@@ -45,7 +46,7 @@ def test_intervals_cover_the_error_of_new_rows(rows, epsilon, objective):
     inside = 0
     for seed in range(200):
         predictions, labels = world(rows, seed)
-        found = mean_loss(ldp.LossSum(predictions, epsilon, objective).draw(labels.astype(int), facts, bits))
+        found = mean_loss(LossSum(predictions, epsilon, objective).draw(labels.astype(int), facts, bits))
         inside += found.low <= truth <= found.high
     assert inside >= 185
 

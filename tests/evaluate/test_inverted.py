@@ -9,6 +9,7 @@ from simulated import coverage
 import labeldp as ldp
 from labeldp.evaluate import measure_responses
 from labeldp.evaluate.intervals import share
+from labeldp.mechanisms import GroupHistogram, OneHotLaplace, RightCount, RRTopK, RRWithPrior
 
 SPACE = ldp.LabelSpace(range(4))
 RNG = np.random.default_rng(0)
@@ -50,11 +51,11 @@ def test_accuracy_is_covered(epsilon, accuracy, classes):
 @pytest.mark.parametrize(
     "mechanism",
     [
-        ldp.RRWithPrior(1.0, np.full((3000, 4), 0.25)),
-        ldp.RRTopK(1.0, np.full((3000, 4), 0.25), 2),
-        ldp.OneHotLaplace(1.0),
-        ldp.GroupHistogram(CODES * 0, 1.0),
-        ldp.RightCount(SAID, 1.0),
+        RRWithPrior(1.0, np.full((3000, 4), 0.25)),
+        RRTopK(1.0, np.full((3000, 4), 0.25), 2),
+        OneHotLaplace(1.0),
+        GroupHistogram(CODES * 0, 1.0),
+        RightCount(SAID, 1.0),
     ],
     ids=lambda m: type(m).__name__,
 )

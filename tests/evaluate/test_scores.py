@@ -8,7 +8,7 @@ from simulated import Binormal
 import labeldp as ldp
 from labeldp.evaluate import Interval, Score, measure
 from labeldp.evaluate.intervals import share
-from labeldp.mechanisms import linear, selection
+from labeldp.privacy.mechanisms import linear, selection
 
 SPACE = ldp.LabelSpace(["no", "yes"])
 WORLD = Binormal(600, 0.4, 1.5)

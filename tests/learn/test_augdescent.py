@@ -9,6 +9,7 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn import AugDescent, Supervised, Training
 from labeldp.learn.augdescent import shares_of_classes, sharpen, small_component, surest_share
+from labeldp.mechanisms import GroupHistogram, OneHotLaplace
 
 
 def test_the_mixture_splits_losses_as_an_obvious_one_does():
@@ -85,12 +86,12 @@ def test_noise_that_ruins_plain_training_is_survived(digits, training):
 
 
 def test_other_channels_go_by_their_evidence(digits, training):
-    release = digits.release(ldp.OneHotLaplace(2.0))
+    release = digits.release(OneHotLaplace(2.0))
     assert digits.accuracy(AugDescent(training=training).fit(digits.features, release)) > 0.8
 
 
 def test_priors_are_refused(digits, training):
-    release = digits.release(ldp.GroupHistogram(np.zeros(1400, int), 1.0))
+    release = digits.release(GroupHistogram(np.zeros(1400, int), 1.0))
     with pytest.raises(ldp.InputError, match="use FixMatch"):
         AugDescent(training=replace(training, epochs=1)).fit(digits.features, release)
 

@@ -10,6 +10,7 @@ from labeldp.data.row_normalizer import Lift
 from labeldp.learn.average import AveragedModel, averaged
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
+from labeldp.mechanisms import LinearQuery
 from labeldp.report.card.origin import describe_model
 
 SPACE = ldp.LabelSpace(["low", "high"])
@@ -21,7 +22,7 @@ def members(space=SPACE, count=3):
     vault = ldp.Vault([space.classes[code] for code in codes], space, ldp.Budget(2.0))
     lift = Lift.fit(ROWS)
     epsilons = [0.25, 0.3, 0.2][:count]  # a repeated request would be the same release
-    return [Ridge(lift).fit(ROWS, vault.release(ldp.LinearQuery(lift(ROWS), each))) for each in epsilons]
+    return [Ridge(lift).fit(ROWS, vault.release(LinearQuery(lift(ROWS), each))) for each in epsilons]
 
 
 @pytest.mark.parametrize("space", [SPACE, ldp.LabelSpace(["a", "b", "c"])])

@@ -8,6 +8,7 @@ from labeldp.data import Embeddings
 from labeldp.learn import Bayes, EvidenceLoss, Supervised, Training
 from labeldp.learn.base import soft_cross_entropy
 from labeldp.learn.bayes import posterior, project_on_simplex, uninformed
+from labeldp.mechanisms import GroupHistogram, OneHotLaplace
 
 RR = ldp.RandomizedResponse
 
@@ -31,7 +32,7 @@ def test_the_evidence_loss_descends_as_alibi_does():
     assert torch.allclose(direct, alibi, atol=1e-6)
 
 
-@pytest.mark.parametrize(("mechanism", "margin"), [(RR(2.0), 0.07), (ldp.OneHotLaplace(2.0), 0.15)])
+@pytest.mark.parametrize(("mechanism", "margin"), [(RR(2.0), 0.07), (OneHotLaplace(2.0), 0.15)])
 def test_the_models_own_prior_takes_more_out_of_noisy_labels(digits, training, mechanism, margin):
     plain = digits.mean_accuracy(Supervised(training=training), mechanism)
     assert digits.mean_accuracy(Bayes(training=training), mechanism) > plain + margin
@@ -39,7 +40,7 @@ def test_the_models_own_prior_takes_more_out_of_noisy_labels(digits, training, m
 
 def test_what_knows_the_model_beats_what_does_not(digits, training):
     informed, clamped = (
-        digits.mean_accuracy(Bayes(training=training, denoise=how), ldp.OneHotLaplace(2.0), seeds=2)
+        digits.mean_accuracy(Bayes(training=training, denoise=how), OneHotLaplace(2.0), seeds=2)
         for how in ("bayes", "clamp")
     )
     assert informed > clamped + 0.1
@@ -55,7 +56,7 @@ def test_rows_are_varied_as_asked(digits, augment, monkeypatch):
     assert len(seen) >= 50
 
 
-@pytest.mark.parametrize(("mechanism", "margin"), [(RR(1.0), 0.05), (ldp.OneHotLaplace(1.0), 0.03)])
+@pytest.mark.parametrize(("mechanism", "margin"), [(RR(1.0), 0.05), (OneHotLaplace(1.0), 0.03)])
 def test_mixed_rows_are_not_learnt_by_heart(digits, training, mechanism, margin):
     """Measured over these draws: 0.36 and 0.48, 0.56 and 0.62."""
     plain, mixed = (digits.mean_accuracy(Bayes(training=training, mixup=much), mechanism, 4) for much in (0.0, 4.0))
@@ -85,7 +86,7 @@ def test_projection_finds_the_nearest_distribution():
 
 
 def test_uninformed_targets_are_distributions(digits):
-    release = digits.release(ldp.OneHotLaplace(1.0))
+    release = digits.release(OneHotLaplace(1.0))
     for how in ("clamp", "project"):
         targets = uninformed(release, how)
         assert torch.allclose(targets.sum(1), torch.ones(1400), atol=1e-5)
@@ -93,6 +94,6 @@ def test_uninformed_targets_are_distributions(digits):
 
 
 def test_a_prior_is_not_fed_back(digits, training):
-    release = digits.release(ldp.GroupHistogram(np.zeros(1400, int), 1.0))
+    release = digits.release(GroupHistogram(np.zeros(1400, int), 1.0))
     with pytest.raises(ldp.InputError, match="must not be fed back"):
         Bayes(training=training).fit(digits.features, release)

@@ -19,6 +19,7 @@ from labeldp.learn.boosting import require_lightgbm
 from labeldp.learn.effort import shortened
 from labeldp.learn.predictor import load_predictor, resting_on
 from labeldp.learn.ridge import Ridge
+from labeldp.mechanisms import LinearQuery, OneHotLaplace, RRWithPrior
 from labeldp.report.card.origin import describe_model
 
 SPACE = ldp.LabelSpace(["no", "yes"])
@@ -58,7 +59,7 @@ def problem():
     return Problem()
 
 
-@pytest.mark.parametrize("mechanism", [ldp.RandomizedResponse(1.0), ldp.OneHotLaplace(1.0)])
+@pytest.mark.parametrize("mechanism", [ldp.RandomizedResponse(1.0), OneHotLaplace(1.0)])
 def test_probabilities_are_those_of_the_true_label(problem, mechanism):
     model = Boosting().fit(problem.table, problem.release(mechanism))
     chances = model.predict_proba(problem.new)[:, 1]
@@ -96,7 +97,10 @@ def test_more_classes_and_candidates():
     codes = (generator.random((len(rows), 1)) > chances.cumsum(axis=1)).sum(axis=1).clip(0, 2)
     space, features = ldp.LabelSpace([0, 1, 2]), Embeddings(rows)
     prior = 0.8 * np.full_like(chances, 1 / 3) + 0.2 * chances
-    for mechanism in (ldp.RandomizedResponse(3.0), ldp.RRWithPrior(3.0, prior / prior.sum(axis=1, keepdims=True))):
+    for mechanism in (
+        ldp.RandomizedResponse(3.0),
+        RRWithPrior(3.0, prior / prior.sum(axis=1, keepdims=True)),
+    ):
         release = ldp.Vault(codes, space, ldp.Budget(3.0)).release(mechanism)
         found = Boosting().fit(features, release).predict_proba(features)
         surprise = (chances * np.log(chances / found)).sum(axis=1).mean()
@@ -107,7 +111,7 @@ def test_more_classes_and_candidates():
 
 def linear_start(problem, vault, epsilon=1.0):
     lift = Lift.fit(problem.table)
-    return Ridge(lift).fit(problem.table, vault.release(ldp.LinearQuery(lift(problem.table), epsilon)))
+    return Ridge(lift).fit(problem.table, vault.release(LinearQuery(lift(problem.table), epsilon)))
 
 
 def test_trees_learn_what_a_start_misses(problem):

@@ -13,6 +13,7 @@ from labeldp.learn.classical import Classical, ClassicalModel, Standardised, mat
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.learn.weighted import Weighted
+from labeldp.mechanisms import LinearQuery
 
 LOGISTIC = LogisticRegression(C=0.1, max_iter=300)
 RR = ldp.RandomizedResponse
@@ -56,7 +57,7 @@ def test_a_class_that_nobody_has_is_predicted_too():
 def test_a_start_adds_what_it_rests_on(digits):
     vault = ldp.Vault(digits.labels, ldp.LabelSpace(list(range(10))), ldp.Budget(3.0, 1e-5))
     lift = Lift.fit(digits.features)
-    sums = vault.release(ldp.LinearQuery(lift(digits.features), 0.5, 1e-5))
+    sums = vault.release(LinearQuery(lift(digits.features), 0.5, 1e-5))
     noisy = vault.release(RR(1.5))
     linear = Ridge(lift).fit(digits.features, sums)
     alone = Classical(LOGISTIC, 1).fit(digits.features, noisy)
@@ -71,7 +72,7 @@ def test_a_good_start_is_made_use_of(digits):
     vault = ldp.Vault(digits.labels, ldp.LabelSpace(list(range(10))), ldp.Budget(4.0, 1e-5))
     vault._bits = Seeded(0)
     lift = Lift.fit(digits.features)
-    linear = Ridge(lift).fit(digits.features, vault.release(ldp.LinearQuery(lift(digits.features), 1.0, 1e-5)))
+    linear = Ridge(lift).fit(digits.features, vault.release(LinearQuery(lift(digits.features), 1.0, 1e-5)))
     noisy = vault.release(RR(0.5))
     alone, both = (Classical(LOGISTIC, 2).fit(digits.features, noisy, start) for start in (None, linear))
     assert digits.accuracy(both) > digits.accuracy(alone) + 0.2

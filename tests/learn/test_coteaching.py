@@ -5,6 +5,7 @@ import torch
 import labeldp as ldp
 from labeldp.learn import CoTeaching, Supervised
 from labeldp.learn.coteaching import disagreement, noise_rate_of, small_loss
+from labeldp.mechanisms import OneHotLaplace
 
 
 def test_the_rows_of_small_loss_are_picked():
@@ -25,7 +26,7 @@ def test_disagreement():
 def test_a_release_knows_its_noise_rate(digits):
     assert noise_rate_of(digits.release(ldp.RandomizedResponse(2.0))) == pytest.approx(9 / (np.exp(2) + 9))
     with pytest.raises(ldp.InputError, match="give noise_rate"):
-        noise_rate_of(digits.release(ldp.OneHotLaplace(2.0)))
+        noise_rate_of(digits.release(OneHotLaplace(2.0)))
 
 
 @pytest.mark.parametrize("plus", [False, True])

@@ -9,6 +9,7 @@ from labeldp.data import Embeddings
 from labeldp.learn import CrossFit, Supervised
 from labeldp.learn.base import soft_cross_entropy
 from labeldp.learn.crossfit import posterior_of, trust
+from labeldp.mechanisms import GroupHistogram
 
 
 class Fixed(torch.nn.Module):
@@ -92,7 +93,7 @@ def test_two_starts_begin_one_network_each(digits, training, monkeypatch):
 
 
 def test_a_prior_is_refused(digits, training):
-    counts = digits.release(ldp.GroupHistogram(np.arange(1400) % 7, 1.0))
+    counts = digits.release(GroupHistogram(np.arange(1400) % 7, 1.0))
     with pytest.raises(ldp.InputError, match="learns from likelihoods: use SoftMatch"):
         CrossFit(training=training).fit(digits.features, counts)
 

@@ -7,6 +7,7 @@ import torch
 import labeldp as ldp
 from labeldp.learn import Debiased
 from labeldp.learn.base import soft_cross_entropy
+from labeldp.mechanisms import GroupHistogram, RRTopK
 from labeldp.releases import Responses
 
 SPACE = ldp.LabelSpace([0, 1, 2, 3])
@@ -16,7 +17,7 @@ def every_answer(prior, k, epsilon):
     """A release that holds each possible answer once, for a row with this prior."""
     rows = len(SPACE)
     vault = ldp.Vault([0] * rows, SPACE, ldp.Budget(epsilon))
-    release = vault.release(ldp.RRTopK(epsilon, np.tile(prior, (rows, 1)), k=k))
+    release = vault.release(RRTopK(epsilon, np.tile(prior, (rows, 1)), k=k))
     assert isinstance(release, Responses)
     object.__setattr__(release, "codes", np.arange(rows))
     return release
@@ -48,6 +49,6 @@ def test_a_linear_model_learns(digits, training):
 
 
 def test_what_has_no_unbiased_label_says_so(digits, training):
-    release = digits.release(ldp.GroupHistogram(np.zeros(1400, int), 1.0))
+    release = digits.release(GroupHistogram(np.zeros(1400, int), 1.0))
     with pytest.raises(ldp.InputError, match="no unbiased labels"):
         Debiased("linear", training).fit(digits.features, release)

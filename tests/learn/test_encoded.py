@@ -14,6 +14,7 @@ from labeldp.learn.backbones import build
 from labeldp.learn.encoded import EncodedModel, abreast, members, side_by_side, with_head
 from labeldp.learn.predictor import load_predictor, resting_on
 from labeldp.learn.ridge import Ridge
+from labeldp.mechanisms import LinearQuery
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def encoded(digits):
     encoder = Model(build("cnn", (1, 8, 8), 1, width=4), None)
     rows = Embeddings(encoder.embed(digits.images))
     lift = Lift.fit(rows)
-    return EncodedModel(encoder, Ridge(lift).fit(rows, digits.release(ldp.LinearQuery(lift(rows), 2.0, 1e-5))))
+    return EncodedModel(encoder, Ridge(lift).fit(rows, digits.release(LinearQuery(lift(rows), 2.0, 1e-5))))
 
 
 def test_it_sees_images_through_the_encoder(digits, encoded):
@@ -43,7 +44,7 @@ def test_an_encoder_that_learnt_from_labels_costs_what_it_cost(digits, training,
     learnt = learner.fit(digits.images, vault.release(ldp.RandomizedResponse(8.0)))
     rows = Embeddings(learnt.embed(digits.images))
     lift = Lift.fit(rows)
-    sums = vault.release(ldp.LinearQuery(lift(rows), 0.1, 1e-6))
+    sums = vault.release(LinearQuery(lift(rows), 0.1, 1e-6))
     head = Ridge(lift).fit(rows, sums)
     model = EncodedModel(learnt, head)
     model.save(tmp_path / "m")

@@ -9,6 +9,7 @@ from labeldp.data import Embeddings
 from labeldp.data.row_normalizer import Lift
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
+from labeldp.mechanisms import NumberQuery
 
 SPACE = ldp.LabelSpace.range(0, 100, 1)
 
@@ -24,7 +25,7 @@ def line(rows, epsilon, delta=0.0, seed=0):
     lift = Lift.fit(features, cut=True)
     vault = ldp.Vault(labels, SPACE, ldp.Budget(epsilon, delta))
     vault._bits = Seeded(seed)
-    sums = vault.release(ldp.NumberQuery(lift(features), epsilon, delta, values=101))
+    sums = vault.release(NumberQuery(lift(features), epsilon, delta, values=101))
     return Ridge(lift).fit(features, sums), sums
 
 

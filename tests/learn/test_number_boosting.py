@@ -12,7 +12,8 @@ from labeldp.data.tables import Table
 from labeldp.learn.number_boosting import BoostedNumberModel, NumberBoosting
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
-from labeldp.mechanisms.binning import UnbiasedBins
+from labeldp.mechanisms import NumberQuery
+from labeldp.privacy.mechanisms.binning import UnbiasedBins
 from labeldp.report.card.origin import describe_model
 
 ROWS, SPACE = 6_000, ldp.LabelSpace.range(-4, 4, 0.1)
@@ -36,7 +37,7 @@ class Problem:
         vault = ldp.Vault(self.labels, SPACE, ldp.Budget(100.0))
         vault._bits = Seeded(seed)
         lift = Lift.fit(self.table, columns=8, cut=True)
-        sums = vault.release(ldp.NumberQuery(lift(self.table), 5.0, values=len(SPACE)))
+        sums = vault.release(NumberQuery(lift(self.table), 5.0, values=len(SPACE)))
         start = Ridge(lift).fit(self.table, sums)
         noisy = vault.release(UnbiasedBins(epsilon, EVEN))
         return start, NumberBoosting(**settings).fit(self.table, noisy, start), noisy

@@ -11,6 +11,7 @@ from labeldp.learn import AugDescent, Bayes, CoTeaching, FixMatch, Supervised, T
 from labeldp.learn.backbones import NumberHead, build, rebuild
 from labeldp.learn.density import centre, grid_of
 from labeldp.learn.predictor import load_predictor
+from labeldp.mechanisms import RROnBins
 
 SPACE = ldp.LabelSpace.range(0, 100, 2)
 GENERATOR = np.random.default_rng(0)
@@ -31,7 +32,7 @@ def network(loss="squared", name="mlp"):
 def released(epsilon):
     vault = ldp.Vault(LABELS, SPACE, ldp.Budget(epsilon))
     vault._bits = Seeded(0)
-    return vault.release(ldp.RROnBins(epsilon, np.full(51, 1 / 51)))
+    return vault.release(RROnBins(epsilon, np.full(51, 1 / 51)))
 
 
 @pytest.mark.parametrize(("loss", "at"), [("squared", 0.7), ("absolute", -0.4), ("poisson", 0.2)])

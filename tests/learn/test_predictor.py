@@ -12,6 +12,7 @@ from labeldp.learn import Supervised, Training
 from labeldp.learn.classical import Classical
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
+from labeldp.mechanisms import LinearQuery
 
 SPACE = ldp.LabelSpace(["low", "high"])
 ROWS = Embeddings(np.random.default_rng(0).normal(size=(120, 4)))
@@ -27,7 +28,7 @@ def make(kind):
     vault = ldp.Vault(["high" if v else "low" for v in ROWS._matrix[:, 0] > 0], SPACE, ldp.Budget(2.0))
     if kind == "linear":
         lift = Lift.fit(ROWS)
-        return Ridge(lift).fit(ROWS, vault.release(ldp.LinearQuery(lift(ROWS), 0.3)))
+        return Ridge(lift).fit(ROWS, vault.release(LinearQuery(lift(ROWS), 0.3)))
     noisy = vault.release(ldp.RandomizedResponse(0.3), rows=np.arange(100))
     if kind == "network":
         return Supervised("linear", Training(epochs=1, device="cpu")).fit(ROWS, noisy)

@@ -10,6 +10,7 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.regression import Anchor, Regression
+from labeldp.mechanisms import DiscreteLaplace, GroupHistogram, RROnBins, UnbiasedBins
 
 SPACE = ldp.LabelSpace.range(0, 100, 1)
 EVEN = np.full(101, 1 / 101)
@@ -39,7 +40,7 @@ def error(model):
 
 @pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
 def test_of_nearly_clean_labels_it_learns_what_plain_regression_does(loss):
-    release = released(LABELS, ldp.RROnBins(60.0, EVEN))
+    release = released(LABELS, RROnBins(60.0, EVEN))
     model = Regression(LinearRegression(), loss).fit(FEATURES, release)
     plain = Regression(LinearRegression()).fit_values(FEATURES, release, LABELS)
     assert error(model) < 1.03 * error(plain)
@@ -47,26 +48,26 @@ def test_of_nearly_clean_labels_it_learns_what_plain_regression_does(loss):
 
 
 def test_the_scale_is_found_where_labels_are_nearly_clean():
-    release = released(LABELS, ldp.RROnBins(60.0, EVEN))
+    release = released(LABELS, RROnBins(60.0, EVEN))
     assert Regression(LinearRegression()).fit(FEATURES, release).scale == pytest.approx(8.0, rel=0.1)
     assert Regression(LinearRegression(), anchor=KNOWN).fit(FEATURES, release).scale == pytest.approx(8.0, rel=0.1)
 
 
 @pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
 def test_evidence_teaches_more_than_the_released_values(loss):
-    release = released(LABELS, ldp.RROnBins(1.0, EVEN), seed=2)
+    release = released(LABELS, RROnBins(1.0, EVEN), seed=2)
     learned = Regression(Ridge(3.0), loss, anchor=KNOWN).fit(FEATURES, release)
     plain = Regression(Ridge(3.0)).fit_values(FEATURES, release, release.values())
     assert error(learned) < 110 < 150 < error(plain)  # 64 is scatter, 245 what a constant has
 
 
 def test_all_releases_of_numbers_can_be_learnt_from():
-    for mechanism in (ldp.UnbiasedBins(2.0, EVEN), ldp.DiscreteLaplace(2.0)):
+    for mechanism in (UnbiasedBins(2.0, EVEN), DiscreteLaplace(2.0)):
         assert error(Regression(Ridge(3.0), anchor=KNOWN).fit(FEATURES, released(LABELS, mechanism))) < 100
 
 
 def test_without_evidence_nothing_moves():
-    release = released(LABELS, ldp.DiscreteLaplace(1e-6))
+    release = released(LABELS, DiscreteLaplace(1e-6))
     for loss in ("squared", "absolute", "poisson"):
         model = Regression(Ridge(3.0), loss, anchor=Anchor(20.0, 15.0, 1.0)).fit(FEATURES, release)
         assert np.abs(model.predict(NEW) - 20.0).max() < 0.6
@@ -76,7 +77,7 @@ def test_absolute_loss_finds_the_median_and_squared_loss_the_mean():
     generator = np.random.default_rng(0)
     labels = np.rint(np.minimum(generator.exponential(20, 4000), 100))
     features = Embeddings(generator.normal(size=(4000, 1)).astype(np.float32))
-    release = released(labels, ldp.RROnBins(60.0, EVEN))
+    release = released(labels, RROnBins(60.0, EVEN))
     predicted = {
         loss: Regression(LinearRegression(), loss).fit(features, release).predict(features).mean()
         for loss in ("squared", "absolute")
@@ -90,7 +91,7 @@ def test_counts_are_never_below_zero():
     x = generator.normal(size=(3000, 2)).astype(np.float32)
     counts = np.minimum(generator.poisson(np.exp(0.5 + x[:, 0])), 20)
     space = ldp.LabelSpace.range(0, 20, 1)
-    release = released(counts, ldp.RROnBins(3.0, np.full(21, 1 / 21), loss="poisson"), space=space)
+    release = released(counts, RROnBins(3.0, np.full(21, 1 / 21), loss="poisson"), space=space)
     model = Regression(PoissonRegressor(alpha=1e-3), "poisson").fit(Embeddings(x), release)
     predicted = model.predict(Embeddings(x))
     assert predicted.min() >= 0
@@ -98,7 +99,7 @@ def test_counts_are_never_below_zero():
 
 
 def test_evidence_in_blocks_gives_the_same(monkeypatch):
-    release = released(LABELS, ldp.RROnBins(2.0, EVEN))
+    release = released(LABELS, RROnBins(2.0, EVEN))
     whole = Regression(Ridge(3.0), rounds=3).fit(FEATURES, release)
     monkeypatch.setattr("labeldp.learn.regression._BLOCK", 1000)
     parts = Regression(Ridge(3.0), rounds=3).fit(FEATURES, release)
@@ -106,7 +107,7 @@ def test_evidence_in_blocks_gives_the_same(monkeypatch):
 
 
 def test_only_released_rows_are_learnt_from():
-    release = released(LABELS, ldp.RROnBins(60.0, EVEN))
+    release = released(LABELS, RROnBins(60.0, EVEN))
     upper = np.arange(1500) < 700
     some = Regression(LinearRegression()).fit(FEATURES, release.keep(upper))
     x = FEATURES._matrix[upper]
@@ -118,7 +119,7 @@ def test_only_released_rows_are_learnt_from():
 
 @pytest.mark.parametrize("regressor", [Ridge(3.0), HistGradientBoostingRegressor(max_iter=20), PoissonRegressor()])
 def test_a_model_is_kept_and_predicts_the_same(regressor, tmp_path):
-    release = released(LABELS, ldp.RROnBins(3.0, EVEN))
+    release = released(LABELS, RROnBins(3.0, EVEN))
     model = Regression(regressor, "absolute", rounds=2).fit(FEATURES, release)
     model.save(tmp_path / "m")
     again = load_predictor(tmp_path / "m")
@@ -131,12 +132,12 @@ def test_a_model_is_kept_and_predicts_the_same(regressor, tmp_path):
 
 def test_what_cannot_be_learnt_from_is_one_sentence():
     vault = ldp.Vault(LABELS, SPACE, ldp.Budget(9.0))
-    counts = vault.release(ldp.GroupHistogram(np.zeros(1500, int), 1.0))
+    counts = vault.release(GroupHistogram(np.zeros(1500, int), 1.0))
     classes = ldp.Vault(["a", "b"] * 750, ldp.LabelSpace(["a", "b"]), ldp.Budget(1.0))
     for release, message in (
         (counts, "says nothing of single rows"),
         (classes.release(ldp.RandomizedResponse(1.0)), "Regression needs numbers"),
-        (vault.release(ldp.DiscreteLaplace(1.0)), "1500 in the release"),
+        (vault.release(DiscreteLaplace(1.0)), "1500 in the release"),
     ):
         features = FEATURES.select(np.arange(10)) if "1500" in message else FEATURES
         with pytest.raises(ldp.InputError, match=message):

@@ -8,12 +8,13 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.data.row_normalizer import Lift
 from labeldp.learn.ridge import LinearModel, Ridge
+from labeldp.mechanisms import LinearQuery
 
 RR = ldp.RandomizedResponse
 
 
 def sums(digits, lift, epsilon=1.0, delta=1e-5, rows=None):
-    return digits.release(ldp.LinearQuery(lift(digits.features), epsilon, delta), rows=rows)
+    return digits.release(LinearQuery(lift(digits.features), epsilon, delta), rows=rows)
 
 
 @pytest.mark.parametrize("columns", [16, 256])
@@ -29,7 +30,7 @@ def test_the_model_says_of_rows_what_the_release_itself_says(digits, columns, de
 
 def test_sums_of_the_same_rows_held_sparsely_give_the_same_model(digits):
     lift = Lift.fit(digits.features, 16)
-    release = digits.release(ldp.LinearQuery(csr_array(lift(digits.features)), 1.0, 1e-5))
+    release = digits.release(LinearQuery(csr_array(lift(digits.features)), 1.0, 1e-5))
     model = Ridge(lift).fit(digits.features, release)
     assert np.allclose(np.log(model.predict_proba(digits.features)), release.log_evidence(), atol=1e-5)
 
@@ -82,7 +83,7 @@ def test_moments_of_two_classes_are_log_odds_also_without_their_query(tmp_path):
     features = Embeddings(rows)
     lift = Lift.fit(features, cut=True)
     vault = ldp.Vault((rows[:, 0] > 1).astype(int), ldp.LabelSpace([0, 1]), ldp.Budget(4.0, 1e-5))
-    release = vault.release(ldp.LinearQuery(lift(features), 4.0, 1e-5))
+    release = vault.release(LinearQuery(lift(features), 4.0, 1e-5))
     model = Ridge(lift).fit(features, release)
     assert model.coefficients.shape == (lift.columns, 1)
     assert (model.predict(features) == (rows[:, 0] > 1)).mean() > 0.85

@@ -9,6 +9,7 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn import Supervised
 from labeldp.learn.supervised import beta_share, mix
+from labeldp.mechanisms import GroupHistogram
 
 RR = ldp.RandomizedResponse
 
@@ -50,7 +51,7 @@ def test_a_prior_is_learnt_from_its_posteriors(digits, training):
 
     groups = kmeans(digits.features.batch(torch.arange(1400)).numpy(), 60)
     learner = Supervised(training=training, targets="posteriors")
-    assert digits.mean_accuracy(learner, ldp.GroupHistogram(groups, 1.0), seeds=2) > 0.8
+    assert digits.mean_accuracy(learner, GroupHistogram(groups, 1.0), seeds=2) > 0.8
 
 
 def test_only_released_rows_are_seen(digits, training):

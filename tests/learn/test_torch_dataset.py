@@ -5,6 +5,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import labeldp as ldp
 from labeldp.learn import EvidenceDataset, EvidenceLoss
+from labeldp.mechanisms import OneHotLaplace
 
 
 def test_evidence_comes_with_its_own_row_and_labels_stay_out(digits):
@@ -30,7 +31,7 @@ def test_items_in_which_the_label_cannot_be_told_from_features_are_refused(digit
 
 def test_the_users_own_loop_learns(digits):
     torch.manual_seed(0)
-    release = digits.release(ldp.OneHotLaplace(3.0))
+    release = digits.release(OneHotLaplace(3.0))
     inputs = digits.features.batch(torch.arange(1400))
     loader = DataLoader(EvidenceDataset(TensorDataset(inputs), release), batch_size=128, shuffle=True)
     network, loss = torch.nn.Linear(64, 10), EvidenceLoss()

@@ -8,6 +8,7 @@ from sklearn.preprocessing import StandardScaler
 
 import labeldp as ldp
 from labeldp.learn.weighted import Weighted
+from labeldp.mechanisms import GroupHistogram, OneHotGaussian, OneHotLaplace, RRWithPrior
 
 LOGISTIC = LogisticRegression(C=0.1, max_iter=300)
 
@@ -47,7 +48,12 @@ def test_a_rare_class_is_found_at_a_small_epsilon():
 
 
 @pytest.mark.parametrize(
-    "mechanism", [ldp.OneHotLaplace(2.0), ldp.OneHotGaussian(2.0, 1e-5), ldp.RRWithPrior(2.0, np.full((569, 2), 0.5))]
+    "mechanism",
+    [
+        OneHotLaplace(2.0),
+        OneHotGaussian(2.0, 1e-5),
+        RRWithPrior(2.0, np.full((569, 2), 0.5)),
+    ],
 )
 def test_any_likelihood_will_do(patients, mechanism):
     features, labels = patients
@@ -58,7 +64,7 @@ def test_any_likelihood_will_do(patients, mechanism):
 def test_a_prior_is_fitted_once_and_not_fed_back(patients):
     features, labels = patients
     groups = (features[:, 0] > 0).astype(int)
-    release = released(labels, ldp.GroupHistogram(groups, 1.0))
+    release = released(labels, GroupHistogram(groups, 1.0))
     one, ten = (Weighted(LOGISTIC, rounds=r).fit(features, release).predict_proba(features) for r in (1, 10))
     assert np.array_equal(one, ten)
 
@@ -109,7 +115,7 @@ def test_a_guess_of_unreleased_rows_makes_no_difference(patients):
 
 def test_a_prior_is_no_place_for_a_guess(patients):
     features, labels = patients
-    release = released(labels, ldp.GroupHistogram((features[:, 0] > 0).astype(int), 1.0))
+    release = released(labels, GroupHistogram((features[:, 0] > 0).astype(int), 1.0))
     guess = np.log(np.where(np.eye(2, dtype=bool)[labels], 0.99, 0.01))
     a, b = (Weighted(LOGISTIC).fit(features, release, g).coef_ for g in (None, guess))
     assert np.array_equal(a, b)

@@ -13,13 +13,13 @@ from labeldp.accounting.losses import compose
 from labeldp.data import Embeddings, Table
 from labeldp.learn.additive import AdditiveSums, Functions
 from labeldp.learn.additive.model import AdditiveModel
-from labeldp.mechanisms import LargestResiduals, LinearQuery
+from labeldp.privacy.mechanisms import LargestResiduals, LinearQuery
+from labeldp.privacy.vault import Identity, Ledger
 from labeldp.recipes import additive as module
 from labeldp.recipes.additive import Layout, additive_steps, layout_of, rows_to_noise
 from labeldp.recipes.rehearsal import _short
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task
-from labeldp.vault import Identity, Ledger
 
 ROWS = 3_000
 SPACE = ldp.LabelSpace([0, 1], missing="public")

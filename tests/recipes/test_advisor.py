@@ -16,7 +16,7 @@ from labeldp.accounting.losses import compose
 from labeldp.core.errors import InputError
 from labeldp.data.embeddings import Embeddings
 from labeldp.data.tables import Table
-from labeldp.mechanisms.stable import StableVote
+from labeldp.privacy.mechanisms.stable import StableVote
 from labeldp.recipes import advisor, auto
 from labeldp.recipes.additive import additive_steps, layout_of
 from labeldp.recipes.advisor import advise

@@ -11,6 +11,7 @@ from scipy.special import xlogy
 
 import labeldp as ldp
 from labeldp.accounting.calibration import unit_shift_sigma
+from labeldp.mechanisms import GroupHistogram, OneHotLaplace, RRWithPrior
 from labeldp.recipes import arithmetic
 from labeldp.recipes.advisor import advise
 
@@ -55,7 +56,7 @@ def test_information_by_enumeration(epsilon, classes):
 
 def test_evidence_of_one_hot_laplace_is_a_bit_for_each_class():
     vault = ldp.Vault(["a"] * 500, ldp.LabelSpace(["a", "b", "c"]), ldp.Budget(epsilon=1.0))
-    release = vault.release(ldp.OneHotLaplace(epsilon=1.0))
+    release = vault.release(OneHotLaplace(epsilon=1.0))
     scores = release.log_evidence()
     expected = np.where(release.values > 0, 0.5, -0.5)
     assert np.allclose(scores - scores[:, :1], expected - expected[:, :1], atol=1e-5)
@@ -144,7 +145,7 @@ def test_right_answers_with_a_prior(epsilon, quality, classes):
     """The best number of candidates is all or one, for a prior that is even beyond its first class."""
     quality = max(quality, 1 / classes)
     ranked = np.array([[quality, *[(1 - quality) / (classes - 1)] * (classes - 1)]])
-    k = int(ldp.RRWithPrior(epsilon, ranked).candidates(ranked)[0])
+    k = int(RRWithPrior(epsilon, ranked).candidates(ranked)[0])
     right = ranked[0, :k].sum() / (1 + (k - 1) * math.exp(-epsilon))
     assert math.isclose(arithmetic.prior_response_right(epsilon, classes, quality), right, rel_tol=1e-9)
 
@@ -192,7 +193,7 @@ def test_votes_of_noisy_counts_and_of_noisy_labels_by_sampling():
     space, counted, voted = ldp.LabelSpace(list(range(classes))), [], []
     for _ in range(120):
         vault = ldp.Vault(labels, space, ldp.Budget(epsilon=2 * epsilon))
-        counts = vault.release(ldp.GroupHistogram(groups, epsilon)).counts
+        counts = vault.release(GroupHistogram(groups, epsilon)).counts
         said = vault.release(ldp.RandomizedResponse(epsilon)).labels()
         votes = np.bincount(groups * classes + said, minlength=clusters * classes).reshape(clusters, classes)
         counted.append((counts.argmax(axis=1) == 0).mean())

@@ -16,6 +16,7 @@ from labeldp.learn.additive.model import AdditiveModel
 from labeldp.learn.average import AveragedModel
 from labeldp.learn.backbones import build
 from labeldp.learn.boosting import BoostedModel
+from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.additive import additive_steps, layout_of
 from labeldp.recipes.auto import auto, budget_for_counts, several, smoothed
 from labeldp.recipes.run import all_rows, train
@@ -125,7 +126,7 @@ def test_of_few_rows_the_average_of_models_is_better_than_one_alone(digits):
 
 def test_smoothing_over_neighbours_corrects_labels(digits):
     task = digits.task(0.5, 1e-5)
-    sums = digits.vault(0.5, 1e-5).release(ldp.LinearQuery(task.lifted, 0.5, 1e-5))
+    sums = digits.vault(0.5, 1e-5).release(LinearQuery(task.lifted, 0.5, 1e-5))
     before, after = (
         np.mean(r.labels() == digits.labels) for r in (sums, smoothed(task, sums, neighbours(task.lifted, 10)))
     )

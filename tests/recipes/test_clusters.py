@@ -8,6 +8,7 @@ import labeldp as ldp
 from labeldp.data import Images
 from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import build
+from labeldp.mechanisms import GroupHistogram
 from labeldp.recipes.run import train
 from labeldp.recipes.shares import split_epsilon
 from labeldp.recipes.votes import cluster_count
@@ -48,7 +49,7 @@ def test_delta_is_left_alone_because_it_would_buy_more_noise(digits, epsilon):
     (counts,) = trained.releases
     assert (trained.guarantee.epsilon, trained.guarantee.delta) == (epsilon, 0.0)
     assert counts.noise == "geometric"
-    assert np.sqrt(2) * 2 / epsilon < ldp.GroupHistogram(np.zeros(1, int), epsilon, 1e-6).sigma
+    assert np.sqrt(2) * 2 / epsilon < GroupHistogram(np.zeros(1, int), epsilon, 1e-6).sigma
 
 
 @pytest.mark.parametrize("clusters", [3, 10, 40])

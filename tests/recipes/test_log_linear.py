@@ -12,11 +12,11 @@ from labeldp.learn import Model
 from labeldp.learn.additive.log_linear import LogLinearModel
 from labeldp.learn.backbones import build
 from labeldp.learn.predictor import load_predictor
-from labeldp.mechanisms import LinearQuery, RandomizedResponse
+from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse
+from labeldp.privacy.vault import Identity, Ledger
 from labeldp.recipes.log_linear import sums_share
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task
-from labeldp.vault import Identity, Ledger
 
 SOME = 600
 

@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-import labeldp as ldp
 from labeldp.learn.ridge import LinearModel
+from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.moments import is_faint
 from labeldp.recipes.run import train
 from labeldp.representation.smooth import smooth_rows
@@ -48,7 +48,7 @@ def test_rows_that_were_drawn_to_their_neighbours_are_heard_above_more_noise(dig
     def right(query):
         found = []
         for seed in range(5):
-            sums = digits.vault(0.3, 1e-5, seed).release(ldp.LinearQuery(query, 0.3, 1e-5))
+            sums = digits.vault(0.3, 1e-5, seed).release(LinearQuery(query, 0.3, 1e-5))
             found.append(((query @ sums.coefficients).argmax(axis=1) == digits.labels).mean())
         return np.mean(found)
 

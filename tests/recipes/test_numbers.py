@@ -19,6 +19,7 @@ from labeldp.learn.backbones import build
 from labeldp.learn.encoded import side_by_side
 from labeldp.learn.number_boosting import BoostedNumberModel, NumberBoosting
 from labeldp.learn.predictor import load_predictor
+from labeldp.mechanisms import GroupHistogram, NumberQuery
 from labeldp.recipes import numbers
 from labeldp.recipes.base import RECIPES, find
 from labeldp.recipes.run import all_rows, train
@@ -144,12 +145,15 @@ def test_the_first_share_is_what_the_mean_needs():
 
 def test_a_histogram_is_asked_for_where_its_counts_stand_out():
     few, many = task(FEATURES, 1.0), task(people(5000)[0], 1.0)
-    assert isinstance(numbers.beforehand_query(few, 0.1), ldp.NumberQuery)
-    assert isinstance(numbers.beforehand_query(many, 0.3), ldp.GroupHistogram)
+    assert isinstance(numbers.beforehand_query(few, 0.1), NumberQuery)
+    assert isinstance(numbers.beforehand_query(many, 0.3), GroupHistogram)
     labels = people(5000)[1]
     known = {
         kind: numbers.Beforehand.of(vault(labels, 0.3).release(kind))
-        for kind in (numbers.beforehand_query(many, 0.3), ldp.NumberQuery(np.ones((5000, 1)), 0.3, values=101))
+        for kind in (
+            numbers.beforehand_query(many, 0.3),
+            NumberQuery(np.ones((5000, 1)), 0.3, values=101),
+        )
     }
     for each in known.values():
         assert each.centre == pytest.approx(labels.mean(), abs=3)

@@ -6,6 +6,7 @@ import pytest
 import labeldp as ldp
 from labeldp.learn import FixMatch
 from labeldp.learn.semigan import SemiGAN
+from labeldp.mechanisms import ConfidentGNMax
 from labeldp.recipes.base import RECIPES, find
 from labeldp.recipes.run import train
 from labeldp.recipes.teachers import Poll, confident
@@ -127,7 +128,7 @@ def test_teachers_are_kept_until_their_votes_are_told(digits, tmp_path, monkeypa
     vault, task = digits.vault(8.0, 1e-5), digits.task(8.0, 1e-5, epochs=1)
     task = replace(task, training=replace(task.training, checkpoint=tmp_path))
     seen = []
-    monkeypatch.setattr(ldp.ConfidentGNMax, "draw", watched(ldp.ConfidentGNMax.draw, tmp_path / "teachers", seen))
+    monkeypatch.setattr(ConfidentGNMax, "draw", watched(ConfidentGNMax.draw, tmp_path / "teachers", seen))
     train(vault, task, "pate-fm", {"teachers": 10, "taught": "networks", "engine": "here"}, score=False)
     assert seen == [10]
     assert not (tmp_path / "teachers").exists()

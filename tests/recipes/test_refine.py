@@ -15,6 +15,7 @@ from labeldp.learn import Model, SoftMatch, Training
 from labeldp.learn.backbones import Network, build
 from labeldp.learn.encoded import side_by_side
 from labeldp.learn.predictor import load_predictor
+from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.advisor import advise
 from labeldp.recipes.refine import calibrated, refine
 from labeldp.recipes.run import train
@@ -195,7 +196,7 @@ def test_probabilities_are_as_sharp_as_they_are_right(epsilon):
     labels = (chances.cumsum(axis=1) > generator.random((len(rows), 1))).argmax(axis=1)
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2, 3]), ldp.Budget(epsilon, 1e-5))
     vault._bits = Seeded(0)
-    sums = vault.release(ldp.LinearQuery(rows, epsilon, 1e-5))
+    sums = vault.release(LinearQuery(rows, epsilon, 1e-5))
     found = calibrated(rows, sums)
     right = found.argmax(axis=1) == labels
     assert found.max(axis=1).mean() == pytest.approx(right.mean(), abs=0.03)

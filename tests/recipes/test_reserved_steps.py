@@ -6,14 +6,16 @@ import torch
 from scripted import Seeded
 
 import labeldp as ldp
+from labeldp.accounting import PureLoss
 from labeldp.accounting.calibration import calibrated_loss
 from labeldp.learn import Supervised
+from labeldp.mechanisms import BestCandidate, GroupHistogram, LinearQuery, OneHotLaplace
+from labeldp.privacy.vault import Identity, Ledger
 from labeldp.recipes import rehearsal
 from labeldp.recipes.base import RECIPES, Ask, Recipe, Reserve, find
 from labeldp.recipes.run import train
 from labeldp.recipes.shares import composed_steps
 from labeldp.search import _Once
-from labeldp.vault import Identity, Ledger
 
 SOME, DELTA = 400, 1e-5
 SHARES = [(1.0, "gaussian"), (1.0, "pure"), (2.0, "gaussian")]
@@ -34,17 +36,17 @@ def rounds(task, stop=lambda step: None, heard=None, fallback=0.3):
     if not reserved:
         parts = [(fallback * task.epsilon, 0.0)] * 3
     stop(1)
-    sums = yield Ask(ldp.LinearQuery(points[:, :8], *parts[0]))
+    sums = yield Ask(LinearQuery(points[:, :8], *parts[0]))
     replies.append(sums)
     stop(2)
     guesses = np.stack(
         [np.abs(sums.moments).argmax(axis=1)[points[:, part : part + 4].argmax(axis=1)] for part in (0, 4)], 1
     )
-    best = yield Ask(ldp.BestCandidate(guesses.astype(np.int32), parts[1][0]), derived_from=[sums])
+    best = yield Ask(BestCandidate(guesses.astype(np.int32), parts[1][0]), derived_from=[sums])
     replies.append(best)
     stop(3)
     columns = points[:, 8 + 8 * best.best : 16 + 8 * best.best]
-    more = yield Ask(ldp.LinearQuery(columns, *parts[2]), derived_from=[sums, best])
+    more = yield Ask(LinearQuery(columns, *parts[2]), derived_from=[sums, best])
     replies.append(more)
     stop(4)
     return task.learner(Supervised).fit(task.features, more.relabel(sums.labels(), derived_from=[sums, best]))
@@ -126,7 +128,7 @@ def test_a_run_that_was_interrupted_after_any_step_goes_on_byte_for_byte(digits,
     assert np.array_equal(again.model.predict_proba(digits.new), trained.model.predict_proba(digits.new))
 
 
-@pytest.mark.parametrize("mechanism", [ldp.LinearQuery, ldp.BestCandidate])
+@pytest.mark.parametrize("mechanism", [LinearQuery, BestCandidate])
 def test_a_step_that_was_interrupted_in_its_draw_is_drawn_when_the_run_goes_on(
     digits, tmp_path, enter, monkeypatch, mechanism
 ):
@@ -168,9 +170,9 @@ def test_a_budget_that_is_too_small_is_named_before_anything_is_reserved(digits,
 def greedy(task, epsilon, delta, first=0.0, again=False):
     if first:
         yield Ask(ldp.RandomizedResponse(first))
-    yield Reserve([ldp.PureLoss(epsilon / 2), ldp.PureLoss(epsilon / 2)], delta)
+    yield Reserve([PureLoss(epsilon / 2), PureLoss(epsilon / 2)], delta)
     if again:
-        yield Reserve([ldp.PureLoss(0.1)], delta)
+        yield Reserve([PureLoss(0.1)], delta)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +194,9 @@ def test_a_recipe_cannot_reserve_more_than_it_was_given(digits, enter, asked, sa
 
 def test_a_step_is_drawn_on_all_rows_and_what_comes_after_the_steps_is_charged_by_itself(digits, enter):
     def steps(task, rows=None):
-        yield Reserve([ldp.PureLoss(0.25), ldp.PureLoss(0.25)])
+        yield Reserve([PureLoss(0.25), PureLoss(0.25)])
         first = yield Ask(ldp.RandomizedResponse(0.25))
-        yield Ask(ldp.OneHotLaplace(0.25), rows, [first])
+        yield Ask(OneHotLaplace(0.25), rows, [first])
         last = yield Ask(ldp.RandomizedResponse(0.5), derived_from=[first])
         return task.learner(Supervised).fit(task.features, last)
 
@@ -209,10 +211,10 @@ def test_a_step_is_drawn_on_all_rows_and_what_comes_after_the_steps_is_charged_b
 
 def test_another_seed_or_option_is_another_plan_and_another_request_is_refused(digits, tmp_path, enter):
     def steps(task, classes: int = 10, columns: int = 4):
-        yield Reserve([ldp.PureLoss(0.5), ldp.PureLoss(0.5)])
+        yield Reserve([PureLoss(0.5), PureLoss(0.5)])
         points = pixels(task)[:, : task.training.epochs]
-        sums = yield Ask(ldp.LinearQuery(points, 0.5))
-        other = yield Ask(ldp.GroupHistogram(np.arange(SOME) % classes, 0.5), derived_from=[sums])
+        sums = yield Ask(LinearQuery(points, 0.5))
+        other = yield Ask(GroupHistogram(np.arange(SOME) % classes, 0.5), derived_from=[sums])
         return task.learner(Supervised).fit(task.features, other)
 
     enter(steps)
@@ -267,7 +269,7 @@ def test_steps_are_rehearsed_as_they_will_be_drawn(digits, enter, monkeypatch, l
 def test_what_cannot_be_drawn_is_found_by_the_rehearsal_before_anything_is_reserved(digits, enter):
     def steps(task):
         yield Reserve([calibrated_loss(0.5, DELTA)], DELTA)
-        yield Ask(ldp.LinearQuery(pixels(task) * np.nan, 0.5, DELTA))
+        yield Ask(LinearQuery(pixels(task) * np.nan, 0.5, DELTA))
 
     steps.__module__ = "labeldp.recipes.tried"
     enter(steps)
@@ -280,14 +282,14 @@ def test_what_cannot_be_drawn_is_found_by_the_rehearsal_before_anything_is_reser
 def test_a_search_reserves_once_and_draws_the_same_steps():
     vault = ldp.Vault([0, 1] * 5, ldp.LabelSpace([0, 1]), ldp.Budget(9.0))
     once = _Once(vault, 0.75, 0.0)
-    steps = ldp.RandomizedResponse(0.5), ldp.PureLoss(0.25)
+    steps = ldp.RandomizedResponse(0.5), PureLoss(0.25)
     for _ in range(2):
         plan = once.plan(*steps)
         first = plan.release(steps[0])
         assert plan.left == 1
     assert (vault.guarantee().epsilon, first.entry) == (0.75, vault.ledger.entries()[1].id)
     with pytest.raises(ldp.InputError, match="another release than the first"):
-        once.plan(*steps).release(ldp.OneHotLaplace(0.5))
+        once.plan(*steps).release(OneHotLaplace(0.5))
 
 
 @pytest.mark.parametrize(
@@ -295,14 +297,14 @@ def test_a_search_reserves_once_and_draws_the_same_steps():
     [
         lambda once, steps: once.plan(*steps, name="second"),
         lambda once, steps: once.plan(*steps, delta=1e-6),
-        lambda once, steps: once.plan(ldp.PureLoss(0.1), delta=2e-6),
-        lambda once, steps: once.plan(ldp.PureLoss(0.26)),
-        lambda once, steps: once.release(ldp.OneHotLaplace(0.26)),
+        lambda once, steps: once.plan(PureLoss(0.1), delta=2e-6),
+        lambda once, steps: once.plan(PureLoss(0.26)),
+        lambda once, steps: once.release(OneHotLaplace(0.26)),
     ],
 )
 def test_a_search_reserves_no_more_than_its_epsilon_and_delta(ask):
     vault = ldp.Vault([0, 1] * 5, ldp.LabelSpace([0, 1]), ldp.Budget(9.0, 1e-3))
-    once, steps = _Once(vault, 1.0, 1e-6), [ldp.PureLoss(0.5), ldp.PureLoss(0.25)]
+    once, steps = _Once(vault, 1.0, 1e-6), [PureLoss(0.5), PureLoss(0.25)]
     once.plan(*steps)
     with pytest.raises(ldp.InputError, match="another release than the first"):
         ask(once, steps)
@@ -311,8 +313,8 @@ def test_a_search_reserves_no_more_than_its_epsilon_and_delta(ask):
 
 def test_a_search_over_a_recipe_that_reserves_costs_one_epsilon(enter):
     def steps(task, depth: int = 1):
-        yield Reserve([ldp.PureLoss(1.0), ldp.PureLoss(3.0)])
-        counts = yield Ask(ldp.GroupHistogram(np.zeros(len(task.rows), int), 1.0))
+        yield Reserve([PureLoss(1.0), PureLoss(3.0)])
+        counts = yield Ask(GroupHistogram(np.zeros(len(task.rows), int), 1.0))
         noisy = yield Ask(ldp.RandomizedResponse(3.0), derived_from=[counts])
         return task.learner(Supervised).fit(task.features, noisy)
 

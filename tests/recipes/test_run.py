@@ -9,11 +9,12 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn import Model, Supervised, Training
 from labeldp.learn.backbones import build
+from labeldp.mechanisms import GroupHistogram, OneHotLaplace
+from labeldp.privacy.vault import Identity, Ledger
 from labeldp.recipes import base
 from labeldp.recipes.base import Ask, Recipe
 from labeldp.recipes.run import all_rows, train, train_best
 from labeldp.recipes.task import Task
-from labeldp.vault import Identity, Ledger
 
 SOME = 400
 
@@ -112,7 +113,7 @@ def test_an_interrupted_run_goes_on_without_a_second_charge(digits, tmp_path, en
         attempts.append(noisy)
         if len(attempts) == 1:
             raise KeyboardInterrupt
-        counts = yield Ask(ldp.GroupHistogram(np.zeros(SOME, int), 0.6), derived_from=[noisy])
+        counts = yield Ask(GroupHistogram(np.zeros(SOME, int), 0.6), derived_from=[noisy])
         attempts.append(counts)
         return task.learner(Supervised).fit(task.features, noisy)
 
@@ -154,7 +155,7 @@ def test_the_same_run_again_is_free_and_gives_the_same_model(digits, name):
 def test_a_recipe_that_asks_for_a_row_twice_is_refused(digits, enter):
     def steps(task):
         noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
-        yield Ask(ldp.OneHotLaplace(task.epsilon), np.arange(SOME) == 7, [noisy])
+        yield Ask(OneHotLaplace(task.epsilon), np.arange(SOME) == 7, [noisy])
 
     enter(steps)
     vault = digits.vault(1.0, count=SOME)
@@ -166,7 +167,7 @@ def test_a_recipe_that_asks_for_a_row_twice_is_refused(digits, enter):
 def test_a_recipe_that_overspends_is_refused_where_the_budget_would_allow_it(digits, enter):
     def steps(task):
         noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
-        more = yield Ask(ldp.OneHotLaplace(task.epsilon), None, [noisy])
+        more = yield Ask(OneHotLaplace(task.epsilon), None, [noisy])
         return task.learner(Supervised).fit(task.features, ldp.Release.concat(noisy, more))
 
     enter(steps)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 import labeldp as ldp
 from labeldp.accounting.calibration import calibrated_loss
 from labeldp.accounting.losses import compose
+from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.shares import composed_steps, refine_shares, share_of_sums, split_epsilon
 
 SPACE = ldp.LabelSpace([0, 1, 2])
@@ -100,9 +101,9 @@ def test_composed_steps_of_awkward_epsilons_are_affordable(epsilon, delta):
     parts = composed_steps(epsilon, delta, [(1, GAUSSIAN), (2, PURE), (4, GAUSSIAN)])
     vault = ldp.Vault([0, 1, 2] * 20, SPACE, ldp.Budget(epsilon, delta))
     plan = vault.plan(*[calibrated_loss(*part) for part in parts], delta=delta)
-    plan.release(ldp.LinearQuery([[1.0, 0.0], [0.6, 0.8], [0.0, -1.0]] * 20, *parts[0]))
+    plan.release(LinearQuery([[1.0, 0.0], [0.6, 0.8], [0.0, -1.0]] * 20, *parts[0]))
     plan.release(ldp.RandomizedResponse(parts[1][0]))
-    plan.release(ldp.LinearQuery([[0.3], [-7.0], [0.0]] * 20, *parts[2]))
+    plan.release(LinearQuery([[0.3], [-7.0], [0.0]] * 20, *parts[2]))
     assert vault.guarantee().epsilon == pytest.approx(epsilon, rel=1e-3 if delta else 1e-12)
 
 

@@ -9,6 +9,7 @@ from labeldp.learn.backbones import build
 from labeldp.learn.classical import Classical
 from labeldp.learn.encoded import EncodedModel
 from labeldp.learn.ridge import Ridge
+from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.run import all_rows
 from labeldp.recipes.task import Task, default_training
 
@@ -89,7 +90,7 @@ def test_images_are_seen_through_the_encoder_and_other_features_as_they_are():
     assert task(images).points is images
     plain = task(encoder=Model(build("mlp", (5,), 1, width=4), None))
     assert plain.points is ROWS
-    sums = ldp.Vault(np.arange(20) % 3, SPACE, ldp.Budget(1.0)).release(ldp.LinearQuery(seen.lifted, 1.0))
+    sums = ldp.Vault(np.arange(20) % 3, SPACE, ldp.Budget(1.0)).release(LinearQuery(seen.lifted, 1.0))
     linear = Ridge(seen.lift).fit(seen.points, sums)
     model = seen.on_points(linear)
     assert isinstance(model, EncodedModel)

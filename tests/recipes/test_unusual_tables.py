@@ -14,12 +14,12 @@ from unusual import unusual
 
 import labeldp as ldp
 from labeldp import LabelPrivateClassifier, LabelPrivateRegressor
-from labeldp.datasets import SecretTable
 from labeldp.learn import Training
+from labeldp.privacy.vault import Ledger
+from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes.base import RECIPES, find
 from labeldp.runs import Plan, predict
 from labeldp.runs import train as train_run
-from labeldp.vault import Ledger
 
 find("randres")
 FAST = sorted(name for name, recipe in RECIPES.items() if not recipe.asks_teachers and recipe.needs != "encoder")

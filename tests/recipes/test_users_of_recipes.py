@@ -11,7 +11,8 @@ from bound_vault import rows_of
 import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn import Supervised, Training
-from labeldp.mechanisms import RandomizedResponse, RRWithPrior
+from labeldp.mechanisms import OneHotGaussian
+from labeldp.privacy.mechanisms import RandomizedResponse, RRWithPrior
 from labeldp.recipes.base import RECIPES, Ask, Recipe, find
 from labeldp.recipes.run import all_rows, train
 from labeldp.recipes.task import Task
@@ -202,7 +203,7 @@ def test_delta_that_one_release_has_spent_is_not_shared_by_the_next(digits, monk
     """Many labels of a user could share delta to more effect, but the task has none left."""
 
     def steps(task):
-        yield Ask(ldp.OneHotGaussian(0.5, 1e-6))
+        yield Ask(OneHotGaussian(0.5, 1e-6))
         noisy = yield Ask(RandomizedResponse(0.5))
         return Supervised("linear", task.training).fit(task.features, noisy)
 

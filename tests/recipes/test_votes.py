@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import labeldp as ldp
 from labeldp.data import Embeddings
+from labeldp.mechanisms import GroupHistogram
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import agreed, class_of_each, cluster_count, surest, vote
 
@@ -101,7 +102,7 @@ def counted(table, epsilon=1.0):
     """Noisy counts whose noise is what the table says."""
     groups = np.arange(len(table))
     vault = ldp.Vault(np.zeros(len(table), int), ldp.LabelSpace(list(range(len(table[0])))), ldp.Budget(epsilon))
-    return replace(vault.release(ldp.GroupHistogram(groups, epsilon)), counts=np.array(table))
+    return replace(vault.release(GroupHistogram(groups, epsilon)), counts=np.array(table))
 
 
 def test_each_of_as_many_groups_has_a_class_of_its_own_unless_counts_speak_against_it():

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeldp as ldp
+from labeldp.mechanisms import GroupHistogram, OneHotGaussian, OneHotLaplace, RRWithPrior
 
 ROWS = 40
 FIRST = np.arange(ROWS) < ROWS // 2
@@ -22,12 +23,12 @@ def response(vault, epsilon, rows=None):
 
 
 def histogram(vault, epsilon, rows=None, delta=0.0):
-    return vault.release(ldp.GroupHistogram(GROUPS, epsilon, delta), rows=rows)
+    return vault.release(GroupHistogram(GROUPS, epsilon, delta), rows=rows)
 
 
 def test_likelihoods_add_where_they_overlap():
     v = vault()
-    everywhere, half = response(v, 1.0), v.release(ldp.OneHotLaplace(2.0), rows=FIRST)
+    everywhere, half = response(v, 1.0), v.release(OneHotLaplace(2.0), rows=FIRST)
     joined = ldp.Release.concat(everywhere, half)
     assert joined.kind == "likelihood"
     total = everywhere.log_evidence() + half.log_evidence()
@@ -55,7 +56,7 @@ def test_rows_of_no_part_are_not_released():
 def one_candidate(vault, rows=None):
     """RRWithPrior that is sure of class 2: it repeats it, and its evidence is flat."""
     prior = np.tile([0.0, 0.0, 1.0], (vault.rows, 1))
-    return vault.release(ldp.RRWithPrior(1.0, prior), rows=rows)
+    return vault.release(RRWithPrior(1.0, prior), rows=rows)
 
 
 def test_a_row_of_one_part_keeps_the_label_of_that_part():
@@ -108,12 +109,12 @@ def parts_of_a_vault(draw):
         if kind == "response":
             parts.append(response(v, epsilon, rows))
         elif kind == "laplace":
-            parts.append(v.release(ldp.OneHotLaplace(epsilon), rows=rows))
+            parts.append(v.release(OneHotLaplace(epsilon), rows=rows))
         elif kind == "counts":
-            parts.append(v.release(ldp.GroupHistogram(np.arange(12) % 4, epsilon), rows=rows))
+            parts.append(v.release(GroupHistogram(np.arange(12) % 4, epsilon), rows=rows))
         else:
             prior = np.tile([0.0, 0.0, 1.0], (12, 1))
-            parts.append(v.release(ldp.RRWithPrior(epsilon, prior), rows=rows))
+            parts.append(v.release(RRWithPrior(epsilon, prior), rows=rows))
         if draw(st.booleans()):
             parts[-1] = parts[-1].keep(draw(masks))
     return parts, draw(st.none() | masks), draw(st.integers(0, 5))
@@ -174,8 +175,8 @@ def test_disjoint_rows_cost_the_largest(make):
 
 def test_overlapping_rows_cost_the_sum():
     v = vault()
-    gaussian = v.release(ldp.OneHotGaussian(1.0, 1e-4), rows=FIRST)
-    other = v.release(ldp.OneHotGaussian(2.0, 1e-5), rows=[0, 39])
+    gaussian = v.release(OneHotGaussian(1.0, 1e-4), rows=FIRST)
+    other = v.release(OneHotGaussian(2.0, 1e-5), rows=[0, 39])
     guarantee = ldp.Release.concat(gaussian, other).guarantee
     assert guarantee.epsilon == pytest.approx(3.0)
     assert guarantee.delta == pytest.approx(1.1e-4)
@@ -215,7 +216,7 @@ def test_a_join_names_each_entry_and_can_be_derived_from():
     one, two = response(v, 1.0, FIRST), response(v, 2.0, ~FIRST)
     joined = ldp.Release.concat(one, two)
     assert joined.entry.split(",") == [one.entry, two.entry]
-    v.release(ldp.GroupHistogram(GROUPS, 1.0), derived_from=[joined])
+    v.release(GroupHistogram(GROUPS, 1.0), derived_from=[joined])
 
 
 def test_only_releases_of_the_same_rows_and_classes_are_joined():

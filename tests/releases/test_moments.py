@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 import labeldp as ldp
 from labeldp.data.feature_reader import Intake
 from labeldp.data.row_normalizer import CONSTANT, Lift
+from labeldp.mechanisms import LinearQuery
 from labeldp.releases import NoisyMoments, storage
 from labeldp.releases.moments import as_chances, log_odds
 
@@ -42,7 +43,7 @@ def moments(query, labels, classes=3, scale=1000.0, sigma=1.0, shift=0):
 
 def vault_release(query, labels, epsilon=1.0, rows=None):
     vault = ldp.Vault(labels, ldp.LabelSpace(range(3)), ldp.Budget(epsilon, 1e-5))
-    return vault.release(ldp.LinearQuery(query, epsilon, 1e-5), rows=rows)
+    return vault.release(LinearQuery(query, epsilon, 1e-5), rows=rows)
 
 
 def test_most_labels_of_an_easy_problem_come_back():
@@ -118,7 +119,7 @@ def test_a_query_of_another_shape_is_refused(shape):
 def test_a_repeated_request_comes_back_with_its_query():
     query, labels = linear_problem(200)
     vault = ldp.Vault(labels, ldp.LabelSpace(range(3)), ldp.Budget(1.0, 1e-5))
-    first, second = (vault.release(ldp.LinearQuery(query, 1.0, 1e-5)) for _ in range(2))
+    first, second = (vault.release(LinearQuery(query, 1.0, 1e-5)) for _ in range(2))
     assert np.array_equal(first.log_evidence(), second.log_evidence())
 
 
@@ -172,7 +173,7 @@ def test_a_sparse_release_of_many_columns_has_sums_and_no_gram():
 def test_sparse_rows_of_two_classes_give_the_same_logistic_model():
     query, labels = rare_problem(2000)
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(9.0))
-    sparse = vault.release(ldp.LinearQuery(csr_array(query), 8.0))
+    sparse = vault.release(LinearQuery(csr_array(query), 8.0))
     dense = replace(sparse, query=query, stored_gram=sparse.gram)
     assert np.allclose(sparse.scorer, dense.scorer)
     assert sparse.mean_score == pytest.approx(dense.mean_score)
@@ -182,7 +183,7 @@ def test_without_delta_the_shrinkage_of_two_classes_fits_their_noise():
     """The projected sums have as much noise as sigma says: of labels that say nothing, over many columns."""
     query = np.random.default_rng(0).normal(size=(400, 500))
     vault = ldp.Vault(np.arange(400) % 2, ldp.LabelSpace([0, 1]), ldp.Budget(1.0))
-    release = vault.release(ldp.LinearQuery(query, 1.0))
+    release = vault.release(LinearQuery(query, 1.0))
     exact = np.rint(query * release.scale).T @ (np.arange(400) % 2)
     noise = release._told[:, 1] * release.scale - exact
     assert noise.std() == pytest.approx(release.sigma / 2**0.5, rel=0.3)  # sigma^2 (1 - 1/2)
@@ -212,7 +213,7 @@ def test_of_two_classes_the_sums_give_a_logistic_model_which_says_yes_of_a_rare_
 def test_noise_hardly_moves_what_is_said_of_a_rare_class(active):
     query, labels = rare_problem(20_000)
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(1.0, 1e-5))
-    release = vault.release(ldp.LinearQuery(query, 1.0, 1e-5), rows=active)
+    release = vault.release(LinearQuery(query, 1.0, 1e-5), rows=active)
     said = as_chances(query @ release.scorer).argmax(axis=1)
     assert (said == labels).mean() > max(0.945, 1 - labels.mean())
 
@@ -234,7 +235,7 @@ def test_where_noise_is_large_log_odds_are_about_as_good_as_the_linear_model():
     found = []
     for _ in range(12):
         vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(0.4))
-        release = vault.release(ldp.LinearQuery(query, 0.4))
+        release = vault.release(LinearQuery(query, 0.4))
         both = (query @ release.coefficients, as_chances(query @ release.scorer))
         found.append([(said.argmax(axis=1) == labels).mean() for said in both])
     linear, logistic = np.mean(found, axis=0)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
+from labeldp.mechanisms import DiscreteLaplace, RROnBins, UnbiasedBins
 from labeldp.releases import NoisyBins, NoisyGrid, Numbers
 
 SPACE = ldp.LabelSpace.range(0, 10, 1)
@@ -16,11 +17,11 @@ ROWS = 30
 LABELS = GRID[np.arange(ROWS) % 11]
 BOTH = np.array([PRIOR, PRIOR[::-1]])
 MECHANISMS = {
-    "bins": ldp.RROnBins(2.0, PRIOR),
-    "bins by group": ldp.RROnBins(2.0, BOTH, loss="absolute", groups=np.arange(ROWS) % 2),
-    "points": ldp.UnbiasedBins(2.0, PRIOR),
-    "points by group": ldp.UnbiasedBins(2.0, BOTH, groups=np.arange(ROWS) % 2),
-    "noise": ldp.DiscreteLaplace(2.0),
+    "bins": RROnBins(2.0, PRIOR),
+    "bins by group": RROnBins(2.0, BOTH, loss="absolute", groups=np.arange(ROWS) % 2),
+    "points": UnbiasedBins(2.0, PRIOR),
+    "points by group": UnbiasedBins(2.0, BOTH, groups=np.arange(ROWS) % 2),
+    "noise": DiscreteLaplace(2.0),
 }
 EVERY = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS.keys())
 
@@ -101,7 +102,7 @@ def test_unbiased_numbers_are_right_on_average(name):
     labels = np.repeat([0.0, 3.0, 10.0], copies)
     mechanism = MECHANISMS[name]
     if getattr(mechanism, "groups", None) is not None:
-        mechanism = ldp.UnbiasedBins(2.0, BOTH, groups=np.arange(labels.size) % 2)
+        mechanism = UnbiasedBins(2.0, BOTH, groups=np.arange(labels.size) % 2)
     numbers = release(mechanism, labels=labels).unbiased_values().reshape(3, copies)
     assert np.abs(numbers.mean(axis=1) - [0, 3, 10]).max() < 5 * numbers.std(axis=1).max() / copies**0.5
 
@@ -141,7 +142,7 @@ def test_a_learner_of_evidence_takes_numbers():
     space = ldp.LabelSpace.range(0, 4, 1)
     x = np.random.default_rng(0).uniform(0, 1, (3000, 1))
     labels = np.floor(5 * x[:, 0])
-    for mechanism in (ldp.RROnBins(2.0, np.full(5, 0.2)), ldp.UnbiasedBins(2.0, np.full(5, 0.2))):
+    for mechanism in (RROnBins(2.0, np.full(5, 0.2)), UnbiasedBins(2.0, np.full(5, 0.2))):
         noisy = ldp.Vault(labels, space, ldp.Budget(2.0)).release(mechanism)
         fitted = Weighted(LogisticRegression(max_iter=500), rounds=5).fit(x, noisy)
         mean = fitted.predict_proba(x) @ np.arange(5.0)[fitted.classes_]

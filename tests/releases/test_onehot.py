@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeldp as ldp
+from labeldp.mechanisms import OneHotGaussian, OneHotLaplace
 from labeldp.releases import NoisyOneHot
 
 NOISES = {
@@ -67,7 +68,7 @@ def test_small_integer_types_do_not_overflow(noise, dtype):
     assert np.array_equal(narrow, noisy_one_hot(values.astype(float), noise, 3.0, height=9).log_evidence())
 
 
-@pytest.mark.parametrize("mechanism", [ldp.OneHotLaplace(6.0), ldp.OneHotGaussian(6.0, 1e-5)], ids=["laplace", "gauss"])
+@pytest.mark.parametrize("mechanism", [OneHotLaplace(6.0), OneHotGaussian(6.0, 1e-5)], ids=["laplace", "gauss"])
 def test_a_vaults_release_points_at_the_labels(mechanism):
     labels = np.random.default_rng(0).integers(0, 4, 2000)
     release = ldp.Vault(labels, ldp.LabelSpace(range(4)), ldp.Budget(6.0, 1e-5)).release(mechanism)
@@ -79,7 +80,7 @@ def test_a_vaults_release_points_at_the_labels(mechanism):
 
 def test_rows_not_released_are_zeros_and_minus_one():
     vault = ldp.Vault(["a", None, "b", "a"], ldp.LabelSpace(["a", "b"], missing="public"), ldp.Budget(1.0))
-    release = vault.release(ldp.OneHotLaplace(1.0), rows=[0, 1, 2])
+    release = vault.release(OneHotLaplace(1.0), rows=[0, 1, 2])
     assert (release.labels() == -1).tolist() == [False, True, False, True]
     assert (release.log_evidence() == 0).all(axis=1).tolist() == [False, True, False, True]
 

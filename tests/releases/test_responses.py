@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeldp as ldp
+from labeldp.mechanisms import RRTopK
 from labeldp.releases import Responses
 
 
@@ -106,7 +107,7 @@ def test_a_vaults_answers_are_the_likeliest_among_their_candidates(classes):
     generator = np.random.default_rng(0)
     prior = generator.dirichlet(np.ones(classes), 300)
     vault = ldp.Vault(generator.integers(0, classes, 300), ldp.LabelSpace(range(classes)), ldp.Budget(2.0))
-    release = vault.release(ldp.RRTopK(epsilon=2.0, prior=prior, k=2))
+    release = vault.release(RRTopK(epsilon=2.0, prior=prior, k=2))
     evidence = release.log_evidence()
     for row, output in enumerate(release.labels()):
         candidates = np.argsort(-prior[row])[:2]

@@ -11,6 +11,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import labeldp as ldp
+from labeldp.mechanisms import GroupHistogram, LinearQuery, OneHotGaussian, OneHotLaplace, RRWithPrior
 from labeldp.releases import storage
 from labeldp.releases.base import Release
 
@@ -22,14 +23,14 @@ QUERY = GENERATOR.normal(size=(ROWS, 2))
 
 MECHANISMS = {
     "responses": ldp.RandomizedResponse(1.0),
-    "candidates": ldp.RRWithPrior(1.0, PRIOR),
-    "laplace": ldp.OneHotLaplace(1.0, height=3),
-    "gaussian": ldp.OneHotGaussian(1.0, 1e-4),
-    "counts": ldp.GroupHistogram(np.arange(ROWS) % 5, 1.0),
-    "a group for each row": ldp.GroupHistogram(np.arange(ROWS), 1.0, 1e-4),
-    "moments": ldp.LinearQuery(QUERY, 1.0, 1e-4),
-    "sparse moments": ldp.LinearQuery(csr_array(QUERY), 1.0, 1e-4),
-    "as many moments as rows": ldp.LinearQuery(np.eye(ROWS), 1.0, 1e-4),
+    "candidates": RRWithPrior(1.0, PRIOR),
+    "laplace": OneHotLaplace(1.0, height=3),
+    "gaussian": OneHotGaussian(1.0, 1e-4),
+    "counts": GroupHistogram(np.arange(ROWS) % 5, 1.0),
+    "a group for each row": GroupHistogram(np.arange(ROWS), 1.0, 1e-4),
+    "moments": LinearQuery(QUERY, 1.0, 1e-4),
+    "sparse moments": LinearQuery(csr_array(QUERY), 1.0, 1e-4),
+    "as many moments as rows": LinearQuery(np.eye(ROWS), 1.0, 1e-4),
 }
 SUFFIXES = [".npz", ".parquet"]
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
+from labeldp.mechanisms import GroupHistogram
 from labeldp.report.ledger import ledger_report, print_ledger
 
 SPACE = ldp.LabelSpace([0, 1])
@@ -68,7 +69,7 @@ def test_a_release_under_way_is_shown_as_such(tmp_path):
             return super().draw(*arguments)
 
     v.release(Watching(1.0))
-    v.release(ldp.GroupHistogram(np.zeros(4, int), 0.5, 1e-6))
+    v.release(GroupHistogram(np.zeros(4, int), 0.5, 1e-6))
     assert seen == ["in progress"]
     assert [e["status"] for e in ledger_report(tmp_path / "l")["entries"]] == ["done", "done"]
 

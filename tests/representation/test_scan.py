@@ -4,6 +4,7 @@ import torch
 
 import labeldp as ldp
 from labeldp.learn import Supervised, Training
+from labeldp.mechanisms import GroupHistogram
 from labeldp.recipes.run import check_untaught
 from labeldp.representation.clusters import kmeans
 from labeldp.representation.scan import SCAN, scan_loss, self_label_loss
@@ -48,7 +49,7 @@ def test_clusters_from_an_encoder_that_learnt_from_labels_cost_what_it_cost(digi
     assert (found.guarantee, found.lineage) == (learnt.guarantee, learnt.lineage)
     with pytest.raises(ldp.InputError, match="has learnt from labels"):
         check_untaught(found)
-    counts = vault.release(ldp.GroupHistogram(SCAN.assign(found, images), 0.5), derived_from=[found])
+    counts = vault.release(GroupHistogram(SCAN.assign(found, images), 0.5), derived_from=[found])
     assert counts.guarantee.epsilon == 8.5
     assert set(counts.lineage) > set(found.lineage)
 

@@ -6,9 +6,10 @@ import pytest
 
 import labeldp as ldp
 from labeldp.data import Images
+from labeldp.mechanisms import GNMax, LinearQuery, OneHotLaplace
+from labeldp.privacy.teachers.votes import TeacherVotes
 from labeldp.reproduce.cells import Cell, CellVault, Pictures, Setting, run
 from labeldp.reproduce.tables import Row
-from labeldp.teach.votes import TeacherVotes
 
 LABELS, SPACE = np.arange(60) % 3, ldp.LabelSpace([0, 1, 2])
 ROWS = np.eye(60, 5, dtype=np.float32) + 0.1
@@ -20,7 +21,7 @@ def cell(common, budget=1.0, labels=LABELS):
     return vault
 
 
-@pytest.mark.parametrize("mechanism", [ldp.RandomizedResponse(0.5), ldp.LinearQuery(ROWS, 0.5, 1e-6)])
+@pytest.mark.parametrize("mechanism", [ldp.RandomizedResponse(0.5), LinearQuery(ROWS, 0.5, 1e-6)])
 def test_cells_of_a_row_hear_the_same_and_each_pays_for_it(tmp_path, mechanism):
     first, second = cell(tmp_path), cell(tmp_path, 3.0)
     ours, theirs = first.release(mechanism), second.release(mechanism)
@@ -48,14 +49,14 @@ def test_other_labels_are_never_heard(tmp_path):
 
 
 def test_teachers_who_choose_their_rows_vote_again(tmp_path):
-    votes = TeacherVotes(ROWS, np.arange(0, 60, 6), 2, ldp.GNMax(1.0, 10), delta=1e-6)
+    votes = TeacherVotes(ROWS, np.arange(0, 60, 6), 2, GNMax(1.0, 10), delta=1e-6)
     for _ in range(2):
         assert cell(tmp_path, 500.0).release(votes).active.sum() == 10
 
 
 def test_two_processes_hear_the_same(tmp_path):
     """Threads stand for processes: the lock is a file."""
-    mechanism = ldp.OneHotLaplace(0.5)
+    mechanism = OneHotLaplace(0.5)
     with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(cell(tmp_path).release, mechanism) for _ in range(2)]
     ours, theirs = (job.result() for job in jobs)
@@ -72,11 +73,11 @@ def test_what_cannot_be_paid_for_is_not_heard(tmp_path):
 
 
 def test_other_rows_and_other_requests_hear_their_own_noise(tmp_path):
-    mechanism = ldp.OneHotLaplace(0.5)
+    mechanism = OneHotLaplace(0.5)
     ours = cell(tmp_path / "a").release(mechanism).log_evidence()
     assert not np.array_equal(ours, cell(tmp_path / "b").release(mechanism).log_evidence())
     vault = cell(tmp_path / "a", 5.0)
-    assert not np.array_equal(ours, vault.release(ldp.OneHotLaplace(0.6)).log_evidence())
+    assert not np.array_equal(ours, vault.release(OneHotLaplace(0.6)).log_evidence())
     assert np.array_equal(ours, vault.release(mechanism).log_evidence())
 
 

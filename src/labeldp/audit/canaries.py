@@ -27,10 +27,10 @@ from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import Codes, Encoded
 from labeldp.data.base import Features
 from labeldp.learn.predictor import Predictor
+from labeldp.privacy.vault import Identity, Ledger, Vault
 from labeldp.recipes.base import find
 from labeldp.recipes.run import Trained, set_aside, train
 from labeldp.recipes.task import Rows, Task
-from labeldp.vault import Identity, Ledger, Vault
 
 SURE = "model, where sure"
 _FEWEST = 8

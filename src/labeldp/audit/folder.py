@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp import __version__, runs
+from labeldp import runs
 from labeldp.accounting.costs import capped_rows
 from labeldp.audit.bounds import error_rate
 from labeldp.audit.canaries import MOST, SURE, Game, Played, canary_game, deal, play, rows_to_train
@@ -31,13 +31,14 @@ from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import plain_number
 from labeldp.core.label_space import LabelSpace
+from labeldp.core.version import __version__
 from labeldp.data.files import TableFile
-from labeldp.datasets import SecretTable
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import load_predictor
+from labeldp.privacy.vault import Ledger
+from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.reading import read_columns
 from labeldp.recipes.task import Task
-from labeldp.vault import Ledger
 
 RESULT = "audit.json"
 _FORMAT = 1

@@ -8,7 +8,7 @@ from labeldp.accounting.calibration import smallest_noise
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta, check_epsilon
 from labeldp.core.unproven import allow_unproven
-from labeldp.mechanisms import (
+from labeldp.privacy.mechanisms import (
     ConfidentGNMax,
     DiscreteLaplace,
     GNMax,

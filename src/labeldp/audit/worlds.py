@@ -18,20 +18,20 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from labeldp.audit.events import Outcomes
-from labeldp.bits import SYSTEM
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
 from labeldp.core.label_space import Codes, LabelSpace
-from labeldp.mechanisms.additive import OneHotGaussian, OneHotLaplace
-from labeldp.mechanisms.base import Mechanism
-from labeldp.mechanisms.binning import DiscreteLaplace, RROnBins, UnbiasedBins
-from labeldp.mechanisms.crosses import LargestResiduals
-from labeldp.mechanisms.linear import GroupHistogram, LinearQuery
-from labeldp.mechanisms.randomized_response import RandomizedResponse, RRInformative, RRTopK, RRWithPrior
-from labeldp.mechanisms.selection import BestCandidate, HighestScore, RightCount
-from labeldp.mechanisms.stable import ImmutableArgmax, StableVote
-from labeldp.mechanisms.sums import LeastLoss, LossSum, NumberQuery
-from labeldp.mechanisms.voting import ConfidentGNMax, LNMax, VoteMechanism
+from labeldp.privacy.mechanisms.additive import OneHotGaussian, OneHotLaplace
+from labeldp.privacy.mechanisms.base import Mechanism
+from labeldp.privacy.mechanisms.binning import DiscreteLaplace, RROnBins, UnbiasedBins
+from labeldp.privacy.mechanisms.crosses import LargestResiduals
+from labeldp.privacy.mechanisms.linear import GroupHistogram, LinearQuery
+from labeldp.privacy.mechanisms.randomized_response import RandomizedResponse, RRInformative, RRTopK, RRWithPrior
+from labeldp.privacy.mechanisms.selection import BestCandidate, HighestScore, RightCount
+from labeldp.privacy.mechanisms.stable import ImmutableArgmax, StableVote
+from labeldp.privacy.mechanisms.sums import LeastLoss, LossSum, NumberQuery
+from labeldp.privacy.mechanisms.voting import ConfidentGNMax, LNMax, VoteMechanism
+from labeldp.privacy.noise.secure_stream import SYSTEM
 from labeldp.releases.base import Release
 
 _VALUES = 5  # of the range on which plain noise is audited

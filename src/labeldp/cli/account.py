@@ -37,7 +37,7 @@ def account(
     """Say what answers from teachers' votes cost, from a file of vote counts alone."""
     from labeldp.cli.screen import say
     from labeldp.core.errors import InputError
-    from labeldp.teach.accounting import account as add_up
+    from labeldp.privacy.teachers.vote_accounting import account as add_up
 
     if order is not None and not sanitise:
         raise InputError("--order is the order of the sanitised figure: add --sanitise, or leave it out.")
@@ -49,7 +49,7 @@ def account(
     result = add_up(table, chosen, delta, queries=queries, answers=answers, conversion=conversion)  # type: ignore[arg-type]
     by_votes = "epsilon_data_independent" not in result.publishable
     if sanitise:
-        from labeldp.teach.sanitising import sanitised
+        from labeldp.privacy.teachers.sanitizing import sanitised
 
         result = sanitised(result, table, chosen, order)
     say(result.to_json(), _sentences(result, by_votes), as_json)
@@ -80,7 +80,7 @@ def _larger(result: Any) -> str:
 
 def _mechanism(name: str, given: dict[str, float | None]) -> Any:
     from labeldp.core.errors import InputError
-    from labeldp.mechanisms.voting import ConfidentGNMax, GNMax, LNMax
+    from labeldp.privacy.mechanisms.voting import ConfidentGNMax, GNMax, LNMax
 
     if name not in _NEEDS:
         raise InputError(f"--mechanism must be one of {', '.join(_NEEDS)}.")
@@ -99,7 +99,7 @@ def _read(path: Path) -> Any:
     import numpy as np
 
     from labeldp.core.errors import InputError
-    from labeldp.teach.accounting import read_votes
+    from labeldp.privacy.teachers.vote_accounting import read_votes
 
     try:
         votes = np.load(path, allow_pickle=False)

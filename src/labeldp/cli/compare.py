@@ -62,7 +62,7 @@ def compare(
     from labeldp.core.errors import InputError
     from labeldp.core.guarantee import check_delta, check_epsilon
     from labeldp.data.files import TableFile
-    from labeldp.datasets import SecretTable
+    from labeldp.privacy.vault.labeled_table import SecretTable
 
     try:
         wanted = sorted({float(word) for word in epsilons.split(",")})

@@ -24,9 +24,9 @@ def encode(
     import json
     import time
 
-    from labeldp import __version__
     from labeldp.core.atomic_files import check_free, written_whole
     from labeldp.core.errors import InputError
+    from labeldp.core.version import __version__
     from labeldp.data.files import TableFile
 
     check_free(out)

@@ -39,7 +39,7 @@ def _options(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
     if version:
-        from labeldp import __version__
+        from labeldp.core.version import __version__
 
         echo(f"labeldp {__version__}")
     elif context.invoked_subcommand is None:
@@ -49,7 +49,7 @@ def _options(
 def main() -> None:
     """Run the command line; anything wrong with the request is one sentence and exit code 2, a bug one and code 1."""
     from labeldp.core.errors import BudgetExceeded, LabelDPError, MissingExtra
-    from labeldp.resuming import sentence
+    from labeldp.privacy.vault.failure_notes import sentence
 
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # they are for who writes code: python -W default -m labeldp shows them

@@ -34,7 +34,7 @@ def plan(
     if (classes is None) == (numbers is None):
         raise InputError("Say by one of the two what a label may be: --classes 2, or --range 0,100,1 for numbers.")
     if classes is None:
-        from labeldp.datasets import read_range
+        from labeldp.privacy.vault.labeled_table import read_range
         from labeldp.report.number_advice import number_advice, number_words
 
         usual = {

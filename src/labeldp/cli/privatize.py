@@ -46,11 +46,11 @@ def privatize(
     the copy can be trained on as the table was.
     """
     from labeldp.core.atomic_files import check_free
-    from labeldp.datasets import SecretTable, check_total
-    from labeldp.mechanisms import DiscreteLaplace, Mechanism, RandomizedResponse
-    from labeldp.noise import laplace_deviation
+    from labeldp.privacy.mechanisms import DiscreteLaplace, Mechanism, RandomizedResponse
+    from labeldp.privacy.noise.samplers import laplace_deviation
+    from labeldp.privacy.vault.failure_notes import paid_if_it_fails
+    from labeldp.privacy.vault.labeled_table import SecretTable, check_total
     from labeldp.releases.responses import response_chances
-    from labeldp.resuming import paid_if_it_fails
 
     asked: Mechanism = RandomizedResponse(epsilon) if numbers is None else DiscreteLaplace(epsilon)
     missing: Literal["public", "error"] = "public" if missing_public else "error"

@@ -82,8 +82,8 @@ def train(
     from labeldp.core.atomic_files import check_free
     from labeldp.core.errors import InputError
     from labeldp.core.guarantee import check_delta, check_epsilon
-    from labeldp.datasets import SecretTable, check_total
-    from labeldp.resuming import paid_if_it_fails
+    from labeldp.privacy.vault.failure_notes import paid_if_it_fails
+    from labeldp.privacy.vault.labeled_table import SecretTable, check_total
 
     check_epsilon(epsilon)
     check_delta(delta)

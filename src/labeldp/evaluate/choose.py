@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from labeldp.core.errors import InputError
 from labeldp.evaluate.criteria import Criterion, auc_scores, check_criterion, log_loss_scores
 from labeldp.evaluate.inputs import chosen_rows, distributions, predicted_codes, predicted_numbers
-from labeldp.mechanisms.base import Mechanism
-from labeldp.mechanisms.selection import BestCandidate, HighestScore
-from labeldp.mechanisms.sums import LeastLoss
+from labeldp.privacy.mechanisms.base import Mechanism
+from labeldp.privacy.mechanisms.selection import BestCandidate, HighestScore
+from labeldp.privacy.mechanisms.sums import LeastLoss
+from labeldp.privacy.vault import Vault
 from labeldp.releases.base import Release
 from labeldp.releases.scores import Choice
-from labeldp.vault import Vault
 
 _ALIKE = 0.95  # the share of rows that candidates give to one class, where accuracy tells them apart no more
 

@@ -22,7 +22,7 @@ from scipy.stats import rankdata
 
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
-from labeldp.mechanisms.base import smallest_integers
+from labeldp.privacy.mechanisms.base import smallest_integers
 
 Criterion = Literal["auto", "accuracy", "log-loss", "auc"]
 

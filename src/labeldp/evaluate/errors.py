@@ -11,11 +11,11 @@ from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_epsilon
 from labeldp.evaluate.inputs import chosen_rows, predicted_numbers
 from labeldp.evaluate.intervals import Interval, accepted, around, quantile
-from labeldp.mechanisms.base import in_parts
-from labeldp.mechanisms.sums import LossSum
+from labeldp.privacy.mechanisms.base import in_parts
+from labeldp.privacy.mechanisms.sums import LossSum
+from labeldp.privacy.vault import Vault
 from labeldp.releases.base import Release
 from labeldp.releases.scores import NoisyLoss
-from labeldp.vault import Vault
 
 METHOD = (
     "noisy sums of squared and of absolute errors on {rows} held-out rows at epsilon {epsilon:g}; 95 % intervals for "

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
-from labeldp.vault import Vault
+from labeldp.privacy.vault import Vault
 
 
 def chosen_rows(rows: Any, total: int) -> NDArray[np.int64]:

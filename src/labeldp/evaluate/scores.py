@@ -11,13 +11,13 @@ from labeldp.core.guarantee import check_epsilon
 from labeldp.evaluate.inputs import check_proba, chosen_rows, distributions, predicted_codes
 from labeldp.evaluate.intervals import Interval, share
 from labeldp.evaluate.table import Table, group
-from labeldp.mechanisms.base import in_parts
-from labeldp.mechanisms.linear import GroupHistogram
-from labeldp.mechanisms.selection import RightCount
+from labeldp.privacy.mechanisms.base import in_parts
+from labeldp.privacy.mechanisms.linear import GroupHistogram
+from labeldp.privacy.mechanisms.selection import RightCount
+from labeldp.privacy.vault import Vault
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.scores import NoisyRight
-from labeldp.vault import Vault
 
 METHOD = (
     "noisy counts of labels as predicted, and of labels by prediction and confidence, on {rows} held-out rows at "

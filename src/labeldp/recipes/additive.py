@@ -17,8 +17,8 @@ from labeldp.data.tables import Table
 from labeldp.learn.additive import AdditiveSums, BinDesign, Bins, Column, CrossSums, Functions
 from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.additive.model import AdditiveModel, Term, as_table
-from labeldp.mechanisms import LargestResiduals, LinearQuery
-from labeldp.mechanisms.base import in_parts
+from labeldp.privacy.mechanisms import LargestResiduals, LinearQuery
+from labeldp.privacy.mechanisms.base import in_parts
 from labeldp.recipes.base import Ask, Reserve, Steps, recipe
 from labeldp.recipes.crosses import read_crosses
 from labeldp.recipes.shares import composed_steps, ratio_to_noise, shares_with_crosses, usual_crosses

@@ -11,8 +11,8 @@ from labeldp.learn.additive import NumberSums
 from labeldp.learn.additive.model import AdditiveNumberModel
 from labeldp.learn.density import grid_of
 from labeldp.learn.number_boosting import NumberBoosting
-from labeldp.mechanisms.binning import LARGEST_RANGE, UnbiasedBins
-from labeldp.mechanisms.sums import NumberQuery
+from labeldp.privacy.mechanisms.binning import LARGEST_RANGE, UnbiasedBins
+from labeldp.privacy.mechanisms.sums import NumberQuery
 from labeldp.recipes.additive import binned_columns, layout_of, rows_to_noise, with_constant
 from labeldp.recipes.base import Ask, Steps
 from labeldp.recipes.candidates import Candidate, fit_all

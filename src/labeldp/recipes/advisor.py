@@ -19,7 +19,7 @@ import numpy as np
 from labeldp.accounting.calibration import last_good
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta, check_epsilon
-from labeldp.mechanisms.base import in_parts
+from labeldp.privacy.mechanisms.base import in_parts
 from labeldp.recipes.arithmetic import (
     SURVIVES,
     Device,

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from labeldp.core.errors import InputError
-from labeldp.mechanisms import OneHotGaussian, OneHotLaplace
+from labeldp.privacy.mechanisms import OneHotGaussian, OneHotLaplace
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.task import Task
 

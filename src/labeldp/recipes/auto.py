@@ -10,7 +10,7 @@ from labeldp.core.errors import InputError
 from labeldp.data.label_bins import LossName
 from labeldp.learn.average import averaged
 from labeldp.learn.boosting import BoostedModel, Boosting
-from labeldp.mechanisms import LinearQuery, RandomizedResponse
+from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse
 from labeldp.recipes.additive import additive_steps, layout_of, rows_to_noise
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.candidates import Candidate, fit_all

@@ -14,7 +14,7 @@ from labeldp.core.label_space import LabelSpace
 from labeldp.core.lazy import require_torch
 from labeldp.learn.backbone_names import is_backbone
 from labeldp.learn.predictor import Predictor
-from labeldp.mechanisms.base import Mechanism
+from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.recipes.task import Rows
 from labeldp.releases.base import Release
 

@@ -1,7 +1,7 @@
 """Clusters found without labels: a noisy vote (Tang et al. 2022), or a prior for RRWithPrior (Ghazi et al. 2021)."""
 
 from labeldp.core.errors import InputError
-from labeldp.mechanisms import GroupHistogram, RRWithPrior
+from labeldp.privacy.mechanisms import GroupHistogram, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.shares import split_epsilon
 from labeldp.recipes.task import Task

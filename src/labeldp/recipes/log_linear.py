@@ -11,7 +11,7 @@ from labeldp.core.errors import InputError
 from labeldp.core.guarantee import SMALLEST_EPSILON
 from labeldp.data.row_normalizer import CONSTANT, Lift
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
-from labeldp.mechanisms import LinearQuery, RandomizedResponse, RRWithPrior
+from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.shares import FEW_CLASSES, share_of_sums, split_epsilon
 from labeldp.recipes.task import Task

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from labeldp.core.errors import InputError
-from labeldp.mechanisms import RandomizedResponse, RRWithPrior
-from labeldp.mechanisms.binning import RROnBins
+from labeldp.privacy.mechanisms import RandomizedResponse, RRWithPrior
+from labeldp.privacy.mechanisms.binning import RROnBins
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release

@@ -2,7 +2,7 @@
 
 from labeldp.core.errors import InputError
 from labeldp.learn.ridge import Ridge
-from labeldp.mechanisms import LinearQuery
+from labeldp.privacy.mechanisms import LinearQuery
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.task import Task
 from labeldp.representation.smooth import smooth_rows

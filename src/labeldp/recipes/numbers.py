@@ -23,9 +23,9 @@ from labeldp.learn.density import check_loss, grid_of
 from labeldp.learn.predictor import Predictor
 from labeldp.learn.regression import Anchor, Regression
 from labeldp.learn.ridge import Ridge
-from labeldp.mechanisms.binning import LARGEST_RANGE, DiscreteLaplace, RROnBins
-from labeldp.mechanisms.linear import GroupHistogram
-from labeldp.mechanisms.sums import NumberQuery
+from labeldp.privacy.mechanisms.binning import LARGEST_RANGE, DiscreteLaplace, RROnBins
+from labeldp.privacy.mechanisms.linear import GroupHistogram
+from labeldp.privacy.mechanisms.sums import NumberQuery
 from labeldp.recipes.additive_numbers import are_binned_numbers, binned_numbers
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.candidates import Candidate, fit_all

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from labeldp.mechanisms.stable import StableVote
-from labeldp.mechanisms.voting import ConfidentGNMax
+from labeldp.privacy.mechanisms.stable import StableVote
+from labeldp.privacy.mechanisms.voting import ConfidentGNMax
 
 # Malek et al. (2021): beyond 10 to 25 labels a class, answers of teachers hardly improve a semi-supervised student.
 ANSWERS_PER_CLASS = 20

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Literal
 
 from labeldp.core.errors import InputError
-from labeldp.mechanisms import RandomizedResponse
+from labeldp.privacy.mechanisms import RandomizedResponse
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import agreed, cluster_count, group_rows, vote

@@ -14,8 +14,8 @@ from labeldp.core.label_space import MISSING
 from labeldp.data.embeddings import Embeddings
 from labeldp.data.row_normalizer import Lift
 from labeldp.learn.training import Training
-from labeldp.mechanisms import GroupHistogram, LinearQuery, RRInformative
-from labeldp.mechanisms.base import in_parts
+from labeldp.privacy.mechanisms import GroupHistogram, LinearQuery, RRInformative
+from labeldp.privacy.mechanisms.base import in_parts
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.kept import embedded, taught
 from labeldp.recipes.moments import is_faint

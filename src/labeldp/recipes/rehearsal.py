@@ -18,21 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from labeldp.bits import Bits
 from labeldp.core.errors import BudgetExceeded, InputError, LabelDPError
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import MISSING, Codes, Encoded, LabelSpace
 from labeldp.core.lazy import has_torch
 from labeldp.data.base import Features
 from labeldp.learn.effort import STEPS, shortened
-from labeldp.mechanisms.base import Mechanism
+from labeldp.privacy.mechanisms.base import Mechanism
+from labeldp.privacy.noise.secure_stream import Bits
+from labeldp.privacy.teachers.votes import TeacherVotes
+from labeldp.privacy.vault import Vault
 from labeldp.recipes.base import Recipe
 from labeldp.recipes.progress import Progress
 from labeldp.recipes.task import Rows, Task, default_training
 from labeldp.releases.base import Release
 from labeldp.releases.derived import Relabelled
-from labeldp.teach.votes import TeacherVotes
-from labeldp.vault import Vault
 
 _FIT, _HELD_OUT, _OTHERS = 120, 20, 10  # rows to train on, to choose or score with, and without a label
 _PICTURES = 16  # in place of all of these, as networks of pictures are slow

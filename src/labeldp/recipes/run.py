@@ -19,15 +19,15 @@ from labeldp.evaluate import ErrorScore, Score, check_criterion, choose, measure
 from labeldp.learn.additive.effects import Effect, effects_of
 from labeldp.learn.density import believed_error, grid_of
 from labeldp.learn.predictor import Predictor, resting_on
-from labeldp.mechanisms.base import Mechanism
+from labeldp.privacy.mechanisms.base import Mechanism
+from labeldp.privacy.vault import Vault
+from labeldp.privacy.vault.failure_notes import paid_if_it_fails
+from labeldp.privacy.vault.release_plan import Plan, step_losses
 from labeldp.recipes.base import Ask, Recipe, Reserve, find
 from labeldp.recipes.candidates import left_out
 from labeldp.recipes.rehearsal import Parts, rehearse
 from labeldp.recipes.task import Rows, Task
 from labeldp.releases.base import Release
-from labeldp.resuming import paid_if_it_fails
-from labeldp.vault import Vault
-from labeldp.vault.plan import Plan, step_losses
 
 if TYPE_CHECKING:
     from labeldp.learn.model import Model

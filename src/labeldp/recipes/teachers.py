@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
 from labeldp.learn.predictor import Predictor
-from labeldp.mechanisms.stable import ImmutableArgmax
-from labeldp.mechanisms.voting import VoteMechanism
+from labeldp.privacy.mechanisms.stable import ImmutableArgmax
+from labeldp.privacy.mechanisms.voting import VoteMechanism
+from labeldp.privacy.teachers.heads import Heads
+from labeldp.privacy.teachers.votes import TeacherVotes
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.polls import (
     ANSWERS_PER_CLASS,
@@ -28,11 +30,9 @@ from labeldp.recipes.polls import (
 )
 from labeldp.recipes.task import Task, default_training
 from labeldp.releases.base import Release
-from labeldp.teach.heads import Heads
-from labeldp.teach.votes import TeacherVotes
 
 if TYPE_CHECKING:
-    from labeldp.teach.networks import Networks
+    from labeldp.privacy.teachers.networks import Networks
 
 Taught = Literal["auto", "heads", "networks"]
 
@@ -121,7 +121,7 @@ def teacher_votes(
 
 def _networks(task: Task, engine: str, sees: Literal["own", "all"]) -> "Networks":
     """Return teachers with networks of the task's kind; those that see all features learn from them without labels."""
-    from labeldp.teach.networks import Networks
+    from labeldp.privacy.teachers.networks import Networks
 
     learner = task.learner("FixMatch" if sees == "all" else "Supervised")
     usual = default_training(task, device=learner.training.device)

@@ -9,8 +9,8 @@ from labeldp.accounting.filter import Filter
 from labeldp.core.errors import LedgerError
 from labeldp.core.exact_real import exactly
 from labeldp.core.printable import printable
-from labeldp.vault.chain import Chain
-from labeldp.vault.ledger import Ledger, in_progress, ledger_beside
+from labeldp.privacy.vault.chain import Chain
+from labeldp.privacy.vault.ledger import Ledger, in_progress, ledger_beside
 
 
 def ledger_report(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_epsilon
 from labeldp.core.label_space import LabelSpace
-from labeldp.mechanisms.binning import LARGEST_RANGE, DiscreteLaplace, RROnBins, UnbiasedBins
+from labeldp.privacy.mechanisms.binning import LARGEST_RANGE, DiscreteLaplace, RROnBins, UnbiasedBins
 
 
 def number_advice(rows: int, space: LabelSpace, epsilon: float) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from labeldp.learn.fixmatch import FixMatch
 from labeldp.learn.model import Model
 from labeldp.learn.semigan import SemiGAN
 from labeldp.learn.training import Training
-from labeldp.mechanisms.base import Mechanism
+from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.recipes.arithmetic import response_right
 from labeldp.recipes.run import Trained, all_rows
 from labeldp.recipes.run import train as train_recipe

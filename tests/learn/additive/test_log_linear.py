@@ -12,6 +12,7 @@ from labeldp.data import Embeddings
 from labeldp.data.row_normalizer import Lift
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.learn.predictor import load_predictor
+from labeldp.mechanisms import LinearQuery, RRWithPrior
 
 ROWS = 6_000
 
@@ -37,7 +38,7 @@ class Problem:
         return vault.release(mechanism, rows=rows)
 
     def sums(self, epsilon=1.0, rows=None):
-        return self.release(ldp.LinearQuery(self.rows, epsilon, 1e-5), rows=rows)
+        return self.release(LinearQuery(self.rows, epsilon, 1e-5), rows=rows)
 
     def loss(self, model):
         chances = model.predict_proba(self.new)
@@ -74,7 +75,7 @@ def test_noisy_labels_improve_it(problem):
     sums = problem.sums(0.03)
     model = learner.fit(problem.rows, sums)
     prior = model.predict_proba(problem.features)
-    labels = problem.release(ldp.RRWithPrior(3.0, prior / prior.sum(axis=1, keepdims=True)))
+    labels = problem.release(RRWithPrior(3.0, prior / prior.sum(axis=1, keepdims=True)))
     better = learner.refine(problem.rows, labels, model)
     assert problem.loss(better) < problem.loss(model) - 0.01
     assert set(better.lineage) == {*sums.lineage, *labels.lineage}

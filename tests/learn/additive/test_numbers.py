@@ -11,7 +11,8 @@ from labeldp.learn.additive import BinDesign, Component, Functions, prior_of
 from labeldp.learn.additive.model import AdditiveModel, AdditiveNumberModel
 from labeldp.learn.additive.numbers import fit_numbers
 from labeldp.learn.predictor import load_predictor
-from labeldp.mechanisms.binning import UnbiasedBins
+from labeldp.mechanisms import NumberQuery
+from labeldp.privacy.mechanisms.binning import UnbiasedBins
 from labeldp.recipes.additive import Layout
 from labeldp.recipes.additive_numbers import number_steps
 from labeldp.recipes.run import all_rows
@@ -113,7 +114,7 @@ def test_sums_and_noisy_numbers_together_are_better_than_either():
     for seed in range(5):
         vault, alone, sums = number_sums(problem, 0.1, seed)
         noisy = vault.release(UnbiasedBins(3.0, np.full(len(SPACE), 1 / len(SPACE))))
-        strong = vault.release(ldp.NumberQuery(np.ones((ROWS, 1)), 1e-3, values=len(SPACE)))
+        strong = vault.release(NumberQuery(np.ones((ROWS, 1)), 1e-3, values=len(SPACE)))
         assert strong.size == ROWS
         both = sums.fit(noisy)
         assert set(both.lineage) == {*sums.sums.lineage, *noisy.lineage}

@@ -6,6 +6,7 @@ from scripted import Seeded
 import labeldp as ldp
 from labeldp.learn.additive.responses import _best_factor, fit_responses
 from labeldp.learn.additive.softmax import Rotated
+from labeldp.mechanisms import RRWithPrior
 
 CLASSES, ROWS = 4, 12_000
 
@@ -31,7 +32,7 @@ def released(problem, epsilon, seed=0, prior=None):
     labels = problem[1][:ROWS]
     vault = ldp.Vault(labels, ldp.LabelSpace(list(range(CLASSES))), ldp.Budget(epsilon))
     vault._bits = Seeded(seed)
-    mechanism = ldp.RandomizedResponse(epsilon) if prior is None else ldp.RRWithPrior(epsilon, prior)
+    mechanism = ldp.RandomizedResponse(epsilon) if prior is None else RRWithPrior(epsilon, prior)
     return vault.release(mechanism).log_evidence(np.arange(ROWS))
 
 

@@ -5,6 +5,7 @@ from scripted import Seeded
 import labeldp as ldp
 from labeldp.learn.additive import BinDesign, DenseDesign
 from labeldp.learn.additive.sums import consistent_sums, response_sums
+from labeldp.mechanisms import LinearQuery
 
 CODES = np.arange(600) % 7 % 3
 MATRIX = np.random.default_rng(0).normal(size=(600, 40))
@@ -13,7 +14,7 @@ MATRIX = np.random.default_rng(0).normal(size=(600, 40))
 def release(classes, delta, seed=0, epsilon=1.0):
     vault = ldp.Vault(np.minimum(CODES, classes - 1), ldp.LabelSpace(list(range(classes))), ldp.Budget(epsilon, delta))
     vault._bits = Seeded(seed)
-    return vault.release(ldp.LinearQuery(MATRIX, epsilon, delta))
+    return vault.release(LinearQuery(MATRIX, epsilon, delta))
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-5])

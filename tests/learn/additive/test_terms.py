@@ -14,6 +14,7 @@ from labeldp.data import Table
 from labeldp.learn.additive import AdditiveSums, BinDesign, Bins, CrossSums, Functions, fit_sums, prior_of
 from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.additive.sums import combined, response_sums
+from labeldp.mechanisms import LinearQuery
 
 ROWS = 4_000
 FUNCTIONS = Functions(4, 0.75, 0.3, 2)
@@ -94,7 +95,7 @@ class Problem:
     def sums(self, vault, epsilon, kind="functions", delta=1e-6):
         functions = self.functions(kind)
         matrix = np.column_stack([self.design.matrix(functions).toarray(), np.ones(len(self.table))])
-        counts = vault.release(ldp.LinearQuery(matrix, epsilon, delta))
+        counts = vault.release(LinearQuery(matrix, epsilon, delta))
         return AdditiveSums(self.table, self.bins.columns, self.design, functions, counts)
 
     def crossed(self, sums, vault, epsilon):
@@ -104,7 +105,7 @@ class Problem:
         for place, column in enumerate(columns):
             cells = cells * column.width + column.codes(self.table.number_values[:, place])
         width = columns[0].width * columns[1].width
-        counts = vault.release(ldp.LinearQuery(np.eye(width)[cells], epsilon, 1e-6))
+        counts = vault.release(LinearQuery(np.eye(width)[cells], epsilon, 1e-6))
         sums.crosses.append(CrossSums(columns, cells, counts))
         return sums
 

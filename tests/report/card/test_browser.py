@@ -12,7 +12,7 @@ import pytest
 from cardfacts import FACTS, NOT_PRIVATE, ONE
 
 from labeldp import runs
-from labeldp.datasets import SecretTable
+from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.report.card import make_card, write_card
 from labeldp.report.card.numbers import at_least, at_most, percent
 

@@ -24,7 +24,7 @@ def test_the_card_says_what_how_much_how_and_how_good():
         "right about it in 73% of cases at most",
         "| one in a hundred | 1% | 2.7% |",
         "the curator who holds them",
-        "| LinearQuery | training | 12,345 | 1 | 0 | `labeldp.mechanisms.linear` |",
+        "| LinearQuery | training | 12,345 | 1 | 0 | `labeldp.privacy.mechanisms.linear` |",
         "Sums over rows: label moments A'Y",
         "Accuracy 81.2%, 95 % interval 75.0% to 87.5%.",
         "Not audited",

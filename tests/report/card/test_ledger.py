@@ -1,7 +1,7 @@
 import pytest
 from cardfacts import FACTS, entry
 
-import labeldp.mechanisms as mechanisms
+import labeldp.privacy.mechanisms as mechanisms
 from labeldp.report.card import make_card
 from labeldp.report.card.ledger import mark_own
 from labeldp.report.card.proofs import proof_title, proofs, what_it_tells
@@ -66,7 +66,7 @@ def test_every_mechanism_has_a_sentence_and_a_proof():
 
 def test_votes_of_teachers_have_two_proofs():
     asked = entry("v", "TeacherVotes", parameters={"votes": "ConfidentGNMax(threshold=1.0)"})
-    assert proofs(asked) == ("labeldp.teach.votes", "labeldp.mechanisms.voting")
+    assert proofs(asked) == ("labeldp.privacy.teachers.votes", "labeldp.privacy.mechanisms.voting")
 
 
 def test_a_release_without_a_proof_is_called_so():

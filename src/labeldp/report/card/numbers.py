@@ -26,7 +26,7 @@ def nearest_guess(epsilon: float, width: float, values: int) -> tuple[float, flo
     All numbers are equally likely beforehand. No release with this epsilon lets a guess be nearer.
     """
     from labeldp.core.label_space import LabelSpace
-    from labeldp.mechanisms.binning import RROnBins
+    from labeldp.privacy.mechanisms.binning import RROnBins
 
     count = min(values, 301)  # more values change no digit that is shown
     unit = width / (count - 1)

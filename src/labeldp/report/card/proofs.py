@@ -7,7 +7,7 @@ from typing import Any
 
 CHOICES = ("BestCandidate", "HighestScore", "LeastLoss")  # the mechanisms that choose a model
 
-_ROOMS = ("labeldp.mechanisms", "labeldp.teach.votes")
+_ROOMS = ("labeldp.privacy.mechanisms", "labeldp.privacy.teachers.votes")
 
 # What each mechanism tells, for who has never seen the code.
 _TELLS = {

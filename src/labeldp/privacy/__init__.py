@@ -1,0 +1,12 @@
+"""The private side: everything that may touch a raw label or draw noise. README.md lists its rules."""
+
+from typing import TYPE_CHECKING
+
+from labeldp.core.lazy import exports
+
+if TYPE_CHECKING:
+    from labeldp.privacy import mechanisms as mechanisms
+    from labeldp.privacy import teachers as teachers
+    from labeldp.privacy import vault as vault
+
+__all__, __getattr__, __dir__ = exports("labeldp.privacy", {}, ["mechanisms", "teachers", "vault"])

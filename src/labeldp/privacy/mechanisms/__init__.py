@@ -1,0 +1,41 @@
+"""The ways for labels to leave the vault: one file a family, each with its proof."""
+
+from labeldp.privacy.mechanisms.additive import OneHotGaussian, OneHotLaplace
+from labeldp.privacy.mechanisms.base import Mechanism
+from labeldp.privacy.mechanisms.binning import DiscreteLaplace, RROnBins, UnbiasedBins
+from labeldp.privacy.mechanisms.crosses import LargestResiduals
+from labeldp.privacy.mechanisms.linear import GroupHistogram, LinearQuery
+from labeldp.privacy.mechanisms.randomized_response import RandomizedResponse, RRInformative, RRTopK, RRWithPrior
+from labeldp.privacy.mechanisms.selection import BestCandidate, HighestScore, RightCount
+from labeldp.privacy.mechanisms.stable import ImmutableArgmax, StableVote
+from labeldp.privacy.mechanisms.sums import LeastLoss, LossSum, NumberQuery
+from labeldp.privacy.mechanisms.voting import Answers, ConfidentGNMax, GNMax, LNMax, VoteMechanism
+
+__all__ = [
+    "Answers",
+    "BestCandidate",
+    "ConfidentGNMax",
+    "DiscreteLaplace",
+    "GNMax",
+    "GroupHistogram",
+    "HighestScore",
+    "ImmutableArgmax",
+    "LNMax",
+    "LargestResiduals",
+    "LeastLoss",
+    "LinearQuery",
+    "LossSum",
+    "Mechanism",
+    "NumberQuery",
+    "OneHotGaussian",
+    "OneHotLaplace",
+    "RRInformative",
+    "RROnBins",
+    "RRTopK",
+    "RRWithPrior",
+    "RandomizedResponse",
+    "RightCount",
+    "StableVote",
+    "UnbiasedBins",
+    "VoteMechanism",
+]

@@ -1,0 +1,94 @@
+"""Noise added to a one-hot label, coordinate by coordinate, on the integer grid.
+
+Proof. A changed label moves two coordinates of the one-hot row, by `height` and `-height`; the noise is drawn
+independently for each coordinate and row, so only those two count.
+
+Laplace: with P(x) proportional to exp(-|x| epsilon / (2 height)), a move of `height` changes each of the two
+probabilities by a factor exp(epsilon / 2) at most, exp(epsilon) together. The noise is unbounded.
+
+Gaussian: the loss of the move (+1, -1) is summed exactly (`losses.unit_shift_delta`), and sigma is the
+smallest whose delta is met.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.accounting.calibration import unit_shift_sigma
+from labeldp.accounting.losses import GaussianLoss
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
+from labeldp.privacy.mechanisms.base import ByLabel, Mechanism, check_privacy, smallest_integers
+from labeldp.privacy.noise.samplers import WIDEST, discrete_gaussian, discrete_laplace
+from labeldp.privacy.noise.secure_stream import Bits
+from labeldp.releases.onehot import NoisyOneHot
+
+
+@dataclass(frozen=True, eq=False)
+class OneHotLaplace(ByLabel):
+    """Discrete Laplace noise of scale 2 * height / epsilon on each coordinate (ALIBI, Malek et al. 2021).
+
+    A one-hot row has `height` in the label's place. Height 1 tells most: each coordinate then says "likely" or
+    "unlikely" by epsilon / 2. A large height approaches the continuous noise of the paper.
+    """
+
+    height: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.height, bool) or not isinstance(self.height, int) or self.height < 1:
+            raise InputError("height must be a whole number from 1.")
+
+    def check(self, space: LabelSpace, rows: int) -> None:
+        """Check that the noise can be drawn."""
+        if 2 * self.height / self.epsilon >= WIDEST / 2:
+            raise InputError("The noise would be wider than the sampler draws: take a smaller height.")
+
+    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyOneHot:
+        """Add the noise."""
+        noise = discrete_laplace(2 * self.height / exactly(self.epsilon), codes.size * len(common["space"]), bits)
+        values = _added(codes, noise, self.height)
+        return NoisyOneHot(
+            **common, values=values, noise="laplace", scale=2 * self.height / self.epsilon, height=self.height
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class OneHotGaussian(Mechanism):
+    """Discrete Gaussian noise on each coordinate, calibrated exactly to (epsilon, delta)."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_privacy(self.epsilon, self.delta)
+
+    @cached_property
+    def sigma(self) -> float:
+        """The deviation of the noise."""
+        return unit_shift_sigma(self.epsilon, self.delta)
+
+    def loss(self, labels: int = 1) -> GaussianLoss:
+        """Return the loss of `labels` pairs of coordinates moved by one."""
+        return GaussianLoss(self.sigma, (2 * labels) ** 0.5, units=labels)
+
+    def check(self, space: LabelSpace, rows: int) -> None:
+        """Fit every vault."""
+
+    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyOneHot:
+        """Add the noise."""
+        noise = discrete_gaussian(exactly(self.sigma), codes.size * len(common["space"]), bits)
+        return NoisyOneHot(**common, values=_added(codes, noise, 1), noise="gaussian", scale=self.sigma)
+
+
+def _added(codes: Codes, noise: NDArray[np.int64], height: int) -> NDArray[np.signedinteger]:
+    """Add one-hot rows to the noise; a row without a label stays zero."""
+    values = noise.reshape(codes.size, -1)
+    labelled = np.flatnonzero(codes != MISSING)
+    values[labelled, codes[labelled]] += height
+    values[codes == MISSING] = 0
+    return smallest_integers(values)

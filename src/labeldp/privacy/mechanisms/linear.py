@@ -1,0 +1,284 @@
+"""Sums over rows: label moments A'Y for a public matrix A, and their one-hot case, counts by group.
+
+Proof. A changed label of row i takes the row A_i out of one column of A'Y and adds it to another: the result
+moves by (-A_i, +A_i), of length sqrt(2) |A_i| (l2). A is rounded to an integer grid first, and that rounded
+matrix is the query; its longest row is measured after rounding. Discrete Gaussian noise for any integer move of
+that length is calibrated by the lattice bound (`losses.GaussianLoss`). Without delta, noise with P(x) proportional
+to exp(-|x| / b) changes the probability of each coordinate by exp(move / b) at most, and the moves add up to twice
+the largest sum of magnitudes of a rounded row (l1): b is that over epsilon. In the one-hot case the move is exactly
+(+1, -1): Gaussian noise is calibrated by its exact loss, and geometric noise with P(x) proportional to
+exp(-|x| epsilon / 2) changes each of the two probabilities by exp(epsilon / 2) at most, and is unbounded.
+
+Two classes without delta. A changed label moves the column of the second class by A_i or -A_i, so its magnitudes add
+up to the largest l1 of a row, once. That column alone gets noise, of scale b = l1 / epsilon. The column of the first
+class is the total A'1 over the labelled rows minus the noisy column. Which rows have a label is public, so the total
+is, and the difference is computed from what was released. Both columns have the noise n and -n. The column-wise
+projection that uses the total leaves noise of covariance sigma^2 (I - 11'/2), which for sigma = sqrt(2) dev(n) is the
+covariance of (n, -n): that sigma is stated. Gaussian noise gains nothing from this: noise in two columns for a move
+of sqrt(2) |A_i| has, after the projection, the same deviation as noise in one column for a move of |A_i|.
+
+A sparse A goes through the same steps. Duplicate entries are summed first, then all entries are rounded, then rows are
+measured: the matrix that is measured is the one that is summed.
+
+Group sizes, A'A and A'1 are public. A user with m labels can move a count by m: l2 length m sqrt(2), l1 2m.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+from labeldp.accounting.calibration import lattice_sigma, unit_shift_sigma
+from labeldp.accounting.losses import GaussianLoss, Loss, PureLoss
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import Trust
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
+from labeldp.privacy.mechanisms.base import Mechanism, check_privacy, private_copy, private_rows
+from labeldp.privacy.noise.samplers import WIDEST, discrete_gaussian, discrete_laplace, laplace_deviation
+from labeldp.privacy.noise.secure_stream import Bits
+from labeldp.releases.base import Release
+from labeldp.releases.counts import NoisyCounts
+from labeldp.releases.moments import Matrix, NoisyMoments
+
+GRID = 4096  # grid steps in the longest row of A: finer than any noise that protects it
+BLOCK = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class GroupHistogram(Mechanism):
+    """Count the labels of each public group: `groups` holds a number from 0 for each row.
+
+    Noise is "gaussian" with delta above 0, or "geometric" with delta 0; by default delta decides.
+    """
+
+    trust: ClassVar[Trust] = "central"
+
+    groups: NDArray[np.signedinteger]
+    epsilon: float
+    delta: float = 0.0
+    noise: Literal["gaussian", "geometric"] | None = None
+
+    def __post_init__(self) -> None:
+        noise = self.noise or ("gaussian" if self.delta else "geometric")
+        if noise not in ("gaussian", "geometric"):
+            raise InputError('noise must be "gaussian" or "geometric".')
+        if noise == "geometric" and self.delta:
+            raise InputError("Geometric noise is purely private: leave delta at 0.")
+        check_privacy(self.epsilon, self.delta if noise == "gaussian" else None)
+        object.__setattr__(self, "noise", noise)
+        object.__setattr__(self, "groups", private_copy(self.groups))
+
+    @cached_property
+    def sigma(self) -> float:
+        """The deviation of Gaussian noise."""
+        return unit_shift_sigma(self.epsilon, self.delta)
+
+    def loss(self, labels: int = 1) -> Loss:
+        """Return the loss of one count moved up and another down by `labels`."""
+        if self.noise == "geometric":
+            return PureLoss(labels * self.epsilon)
+        return GaussianLoss(self.sigma, labels * 2**0.5, units=1 if labels == 1 else None)
+
+    def check(self, space: LabelSpace, rows: int) -> None:
+        """Check that each row has a group."""
+        if self.groups.shape != (rows,) or not np.issubdtype(self.groups.dtype, np.integer):
+            raise InputError(f"groups must hold one whole number for each of the {rows} rows.")
+        if rows and (self.groups.min() < 0 or self.groups.max() >= max(rows, 1 << 20)):
+            raise InputError("Number the groups from 0 without large gaps.")
+
+    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyCounts:
+        """Count, and add the noise."""
+        classes, total = len(common["space"]), int(self.groups.max(initial=-1)) + 1
+        labelled = codes != MISSING
+        groups = self.groups[labelled].astype(np.int64)
+        counts = np.bincount(groups * classes + codes[labelled], minlength=total * classes)
+        if self.noise == "gaussian":
+            scale, noise = self.sigma, discrete_gaussian(exactly(self.sigma), counts.size, bits)
+        else:
+            scale, noise = 2 / self.epsilon, discrete_laplace(2 / exactly(self.epsilon), counts.size, bits)
+        return NoisyCounts(
+            **common,
+            groups=self.groups,
+            counts=(counts + noise).reshape(total, classes),
+            sizes=np.bincount(groups, minlength=total),
+            noise=self.noise or "geometric",
+            scale=scale,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LinearQuery(Mechanism):
+    """The sums A'Y of public rows of A by label; rows may have any length up to `bound`.
+
+    Noise is Gaussian with delta above 0, in proportion to the longest row (l2). With delta 0 it is discrete Laplace, in
+    proportion to the largest sum of magnitudes of a row (l1): for dense rows of many columns that is much more, for
+    rows with few entries hardly. Of two classes, half of that is enough.
+
+    Args:
+        query: The matrix A, a NumPy array or any matrix of scipy.sparse, of which a copy in CSR form is held.
+        epsilon: The privacy of each label.
+        delta: Above 0 for Gaussian noise.
+        bound: The largest length (l2) of a row; None to measure it.
+
+    Privacy:
+        Epsilon and delta for each label. A must be public, or computed from releases.
+    """
+
+    trust: ClassVar[Trust] = "central"
+
+    query: Matrix
+    epsilon: float
+    delta: float = 0.0
+    bound: float | None = None
+
+    def __post_init__(self) -> None:
+        check_privacy(self.epsilon, self.delta or None)
+        own = private_rows(self.query) if issparse(self.query) else private_copy(self.query)
+        object.__setattr__(self, "query", own)
+
+    @cached_property
+    def scale(self) -> float:
+        """Grid steps in one unit of A."""
+        return GRID / (self.bound or self._longest(lambda entries: entries) or 1.0)
+
+    @cached_property
+    def largest(self) -> float:
+        """The size of the largest row, in grid steps: its length, or without delta the sum of its magnitudes."""
+        if self.delta:
+            return max(1.0, self._longest(self._on_grid)) * (1 + 1e-12)
+        return max(1.0, self._largest(lambda entries: np.abs(self._on_grid(entries))))
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """How far one label moves the sums of all classes, in grid steps."""
+        if not self.delta:
+            return 2 * self.largest
+        return 2**0.5 * max(1.0, self._longest(self._on_grid)) * (1 + 1e-12)
+
+    @cached_property
+    def sigma(self) -> float:
+        """The deviation of the noise in each sum, in grid steps: of any number of classes enough."""
+        if self.delta:
+            return lattice_sigma(self.epsilon, self.delta, self.sensitivity)
+        return laplace_deviation(self.epsilon / self.sensitivity)
+
+    def sigma_for(self, n_classes: int) -> float:
+        """Return the sigma that a release of so many classes states: less than `sigma` for two without delta."""
+        if self._draws_one_column(n_classes):
+            return 2**0.5 * laplace_deviation(self.epsilon / self.largest)
+        return self.sigma
+
+    def loss(self, labels: int = 1) -> Loss:
+        """Return the loss of a move `labels` times as long."""
+        if not self.delta:
+            return PureLoss(labels * self.epsilon)
+        return GaussianLoss(self.sigma, labels * self.sensitivity)
+
+    def check(self, space: LabelSpace, rows: int) -> None:
+        """Check the matrix and the bound."""
+        entries = self.query.data if isinstance(self.query, csr_array) else self.query
+        if self.query.ndim != 2 or self.query.shape[0] != rows or not np.issubdtype(self.query.dtype, np.number):
+            raise InputError(f"The query must be a matrix of numbers with {rows} rows.")
+        if not np.isfinite(entries).all():
+            raise InputError("The query holds a missing or infinite value: fill or drop it.")
+        if self.bound is not None and not 0 < self.bound < np.inf:
+            raise InputError("bound must be a finite length above zero.")
+        if self.bound and self._longest(lambda entries: entries) > self.bound * (1 + 1e-6):
+            raise InputError("A row of the query is longer than bound: scale the rows or raise bound.")
+        if not 1e-100 < self.scale < 1e100:
+            raise InputError("The rows of the query are too long or too short for sums of squares: scale them.")
+        if rows * GRID >= 2**52:
+            raise InputError("This many rows cannot be summed exactly: split them.")
+        if not self.sigma_for(len(space)) < WIDEST:
+            raise InputError("This much noise cannot be drawn: raise epsilon, or take fewer columns.")
+
+    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyMoments:
+        """Sum on the grid, exactly, and add the noise."""
+        width, classes = self.query.shape[1], len(common["space"])
+        sums, gram = self._sums(codes, classes)
+        totals = sums.sum(axis=1)  # whole numbers, so the order of the sum does not matter
+        moments = sums.astype(np.int64)
+        if self._draws_one_column(classes):
+            moments[:, 1] += discrete_laplace(exactly(self.largest) / exactly(self.epsilon), width, bits)
+            moments[:, 0] = totals.astype(np.int64) - moments[:, 1]
+        else:
+            moments += self._noise(width * classes, bits).reshape(width, classes)
+        return NoisyMoments(
+            **common,
+            moments=moments,
+            stored_gram=gram,
+            totals=totals / self.scale,
+            scale=self.scale,
+            sigma=self.sigma_for(classes),
+        ).with_query(self.query)
+
+    def restore(self, release: Release) -> Release:
+        """Give the moments their public matrix back."""
+        return release.with_query(self.query) if isinstance(release, NoisyMoments) else release
+
+    def _sums(self, codes: Codes, classes: int) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """Return the sums by column and class in grid steps, and A'A; of sparse rows none, as it could be too large.
+
+        Whole numbers below 2^53 are exact in float64.
+        """
+        if isinstance(self.query, csr_array):
+            return self._sparse_sums(self.query, codes, classes), None
+        width = self.query.shape[1]
+        sums, gram = np.zeros((width, classes)), np.zeros((width, width))
+        for start in range(0, codes.size, BLOCK):
+            here = codes[start : start + BLOCK]
+            labelled = here != MISSING
+            block = self._on_grid(self.query[start : start + BLOCK][labelled])
+            sums += block.T @ (here[labelled][:, None] == np.arange(classes)).astype(np.float64)
+            gram += block.T @ block / self.scale**2
+        return sums, gram
+
+    def _sparse_sums(self, rows: csr_array, codes: Codes, classes: int) -> NDArray[np.float64]:
+        sums = np.zeros(rows.shape[1] * classes)
+        for start, starts in entries(rows):
+            part = slice(starts[0], starts[-1])
+            code = np.repeat(codes[start : start + BLOCK].astype(np.int64), np.diff(starts))
+            place = rows.indices[part] * np.int64(classes) + code
+            labelled = code != MISSING
+            sums += np.bincount(place[labelled], self._on_grid(rows.data[part])[labelled], minlength=sums.size)
+        return sums.reshape(-1, classes)
+
+    def _draws_one_column(self, n_classes: int) -> bool:
+        return not self.delta and n_classes == 2
+
+    def _noise(self, count: int, bits: Bits) -> NDArray[np.int64]:
+        if self.delta:
+            return discrete_gaussian(exactly(self.sigma), count, bits)
+        return discrete_laplace(exactly(self.sensitivity) / exactly(self.epsilon), count, bits)
+
+    def _on_grid(self, entries: NDArray[np.floating]) -> NDArray[np.float64]:
+        return np.rint(np.asarray(entries, np.float64) * self.scale)
+
+    def _longest(self, view: Callable[[Any], Any]) -> float:
+        with np.errstate(over="ignore"):  # what is too long is refused
+            return self._largest(lambda entries: np.square(np.asarray(view(entries), np.float64))) ** 0.5
+
+    def _largest(self, view: Callable[[Any], Any]) -> float:
+        """Return the largest sum over a row of `view`, which acts on each entry and leaves zeros as they are."""
+        if isinstance(self.query, csr_array):
+            sizes = (_sparse_sizes(self.query, starts, view) for _, starts in entries(self.query))
+        else:
+            blocks = (self.query[start : start + BLOCK] for start in range(0, len(self.query), BLOCK))
+            sizes = (view(block).sum(axis=1) for block in blocks)
+        return float(max((size.max(initial=0.0) for size in sizes), default=0.0))
+
+
+def entries(matrix: csr_array) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield each block of sparse rows by its first row and by where the entries of its rows start, and the last end."""
+    for start in range(0, matrix.shape[0], BLOCK):
+        yield start, matrix.indptr[start : start + BLOCK + 1].astype(np.int64)
+
+
+def _sparse_sizes(matrix: csr_array, starts: NDArray[np.int64], view: Callable[[Any], Any]) -> NDArray[np.float64]:
+    filled = starts[:-1][np.diff(starts) > 0] - starts[0]  # a row without entries has no part of its own
+    return np.add.reduceat(view(matrix.data[starts[0] : starts[-1]]), filled) if filled.size else np.zeros(0)

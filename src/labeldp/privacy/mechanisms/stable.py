@@ -1,0 +1,215 @@
+"""Agreed queries at almost no cost: `StableVote`, which is private, and `ImmutableArgmax`, which is not.
+
+Distance. d(n) is the number of votes that must move to change the winner of n (the first of equals). With
+k_i = n_w - n_i, plus one where class i comes after the winner w, class i wins as soon as k_i is 0 or less. A moved vote
+lowers k_i by two at most, and by exactly two if it goes from w to i. So d = min over i of ceil(k_i / 2), and d >= 1.
+If two neighbouring votes have one winner, d differs by one at most: go to the neighbour first. If they have different
+winners, d is 1 for both. So d moves by one at most in every query, whatever changes.
+
+Proof of StableVote. A query passes if d + x >= t + r with discrete Laplace noise of scale b: r is drawn anew after
+each query that fails, x for each query. Passed queries tell their exact winner, others nothing; after `max_unstable`
+failures the run halts.
+
+1. The pattern of passes. Take the part of a run from one drawing of r up to the next failure, at neighbouring
+   distances d and d'. Pair r with r - 1, whose chance differs by a factor exp(1/b) at most. A query that passes at
+   (d, r) with some x also passes at (d', r - 1), since d' >= d - 1. The one that fails at (d, r) fails at (d', r - 1)
+   with x lowered by two: a factor exp(2/b). Each part loses 3/b; there are c = `max_unstable` of them, each with fresh
+   noise, or fewer where the queries run out. So the pattern is a composition of c mechanisms with pure loss 3/b each.
+   It loses epsilon by plain addition (3 c / b = epsilon), or by their loss distribution with half of delta.
+2. The winners. Let B be the queries whose winners differ between the neighbours; there d = 1 for both. If no query of
+   B passes, what is told is the same function of the pattern for both. When a part begins, its r and all later x are
+   fresh, so the chance that a given query of B passes within that part is at most P(x - r >= t - 1). (Given that
+   the part lasted so long, r is not fresh any more: passes favour a low r. So parts are counted, too.) There are
+   `max_queries` queries and c parts, and t is such that the product of both with that chance is at most (what is left
+   of) delta. So P(S) <= P(S, none of B passes) + delta <= exp(epsilon) P'(S) + delta.
+
+Everything is known beforehand: epsilon and delta are reserved for the whole run.
+
+ImmutableArgmax (near-zero-cost private learning with teacher ensembles) adds a large constant to the leading count,
+then noise, and takes the maximum. Its analysis charges the noise as if one label moved the counts by one. But where
+one vote changes the leader, the constant changes place: two counts move by that constant, which is chosen so large that
+noise hardly ever matters. Where noise changes the winner with chance tau at most, two neighbouring votes with different
+winners are told apart with chance 1 - tau, so that epsilon is at least log((1 - tau - delta) / tau): 20 at tau 1e-9,
+and more without bound for the larger constants that the paper recommends, so infinity is what is stated. That the
+leader is stable holds for some votes and not for others, and which, is secret; StableVote asks for it privately.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.accounting.losses import ApproximateLoss, Loss, NoLoss
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import SMALLEST_EPSILON, check_delta, check_epsilon
+from labeldp.core.unproven import require_allowed
+from labeldp.privacy.mechanisms.tails import laplace_difference_tail
+from labeldp.privacy.mechanisms.voting import (
+    NOT_ANSWERED,
+    Answers,
+    GNMax,
+    LNMax,
+    Moves,
+    Noise,
+    VoteLoss,
+    VoteMechanism,
+    Votes,
+    check_counts,
+    check_positive,
+    noisy_winners,
+)
+from labeldp.privacy.noise.samplers import WIDEST, discrete_laplace
+from labeldp.privacy.noise.secure_stream import Bits
+
+_FAR = 1 << 61  # beyond any noise, and room for counts in 64 bits
+
+
+def distances(votes: Votes) -> NDArray[np.int64]:
+    """Return how many votes must move to change each query's winner."""
+    winner = np.argmax(votes, axis=1)[:, None]
+    ahead = np.take_along_axis(votes, winner, axis=1) - votes + (np.arange(votes.shape[1]) > winner)
+    np.put_along_axis(ahead, winner, np.iinfo(np.int64).max - 1, axis=1)
+    return (ahead.min(axis=1) + 1) // 2
+
+
+@dataclass(frozen=True)
+class StableVote(VoteMechanism):
+    """Tells exact winners where many votes would have to move; unstable queries cost, agreed ones do not.
+
+    The sparse vector technique on the distance to instability (after Bassily, Thakkar and Thakurta 2018). (epsilon,
+    delta) covers the whole run: at most `max_queries` queries, until `max_unstable` of them were refused.
+    """
+
+    epsilon: float
+    delta: float
+    max_queries: int
+    max_unstable: int
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta, positive=True)
+        check_counts(max_queries=self.max_queries, max_unstable=self.max_unstable)
+
+    @property
+    def noise(self) -> Fraction:
+        """The scale of the noise on distances and on the threshold."""
+        return self._setting[0]
+
+    @property
+    def threshold(self) -> int:
+        """The distance that a query must reach, with noise."""
+        return self._setting[1]
+
+    def distance_for(self, chance: float) -> int:
+        """Return the distance from which a query passes with at least this chance: so teachers must agree."""
+        return self.threshold + _steps(float(self.noise), 1 - chance)
+
+    @cached_property
+    def _setting(self) -> tuple[Fraction, int]:
+        """Add up the losses of the parts, or compose them with half of delta: take what asks for less distance."""
+        parts, sum_ = self.max_unstable, exactly(self.epsilon) / self.max_unstable
+        options = [(3 / sum_, self.delta)]
+        if parts > 1:
+            options.append((3 / self._composed_part(), self.delta / 2))
+        pairs = self.max_queries * parts
+        settings = [(noise, 1 + _steps(float(noise), delta / pairs)) for noise, delta in options]
+        return min(settings, key=lambda setting: setting[1])
+
+    def _composed_part(self) -> Fraction:
+        """Return the pure loss of a part such that all of them together lose epsilon at half of delta."""
+        low, high = 0.0, self.epsilon
+        while high - low > 1e-3 * high:
+            middle = (low + high) / 2
+            total = VoteLoss((Moves("laplace", 1 / middle, self.max_unstable),)).epsilon(self.delta / 2)
+            low, high = (middle, high) if total <= self.epsilon else (low, middle)
+        return exactly(max(low, SMALLEST_EPSILON / self.max_unstable))
+
+    def loss(self, queries: int, answers: int) -> ApproximateLoss:
+        """Return epsilon and delta, reserved for the whole run however many queries it asks."""
+        if queries > self.max_queries:
+            raise InputError("StableVote was made for fewer queries: raise max_queries.")
+        if not self.noise < WIDEST:
+            raise InputError("This much noise cannot be drawn: raise epsilon, or lower max_unstable.")
+        return ApproximateLoss(self.epsilon, self.delta)
+
+    def _draw(self, votes: Votes, bits: Bits) -> Answers:
+        margin = distances(votes) + discrete_laplace(self.noise, len(votes), bits)
+        thresholds = self.threshold + discrete_laplace(self.noise, self.max_unstable, bits)
+        codes = np.argmax(votes, axis=1)
+        start = 0
+        for threshold in thresholds:
+            failed = np.flatnonzero(margin[start:] < threshold)
+            if not failed.size:
+                return Answers(codes, len(votes))
+            start += int(failed[0]) + 1
+            codes[start - 1] = NOT_ANSWERED
+        codes[start:] = NOT_ANSWERED
+        return Answers(codes, start)
+
+
+def _steps(scale: float, chance: float) -> int:
+    """Return a whole number that the difference of two such noises reaches with at most this chance.
+
+    The logarithm of the tail falls by at least 1/scale - 1/(1 + k) a step, so doubling and halving find it.
+    """
+    low, high = 0, 1
+    while laplace_difference_tail(scale, high) > math.log(chance):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if laplace_difference_tail(scale, middle) > math.log(chance) else (low, middle)
+    return high
+
+
+@dataclass(frozen=True)
+class ImmutableArgmax(VoteMechanism):
+    """NOT PRIVATE: a constant on the leading count, then noise, then the maximum, as published.
+
+    The paper takes the constant such that noise changes the winner with chance at most `tau`: scale log(L / tau) for
+    Laplace noise and L classes, sqrt(2 sigma^2 log(2 L / tau)) for Gaussian noise; `constant` overrides it (the
+    paper's tables have scale 1e10 and constant 1e100). Needs `labeldp.allow_unproven("immutable")`.
+    """
+
+    scale: float
+    max_queries: int
+    noise: Noise = "laplace"
+    tau: float = 1e-9
+    constant: float | None = None
+
+    def __post_init__(self) -> None:
+        require_allowed("immutable")
+        check_positive(scale=self.scale)
+        check_counts(max_queries=self.max_queries)
+        check_delta(self.tau, positive=True)
+        if self.noise not in ("laplace", "gaussian"):
+            raise InputError("noise must be laplace or gaussian.")
+        if self.constant is not None and not 0 <= self.constant < math.inf:
+            raise InputError("constant must be a finite number from 0.")
+
+    def constant_for(self, classes: int) -> float:
+        """Return what is added to the leading count."""
+        if self.constant is not None:
+            return self.constant
+        if self.noise == "laplace":
+            return self.scale * math.log(classes / self.tau)
+        return self.scale * math.sqrt(2 * math.log(2 * classes / self.tau))
+
+    def claimed(self, queries: int) -> VoteLoss:
+        """Return the loss that the paper claims: that of the noise, as if the constant were none."""
+        plain: Any = LNMax if self.noise == "laplace" else GNMax
+        return plain(self.scale, queries).loss(queries, queries)
+
+    def loss(self, queries: int, answers: int) -> Loss:
+        """Return an infinite loss."""
+        return NoLoss()
+
+    def _draw(self, votes: Votes, bits: Bits) -> Answers:
+        raised = votes.copy()
+        constant = min(math.ceil(self.constant_for(votes.shape[1])), _FAR)
+        np.put_along_axis(raised, np.argmax(votes, axis=1)[:, None], votes.max(axis=1)[:, None] + constant, axis=1)
+        return Answers(noisy_winners(raised, self.noise, self.scale, bits), len(votes))

@@ -1,0 +1,216 @@
+"""Sums over rows of numbers: A'y for a public matrix A, with the sum of squares; and the loss of public predictions.
+
+Proof for `NumberQuery`. Let labels be counted from the middle of the range in half steps, c from -m to m for a range of
+m + 1 values, and A be rounded to an integer grid, rows no longer than L. Released are A'c and the sum of
+floor(w c^2 / m), plus noise. A label that goes from a to b moves the first by (b - a) A_i and the second by
+w (b^2 - a^2) / m = (b - a) w (a + b) / m, up to a rounding of less than 1. With u = |b - a| / m, at most 2,
+|a + b| / m is at most 2 - u.
+
+Length (l2), with w = L: at most m u L sqrt(1 + (2 - u)^2), which grows with u on [0, 2] (the derivative of
+u^2 (1 + (2 - u)^2) is 2 u (2 u^2 - 6 u + 5), and that has no zero but u = 0), so at most 2 m L: as much as A'c moves
+alone. The squares cost nothing. Magnitudes (l1), with L the largest sum of magnitudes of a row and w = L / 2: at most
+m u L (1 + (2 - u) / 2), which grows up to u = 2: at most 2 m L. The rounding adds 1 to both. Noise for moves of that
+size is calibrated as for `LinearQuery`.
+
+Proof for `LossSum` and `LeastLoss`. Predictions are public, and so is the largest loss that any label of the range
+could have in any row. Losses are counted in 65,536th parts of that, rounded: a whole number from 0 to 65,536 for each
+row. So a changed label moves a sum by 65,536 at most. Discrete Laplace noise of scale 65,536 / epsilon changes the
+probability of any result by exp(epsilon) at most. `LeastLoss` tells only which of several sums is least, the first of
+equal ones, after noise of twice that scale: the proof is that of `HighestScore` in `selection.py`, of losses.
+
+A unit with n labels moves each of these sums by n times as much.
+"""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from labeldp.accounting.losses import PureLoss
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import Trust
+from labeldp.core.label_space import MISSING, Codes, LabelSpace
+from labeldp.privacy.mechanisms.base import Mechanism, check_privacy, private_copy
+from labeldp.privacy.mechanisms.linear import BLOCK, GRID, LinearQuery, entries
+from labeldp.privacy.noise.samplers import WIDEST, discrete_laplace
+from labeldp.privacy.noise.secure_stream import Bits
+from labeldp.releases.base import Release
+from labeldp.releases.moments import NoisySums
+from labeldp.releases.scores import Choice, NoisyLoss
+
+_UNITS = 1 << 16  # of a loss, in the largest that there can be
+
+
+@dataclass(frozen=True, eq=False)
+class NumberQuery(LinearQuery):
+    """The sums A'y of public rows of A times the number of each row, and the sum of the squares of the numbers.
+
+    `values` is how many values the declared range has. Noise is as for `LinearQuery`: Gaussian with delta above 0.
+    """
+
+    values: int = field(kw_only=True)
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """How far one label moves the sums, in grid steps times half steps of the range."""
+        return 2 * (self.values - 1) * self.largest + 1
+
+    def sigma_for(self, n_classes: int) -> float:
+        """Return sigma: numbers have one column of sums, whatever their number of values."""
+        return self.sigma
+
+    @cached_property
+    def square_weight(self) -> float:
+        """What the square of a number at an end of the range adds, over that number."""
+        return self.largest if self.delta else self.largest / 2
+
+    def check(self, space: LabelSpace, rows: int) -> None:
+        """Check the matrix, and that labels are numbers of so many values."""
+        if space.step is None:
+            raise InputError("NumberQuery needs numbers: declare LabelSpace.range(low, high, step).")
+        if len(space) != self.values:
+            raise InputError(f"The range has {len(space)} values: give values={len(space)}.")
+        if not self.sigma < WIDEST:
+            raise InputError("This much noise on this many values cannot be drawn: widen the step, or raise epsilon.")
+        super().check(space, rows)
+        if rows * max(GRID, self.square_weight) * self.values >= 2**52:
+            raise InputError("This many rows of this many values cannot be summed exactly: widen the step.")
+
+    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisySums:  # type: ignore[override]
+        """Sum on the grid, exactly, and add the noise."""
+        reach = self.values - 1
+        number = 2 * np.arange(self.values, dtype=np.int64) - reach
+        square = np.floor(self.square_weight * number.astype(np.float64) ** 2 / reach)
+        labelled = codes[codes != MISSING]
+        exact, gram = self._number_sums(codes, np.append(number, 0).astype(np.float64))  # a missing code, -1, counts 0
+        sums = np.append(exact, square[labelled].sum())
+        return NoisySums(
+            **common,
+            sums=sums.astype(np.int64) + self._noise(sums.size, bits),
+            stored_gram=gram,
+            size=labelled.size,
+            scale=self.scale,
+            sigma=self.sigma,
+            square_weight=self.square_weight,
+            query=self.query,
+        )
+
+    def _number_sums(
+        self, codes: Codes, number: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """Return A'c in grid steps, and A'A; of sparse rows none, as it could be too large.
+
+        Whole numbers below 2^53 are exact in float64, so that the order of a sum does not matter.
+        """
+        width = self.query.shape[1]
+        sums = np.zeros(width)
+        if isinstance(self.query, csr_array):
+            for start, starts in entries(self.query):
+                part = slice(starts[0], starts[-1])
+                value = np.repeat(number[codes[start : start + BLOCK]], np.diff(starts))
+                sums += np.bincount(self.query.indices[part], self._on_grid(self.query.data[part]) * value, width)
+            return sums, None
+        gram = np.zeros((width, width))
+        for start in range(0, codes.size, BLOCK):
+            here = codes[start : start + BLOCK]
+            block = self._on_grid(self.query[start : start + BLOCK][here != MISSING])
+            sums += block.T @ number[here[here != MISSING]]
+            gram += block.T @ block / self.scale**2
+        return sums, gram
+
+    def restore(self, release: Release) -> Release:
+        """Give the sums their public matrix back."""
+        return release.with_query(self.query) if isinstance(release, NoisySums) else release
+
+
+@dataclass(frozen=True, eq=False)
+class _OfPredictions(Mechanism):
+    trust: ClassVar[Trust] = "central"
+
+    predictions: NDArray[np.floating]
+    epsilon: float
+    objective: Literal["squared", "absolute"] = "squared"
+
+    def __post_init__(self) -> None:
+        check_privacy(self.epsilon)
+        if self.objective not in ("squared", "absolute"):
+            raise InputError('A loss is "squared" or "absolute".')
+        object.__setattr__(self, "predictions", private_copy(self.predictions))
+
+    def loss(self, labels: int = 1) -> PureLoss:
+        """Return epsilon for each label."""
+        return PureLoss(labels * self.epsilon)
+
+    def check(self, space: LabelSpace, rows: int) -> None:
+        """Check that labels are numbers and that each row has predictions within their range."""
+        if space.step is None:
+            raise InputError(f"{type(self).__name__} needs numbers: declare LabelSpace.range(low, high, step).")
+        if len(self.predictions) != rows or not np.issubdtype(self.predictions.dtype, np.number):
+            raise InputError(f"predictions must hold a number for each of the {rows} rows.")
+        low, high = float(space.classes[0]), float(space.classes[-1])
+        if not ((self.predictions >= low) & (self.predictions <= high)).all():
+            raise InputError("A prediction is outside the declared range: cut the predictions at its ends.")
+        if not 1e-290 < float(self._lost(np.array([low]), high)[0]) < math.inf:
+            raise InputError("Losses over this range are too large or too small to compute: use other units.")
+        if rows * _UNITS >= 2**52:
+            raise InputError("This many rows cannot be summed exactly: score fewer.")
+
+    def _totals(self, codes: Codes, space: LabelSpace) -> tuple[NDArray[np.int64], float]:
+        """Return the loss of each candidate in whole units, and the unit. Which rows have a label is public."""
+        here = np.flatnonzero(codes != MISSING)
+        grid, predictions = np.array(space.classes, np.float64), self.predictions[here].reshape(here.size, -1)
+        largest = max(self._lost(predictions, end).max(initial=0.0) for end in (grid[0], grid[-1]))
+        unit = float(largest) / _UNITS or 1.0
+        lost = np.rint(self._lost(predictions, grid[codes[here]][:, None]) / unit)
+        return np.clip(lost, 0, _UNITS).astype(np.int64).sum(axis=0), unit
+
+    def _lost(self, predictions: NDArray[np.floating], labels: Any) -> NDArray[np.float64]:
+        with np.errstate(over="ignore"):  # `check` refuses what is infinite
+            away = np.abs(predictions.astype(np.float64) - labels)
+            return away**2 if self.objective == "squared" else away
+
+
+@dataclass(frozen=True, eq=False)
+class LossSum(_OfPredictions):
+    """The sum of a loss of public predictions, "squared" or "absolute", over rows: what a mean error is made of."""
+
+    def check(self, space: LabelSpace, rows: int) -> None:
+        """Check that each row has one prediction."""
+        if self.predictions.ndim != 1:
+            raise InputError(f"predictions must hold one number for each of the {rows} rows.")
+        super().check(space, rows)
+
+    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyLoss:
+        """Add up, and add the noise."""
+        (total,), unit = self._totals(codes, common["space"])
+        noise, size = discrete_laplace(_UNITS / exactly(self.epsilon), 1, bits), int((codes != MISSING).sum())
+        return NoisyLoss(
+            **common,
+            total=int(total + noise[0]),
+            size=size,
+            unit=unit,
+            most=_UNITS * unit,
+            scale=_UNITS / self.epsilon,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LeastLoss(_OfPredictions):
+    """Tell which candidate has the least loss, by a noisy minimum: `predictions` is (rows, candidates), of numbers."""
+
+    def check(self, space: LabelSpace, rows: int) -> None:
+        """Check that each candidate has a prediction for each row."""
+        if self.predictions.ndim != 2 or not self.predictions.shape[1]:
+            raise InputError(f"predictions must be a table of numbers: {rows} rows, and a column for each candidate.")
+        super().check(space, rows)
+
+    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Choice:
+        """Add up for each candidate, add the noise and keep the place of the least alone."""
+        totals, _ = self._totals(codes, common["space"])
+        noise = discrete_laplace(2 * _UNITS / exactly(self.epsilon), totals.size, bits)
+        return Choice(**common, best=int(np.argmin(totals + noise)), candidates=int(totals.size))

@@ -1,0 +1,262 @@
+"""Noisy votes: teachers vote on public queries, and the winner of each is told with noise.
+
+Votes are counts, one row a query and one column a class. Teachers learn from disjoint rows, so a changed label
+changes one teacher, and in every query at most one vote moves from one class to another: neighbouring votes differ
+by +1 in one class and -1 in another, or not at all.
+
+Proof, data-independent. All noise is integer (the exact samplers of `noise`) and independent. The winner of the noisy
+counts, the first of equals in the public order of the classes, is a function of the noisy counts: ties need no case
+of their own. So a query loses at most what its noisy counts lose, two coordinates moved by one:
+
+- Laplace, P(x) proportional to exp(-|x| / scale). The loss of a coordinate is +1/scale or -1/scale and never in
+  between: it is randomized response of epsilon 1/scale, exactly. A query is two of them.
+- Gaussian, P(x) proportional to exp(-x^2 / (2 sigma^2)). A coordinate is the discrete Gaussian mechanism, whose Renyi
+  divergence is at most order / (2 sigma^2) (Canonne et al. 2020). A query is two of them: order / sigma^2.
+- Threshold test. The largest count moves by one at most. Noise is added to that one number only, and whether it
+  reaches the threshold is told: one coordinate, order / (2 sigma1^2). Noise on each count, with the largest noisy count
+  compared, would be another mechanism with twice that bound.
+
+Composition. Which queries reach their noisy maximum, and when a run halts at a cap, depends on earlier draws. Fix two
+neighbouring votes. Draw beforehand, for each of `max_queries` tests and `max_answers` maxima, the pair of noisy numbers
+that moved. Every step of the run, whatever came before, can be finished from the next unused one of its kind (add the
+noise of the other coordinates; ignore the pair where no vote moved), in the same way for both votes. So the whole run
+is a post-processing of that fixed number of independent moves, whose joint loss `VoteLoss` states; caps never
+depend on answers.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.accounting.losses import (
+    ORDERS,
+    Loss,
+    PureLoss,
+    _epsilon_of,
+    gaussian_delta,
+    rdp_to_epsilon,
+    smallest_epsilon,
+    smooth_sigma,
+)
+from labeldp.core.errors import InputError
+from labeldp.core.exact_real import exactly
+from labeldp.core.guarantee import Guarantee, Unit
+from labeldp.privacy.noise.samplers import discrete_gaussian, discrete_laplace
+from labeldp.privacy.noise.secure_stream import SYSTEM, Bits
+
+Votes = NDArray[np.int64]
+Noise = Literal["laplace", "gaussian"]
+NOT_ANSWERED = -1
+_SMOOTH = 50.0  # where the lattice bound loses less than a thousandth, and the exact sums begin to get long
+_LARGE = 30.0  # such an epsilon protects nothing, so that the last percent of it is not worth seconds of computing
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The answers to queries: class codes, -1 where there is none; the first `asked` queries were asked."""
+
+    codes: NDArray[np.int64]
+    asked: int
+
+    @property
+    def answered(self) -> int:
+        """How many queries have an answer."""
+        return int(np.count_nonzero(self.codes != NOT_ANSWERED))
+
+
+@dataclass(frozen=True)
+class Moves:
+    """So many integers with independent noise of one law, each moved by one."""
+
+    noise: Noise
+    scale: float
+    count: int
+
+    def rdp(self, order: float) -> float:
+        """Return a bound on the Renyi divergence of all moves together."""
+        if self.noise == "laplace":
+            return self.count * PureLoss(1 / self.scale).rdp(order)
+        return self.count * order / (2 * self.scale**2)
+
+    def distribution(self) -> Any:
+        """Return the exact loss distribution, discretised upwards."""
+        from dp_accounting.pld import privacy_loss_distribution as pld
+
+        if self.noise == "laplace":
+            return PureLoss(1 / self.scale).distribution().self_compose(self.count)
+        return pld.from_discrete_gaussian_mechanism(self.scale).self_compose(self.count)
+
+
+@dataclass(frozen=True)
+class VoteLoss:
+    """The joint loss of independent moves, whatever their order.
+
+    Wide Gaussian noise is as good as continuous noise (the lattice bound of `losses.GaussianLoss`, for each move): all
+    moves together are then one of length sqrt(sum of 1 / sigma^2), for which the loss is known in closed form.
+    """
+
+    parts: tuple[Moves, ...]
+
+    def epsilon(self, delta: float) -> float:
+        """Return the smaller of what the Renyi bound and the loss distribution prove, or the sum of pure losses."""
+        pure = all(part.noise == "laplace" for part in self.parts)
+        total = math.fsum(part.count / part.scale for part in self.parts) if pure else math.inf
+        if delta <= 0:
+            return total
+        best = min(total, *(rdp_to_epsilon(self.rdp(order), order, delta) for order in ORDERS))
+        if all(part.noise == "gaussian" and part.scale >= _SMOOTH for part in self.parts):
+            moved = math.sqrt(math.fsum(part.count / smooth_sigma(part.scale) ** 2 for part in self.parts))
+            return min(best, smallest_epsilon(lambda eps: gaussian_delta(eps, 1 / moved), delta))
+        return best if best > _LARGE else min(best, _epsilon_of(self.distribution(), delta))
+
+    def rdp(self, order: float) -> float:
+        """Return the sum over the parts."""
+        return math.fsum(part.rdp(order) for part in self.parts)
+
+    def distribution(self) -> Any:
+        """Return the composed loss distribution."""
+        first, *rest = [part.distribution() for part in self.parts]
+        for part in rest:
+            first = first.compose(part)
+        return first
+
+
+class VoteMechanism(ABC):
+    """A way to tell the winners of votes; subclasses are frozen dataclasses that do no work when made."""
+
+    max_queries: int
+
+    @property
+    def caps(self) -> tuple[int, int]:
+        """The most queries and answers of one run; what they can cost is reserved before the first draw."""
+        return self.max_queries, int(getattr(self, "max_answers", self.max_queries))
+
+    @abstractmethod
+    def loss(self, queries: int, answers: int) -> Loss:
+        """Return what one label loses to at most so many queries and answers, whatever the votes."""
+
+    @abstractmethod
+    def _draw(self, votes: Votes, bits: Bits) -> Answers:
+        """Answer the queries in order, at most `max_queries` of them."""
+
+    def check(self, votes: NDArray[Any]) -> None:
+        """Raise InputError if these are no votes: looks at their shape and type alone."""
+        if votes.ndim != 2 or votes.shape[1] < 2 or not np.issubdtype(votes.dtype, np.integer):
+            raise InputError(
+                "Votes must be whole numbers: a row for each query, a column for each of 2 or more classes."
+            )
+
+    def draw(self, votes: NDArray[np.integer[Any]], bits: Bits = SYSTEM) -> Answers:
+        """Answer the queries in their order until a cap is reached; the rest get no answer."""
+        self.check(votes)
+        asked = self._draw(votes[: self.max_queries].astype(np.int64), bits)
+        codes = np.full(len(votes), NOT_ANSWERED, np.int64)
+        codes[: asked.codes.size] = asked.codes
+        return Answers(codes, asked.asked)
+
+    def guarantee(self, delta: float = 0.0, unit: Unit = "label") -> Guarantee:
+        """Return what a whole run guarantees, up to its caps."""
+        epsilon = self.loss(*self.caps).epsilon(delta)
+        return Guarantee(epsilon, delta, unit, "central", f"{type(self).__name__}: data-independent, up to its caps")
+
+
+@dataclass(frozen=True)
+class LNMax(VoteMechanism):
+    """The winner after discrete Laplace noise on each count (PATE, Papernot et al. 2017)."""
+
+    scale: float
+    max_queries: int
+
+    def __post_init__(self) -> None:
+        check_positive(scale=self.scale)
+        check_counts(max_queries=self.max_queries)
+
+    def loss(self, queries: int, answers: int) -> VoteLoss:
+        """Return two moves for each query: all are answered."""
+        return VoteLoss((Moves("laplace", self.scale, 2 * queries),))
+
+    def _draw(self, votes: Votes, bits: Bits) -> Answers:
+        return Answers(noisy_winners(votes, "laplace", self.scale, bits), len(votes))
+
+
+@dataclass(frozen=True)
+class GNMax(VoteMechanism):
+    """The winner after discrete Gaussian noise on each count (Papernot et al. 2018)."""
+
+    sigma: float
+    max_queries: int
+
+    def __post_init__(self) -> None:
+        check_positive(sigma=self.sigma)
+        check_counts(max_queries=self.max_queries)
+
+    def loss(self, queries: int, answers: int) -> VoteLoss:
+        """Return two moves for each query: all are answered."""
+        return VoteLoss((Moves("gaussian", self.sigma, 2 * queries),))
+
+    def _draw(self, votes: Votes, bits: Bits) -> Answers:
+        return Answers(noisy_winners(votes, "gaussian", self.sigma, bits), len(votes))
+
+
+@dataclass(frozen=True)
+class ConfidentGNMax(VoteMechanism):
+    """Answers only where the largest count, with noise sigma1, reaches the threshold; then GNMax with sigma2.
+
+    Every query pays for its test, answered or not, and every answer for its noisy maximum, with noise of its own.
+    """
+
+    threshold: float
+    sigma1: float
+    sigma2: float
+    max_queries: int
+    max_answers: int
+
+    def __post_init__(self) -> None:
+        check_positive(sigma1=self.sigma1, sigma2=self.sigma2)
+        check_counts(max_queries=self.max_queries, max_answers=self.max_answers)
+        if not _is_number(self.threshold):
+            raise InputError("threshold must be a finite number of votes.")
+
+    def loss(self, queries: int, answers: int) -> VoteLoss:
+        """Return one move for each query's test and two for each answer."""
+        tests = Moves("gaussian", self.sigma1, queries)
+        return VoteLoss((tests, Moves("gaussian", self.sigma2, 2 * answers)) if answers else (tests,))
+
+    def _draw(self, votes: Votes, bits: Bits) -> Answers:
+        noisy = votes.max(axis=1) + discrete_gaussian(exactly(self.sigma1), len(votes), bits)
+        passed = np.flatnonzero(noisy >= self.threshold)
+        asked = len(votes)
+        if passed.size >= self.max_answers:
+            passed = passed[: self.max_answers]
+            asked = int(passed[-1]) + 1
+        codes = np.full(len(votes), NOT_ANSWERED, np.int64)
+        codes[passed] = noisy_winners(votes[passed], "gaussian", self.sigma2, bits)
+        return Answers(codes, asked)
+
+
+def noisy_winners(votes: Votes, noise: Noise, scale: float, bits: Bits) -> NDArray[np.int64]:
+    """Return the first of the largest noisy counts of each query."""
+    sampler = discrete_laplace if noise == "laplace" else discrete_gaussian
+    return np.argmax(votes + sampler(exactly(scale), votes.size, bits).reshape(votes.shape), axis=1)
+
+
+def check_positive(**values: float) -> None:
+    """Check that each value is a finite number above zero, and noise that the samplers can draw."""
+    for name, value in values.items():
+        if not _is_number(value) or not 2**-50 < value < 2**50:
+            raise InputError(f"{name} must be a finite number above zero, of votes.")
+
+
+def check_counts(**values: int) -> None:
+    """Check that each value is a whole number from 1."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise InputError(f"{name} must be a whole number from 1.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

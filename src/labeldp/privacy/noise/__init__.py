@@ -1,0 +1,1 @@
+"""Random bits from the operating system, and exact samplers on them."""

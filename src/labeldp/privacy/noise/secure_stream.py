@@ -1,0 +1,57 @@
+"""Random bits for privacy noise: AES-256-CTR keystreams keyed by the operating system.
+
+There is no seed and no state. Each draw of words takes a fresh key and a fresh counter from the operating system and
+discards both afterwards. Two processes therefore never share a key, whether or not Python learns of the fork that
+separates them, and whether or not their process ids differ. Two draws with the same keystream would have the same
+noise, and the difference of two releases would then reveal labels.
+"""
+
+import os
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+_ZEROS = memoryview(bytes(1 << 20))
+
+
+class Bits(Protocol):
+    """What a sampler needs: independent, uniform words of 16 and of 64 bits."""
+
+    def uint16(self, count: int) -> NDArray[np.uint16]:
+        """Return `count` uniform 16-bit words."""
+
+    def uint64(self, count: int) -> NDArray[np.uint64]:
+        """Return `count` uniform 64-bit words."""
+
+
+class SystemStream:
+    """Uniform words from fresh AES-256-CTR keystreams; safe between threads and across every kind of fork."""
+
+    def uint16(self, count: int) -> NDArray[np.uint16]:
+        """Return `count` uniform 16-bit words."""
+        return _random_bytes(2 * count).view(np.uint16)
+
+    def uint64(self, count: int) -> NDArray[np.uint64]:
+        """Return `count` uniform 64-bit words."""
+        return _random_bytes(8 * count).view(np.uint64)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("A noise stream cannot be copied or pickled: use labeldp.privacy.noise.secure_stream.SYSTEM.")
+
+
+def _random_bytes(count: int) -> NDArray[np.uint8]:
+    out = np.empty(count, np.uint8)
+    keystream = _new_keystream()
+    for start in range(0, count, len(_ZEROS)):
+        part = out[start : start + len(_ZEROS)]
+        keystream.update_into(_ZEROS[: part.size], part)
+    return out
+
+
+def _new_keystream() -> Any:
+    return Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16))).encryptor()
+
+
+SYSTEM = SystemStream()

@@ -1,0 +1,20 @@
+"""Teachers that vote on what they learned from secret labels, and what their answers cost."""
+
+from typing import TYPE_CHECKING
+
+from labeldp.core.lazy import exports
+
+if TYPE_CHECKING:
+    from labeldp.privacy.teachers.heads import Heads as Heads
+    from labeldp.privacy.teachers.networks import Networks as Networks
+    from labeldp.privacy.teachers.votes import SealedVotes as SealedVotes
+    from labeldp.privacy.teachers.votes import TeacherVotes as TeacherVotes
+
+__all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDunderAll]
+    "labeldp.privacy.teachers",
+    {
+        "heads": ["Heads"],
+        "networks": ["Networks"],
+        "votes": ["SealedVotes", "TeacherVotes"],
+    },
+)

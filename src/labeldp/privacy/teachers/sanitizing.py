@@ -1,0 +1,252 @@
+"""A data-dependent cost that may be published: with noise of its own, scaled by smooth sensitivity.
+
+Proof. Fix beforehand, without a look at votes: the number of queries, the order a, the smoothness b and the width w.
+
+1. The cost. f(votes) is a bound on the Renyi divergence of order a between the answers at these votes and at any
+   neighbouring ones, summed over queries. A query's bound is a function of two whole numbers, its state:
+   its largest count, and the place of q on a ladder whose steps are the chances (classes - 1) P(D >= k), D the
+   difference of two noises, with rungs between them on straight lines; q is rounded up to a rung. For the confident
+   vote the bound is the divergence of test and maximum together: the largest count m becomes m - 1, m or m + 1, which
+   gives the chances of the test exactly, and an answered query adds the bound of its maximum.
+2. How far a state moves. A moved vote changes the largest count by one at most. It changes each lead by two at most.
+   The law of D is log-concave, so P(D >= k - 2) is a concave function of P(D >= k) (on the straight lines, too), and
+   P(D >= k + 2) a convex one. So the sum over classes moves by no more than if all leads were equal: two steps of the
+   ladder. This holds for the sum of each class taken as the winner, hence for the smallest of them, which is the
+   winner's: winners may change. One more rung is allowed for, against rounding.
+3. Smooth sensitivity (Nissim, Raskhodnikova and Smith 2007). V(state) is the largest change of the bound by one move,
+   V_d the largest V within d moves, S = max over d of exp(-b d) times the sum of V_d over the queries. A neighbour's
+   V_d is at most our V_(d+1), so S changes by a factor exp(b) at most; and f changes by at most S, to either side.
+4. What is drawn is E = f + w S (Z + z), Z standard normal and z its quantile at 1 - delta/2. E < f has chance delta/2.
+   Between neighbours, the mean f + w z S changes by at most S (1 + w z (exp(b) - 1)) and the deviation w S by a factor
+   exp(b) at most, whichever of the two S is taken. The Renyi divergence of two normal laws is known, and largest where
+   the neighbour's deviation is smallest: that is `own_cost`.
+5. So answers and E together lose at most f + own_cost at the order a. Let S be a set of outcomes that all state at most
+   some epsilon. If the true one is not above it, P(S) <= exp(epsilon) P'(S) + delta/2; otherwise S is within
+   the event E < f, of chance delta/2. Both together: (epsilon, delta) as stated, at every stated value.
+
+Z is exact discrete Gaussian noise on steps of 2^-46. The result is rounded up to 1e-4, far above those steps and
+the errors of float64; `_GRID_COST` covers what they change in the chance of a rounded value.
+
+Draw the figure once for one set of votes: the noise of several draws would average out.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter, minimum_filter
+from scipy.special import ndtri
+
+from labeldp.core.errors import InputError
+from labeldp.privacy.mechanisms.tails import Floats, gaussian_tail, log_one_minus_exp
+from labeldp.privacy.mechanisms.voting import ConfidentGNMax, LNMax, Votes
+from labeldp.privacy.noise.samplers import discrete_gaussian
+from labeldp.privacy.noise.secure_stream import SYSTEM, Bits
+from labeldp.privacy.teachers.vote_accounting import (
+    Account,
+    Accountable,
+    data_independent_rdp,
+    difference_tail,
+    epsilon_of,
+    gaussian_rdp,
+    laplace_rdp,
+    log_wrong,
+    read_votes,
+)
+
+_RUNGS = 4  # of the ladder, for each step
+_REACH = 2 * _RUNGS + 1
+_CELLS = 256  # blocks of states to a side
+_MOST_TEACHERS = 20_000
+_GRID_COST = 1e-6
+_DIGITS = 1e-4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The order, the smoothness and the width of the noise: public, chosen without a look at votes."""
+
+    order: float
+    smoothness: float
+    width: float
+
+    def own_cost(self, margin: float) -> float:
+        """Return the Renyi divergence of the figure itself; infinite where the smoothness is too large."""
+        a, shrink = self.order, math.exp(-2 * self.smoothness)
+        if a * shrink + 1 - a <= 0:
+            return math.inf
+        shift = 1 + self.width * margin * math.expm1(self.smoothness)
+        mean = a * shift**2 * shrink / (2 * self.width**2 * (a * shrink + 1 - a))
+        widths = max(self._widths(self.smoothness), self._widths(-self.smoothness))
+        return mean + widths + _GRID_COST
+
+    def _widths(self, log_ratio: float) -> float:
+        a = self.order
+        return (a * log_ratio - 0.5 * math.log(a * math.exp(2 * log_ratio) + 1 - a)) / (a - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _States:
+    """The cost of the queries, the largest change of a bound in each block of states, and each query's state."""
+
+    cost: float
+    changes: Floats
+    block: tuple[int, int]
+    places: NDArray[np.int64]
+
+    def smooth_sensitivity(self, smoothness: float) -> float:
+        """Return a smooth bound on how much one label changes the cost.
+
+        V is rounded up to its largest value in a block of states, which keeps it a function of the state. The blocks
+        that a box of d moves meets are within those that a neighbour's box of d + 1 moves meets.
+        """
+        boxes = _Boxes(self.changes)
+        states, counts = np.unique(self.places, axis=0, return_counts=True)
+        side, last = np.array(self.block), np.array(self.changes.shape) - 1
+        most, best, decay, moves = self.changes.max() * len(self.places), 0.0, 1.0, 0
+        while decay * most > best:
+            reach = moves * np.array([1, _REACH])
+            low, high = (states - reach) // side, (states + reach) // side
+            best = max(best, decay * float(counts @ boxes.largest(np.clip(low, 0, last), np.clip(high, 0, last))))
+            decay, moves = decay * math.exp(-smoothness), moves + 1
+        return best
+
+
+class _Boxes:
+    """The largest value in any box of a table, from the largest ones in boxes whose sides are powers of two."""
+
+    def __init__(self, table: Floats) -> None:
+        levels = [(size - 1).bit_length() + 1 for size in table.shape]
+        self._tables = np.empty((*levels, *table.shape))
+        self._tables[0, 0] = table
+        for i in range(1, levels[0]):
+            step, before = 1 << (i - 1), self._tables[i - 1, 0]
+            self._tables[i, 0] = before
+            np.maximum(before[:-step], before[step:], out=self._tables[i, 0, :-step])
+        for j in range(1, levels[1]):
+            step, before = 1 << (j - 1), self._tables[:, j - 1]
+            self._tables[:, j] = before
+            np.maximum(before[..., :-step], before[..., step:], out=self._tables[:, j, :, :-step])
+
+    def largest(self, low: NDArray[np.int64], high: NDArray[np.int64]) -> Floats:
+        """Return the largest value of each box, corners included."""
+        level = np.frexp(high - low + 1)[1] - 1  # the largest power of two within each side
+        far = high + 1 - (1 << level)
+        i, j = level.T
+        values = [self._tables[i, j, x, y] for x in (low[:, 0], far[:, 0]) for y in (low[:, 1], far[:, 1])]
+        return np.max(values, axis=0)
+
+
+def sanitised(
+    result: Account, votes: Votes, mechanism: Accountable, order: float | None = None, bits: Bits = SYSTEM
+) -> Account:
+    """Add a sanitised figure to an account, for a run whose number of queries was fixed beforehand."""
+    table = read_votes(votes)[: result.queries]
+    if len(np.unique(table.sum(axis=1))) != 1:
+        raise InputError("Each query must have the same number of votes: the number of teachers is public.")
+    if table[0].sum() > _MOST_TEACHERS:
+        raise InputError(f"A sanitised figure is drawn for at most {_MOST_TEACHERS} teachers.")
+    setting = default_setting(mechanism, result.queries, result.delta, order)
+    margin = _margin(result.delta)
+    states = _states(table, mechanism, setting.order)
+    spread = setting.width * states.smooth_sensitivity(setting.smoothness)
+    noise = int(discrete_gaussian(Fraction(2**46), 1, bits)[0]) / 2**46
+    ceiling = data_independent_rdp(mechanism, result.queries, result.queries, np.array([setting.order]))[0]
+    drawn = min(max(0.0, states.cost + spread * (noise + margin)), ceiling)  # public limits: post-processing
+    rdp = drawn + setting.own_cost(margin)
+    epsilon, _ = epsilon_of(np.array([rdp]), np.array([setting.order]), result.delta / 2, result.conversion)
+    rounded = math.ceil(epsilon / _DIGITS) * _DIGITS
+    # This figure covers the answers and itself; any other would have to cover this one, too.
+    return replace(result, epsilon_sanitised=round(rounded, 4), publishable=("epsilon_sanitised",))
+
+
+def default_setting(mechanism: Accountable, queries: int, delta: float, order: float | None = None) -> Setting:
+    """Return a setting from public facts alone: 1.5 times the best order for any votes, if all were answered.
+
+    The width weighs the figure's own cost against its margin, with a guess of the sensitivity: that a vote changes each
+    query's bound by 1/noise of the data-independent one.
+    """
+    if order is None:
+        slope = float(data_independent_rdp(mechanism, queries, queries, np.array([2.0]))[0]) / 2
+        order = min(1 + 1.5 * math.sqrt(math.log(1 / delta) / slope), 200.0)
+    if isinstance(order, bool) or not isinstance(order, int | float) or not 1 < order < 1e4:
+        raise InputError("order must be a number above 1 and below 10000: 10 to 50 is usual.")
+    whole = float(data_independent_rdp(mechanism, queries, queries, np.array([order]))[0])
+    guess, margin = whole / _noise(mechanism), _margin(delta)
+    settings = [
+        Setting(float(order), 0.1 / order, width) for width in (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
+    ]
+    return min(settings, key=lambda s: s.own_cost(margin) + s.width * margin * guess)
+
+
+def _margin(delta: float) -> float:
+    return float(-ndtri(delta / 2))
+
+
+def _noise(mechanism: Accountable) -> float:
+    if isinstance(mechanism, LNMax):
+        return mechanism.scale
+    return mechanism.sigma2 if isinstance(mechanism, ConfidentGNMax) else mechanism.sigma
+
+
+def _states(votes: Votes, mechanism: Accountable, order: float) -> _States:
+    classes, teachers = votes.shape[1], int(votes[0].sum())
+    steps = difference_tail(mechanism, teachers + 2)
+    share = np.arange(_RUNGS) / _RUNGS
+    with np.errstate(divide="ignore"):
+        ladder = np.logaddexp(steps[:-1, None] + np.log1p(-share), steps[1:, None] + np.log(share)).ravel()
+    ladder = np.minimum.accumulate(ladder) + math.log(classes - 1)
+    # The lowest chance on the ladder that is not below q.
+    rung = np.maximum(np.searchsorted(-ladder, -log_wrong(votes, mechanism), "right") - 1, 0)
+    maximum = _maximum_bound(np.minimum(ladder, 0.0), mechanism, order)
+    confident = isinstance(mechanism, ConfidentGNMax)
+    count = votes.max(axis=1) if confident else np.zeros(len(votes), np.int64)
+    rows = teachers + 1 if confident else 1
+    block = (-(-rows // _CELLS), -(-maximum.size // _CELLS))
+    cost, changes = 0.0, []
+    for start in range(0, rows, block[0]):
+        # A slab of states with one row more on either side, where there is one.
+        first, end = max(start - 1, 0), min(start + block[0] + 1, rows)
+        bounds = _confident_bounds(maximum, mechanism, np.arange(first, end), order) if confident else maximum[None, :]
+        inside = (count >= start) & (count < start + block[0])
+        cost += math.fsum(bounds[count[inside] - first, rung[inside]])
+        slab = _largest_change(bounds)[start - first : start - first + block[0]].max(axis=0)
+        changes.append(np.maximum.reduceat(slab, np.arange(0, slab.size, block[1])))
+    return _States(cost, np.array(changes), block, np.stack([count, rung], axis=1))
+
+
+def _largest_change(bounds: Floats) -> Floats:
+    """Return how much one move of a state can change its bound."""
+    window = (3, 2 * _REACH + 1)
+    more = maximum_filter(bounds, window, mode="nearest") - bounds
+    return np.maximum(more, bounds - minimum_filter(bounds, window, mode="nearest"))
+
+
+def _maximum_bound(log_q: Floats, mechanism: Accountable, order: float) -> Floats:
+    """Return the bound of a noisy maximum on each rung: a higher rung's bound holds, too, where it is smaller."""
+    orders = np.array([order])
+    if isinstance(mechanism, LNMax):
+        bounds = laplace_rdp(log_q, mechanism.scale, orders)
+    else:
+        bounds = gaussian_rdp(log_q, _noise(mechanism), orders)
+    return np.minimum.accumulate(bounds[:, 0])
+
+
+def _confident_bounds(maximum: Floats, mechanism: Any, counts: NDArray[np.int64], order: float) -> Floats:
+    """Return the divergence of test and maximum together, for consecutive largest counts and each rung."""
+    short = math.ceil(mechanism.threshold) - np.arange(counts[0] - 1, counts[-1] + 2)
+    tail = gaussian_tail(mechanism.sigma1, int(np.abs(short).max()) + 1)
+    rarer = tail[np.where(short >= 1, short, 1 - short)]
+    other = log_one_minus_exp(rarer)
+    yes, no = np.where(short >= 1, rarer, other), np.where(short >= 1, other, rarer)
+    here, less = slice(1, -1), order - 1
+    worst = np.zeros((counts.size, maximum.size))
+    for there in (slice(0, -2), here, slice(2, None)):
+        refused = order * no[here] - less * no[there]
+        answered = order * yes[here] - less * yes[there]
+        both = np.logaddexp(refused[:, None], answered[:, None] + less * maximum) / less
+        worst = np.maximum(worst, both)
+    return worst + 2e-9 * order  # the tails are rounded up by a hair, on either side

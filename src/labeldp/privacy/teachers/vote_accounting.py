@@ -1,0 +1,280 @@
+"""What answers from teachers' votes cost: Renyi bounds for any votes, and smaller ones for the votes at hand.
+
+Two kinds of bounds. The data-independent one holds for any votes; ledgers, stopping rules and calibrations use it
+alone. The data-dependent one holds for these votes: where teachers agree, the winner would hardly change. It is itself
+a function of the secret, so it is for analysis and must not be published (`sanitising` makes a figure that may be).
+
+Every query pays for its threshold test, answered or not, and every answer for its noisy maximum.
+
+Proof of the data-dependent bounds. Let q be the chance that the outcome is not the expected one, P and P' the laws of
+outcomes at these votes and at neighbouring ones. `q` here bounds that chance for the sampler that runs: integer noise,
+ties by the public order of the classes. Class i beats the winner w only if the difference of their two noises reaches
+n_w - n_i, or one more where i comes after w; the chances are added up over the classes (`tails`).
+
+- Gaussian votes: Theorem 6 of Papernot et al. (2018), which needs nothing of the noise but its Renyi bounds at two
+  higher orders. The unexpected outcomes have chance at most (q exp(r2))^((m2-1)/m2) at the neighbour, by the bound r2
+  at the order m2; and Hoelder's inequality with the bound r1 at the order m1 gives the rest.
+- The threshold test is a mechanism of two outcomes with the Renyi bound order / (2 sigma1^2); q is the chance of the
+  rarer one, exactly. The same theorem holds with sigma = sqrt(2) sigma1.
+- Laplace votes change every probability by a factor exp(e) at most, e = 2/scale. Let s be the chance at the neighbour
+  of the unexpected outcomes, between q exp(-e) and q exp(e). Given s, the sum of P^a P'^(1-a) is largest if each
+  ratio P/P' is exp(e) or exp(-e); that largest value is convex in s, so an end of the range is the worst: a pair of
+  coins with chances q and q exp(-e), or q and q exp(e). Both divergences grow with q: a coin with a smaller q is a
+  thinned one.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labeldp.core.errors import InputError
+from labeldp.core.guarantee import check_delta
+from labeldp.privacy.mechanisms.tails import (
+    Floats,
+    gaussian_difference_tail,
+    gaussian_tail,
+    laplace_difference_tail,
+    log_one_minus_exp,
+)
+from labeldp.privacy.mechanisms.voting import ConfidentGNMax, GNMax, LNMax, VoteMechanism, Votes
+
+Conversion = Literal["classic", "tight"]
+Accountable = LNMax | GNMax | ConfidentGNMax
+
+ORDERS: Floats = np.concatenate(
+    [1 + np.geomspace(0.02, 1, 60)[:-1], np.geomspace(2, 64, 341), np.geomspace(65, 2000, 100)]
+)
+_BLOCK = 128  # queries worked on at once: what fits in the cache
+_HAIR = 1e-9  # more than the float64 sums can be short
+
+
+@dataclass(frozen=True)
+class Account:
+    """What the first `queries` queries cost, if `answers` of them are expected to be answered.
+
+    `epsilon_data_independent` holds for any votes, for a run whose caps on queries and answers were fixed beforehand at
+    these numbers; where the votes set them, it is for the reader of the votes alone. `epsilon_data_dependent` depends
+    on the votes: not publishable. `epsilon_sanitised` may be published, once, if the number of queries was fixed
+    beforehand: it covers the answers and itself, which the others do not.
+    """
+
+    epsilon_data_dependent: float
+    epsilon_data_independent: float
+    queries: int
+    answers: float
+    delta: float
+    conversion: Conversion
+    order: float
+    publishable: tuple[str, ...]
+    epsilon_sanitised: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, without a sanitised figure where none was asked for."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def read_votes(votes: Any) -> Votes:
+    """Return votes as integers, or say why they are none: files often hold whole numbers as floats."""
+    table = np.asarray(votes)
+    numbers = table.dtype.kind in "iuf" and table.ndim == 2 and len(table) > 0 and table.shape[1] >= 2
+    if not numbers or not np.isfinite(table).all() or (table < 0).any() or (table % 1 != 0).any():
+        raise InputError(
+            "Votes must be whole numbers from 0: a row for each query, a column for each of 2 or more classes."
+        )
+    if table.max() > 1e6:
+        raise InputError("A count of more than a million votes is not supported.")
+    return table.astype(np.int64)
+
+
+def account(
+    votes: Any,
+    mechanism: Accountable,
+    delta: float,
+    *,
+    queries: int | None = None,
+    answers: float | None = None,
+    conversion: Conversion = "tight",
+    orders: Floats = ORDERS,
+) -> Account:
+    """Walk the queries in their order and add up; stop at so many queries, or at so many expected answers."""
+    table = read_votes(votes)
+    check_delta(delta, positive=True)
+    if not isinstance(mechanism, Accountable):
+        raise InputError("Votes are accounted for LNMax, GNMax and ConfidentGNMax.")
+    if conversion not in ("classic", "tight"):
+        raise InputError("conversion must be classic or tight.")
+    chances = answer_chances(table, mechanism)
+    count = stop_at(chances, queries, answers)
+    table, chances = table[:count], chances[:count]
+    expected = math.fsum(chances) if answers is None else min(math.fsum(chances), float(answers))
+    dependent, order = epsilon_of(data_dependent_rdp(table, mechanism, orders, chances), orders, delta, conversion)
+    independent, _ = epsilon_of(
+        data_independent_rdp(mechanism, count, math.ceil(expected), orders), orders, delta, conversion
+    )
+    # How many queries are confident, and where so many answers are reached, is in the votes: caps that they set are not
+    # for others to read.
+    by_votes = answers is not None or isinstance(mechanism, ConfidentGNMax)
+    publishable = () if by_votes else ("epsilon_data_independent",)
+    return Account(min(dependent, independent), independent, count, expected, delta, conversion, order, publishable)
+
+
+def answer_chances(votes: Votes, mechanism: Accountable) -> Floats:
+    """Return the chance that each query is answered."""
+    if not isinstance(mechanism, ConfidentGNMax):
+        return np.ones(len(votes))
+    short, tail = _shortfall(votes, mechanism)
+    return np.where(short >= 1, np.exp(tail[np.maximum(short, 0)]), -np.expm1(tail[np.maximum(1 - short, 0)]))
+
+
+def stop_at(chances: Floats, queries: int | None, answers: float | None) -> int:
+    """Return how many queries are walked."""
+    if queries is not None and answers is not None:
+        raise InputError("Stop at so many queries or at so many answers, not at both.")
+    if queries is not None:
+        if isinstance(queries, bool) or not isinstance(queries, int | np.integer) or not 1 <= queries <= len(chances):
+            raise InputError(f"queries must be a whole number from 1 to the {len(chances)} that the votes hold.")
+        return int(queries)
+    if answers is None:
+        return len(chances)
+    if isinstance(answers, bool) or not isinstance(answers, int | float) or not 0 < answers < math.inf:
+        raise InputError("answers must be a number above zero.")
+    expected = np.cumsum(chances)
+    if expected[-1] < answers * (1 - _HAIR):
+        raise InputError(f"The {len(chances)} queries give fewer than {answers:g} expected answers: ask for fewer.")
+    return int(np.argmax(expected >= answers * (1 - _HAIR))) + 1
+
+
+def data_independent_rdp(mechanism: VoteMechanism, queries: int, answers: int, orders: Floats = ORDERS) -> Floats:
+    """Return the Renyi bound of a run with so many queries and answers at each order, for any votes."""
+    loss = mechanism.loss(queries, answers)
+    return np.array([loss.rdp(order) for order in orders.tolist()])
+
+
+def data_dependent_rdp(
+    votes: Votes, mechanism: Accountable, orders: Floats = ORDERS, weights: Floats | None = None
+) -> Floats:
+    """Return the Renyi bound of these votes at each order. Each answer counts by `weights`, each test fully."""
+    weights = answer_chances(votes, mechanism) if weights is None else weights
+    log_q = log_wrong(votes, mechanism)
+    if isinstance(mechanism, LNMax):
+        return laplace_rdp(log_q, mechanism.scale, orders, weights)
+    if isinstance(mechanism, GNMax):
+        return gaussian_rdp(log_q, mechanism.sigma, orders, weights)
+    tests = gaussian_rdp(log_rarer(votes, mechanism), math.sqrt(2) * mechanism.sigma1, orders, np.ones(len(votes)))
+    return tests + gaussian_rdp(log_q, mechanism.sigma2, orders, weights)
+
+
+def epsilon_of(rdp: Floats, orders: Floats, delta: float, conversion: Conversion) -> tuple[float, float]:
+    """Turn Renyi bounds into the smallest epsilon, with the order that gives it."""
+    if conversion == "tight":
+        from dp_accounting.rdp import compute_epsilon
+
+        epsilon, order = compute_epsilon(orders, rdp, delta)
+    else:
+        classic = rdp - math.log(delta) / (orders - 1)
+        epsilon, order = classic.min(), orders[classic.argmin()]
+    return float(epsilon) * (1 + _HAIR) + _HAIR, float(order)
+
+
+def log_wrong(votes: Votes, mechanism: Accountable) -> Floats:
+    """Return the log of a bound on the chance that each noisy maximum is not the winner."""
+    winner = np.argmax(votes, axis=1)[:, None]
+    ahead = np.take_along_axis(votes, winner, axis=1) - votes + (np.arange(votes.shape[1]) > winner)
+    chance = difference_tail(mechanism, int(ahead.max()))[ahead]
+    np.put_along_axis(chance, winner, -np.inf, axis=1)
+    return np.minimum(np.logaddexp.reduce(chance, axis=1) + _HAIR, 0.0)
+
+
+def difference_tail(mechanism: Accountable, last: int) -> Floats:
+    """Return log P(difference of the noises of two counts >= k) for k from 0 to `last`."""
+    if isinstance(mechanism, LNMax):
+        return laplace_difference_tail(mechanism.scale, np.arange(last + 1))
+    sigma = mechanism.sigma2 if isinstance(mechanism, ConfidentGNMax) else mechanism.sigma
+    return gaussian_difference_tail(sigma, last)
+
+
+def log_rarer(votes: Votes, mechanism: ConfidentGNMax) -> Floats:
+    """Return the log of the chance of the rarer outcome of each threshold test."""
+    short, tail = _shortfall(votes, mechanism)
+    return tail[np.where(short >= 1, short, 1 - short)]
+
+
+def _shortfall(votes: Votes, mechanism: ConfidentGNMax) -> tuple[NDArray[np.int64], Floats]:
+    """Return how much noise each query needs to reach the threshold, and the tail of that noise."""
+    short = math.ceil(mechanism.threshold) - votes.max(axis=1)
+    return short, gaussian_tail(mechanism.sigma1, int(np.abs(short).max()) + 1)
+
+
+def gaussian_rdp(log_q: Floats, sigma: float, orders: Floats, weights: Floats | None = None) -> Floats:
+    """Return the bounds at each order for noise with the Renyi bound order / sigma^2: (queries, orders).
+
+    With `weights`, return their weighted sum over the queries.
+    """
+    base, variance = orders / sigma**2, sigma**2
+    values, place = np.unique(log_q, return_inverse=True)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        m2 = sigma * np.sqrt(-values)  # Proposition 10 of Papernot et al. (2018)
+        m1 = m2 + 1
+        r1, r2 = m1 / variance, m2 / variance
+        # Where the bound grows with q, so that a bound on q may stand for it, and the neighbour's chance is below 1.
+        limit = (m2 - 1) * r2 - m2 * (np.log(m1 / (m1 - 1)) + np.log(m2 / (m2 - 1)))
+        good = (m2 > 1) & (values <= limit) & (-values > r2)
+        log_p = log_one_minus_exp(values)
+        a = log_p - log_one_minus_exp(np.where(good, (values + r2) * (1 - 1 / m2), -1.0))
+        b = r1 - values / (m1 - 1)
+
+    def bound(rows: slice) -> Floats:
+        return np.where(
+            good[rows, None] & (orders <= m1[rows, None]),
+            _coins(values[rows], log_p[rows], a[rows], b[rows], orders),
+            base,
+        )
+
+    return _over_queries(bound, base, place, values.size, weights)
+
+
+def laplace_rdp(log_q: Floats, scale: float, orders: Floats, weights: Floats | None = None) -> Floats:
+    """Return the bounds at each order for Laplace votes: (queries, orders), or their weighted sum over the queries."""
+    e = 2 / scale
+    base = data_independent_rdp(LNMax(scale, 1), 1, 1, orders)
+    values, place = np.unique(log_q, return_inverse=True)
+    good = values < -e
+    log_p = log_one_minus_exp(np.where(good, values, -1.0))
+    less = log_p - log_one_minus_exp(np.where(good, values - e, -1.0))
+    more = log_p - log_one_minus_exp(np.where(good, values + e, -1.0))
+
+    def bound(rows: slice) -> Floats:
+        lower = _coins(values[rows], log_p[rows], less[rows], np.full_like(less[rows], e), orders)
+        upper = _coins(values[rows], log_p[rows], more[rows], np.full_like(more[rows], -e), orders)
+        return np.where(good[rows, None], np.maximum(lower, upper), base)
+
+    return _over_queries(bound, base, place, values.size, weights)
+
+
+def _coins(log_q: Floats, log_p: Floats, a: Floats, b: Floats, orders: Floats) -> Floats:
+    """Return log(p exp((order-1) a) + q exp((order-1) b)) / (order-1), for the common outcome and the rare one."""
+    less = orders - 1
+    common = a[:, None] * less + log_p[:, None]
+    rare = b[:, None] * less
+    rare += log_q[:, None]
+    rare -= common
+    # Far above 0 the exponential would overflow; the bound is then beyond the data-independent one anyway.
+    np.minimum(rare, 700.0, out=rare)
+    np.exp(rare, out=rare)
+    np.log1p(rare, out=rare)
+    rare += common
+    rare /= less
+    return rare
+
+
+def _over_queries(bound: Any, base: Floats, place: NDArray[np.intp], size: int, weights: Floats | None) -> Floats:
+    """Evaluate block by block, never above the data-independent bound; equal queries are evaluated once."""
+    blocks = [slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK)]
+    if weights is None:
+        table = np.concatenate([np.clip(bound(rows), 0.0, base) for rows in blocks])
+        return table[place]
+    share = np.bincount(place, weights, minlength=size)
+    return np.sum([share[rows] @ np.clip(bound(rows), 0.0, base) for rows in blocks], axis=0)

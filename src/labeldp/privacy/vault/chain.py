@@ -1,0 +1,242 @@
+"""The hash chain of a ledger: an append-only list of events, each with a digest of itself and of all before it.
+
+A reservation, a commit, a failed draw, a change of the budget and a binding to a data set are one event each. The
+ledger stores the number of events and the last digest a second time, so that a missing last event is noticed as well.
+
+The chain protects against accidents: a flipped bit, a torn write, a lost page, an entry that was edited or deleted by
+hand. It does not protect against an owner who rewrites the whole chain, because it holds no secret key.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from labeldp.accounting.costs import Cost
+from labeldp.core.errors import LedgerError
+from labeldp.core.guarantee import Budget
+from labeldp.privacy.vault.entries import Entry, matches
+from labeldp.privacy.vault.identity import Identity
+
+START = hashlib.sha256(b"labeldp ledger").hexdigest()
+RESERVATIONS = ("release", "plan", "step")
+KINDS = ("bind", "budget", "commit", "fail", *RESERVATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One link of the chain. Every field is text, so that the digest covers exactly what is stored.
+
+    Attributes:
+        number: The place in the chain, from 1.
+        kind: One of `KINDS`.
+        entry: The id of the entry that the event reserves, commits or records; empty for a binding.
+        request: The digest of a reservation's request; empty for other events.
+        label: The name of the label with a leading "=", or empty for a label without a name.
+        costs: A reservation's costs, as JSON.
+        row_set: The SHA-256 of a reservation's packed rows; empty for all rows.
+        body: The details of the entry or the facts of a binding, as JSON.
+        at: The time.
+        digest: The SHA-256 of all of these and of the digest before.
+    """
+
+    number: int
+    kind: str
+    entry: str
+    request: str
+    label: str
+    costs: str
+    row_set: str
+    body: str
+    at: str
+    digest: str = ""
+
+    def digest_after(self, before: str) -> str:
+        """Return the digest of this event in a chain whose last digest is `before`."""
+        fields = (self.kind, self.entry, self.request, self.label, self.costs, self.row_set, self.body, self.at)
+        lengths = ",".join([str(len(field)) for field in fields])
+        text = f"{before}:{self.number}:{lengths}:{''.join(fields)}"
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Chain:
+    """The verified events of a ledger, and what follows from them: facts, entries by request, and charges.
+
+    A chain only grows. `extend` verifies new events, so that a process that has read a ledger once reads only what
+    came later. `charges` lists the row set and the costs of every reservation, in order.
+    """
+
+    def __init__(self) -> None:
+        self.count, self.digest = 0, START
+        self.facts: dict[str, Any] = {}
+        self.charges: list[tuple[str, str]] = []
+        self.steps: dict[str, str] = {}  # the entry that drew each step of a plan
+        self._records: dict[str, Event] = {}  # by entry: its reservation, or the change of the budget
+        self._commits: dict[str, Event] = {}
+        self._failed: set[str] = set()
+        self._entries: dict[str, Entry] = {}  # those that were asked for
+        self._by_request: dict[str, list[str]] = {}
+
+    def next(self, kind: str, body: Mapping[str, Any], at: str, **fields: str) -> Event:
+        """Return a new event that follows the last one; it is not part of the chain yet.
+
+        Args:
+            kind: One of `KINDS`.
+            body: What `json` can write.
+            at: The time.
+            **fields: Other fields of `Event`; empty where they are not given.
+
+        Returns:
+            The event with its number and digest.
+        """
+        given = {"entry": "", "request": "", "label": "", "costs": "", "row_set": ""} | fields
+        event = Event(self.count + 1, kind, body=json.dumps(body), at=at, **given)
+        return replace(event, digest=event.digest_after(self.digest))
+
+    def extend(self, event: Event) -> None:
+        """Add the next event.
+
+        Args:
+            event: An event as it is stored.
+
+        Raises:
+            ValueError: The event does not follow the last one, or is not what its digest says.
+        """
+        if event.number != self.count + 1 or event.digest != event.digest_after(self.digest) or event.kind not in KINDS:
+            raise ValueError(f"event {self.count + 1} does not follow the one before")
+        if not self.facts and event.kind != "bind":
+            raise ValueError("the chain does not begin with a binding")
+        if event.kind in (*RESERVATIONS, "budget") and self._records.get(event.entry, event).number != event.number:
+            raise ValueError("two entries have one id")
+        if event.kind in RESERVATIONS:
+            if parse_costs(event.costs):  # first: an interruption may count a charge twice, and never forget it
+                self.charges.append((event.row_set, event.costs))
+            self._records[event.entry] = event
+            self._by_request.setdefault(event.request, []).append(event.entry)
+            if event.kind == "step":
+                self.steps[json.loads(event.body)["step"]] = event.entry
+        elif event.kind == "commit":
+            self._commits[event.entry] = event
+            self._entries.pop(event.entry, None)
+        elif event.kind == "fail":
+            self._failed.add(event.entry)
+            self._entries.pop(event.entry, None)
+        elif event.kind == "budget":
+            self._records[event.entry] = event
+            self.facts = _checked_facts(self.facts | {"budget": json.loads(event.body)["to"]})
+        else:
+            self.facts = _checked_facts(json.loads(event.body))
+        self.count, self.digest = event.number, event.digest
+
+    @property
+    def spent(self) -> bool:
+        """Whether there is an entry, which binds the ledger to its data set for good."""
+        return bool(self._records)
+
+    def entries(self) -> list[Entry]:
+        """Return all entries, oldest first."""
+        return [self.entry(name) for name in list(self._records)]
+
+    def entry(self, name: str) -> Entry:
+        """Return an entry by its id; KeyError if there is none."""
+        known = self._entries.get(name)
+        if known is None:
+            known = self._entries[name] = _entry(self._records[name], self._commits.get(name), name in self._failed)
+        return known
+
+    def has(self, name: str) -> bool:
+        """Whether there is an entry of this id."""
+        return name in self._records
+
+    def committed(self, name: str) -> bool:
+        """Whether there is an entry of this id and its release is stored."""
+        return name in self._commits
+
+    def payload_digest(self, name: str) -> str:
+        """Return the SHA-256 of the stored release of a committed entry."""
+        return str(json.loads(self._commits[name].body)["sha256"])
+
+    def requested(self, request: str, label: str | None) -> list[Entry]:
+        """Return the entries of a request for a label: those of the same name first, then those without a name."""
+        found = [self.entry(name) for name in self._by_request.get(request, [])]
+        return sorted((e for e in found if matches(e.label, label)), key=lambda e: e.label != label)
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of all labels that this ledger counts: those of its binding and of its entries."""
+        names = [self.facts.get("identity", {}).get("label"), *(label_name(e.label) for e in self._records.values())]
+        return [name for name in dict.fromkeys(names) if name is not None]
+
+
+def _checked_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of a binding; an exception if they are not what a ledger can be bound to."""
+    identity, budget = facts["identity"], facts["budget"]
+    Budget(budget["epsilon"], budget["delta"], budget["composition"])
+    columns = Identity(**identity).columns
+    texts = [identity["name"], identity["label"] or "", facts["unit"], facts["mark"], facts["owners"] or ""]
+    texts += [identity.get("digest") or "", *(columns.values() if columns else ()), *facts.get("other secrets", [])]
+    rows, order = identity["rows"], budget["order"]
+    if not all(isinstance(text, str) for text in texts) or facts["unit"] not in ("label", "user"):
+        raise TypeError("a fact is of another type")
+    if type(rows) is not int or not 0 < rows < 1 << 48 or (order is not None and not 1 < order < math.inf):
+        raise ValueError("a fact is out of range")
+    return facts
+
+
+def _entry(event: Event, commit: Event | None, failed: bool) -> Entry:
+    details = _details(event)
+    done = commit or (event if event.kind == "budget" else None)
+    return Entry(
+        kind=event.kind,
+        request=event.request,
+        details=details,
+        costs=parse_costs(event.costs),
+        row_set=event.row_set,
+        label=label_name(event.label),
+        id=event.entry,
+        status="committed" if done else "failed" if failed else "reserved",
+        created=event.at,
+        finished=done.at if done else None,
+    )
+
+
+def _details(event: Event) -> dict[str, Any]:
+    """Read the description of an entry; one that makes no sense is damage, though its digest may fit."""
+    with suppress(ValueError, RecursionError):
+        details = json.loads(event.body)
+        if (
+            isinstance(details, dict)
+            and isinstance(details.get("mechanism"), str)
+            and isinstance(details.get("released", 0), int)
+            and isinstance(details.get("parameters") or {}, dict)
+        ):
+            return details
+    raise LedgerError("An entry of the ledger is damaged: restore the ledger from a backup.")
+
+
+def label_name(field: str) -> str | None:
+    """Read the label of an event: a leading "=" tells an empty name from none."""
+    return field[1:] if field else None
+
+
+def label_field(name: str | None) -> str:
+    """Write the label of an event."""
+    return "" if name is None else f"={name}"
+
+
+def write_costs(costs: Mapping[int, Cost]) -> str:
+    """Write costs as an event keeps them; empty if there are none."""
+    return json.dumps({str(m): cost.to_json() for m, cost in costs.items()}) if costs else ""
+
+
+@lru_cache(maxsize=1 << 14)
+def parse_costs(text: str) -> Mapping[int, Cost]:
+    """Read what `write_costs` wrote."""
+    costs = {int(m): Cost.from_json(cost) for m, cost in json.loads(text).items()} if text else {}
+    if any(m < 1 for m in costs):
+        raise ValueError("a cost is that of no row")
+    return costs

@@ -1,0 +1,413 @@
+"""The ledger: what was spent on one data set, kept in one SQLite file beside the data.
+
+An entry is reserved, in a transaction of its own, before any noise is drawn, and committed together with the
+release. What is reserved counts as spent.
+
+If a process is killed or interrupted between the two, nobody has seen what it drew, because `Vault` returns a release
+only after the commit. That it was killed does not depend on labels. The same request therefore draws again under the
+same reservation. If a draw raises an exception, its cause is unknown and might depend on labels: the entry is marked as
+failed, and the same request is charged again.
+"""
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+import sqlalchemy as sa
+from filelock import FileLock, Timeout
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from labeldp.accounting.costs import is_row_set, row_set_name
+from labeldp.core.errors import InputError, LedgerError
+from labeldp.privacy.vault import migration, schema
+from labeldp.privacy.vault.chain import Chain, Event, label_field, write_costs
+from labeldp.privacy.vault.entries import Entry, now
+from labeldp.privacy.vault.threads import ThreadLock
+
+_PART = 1 << 26  # bytes of a release in one database row: SQLite holds less than 1 GB in one
+_WAIT_SECONDS = 600
+
+Check = Callable[[Chain], None]
+
+
+class Ledger:
+    """An append-only ledger in a file, or in memory without `path`."""
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = Path(path) if path is not None else None
+        self._file = None if self.path is None else _real_path(self.path)
+        self._process = os.getpid()
+        self._threads = ThreadLock()
+        self._held_by: int | None = None  # the process that holds the file's lock through this object
+        self._chain = Chain()
+        self._recognised = False
+        self._pending: list[Event] = []  # written in the transaction that is under way
+        self._row_sets: dict[str, bytes] = {}
+        self._payloads: dict[str, bytes] = {}  # of a ledger in memory
+        if self._file is not None:
+            self._engine = _engine(self._file)
+
+    def snapshot(self) -> Chain:
+        """Return the verified chain as it is now; only what came since the last call is read.
+
+        Raises:
+            LedgerError: There is no ledger, or it is damaged.
+        """
+        with self._transaction() as db:
+            chain = self._refresh(db)
+        if not chain.facts:
+            raise self._damaged("it is bound to no data")
+        return chain
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the ledger is bound to, and its budget."""
+        return dict(self.snapshot().facts)
+
+    def entries(self) -> list[Entry]:
+        """Return all entries, oldest first."""
+        return self.snapshot().entries()
+
+    def open(self, facts: Mapping[str, Any], complaint: Callable[[Chain], str | None]) -> Chain:
+        """Bind a new ledger to a data set, or check that an old one belongs to it.
+
+        A ledger without an entry, as a refused command leaves it, has nothing to remember and is bound anew.
+
+        Args:
+            facts: What to bind a new ledger to. A different `mark` alone does not bind it anew.
+            complaint: Says why a ledger with entries does not belong to the data; None if it does.
+
+        Returns:
+            The chain, which is bound.
+
+        Raises:
+            LedgerError: The ledger belongs to other data, or is damaged.
+        """
+        with self.exclusive():
+            with self._transaction(write=True, create=True) as db:
+                chain = self._refresh(db)
+                if chain.spent:
+                    problem = complaint(chain)
+                    if problem:
+                        raise LedgerError(f"{self.path or 'This ledger'} {problem}")
+                elif chain.facts | {"mark": None} != dict(facts) | {"mark": None}:
+                    self._append(db, chain.next("bind", facts, now()))
+            return self._chain
+
+    def reserve(self, entry: Entry, rows: bytes | None, check: Check) -> None:
+        """Write an entry as reserved if `check` accepts the chain before it: one transaction.
+
+        Args:
+            entry: A release, a plan or a step of one. Its `row_set` is computed here.
+            rows: The released rows as `pack_rows` writes them; None for all rows.
+            check: Raises if the entry cannot be afforded.
+
+        Raises:
+            LabelDPError: Whatever `check` raises; then nothing is written.
+        """
+        row_set = row_set_name(rows)
+        with self._transaction(write=True) as db:
+            chain = self._refresh(db)
+            check(chain)
+            if rows is not None:
+                self._keep_rows(db, row_set, rows)
+            costs = write_costs(entry.costs)
+            names = {"entry": entry.id, "request": entry.request, "label": label_field(entry.label)}
+            self._append(
+                db, chain.next(entry.kind, entry.details, entry.created, **names, costs=costs, row_set=row_set)
+            )
+
+    def commit(self, entry: str, payload: bytes = b"") -> None:
+        """Store the release of a reserved entry and mark the entry as committed: one transaction.
+
+        Args:
+            entry: The id of the entry.
+            payload: The release as `to_bytes` writes it; empty for a plan.
+        """
+        with self._transaction(write=True) as db:
+            chain = self._refresh(db)
+            if db is None:
+                self._payloads[entry] = payload
+            else:
+                for part, start in enumerate(range(0, len(payload), _PART)):
+                    data = payload[start : start + _PART]
+                    db.execute(schema.payloads.insert().values(entry=entry, block=0, part=part, data=data))
+            stored = {"sha256": hashlib.sha256(payload).hexdigest(), "bytes": len(payload)}
+            self._append(db, chain.next("commit", stored, now(), entry=entry))
+
+    def fail(self, entry: str) -> None:
+        """Record that the draw of a reserved entry raised an exception: one transaction. It stays charged."""
+        with self._transaction(write=True) as db:
+            self._append(db, self._refresh(db).next("fail", {}, now(), entry=entry))
+
+    def change_budget(self, details: Mapping[str, Any]) -> None:
+        """Record a new limit: one transaction.
+
+        Args:
+            details: The filter before ("from") and after ("to").
+        """
+        with self._transaction(write=True) as db:
+            chain = self._refresh(db)
+            new = Entry("budget", "", {"mechanism": "new budget", **details})
+            self._append(db, chain.next("budget", new.details, new.created, entry=new.id))
+
+    def payload(self, entry: str) -> bytes:
+        """Return the stored release of a committed entry.
+
+        Raises:
+            LedgerError: The stored bytes are not those that were committed.
+        """
+        if self._file is None:
+            return self._payloads[entry]
+        table = schema.payloads
+        query = sa.select(table.c.data).where(table.c.entry == entry).order_by(table.c.block, table.c.part)
+        with self._transaction() as db, self._verifying():
+            data = b"".join(_bytes(part) for part in db.execute(query).scalars())
+            if hashlib.sha256(data).hexdigest() != self._chain.payload_digest(entry):
+                raise self._damaged("a stored release is not what was drawn")
+        return data
+
+    def rows(self, row_set: str) -> bytes | None:
+        """Return a row set of an entry by its digest, as `pack_rows` wrote it; None for all rows."""
+        return self._row_sets[row_set] if row_set else None
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the ledger against all other processes and threads; the system lets go if this process dies.
+
+        It may be held again inside. All names of a file (symbolic links, relative paths) share one lock.
+
+        Raises:
+            LedgerError: The ledger cannot be locked, or has several hard links.
+        """
+        with self._threads.held():
+            if self._file is None:
+                if os.getpid() != self._process:
+                    raise LedgerError("A ledger in memory cannot follow a fork: give the vault a ledger file.")
+                yield
+                return
+            if self._held_by == os.getpid():
+                yield
+                return
+            self._check_file(self._file)
+            lock = FileLock(_lock_of(self._file), timeout=_WAIT_SECONDS)
+            try:  # from before the lock is taken, so that an interruption never leaves it behind
+                self._acquire(lock)
+                self._held_by = os.getpid()
+                yield
+            finally:
+                self._held_by = None
+                lock.release()
+
+    def _check_file(self, file: Path) -> None:
+        """Say what is wrong with the path before there is a lock beside it."""
+        if not file.parent.is_dir():
+            raise InputError(f"There is no folder {Path(self.path or file).parent} for the ledger.")
+        if file.is_dir():
+            raise LedgerError(f"{self.path} is a folder, not a ledger.")
+        if file.is_file() and not self._recognised:
+            self._check_whole(file)
+            with self._connection(write=False) as db, self._verifying():
+                if not migration.is_old(schema.tables(db)):
+                    schema.recognise(db, self.path)
+
+    def _acquire(self, lock: Any) -> None:
+        try:
+            lock.acquire()
+        except Timeout:
+            raise LedgerError(f"{self.path} has been in use for {_WAIT_SECONDS} s: try again later.") from None
+        except OSError as problem:
+            raise LedgerError(
+                f"{self.path} cannot be locked ({problem.strerror}): name a ledger in a folder that can be written to "
+                "(--ledger)."
+            ) from None
+
+    def _refresh(self, db: sa.Connection | None) -> Chain:
+        """Read and verify what other processes have appended since the last time."""
+        if db is None:
+            return self._chain
+        with self._verifying():
+            if not self._recognised:
+                schema.recognise(db, self.path)
+                self._recognised = True
+            head, known = schema.read_head(db), self._chain.count
+            if head != (self._chain.count, self._chain.digest):
+                for event in schema.events_after(db, known):
+                    if event.row_set:
+                        self._read_rows(db, event.row_set)
+                    self._chain.extend(event)
+                if head != (self._chain.count, self._chain.digest):
+                    raise self._damaged("the last events are missing or were changed")
+        return self._chain
+
+    def _read_rows(self, db: sa.Connection, row_set: str) -> None:
+        if row_set in self._row_sets:
+            return
+        query = sa.select(schema.row_sets.c.packed).where(schema.row_sets.c.digest == row_set)
+        packed = _bytes(db.execute(query).scalar_one())
+        if row_set_name(packed) != row_set or not is_row_set(packed, self._chain.facts["identity"]["rows"]):
+            raise self._damaged("a row set is not what was reserved")
+        self._row_sets[row_set] = packed
+
+    def _keep_rows(self, db: sa.Connection | None, row_set: str, rows: bytes) -> None:
+        if db is not None:
+            db.execute(sqlite_insert(schema.row_sets).values(digest=row_set, packed=rows).on_conflict_do_nothing())
+        self._row_sets[row_set] = rows
+
+    def _append(self, db: sa.Connection | None, event: Event) -> None:
+        """Write the next event; the chain in memory takes it over when the transaction has succeeded."""
+        if db is None:
+            self._chain.extend(event)
+        else:
+            schema.append(db, event)
+            self._pending.append(event)
+
+    @contextmanager
+    def _transaction(self, write: bool = False, create: bool = False) -> Iterator[Any]:
+        """Give a connection within a transaction; None for a ledger in memory."""
+        with self._threads.held():
+            if self._file is None:
+                yield None
+                return
+            if not self._file.is_file():
+                if not create:
+                    raise LedgerError(f"There is no ledger {self.path}: restore it from a backup.")
+                self._create(self._file)
+            if os.getpid() != self._process:  # a thread of the parent may have been changing the chain at the fork
+                self._process, self._chain, self._row_sets = os.getpid(), Chain(), {}
+            self._check_whole(self._file)
+            if not self._recognised:
+                self._migrate(self._file)
+            self._pending = []
+            with self._connection(write) as db:
+                yield db
+            for event in self._pending:
+                self._chain.extend(event)
+
+    def _create(self, file: Path) -> None:
+        """Make an empty ledger, whole or not at all: a file without a byte is never a new ledger, but a damaged one."""
+        new = file.with_name(f".{file.name}.new")  # the lock is held: what is there was left by a killed process
+        new.unlink(missing_ok=True)
+        try:
+            with _engine(new).begin() as db:
+                schema.create(db)
+            os.replace(new, file)
+        except sa.exc.DBAPIError as problem:
+            raise LedgerError(_explain(self.path, str(problem.orig))) from None
+        finally:
+            new.unlink(missing_ok=True)
+
+    @contextmanager
+    def _connection(self, write: bool) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.connect() as db:
+                db.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+                try:
+                    yield db
+                    db.exec_driver_sql("COMMIT")
+                except BaseException:
+                    with suppress(sa.exc.DBAPIError):
+                        db.exec_driver_sql("ROLLBACK")
+                    raise
+        except sa.exc.DBAPIError as problem:
+            raise LedgerError(_explain(self.path, str(problem.orig))) from None
+
+    def _migrate(self, file: Path) -> None:
+        """Bring a ledger of the format before into the present one."""
+        with self._connection(write=False) as db:
+            old = migration.is_old(schema.tables(db))
+        if old:
+            with self.exclusive(), self._verifying(), self._connection(write=False) as db:
+                if migration.is_old(schema.tables(db)):  # no other process has migrated it meanwhile
+                    migration.migrate(file)
+
+    def _check_whole(self, file: Path) -> None:
+        """Refuse a file with several hard links, and one that was cut off."""
+        facts = file.stat()
+        if facts.st_nlink > 1:
+            raise LedgerError(
+                f"{self.path} has several names (hard links), and SQLite can lose what is written under one of them: "
+                "copy it to a new file and remove the other names."
+            )
+        if not facts.st_size:
+            raise LedgerError(
+                f"{self.path} is empty, as if it had been cut off: restore it from a backup, or remove it if nothing "
+                "was ever spent."
+            )
+
+    @contextmanager
+    def _verifying(self) -> Iterator[None]:
+        """Turn whatever goes wrong while stored values are read into one sentence: they are damaged."""
+        try:
+            yield
+        except (LedgerError, OSError, sa.exc.DBAPIError):
+            raise
+        except Exception as problem:
+            raise self._damaged(type(problem).__name__) from None
+
+    def _damaged(self, why: str) -> LedgerError:
+        return LedgerError(_explain(self.path, why))
+
+
+def ledger_beside(data: Path) -> Path:
+    """Return the usual place of a table's ledger: beside the data, to which a link leads."""
+    real = Path(os.path.realpath(data))  # `resolve` raises an exception for links in a circle
+    return real.with_name(real.name + ".ledger")
+
+
+def in_progress(path: Path) -> bool:
+    """Whether a process is drawing a release from this ledger right now."""
+    file = _real_path(path)
+    if not file.is_file():
+        return False
+    with suppress(Timeout, OSError), FileLock(_lock_of(file), timeout=0):
+        return False
+    return True
+
+
+def _engine(file: Path) -> sa.Engine:
+    """Return a database without pooled connections: each transaction opens the file anew."""
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(str(file), timeout=60, isolation_level=None, check_same_thread=False)
+
+    return sa.create_engine("sqlite://", creator=connect, poolclass=sa.NullPool)
+
+
+def _real_path(path: Path) -> Path:
+    """Return the file that a path leads to.
+
+    Raises:
+        LedgerError: No file can have this name.
+    """
+    try:
+        real = Path(os.path.realpath(path))
+        real.exists()
+    except (OSError, ValueError):
+        raise LedgerError("No file can have the name of this ledger: give a shorter or simpler one.") from None
+    return real
+
+
+def _lock_of(file: Path) -> str:
+    return f"{file}.lock"
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError("not bytes")
+    return value
+
+
+def _explain(path: Path | None, problem: str) -> str:
+    if "locked" in problem:
+        return f"{path} is locked by another process: try again when it is done."
+    if "readonly" in problem or "unable to open" in problem:
+        return f"{path} cannot be opened for writing: check the path and its permissions."
+    if "full" in problem or "I/O" in problem:
+        return f"{path} cannot be written ({problem}): make room, and run it again. Keep it: it says what was spent."
+    short = shorten("".join(c if c.isprintable() else " " for c in problem), 80)  # SQLite can quote what it has read
+    return f"{path} is not a ledger, or it is damaged ({short}): restore it from a backup or name another file."
