@@ -39,7 +39,7 @@ from labeldp.audit.mechanism import audit_mechanism
 from labeldp.audit.one_run import one_run
 from labeldp.data import Embeddings
 from labeldp.mechanisms import ImmutableArgmax, LNMax
-from labeldp.recipes.run import all_rows
+from labeldp.recipes.runner import all_rows
 from labeldp.recipes.task import Task, default_training
 from labeldp.report.plots import Audited, stated_and_audited
 

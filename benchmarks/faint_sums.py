@@ -22,7 +22,7 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.data.row_normalizer import Lift
 from labeldp.mechanisms import GroupHistogram, LinearQuery
-from labeldp.recipes.run import all_rows
+from labeldp.recipes.runner import all_rows
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import class_of_each
 from labeldp.representation.balanced import balanced

@@ -127,7 +127,7 @@ def models(seeds):
     import polars as pl
 
     from labeldp.data import Table as TableFeatures
-    from labeldp.recipes.run import all_rows, train
+    from labeldp.recipes.runner import all_rows, train
     from labeldp.recipes.task import Task
 
     lines = []

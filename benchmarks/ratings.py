@@ -24,7 +24,7 @@ from results import save, use_one_core
 
 import labeldp as ldp
 from labeldp.data import Pairs, read_ratings
-from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 
 CLEAN = 30.0  # an epsilon at which randomized response changes no label

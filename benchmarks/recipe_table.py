@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 import labeldp as ldp
-from labeldp.recipes.run import all_rows
-from labeldp.recipes.run import train as train_recipe
+from labeldp.recipes.runner import all_rows
+from labeldp.recipes.runner import train as train_recipe
 from labeldp.recipes.task import Task, default_training
 from labeldp.report.plots import Point, accuracy_by_epsilon
 

@@ -19,10 +19,10 @@ import torch
 from results import save
 
 import labeldp as ldp
-import labeldp.recipes.refine as steps
+import labeldp.recipes.pipelines.refine as steps
 from labeldp.data.loaders import load
 from labeldp.learn import Model, Training
-from labeldp.recipes.run import train
+from labeldp.recipes.runner import train
 from labeldp.recipes.task import Task
 from labeldp.reproduce.cells import CellVault
 

@@ -28,7 +28,7 @@ import labeldp as ldp
 from labeldp.data import Table
 from labeldp.learn.regression import Regression
 from labeldp.mechanisms import NumberQuery, RROnBins
-from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.report.plots import COLOURS, MARKERS, new_figure, save_figure
 

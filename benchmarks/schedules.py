@@ -23,7 +23,7 @@ import labeldp as ldp
 from labeldp.data.loaders import load
 from labeldp.learn import AugDescent, Bayes, Supervised, Training
 from labeldp.mechanisms import OneHotLaplace
-from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 
 USUAL = {"learner": "lp", "epsilon": 1.0, "epochs": 120, "batch": 256, "rate": 0.1, "decay": 5e-4, "average": None}

@@ -24,7 +24,7 @@ from results import HERE, save, use_one_core
 
 import labeldp as ldp
 from labeldp.data import Table
-from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 
 # Package, table, label, and the columns to drop.

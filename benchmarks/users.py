@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
 from labeldp.data import Embeddings
-from labeldp.recipes.run import train
+from labeldp.recipes.runner import train
 from labeldp.recipes.task import Task
 
 SPACE = ldp.LabelSpace([0, 1])

@@ -9,8 +9,8 @@ from grid import measures, references
 from grid.methods import BASELINE, CLEAN, SLOW, SLOW_ROWS
 from grid.problems import PROBLEMS
 from grid.process import Meter, answer, request
-from labeldp.recipes.run import all_rows
-from labeldp.recipes.run import train as train_recipe
+from labeldp.recipes.runner import all_rows
+from labeldp.recipes.runner import train as train_recipe
 from labeldp.recipes.task import Task
 
 

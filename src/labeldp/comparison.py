@@ -23,7 +23,7 @@ from labeldp.learn.model import Model
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.reading import read_features
-from labeldp.recipes import run as recipes
+from labeldp.recipes import runner as recipes
 from labeldp.report.plots import Point, accuracy_by_epsilon
 from labeldp.runs import Plan
 

@@ -41,7 +41,7 @@ from labeldp.privacy.vault.account import Chosen
 from labeldp.privacy.vault.labeled_table import budget_of
 from labeldp.recipes.base import find
 from labeldp.recipes.crosses import check_crosses, with_crosses
-from labeldp.recipes.run import Trained, all_rows, train
+from labeldp.recipes.runner import Trained, all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.report.card import make_card
 from labeldp.report.card.origin import describe_model, versions

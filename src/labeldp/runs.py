@@ -31,7 +31,7 @@ from labeldp.learn.predictor import Predictor, load_predictor
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.reading import column_of_pictures, doubts, read_columns, read_features
-from labeldp.recipes import run as recipes
+from labeldp.recipes import runner as recipes
 from labeldp.recipes.base import find
 from labeldp.recipes.crosses import RECIPES as CROSSING
 from labeldp.recipes.crosses import check_crosses

@@ -19,7 +19,7 @@ from labeldp.estimators import LabelPrivateClassifier, threads
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.release_plan import Plan, step_losses
-from labeldp.recipes.run import set_aside, train_best
+from labeldp.recipes.runner import set_aside, train_best
 from labeldp.releases.base import Release
 
 _OF_LEARNING = ("model", "training", "options", "encoder")

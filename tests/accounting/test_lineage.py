@@ -41,13 +41,13 @@ from labeldp.learn.regression import NumberModel, Regression
 from labeldp.learn.ridge import LinearModel, Ridge
 from labeldp.mechanisms import GroupHistogram, LinearQuery, NumberQuery, RROnBins, UnbiasedBins
 from labeldp.privacy.teachers.networks import Networks
-from labeldp.recipes import pate
-from labeldp.recipes.additive import with_constant
-from labeldp.recipes.auto import smoothed
+from labeldp.recipes.cached_models import taught
 from labeldp.recipes.candidates import Candidate, fit_all
-from labeldp.recipes.kept import taught
-from labeldp.recipes.log_linear import SumsAndLabels
-from labeldp.recipes.numbers import Beforehand, learners_for
+from labeldp.recipes.pipelines import pate
+from labeldp.recipes.pipelines.additive import with_constant
+from labeldp.recipes.pipelines.auto import smoothed
+from labeldp.recipes.pipelines.log_linear import SumsAndLabels
+from labeldp.recipes.pipelines.numbers import Beforehand, learners_for
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import agreed
 from labeldp.releases.base import Release
@@ -252,24 +252,27 @@ MADE = {
         representation.SCAN(3, near=3, training=ONCE, self_label_epochs=1).fit(w.images, w.network),
         [w.network],
     ),
-    "recipes.auto.smoothed": lambda w: (smoothed(w.task(), w.sums, np.zeros((len(w.rows), 1), np.int64)), [w.sums]),
+    "recipes.pipelines.auto.smoothed": lambda w: (
+        smoothed(w.task(), w.sums, np.zeros((len(w.rows), 1), np.int64)),
+        [w.sums],
+    ),
     "recipes.candidates.fit_all": lambda w: (
         fit_all(w.task(), [Candidate("linear", lambda: w.linear)])[0],
         [w.linear],
     ),
-    "recipes.kept.taught": lambda w: (
+    "recipes.cached_models.taught": lambda w: (
         taught(w.task(folder=w.folder), learn.Supervised(training=ONCE), w.new, [w.network], np.zeros(0)),
         [w.new, w.network],
     ),
-    "recipes.numbers.learners_for": _learners,
-    "recipes.pate.augdescent": student(pate.augdescent),
-    "recipes.pate.denoise": student(pate.denoise),
-    "recipes.pate.fixmatch": student(pate.fixmatch),
-    "recipes.pate.gan": student(pate.gan, discriminators=2),
-    "recipes.pate.ssl": student(pate.ssl),
+    "recipes.pipelines.numbers.learners_for": _learners,
+    "recipes.pipelines.pate.augdescent": student(pate.augdescent),
+    "recipes.pipelines.pate.denoise": student(pate.denoise),
+    "recipes.pipelines.pate.fixmatch": student(pate.fixmatch),
+    "recipes.pipelines.pate.gan": student(pate.gan, discriminators=2),
+    "recipes.pipelines.pate.ssl": student(pate.ssl),
     "recipes.task.Task.on_points": lambda w: (w.task().on_points(w.linear), [w.linear, w.network]),
     "recipes.votes.agreed": lambda w: (agreed(w.new, w.new.labels()), [w.new]),
-    "recipes.log_linear.SumsAndLabels.refined": lambda w: (_sums_and_labels(w).refined(), [w.sums, w.new]),
+    "recipes.pipelines.log_linear.SumsAndLabels.refined": lambda w: (_sums_and_labels(w).refined(), [w.sums, w.new]),
 }
 
 # What refuses a model that learnt from labels.

@@ -35,7 +35,7 @@ def test_json_is_all_that_is_printed(labeldp):
 
 
 def test_a_finished_cell_is_not_trained_again(labeldp, monkeypatch):
-    from labeldp.recipes import run
+    from labeldp.recipes import runner as run
 
     trained, really = [], run.train
     monkeypatch.setattr(run, "train", lambda *args, **more: trained.append(args[2]) or really(*args, **more))
@@ -51,7 +51,7 @@ def test_a_finished_cell_is_not_trained_again(labeldp, monkeypatch):
 
 
 def test_an_interrupted_comparison_goes_on_within_the_same_budget(labeldp, folder, monkeypatch):
-    from labeldp.recipes import run
+    from labeldp.recipes import runner as run
 
     really = run.train
 

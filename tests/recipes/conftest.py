@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn import Training
-from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 
 torch.set_num_threads(1)

@@ -17,10 +17,11 @@ from labeldp.core.errors import InputError
 from labeldp.data.embeddings import Embeddings
 from labeldp.data.tables import Table
 from labeldp.privacy.mechanisms.stable import StableVote
-from labeldp.recipes import advisor, auto
-from labeldp.recipes.additive import additive_steps, layout_of
+from labeldp.recipes import advisor
 from labeldp.recipes.advisor import advise
 from labeldp.recipes.arithmetic import response_right
+from labeldp.recipes.pipelines import auto
+from labeldp.recipes.pipelines.additive import additive_steps, layout_of
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll, confident, stable
 
@@ -260,7 +261,7 @@ def test_every_recipe_spends_the_budget_once():
 
 
 def test_the_split_is_that_of_the_recipe():
-    clusters = pytest.importorskip("labeldp.recipes.clusters")
+    clusters = pytest.importorskip("labeldp.recipes.pipelines.clusters")
     assert inspect.signature(clusters.cluster_prior).parameters["share"].default == advisor.PRIOR_SHARE
 
 

@@ -14,7 +14,7 @@ from labeldp.learn.classical import Classical
 from labeldp.learn.effort import is_shortened
 from labeldp.learn.regression import Regression
 from labeldp.recipes.candidates import Candidate, fit_all
-from labeldp.recipes.run import all_rows, train, train_best
+from labeldp.recipes.runner import all_rows, train, train_best
 from labeldp.recipes.task import Task
 
 GENERATOR = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from labeldp.learn import Model
 from labeldp.learn.backbones import build
 from labeldp.learn.predictor import load_predictor
 from labeldp.recipes.base import RECIPES, find
-from labeldp.recipes.run import train
+from labeldp.recipes.runner import train
 
 find("randres")  # enters all of them
 SOME = 400

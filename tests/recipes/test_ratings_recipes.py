@@ -11,7 +11,7 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn import Training, bayes
 from labeldp.learn.supervised import partners
-from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task, default_training
 
 

@@ -15,7 +15,7 @@ from labeldp.learn.effort import is_shortened
 from labeldp.recipes import rehearsal
 from labeldp.recipes.base import RECIPES, find
 from labeldp.recipes.rehearsal import Parts, sample
-from labeldp.recipes.run import train
+from labeldp.recipes.runner import train
 
 find("randres")
 SOME = 300

@@ -13,8 +13,8 @@ from labeldp.mechanisms import BestCandidate, GroupHistogram, LinearQuery, OneHo
 from labeldp.privacy.vault import Identity, Ledger
 from labeldp.recipes import rehearsal
 from labeldp.recipes.base import RECIPES, Ask, Recipe, Reserve, find
-from labeldp.recipes.run import train
-from labeldp.recipes.shares import composed_steps
+from labeldp.recipes.budget_split import composed_steps
+from labeldp.recipes.runner import train
 from labeldp.search import _Once
 
 SOME, DELTA = 400, 1e-5

@@ -10,7 +10,7 @@ from labeldp.learn.classical import Classical
 from labeldp.learn.encoded import EncodedModel
 from labeldp.learn.ridge import Ridge
 from labeldp.mechanisms import LinearQuery
-from labeldp.recipes.run import all_rows
+from labeldp.recipes.runner import all_rows
 from labeldp.recipes.task import Task, default_training
 
 SPACE = ldp.LabelSpace([0, 1, 2])

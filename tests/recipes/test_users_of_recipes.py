@@ -14,7 +14,7 @@ from labeldp.learn import Supervised, Training
 from labeldp.mechanisms import OneHotGaussian
 from labeldp.privacy.mechanisms import RandomizedResponse, RRWithPrior
 from labeldp.recipes.base import RECIPES, Ask, Recipe, find
-from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll
 from labeldp.recipes.votes import cluster_count

@@ -29,7 +29,7 @@ from labeldp.data.base import Features
 from labeldp.learn.predictor import Predictor
 from labeldp.privacy.vault import Identity, Ledger, Vault
 from labeldp.recipes.base import find
-from labeldp.recipes.run import Trained, set_aside, train
+from labeldp.recipes.runner import Trained, set_aside, train
 from labeldp.recipes.task import Rows, Task
 
 SURE = "model, where sure"

@@ -42,6 +42,17 @@ from labeldp.recipes.arithmetic import (
     response_vote_right,
     widest_noise,
 )
+from labeldp.recipes.budget_split import (
+    FEW_CLASSES,
+    KINDS_BELOW,
+    composed_steps,
+    ratio_to_noise,
+    refine_shares,
+    share_of_sums,
+    shares_with_crosses,
+    split_epsilon,
+    usual_crosses,
+)
 from labeldp.recipes.choices import choices, what_accuracy_means
 from labeldp.recipes.polls import (
     ANSWERS_PER_CLASS,
@@ -52,17 +63,6 @@ from labeldp.recipes.polls import (
     most_teachers,
     stable_teachers,
     stable_votes,
-)
-from labeldp.recipes.shares import (
-    FEW_CLASSES,
-    KINDS_BELOW,
-    composed_steps,
-    ratio_to_noise,
-    refine_shares,
-    share_of_sums,
-    shares_with_crosses,
-    split_epsilon,
-    usual_crosses,
 )
 
 PRIOR_SHARE = 0.2  # of epsilon, for the counts that `cluster-prior` begins with

@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from numbers import Integral, Real
+from pkgutil import iter_modules
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -15,6 +16,7 @@ from labeldp.core.lazy import require_torch
 from labeldp.learn.backbone_names import is_backbone
 from labeldp.learn.predictor import Predictor
 from labeldp.privacy.mechanisms.base import Mechanism
+from labeldp.recipes import pipelines
 from labeldp.recipes.task import Rows
 from labeldp.releases.base import Release
 
@@ -152,19 +154,6 @@ def _check_value(name: str, value: Any, kind: Any) -> None:
 
 
 RECIPES: dict[str, Recipe] = {}
-_ROOMS = (
-    "randres",
-    "lp_mst",
-    "moments",
-    "clusters",
-    "alibi",
-    "pate",
-    "refine",
-    "numbers",
-    "additive",
-    "log_linear",
-    "auto",
-)
 
 
 def recipe(name: str, summary: str, **facts: Any) -> Callable[[Callable[..., Steps]], Callable[..., Steps]]:
@@ -185,8 +174,8 @@ def recipe(name: str, summary: str, **facts: Any) -> Callable[[Callable[..., Ste
 
 def find(name: str) -> Recipe:
     """Return a recipe by name."""
-    for room in _ROOMS:
-        import_module(f"labeldp.recipes.{room}")
+    for module in iter_modules(pipelines.__path__, f"{pipelines.__name__}."):
+        import_module(module.name)
     if name not in RECIPES:
         raise InputError(f"There is no recipe {name!r}: choose one of {', '.join(sorted(RECIPES))}.")
     return RECIPES[name]

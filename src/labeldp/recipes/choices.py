@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from labeldp.recipes.arithmetic import Setting, rare_right
-from labeldp.recipes.shares import (
+from labeldp.recipes.budget_split import (
     ENOUGH,
     FEW_CLASSES,
     least_for_bins,

@@ -28,8 +28,8 @@ from labeldp.learn.semigan import SemiGAN
 from labeldp.learn.training import Training
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.recipes.arithmetic import response_right
-from labeldp.recipes.run import Trained, all_rows
-from labeldp.recipes.run import train as train_recipe
+from labeldp.recipes.runner import Trained, all_rows
+from labeldp.recipes.runner import train as train_recipe
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes

@@ -13,9 +13,9 @@ from labeldp.learn.additive.numbers import fit_numbers
 from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import NumberQuery
 from labeldp.privacy.mechanisms.binning import UnbiasedBins
-from labeldp.recipes.additive import Layout
-from labeldp.recipes.additive_numbers import number_steps
-from labeldp.recipes.run import all_rows
+from labeldp.recipes.pipelines.additive import Layout
+from labeldp.recipes.pipelines.additive_numbers import number_steps
+from labeldp.recipes.runner import all_rows
 from labeldp.recipes.task import Task
 
 ROWS = 6_000
@@ -42,7 +42,7 @@ def number_sums(problem, epsilon, seed=0, functions=None):
     steps = number_steps(task, epsilon)
     with pytest.MonkeyPatch.context() as patch:
         layout = Layout(16, 12, 4, (), 0, functions)
-        patch.setattr("labeldp.recipes.additive_numbers.layout_of", lambda *given, **named: layout)
+        patch.setattr("labeldp.recipes.pipelines.additive_numbers.layout_of", lambda *given, **named: layout)
         release = vault.release(next(steps).mechanism)
         with pytest.raises(StopIteration) as stopped:
             steps.send(release)

@@ -5,8 +5,8 @@ import pytest
 
 from labeldp.learn.ridge import LinearModel
 from labeldp.mechanisms import LinearQuery
-from labeldp.recipes.moments import is_faint
-from labeldp.recipes.run import train
+from labeldp.recipes.pipelines.moments import is_faint
+from labeldp.recipes.runner import train
 from labeldp.representation.smooth import smooth_rows
 
 

@@ -9,8 +9,8 @@ from labeldp.data import Images
 from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import build
 from labeldp.mechanisms import GroupHistogram
-from labeldp.recipes.run import train
-from labeldp.recipes.shares import split_epsilon
+from labeldp.recipes.budget_split import split_epsilon
+from labeldp.recipes.runner import train
 from labeldp.recipes.votes import cluster_count
 from labeldp.representation.scan import SCAN
 

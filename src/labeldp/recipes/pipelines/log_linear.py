@@ -13,7 +13,7 @@ from labeldp.data.row_normalizer import CONSTANT, Lift
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, recipe
-from labeldp.recipes.shares import FEW_CLASSES, share_of_sums, split_epsilon
+from labeldp.recipes.budget_split import FEW_CLASSES, share_of_sums, split_epsilon
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments

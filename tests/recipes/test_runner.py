@@ -13,7 +13,7 @@ from labeldp.mechanisms import GroupHistogram, OneHotLaplace
 from labeldp.privacy.vault import Identity, Ledger
 from labeldp.recipes import base
 from labeldp.recipes.base import Ask, Recipe
-from labeldp.recipes.run import all_rows, train, train_best
+from labeldp.recipes.runner import all_rows, train, train_best
 from labeldp.recipes.task import Task
 
 SOME = 400
@@ -88,7 +88,7 @@ def test_few_rows_are_all_trained_on_and_have_no_score(digits):
 
 
 def test_few_rows_choose_the_first_candidate(digits, monkeypatch):
-    monkeypatch.setattr("labeldp.recipes.auto._ENOUGH_TO_CHOOSE", 0.0)  # it would average its models
+    monkeypatch.setattr("labeldp.recipes.pipelines.auto._ENOUGH_TO_CHOOSE", 0.0)  # it would average its models
     trained = train(digits.vault(50.0, count=190), digits.task(50.0, count=190), "auto")
     assert trained.candidates > 1
     assert type(trained.model).__name__ == "LogLinearModel"

@@ -17,8 +17,8 @@ from labeldp.learn.encoded import side_by_side
 from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.advisor import advise
-from labeldp.recipes.refine import calibrated, refine
-from labeldp.recipes.run import train
+from labeldp.recipes.pipelines.refine import calibrated, refine
+from labeldp.recipes.runner import train
 from labeldp.recipes.task import Task
 from labeldp.representation.contrastive import SimCLR
 
@@ -64,7 +64,7 @@ def test_it_ends_near_or_above_the_linear_model_of_its_sums(
     Where sums are said to need little, those over the network that SoftMatch gave are heard, too, and those over what
     these taught.
     """
-    monkeypatch.setattr("labeldp.recipes.shares.ENOUGH", enough)
+    monkeypatch.setattr("labeldp.recipes.budget_split.ENOUGH", enough)
     trained = refined(digits, encoder, epsilon)
     assert [release.mechanism for release in trained.releases] == asks
     assert len(trained.releases[-1].lineage) == len(asks)  # each rests on all that came before it
@@ -134,7 +134,7 @@ def test_two_encoders_have_a_network_each_and_one_model_learns_from_both(digits,
 
 def test_the_model_rests_on_all_that_was_heard_on_the_way(digits, encoder, monkeypatch):
     """Whoever runs a recipe says so of its model, too: here nobody does."""
-    monkeypatch.setattr("labeldp.recipes.shares.ENOUGH", 60.0)
+    monkeypatch.setattr("labeldp.recipes.budget_split.ENOUGH", 60.0)
     training = Training(epochs=1, batch=100, rate=0.1, device="cpu")
     task = digits.task(4.0, 1e-5, count=SOME, training=training)
     steps = refine(replace(task, features=pictures(digits.features, SOME), encoder=encoder))
@@ -148,7 +148,7 @@ def test_the_model_rests_on_all_that_was_heard_on_the_way(digits, encoder, monke
 
 def test_labels_of_one_owner_share_what_sums_need(digits, encoder, monkeypatch):
     """A label of two has half of epsilon, so that sums ask for twice as much of it."""
-    monkeypatch.setattr("labeldp.recipes.shares.ENOUGH", 60.0)
+    monkeypatch.setattr("labeldp.recipes.budget_split.ENOUGH", 60.0)
     task = digits.task(1.0, 1e-5, count=SOME, training=Training(epochs=1, batch=100, device="cpu"))
     first = []
     for owners in (None, np.arange(SOME) // 2):

@@ -14,8 +14,8 @@ from labeldp.learn.backbones import build
 from labeldp.learn.predictor import load_predictor
 from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse
 from labeldp.privacy.vault import Identity, Ledger
-from labeldp.recipes.log_linear import sums_share
-from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.pipelines.log_linear import sums_share
+from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 
 SOME = 600

@@ -13,10 +13,10 @@ from labeldp.learn.density import grid_of
 from labeldp.learn.number_boosting import NumberBoosting
 from labeldp.privacy.mechanisms.binning import LARGEST_RANGE, UnbiasedBins
 from labeldp.privacy.mechanisms.sums import NumberQuery
-from labeldp.recipes.additive import binned_columns, layout_of, rows_to_noise, with_constant
 from labeldp.recipes.base import Ask, Steps
+from labeldp.recipes.budget_split import MOST_COLUMNS, least_for_bins, share_of_sums, split_epsilon
 from labeldp.recipes.candidates import Candidate, fit_all
-from labeldp.recipes.shares import MOST_COLUMNS, least_for_bins, share_of_sums, split_epsilon
+from labeldp.recipes.pipelines.additive import binned_columns, layout_of, rows_to_noise, with_constant
 from labeldp.recipes.task import Task
 
 

@@ -8,7 +8,7 @@ from labeldp.learn import FixMatch
 from labeldp.learn.semigan import SemiGAN
 from labeldp.mechanisms import ConfidentGNMax
 from labeldp.recipes.base import RECIPES, find
-from labeldp.recipes.run import train
+from labeldp.recipes.runner import train
 from labeldp.recipes.teachers import Poll, confident
 
 find("pate-fm")

@@ -17,9 +17,9 @@ from labeldp.learn.training import Training
 from labeldp.privacy.mechanisms import GroupHistogram, LinearQuery, RRInformative
 from labeldp.privacy.mechanisms.base import in_parts
 from labeldp.recipes.base import Ask, Steps, recipe
-from labeldp.recipes.kept import embedded, taught
-from labeldp.recipes.moments import is_faint
-from labeldp.recipes.shares import KINDS_BELOW, refine_shares
+from labeldp.recipes.budget_split import KINDS_BELOW, refine_shares
+from labeldp.recipes.cached_models import embedded, taught
+from labeldp.recipes.pipelines.moments import is_faint
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import classes_by_kind, surest
 from labeldp.releases.base import Release

@@ -17,9 +17,9 @@ from labeldp.learn.average import AveragedModel
 from labeldp.learn.backbones import build
 from labeldp.learn.boosting import BoostedModel
 from labeldp.mechanisms import LinearQuery
-from labeldp.recipes.additive import additive_steps, layout_of
-from labeldp.recipes.auto import auto, budget_for_counts, several, smoothed
-from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.pipelines.additive import additive_steps, layout_of
+from labeldp.recipes.pipelines.auto import auto, budget_for_counts, several, smoothed
+from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.representation.clusters import neighbours
 
@@ -79,7 +79,7 @@ def test_with_delta_sums_of_smoothed_rows_are_heard_where_others_drown(digits):
 @pytest.fixture
 def enough_to_choose(monkeypatch):
     """As if there were rows enough for a private choice among models."""
-    monkeypatch.setattr("labeldp.recipes.auto._ENOUGH_TO_CHOOSE", 0.0)
+    monkeypatch.setattr("labeldp.recipes.pipelines.auto._ENOUGH_TO_CHOOSE", 0.0)
 
 
 def test_of_few_rows_near_ones_help_and_both_models_are_averaged(digits):
@@ -152,7 +152,7 @@ def test_from_a_moderate_epsilon_boosted_trees_learn_from_noisy_labels(people, d
 
 
 def test_the_additive_model_is_fitted_to_sums_and_labels(people, monkeypatch):
-    monkeypatch.setattr("labeldp.recipes.auto._AVERAGED_UP_TO", 0)
+    monkeypatch.setattr("labeldp.recipes.pipelines.auto._AVERAGED_UP_TO", 0)
     vault, task = on_people(people, 2.0, 1e-6)
     trained = train(vault, task, "auto", rehearsed=False, score=False)
     counts, responses = trained.releases
@@ -170,7 +170,7 @@ def test_the_additive_model_is_fitted_to_sums_and_labels(people, monkeypatch):
 
 
 def test_selected_crosses_and_noisy_labels_share_epsilon(people, monkeypatch):
-    monkeypatch.setattr("labeldp.recipes.shares._CROSSES_FROM", 100.0)
+    monkeypatch.setattr("labeldp.recipes.budget_split._CROSSES_FROM", 100.0)
     vault, task = on_people(people, 4.0, 1e-6)
     trained = train(vault, task, "auto")
     crosses = ["LargestResiduals", "LinearQuery"] * 3  # of three columns
@@ -321,9 +321,9 @@ def test_rare_classes_are_ranked(epsilon, least):
 
 @pytest.mark.parametrize(("enough", "refined"), [(20, True), (21, False)])
 def test_pictures_with_an_encoder_are_refined_if_there_are_many(digits, monkeypatch, enough, refined):
-    monkeypatch.setattr("labeldp.recipes.auto._ROWS_A_CLASS", enough)
-    monkeypatch.setattr("labeldp.recipes.auto._ENOUGH_TO_CHOOSE", 0.0)
-    monkeypatch.setattr("labeldp.recipes.auto.refine", lambda task: iter(["refined"]))
+    monkeypatch.setattr("labeldp.recipes.pipelines.auto._ROWS_A_CLASS", enough)
+    monkeypatch.setattr("labeldp.recipes.pipelines.auto._ENOUGH_TO_CHOOSE", 0.0)
+    monkeypatch.setattr("labeldp.recipes.pipelines.auto.refine", lambda task: iter(["refined"]))
     pixels = (digits.features.batch(torch.arange(200)) * 254).byte().reshape(-1, 1, 8, 8)
     encoder = Model(build("cnn", (1, 8, 8), 1, width=4), None)
     task = replace(digits.task(1.0, 1e-5, count=200), features=Images(pixels, flip=False), encoder=encoder)

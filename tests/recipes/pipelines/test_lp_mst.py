@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 import labeldp as ldp
 from labeldp.learn.bayes import Bayes
-from labeldp.recipes.lp_mst import tempered
-from labeldp.recipes.run import train
+from labeldp.recipes.pipelines.lp_mst import tempered
+from labeldp.recipes.runner import train
 
 SOME = 400
 

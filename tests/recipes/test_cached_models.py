@@ -6,7 +6,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.learn import Supervised, Training
-from labeldp.recipes.kept import embedded, taught
+from labeldp.recipes.cached_models import embedded, taught
 
 
 @pytest.fixture

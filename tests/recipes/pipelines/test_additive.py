@@ -15,10 +15,10 @@ from labeldp.learn.additive import AdditiveSums, Functions
 from labeldp.learn.additive.model import AdditiveModel
 from labeldp.privacy.mechanisms import LargestResiduals, LinearQuery
 from labeldp.privacy.vault import Identity, Ledger
-from labeldp.recipes import additive as module
-from labeldp.recipes.additive import Layout, additive_steps, layout_of, rows_to_noise
+from labeldp.recipes.pipelines import additive as module
+from labeldp.recipes.pipelines.additive import Layout, additive_steps, layout_of, rows_to_noise
 from labeldp.recipes.rehearsal import _short
-from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 
 ROWS = 3_000

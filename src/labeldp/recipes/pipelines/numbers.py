@@ -26,11 +26,11 @@ from labeldp.learn.ridge import Ridge
 from labeldp.privacy.mechanisms.binning import LARGEST_RANGE, DiscreteLaplace, RROnBins
 from labeldp.privacy.mechanisms.linear import GroupHistogram
 from labeldp.privacy.mechanisms.sums import NumberQuery
-from labeldp.recipes.additive_numbers import are_binned_numbers, binned_numbers
 from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.budget_split import split_epsilon
 from labeldp.recipes.candidates import Candidate, fit_all
 from labeldp.recipes.models import find_model
-from labeldp.recipes.shares import split_epsilon
+from labeldp.recipes.pipelines.additive_numbers import are_binned_numbers, binned_numbers
 from labeldp.recipes.task import Task, default_training
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts

@@ -8,7 +8,7 @@ import labeldp as ldp
 from labeldp.accounting.calibration import calibrated_loss
 from labeldp.accounting.losses import compose
 from labeldp.mechanisms import LinearQuery
-from labeldp.recipes.shares import composed_steps, refine_shares, share_of_sums, split_epsilon
+from labeldp.recipes.budget_split import composed_steps, refine_shares, share_of_sums, split_epsilon
 
 SPACE = ldp.LabelSpace([0, 1, 2])
 

@@ -20,9 +20,9 @@ from labeldp.learn.encoded import side_by_side
 from labeldp.learn.number_boosting import BoostedNumberModel, NumberBoosting
 from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import GroupHistogram, NumberQuery
-from labeldp.recipes import numbers
 from labeldp.recipes.base import RECIPES, find
-from labeldp.recipes.run import all_rows, train
+from labeldp.recipes.pipelines import numbers
+from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 
 find("bins")

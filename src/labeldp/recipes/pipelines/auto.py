@@ -11,16 +11,16 @@ from labeldp.data.label_bins import LossName
 from labeldp.learn.average import averaged
 from labeldp.learn.boosting import BoostedModel, Boosting
 from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse
-from labeldp.recipes.additive import additive_steps, layout_of, rows_to_noise
 from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.budget_split import FEW_CLASSES, MOST_COLUMNS, least_for_bins, split_epsilon
 from labeldp.recipes.candidates import Candidate, fit_all
-from labeldp.recipes.clusters import noise_cluster
-from labeldp.recipes.log_linear import log_linear_steps, sums_share
-from labeldp.recipes.lp_mst import lp_mst
-from labeldp.recipes.moments import is_faint, smooth_moments
-from labeldp.recipes.numbers import auto_numbers, several_numbers
-from labeldp.recipes.refine import begins_from_encoder, refine
-from labeldp.recipes.shares import FEW_CLASSES, MOST_COLUMNS, least_for_bins, split_epsilon
+from labeldp.recipes.pipelines.additive import additive_steps, layout_of, rows_to_noise
+from labeldp.recipes.pipelines.clusters import noise_cluster
+from labeldp.recipes.pipelines.log_linear import log_linear_steps, sums_share
+from labeldp.recipes.pipelines.lp_mst import lp_mst
+from labeldp.recipes.pipelines.moments import is_faint, smooth_moments
+from labeldp.recipes.pipelines.numbers import auto_numbers, several_numbers
+from labeldp.recipes.pipelines.refine import begins_from_encoder, refine
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import chances
 from labeldp.releases.base import Release

@@ -3,7 +3,7 @@
 from labeldp.core.errors import InputError
 from labeldp.privacy.mechanisms import GroupHistogram, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, recipe
-from labeldp.recipes.shares import split_epsilon
+from labeldp.recipes.budget_split import split_epsilon
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import chances, classes_by_kind, cluster_count, group_rows
 from labeldp.releases.base import Release

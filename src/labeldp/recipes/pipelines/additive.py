@@ -20,8 +20,8 @@ from labeldp.learn.additive.model import AdditiveModel, Term, as_table
 from labeldp.privacy.mechanisms import LargestResiduals, LinearQuery
 from labeldp.privacy.mechanisms.base import in_parts
 from labeldp.recipes.base import Ask, Reserve, Steps, recipe
+from labeldp.recipes.budget_split import composed_steps, ratio_to_noise, shares_with_crosses, usual_crosses
 from labeldp.recipes.crosses import read_crosses
-from labeldp.recipes.shares import composed_steps, ratio_to_noise, shares_with_crosses, usual_crosses
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 

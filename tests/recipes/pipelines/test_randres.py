@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 import labeldp as ldp
 from labeldp.data import Table
 from labeldp.learn import BoostedModel, Model, Training
-from labeldp.recipes.run import train
+from labeldp.recipes.runner import train
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import agreed, vote
 
