@@ -14,7 +14,7 @@ import polars as pl
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 
-from labeldp.runs import read_report
+from labeldp.runs.training import read_report
 
 OUT = Path("demo")
 

@@ -9,10 +9,11 @@ import pytest
 from sklearn.datasets import load_digits
 
 import labeldp as ldp
-from labeldp import runs
 from labeldp.audit import folder as audited
 from labeldp.audit.folder import Request, audit_run
 from labeldp.privacy.vault.labeled_table import SecretTable
+from labeldp.runs.config import Plan
+from labeldp.runs.training import train as train_run
 
 CLASSES = ",".join(map(str, range(10)))
 KEYS = {"format", "version", "created", "recipe", "stated", "trainings", "rows", "lower_bound", "confidence", "holds"}
@@ -34,7 +35,7 @@ def make(place, tmp_path):
     def make(recipe, epsilon=3.0, delta=0.0, **more):
         table = SecretTable.open(place / "digits.parquet", "digit", CLASSES)
         vault = table.vault(epsilon, delta, ledger=tmp_path / f"{recipe}.ledger")
-        runs.train(table, vault, runs.Plan(epsilon, delta, recipe, device="cpu", **more), tmp_path / recipe)
+        train_run(table, vault, Plan(epsilon, delta, recipe, device="cpu", **more), tmp_path / recipe)
         return tmp_path / recipe
 
     return make

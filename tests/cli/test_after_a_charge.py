@@ -58,7 +58,7 @@ def test_a_failure_before_any_charge_says_nothing_of_one(labeldp, monkeypatch):
     def fail(*given, **more):
         raise IndexError
 
-    monkeypatch.setattr("labeldp.runs.Plan.read", fail)
+    monkeypatch.setattr("labeldp.runs.config.Plan.read", fail)
     code, _, err = labeldp(*MOMENTS)
     assert (code, "unexpected IndexError" in err, "paid for" in err) == (1, True, False)
 
@@ -94,7 +94,7 @@ def test_what_a_run_folder_cannot_hold_is_refused_before_the_charge(labeldp, mon
     def fail(*given):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("labeldp.runs.write_card", fail)
+    monkeypatch.setattr("labeldp.runs.record.write_card", fail)
     code, _, err = labeldp(*MOMENTS)
     assert (code, "ended in OSError. Nothing was spent" in err) == (2, True)
     assert "releases" not in labeldp("ledger", "show", "people.parquet")[1]

@@ -422,7 +422,7 @@ def test_what_fails_after_a_release_says_that_it_is_not_lost(labeldp, folder, mo
     out = "run" if command == "train" else "noisy.csv"
     words = (command, "people.csv", *LABELS, "--epsilon", 1, "--out", out)
     with monkeypatch.context() as disk:
-        disk.setattr("labeldp.runs.write_card", full)
+        disk.setattr("labeldp.runs.record.write_card", full)
         disk.setattr("labeldp.data.files.TableFile.rewrite", full)
         code, _, err = labeldp(*words)
     assert code == 2

@@ -18,8 +18,9 @@ from labeldp.learn import Training
 from labeldp.privacy.vault import Ledger
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes.base import RECIPES, find
-from labeldp.runs import Plan, predict
-from labeldp.runs import train as train_run
+from labeldp.runs.config import Plan
+from labeldp.runs.predict import predict
+from labeldp.runs.training import train as train_run
 
 find("randres")
 FAST = sorted(name for name, recipe in RECIPES.items() if not recipe.asks_teachers and recipe.needs != "encoder")

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp import runs
 from labeldp.accounting.costs import capped_rows
 from labeldp.audit.bounds import error_rate
 from labeldp.audit.canaries import MOST, SURE, Game, Played, canary_game, deal, play, rows_to_train
@@ -37,8 +36,10 @@ from labeldp.learn.model import Model
 from labeldp.learn.predictor import load_predictor
 from labeldp.privacy.vault import Ledger
 from labeldp.privacy.vault.labeled_table import SecretTable
-from labeldp.reading import read_columns
 from labeldp.recipes.task import Task
+from labeldp.runs.config import Plan
+from labeldp.runs.feature_files import read_columns
+from labeldp.runs.record import intake_of, read_report
 
 RESULT = "audit.json"
 _FORMAT = 1
@@ -73,7 +74,7 @@ def audit_run(
     same request goes on from there.
     """
     request = request or Request()
-    facts = runs.read_report(run)
+    facts = read_report(run)
     if (run / RESULT).exists():
         raise InputError(f"{run / RESULT} holds an audit of this run: remove it to audit again.")
     if (facts.get("space") or {}).get("step") is not None:
@@ -111,9 +112,9 @@ def audit_run(
     return result
 
 
-def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> tuple[Any, runs.Plan, Any]:
+def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> tuple[Any, Plan, Any]:
     """Read the features as the run did, and its plan from what the run says of itself."""
-    intake = runs.intake_of(run)
+    intake = intake_of(run)
     features = intake(read_columns(TableFile(data), list(intake.columns), intake.texts))
     if len(features) != facts["data"]["rows"]:
         raise InputError(
@@ -131,7 +132,7 @@ def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> 
     how |= {"epochs": asked.get("epochs"), "model": asked.get("model", "auto")}
     how |= {"choose_by": asked.get("choose_by", "auto")}
     how |= {"labels_per_user": (facts.get("users") or {}).get("labels_per_user")}
-    plan = runs.Plan(facts["epsilon"], facts["delta"], facts["recipe"], facts["options"], intake.kind, **how)
+    plan = Plan(facts["epsilon"], facts["delta"], facts["recipe"], facts["options"], intake.kind, **how)
     plan.check()
     return features, plan, public
 
@@ -190,7 +191,7 @@ def _game(
 
 
 def _play(
-    game: Game, task: Task, plan: runs.Plan, chances: NDArray[np.float64], own: Path, report: Callable[[str], None]
+    game: Game, task: Task, plan: Plan, chances: NDArray[np.float64], own: Path, report: Callable[[str], None]
 ) -> Played:
     """Train, or read what a finished training told."""
     done = own / "played.npz"

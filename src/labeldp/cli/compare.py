@@ -76,12 +76,12 @@ def compare(
     table = SecretTable.open(data, label, classes, **kinds)
     if test is not None and not labels_public:
         raise InputError("True labels score only where they are declared public: add --labels-public, or drop --test.")
-    from labeldp import comparison as compared
-    from labeldp.reading import read_columns, read_features
     from labeldp.recipes.crosses import RECIPES as CROSSING
     from labeldp.recipes.crosses import check_crosses, split_names, with_crosses
     from labeldp.report.comparison import print_comparison
-    from labeldp.runs import Plan
+    from labeldp.runs import compare as compared
+    from labeldp.runs.config import Plan
+    from labeldp.runs.feature_files import read_columns, read_features
 
     names = list(dict.fromkeys(name.strip() for name in recipes.split(",") if name.strip()))
     settings: dict[str, Any] = {"encoder": encoder, "flip": flip, "device": device, "labels_per_user": labels_per_user}

@@ -38,9 +38,9 @@ def encode(
     file = TableFile(data)
     from labeldp.data.base import choose_device  # torch, only now that the request makes sense
     from labeldp.learn.model import Model
-    from labeldp.reading import read_pictures_of
     from labeldp.representation.restart import check_backbone, two_encoders
-    from labeldp.runs import checkpoints_of
+    from labeldp.runs.checkpoints import checkpoints_of
+    from labeldp.runs.feature_files import read_pictures_of
 
     choose_device(device)
     check_backbone(model)

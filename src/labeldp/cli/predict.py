@@ -21,13 +21,13 @@ def predict(
 
     In CSV, a text that a spreadsheet would take for a formula has a quote (') before it; Parquet has it as it is.
     """
-    from labeldp import runs
     from labeldp.core.atomic_files import check_free, written_whole
     from labeldp.data.spreadsheets import without_formulas
+    from labeldp.runs.predict import predict as predict_run
 
     if out is not None:
         check_free(out, ".csv", ".parquet")
-    frame = runs.predict(run, data, ids, note=lambda what: echo(f"Note: {what}", err=True))
+    frame = predict_run(run, data, ids, note=lambda what: echo(f"Note: {what}", err=True))
     if out is None or out.suffix == ".csv":
         frame, changed = without_formulas(frame)
         if changed:

@@ -95,9 +95,10 @@ def train(
     missing: Literal["error", "public"] = "public" if missing_public else "error"
     kinds: dict[str, Any] = {"pairs": features == "pairs", "numbers": numbers, "left_out": leave_out or ()}
     table = SecretTable.open(data, label, classes, missing, ids, user_column, **kinds)
-    from labeldp import runs  # torch, only now that the request makes sense
     from labeldp.recipes.crosses import split_names, with_crosses
     from labeldp.recipes.progress import Progress
+    from labeldp.runs.config import Plan
+    from labeldp.runs.training import train as train_run
 
     if allow_unproven is not None:
         unproven.allow_unproven(allow_unproven)
@@ -105,7 +106,7 @@ def train(
     how |= {"labels_per_user": labels_per_user, "choose_by": choose_by}
     options = read_options(option) | ({} if engine is None else {"engine": engine})
     options = with_crosses(recipe, options, [split_names(each) for each in cross or ()])
-    plan = runs.Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **how)
+    plan = Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **how)
     plan.check(table.space, table)
     check_total(epsilon, budget)
     with progress_bar(table.file.rows) as progress:
@@ -124,7 +125,7 @@ def train(
         def tell(what: str) -> None:
             (note if what.startswith("Note:") else steps.tell)(what)
 
-        report = runs.train(table, vault, plan, out, tell, Progress(steps.show))
+        report = train_run(table, vault, plan, out, tell, Progress(steps.show))
     for warning in report["warnings"]:
         note(f"Note: {warning}")
     note_reuse(vault)

@@ -11,10 +11,11 @@ import polars as pl
 import pytest
 from cardfacts import FACTS, NOT_PRIVATE, ONE
 
-from labeldp import runs
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.report.card import make_card, write_card
 from labeldp.report.card.numbers import at_least, at_most, percent
+from labeldp.runs.config import Plan
+from labeldp.runs.training import train as train_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium, which drives browsers, is not installed")
 from selenium.webdriver.chrome.service import Service  # noqa: E402
@@ -85,7 +86,7 @@ def run(tmp_path_factory):
     x = np.random.default_rng(0).normal(size=2000)
     pl.DataFrame({"age": x, "rich": x > 0}).write_parquet(folder / "people.parquet")
     table = SecretTable.open(folder / "people.parquet", "rich", "false,true")
-    runs.train(table, table.vault(1.0), runs.Plan(1.0, recipe="moments"), folder / "run")
+    train_run(table, table.vault(1.0), Plan(1.0, recipe="moments"), folder / "run")
     (folder / "run" / "audit.json").write_text(json.dumps(ONE))
     write_card(folder / "run")
     return folder / "run"

@@ -22,10 +22,10 @@ from labeldp.evaluate import Score, split_rows
 from labeldp.learn.model import Model
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.labeled_table import SecretTable
-from labeldp.reading import read_features
 from labeldp.recipes import runner as recipes
 from labeldp.report.plots import Point, accuracy_by_epsilon
-from labeldp.runs import Plan
+from labeldp.runs.config import Plan
+from labeldp.runs.feature_files import read_features
 
 _FIELDS = {"recipe", "epsilon", "seed"}
 _TEST = 0.2  # the share of rows that score a benchmark with public labels

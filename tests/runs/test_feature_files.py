@@ -7,12 +7,13 @@ import pytest
 from odd_columns import IN_PARQUET
 
 import labeldp as ldp
-from labeldp import runs
 from labeldp.data import Table, files
 from labeldp.data.files import TableFile
 from labeldp.privacy.vault.labeled_table import SecretTable
-from labeldp.reading import column_of_pictures, read_columns
-from labeldp.runs import Plan
+from labeldp.runs.config import Plan
+from labeldp.runs.feature_files import column_of_pictures, read_columns
+from labeldp.runs.predict import predict as predict_run
+from labeldp.runs.training import train as train_run
 
 
 def test_columns_come_in_the_order_asked_for_and_texts_stay_texts(tmp_path):
@@ -95,7 +96,7 @@ def test_columns_that_are_not_what_they_seem_are_named(tmp_path):
     frame.write_csv(tmp_path / "t.csv")
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
     said, vault = [], table.vault(8.0)
-    found = runs.train(table, vault, Plan(8.0, recipe="moments"), tmp_path / "run", lambda what: said.append(what))
+    found = train_run(table, vault, Plan(8.0, recipe="moments"), tmp_path / "run", lambda what: said.append(what))
     assert [sentence.split("'")[1] for sentence in found["warnings"]] == ["id", "age", "weight", "nothing"]
     for sentence, part in zip(found["warnings"], ("--ids", "but for 1 row,", "commas", "empty"), strict=True):
         assert part in sentence
@@ -109,18 +110,18 @@ def test_numbers_stay_numbers_where_a_word_stands_for_a_missing_one(tmp_path, wo
     texts = [word if i % 7 == 0 else str(value) for i, value in enumerate(x)]
     pl.DataFrame({"x": texts, "y": np.where(x > 0, "yes", "no")}).write_csv(tmp_path / "t.csv")
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
-    found = runs.train(table, table.vault(50.0), Plan(50.0, recipe="moments"), tmp_path / "run")
+    found = train_run(table, table.vault(50.0), Plan(50.0, recipe="moments"), tmp_path / "run")
     assert found["warnings"] == ["Epsilon 50 is so large that a label is hardly protected."]
-    told = runs.predict(tmp_path / "run", tmp_path / "t.csv")["prediction"].to_numpy()
+    told = predict_run(tmp_path / "run", tmp_path / "t.csv")["prediction"].to_numpy()
     present = np.arange(rows) % 7 != 0
     assert (told == np.where(x > 0, "yes", "no"))[present].mean() > 0.9
     (tmp_path / "few.csv").write_text("x\nNA\n0.5\n")
-    assert len(runs.predict(tmp_path / "run", tmp_path / "few.csv")) == 2
+    assert len(predict_run(tmp_path / "run", tmp_path / "few.csv")) == 2
 
 
 def test_ids_that_repeat_may_be_people(tmp_path):
     frame = pl.DataFrame({"person": np.arange(400) // 2, "x": np.arange(400) % 2, "y": ["no", "yes"] * 200})
     frame.write_parquet(tmp_path / "t.parquet")
     table = SecretTable.open(tmp_path / "t.parquet", "y", "no,yes", ids="person")
-    found = runs.train(table, table.vault(4.0), Plan(4.0, recipe="moments"), tmp_path / "run")["warnings"]
+    found = train_run(table, table.vault(4.0), Plan(4.0, recipe="moments"), tmp_path / "run")["warnings"]
     assert "200 different ids for 400 rows. If they are people, name it by --user-column" in found[-1]

@@ -15,13 +15,15 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import labeldp as ldp
-from labeldp import runs
 from labeldp.data.files import TableFile
 from labeldp.learn.predictor import load_predictor
 from labeldp.privacy.vault import Ledger
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.report.card import FORMATS, card_of_run
-from labeldp.runs import Plan
+from labeldp.runs.config import Plan
+from labeldp.runs.predict import predict as predict_run
+from labeldp.runs.record import read_report
+from labeldp.runs.training import train as train_run
 
 N = 2000
 HERE = os.environ | {"PYTHONPATH": str(Path(ldp.__file__).parents[1])}  # for processes in other folders
@@ -52,7 +54,7 @@ def trained(tmp_path_factory):
     """A run folder that is only read."""
     folder = tmp_path_factory.mktemp("run")
     table = SecretTable.open(make_people(folder), "rich", "false,true")
-    report = runs.train(table, table.vault(1.0), Plan(1.0, recipe="moments"), folder / "run")
+    report = train_run(table, table.vault(1.0), Plan(1.0, recipe="moments"), folder / "run")
     return table, folder / "run", report
 
 
@@ -67,7 +69,7 @@ def test_another_person_can_read_the_run_folder(trained):
         "model",
         "run.json",
     ]
-    assert report == runs.read_report(run)
+    assert report == read_report(run)
     assert report["guarantee"]["epsilon"] == report["spent"]["epsilon"] == report["epsilon"] == 1.0
     assert report["data"] == {"name": "people.parquet", "rows": N, "label": "rich"}
     assert report["space"]["classes"] == [False, True]
@@ -101,7 +103,7 @@ def test_nothing_in_the_run_folder_is_of_one_row(trained, tmp_path):
 
 def test_predictions_are_those_of_the_model_and_near_what_was_estimated(trained):
     table, run, report = trained
-    predicted = runs.predict(run, table.file.path)
+    predicted = predict_run(run, table.file.path)
     right = (predicted["prediction"] == pl.read_parquet(table.file.path)["rich"]).mean()
     assert right > 0.8
     assert abs(report["score"]["accuracy"][0] - right) < 0.15  # five deviations
@@ -120,48 +122,48 @@ def test_a_run_can_be_moved_and_used_by_another_process(trained, tmp_path):
         text=True,
         check=True,
     )
-    assert done.stdout == runs.predict(run, table.file.path).write_csv()
+    assert done.stdout == predict_run(run, table.file.path).write_csv()
     assert done.stderr == ""
 
 
 def test_new_rows_may_hold_what_training_never_saw(trained, tmp_path):
     _, run, _ = trained
     pl.DataFrame({"city": ["Z"], "job": [None], "age": [0.1]}).write_csv(tmp_path / "new.csv")
-    assert runs.predict(run, tmp_path / "new.csv").height == 1
+    assert predict_run(run, tmp_path / "new.csv").height == 1
     everything_missing = {"extra": [1, 2], "city": [None, None], "job": [None, None], "age": [None, None]}
     pl.DataFrame(everything_missing).write_csv(tmp_path / "missing.csv")
-    assert runs.predict(run, tmp_path / "missing.csv").height == 2
+    assert predict_run(run, tmp_path / "missing.csv").height == 2
     pl.DataFrame(everything_missing).write_parquet(tmp_path / "missing.parquet")
-    assert runs.predict(run, tmp_path / "missing.parquet").height == 2
+    assert predict_run(run, tmp_path / "missing.parquet").height == 2
     (tmp_path / "none.csv").write_text("age,job,city\n")
-    assert runs.predict(run, tmp_path / "none.csv").height == 0
+    assert predict_run(run, tmp_path / "none.csv").height == 0
 
 
 def test_predictions_stand_beside_the_ids_of_their_rows(trained, tmp_path):
     _, run, _ = trained
     rows = {"city": ["A", "B"], "job": ["x", "y"], "age": [1.0, 2.0], "patient": ["007", "8"], "prediction": [1, 2]}
     pl.DataFrame(rows).write_csv(tmp_path / "new.csv")
-    told = runs.predict(run, tmp_path / "new.csv", ids="patient")
+    told = predict_run(run, tmp_path / "new.csv", ids="patient")
     assert told.columns[:2] == ["patient", "prediction"]
     assert told["patient"].to_list() == ["007", "8"]  # as they are written
     with pytest.raises(ldp.InputError, match="has no column 'ward'"):
-        runs.predict(run, tmp_path / "new.csv", ids="ward")
+        predict_run(run, tmp_path / "new.csv", ids="ward")
     with pytest.raises(ldp.InputError, match="the name of a column of predictions, 'prediction'"):
-        runs.predict(run, tmp_path / "new.csv", ids="prediction")
+        predict_run(run, tmp_path / "new.csv", ids="prediction")
 
 
 def test_bad_input_to_predict(trained, tmp_path):
     table, run, _ = trained
     pl.DataFrame({"age": [1.0], "job": ["x"]}).write_parquet(tmp_path / "short.parquet")
     with pytest.raises(ldp.InputError, match="lacks the column 'city'"):
-        runs.predict(run, tmp_path / "short.parquet")
+        predict_run(run, tmp_path / "short.parquet")
     pl.DataFrame({"age": ["old"], "job": ["x"], "city": ["A"]}).write_parquet(tmp_path / "text.parquet")
     with pytest.raises(ldp.InputError, match="held numbers or dates in the training table"):
-        runs.predict(run, tmp_path / "text.parquet")
+        predict_run(run, tmp_path / "text.parquet")
     with pytest.raises(ldp.InputError, match="There is no file"):
-        runs.predict(run, tmp_path / "absent.csv")
+        predict_run(run, tmp_path / "absent.csv")
     with pytest.raises(ldp.InputError, match="not a run folder"):
-        runs.predict(tmp_path, table.file.path)
+        predict_run(tmp_path, table.file.path)
 
 
 @pytest.mark.parametrize("text", [None, "", "nonsense", "[]", "{}", '{"kind": "table"}', "null"])
@@ -173,7 +175,7 @@ def test_a_damaged_file_is_one_sentence(trained, tmp_path, name, text):
     if text is not None:
         (tmp_path / "run" / name).write_text(text)
     with pytest.raises(ldp.InputError, match="damaged") as caught:
-        runs.predict(tmp_path / "run", table.file.path)
+        predict_run(tmp_path / "run", table.file.path)
     assert "\n" not in str(caught.value)
 
 
@@ -184,9 +186,9 @@ def test_every_model_can_be_trained_kept_and_used(tmp_path, model, kind):
     table = SecretTable.open(make_people(tmp_path, f"people.{kind}"), "rich", "false,true")
     plan = Plan(4.0, recipe="randres", model=model, epochs=1, device="cpu")
     plan.check()
-    report = runs.train(table, table.vault(4.0), plan, tmp_path / "run")
+    report = train_run(table, table.vault(4.0), plan, tmp_path / "run")
     assert report["guarantee"]["epsilon"] == 4.0
-    assert runs.predict(tmp_path / "run", table.file.path).height == N
+    assert predict_run(tmp_path / "run", table.file.path).height == N
 
 
 def test_columns_can_be_embeddings(tmp_path):
@@ -197,9 +199,9 @@ def test_columns_can_be_embeddings(tmp_path):
         frame.write_csv(tmp_path / name) if name.endswith("csv") else frame.write_parquet(tmp_path / name)
         table = SecretTable.open(tmp_path / name, "y", "0,1")
         plan = Plan(5.0, 1e-6, "moments", features="embeddings")
-        runs.train(table, table.vault(5.0, 1e-6), plan, tmp_path / f"run of {name}")
+        train_run(table, table.vault(5.0, 1e-6), plan, tmp_path / f"run of {name}")
         assert json.loads((tmp_path / f"run of {name}" / "features.json").read_text())["kind"] == "embeddings"
-        said = runs.predict(tmp_path / f"run of {name}", tmp_path / name)["prediction"]
+        said = predict_run(tmp_path / f"run of {name}", tmp_path / name)["prediction"]
         assert (said.cast(pl.Int64) == frame["y"]).mean() > 0.8
 
 
@@ -209,9 +211,9 @@ def test_row_ids_are_not_learnt_from(tmp_path):
     frame = pl.DataFrame({"id": np.arange(300), "x": x, "y": np.where(x > 0, "b", "a")})
     frame.write_csv(tmp_path / "t.csv")
     table = SecretTable.open(tmp_path / "t.csv", "y", "a,b", ids="id")
-    runs.train(table, table.vault(5.0), Plan(5.0, recipe="moments"), tmp_path / "run")
+    train_run(table, table.vault(5.0), Plan(5.0, recipe="moments"), tmp_path / "run")
     frame.select("x").write_csv(tmp_path / "new.csv")
-    assert runs.predict(tmp_path / "run", tmp_path / "new.csv").height == 300
+    assert predict_run(tmp_path / "run", tmp_path / "new.csv").height == 300
 
 
 def test_numbers_in_a_csv_may_get_decimals_late_and_texts_stay_texts(tmp_path):
@@ -219,38 +221,38 @@ def test_numbers_in_a_csv_may_get_decimals_late_and_texts_stay_texts(tmp_path):
     lines += ["1.5,A,True,a"]
     (tmp_path / "t.csv").write_text("n,zip,flag,y\n" + "\n".join(lines) + "\n")
     table = SecretTable.open(tmp_path / "t.csv", "y", "a,b")
-    runs.train(table, table.vault(50.0), Plan(50.0, recipe="moments"), tmp_path / "run")
-    whole = runs.predict(tmp_path / "run", tmp_path / "t.csv")
+    train_run(table, table.vault(50.0), Plan(50.0, recipe="moments"), tmp_path / "run")
+    whole = predict_run(tmp_path / "run", tmp_path / "t.csv")
     # Alone, these rows' zips look like numbers. They must be read as in the training.
     (tmp_path / "few.csv").write_text("n,zip,flag\n0,00,False\n1,01,True\n")
-    assert_frame_equal(runs.predict(tmp_path / "run", tmp_path / "few.csv"), whole.head(2))
+    assert_frame_equal(predict_run(tmp_path / "run", tmp_path / "few.csv"), whole.head(2))
 
 
 def test_training_again_adds_up(people, tmp_path):
-    runs.train(people, people.vault(0.5, budget=2.0), Plan(0.5, recipe="moments"), tmp_path / "a")
-    report = runs.train(people, people.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "b")
+    train_run(people, people.vault(0.5, budget=2.0), Plan(0.5, recipe="moments"), tmp_path / "a")
+    report = train_run(people, people.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "b")
     assert report["guarantee"]["epsilon"] == 1.0
     assert report["spent"]["epsilon"] == 1.5
     assert "epsilon 1.5 and delta 0 in all" in (tmp_path / "b" / "card.html").read_text()
     with pytest.raises(ldp.BudgetExceeded, match=r"epsilon 0\.5 and delta 0 left"):
-        runs.train(people, people.vault(1.0), Plan(1.0, recipe="moments", seed=1), tmp_path / "c")
+        train_run(people, people.vault(1.0), Plan(1.0, recipe="moments", seed=1), tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
 def test_the_same_training_again_costs_nothing_and_gives_the_same(people, tmp_path):
     plan = Plan(1.0, recipe="moments")
-    first, second = (runs.train(people, people.vault(1.0), plan, tmp_path / name) for name in "ab")
+    first, second = (train_run(people, people.vault(1.0), plan, tmp_path / name) for name in "ab")
     assert first["spent"] == second["spent"]
     assert first["score"] == second["score"]
     path = people.file.path
-    assert runs.predict(tmp_path / "a", path).equals(runs.predict(tmp_path / "b", path))
+    assert predict_run(tmp_path / "a", path).equals(predict_run(tmp_path / "b", path))
 
 
 def test_too_few_rows_are_trained_on_and_not_scored(tmp_path):
     frame = pl.DataFrame({"x": np.arange(60) / 60, "y": ["a", "b"] * 30})
     frame.write_csv(tmp_path / "t.csv")
     table = SecretTable.open(tmp_path / "t.csv", "y", "a,b")
-    assert runs.train(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")["score"] is None
+    assert train_run(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")["score"] is None
 
 
 def test_rows_without_a_label_are_learnt_about_and_not_scored(tmp_path):
@@ -258,10 +260,10 @@ def test_rows_without_a_label_are_learnt_about_and_not_scored(tmp_path):
     labels = [("b" if value > 0 else "a") if place % 2 else None for place, value in enumerate(x)]
     pl.DataFrame({"x": x, "y": labels}).write_csv(tmp_path / "t.csv")
     table = SecretTable.open(tmp_path / "t.csv", "y", "a,b", "public")
-    report = runs.train(table, table.vault(2.0), Plan(2.0, recipe="moments"), tmp_path / "run")
+    report = train_run(table, table.vault(2.0), Plan(2.0, recipe="moments"), tmp_path / "run")
     assert sum(each["rows"] for each in report["releases"]) < N / 2
     assert report["score"]["rows"] < 0.07 * N
-    assert runs.predict(tmp_path / "run", tmp_path / "t.csv").height == N
+    assert predict_run(tmp_path / "run", tmp_path / "t.csv").height == N
 
 
 @pytest.mark.parametrize(
@@ -300,7 +302,7 @@ def test_the_label_column_is_never_parsed_by_the_learning_side(tmp_path, monkeyp
     vault = table.vault(1.0)
     assert asked == [["x", "y"]]
     asked.clear()
-    runs.train(table, vault, Plan(1.0, recipe="moments"), tmp_path / "run")
+    train_run(table, vault, Plan(1.0, recipe="moments"), tmp_path / "run")
     assert asked
     assert all(columns == ["x"] for columns in asked)
 
@@ -313,8 +315,8 @@ def test_the_label_column_is_never_parsed_by_the_learning_side(tmp_path, monkeyp
 def test_lines_are_the_same_rows_for_labels_and_features(tmp_path, text):
     (tmp_path / "t.csv").write_bytes(text.encode())
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
-    assert runs.train(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")["data"]["rows"] == 60
-    assert runs.predict(tmp_path / "run", tmp_path / "t.csv").height == 60
+    assert train_run(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")["data"]["rows"] == 60
+    assert predict_run(tmp_path / "run", tmp_path / "t.csv").height == 60
 
 
 def test_column_names_may_hold_quotes(tmp_path):
@@ -322,8 +324,8 @@ def test_column_names_may_hold_quotes(tmp_path):
     (tmp_path / "t.csv").write_text(header + "1,no\n2,yes\n" * 30)
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
     assert table.features == ['say "hi"']
-    runs.train(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")
-    assert runs.predict(tmp_path / "run", tmp_path / "t.csv").height == 60
+    train_run(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")
+    assert predict_run(tmp_path / "run", tmp_path / "t.csv").height == 60
 
 
 def test_a_column_that_cannot_be_read_is_named_before_there_is_a_ledger(tmp_path):
@@ -372,8 +374,8 @@ def test_an_interrupted_training_leaves_nothing_and_goes_on_without_a_second_cha
 def test_texts_that_are_written_in_another_way_are_noted(trained, tmp_path):
     table, run, _ = trained
     frame, notes = pl.read_parquet(table.file.path).head(20), []
-    runs.predict(run, table.file.path, note=notes.append)
+    predict_run(run, table.file.path, note=notes.append)
     assert notes == []
     frame.with_columns(city=pl.lit("elsewhere")).write_csv(tmp_path / "new.csv")
-    runs.predict(run, tmp_path / "new.csv", note=notes.append)
+    predict_run(run, tmp_path / "new.csv", note=notes.append)
     assert [note.partition(":")[0] for note in notes] == ["No value of column 'city' occurred in training"]

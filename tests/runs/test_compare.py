@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 import labeldp as ldp
-from labeldp.comparison import Cell, Comparison, on_private_labels, on_public_labels, summarise
 from labeldp.privacy.vault.labeled_table import SecretTable
-from labeldp.reading import read_features
 from labeldp.report.plots import Point
-from labeldp.runs import Plan
+from labeldp.runs.compare import Cell, Comparison, on_private_labels, on_public_labels, summarise
+from labeldp.runs.config import Plan
+from labeldp.runs.feature_files import read_features
 
 N = 400
 
@@ -210,8 +210,8 @@ def test_a_cell_that_cannot_be_scored_says_so(request_, tmp_path):
 
 
 def test_cells_of_another_encoder_or_with_mirrors_are_another_comparison(request_, tmp_path, monkeypatch):
-    monkeypatch.setattr("labeldp.runs._check_encoder", lambda encoder, model: None)
-    monkeypatch.setattr("labeldp.comparison.Model.load", lambda path, device: SimpleNamespace(digest=path.read_text))
+    monkeypatch.setattr("labeldp.runs.config._check_encoder", lambda encoder, model: None)
+    monkeypatch.setattr("labeldp.runs.compare.Model.load", lambda path, device: SimpleNamespace(digest=path.read_text))
     for name in ("first", "second", "copy"):
         (tmp_path / name).write_text(name.replace("copy", "first"))
     plain = replace(request_.plan, features="images", encoder=tmp_path / "first")

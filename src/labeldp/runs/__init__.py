@@ -1,0 +1,1 @@
+"""Run folders: how to train, what a run records, predictions and comparisons."""

@@ -1,0 +1,123 @@
+"""What `labeldp train` trains, and how: the settings of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labeldp.core.errors import InputError
+from labeldp.core.label_space import LabelSpace
+from labeldp.core.lazy import require_torch
+from labeldp.data.base import Features, check_device
+from labeldp.data.feature_reader import Intake, check_kind
+from labeldp.data.files import TableFile
+from labeldp.evaluate import Criterion, check_criterion
+from labeldp.privacy.vault.labeled_table import SecretTable
+from labeldp.recipes import runner as recipes
+from labeldp.recipes.base import find
+from labeldp.recipes.crosses import RECIPES as CROSSING
+from labeldp.recipes.crosses import check_crosses
+from labeldp.recipes.models import find_model
+from labeldp.recipes.task import Rows, Task, default_training
+from labeldp.runs.feature_files import column_of_pictures, read_columns, read_features
+
+if TYPE_CHECKING:
+    from labeldp.learn.model import Model
+
+
+_AXES = {"table": 1, "embeddings": 1, "pairs": 2, "images": 3}  # of a row's shape
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to train and how much may be learnt of the labels."""
+
+    epsilon: float
+    delta: float = 0.0
+    recipe: str = "auto"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    features: str = "table"  # or "embeddings", "images", "pairs"
+    model: str = "auto"
+    encoder: Path | None = None  # a model that was trained without labels, for images
+    flip: bool = False  # whether a mirror image has the same label
+    epochs: int | None = None
+    device: str = "auto"
+    seed: int = 0
+    progress: bool = False
+    public: Path | None = None  # rows of other people, for teachers to vote on
+    labels_per_user: int | None = None  # the most of a user that take part
+    choose_by: Criterion = "auto"  # what makes a model the best of several
+
+    def check(self, space: LabelSpace | None = None, table: SecretTable | None = None) -> None:
+        """Say at once what is wrong with the plan, and for these labels and columns, before anything is spent."""
+        recipe = find(self.recipe)
+        recipe.check(space, self.options, delta=self.delta, encoder=self.encoder is not None, model=self.model)
+        if self.features not in _AXES:
+            raise InputError(
+                'The columns of a file are a "table", "embeddings", "images" or "pairs": choose one of these.'
+            )
+        if table is not None and self.public is not None and self.public.resolve() == table.file.path.resolve():
+            raise InputError("The public rows are those with the secret labels: give a table of other people, or none.")
+        if self.encoder is not None and self.features != "images":
+            raise InputError("An encoder is for images: leave it out, or choose --features images.")
+        if space is not None:
+            check_criterion(self.choose_by, space)
+        numbers = space is not None and space.step is not None
+        find_model(self.model, axes=_AXES[self.features], numbers=numbers)
+        check_kind(self.features)
+        check_device(self.device)
+        if self.features != "table" and self.recipe in CROSSING and self.options.get("cross"):
+            raise InputError("Crosses are for tables: leave them out, or choose --features table.")
+        if table is not None:
+            table.file.frame_schema(table.features)
+            check_crosses(self.recipe, self.options, table.features)
+        if table is not None and self.features == "images":
+            column_of_pictures(table.file, table.features)
+        if self.encoder is not None:
+            _check_encoder(_load_encoder(self.encoder, "cpu"), self.model)
+
+    def by(self, recipe: str, **changes: Any) -> Plan:
+        """Return the plan by another recipe, without a model or crosses if that has no use for them."""
+        model = self.model if find(recipe).takes_model else "auto"
+        options = {name: value for name, value in self.options.items() if name != "cross" or recipe in CROSSING}
+        return replace(self, recipe=recipe, model=model, options=options, **changes)
+
+    def read(self, table: SecretTable, rows: int) -> tuple[Intake, Features, Features | None]:
+        """Read the features and, where there are any, the public rows, from which alone it is learnt how to read."""
+        if self.public is None:
+            return *read_features(table, self.features, rows, self.flip), None
+        frame = read_columns(TableFile(self.public), table.features)
+        intake, public = Intake.fit(frame, self.features, self.flip)  # type: ignore[arg-type]
+        return intake, intake(read_columns(table.file, list(intake.columns), intake.texts)), public
+
+    def task(
+        self, features: Features, space: LabelSpace, rows: Rows, checkpoints: Path | None = None, **more: Any
+    ) -> Task:
+        """Return the public side of the training on `rows`."""
+        model = find_model(self.model, self.seed, _AXES[self.features], space.step is not None)
+        encoder = None if self.encoder is None else _load_encoder(self.encoder, self.device)
+        more |= {"encoder": encoder, "seed": self.seed, "choose_by": self.choose_by}
+        task = Task(features, space, rows, self.epsilon, self.delta, model, **more)
+        changes = {"device": self.device, "progress": self.progress, "checkpoint": checkpoints}
+        return replace(
+            task, training=default_training(task, **changes | ({"epochs": self.epochs} if self.epochs else {}))
+        )
+
+
+def _load_encoder(folder: Path, device: str) -> Model:
+    require_torch("An encoder")
+    from labeldp.learn.model import Model
+
+    return Model.load(folder, device)
+
+
+def _check_encoder(encoder: Model, model: str) -> None:
+    """Networks begin from the encoder, so that they are of its kind."""
+    from labeldp.learn.encoded import members
+
+    recipes.check_untaught(encoder)
+    kind = getattr(members(encoder)[0].network, "recipe", {}).get("name")
+    if model not in ("auto", kind):
+        raise InputError(f"Networks begin from the encoder, which is a {kind}, not a {model}: leave out --model.")

@@ -1,0 +1,88 @@
+"""What a run folder says about itself: `run.json`, `features.json`, the ledger and the card."""
+
+from __future__ import annotations
+
+import json
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from labeldp.core.errors import InputError, MissingExtra
+from labeldp.core.version import __version__
+from labeldp.data.feature_reader import Intake
+from labeldp.privacy.vault import Vault
+from labeldp.privacy.vault.labeled_table import SecretTable
+from labeldp.recipes import runner as recipes
+from labeldp.report.card import write_card
+from labeldp.report.card.origin import describe_model, versions
+from labeldp.runs.config import Plan
+
+
+def describe_run(table: SecretTable, vault: Vault, plan: Plan, trained: recipes.Trained) -> dict[str, Any]:
+    """Return what a run folder says about itself."""
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "packages": versions(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "data": {"name": table.file.path.name, "rows": vault.rows, "label": table.label},
+        "space": table.space.to_json(),
+        **trained.facts(),
+        "options": dict(plan.options),
+        "features": plan.features,
+        "plan": {
+            "model": plan.model,
+            "epochs": plan.epochs,
+            "public": plan.public is not None,
+            "choose_by": plan.choose_by,
+        },
+        "users": trained.users and trained.users | {"column": table.users},
+        "model": describe_model(trained.model),
+        "model_unit": trained.model.guarantee.unit if trained.model.guarantee else None,
+        "entries": [release.entry for release in trained.releases],
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "seed": plan.seed,
+        "spent": vault.guarantee().to_json(),
+    }
+
+
+def write_run(folder: Path, facts: dict[str, Any], intake: Intake, trained: recipes.Trained, vault: Vault) -> None:
+    """Write the record, the card and the model of a run into a new folder."""
+    folder.mkdir()
+    _dump(folder / "run.json", facts)
+    _dump(folder / "features.json", intake.to_json())
+    _dump(folder / "ledger.json", [entry.redacted() for entry in vault.ledger.entries()])
+    write_card(folder)
+    trained.model.save(folder / "model")
+
+
+def read_report(run: Path) -> dict[str, Any]:
+    """Return what a run folder says about itself."""
+    try:
+        report: dict[str, Any] = json.loads((run / "run.json").read_text())
+    except (OSError, ValueError):
+        raise InputError(f"{run} is not a run folder: `labeldp train --out` makes one.") from None
+    return report
+
+
+def intake_of(run: Path) -> Intake:
+    """Return how a run reads rows."""
+    read_report(run)
+    try:
+        return Intake.from_json(json.loads((run / "features.json").read_text()))
+    except MissingExtra:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"{run} is damaged: it does not say how to read features.") from None
+
+
+def _dump(path: Path, data: Any) -> None:
+    path.write_text(json.dumps(data, indent=2, default=_plain) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else str(value)
