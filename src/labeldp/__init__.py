@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from labeldp.core.label_space import LabelSpace as LabelSpace
     from labeldp.core.unproven import allow_unproven as allow_unproven
     from labeldp.estimators import LabelPrivateClassifier as LabelPrivateClassifier
+    from labeldp.estimators import LabelPrivateRegressor as LabelPrivateRegressor
+    from labeldp.estimators import LabelPrivateSearchCV as LabelPrivateSearchCV
     from labeldp.privacy.mechanisms.randomized_response import RandomizedResponse as RandomizedResponse
     from labeldp.privacy.vault import Identity as Identity
     from labeldp.privacy.vault import Vault as Vault
-    from labeldp.regressor import LabelPrivateRegressor as LabelPrivateRegressor
     from labeldp.releases import Release as Release
-    from labeldp.search import LabelPrivateSearchCV as LabelPrivateSearchCV
 
 from labeldp.core.version import __version__ as __version__
 
@@ -48,12 +48,10 @@ _EXPORTS = {
     "core.guarantee": ["Budget", "Guarantee"],
     "core.label_space": ["LabelSpace"],
     "core.unproven": ["allow_unproven"],
-    "estimators": ["LabelPrivateClassifier"],
+    "estimators": ["LabelPrivateClassifier", "LabelPrivateRegressor", "LabelPrivateSearchCV"],
     "privacy.mechanisms.randomized_response": ["RandomizedResponse"],
     "privacy.vault": ["Identity", "Vault"],
-    "regressor": ["LabelPrivateRegressor"],
     "releases": ["Release"],
-    "search": ["LabelPrivateSearchCV"],
 }
 _PACKAGES = [
     "accounting",

@@ -8,6 +8,7 @@ from scripted import Seeded
 import labeldp as ldp
 from labeldp.accounting import PureLoss
 from labeldp.accounting.calibration import calibrated_loss
+from labeldp.estimators.search import _Once
 from labeldp.learn import Supervised
 from labeldp.mechanisms import BestCandidate, GroupHistogram, LinearQuery, OneHotLaplace
 from labeldp.privacy.vault import Identity, Ledger
@@ -15,7 +16,6 @@ from labeldp.recipes import rehearsal
 from labeldp.recipes.base import RECIPES, Ask, Recipe, Reserve, find
 from labeldp.recipes.budget_split import composed_steps
 from labeldp.recipes.runner import train
-from labeldp.search import _Once
 
 SOME, DELTA = 400, 1e-5
 SHARES = [(1.0, "gaussian"), (1.0, "pure"), (2.0, "gaussian")]

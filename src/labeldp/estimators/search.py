@@ -15,7 +15,8 @@ from labeldp.accounting.costs import Cost, Spending, group_sizes
 from labeldp.accounting.losses import Loss, compose
 from labeldp.core.errors import BudgetExceeded, InputError
 from labeldp.core.exact_real import exactly
-from labeldp.estimators import LabelPrivateClassifier, threads
+from labeldp.estimators.base import threads
+from labeldp.estimators.classifier import LabelPrivateClassifier
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.release_plan import Plan, step_losses

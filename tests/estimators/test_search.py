@@ -5,18 +5,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 import labeldp as ldp
+from labeldp.estimators.search import _Once
 from labeldp.learn.classical import Classical
 from labeldp.mechanisms import GroupHistogram, OneHotGaussian
 from labeldp.privacy.vault import Ledger
 from labeldp.recipes.base import RECIPES, Ask, Recipe, find
-from labeldp.search import _Once
 
 N = 600
 
 
 @pytest.fixture(autouse=True)
 def no_row_was_fitted_before(monkeypatch):
-    monkeypatch.setattr("labeldp.seen_rows._SEEN", [])
+    monkeypatch.setattr("labeldp.estimators.seen_rows._SEEN", [])
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_an_encoder_may_be_among_what_is_searched(monkeypatch):
         given.extend(task.encoder for task in tasks)
         raise ldp.InputError("far enough")
 
-    monkeypatch.setattr("labeldp.search.train_best", trained)
+    monkeypatch.setattr("labeldp.estimators.search.train_best", trained)
     pictures, encoder = np.zeros((300, 1, 8, 8), np.uint8), object()
     refining = ldp.LabelPrivateClassifier(1.0, [0, 1], "refine", features="images")
     with pytest.raises(ldp.InputError, match="far enough"):

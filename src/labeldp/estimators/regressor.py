@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import LabelSpace
-from labeldp.estimators import LabelPrivate, threads
+from labeldp.estimators.base import LabelPrivate, threads
 from labeldp.learn.density import intervals
 
 _INFERRED = (

@@ -29,7 +29,7 @@ CLASSES = ["no", "yes"]
 
 @pytest.fixture(autouse=True)
 def no_row_was_fitted_before(monkeypatch):
-    monkeypatch.setattr("labeldp.seen_rows._SEEN", [])
+    monkeypatch.setattr("labeldp.estimators.seen_rows._SEEN", [])
 
 
 @pytest.fixture
@@ -535,7 +535,7 @@ def test_a_label_name_is_a_text(data):
 
 
 def test_the_identity_of_a_frame_does_not_hang_on_hashes_of_polars(data):
-    from labeldp.seen_rows import fingerprint
+    from labeldp.estimators.seen_rows import fingerprint
 
     frame = pl.DataFrame(data[0], [f"c{i}" for i in range(4)])
     assert fingerprint(frame)[1] == identify("any", "y", frame.to_arrow().to_batches()).digest
