@@ -25,6 +25,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-import labeldp as ldp
 from labeldp.audit.canaries import SURE, Game, canary_game, deal, listen
 from labeldp.core.atomic_files import alone, written_whole
-from labeldp.core.label_space import Codes
+from labeldp.core.guarantee import Budget
+from labeldp.core.label_space import Codes, LabelSpace
 from labeldp.data.images import Images
 from labeldp.learn.augdescent import AugDescent
 from labeldp.learn.backbones import build
@@ -27,6 +27,7 @@ from labeldp.learn.model import Model
 from labeldp.learn.semigan import SemiGAN
 from labeldp.learn.training import Training
 from labeldp.privacy.mechanisms.base import Mechanism
+from labeldp.privacy.vault import Identity, Vault
 from labeldp.recipes.arithmetic import response_right
 from labeldp.recipes.runner import Trained, all_rows
 from labeldp.recipes.runner import train as train_recipe
@@ -117,7 +118,7 @@ class Setting:
         return Training(**own, seed=seed, checkpoint=checkpoints)
 
 
-class CellVault(ldp.Vault):
+class CellVault(Vault):
     """The vault of a cell, which hears what other cells of its row heard if it asks for the same about the same labels.
 
     It pays for that as if it were new, so each cell has its guarantee by itself. What is learnt from such a release
@@ -157,9 +158,9 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
     row, classes = cell.row, int(max(data.labels.max(), data.truth.max())) + 1
     folder = cell.unfinished(setting.work)
     folder.mkdir(parents=True, exist_ok=True)
-    space = ldp.LabelSpace(list(range(classes)))
-    identity = ldp.Identity(cell.key, "label", len(data.labels))
-    budget = ldp.Budget(cell.epsilon, delta)
+    space = LabelSpace(list(range(classes)))
+    identity = Identity(cell.key, "label", len(data.labels))
+    budget = Budget(cell.epsilon, delta)
     everything = all_rows(len(data.labels))
     # A training that is resumed has the same canaries: their coins are the game's, and no noise of the vault's.
     game = deal(data.labels, everything, classes, np.random.default_rng(cell.seed)) if row.audited else None
