@@ -24,7 +24,14 @@ import sys
 import tokenize
 
 ROOT = pathlib.Path.cwd()
-CODE = ("src", "tests", "benchmarks", "examples", "tools/check")
+CODE = ("src", "tests", "benchmarks", "examples")
+# Attributes and keywords of other libraries, and modules: they are not renamed by name alone.
+FOREIGN = set(
+    "columns parts done show choices poll name rows take map shape labels classes count start left right data text sum "
+    "values index items keys get add set update copy pop append path file size find split fixmatch augdescent pate first "
+    "last mean best low high kind schema"
+    .split()
+)
 Edit = tuple[int, int, int, str]  # line, first and last column (in code points), new text
 
 
@@ -237,10 +244,13 @@ def leftovers(renamed):
         for path in sorted((ROOT / folder).rglob("*.py")):
             text = path.read_text()
             local = {name for qualified, _, name in scopes(ast.parse(text))}
-            tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+            unseen = (tokenize.NL, tokenize.COMMENT)
+            tokens = [t for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type not in unseen]
             lines, spans = text.splitlines(keepends=True), []
             for before, token, after in zip(tokens, tokens[1:], tokens[2:]):
-                if token.type != tokenize.NAME or token.string not in gone:
+                if token.type != tokenize.NAME or token.string not in gone or token.string in FOREIGN:
+                    continue
+                if re.match(r"\s*(from|import) ", token.line):
                     continue
                 attribute = before.string == "."
                 keyword = after.string == "=" and before.string in ("(", ",") and after.end[1] - after.start[1] == 1
