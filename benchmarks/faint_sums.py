@@ -24,7 +24,7 @@ from labeldp.data.row_normalizer import Lift
 from labeldp.mechanisms import GroupHistogram, LinearQuery
 from labeldp.recipes.runner import all_rows
 from labeldp.recipes.task import Task
-from labeldp.recipes.votes import class_of_each
+from labeldp.recipes.votes import assign_cluster_classes
 from labeldp.representation.balanced import balanced
 from labeldp.representation.smooth import smooth_rows
 
@@ -46,7 +46,7 @@ def right_by_kind(kinds, labels, space, epsilon):
     found = []
     for groups in kinds:
         counts = ldp.Vault(labels, space, ldp.Budget(epsilon)).release(GroupHistogram(groups, epsilon))
-        found.append(100 * float((class_of_each(counts)[groups] == labels).mean()))
+        found.append(100 * float((assign_cluster_classes(counts)[groups] == labels).mean()))
     return spread(found)
 
 
@@ -71,14 +71,14 @@ def main():
     kinds = [balanced(smooth, len(space), seed).argmax(axis=1) for seed in range(chosen.draws)]
     for epsilon in map(float, chosen.epsilons.split(",")):
         task = Task(points, space, all_rows(len(labels)), epsilon, DELTA)
-        queries = {"all": all_directions, "fewer": task.lifted, "smooth": smooth_rows(points, task.columns)}
+        queries = {"all": all_directions, "fewer": task.normalized, "smooth": smooth_rows(points, task.n_columns)}
         cell = {name: right(query, labels, space, epsilon, chosen.draws) for name, query in queries.items()}
         cell["kinds"] = right_by_kind(kinds, labels, space, epsilon)
         told = {name: f"{each['mean']:.1f} ± {each['deviation']:.1f}" for name, each in cell.items()}
         shown.add_row(
-            f"{epsilon:g}", told["all"], told["fewer"], f"{task.lift.columns - 1}", told["smooth"], told["kinds"]
+            f"{epsilon:g}", told["all"], told["fewer"], f"{task.normalizer.columns - 1}", told["smooth"], told["kinds"]
         )
-        cells[epsilon] = cell | {"columns": task.lift.columns - 1}
+        cells[epsilon] = cell | {"columns": task.normalizer.columns - 1}
     Console(width=100).print(shown)
     save(f"faint_sums-{chosen.name}", {"rows": len(labels), "draws": chosen.draws, "cells": cells})
 

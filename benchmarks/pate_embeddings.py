@@ -28,7 +28,7 @@ from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.partition import deal
 from labeldp.privacy.teachers.votes import TeacherVotes
 from labeldp.recipes.task import Task
-from labeldp.recipes.teachers import Poll, confident
+from labeldp.recipes.teachers import Poll, choose_confident_votes
 
 DELTA, ANSWERS, QUERIES = 1e-5, 200, 600
 
@@ -58,7 +58,9 @@ def main():
     cells = []
     everything = np.ones(len(labels), bool)
     for epsilon, teachers in product(map(float, chosen.epsilons.split(",")), (chosen.teachers, None)):
-        count, votes = confident(Poll(Task(train, space, everything, epsilon, DELTA), teachers, ANSWERS, QUERIES, 0.5))
+        count, votes = choose_confident_votes(
+            Poll(Task(train, space, everything, epsilon, DELTA), teachers, ANSWERS, QUERIES, 0.5)
+        )
         found = []
         for seed in range(chosen.seeds):
             queries = np.random.default_rng(seed).permutation(len(labels))[:QUERIES]

@@ -20,7 +20,7 @@ from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.partition import deal
 from labeldp.privacy.teachers.vote_accounting import account, answer_chances
 from labeldp.recipes.task import Task
-from labeldp.recipes.teachers import Poll, confident
+from labeldp.recipes.teachers import Poll, choose_confident_votes
 from labeldp.report.votes import agreement, by_number_of_teachers, leads, spending
 
 DELTA, ANSWERS, QUERIES = 1e-5, 200, 600
@@ -50,7 +50,9 @@ def main():
     by_number_of_teachers({"plurality": plurality, "a single teacher": single}, IMAGES / "pate-teachers.png")
     leads({f"{number:,} teachers": counts[number] for number in (5, 50, 250, 2_500)}, IMAGES / "pate-leads.png")
 
-    count, votes = confident(Poll(Task(train, space, everything, chosen.epsilon, DELTA), None, ANSWERS, QUERIES, 0.5))
+    count, votes = choose_confident_votes(
+        Poll(Task(train, space, everything, chosen.epsilon, DELTA), None, ANSWERS, QUERIES, 0.5)
+    )
     weights = Heads().fit(points, labels, deal(everything, count, 0), 10)
     cast = Heads.vote(weights, asked)[:QUERIES]
     agreement(cast, IMAGES / "pate-agreement.png", votes.threshold)

@@ -50,11 +50,11 @@ class Steps:
     @contextmanager
     def watching(self):
         """Put an ear to the recipe's own steps."""
-        look, taught, after_answers = steps._look, steps.taught, steps._after_answers
+        look, taught, after_answers = steps._query_sums, steps.train_or_load, steps._combine_responses
 
         def watched_look(task, seen, epsilon, after=()):
             found = yield from look(task, seen, epsilon, after)
-            self.tell(f"sums at {epsilon:g} over {len(seen)} embeddings", found.likely)
+            self.tell(f"sums at {epsilon:g} over {len(seen)} embeddings", found.posterior)
             return found
 
         def watched_taught(task, learner, *more):
@@ -68,11 +68,11 @@ class Steps:
             self.tell("answers", np.exp(found.log_evidence()))
             return found
 
-        steps._look, steps.taught, steps._after_answers = watched_look, watched_taught, watched_answers
+        steps._query_sums, steps.train_or_load, steps._combine_responses = watched_look, watched_taught, watched_answers
         try:
             yield
         finally:
-            steps._look, steps.taught, steps._after_answers = look, taught, after_answers
+            steps._query_sums, steps.train_or_load, steps._combine_responses = look, taught, after_answers
 
 
 def run(chosen, epsilon, pictures, labels, encoder, folder):

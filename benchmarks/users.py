@@ -54,7 +54,7 @@ def cell(kind, name, epsilon, cap, seed):
     trained = train(vault, task, recipe, score=False)
     new, truth = rows_of(np.arange(NEW), weights, rng)
     right = float((trained.model.predict(new) == truth).mean())
-    return {"right": right, "rows": int(rows.sum()), "label epsilon": trained.users["label"]["epsilon"]}
+    return {"right": right, "rows": int(rows.sum()), "label epsilon": trained.user_summary["label"]["epsilon"]}
 
 
 def main():

@@ -41,15 +41,15 @@ from labeldp.learn.regression import NumberModel, Regression
 from labeldp.learn.ridge import LinearModel, Ridge
 from labeldp.mechanisms import GroupHistogram, LinearQuery, NumberQuery, RROnBins, UnbiasedBins
 from labeldp.privacy.teachers.networks import Networks
-from labeldp.recipes.cached_models import taught
-from labeldp.recipes.candidates import Candidate, fit_all
+from labeldp.recipes.cached_models import train_or_load
+from labeldp.recipes.candidates import Candidate, fit_candidates
 from labeldp.recipes.pipelines import pate
-from labeldp.recipes.pipelines.additive import with_constant
-from labeldp.recipes.pipelines.auto import smoothed
-from labeldp.recipes.pipelines.log_linear import SumsAndLabels
-from labeldp.recipes.pipelines.numbers import Beforehand, learners_for
+from labeldp.recipes.pipelines.additive import add_constant_column
+from labeldp.recipes.pipelines.auto import smooth_pseudo_labels
+from labeldp.recipes.pipelines.log_linear import LogLinearFit
+from labeldp.recipes.pipelines.numbers import LabelPrior, make_number_learners
 from labeldp.recipes.task import Task
-from labeldp.recipes.votes import agreed
+from labeldp.recipes.votes import keep_agreeing
 from labeldp.releases.base import Release
 from labeldp.representation.restart import two_encoders, with_restart
 
@@ -89,7 +89,7 @@ class World:
         self.additive_sums = _additive_sums(vault)
         self.unbiased = numbers.release(UnbiasedBins(0.4, np.full(3, 1 / 3)))
         design, columns = self.additive_sums.design, self.additive_sums.columns
-        matrix = with_constant(design.matrix())
+        matrix = add_constant_column(design.matrix())
         self.number_sums = NumberSums(
             None, columns, design, [None], numbers.release(NumberQuery(matrix, 0.3, 1e-6, values=3))
         )
@@ -137,8 +137,8 @@ def student(function, **settings):
 
 
 def _learners(w):
-    (fit,) = learners_for(w.task(space=NUMBERS, model="cnn"), "squared").values()
-    return fit(w.values, Beforehand.of(w.counts)), [w.values, w.network]
+    (fit,) = make_number_learners(w.task(space=NUMBERS, model="cnn"), "squared").values()
+    return fit(w.values, LabelPrior.of(w.counts)), [w.values, w.network]
 
 
 BOOSTING = Boosting(rounds=2, validation=0.0)
@@ -146,7 +146,7 @@ BOOSTING = Boosting(rounds=2, validation=0.0)
 
 def _sums_and_labels(w):
     rows, learner = w.lift(w.rows), LogLinear(w.lift)
-    return SumsAndLabels(learner.fit(rows, w.sums), w.sums, w.new, rows, learner)
+    return LogLinearFit(learner.fit(rows, w.sums), w.sums, w.new, rows, learner)
 
 
 def _additive(w):
@@ -253,15 +253,15 @@ MADE = {
         [w.network],
     ),
     "recipes.pipelines.auto.smoothed": lambda w: (
-        smoothed(w.task(), w.sums, np.zeros((len(w.rows), 1), np.int64)),
+        smooth_pseudo_labels(w.task(), w.sums, np.zeros((len(w.rows), 1), np.int64)),
         [w.sums],
     ),
-    "recipes.candidates.fit_all": lambda w: (
-        fit_all(w.task(), [Candidate("linear", lambda: w.linear)])[0],
+    "recipes.candidates.fit_candidates": lambda w: (
+        fit_candidates(w.task(), [Candidate("linear", lambda: w.linear)])[0],
         [w.linear],
     ),
     "recipes.cached_models.taught": lambda w: (
-        taught(w.task(folder=w.folder), learn.Supervised(training=ONCE), w.new, [w.network], np.zeros(0)),
+        train_or_load(w.task(folder=w.folder), learn.Supervised(training=ONCE), w.new, [w.network], np.zeros(0)),
         [w.new, w.network],
     ),
     "recipes.pipelines.numbers.learners_for": _learners,
@@ -270,9 +270,9 @@ MADE = {
     "recipes.pipelines.pate.fixmatch": student(pate.fixmatch),
     "recipes.pipelines.pate.gan": student(pate.gan, discriminators=2),
     "recipes.pipelines.pate.ssl": student(pate.ssl),
-    "recipes.task.Task.on_points": lambda w: (w.task().on_points(w.linear), [w.linear, w.network]),
-    "recipes.votes.agreed": lambda w: (agreed(w.new, w.new.labels()), [w.new]),
-    "recipes.pipelines.log_linear.SumsAndLabels.refined": lambda w: (_sums_and_labels(w).refined(), [w.sums, w.new]),
+    "recipes.task.Task.with_encoder": lambda w: (w.task().with_encoder(w.linear), [w.linear, w.network]),
+    "recipes.votes.keep_agreeing": lambda w: (keep_agreeing(w.new, w.new.labels()), [w.new]),
+    "recipes.pipelines.log_linear.SumsAndLabels.refined": lambda w: (_sums_and_labels(w).refine(), [w.sums, w.new]),
 }
 
 # What refuses a model that learnt from labels.

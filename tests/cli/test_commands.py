@@ -87,7 +87,7 @@ def test_json_is_all_that_is_printed(labeldp, more):
 
 def test_models_are_chosen_by_the_criterion_that_is_asked_for(labeldp, folder, monkeypatch):
     monkeypatch.setattr(
-        "labeldp.recipes.pipelines.auto._ENOUGH_TO_CHOOSE", 0.0
+        "labeldp.recipes.pipelines.auto._MIN_SIGNAL_TO_CHOOSE", 0.0
     )  # it would average models of so few rows
     rows = np.random.default_rng(0).normal(size=(300, 2))
     pl.DataFrame(rows).with_columns(income=pl.Series(["low", "high", "low"] * 100)).write_csv("people.csv")

@@ -37,7 +37,7 @@ def test_json(plan):
     advice = json.loads(out)
     assert code == 0
     assert advice["recommended"] == "log-linear"
-    assert advice["setting"]["clusters"] == 20
+    assert advice["setting"]["n_clusters"] == 20
     assert advice["setting"]["purity"] == 0.8
 
 

@@ -11,7 +11,7 @@ NETWORKS = ("--engine", "here", "--option", "teachers=10", "--epochs", 2, "--mod
 
 
 def test_network_teachers_on_an_engine(labeldp, folder):
-    taught = ("--recipe", "pate-fm", "--option", "taught=networks", *NETWORKS)
+    taught = ("--recipe", "pate-fm", "--option", "teacher_kind=networks", *NETWORKS)
     code, out, err = labeldp(*ASK, "--epsilon", 50, *taught)
     assert code == 0
     assert "hardly protected" in err
@@ -37,7 +37,7 @@ def test_public_rows_give_a_model_that_protects_records(labeldp, folder):
         (("--public", "people.parquet"), "no use for public rows"),
         (("--recipe", "pate", "--delta", "1e-5", "--public", "people.csv"), "those with the secret labels"),
         (("--recipe", "pate", "--public", "absent.csv"), "absent.csv"),
-        (("--recipe", "pate-fm", "--option", "taught=networks", "--engine", "mars"), "no engine 'mars'"),
+        (("--recipe", "pate-fm", "--option", "teacher_kind=networks", "--engine", "mars"), "no engine 'mars'"),
         (("--recipe", "immutable"), "allow_unproven"),
         (("--recipe", "immutable", "--allow-unproven", "pate"), "the names are immutable"),
     ],

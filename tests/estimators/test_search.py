@@ -149,7 +149,9 @@ def test_the_winner_is_told_by_its_setting_also_where_settings_give_different_nu
         return [Classical(tree).fit(task.features, noisy) for tree in trees]
 
     find("randres")
-    monkeypatch.setitem(RECIPES, "tried", Recipe("tried", "of this test", steps, chooses=lambda task: True))
+    monkeypatch.setitem(
+        RECIPES, "tried", Recipe("tried", "of this test", steps, has_several_candidates=lambda task: True)
+    )
     X = data[0]
     pattern = (X[:, 0] > 0) ^ (X[:, 1] > 0)  # one cut tells nothing of it
     grid = [{"models": 1, "depth": 1}, {"models": 3, "depth": 1}, {"models": 2, "depth": 1}]

@@ -19,11 +19,11 @@ from labeldp.data.tables import Table
 from labeldp.privacy.mechanisms.stable import StableVote
 from labeldp.recipes import advisor
 from labeldp.recipes.advisor import advise
-from labeldp.recipes.arithmetic import response_right
+from labeldp.recipes.arithmetic import response_accuracy
 from labeldp.recipes.pipelines import auto
-from labeldp.recipes.pipelines.additive import additive_steps, layout_of
+from labeldp.recipes.pipelines.additive import additive_steps, choose_layout
 from labeldp.recipes.task import Task
-from labeldp.recipes.teachers import Poll, confident, stable
+from labeldp.recipes.teachers import Poll, choose_confident_votes, choose_stable_votes
 
 
 def _table(rows):
@@ -54,24 +54,26 @@ RECIPES = {
 @settings(max_examples=15)
 def test_more_epsilon_never_hurts_a_line(rows, classes, epsilon, gpu, delta):
     low, high = (advise(rows, classes, e, delta, "images", "cuda" if gpu else "cpu") for e in (epsilon, 1.5 * epsilon))
-    assert {line.recipe for line in low.lines} == RECIPES
-    for before, after in zip(low.lines, high.lines, strict=True):
+    assert {line.recipe for line in low.forecasts} == RECIPES
+    for before, after in zip(low.forecasts, high.forecasts, strict=True):
         for name in ("right", "agreed", "nats", "worth"):
             if getattr(before, name) is not None:
                 assert getattr(before, name) <= getattr(after, name) + 1e-3  # sums stand for integrals there
-        assert before.survives_from == after.survives_from  # a threshold does not depend on where one stands
-    assert low.most_clusters <= high.most_clusters
-    assert not low.line(low.recommended).reason
+        assert before.min_epsilon == after.min_epsilon  # a threshold does not depend on where one stands
+    assert low.max_clusters <= high.max_clusters
+    assert not low.forecast(low.recommended).reason
 
 
 def test_rare_positives_make_noisy_labels_worth_less_and_sums_harder_to_see():
     plain, rare = advise(20_000, 2, 1.0, 1e-6), advise(20_000, 2, 1.0, 1e-6, positives=0.01)
-    assert rare.line("randres").worth < plain.line("randres").worth / 50
-    assert rare.line("moments").survives_from > 10 * plain.line("moments").survives_from
+    assert rare.forecast("randres").clean_labels_per_class < plain.forecast("randres").clean_labels_per_class / 50
+    assert rare.forecast("moments").min_epsilon > 10 * plain.forecast("moments").min_epsilon
     even = advise(20_000, 2, 1.0, 1e-6, positives=0.5)
-    for before, after in zip(plain.lines, even.lines, strict=True):
-        assert after.survives_from == before.survives_from
-        assert after.worth == (before.worth and pytest.approx(before.worth))
+    for before, after in zip(plain.forecasts, even.forecasts, strict=True):
+        assert after.min_epsilon == before.min_epsilon
+        assert after.clean_labels_per_class == (
+            before.clean_labels_per_class and pytest.approx(before.clean_labels_per_class)
+        )
 
 
 @pytest.mark.parametrize(
@@ -95,9 +97,9 @@ def test_rare_positives_make_noisy_labels_worth_less_and_sums_harder_to_see():
 def test_rare_positives_have_a_choice_of_their_own(rows, epsilon, features, positives, best, why):
     advice = advise(rows, 2, epsilon, 1e-6, features, "cuda", positives=positives)
     assert advice.recommended == best
-    assert why in advice.why
-    assert "Accuracy says little here: 99.0% is what always saying no gets" in advice.why
-    assert "Accuracy says little" not in advise(rows, 2, epsilon, 1e-6, features, "cuda").why
+    assert why in advice.reason
+    assert "Accuracy says little here: 99.0% is what always saying no gets" in advice.reason
+    assert "Accuracy says little" not in advise(rows, 2, epsilon, 1e-6, features, "cuda").reason
 
 
 # Purity is that of the clusters in the framework paper's first pipeline; the recipes are the best of its tables
@@ -127,7 +129,7 @@ def test_the_choice_is_that_of_the_papers(rows, classes, purity, epsilon, best):
 )
 def test_pictures_with_a_delta_are_refined_where_sums_say_enough(epsilon, best):
     assert advise(50_000, 10, epsilon, 1e-5, "images", "cuda").recommended == best
-    assert advise(50_000, 10, epsilon, 1e-5, "embeddings").line("refine").reason == "needs images"
+    assert advise(50_000, 10, epsilon, 1e-5, "embeddings").forecast("refine").reason == "needs images"
 
 
 @pytest.mark.parametrize(
@@ -140,15 +142,15 @@ def test_pictures_with_a_delta_are_refined_where_sums_say_enough(epsilon, best):
     ],
 )
 def test_the_plan_of_refine_names_all_that_it_asks_for(epsilon, asks, delta):
-    uses = advise(50_000, 10, epsilon, 1e-5, "images").line("refine").uses
+    uses = advise(50_000, 10, epsilon, 1e-5, "images").forecast("refine").uses
     assert [use.mechanism for use in uses] == [mechanism for mechanism, _ in asks]
     assert [use.epsilon for use in uses] == pytest.approx([own for _, own in asks])
     assert sum(use.delta for use in uses) == pytest.approx(delta)
 
 
 def test_the_vote_on_cifar10_survives_down_to_the_epsilon_that_the_paper_found():
-    line = advise(50_000, 10, 1.0, 1e-5, "images", purity=0.883).line("noise-cluster")
-    assert 0.002 < line.survives_from < 0.005
+    line = advise(50_000, 10, 1.0, 1e-5, "images", purity=0.883).forecast("noise-cluster")
+    assert 0.002 < line.min_epsilon < 0.005
 
 
 def test_choices_elsewhere():
@@ -158,9 +160,9 @@ def test_choices_elsewhere():
     assert advise(50_000, 2, 4.0).recommended == "randres"  # 98 % of the labels stay right
     assert advise(800, 2, 1.0, features="embeddings").recommended == "cluster-prior"  # dense sums of few rows drown
     assert advise(200, 2, 1.0, features="embeddings").recommended == "noise-cluster"
-    assert "nothing works well" in advise(100, 3, 0.01).why
+    assert "nothing works well" in advise(100, 3, 0.01).reason
     slow = advise(50_000, 10, 0.5, features="images")
-    assert "embeddings" in slow.why
+    assert "embeddings" in slow.reason
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
@@ -169,9 +171,9 @@ def test_choices_elsewhere():
 def test_tables_get_bins_where_auto_takes_them(rows, classes, epsilon, delta):
     task = Task(_table(rows), ldp.LabelSpace(list(range(classes))), np.ones(rows, bool), epsilon, delta)
     advice = advise(rows, classes, epsilon, delta)
-    taken = "additive" if auto._is_binned(task) else "log-linear"
+    taken = "additive" if auto._uses_bins(task) else "log-linear"
     assert advice.recommended in {taken, "cluster-prior", "noise-cluster"}
-    assert advice.recommended == taken or advice.line("moments").survives_from > epsilon
+    assert advice.recommended == taken or advice.forecast("moments").min_epsilon > epsilon
 
 
 @pytest.mark.parametrize(
@@ -180,10 +182,10 @@ def test_tables_get_bins_where_auto_takes_them(rows, classes, epsilon, delta):
 )
 def test_the_plan_of_additive_names_what_the_recipe_reserves(rows, epsilon, delta, crosses):
     task = Task(_table(rows), ldp.LabelSpace([0, 1]), np.ones(rows, bool), epsilon, delta)
-    uses = advise(rows, 2, epsilon, delta).line("additive").uses
+    uses = advise(rows, 2, epsilon, delta).forecast("additive").uses
     assert [use.mechanism for use in uses] == ["LinearQuery"] + ["LargestResiduals", "LinearQuery"] * crosses
-    layout = layout_of(task, epsilon)
-    assert layout.selected == crosses
+    layout = choose_layout(task, epsilon)
+    assert layout.n_selected == crosses
     reserve = next(additive_steps(task, layout, epsilon, delta))
     if crosses:
         assert reserve.steps == [calibrated_loss(use.epsilon, use.delta) for use in uses]
@@ -202,33 +204,33 @@ def test_the_plan_of_additive_names_what_the_recipe_reserves(rows, epsilon, delt
     ],
 )
 def test_the_plan_of_log_linear_names_all_that_it_asks_for(classes, epsilon, asks):
-    line = advise(50_000, classes, epsilon, 1e-5, "embeddings").line("log-linear")
+    line = advise(50_000, classes, epsilon, 1e-5, "embeddings").forecast("log-linear")
     assert [(use.mechanism, use.epsilon) for use in line.uses] == asks
     assert [use.delta for use in line.uses] == [1e-5] + [0.0] * (len(asks) - 1)
     plain = line.uses[-1].mechanism == "RandomizedResponse"
-    assert line.right == (response_right(asks[-1][1], classes) if plain else None)
+    assert line.label_accuracy == (response_accuracy(asks[-1][1], classes) if plain else None)
 
 
 def test_an_additive_model_needs_a_table_and_more_than_the_smallest_epsilon():
-    assert advise(50_000, 10, 1.0, 1e-5, "embeddings").line("additive").reason == "needs a table"
+    assert advise(50_000, 10, 1.0, 1e-5, "embeddings").forecast("additive").reason == "needs a table"
     smallest = advise(10**9, 2, 1e-9, 0.1)
-    assert smallest.line("additive").reason == "needs a larger epsilon"
+    assert smallest.forecast("additive").reason == "needs a larger epsilon"
     assert smallest.recommended == "log-linear"
 
 
 def test_what_cannot_run_says_why():
     pure = advise(50_000, 10, 1.0)
-    assert {line.recipe for line in pure.lines if "delta" in line.reason} == {
+    assert {line.recipe for line in pure.forecasts if "delta" in line.reason} == {
         name for name in RECIPES if name.startswith("pate") or name == "stable-vote"
     }
-    assert "teachers" in advise(100, 10, 0.1, 1e-5, "images").line("pate-fm").reason
+    assert "teachers" in advise(100, 10, 0.1, 1e-5, "images").forecast("pate-fm").reason
 
 
 def test_stable_votes_pass_with_the_teachers_that_the_plan_names():
-    line = advise(10**6, 10, 2.0, 1e-5, "embeddings", purity=0.8).line("stable-vote")
+    line = advise(10**6, 10, 2.0, 1e-5, "embeddings", purity=0.8).forecast("stable-vote")
     votes = StableVote(2.0, 1e-5, 600, 10)
-    others = line.teachers * (0.2 / 9)
-    lead = np.array([[round(0.8 * line.teachers), *[int(others)] * 9]])
+    others = line.n_teachers * (0.2 / 9)
+    lead = np.array([[round(0.8 * line.n_teachers), *[int(others)] * 9]])
     passed = [votes.draw(lead, Seeded(seed)).answered for seed in range(300)]
     assert np.mean(passed) > 0.85
     fewer = lead // 2
@@ -238,31 +240,34 @@ def test_stable_votes_pass_with_the_teachers_that_the_plan_names():
 @pytest.mark.parametrize(
     ("recipe", "votes", "rows", "classes", "epsilon"),
     [
-        ("pate-fm", confident, 48_842, 2, 1.0),
-        ("pate-plus", confident, 20_000, 10, 0.5),
-        ("pate-fm-ssl", confident, 50_000, 100, 2.0),
-        ("stable-vote", stable, 48_842, 2, 1.0),
-        ("stable-vote", stable, 60_000, 10, 2.0),
+        ("pate-fm", choose_confident_votes, 48_842, 2, 1.0),
+        ("pate-plus", choose_confident_votes, 20_000, 10, 0.5),
+        ("pate-fm-ssl", choose_confident_votes, 50_000, 100, 2.0),
+        ("stable-vote", choose_stable_votes, 48_842, 2, 1.0),
+        ("stable-vote", choose_stable_votes, 60_000, 10, 2.0),
     ],
 )
 def test_a_plan_names_the_teachers_that_the_recipe_takes(recipe, votes, rows, classes, epsilon):
     features = Embeddings(np.zeros((rows, 1), np.float32))
     task = Task(features, ldp.LabelSpace(list(range(classes))), np.ones(rows, bool), epsilon, 1e-5)
     taken, _ = votes(Poll(task, None, 20 * classes, 60 * classes, 0.5))
-    assert advise(rows, classes, epsilon, 1e-5, "embeddings").line(recipe).teachers == taken
+    assert advise(rows, classes, epsilon, 1e-5, "embeddings").forecast(recipe).n_teachers == taken
 
 
 def test_every_recipe_spends_the_budget_once():
-    for line in advise(50_000, 10, 0.5, 1e-5, "images").lines:
+    for line in advise(50_000, 10, 0.5, 1e-5, "images").forecasts:
         if line.uses:
             assert math.isclose(
-                sum(use.epsilon * (use.rows if line.recipe == "lp-mst" else 1) for use in line.uses), 0.5
+                sum(use.epsilon * (use.row_fraction if line.recipe == "lp-mst" else 1) for use in line.uses), 0.5
             )
 
 
 def test_the_split_is_that_of_the_recipe():
     clusters = pytest.importorskip("labeldp.recipes.pipelines.clusters")
-    assert inspect.signature(clusters.cluster_prior).parameters["share"].default == advisor.PRIOR_SHARE
+    assert (
+        inspect.signature(clusters.cluster_prior).parameters["epsilon_fraction"].default
+        == advisor.PRIOR_EPSILON_FRACTION
+    )
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 50.0, 1e5])

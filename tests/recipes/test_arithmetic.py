@@ -45,7 +45,7 @@ def continuous_laplace(epsilon, points=20_000):
 
 @pytest.mark.parametrize(("epsilon", "classes"), [(0.3, 2), (1.0, 5), (3.0, 8)])
 def test_information_by_enumeration(epsilon, classes):
-    right = arithmetic.response_right(epsilon, classes)
+    right = arithmetic.response_accuracy(epsilon, classes)
     law = np.full((classes, classes), (1 - right) / (classes - 1)) + np.eye(classes) * (
         right - (1 - right) / (classes - 1)
     )
@@ -109,17 +109,19 @@ def test_share_of_right_labels_by_the_mechanism_itself(mechanism, epsilon, class
     made = getattr(ldp, mechanism)(epsilon, delta) if delta else getattr(ldp, mechanism)(epsilon)
     seen = (vault.release(made).labels() == labels).mean()
     expected = {
-        "RandomizedResponse": lambda: arithmetic.response_right(epsilon, classes),
-        "OneHotLaplace": lambda: arithmetic.laplace_right(epsilon, classes),
-        "OneHotGaussian": lambda: arithmetic.noisy_argmax("gaussian", unit_shift_sigma(epsilon, delta), 1, classes),
+        "RandomizedResponse": lambda: arithmetic.response_accuracy(epsilon, classes),
+        "OneHotLaplace": lambda: arithmetic.laplace_accuracy(epsilon, classes),
+        "OneHotGaussian": lambda: arithmetic.noisy_argmax_accuracy(
+            "gaussian", unit_shift_sigma(epsilon, delta), 1, classes
+        ),
     }[mechanism]()
     assert abs(seen - expected) < 5 * math.sqrt(expected * (1 - expected) / labels.size)
 
 
 @pytest.mark.parametrize(("epsilon", "classes"), [(0.05, 7), (1.0, 2), (5.0, 1000)])
 def test_the_largest_value_is_right_as_often_as_the_best_evidence(epsilon, classes):
-    by_value = arithmetic.noisy_argmax("laplace", 2 / epsilon, 1, classes)
-    assert math.isclose(by_value, arithmetic.laplace_right(epsilon, classes), rel_tol=1e-9)
+    by_value = arithmetic.noisy_argmax_accuracy("laplace", 2 / epsilon, 1, classes)
+    assert math.isclose(by_value, arithmetic.laplace_accuracy(epsilon, classes), rel_tol=1e-9)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -131,12 +133,14 @@ def test_argmax_by_a_plain_sum(noise):
     weight = step[:, None, None] * step[None, :, None] * step[None, None, :]
     best = np.maximum(b, c)
     share = np.where(a > best, 1.0, np.where(a < best, 0.0, np.where(b == c, 1 / 3, 1 / 2)))
-    assert math.isclose(arithmetic.noisy_argmax(noise, scale, lead, 3), float((share * weight).sum()), rel_tol=1e-9)
+    assert math.isclose(
+        arithmetic.noisy_argmax_accuracy(noise, scale, lead, 3), float((share * weight).sum()), rel_tol=1e-9
+    )
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_wide_noise_is_as_good_as_continuous(noise):
-    exact, smooth = (arithmetic.noisy_argmax(noise, scale, 4 * scale, 10) for scale in (200.0, 200.001))
+    exact, smooth = (arithmetic.noisy_argmax_accuracy(noise, scale, 4 * scale, 10) for scale in (200.0, 200.001))
     assert abs(exact - smooth) < 1e-4
 
 
@@ -147,25 +151,25 @@ def test_right_answers_with_a_prior(epsilon, quality, classes):
     ranked = np.array([[quality, *[(1 - quality) / (classes - 1)] * (classes - 1)]])
     k = int(RRWithPrior(epsilon, ranked).candidates(ranked)[0])
     right = ranked[0, :k].sum() / (1 + (k - 1) * math.exp(-epsilon))
-    assert math.isclose(arithmetic.prior_response_right(epsilon, classes, quality), right, rel_tol=1e-9)
+    assert math.isclose(arithmetic.prior_response_accuracy(epsilon, classes, quality), right, rel_tol=1e-9)
 
 
 @given(st.floats(0.01, 8), st.integers(2, 100))
 def test_equation_8(epsilon, classes):
-    p = arithmetic.response_right(epsilon, classes)
+    p = arithmetic.response_accuracy(epsilon, classes)
     for quality in (1 / classes, 0.7, 1.0):
         both, mistaken = quality * p, (1 - quality) * (1 - p) / (classes - 1)
-        assert math.isclose(arithmetic.agreed_right(epsilon, quality), both / (both + mistaken))
-        assert math.isclose(arithmetic.agreed_share(epsilon, classes, quality), both + mistaken)
-    assert math.isclose(arithmetic.agreed_right(epsilon, 1 / classes), p)  # chance confirms nothing
+        assert math.isclose(arithmetic.agreed_accuracy(epsilon, quality), both / (both + mistaken))
+        assert math.isclose(arithmetic.agreement_rate(epsilon, classes, quality), both + mistaken)
+    assert math.isclose(arithmetic.agreed_accuracy(epsilon, 1 / classes), p)  # chance confirms nothing
 
 
 @given(st.floats(0.02, 10), st.floats(1.01, 2), st.integers(2, 300))
 @settings(max_examples=50)
 def test_more_epsilon_tells_more(epsilon, more, classes):
     for figure in (
-        arithmetic.response_right,
-        arithmetic.laplace_right,
+        arithmetic.response_accuracy,
+        arithmetic.laplace_accuracy,
         arithmetic.response_information,
         arithmetic.laplace_information,
     ):
@@ -176,17 +180,17 @@ def test_more_epsilon_tells_more(epsilon, more, classes):
 
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
 def test_a_vote_survives_exactly_from_its_epsilon(delta):
-    setting = advise(50_000, 10, 1.0, delta).setting
-    least = arithmetic.count_vote_from(setting, delta)
+    setting = advise(50_000, 10, 1.0, delta).spec
+    least = arithmetic.min_epsilon_for_count_vote(setting, delta)
     for epsilon, survives in ((least * 1.01, True), (least * 0.99, False)):
         scale = unit_shift_sigma(epsilon, delta) if delta else 2 / epsilon
-        vote = arithmetic.noisy_argmax("gaussian" if delta else "laplace", scale, setting.margin, 10)
-        assert (vote >= arithmetic.SURVIVES) == survives
+        vote = arithmetic.noisy_argmax_accuracy("gaussian" if delta else "laplace", scale, setting.margin, 10)
+        assert (vote >= arithmetic.RELIABLE_VOTE) == survives
 
 
 def test_votes_of_noisy_counts_and_of_noisy_labels_by_sampling():
     rows, classes, epsilon, clusters = 4000, 4, 0.4, 20
-    advice = advise(rows, classes, epsilon, clusters=clusters, purity=0.55)
+    advice = advise(rows, classes, epsilon, n_clusters=clusters, purity=0.55)
     groups = np.arange(rows) % clusters
     place = np.arange(rows) // clusters  # 200 rows a cluster: 110 of the first class, 30 of each other one
     labels = np.where(place < 110, 0, 1 + (place - 110) // 30)
@@ -199,6 +203,6 @@ def test_votes_of_noisy_counts_and_of_noisy_labels_by_sampling():
         counted.append((counts.argmax(axis=1) == 0).mean())
         first = votes == votes.max(axis=1, keepdims=True)  # of 50 votes for each, some tie, which the limit knows not
         voted.append((first[:, 0] / first.sum(axis=1)).mean())
-    expected = arithmetic.noisy_argmax("laplace", 2 / epsilon, advice.setting.margin, classes)
+    expected = arithmetic.noisy_argmax_accuracy("laplace", 2 / epsilon, advice.spec.margin, classes)
     assert abs(np.mean(counted) - expected) < 0.01
-    assert abs(np.mean(voted) - arithmetic.response_vote_right(advice.setting, epsilon)) < 0.06  # 5 deviations
+    assert abs(np.mean(voted) - arithmetic.response_vote_accuracy(advice.spec, epsilon)) < 0.06  # 5 deviations

@@ -12,7 +12,7 @@ from labeldp.recipes.task import Task
     ("name", "options", "said"),
     [
         ("lp-mst", {"stages": True}, "'stages' must be a whole number, not True"),
-        ("lp-mst", {"first": "half"}, "'first' must be a number, not 'half'"),
+        ("lp-mst", {"first_fraction": "half"}, "'first_fraction' must be a number, not 'half'"),
         ("lp-mst", {"augment": "some"}, "'augment' must be one of weak, strong, not 'some'"),
         ("lp-mst", {"mixup": -1}, "'mixup' must not be below zero"),
         ("lp-mst", {"stage": 2}, "no option 'stage': it takes stages, first"),
@@ -31,7 +31,7 @@ def test_what_it_needs_and_takes_is_let_through():
     with pytest.raises(ldp.InputError, match="needs a delta above 0"):
         find("pate-fm").check(None, {})
     find("pate-fm").check(None, {"teachers": np.int64(50), "threshold": np.float32(0.5)}, delta=1e-6)
-    find("lp-mst").check(None, {"first": None, "mixup": 1})
+    find("lp-mst").check(None, {"first_fraction": None, "mixup": 1})
 
 
 @pytest.mark.parametrize("name", ["moments", "sums"])

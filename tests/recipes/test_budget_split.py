@@ -8,7 +8,7 @@ import labeldp as ldp
 from labeldp.accounting.calibration import calibrated_loss
 from labeldp.accounting.losses import compose
 from labeldp.mechanisms import LinearQuery
-from labeldp.recipes.budget_split import composed_steps, refine_shares, share_of_sums, split_epsilon
+from labeldp.recipes.budget_split import split_composed, split_epsilon, split_refine_epsilon, sums_epsilon_fraction
 
 SPACE = ldp.LabelSpace([0, 1, 2])
 
@@ -47,13 +47,13 @@ def test_two_parts_of_awkward_epsilons_are_affordable_together(epsilon):
     ],
 )
 def test_sums_get_what_they_need_and_answers_the_rest(rows, epsilon, users, shares):
-    sums, answers = refine_shares(epsilon, rows / 10, users)
+    sums, answers = split_refine_epsilon(epsilon, rows / 10, users)
     assert [*sums, answers] == pytest.approx(shares)
 
 
 @given(st.floats(1e-3, 50), st.floats(0, 1e6), st.integers(1, 5))
 def test_shares_are_above_zero_and_add_up_to_no_more_than_epsilon(epsilon, rows_a_class, users):
-    sums, answers = refine_shares(epsilon, rows_a_class, users)
+    sums, answers = split_refine_epsilon(epsilon, rows_a_class, users)
     assert min(sums) > 0
     assert answers >= 0
     total = sum(Decimal(repr(share)) for share in [*sums, answers])
@@ -65,7 +65,7 @@ def test_shares_are_above_zero_and_add_up_to_no_more_than_epsilon(epsilon, rows_
     [(0.01, 1.0, 1.0), (1.49, 1.0, 1.0), (1.5, 0.25, 0.5), (2.99, 0.25, 0.5), (3.0, 0.2, 0.3), (50.0, 0.2, 0.3)],
 )
 def test_the_more_noisy_labels_say_the_less_sums_get_and_least_for_tables(epsilon, table, other):
-    assert (share_of_sums(epsilon, True), share_of_sums(epsilon, False)) == (table, other)
+    assert (sums_epsilon_fraction(epsilon, True), sums_epsilon_fraction(epsilon, False)) == (table, other)
 
 
 GAUSSIAN, PURE = "gaussian", "pure"
@@ -75,7 +75,7 @@ SHARES = st.lists(st.tuples(st.floats(0.1, 10), st.sampled_from([GAUSSIAN, PURE]
 @given(st.floats(0.01, 30), st.just(0.0) | st.floats(1e-12, 1e-2), SHARES)
 @settings(max_examples=80)
 def test_composed_steps_never_cost_more_than_the_whole_and_hardly_less(epsilon, delta, shares):
-    parts = composed_steps(epsilon, delta, shares)
+    parts = split_composed(epsilon, delta, shares)
     cost = compose([calibrated_loss(*part) for part in parts], delta)
     assert cost <= epsilon
     assert max(part for part, _ in parts) <= epsilon
@@ -84,11 +84,11 @@ def test_composed_steps_never_cost_more_than_the_whole_and_hardly_less(epsilon, 
     assert [part for _, part in parts] == [delta if noise == GAUSSIAN else 0.0 for _, noise in shares]
     units = [part / share for (part, _), (share, _) in zip(parts, shares, strict=True)]
     assert max(units) == pytest.approx(min(units), rel=2e-3)
-    assert parts == composed_steps(epsilon, delta, shares)
+    assert parts == split_composed(epsilon, delta, shares)
 
 
 def test_two_equal_gaussian_steps_get_clearly_more_than_half_each():
-    (first, delta), second = composed_steps(1.0, 1e-6, [(1, GAUSSIAN), (1, GAUSSIAN)])
+    (first, delta), second = split_composed(1.0, 1e-6, [(1, GAUSSIAN), (1, GAUSSIAN)])
     assert second == (first, delta) == (pytest.approx(0.689, abs=0.001), 1e-6)
     # As two of a 1/sqrt(2) of the length of one: no more than that could be.
     ratio = calibrated_loss(first, 1e-6).sigma / calibrated_loss(1.0, 1e-6).sigma
@@ -98,7 +98,7 @@ def test_two_equal_gaussian_steps_get_clearly_more_than_half_each():
 @pytest.mark.parametrize("epsilon", [0.1, 0.3, 1 / 3, 0.1 + 0.2, 1.0, 2 / 7])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_composed_steps_of_awkward_epsilons_are_affordable(epsilon, delta):
-    parts = composed_steps(epsilon, delta, [(1, GAUSSIAN), (2, PURE), (4, GAUSSIAN)])
+    parts = split_composed(epsilon, delta, [(1, GAUSSIAN), (2, PURE), (4, GAUSSIAN)])
     vault = ldp.Vault([0, 1, 2] * 20, SPACE, ldp.Budget(epsilon, delta))
     plan = vault.plan(*[calibrated_loss(*part) for part in parts], delta=delta)
     plan.release(LinearQuery([[1.0, 0.0], [0.6, 0.8], [0.0, -1.0]] * 20, *parts[0]))
@@ -108,11 +108,11 @@ def test_composed_steps_of_awkward_epsilons_are_affordable(epsilon, delta):
 
 
 def test_without_delta_the_parts_are_decimals_that_add_up_exactly():
-    assert composed_steps(0.3, 0.0, [(1, GAUSSIAN), (2, PURE), (1, PURE)]) == [(0.075, 0.0), (0.15, 0.0), (0.075, 0.0)]
-    assert composed_steps(1.0, 0.0, [(1, PURE)] * 3) == [(0.33333, 0.0), (0.33333, 0.0), (0.33334, 0.0)]
+    assert split_composed(0.3, 0.0, [(1, GAUSSIAN), (2, PURE), (1, PURE)]) == [(0.075, 0.0), (0.15, 0.0), (0.075, 0.0)]
+    assert split_composed(1.0, 0.0, [(1, PURE)] * 3) == [(0.33333, 0.0), (0.33333, 0.0), (0.33334, 0.0)]
 
 
 @pytest.mark.parametrize("shares", [[], [(0.0, PURE)], [(1.0, PURE), (-1.0, GAUSSIAN)], [(float("inf"), PURE)]])
 def test_shares_that_divide_nothing_are_refused(shares):
     with pytest.raises(ldp.InputError, match="a share above 0 for each step"):
-        composed_steps(1.0, 1e-6, shares)
+        split_composed(1.0, 1e-6, shares)

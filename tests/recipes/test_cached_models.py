@@ -6,7 +6,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.learn import Supervised, Training
-from labeldp.recipes.cached_models import embedded, taught
+from labeldp.recipes.cached_models import cached_embeddings, train_or_load
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def release(digits, epsilon=2.0):
 def test_networks_are_trained_once_for_all_who_heard_the_same(digits, task, trainings):
     learner = Supervised("linear", task.training)
     first, again = release(digits), release(digits)
-    models = taught(task, learner, first, [None, None], NOTHING)
+    models = train_or_load(task, learner, first, [None, None], NOTHING)
     assert trainings == [0, 1]  # the second would otherwise be found in the checkpoint of the first
-    found = taught(task, learner, again, [None, None], NOTHING)
+    found = train_or_load(task, learner, again, [None, None], NOTHING)
     assert trainings == [0, 1]
     assert [model.digest() for model in found] == [model.digest() for model in models]
     assert first.entry != again.entry
@@ -45,7 +45,7 @@ def test_networks_are_trained_once_for_all_who_heard_the_same(digits, task, trai
 @pytest.mark.parametrize("change", ["release", "settings", "rows", "no folder", "encoder", "starts", "beliefs"])
 def test_others_train_anew(digits, task, trainings, change):
     learner, heard = Supervised("linear", task.training), release(digits)
-    (model,) = taught(task, learner, heard, [None], NOTHING)
+    (model,) = train_or_load(task, learner, heard, [None], NOTHING)
     other = {
         "release": lambda: (task, learner, release(digits, 1.0), [None], NOTHING),
         "settings": lambda: (task, replace(learner, mixup=1.0), heard, [None], NOTHING),
@@ -55,7 +55,7 @@ def test_others_train_anew(digits, task, trainings, change):
         "starts": lambda: (task, learner, heard, [None, None], NOTHING),
         "beliefs": lambda: (task, learner, heard, [None], np.ones(1)),
     }[change]()
-    taught(*other)
+    train_or_load(*other)
     assert trainings == ([0, 0, 1] if change == "starts" else [0, 0])
 
 
@@ -65,31 +65,31 @@ def moved(task, digits):
 
 def test_who_reads_networks_borrows_the_time_that_they_took(digits, task):
     learner = Supervised("linear", task.training)
-    taught(task, learner, release(digits), [None], NOTHING)
-    assert not task.borrowed
+    train_or_load(task, learner, release(digits), [None], NOTHING)
+    assert not task.reused_seconds
     (kept,) = task.folder.glob("networks-*/seconds")
     kept.write_text("12.5")
-    taught(replace(task, epsilon=3.0), learner, release(digits), [None], NOTHING)
-    assert task.borrowed == [12.5]
+    train_or_load(replace(task, epsilon=3.0), learner, release(digits), [None], NOTHING)
+    assert task.reused_seconds == [12.5]
 
 
 def test_two_processes_that_want_the_same_make_it_once(digits, task, trainings):
     """Threads stand for processes: the lock is a file."""
     heard, learner = release(digits), Supervised("linear", task.training)
     with ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(taught, task, learner, heard, [None], NOTHING) for _ in range(2)]
+        jobs = [pool.submit(train_or_load, task, learner, heard, [None], NOTHING) for _ in range(2)]
     (first,), (second,) = (job.result() for job in jobs)
     assert trainings == [0]
     assert first.digest() == second.digest()
 
 
 def test_embeddings_are_the_same_to_the_last_bit(digits, task, monkeypatch):
-    models = taught(task, Supervised("linear", task.training), release(digits), [None, None], NOTHING)
-    made = embedded(task, models)
+    models = train_or_load(task, Supervised("linear", task.training), release(digits), [None, None], NOTHING)
+    made = cached_embeddings(task, models)
     assert np.array_equal(made[0], models[0].embed(task.features))
     plain = type(models[0]).embed  # on another machine
     monkeypatch.setattr(type(models[0]), "embed", lambda self, rows: plain(self, rows) * (1 + 1e-6))
-    assert all(np.array_equal(*pair) for pair in zip(made, embedded(task, models), strict=True))
-    assert not np.array_equal(made[0], embedded(replace(task, folder=None), models)[0])
+    assert all(np.array_equal(*pair) for pair in zip(made, cached_embeddings(task, models), strict=True))
+    assert not np.array_equal(made[0], cached_embeddings(replace(task, folder=None), models)[0])
     in_checkpoints = replace(task, folder=None, training=replace(task.training, checkpoint=task.folder))
-    assert np.array_equal(made[0], embedded(in_checkpoints, models)[0])
+    assert np.array_equal(made[0], cached_embeddings(in_checkpoints, models)[0])

@@ -13,7 +13,7 @@ from labeldp.learn.additive.log_linear import LogLinear
 from labeldp.learn.classical import Classical
 from labeldp.learn.effort import is_shortened
 from labeldp.learn.regression import Regression
-from labeldp.recipes.candidates import Candidate, fit_all
+from labeldp.recipes.candidates import Candidate, fit_candidates
 from labeldp.recipes.runner import all_rows, train, train_best
 from labeldp.recipes.task import Task
 
@@ -58,9 +58,9 @@ def test_a_candidate_that_fails_after_a_release_is_left_out_with_a_note(monkeypa
     fit = Supervised.fit
     monkeypatch.setattr(Supervised, "fit", fail)
     trained = train(*embedded(), "auto")
-    assert trained.candidates == 2  # of four, two of which are networks
+    assert trained.n_candidates == 2  # of four, two of which are networks
     assert trained.notes == ("A candidate was left out: a network could not be trained (IndexError).",)
-    assert trained.notes[0] in trained.facts()["warnings"]
+    assert trained.notes[0] in trained.to_json()["warnings"]
     assert trained.guarantee.epsilon <= 20.0
     monkeypatch.undo()
     assert not train(*embedded(), "auto").notes
@@ -71,7 +71,7 @@ def test_so_is_one_of_the_regressors(monkeypatch):
     space = ldp.LabelSpace.range(-4, 4, 0.5)
     vault, task = vault_and_task(np.clip(NUMBERS[:, 0], -4, 4), space)
     trained = train(vault, task, "auto", {"loss": "absolute"})
-    assert trained.candidates == 3
+    assert trained.n_candidates == 3
     assert trained.notes == ("A candidate was left out: boosted trees could not be trained (IndexError).",)
 
 
@@ -84,7 +84,7 @@ def test_a_candidate_whose_probabilities_are_no_numbers_is_left_out(monkeypatch)
 
     monkeypatch.setattr(LogLinear, "refine", diverged)
     trained = train(*embedded(), "auto")
-    assert trained.candidates == 3
+    assert trained.n_candidates == 3
     assert trained.notes[0].startswith("A candidate was left out: LogLinearModel could not be trained (")
 
 
@@ -93,7 +93,7 @@ def test_a_setting_of_a_search_that_fails_is_left_out(monkeypatch):
     vault, task = vault_and_task()
     tasks = [replace(task, model=model) for model in ("logistic", "trees", "linear")]
     trained = train_best(vault, tasks, "randres", [{}, {}, {}])
-    assert trained.candidates == 2
+    assert trained.n_candidates == 2
     assert trained.variant in (1, 2)
     assert trained.notes == ("A candidate was left out: setting 1 of 3 could not be trained (IndexError).",)
 
@@ -104,8 +104,8 @@ def test_the_last_failure_is_raised_where_nothing_is_left():
 
     task = SimpleNamespace(notes=[])
     with pytest.raises(KeyError):
-        fit_all(task, [Candidate("one", fail), Candidate("two", fail)])
-    assert fit_all(task, [Candidate("one", fail), Candidate("two", lambda: "model")]) == ["model"]
+        fit_candidates(task, [Candidate("one", fail), Candidate("two", fail)])
+    assert fit_candidates(task, [Candidate("one", fail), Candidate("two", lambda: "model")]) == ["model"]
 
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt, MemoryError, ldp.BudgetExceeded])
@@ -114,4 +114,4 @@ def test_what_is_no_matter_of_the_candidate_ends_the_run(problem):
         raise problem
 
     with pytest.raises(problem):
-        fit_all(SimpleNamespace(notes=[]), [Candidate("one", lambda: "model"), Candidate("two", fail)])
+        fit_candidates(SimpleNamespace(notes=[]), [Candidate("one", lambda: "model"), Candidate("two", fail)])

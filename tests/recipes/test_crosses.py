@@ -3,7 +3,7 @@ import pytest
 from labeldp.core.errors import InputError
 from labeldp.recipes.base import RECIPES as ALL
 from labeldp.recipes.base import find
-from labeldp.recipes.crosses import RECIPES, check_crosses, read_crosses, split_names, with_crosses
+from labeldp.recipes.crosses import CROSSING_RECIPES, add_crosses, check_crosses, parse_cross, parse_crosses
 
 COLUMNS = ["month", "day", "a, or b", 'say "x"', "p;q", " space"]
 
@@ -24,9 +24,9 @@ COLUMNS = ["month", "day", "a, or b", 'say "x"', "p;q", " space"]
 def test_crosses_are_read_from_a_text(text, pairs):
     if pairs == "no":
         with pytest.raises(InputError, match="'p' for the cross 'day,p'"):
-            read_crosses(text, COLUMNS)
+            parse_crosses(text, COLUMNS)
     else:
-        assert read_crosses(text, COLUMNS) == pairs
+        assert parse_crosses(text, COLUMNS) == pairs
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_crosses_are_read_from_a_text(text, pairs):
 )
 def test_wrong_crosses_are_refused(text, said):
     with pytest.raises(InputError, match=said):
-        read_crosses(text, COLUMNS)
+        parse_crosses(text, COLUMNS)
     with pytest.raises(InputError, match=said):
         check_crosses("auto", {"cross": text}, COLUMNS)
     check_crosses("moments", {"cross": text}, COLUMNS)  # whose option of that name means something else
@@ -51,14 +51,14 @@ def test_wrong_crosses_are_refused(text, said):
 
 def test_pairs_become_an_option_that_is_read_back():
     pairs = [(a, b) for a in COLUMNS for b in COLUMNS if a < b]
-    options = with_crosses("additive", {"crosses": 2}, pairs)
+    options = add_crosses("additive", {"crosses": 2}, pairs)
     assert options["crosses"] == 2
-    assert read_crosses(options["cross"], COLUMNS) == tuple(pairs)
+    assert parse_crosses(options["cross"], COLUMNS) == tuple(pairs)
 
 
 @pytest.mark.parametrize("none", [None, [], ()])
 def test_no_crosses_leave_the_options_alone(none):
-    assert with_crosses("moments", {"a": 1}, none) == {"a": 1}
+    assert add_crosses("moments", {"a": 1}, none) == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -75,16 +75,16 @@ def test_no_crosses_leave_the_options_alone(none):
 )
 def test_what_is_no_cross_is_refused(recipe, options, crosses, said):
     with pytest.raises(InputError, match=said):
-        with_crosses(recipe, options, crosses)
+        add_crosses(recipe, options, crosses)
 
 
 def test_the_recipes_that_take_crosses_are_listed():
     find("auto")
-    assert {name for name, each in ALL.items() if "cross" in each.steps.__annotations__} == set(RECIPES)
+    assert {name for name, each in ALL.items() if "cross" in each.steps.__annotations__} == set(CROSSING_RECIPES)
 
 
 def test_a_cross_on_the_command_line_is_two_names():
-    assert split_names('"a, or b",day') == ("a, or b", "day")
+    assert parse_cross('"a, or b",day') == ("a, or b", "day")
     for text in ("month", "month,day;day,hour", "a,b,c", ""):
         with pytest.raises(InputError, match="must name two different columns"):
-            split_names(text)
+            parse_cross(text)

@@ -23,7 +23,7 @@ def test_steps_are_counted_up_to_the_plan():
     progress.step()
     assert seen == [(0, 1), (0, 2), (1, 2), (2, 2)]
     progress.restart()
-    assert (progress.done, progress.planned) == (0, 0)
+    assert (progress.n_done, progress.n_planned) == (0, 0)
     assert len(seen) == 4
 
 

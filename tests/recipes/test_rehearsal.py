@@ -14,7 +14,7 @@ from labeldp.learn import Supervised, Training
 from labeldp.learn.effort import is_shortened
 from labeldp.recipes import rehearsal
 from labeldp.recipes.base import RECIPES, find
-from labeldp.recipes.rehearsal import Parts, sample
+from labeldp.recipes.rehearsal import RowSplit, sample_row_ids
 from labeldp.recipes.runner import train
 
 find("randres")
@@ -40,8 +40,8 @@ class NeedsRows(KNeighborsClassifier):
 @pytest.fixture
 def attempts(monkeypatch):
     """The numbers of rows on which something is rehearsed."""
-    found, attempt = [], rehearsal._attempt
-    monkeypatch.setattr(rehearsal, "_attempt", lambda rows, *more: found.append(len(rows)) or attempt(rows, *more))
+    found, attempt = [], rehearsal._try_training
+    monkeypatch.setattr(rehearsal, "_try_training", lambda rows, *more: found.append(len(rows)) or attempt(rows, *more))
     return found
 
 
@@ -70,7 +70,7 @@ def test_what_will_be_done_with_the_model_is_rehearsed_too(digits):
 
     vault = digits.vault(1.0, count=SOME)
     with pytest.raises(ldp.InputError, match="ended in OSError"):
-        train(vault, digits.task(1.0, count=SOME), "moments", use=use)
+        train(vault, digits.task(1.0, count=SOME), "moments", rehearsal_hook=use)
     assert not vault.ledger.entries()
 
 
@@ -94,12 +94,12 @@ def test_an_error_of_this_library_after_a_release_is_reported_before_the_charge(
 
 
 def test_votes_that_fail_in_a_rehearsal_do_not_refuse_a_run(digits, monkeypatch):
-    draw = rehearsal._MadeUpVotes.draw
+    draw = rehearsal._SyntheticVotes.draw
 
     def nobody(self, codes, common, bits):
         return draw(self, codes, common, bits).keep(np.zeros(len(codes), bool))
 
-    monkeypatch.setattr(rehearsal._MadeUpVotes, "draw", nobody)
+    monkeypatch.setattr(rehearsal._SyntheticVotes, "draw", nobody)
     trained = train(digits.vault(400.0, 1e-5), digits.task(400.0, 1e-5), "pate-fm", {"teachers": 10}, score=False)
     assert trained.guarantee.epsilon <= 400.0
 
@@ -136,7 +136,7 @@ def test_labels_of_a_rehearsal_are_the_same_whatever_the_labels_are(digits):
     space = ldp.LabelSpace([0, 1, 2], missing="public")
     seen = []
     for labels in ([0, 1, None, 2] * 20, [2, 2, None, 2] * 20):
-        vault = rehearsal._MadeUp(ldp.Vault(labels, space, ldp.Budget(1.0)), np.arange(80), 1.0, 0.0)
+        vault = rehearsal._SyntheticVault(ldp.Vault(labels, space, ldp.Budget(1.0)), np.arange(80), 1.0, 0.0)
         seen.append(vault._Vault__codes)
     assert np.array_equal(*seen)
     assert np.array_equal(seen[0] < 0, np.arange(80) % 4 == 2)
@@ -149,7 +149,7 @@ def test_the_rows_of_a_rehearsal_have_extreme_values_and_some_of_every_part():
     column = [None if row == 10 else value for row, value in enumerate(numbers.tolist())]
     table = Table.fit(pl.DataFrame({"x": column, "town": towns.tolist()}))
     part = np.arange(5000) % 10
-    rows = sample(table, Parts(part < 8, part == 8, None), part < 9)
+    rows = sample_row_ids(table, RowSplit(part < 8, part == 8, None), part < 9)
     assert {7, 8, 9, 10} <= set(rows)
     assert rows.size < 250
     assert all((part[rows] == each).any() for each in range(10))

@@ -14,7 +14,7 @@ from labeldp.mechanisms import BestCandidate, GroupHistogram, LinearQuery, OneHo
 from labeldp.privacy.vault import Identity, Ledger
 from labeldp.recipes import rehearsal
 from labeldp.recipes.base import RECIPES, Ask, Recipe, Reserve, find
-from labeldp.recipes.budget_split import composed_steps
+from labeldp.recipes.budget_split import split_composed
 from labeldp.recipes.runner import train
 
 SOME, DELTA = 400, 1e-5
@@ -27,7 +27,7 @@ def pixels(task):
 
 def rounds(task, stop=lambda step: None, heard=None, fallback=0.3):
     """Sums, a noisy maximum of two columns for each row, and sums over the columns that it names."""
-    parts = composed_steps(task.epsilon, task.delta, SHARES)
+    parts = split_composed(task.epsilon, task.delta, SHARES)
     points = pixels(task)
     replies = [] if heard is None else heard
     stop(0)
@@ -252,8 +252,10 @@ def test_steps_are_rehearsed_as_they_will_be_drawn(digits, enter, monkeypatch, l
         return rounds(task, heard=heard)
 
     steps.__module__ = "labeldp.recipes.tried"
-    made = rehearsal._MadeUp.__init__
-    monkeypatch.setattr(rehearsal._MadeUp, "__init__", lambda self, *given: vaults.append(self) or made(self, *given))
+    made = rehearsal._SyntheticVault.__init__
+    monkeypatch.setattr(
+        rehearsal._SyntheticVault, "__init__", lambda self, *given: vaults.append(self) or made(self, *given)
+    )
     enter(steps)
     users = np.arange(SOME) // labels
     vault = digits.vault(1.0, DELTA, count=SOME, users=users)

@@ -44,7 +44,7 @@ def test_rows_are_set_aside_for_choosing_and_scoring(digits):
     vault = digits.vault(50.0)
     trained = train(vault, digits.task(50.0), "auto")
     parts = by_part(vault, trained)
-    assert trained.candidates > 1
+    assert trained.n_candidates > 1
     assert np.array_equal(np.sum(list(parts.values()), axis=0), np.ones(1400))
     assert [int(parts[name].sum()) for name in ("train", "choose", "score")] == [1120, 140, 140]
     assert trained.score.rows == 140
@@ -88,9 +88,9 @@ def test_few_rows_are_all_trained_on_and_have_no_score(digits):
 
 
 def test_few_rows_choose_the_first_candidate(digits, monkeypatch):
-    monkeypatch.setattr("labeldp.recipes.pipelines.auto._ENOUGH_TO_CHOOSE", 0.0)  # it would average its models
+    monkeypatch.setattr("labeldp.recipes.pipelines.auto._MIN_SIGNAL_TO_CHOOSE", 0.0)  # it would average its models
     trained = train(digits.vault(50.0, count=190), digits.task(50.0, count=190), "auto")
-    assert trained.candidates > 1
+    assert trained.n_candidates > 1
     assert type(trained.model).__name__ == "LogLinearModel"
 
 
@@ -217,10 +217,10 @@ def test_several_models_are_chosen_from_privately(digits, enter):
         spoiled = noisy.relabel(np.where(noisy.labels() >= 0, 9 - noisy.labels(), -1))
         return [task.learner(Supervised).fit(task.features, spoiled), good]
 
-    enter(steps, chooses=lambda task: task.epsilon >= 1.0)
+    enter(steps, has_several_candidates=lambda task: task.epsilon >= 1.0)
     vault = digits.vault(3.0)
     trained = train(vault, digits.task(3.0, epochs=5), "tried")
-    assert trained.candidates == 2
+    assert trained.n_candidates == 2
     assert digits.accuracy(trained.model) > 0.8
     used = [entry.details["mechanism"] for entry in vault.ledger.entries()]
     assert used[:2] == ["RandomizedResponse", "BestCandidate"]
@@ -235,12 +235,12 @@ def test_a_task_says_by_what_models_are_chosen(digits, enter, by, mechanism):
         spoiled = noisy.relabel(np.where(noisy.labels() >= 0, 9 - noisy.labels(), -1))
         return [task.learner(Supervised).fit(task.features, spoiled), good]
 
-    enter(steps, chooses=lambda task: True)
+    enter(steps, has_several_candidates=lambda task: True)
     vault = digits.vault(3.0)
     trained = train(vault, digits.task(3.0, epochs=5, choose_by=by), "tried")
-    assert trained.winner == 1
+    assert trained.best_index == 1
     assert [release.mechanism for release in trained.releases] == ["RandomizedResponse", mechanism]
-    assert trained.facts()["releases"][1].get("by") == (None if by == "auto" else by)
+    assert trained.to_json()["releases"][1].get("by") == (None if by == "auto" else by)
     assert vault.guarantee().epsilon == 3.0
 
 
@@ -283,7 +283,7 @@ def test_progress_is_told_in_words(digits):
     [
         ("randres", {"mixup": 0.0}),
         ("lp-mst", {"stages": 2, "temperature": 1.0}),
-        ("cluster-prior", {"share": 0.2}),
+        ("cluster-prior", {"epsilon_fraction": 0.2}),
         ("alibi", {"noise": "laplace"}),
         ("noise-cluster", {"clusters": None}),
     ],
@@ -301,8 +301,8 @@ def test_an_option_at_its_default_changes_nothing(digits, name, same):
     [
         ("randres", {"mixup": 1.0}),
         ("lp-mst", {"stages": 3}),
-        ("lp-mst", {"first": 0.8}),
-        ("cluster-prior", {"share": 0.5}),
+        ("lp-mst", {"first_fraction": 0.8}),
+        ("cluster-prior", {"epsilon_fraction": 0.5}),
         ("noise-cluster", {"clusters": 12}),
         ("randres-denoise", {"clusters": 12}),
     ],
@@ -333,7 +333,7 @@ def test_a_model_that_names_one_class_only_is_told_of(positives, told):
     features = Embeddings((random.normal(size=(2000, 3)) + 2 * codes[:, None]).astype(np.float32))
     vault, task = ldp.Vault(codes, space, ldp.Budget(2.0)), Task(features, space, all_rows(2000), 2.0)
     vault._bits = Seeded(0)
-    warnings = train(vault, task, "moments").facts()["warnings"]
+    warnings = train(vault, task, "moments").to_json()["warnings"]
     assert ["to one class" in warning for warning in warnings] == [True] * told
 
 
@@ -356,8 +356,8 @@ def test_checkpoints_of_a_recipe_go_into_a_folder(digits, tmp_path):
 
 def test_what_is_stated_of_every_label_counts_held_out_ones(digits):
     trained = train(digits.vault(2.0, 1e-5), digits.task(2.0, 1e-5), "pate-fm", {"teachers": 20})
-    assert trained.guarantee.epsilon < trained.score.epsilon == trained.stated.epsilon
-    assert replace(trained.stated, epsilon=trained.guarantee.epsilon) == trained.guarantee
+    assert trained.guarantee.epsilon < trained.score.epsilon == trained.overall_guarantee.epsilon
+    assert replace(trained.overall_guarantee, epsilon=trained.guarantee.epsilon) == trained.guarantee
 
 
 def test_of_one_row_nothing_is_learnt():
@@ -379,11 +379,11 @@ def test_a_choice_is_made_where_the_rows_that_are_left_give_several_models(digit
         models = [Supervised(training=Training(epochs=1)).fit(task.features, noisy) for _ in range(1 + few(task))]
         return models
 
-    enter(steps, chooses=few)
+    enter(steps, has_several_candidates=few)
     trained = train(digits.vault(1.0), digits.task(1.0), "tried")
-    assert trained.candidates == 2
+    assert trained.n_candidates == 2
     assert [release.mechanism for release in trained.releases] == ["RandomizedResponse", "BestCandidate"]
-    enter(steps, chooses=lambda task: int(task.rows.sum()) < 1_100)
+    enter(steps, has_several_candidates=lambda task: int(task.rows.sum()) < 1_100)
     alone = train(digits.vault(1.0), digits.task(1.0), "tried", score=False)
     assert alone.releases[0].active is None  # nothing was set aside
 

@@ -24,21 +24,21 @@ def task(features=ROWS, **options):
 @pytest.mark.parametrize("wrong", [-0.5, float("inf"), float("nan"), "4"])
 def test_a_mixture_that_cannot_be_is_refused(wrong):
     with pytest.raises(ldp.InputError, match="mixup is 0, for rows as they are, or a number above 0"):
-        task().mixing(wrong)
+        task().resolve_mixup(wrong)
 
 
 def test_parts_are_disjoint_cover_the_rows_and_depend_on_the_seed_alone():
     rows = np.arange(60) % 2 == 0
-    parts = task(rows=rows).parts([0.5, 0.3, 0.2])
+    parts = task(rows=rows).split_rows([0.5, 0.3, 0.2])
     assert np.array_equal(np.sum(parts, axis=0), rows.astype(int))
     assert [int(p.sum()) for p in parts] == [15, 9, 6]
-    assert all(np.array_equal(a, b) for a, b in zip(parts, task(rows=rows).parts([0.5, 0.3, 0.2]), strict=True))
-    assert not np.array_equal(parts[0], task(rows=rows, seed=1).parts([0.5, 0.3, 0.2])[0])
+    assert all(np.array_equal(a, b) for a, b in zip(parts, task(rows=rows).split_rows([0.5, 0.3, 0.2]), strict=True))
+    assert not np.array_equal(parts[0], task(rows=rows, seed=1).split_rows([0.5, 0.3, 0.2])[0])
 
 
 def test_all_rows_of_a_user_fall_into_one_part():
     users = np.arange(60) % 12
-    parts = task(rows=np.arange(60) < 50, users=users).parts([0.5, 0.5])
+    parts = task(rows=np.arange(60) < 50, users=users).split_rows([0.5, 0.5])
     assert not set(users[parts[0]]) & set(users[parts[1]])
     assert int(parts[0].sum() + parts[1].sum()) == 50
 
@@ -78,24 +78,24 @@ def test_pictures_on_a_gpu_are_seen_oftener_and_pay_for_a_compilation(monkeypatc
 
 def test_clusters_are_no_more_than_rows():
     few = task(Embeddings(np.random.default_rng(0).normal(size=(4, 3))))
-    assert set(few.clusters(99)) <= set(range(4))
+    assert set(few.find_clusters(99)) <= set(range(4))
 
 
 def test_images_are_seen_through_the_encoder_and_other_features_as_they_are():
     images = Images(np.random.default_rng(0).integers(0, 255, (20, 1, 8, 8)).astype(np.uint8))
     encoder = Model(build("cnn", (1, 8, 8), 1, width=4), None)
     seen = task(images, encoder=encoder)
-    assert seen.points.kind == "embeddings"
-    assert np.array_equal(seen.points.batch(np_rows(20)).numpy(), encoder.embed(images))
-    assert task(images).points is images
+    assert seen.encoded_features.kind == "embeddings"
+    assert np.array_equal(seen.encoded_features.batch(np_rows(20)).numpy(), encoder.embed(images))
+    assert task(images).encoded_features is images
     plain = task(encoder=Model(build("mlp", (5,), 1, width=4), None))
-    assert plain.points is ROWS
-    sums = ldp.Vault(np.arange(20) % 3, SPACE, ldp.Budget(1.0)).release(LinearQuery(seen.lifted, 1.0))
-    linear = Ridge(seen.lift).fit(seen.points, sums)
-    model = seen.on_points(linear)
+    assert plain.encoded_features is ROWS
+    sums = ldp.Vault(np.arange(20) % 3, SPACE, ldp.Budget(1.0)).release(LinearQuery(seen.normalized, 1.0))
+    linear = Ridge(seen.normalizer).fit(seen.encoded_features, sums)
+    model = seen.with_encoder(linear)
     assert isinstance(model, EncodedModel)
     assert model.predict_proba(images).shape == (20, 3)
-    assert task().on_points(linear) is linear
+    assert task().with_encoder(linear) is linear
 
 
 def np_rows(count):
@@ -106,19 +106,19 @@ def np_rows(count):
 
 def test_dense_rows_are_lifted_to_fewer_columns_where_noise_is_pure_or_large():
     wide = Embeddings(np.random.default_rng(0).normal(size=(60, 300)))  # 20 rows a class
-    assert task(wide).lifted.shape == (60, 33)  # and 60 centred rows span 59 directions
+    assert task(wide).normalized.shape == (60, 33)  # and 60 centred rows span 59 directions
     for epsilon, columns in ((1e-3, 16), (6.0, 40), (1e3, 59)):
-        assert task(wide, delta=1e-6, epsilon=epsilon).lifted.shape == (60, columns + 1)
+        assert task(wide, delta=1e-6, epsilon=epsilon).normalized.shape == (60, columns + 1)
     of_users = task(wide, delta=1e-6, epsilon=12.0, users=np.arange(60) // 2)  # whose two labels share it
-    assert of_users.lifted.shape == (60, 41)
+    assert of_users.normalized.shape == (60, 41)
 
 
 def test_sums_of_a_table_hear_how_long_a_row_is_and_others_do_not():
     numbers = np.random.default_rng(0).normal(size=(60, 5))
     of_table = task(Intake.fit(numbers, "table")[1])
-    lengths = np.linalg.norm(of_table.summed[:, :-1], axis=1)
-    assert "lift" not in vars(of_table)  # which nothing asked for, and which takes long of many columns
+    lengths = np.linalg.norm(of_table.normalized_for_sums[:, :-1], axis=1)
+    assert "normalizer" not in vars(of_table)  # which nothing asked for, and which takes long of many columns
     assert lengths.max() == pytest.approx(1, abs=1e-5)
     assert lengths.min() < 0.9
     dense = task()
-    assert dense.summed is dense.lifted
+    assert dense.normalized_for_sums is dense.normalized

@@ -17,7 +17,7 @@ from labeldp.recipes.base import RECIPES, Ask, Recipe, find
 from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll
-from labeldp.recipes.votes import cluster_count
+from labeldp.recipes.votes import choose_n_clusters
 
 SOME = 700
 USERS = np.random.default_rng(5).permutation(np.repeat(np.arange(280), [1, 2, 3, 4] * 70))  # 1 to 4 rows each
@@ -83,7 +83,7 @@ def test_stages_share_no_user(digits):
 
 def test_the_report_says_how_users_took_part(digits):
     _, result = trained(digits, "randres", 1.5, most=2)
-    about = result.facts()["users"]
+    about = result.to_json()["users"]
     assert {name: about[name] for name in ("count", "labels_per_user", "rows", "dropped")} == {
         "count": 280,
         "labels_per_user": 2,
@@ -91,7 +91,7 @@ def test_the_report_says_how_users_took_part(digits):
         "dropped": 210,
     }
     assert (about["label"]["epsilon"], about["label"]["unit"]) == (0.75, "label")
-    assert train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), "randres").facts()["users"] is None
+    assert train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), "randres").to_json()["users"] is None
 
 
 def test_delta_left_over_buys_many_labels_a_larger_epsilon(digits):
@@ -126,7 +126,7 @@ def test_recipes_expect_the_noise_that_shared_labels_get(digits):
     several = replace(task, users=np.arange(SOME) // 5)
     assert (task.labels_per_user, task.label_epsilon) == (1, 2.0)
     assert (several.labels_per_user, several.label_epsilon) == (5, 0.4)
-    assert cluster_count(several) == cluster_count(replace(task, epsilon=0.4))
+    assert choose_n_clusters(several) == choose_n_clusters(replace(task, epsilon=0.4))
 
 
 def test_nobody_owns_public_rows(digits):
@@ -138,8 +138,8 @@ def test_nobody_owns_public_rows(digits):
 
 def test_no_more_teachers_than_users(digits):
     task = digits.task(20.0, 1e-5, count=SOME, users=np.arange(SOME) // 40)
-    assert Poll(task, None, 10, 10, 0.5).most == 18
-    assert Poll(replace(task, users=None), None, 10, 10, 0.5).most == 35
+    assert Poll(task, None, 10, 10, 0.5).teacher_limit == 18
+    assert Poll(replace(task, users=None), None, 10, 10, 0.5).teacher_limit == 35
 
 
 # Two stages, two users, two labels each: every outcome.
@@ -182,7 +182,7 @@ def test_every_outcome_of_two_stages_is_as_likely_within_epsilon(monkeypatch):
         told.answers, told.chance = np.array(answers), 1.0
         vault = ldp.Vault(list(labels), space, ldp.Budget(1.0), users=users)
         task = Task(features, space, all_rows(4), 1.0, training=training, model="linear")
-        train(vault, task, "lp-mst", {"stages": 2, "mixup": 0.0}, rehearsed=False)
+        train(vault, task, "lp-mst", {"stages": 2, "mixup": 0.0}, with_rehearsal=False)
         law[labels].append(told.chance)
         touched.add(tuple(tuple(users[rows_of(vault, entry)].tolist()) for entry in vault.ledger.entries()))
     assert {frozenset(stage) for stages in touched for stage in stages} == {frozenset({0}), frozenset({1})}

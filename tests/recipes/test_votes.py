@@ -9,14 +9,20 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.mechanisms import GroupHistogram
 from labeldp.recipes.task import Task
-from labeldp.recipes.votes import agreed, class_of_each, cluster_count, surest, vote
+from labeldp.recipes.votes import (
+    assign_cluster_classes,
+    choose_n_clusters,
+    keep_agreeing,
+    plurality_vote,
+    select_confident_rows,
+)
 
 ONE = Embeddings(np.zeros((1, 1)))
 
 
 def count(rows, classes, budget, **how):
     task = Task(ONE, ldp.LabelSpace(list(range(classes))), np.ones(rows, bool), budget)
-    return cluster_count(task, **how)
+    return choose_n_clusters(task, **how)
 
 
 @given(st.integers(1, 10**5), st.integers(2, 200), st.floats(1e-3, 1e5), st.booleans())
@@ -50,19 +56,19 @@ def test_a_vote_is_the_plurality_of_what_was_said_in_the_group(case):
     labels, groups, said = map(np.array, case)
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2]), ldp.Budget(1.0))
     release = vault.release(ldp.RandomizedResponse(1.0), rows=said)
-    released, found = release.labels(), vote(release, groups.astype(np.int32))
+    released, found = release.labels(), plurality_vote(release, groups.astype(np.int32))
     for row, group in enumerate(groups):
         there = released[(groups == group) & said]
         votes = [int((there == c).sum()) for c in range(3)]
         assert votes[found[row]] == max(votes)
-    kept = agreed(release, found).labels()
+    kept = keep_agreeing(release, found).labels()
     assert np.array_equal(kept, np.where(said & (released == found), released, -1))
 
 
 def test_all_rows_of_a_group_get_one_vote():
     vault = ldp.Vault(np.arange(90) % 3, ldp.LabelSpace([0, 1, 2]), ldp.Budget(1.0))
     groups = (np.arange(90) // 9).astype(np.int32)
-    found = vote(vault.release(ldp.RandomizedResponse(1.0)), groups)
+    found = plurality_vote(vault.release(ldp.RandomizedResponse(1.0)), groups)
     assert all(len(set(found[groups == g])) == 1 for g in range(10))
 
 
@@ -74,28 +80,39 @@ def test_one_row_and_two_classes_have_at_least_two_clusters(epsilon):
 def test_each_group_gives_its_surest_rows_of_a_class():
     likely = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4], [0.55, 0.45], [0.51, 0.49]])
     groups = np.array([0, 0, 0, 0, 1, 1])
-    assert surest(likely, groups, 3).tolist() == [0, 0, -1, -1, 0, -1]  # half of each group, not the surest three
-    assert surest(likely, groups, 6).tolist() == [0] * 6
-    assert surest(likely, groups, 100).tolist() == [0] * 6
+    assert select_confident_rows(likely, groups, 3).tolist() == [
+        0,
+        0,
+        -1,
+        -1,
+        0,
+        -1,
+    ]  # half of each group, not the surest three
+    assert select_confident_rows(likely, groups, 6).tolist() == [0] * 6
+    assert select_confident_rows(likely, groups, 100).tolist() == [0] * 6
 
 
 def test_a_class_that_a_group_hardly_holds_gives_no_row_there():
     likely = np.array([[0.9, 0.1]] * 4 + [[0.1, 0.9]])
-    assert surest(likely, np.zeros(5, int), 9).tolist() == [0, 0, 0, 0, -1]
-    assert surest(likely, np.zeros(5, int), 9, common=0.1).tolist() == [0, 0, 0, 0, 1]
+    assert select_confident_rows(likely, np.zeros(5, int), 9).tolist() == [0, 0, 0, 0, -1]
+    assert select_confident_rows(likely, np.zeros(5, int), 9, min_group_share=0.1).tolist() == [0, 0, 0, 0, 1]
 
 
 def test_labels_are_balanced_where_guesses_are_not():
     likely = np.concatenate([np.tile([0.8, 0.2], (900, 1)), np.tile([0.3, 0.7], (100, 1))])
-    codes = surest(likely, np.repeat(np.arange(10), 100), 90)
+    codes = select_confident_rows(likely, np.repeat(np.arange(10), 100), 90)
     assert np.bincount(codes[codes >= 0]).tolist() == [90, 90]
 
 
 def test_there_is_always_some_row_to_learn_from():
     likely = np.tile([[0.6, 0.4], [0.3, 0.7]], (50, 1))
-    assert np.bincount(surest(likely, np.repeat([0, 1], 50), 1) + 1).tolist() == [96, 2, 2]  # one a group and class
+    assert np.bincount(select_confident_rows(likely, np.repeat([0, 1], 50), 1) + 1).tolist() == [
+        96,
+        2,
+        2,
+    ]  # one a group and class
     even = np.eye(4)[np.arange(40) % 4]  # no class has three tenths of the only group
-    assert np.bincount(surest(even, np.zeros(40, int), 2) + 1).tolist() == [32, 2, 2, 2, 2]
+    assert np.bincount(select_confident_rows(even, np.zeros(40, int), 2) + 1).tolist() == [32, 2, 2, 2, 2]
 
 
 def counted(table, epsilon=1.0):
@@ -107,7 +124,7 @@ def counted(table, epsilon=1.0):
 
 def test_each_of_as_many_groups_has_a_class_of_its_own_unless_counts_speak_against_it():
     near = [[50, 3, 0], [40, 38, 0], [0, 5, 60]]  # a lead of two in the second row is less than noise of scale two
-    assert class_of_each(counted(near)).tolist() == [0, 1, 2]
+    assert assign_cluster_classes(counted(near)).tolist() == [0, 1, 2]
     far = [[50, 3, 0], [40, 8, 0], [0, 5, 60]]
-    assert class_of_each(counted(far)).tolist() == [0, 0, 2]
-    assert class_of_each(counted([[5, 9], [5, 4], [1, 7]])).tolist() == [1, 0, 1]
+    assert assign_cluster_classes(counted(far)).tolist() == [0, 0, 2]
+    assert assign_cluster_classes(counted([[5, 9], [5, 4], [1, 7]])).tolist() == [1, 0, 1]

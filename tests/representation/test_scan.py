@@ -5,7 +5,7 @@ import torch
 import labeldp as ldp
 from labeldp.learn import Supervised, Training
 from labeldp.mechanisms import GroupHistogram
-from labeldp.recipes.runner import check_untaught
+from labeldp.recipes.runner import check_encoder_without_labels
 from labeldp.representation.clusters import kmeans
 from labeldp.representation.scan import SCAN, scan_loss, self_label_loss
 
@@ -48,7 +48,7 @@ def test_clusters_from_an_encoder_that_learnt_from_labels_cost_what_it_cost(digi
     found = SCAN(2, near=5, training=once, self_label_epochs=1).fit(images, learnt)
     assert (found.guarantee, found.lineage) == (learnt.guarantee, learnt.lineage)
     with pytest.raises(ldp.InputError, match="has learnt from labels"):
-        check_untaught(found)
+        check_encoder_without_labels(found)
     counts = vault.release(GroupHistogram(SCAN.assign(found, images), 0.5), derived_from=[found])
     assert counts.guarantee.epsilon == 8.5
     assert set(counts.lineage) > set(found.lineage)
@@ -59,4 +59,4 @@ def test_clusters_from_a_label_free_encoder_cost_nothing(digits, encoder):
     once = Training(epochs=1, batch=32, device="cpu")
     found = SCAN(3, near=5, training=once, self_label_epochs=0).fit(few, encoder)
     assert (found.guarantee, found.lineage) == (None, ())
-    check_untaught(found)
+    check_encoder_without_labels(found)

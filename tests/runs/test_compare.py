@@ -212,9 +212,9 @@ def test_a_cell_that_cannot_be_scored_says_so(request_, tmp_path):
 def test_cells_of_another_encoder_or_with_mirrors_are_another_comparison(request_, tmp_path, monkeypatch):
     monkeypatch.setattr("labeldp.runs.config._check_encoder", lambda encoder, model: None)
     monkeypatch.setattr("labeldp.runs.compare.Model.load", lambda path, device: SimpleNamespace(digest=path.read_text))
-    for name in ("first", "second", "copy"):
-        (tmp_path / name).write_text(name.replace("copy", "first"))
-    plain = replace(request_.plan, features="images", encoder=tmp_path / "first")
+    for name in ("first_fraction", "second", "copy"):
+        (tmp_path / name).write_text(name.replace("copy", "first_fraction"))
+    plain = replace(request_.plan, features="images", encoder=tmp_path / "first_fraction")
     first = replace(request_, plan=plain)
     first.run(pretend([]), nothing)
     replace(request_, plan=replace(plain, encoder=tmp_path / "copy")).check()

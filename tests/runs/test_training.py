@@ -290,7 +290,7 @@ def test_a_wrong_plan_is_one_sentence(changes, said):
 def test_numbers_fit_options_that_take_them():
     Plan(1.0, recipe="randres", options={"mixup": 1}).check()
     Plan(1.0, recipe="noise-cluster", options={"clusters": 3}).check()
-    Plan(1.0, recipe="lp-mst", options={"first": 0.6, "stages": 3}).check()
+    Plan(1.0, recipe="lp-mst", options={"first_fraction": 0.6, "stages": 3}).check()
 
 
 def test_the_label_column_is_never_parsed_by_the_learning_side(tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ from labeldp.data.base import Features
 from labeldp.learn.predictor import Predictor
 from labeldp.privacy.vault import Identity, Ledger, Vault
 from labeldp.recipes.base import find
-from labeldp.recipes.runner import Trained, set_aside, train
+from labeldp.recipes.runner import TrainingResult, split_held_out, train
 from labeldp.recipes.task import Rows, Task
 
 SURE = "model, where sure"
@@ -102,7 +102,7 @@ def deal(
 
 def rows_to_train(task: Task, recipe: str) -> Rows:
     """Return the rows whose labels a recipe learns from: not those that it sets aside to choose with."""
-    return set_aside(task, find(recipe).chooses(task), False)[0]
+    return split_held_out(task, find(recipe).has_several_candidates(task), False)[0]
 
 
 def play(
@@ -124,11 +124,16 @@ def play(
     limit = Budget(task.epsilon, task.delta)
     vault = Vault(Encoded(game.codes), task.space, limit, users=task.users, ledger=ledger, identity=identity)
     return listen(
-        game, train(vault, task, recipe, options, score=False, report=report, rehearsed=False), task.features, reference
+        game,
+        train(vault, task, recipe, options, score=False, report=report, with_rehearsal=False),
+        task.features,
+        reference,
     )
 
 
-def listen(game: Game, trained: Trained, features: Features, reference: NDArray[np.floating] | None = None) -> Played:
+def listen(
+    game: Game, trained: TrainingResult, features: Features, reference: NDArray[np.floating] | None = None
+) -> Played:
     """Score each coin by what a training told; see `play`."""
     chances = trained.model.predict_proba(features)
     told = _pairs(np.log(np.maximum(chances, _TINY)), game)

@@ -76,8 +76,8 @@ def compare(
     table = SecretTable.open(data, label, classes, **kinds)
     if test is not None and not labels_public:
         raise InputError("True labels score only where they are declared public: add --labels-public, or drop --test.")
-    from labeldp.recipes.crosses import RECIPES as CROSSING
-    from labeldp.recipes.crosses import check_crosses, split_names, with_crosses
+    from labeldp.recipes.crosses import CROSSING_RECIPES as CROSSING
+    from labeldp.recipes.crosses import add_crosses, check_crosses, parse_cross
     from labeldp.report.comparison import print_comparison
     from labeldp.runs import compare as compared
     from labeldp.runs.config import Plan
@@ -87,7 +87,7 @@ def compare(
     settings: dict[str, Any] = {"encoder": encoder, "flip": flip, "device": device, "labels_per_user": labels_per_user}
     settings |= {"choose_by": choose_by}
     crossing = next((name for name in names if name in CROSSING), names[0] if names else "")
-    settings |= {"options": with_crosses(crossing, {}, [split_names(each) for each in cross or ()])}
+    settings |= {"options": add_crosses(crossing, {}, [parse_cross(each) for each in cross or ()])}
     plan = Plan(max(wanted), delta, features=features, model=model, **settings)
     of = f"{data.name}, {label}, {classes}, {'public' if labels_public else 'private'}, {test.name if test else ''}"
     of += f", {user_column}" if user_column else ""

@@ -95,7 +95,7 @@ def train(
     missing: Literal["error", "public"] = "public" if missing_public else "error"
     kinds: dict[str, Any] = {"pairs": features == "pairs", "numbers": numbers, "left_out": leave_out or ()}
     table = SecretTable.open(data, label, classes, missing, ids, user_column, **kinds)
-    from labeldp.recipes.crosses import split_names, with_crosses
+    from labeldp.recipes.crosses import add_crosses, parse_cross
     from labeldp.recipes.progress import Progress
     from labeldp.runs.config import Plan
     from labeldp.runs.training import train as train_run
@@ -105,7 +105,7 @@ def train(
     how: dict[str, Any] = {"epochs": epochs, "device": device, "seed": seed, "progress": not as_json, "public": public}
     how |= {"labels_per_user": labels_per_user, "choose_by": choose_by}
     options = read_options(option) | ({} if engine is None else {"engine": engine})
-    options = with_crosses(recipe, options, [split_names(each) for each in cross or ()])
+    options = add_crosses(recipe, options, [parse_cross(each) for each in cross or ()])
     plan = Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **how)
     plan.check(table.space, table)
     check_total(epsilon, budget)

@@ -40,7 +40,7 @@ from labeldp.privacy.vault.account import Chosen
 from labeldp.privacy.vault.labeled_table import budget_of
 from labeldp.recipes.base import find
 from labeldp.recipes.crosses import check_crosses
-from labeldp.recipes.runner import Trained, all_rows, train
+from labeldp.recipes.runner import TrainingResult, all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.report.card import make_card
 from labeldp.report.card.origin import describe_model, versions
@@ -159,21 +159,21 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         learning = {"model": self.model, "training": self.training, "encoder": self.encoder, "seed": seed}
         return Task(features, space, everything, self.epsilon, self.delta, **learning)
 
-    def _keep(self, trained: Trained, vault: Vault) -> None:
+    def _keep(self, trained: TrainingResult, vault: Vault) -> None:
         self._model = trained.model
-        self.guarantee_ = trained.stated
-        self.score_estimate_, self._widening = trained.score, trained.widening
+        self.guarantee_ = trained.overall_guarantee
+        self.score_estimate_, self._widening = trained.score, trained.interval_widening
         self.effects_ = None if trained.effects is None else list(trained.effects)
         self.release_ = next(release for release in reversed(trained.releases) if release.speaks_of_rows)
         spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
-        facts = trained.facts() | spent | self._about(trained, vault)
+        facts = trained.to_json() | spent | self._about(trained, vault)
         own = [self._inferred_what] * bool(self._inferred_what) + [_ADDED_UP] * self._seen_before
         if vault.reused:
             own.append(_REUSED.format(count=len(vault.reused)))
             warnings.warn(own[-1], ReusedReleaseWarning, stacklevel=3)
         self.card_ = make_card(facts | {"warnings": [*facts["warnings"], *own]})
 
-    def _about(self, trained: Trained, vault: Vault) -> dict[str, Any]:
+    def _about(self, trained: TrainingResult, vault: Vault) -> dict[str, Any]:
         """Say what a card tells beside the training itself."""
         return {
             "version": __version__,

@@ -19,7 +19,7 @@ from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
 from labeldp.estimators.base import LabelPrivate, threads
 from labeldp.evaluate import Criterion, check_criterion
-from labeldp.recipes.crosses import with_crosses
+from labeldp.recipes.crosses import add_crosses
 from labeldp.recipes.task import Task
 
 _INFERRED = (
@@ -130,7 +130,7 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         self.n_jobs = n_jobs
 
     def _recipe_options(self) -> dict[str, Any]:
-        return with_crosses(self.recipe, super()._recipe_options(), self.cross)
+        return add_crosses(self.recipe, super()._recipe_options(), self.cross)
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Return the probability of each class, in the order of `classes_`."""

@@ -20,7 +20,7 @@ from labeldp.estimators.classifier import LabelPrivateClassifier
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.release_plan import Plan, step_losses
-from labeldp.recipes.runner import set_aside, train_best
+from labeldp.recipes.runner import split_held_out, train_best
 from labeldp.releases.base import Release
 
 _OF_LEARNING = ("model", "training", "options", "encoder")
@@ -61,7 +61,7 @@ class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         variants = [clone(self.estimator).set_params(**setting) for setting in grid]
         tasks = [replace(each._task(task.features, task.space, task.seed), rows=task.rows) for each in variants]
         options = [each._recipe_options() for each in variants]
-        if len(grid) > 1 and set_aside(replace(task, users=vault.users), True, best.estimate)[1] is None:
+        if len(grid) > 1 and split_held_out(replace(task, users=vault.users), True, best.estimate)[1] is None:
             raise InputError(f"{vault.rows} rows are too few to set some aside and choose by them: search on more.")
         with threads(best.n_jobs):
             once: Any = _Once(vault, best.epsilon, best.delta)

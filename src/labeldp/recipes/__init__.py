@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from labeldp.recipes.base import Reserve as Reserve
     from labeldp.recipes.base import find as find
     from labeldp.recipes.base import recipe as recipe
-    from labeldp.recipes.runner import Trained as Trained
+    from labeldp.recipes.runner import TrainingResult as TrainingResult
     from labeldp.recipes.runner import all_rows as all_rows
     from labeldp.recipes.runner import train as train
     from labeldp.recipes.runner import train_best as train_best
@@ -21,7 +21,7 @@ __all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDun
     "labeldp.recipes",
     {
         "base": ["Ask", "Recipe", "Reserve", "find", "recipe"],
-        "runner": ["Trained", "all_rows", "train", "train_best"],
+        "runner": ["TrainingResult", "all_rows", "train", "train_best"],
         "task": ["Task", "default_training"],
     },
 )

@@ -22,154 +22,163 @@ Features = Literal["table", "embeddings", "images"]
 Device = Literal["cpu", "cuda"]
 Noise = Literal["laplace", "gaussian"]
 
-SURVIVES = 0.99  # a vote survives if noise leaves its winner in place with this probability
-_COLUMNS = {"table": 16, "embeddings": 512, "images": 512}  # assumed of rows that are added up
-_WIDE = 50.0  # from this deviation, the bound for any move of one label's length is as good as exact sums, and quicker
+RELIABLE_VOTE = 0.99  # a vote survives if noise leaves its winner in place with this probability
+_ASSUMED_COLUMNS = {"table": 16, "embeddings": 512, "images": 512}  # assumed of rows that are added up
+_WIDE_SIGMA = (
+    50.0  # from this deviation, the bound for any move of one label's length is as good as exact sums, and quicker
+)
 
 
 @dataclass(frozen=True)
-class Setting:
+class ProblemSpec:
     """The public facts."""
 
-    rows: int
-    classes: int
+    n_rows: int
+    n_classes: int
     epsilon: float
     delta: float
     features: Features
     device: Device
-    clusters: int
+    n_clusters: int
     purity: float
     positives: float | None = None  # the share of the rarer of two classes, if it is known
 
     @property
-    def columns(self) -> int:
+    def n_columns(self) -> int:
         """Return how many columns rows are taken to have: the plan does not ask for them."""
-        return _COLUMNS[self.features]
+        return _ASSUMED_COLUMNS[self.features]
 
     @cached_property
-    def counted(self) -> float:
+    def n_effective_rows(self) -> float:
         """Return the rows that decide: if one of two classes is rare, as many of each as there are of that one."""
-        return self.rows if self.positives is None else 2 * self.positives * self.rows
+        return self.n_rows if self.positives is None else 2 * self.positives * self.n_rows
 
     @cached_property
-    def spread(self) -> float:
+    def other_class_share(self) -> float:
         """Return the share of each other class in a cluster."""
-        return (1 - self.purity) / (self.classes - 1)
+        return (1 - self.purity) / (self.n_classes - 1)
 
     @cached_property
     def margin(self) -> float:
         """Return by how many rows the largest class of a cluster leads."""
-        return self.counted / self.clusters * (self.purity - self.spread)
+        return self.n_effective_rows / self.n_clusters * (self.purity - self.other_class_share)
 
 
 # ---------------------------------------------------------------- shares of right labels
 
 
-def response_right(epsilon: float, classes: int) -> float:
+def response_accuracy(epsilon: float, n_classes: int) -> float:
     """Return how often randomized response keeps the label: exp(epsilon) / (exp(epsilon) + K - 1)."""
-    return response_chances(epsilon, classes)[0]
+    return response_chances(epsilon, n_classes)[0]
 
 
-def prior_response_right(epsilon: float, classes: int, quality: float) -> float:
+def prior_response_accuracy(epsilon: float, n_classes: int, quality: float) -> float:
     """Return how often `RRWithPrior` is right, for a prior with `quality` on the likeliest class, the rest even.
 
     The share w_k / (1 + (k - 1) exp(-epsilon)) is then a ratio of linear functions of k, so that k = 1 (repeat the
     prior) or k = K (plain randomized response) is best.
     """
-    return max(quality, response_right(epsilon, classes))
+    return max(quality, response_accuracy(epsilon, n_classes))
 
 
-def laplace_right(epsilon: float, classes: int) -> float:
+def laplace_accuracy(epsilon: float, n_classes: int) -> float:
     """Return how often `OneHotLaplace(epsilon)` supports the label best, ties broken at random.
 
     With noise q^|x| on the unit grid, q = exp(-epsilon / 2), evidence only says whether a coordinate is above zero:
     with probability 1 - f for the label, f = q / (1 + q) for another class. So the release is K bits, each flipped with
     probability f; the label wins if its bit is set, against M ~ Binomial(K - 1, f) others, or if no bit is.
     """
-    f = _flipped(epsilon)
-    nothing = math.exp(classes * math.log1p(-f))
-    return (1 - f) * (1 - nothing) / (classes * f) + f * nothing / (1 - f) / classes
+    flip_probability = _flip_probability(epsilon)
+    no_bit_set = math.exp(n_classes * math.log1p(-flip_probability))
+    return (1 - flip_probability) * (1 - no_bit_set) / (
+        n_classes * flip_probability
+    ) + flip_probability * no_bit_set / (1 - flip_probability) / n_classes
 
 
-def _flipped(epsilon: float) -> float:
+def _flip_probability(epsilon: float) -> float:
     return max(math.exp(-epsilon / 2) / (1 + math.exp(-epsilon / 2)), 1e-300)
 
 
-def noisy_argmax(noise: Noise, scale: float, lead: float, classes: int) -> float:
+def noisy_argmax_accuracy(noise: Noise, scale: float, lead: float, n_classes: int) -> float:
     """Return the probability that the largest of K noisy numbers is the one that led by `lead`, the others being equal.
 
     Noise is that of the library, on integers: Laplace with P(x) proportional to exp(-|x| / scale), or Gaussian with
     deviation `scale`. With F the distribution of one noise and f its steps, a number at x beats K - 1 others, ties
     broken at random, with probability (F(x)^K - F(x-1)^K) / (K f(x)). Wide noise is taken as continuous.
     """
-    reach = 40.0 if noise == "laplace" else 12.0  # in scales: what lies outside is below 1e-17
+    half_width = 40.0 if noise == "laplace" else 12.0  # in scales: what lies outside is below 1e-17
     if scale > 200:
-        x = np.linspace(-reach, reach, 16001)
+        x = np.linspace(-half_width, half_width, 16001)
         density = np.exp(-np.abs(x) if noise == "laplace" else -(x**2) / 2)
         y = x + lead / scale
         if noise == "gaussian":
             below = log_ndtr(y)
         else:
             below = np.where(y < 0, np.minimum(y, 0) - math.log(2), np.log1p(-0.5 * np.exp(-np.maximum(y, 0))))
-        return float((np.exp((classes - 1) * below) * density).sum() / density.sum())
-    limit = math.ceil(reach * scale) + 1
+        return float((np.exp((n_classes - 1) * below) * density).sum() / density.sum())
+    limit = math.ceil(half_width * scale) + 1
     grid = np.arange(-limit, limit + 1)
     step = np.exp(-np.abs(grid) / scale if noise == "laplace" else -(grid**2) / (2 * scale**2))
     step = step[step > 1e-300] / step.sum()
     below, above = np.cumsum(step), np.append(np.cumsum(step[::-1])[-2::-1], 0.0)
     log_below = np.where(below < 0.5, np.log(below), np.log1p(-np.minimum(above, 0.5)))  # no digits lost at either end
-    ties = -np.expm1(classes * np.log1p(-np.minimum(step * np.exp(-log_below), 1 - 1e-16))) / (classes * step)
-    wins = np.append(np.exp(classes * log_below) * ties, 1.0)  # beyond the grid nothing else is as large
+    ties = -np.expm1(n_classes * np.log1p(-np.minimum(step * np.exp(-log_below), 1 - 1e-16))) / (n_classes * step)
+    wins = np.append(np.exp(n_classes * log_below) * ties, 1.0)  # beyond the grid nothing else is as large
     return float((step * wins[np.minimum(np.arange(step.size) + math.floor(lead), step.size)]).sum())
 
 
 # ---------------------------------------------------------------- information
 
 
-def response_information(epsilon: float, classes: int) -> float:
+def response_information(epsilon: float, n_classes: int) -> float:
     """Return the nats that randomized response tells of a uniform label."""
-    right = response_right(epsilon, classes)
-    wrong = right * math.exp(-epsilon)
-    return _nats(xlogy(right, classes * right) + (classes - 1) * xlogy(wrong, classes * wrong))
+    p_true = response_accuracy(epsilon, n_classes)
+    p_other = p_true * math.exp(-epsilon)
+    return _clip_rounding(xlogy(p_true, n_classes * p_true) + (n_classes - 1) * xlogy(p_other, n_classes * p_other))
 
 
-def rare_worth(epsilon: float, positives: float) -> float:
+def rare_label_efficiency(epsilon: float, positives: float) -> float:
     """Return what share of a class's clean labels a randomized response on all rows is worth, if so few are positive.
 
     A clean label tells H(positives) nats and a noisy one H(flipped + (1 - 2 flipped) positives) - H(flipped).
     """
-    flipped = 1 - response_right(epsilon, 2)
-    told = _entropy(flipped + (1 - 2 * flipped) * positives) - _entropy(flipped)
-    return max(0.0, told / _entropy(positives))
+    flip_probability = 1 - response_accuracy(epsilon, 2)
+    information = _entropy(flip_probability + (1 - 2 * flip_probability) * positives) - _entropy(flip_probability)
+    return max(0.0, information / _entropy(positives))
 
 
-def rare_right(epsilon: float, positives: float) -> float:
+def rare_precision(epsilon: float, positives: float) -> float:
     """Return how many of the rows that randomized response calls positive are."""
-    right = response_right(epsilon, 2)
-    return positives * right / (positives * right + (1 - positives) * (1 - right))
+    accuracy = response_accuracy(epsilon, 2)
+    return positives * accuracy / (positives * accuracy + (1 - positives) * (1 - accuracy))
 
 
 def _entropy(p: float) -> float:
     return -math.fsum(x * math.log(x) for x in (p, 1 - p) if x > 0)
 
 
-def laplace_information(epsilon: float, classes: int) -> float:
+def laplace_information(epsilon: float, n_classes: int) -> float:
     """Return the nats that `OneHotLaplace(epsilon)` tells of a uniform label: see `laplace_right` for its K bits.
 
     A label whose bit is set is exp(epsilon) times as likely as one whose bit is not: only the number set matters.
     """
-    f = _flipped(epsilon)
-    width = 40 * math.sqrt(classes * f * (1 - f)) + 40
-    others = np.arange(max(0, math.floor(classes * f - width)), min(classes - 1, math.ceil(classes * f + width)) + 1)
-    chance = binom.pmf(others, classes - 1, f)
+    flip_probability = _flip_probability(epsilon)
+    width = 40 * math.sqrt(n_classes * flip_probability * (1 - flip_probability)) + 40
+    others = np.arange(
+        max(0, math.floor(n_classes * flip_probability - width)),
+        min(n_classes - 1, math.ceil(n_classes * flip_probability + width)) + 1,
+    )
+    probabilities = binom.pmf(others, n_classes - 1, flip_probability)
     with np.errstate(divide="ignore"):
         log_others = np.log(others)
-    set_bit = -np.logaddexp(np.log(1.0 + others), np.log(np.maximum(classes - 1 - others, 1e-300)) - epsilon)
-    no_bit = -epsilon - np.logaddexp(log_others, np.log(classes - others) - epsilon)
-    return _nats(math.log(classes) + chance @ ((1 - f) * set_bit + f * no_bit))
+    set_bit = -np.logaddexp(np.log(1.0 + others), np.log(np.maximum(n_classes - 1 - others, 1e-300)) - epsilon)
+    no_bit = -epsilon - np.logaddexp(log_others, np.log(n_classes - others) - epsilon)
+    return _clip_rounding(
+        math.log(n_classes) + probabilities @ ((1 - flip_probability) * set_bit + flip_probability * no_bit)
+    )
 
 
-def channel_information(on: NDArray[np.float64], off: NDArray[np.float64], classes: int) -> float:
+def channel_information(on: NDArray[np.float64], off: NDArray[np.float64], n_classes: int) -> float:
     """Return the nats about a uniform label in K independent draws: one from `on` in the label's place, others `off`.
 
     With w = on / off the likelihood ratio of a coordinate, this is log K + E log w_label - E log(sum of w). The last
@@ -178,22 +187,22 @@ def channel_information(on: NDArray[np.float64], off: NDArray[np.float64], class
     """
     log_ratio = np.log(on) - np.log(off)
     # Below and above, the integrand is lost in rounding.
-    t = np.exp(np.arange(-40.0 - log_ratio.max(), 6.0 - log_ratio.min() + math.log(classes), 1 / 16))
+    t = np.exp(np.arange(-40.0 - log_ratio.max(), 6.0 - log_ratio.min() + math.log(n_classes), 1 / 16))
     with np.errstate(over="ignore"):
-        transform = np.exp(-np.outer(t, np.exp(log_ratio) / classes))
-    log_sum = np.sum(np.exp(-t) - (transform @ on) * (transform @ off) ** (classes - 1)) / 16
-    return _nats(on @ log_ratio - log_sum)
+        transform = np.exp(-np.outer(t, np.exp(log_ratio) / n_classes))
+    log_sum = np.sum(np.exp(-t) - (transform @ on) * (transform @ off) ** (n_classes - 1)) / 16
+    return _clip_rounding(on @ log_ratio - log_sum)
 
 
-def gaussian_information(sigma: float, classes: int) -> float:
+def gaussian_information(sigma: float, n_classes: int) -> float:
     """Return the nats that one-hot Gaussian noise of deviation `sigma` on integers tells of a uniform label."""
     stride = max(1, math.floor(sigma / 16))  # sums of a wide Gaussian do not see a stride this much narrower
     x = np.arange(-math.ceil(10 * sigma / stride) - 1, math.ceil(10 * sigma / stride) + 3) * stride
-    off, on = (np.exp(np.maximum(-((x - place) ** 2) / (2 * sigma**2), -690)) for place in (0, 1))
-    return channel_information(on / on.sum(), off / off.sum(), classes)
+    off, on = (np.exp(np.maximum(-((x - mean) ** 2) / (2 * sigma**2), -690)) for mean in (0, 1))
+    return channel_information(on / on.sum(), off / off.sum(), n_classes)
 
 
-def _nats(value: float | np.floating[Any]) -> float:
+def _clip_rounding(value: float | np.floating[Any]) -> float:
     """Return a difference of logarithms, as zero where it is lost in their rounding."""
     return float(value) if value > 1e-9 else 0.0
 
@@ -201,7 +210,7 @@ def _nats(value: float | np.floating[Any]) -> float:
 # ---------------------------------------------------------------- votes of clusters
 
 
-def agreed_right(epsilon: float, quality: float) -> float:
+def agreed_accuracy(epsilon: float, quality: float) -> float:
     """Return the share of right labels among those that agree with a pseudo-label, itself right with `quality`.
 
     Equation 8 of Tang et al. (2022): exp(epsilon) / (exp(epsilon) + (1 - quality) / quality).
@@ -209,69 +218,72 @@ def agreed_right(epsilon: float, quality: float) -> float:
     return quality / (quality + (1 - quality) * math.exp(-epsilon))
 
 
-def agreed_share(epsilon: float, classes: int, quality: float) -> float:
+def agreement_rate(epsilon: float, n_classes: int, quality: float) -> float:
     """Return the share of labels that agree with the pseudo-label."""
-    right = response_right(epsilon, classes)
-    return right * (quality + (1 - quality) * math.exp(-epsilon))
+    accuracy = response_accuracy(epsilon, n_classes)
+    return accuracy * (quality + (1 - quality) * math.exp(-epsilon))
 
 
-def count_vote_from(setting: Setting, delta: float) -> float:
+def min_epsilon_for_count_vote(spec: ProblemSpec, delta: float) -> float:
     """Return the smallest epsilon at which noisy counts of a cluster still name its largest class.
 
     Noise is geometric for delta 0 and Gaussian above. Infinite where no noise is small enough.
     """
-    scale = widest_noise("gaussian" if delta else "laplace", setting)
+    scale = max_noise_scale("gaussian" if delta else "laplace", spec)
     if not scale or not delta:
         return 2 / scale if scale else math.inf
-    return GaussianLoss(scale, math.sqrt(2), units=None if scale > _WIDE else 1).epsilon(delta)
+    return GaussianLoss(scale, math.sqrt(2), units=None if scale > _WIDE_SIGMA else 1).epsilon(delta)
 
 
-def widest_noise(noise: Noise, setting: Setting) -> float:
+def max_noise_scale(noise: Noise, spec: ProblemSpec) -> float:
     """Return the scale of the widest noise on counts that a cluster's vote survives; 0 where there is none."""
 
-    def survives(scale: float) -> bool:
-        return noisy_argmax(noise, scale, setting.margin, setting.classes) >= SURVIVES
+    def is_reliable(scale: float) -> bool:
+        return noisy_argmax_accuracy(noise, scale, spec.margin, spec.n_classes) >= RELIABLE_VOTE
 
-    return last_good(survives, 0.05, 1e12) if survives(0.05) else 0.0
+    return last_good(is_reliable, 0.05, 1e12) if is_reliable(0.05) else 0.0
 
 
-def response_vote_right(setting: Setting, epsilon: float) -> float:
+def response_vote_accuracy(spec: ProblemSpec, epsilon: float) -> float:
     """Return the probability that released labels of a cluster name its largest class, by the normal limit.
 
     The lead of the largest class over another one has mean (a - b)(p - q) for each row and, the labels being given, a
     variance from randomized response only: rows of these two classes count for either, other rows by mistake.
     """
-    a, b, size = setting.purity, setting.spread, setting.rows / setting.clusters
-    p = response_right(epsilon, setting.classes)
+    a, b, n_cluster_rows = spec.purity, spec.other_class_share, spec.n_rows / spec.n_clusters
+    p = response_accuracy(epsilon, spec.n_classes)
     q = p * math.exp(-epsilon)
-    lead = size * (a - b) * (p - q)
-    variance = size * ((a + b) * (p + q - (p - q) ** 2) + max(0.0, 1 - a - b) * 2 * q)
+    lead = n_cluster_rows * (a - b) * (p - q)
+    variance = n_cluster_rows * ((a + b) * (p + q - (p - q) ** 2) + max(0.0, 1 - a - b) * 2 * q)
     # Only the lead over the deviation matters; 1000 is wide enough to be integrated as continuous.
     deviation = math.sqrt(max(variance, 1e-9) / 2)
-    return noisy_argmax("gaussian", 1000.0, 1000 * lead / deviation, setting.classes)
+    return noisy_argmax_accuracy("gaussian", 1000.0, 1000 * lead / deviation, spec.n_classes)
 
 
-def response_vote_from(setting: Setting) -> float:
+def min_epsilon_for_response_vote(spec: ProblemSpec) -> float:
     """Return the smallest epsilon at which a vote among labels that went through randomized response survives."""
 
-    def survives(noise: float) -> bool:
-        return response_vote_right(setting, 1 / noise) >= SURVIVES
+    def is_reliable(noise: float) -> bool:
+        return response_vote_accuracy(spec, 1 / noise) >= RELIABLE_VOTE
 
-    return 1 / last_good(survives, 1 / 60, 1e9) if survives(1 / 60) else math.inf
+    return 1 / last_good(is_reliable, 1 / 60, 1e9) if is_reliable(1 / 60) else math.inf
 
 
-def most_clusters(setting: Setting) -> int:
+def max_clusters(spec: ProblemSpec) -> int:
     """Return how many clusters of this purity could have their counts released with all of epsilon."""
-    most = setting.rows * (setting.purity - setting.spread)
+    total_margin = spec.n_rows * (spec.purity - spec.other_class_share)
 
-    def survives(clusters: float) -> bool:
-        return noisy_argmax("laplace", 2 / setting.epsilon, most / clusters, setting.classes) >= SURVIVES
+    def is_reliable(n_clusters: float) -> bool:
+        return (
+            noisy_argmax_accuracy("laplace", 2 / spec.epsilon, total_margin / n_clusters, spec.n_classes)
+            >= RELIABLE_VOTE
+        )
 
-    return math.floor(last_good(survives, 0.5, 1e12))
+    return math.floor(last_good(is_reliable, 0.5, 1e12))
 
 
 def noise_deviation(epsilon: float, delta: float) -> float:
     """Return the deviation of noise on counts and one-hot labels, by the lattice bound where exact sums get long."""
     epsilon = min(epsilon, 100.0)  # beyond, noise is nothing and its calibration underflows
-    wide = math.hypot(math.sqrt(2) * analytic_gaussian_ratio(epsilon, delta), LATTICE_SIGMA)
-    return wide if wide > _WIDE else unit_shift_sigma(epsilon, delta)
+    sigma = math.hypot(math.sqrt(2) * analytic_gaussian_ratio(epsilon, delta), LATTICE_SIGMA)
+    return sigma if sigma > _WIDE_SIGMA else unit_shift_sigma(epsilon, delta)

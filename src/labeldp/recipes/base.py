@@ -62,7 +62,9 @@ class Recipe:
     name: str
     summary: str
     steps: Callable[..., Steps]
-    chooses: Callable[..., bool] = lambda task, **options: False  # whether it returns several models for a task
+    has_several_candidates: Callable[..., bool] = lambda task, **options: (
+        False
+    )  # whether it returns several models for a task
     asks_teachers: bool = False  # who can vote on public rows
     labels: Literal["classes", "numbers", "any"] = "classes"  # what it can learn
     needs: Literal["nothing", "delta", "encoder"] = "nothing"  # without which it cannot begin
@@ -101,14 +103,14 @@ class Recipe:
             raise InputError(f"The recipe {self.name!r} trains a linear model of its own: leave the model out.")
         if self._trains_networks(model):
             require_torch(f"Training a network by the recipe {self.name!r}")
-        known = dict(list(_parameters(self.steps).items())[1:])
+        parameters = dict(list(_parameters(self.steps).items())[1:])
         for name, value in options.items():
-            if name not in known:
-                takes = f"it takes {', '.join(known)}" if known else "it takes none"
-                raise InputError(f"The recipe {self.name!r} has no option {name!r}: {takes}.")
-            _check_value(name, value, known[name].annotation)
-            below = isinstance(value, Real) and not float(value) >= 0
-            if below and self.steps.__module__.startswith("labeldp."):  # others may know what it means
+            if name not in parameters:
+                accepted = f"it takes {', '.join(parameters)}" if parameters else "it takes none"
+                raise InputError(f"The recipe {self.name!r} has no option {name!r}: {accepted}.")
+            _check_value(name, value, parameters[name].annotation)
+            is_negative = isinstance(value, Real) and not float(value) >= 0
+            if is_negative and self.steps.__module__.startswith("labeldp."):  # others may know what it means
                 raise InputError(f"The option {name!r} must not be below zero, as {value!r} is.")
 
     def _trains_networks(self, model: Any) -> bool:
@@ -119,12 +121,12 @@ class Recipe:
         return callable(model)
 
     def _check_labels(self, space: LabelSpace) -> None:
-        given = "classes" if space.step is None else "numbers"
-        if self.labels not in (given, "any"):
-            others = sorted(name for name, each in RECIPES.items() if each.labels in (given, "any"))
+        label_type = "classes" if space.step is None else "numbers"
+        if self.labels not in (label_type, "any"):
+            suitable = sorted(name for name, recipe in RECIPES.items() if recipe.labels in (label_type, "any"))
             raise InputError(
-                f"The recipe {self.name!r} learns {self.labels}, and these labels are {given}: choose one of "
-                f"{', '.join(others)}."
+                f"The recipe {self.name!r} learns {self.labels}, and these labels are {label_type}: choose one of "
+                f"{', '.join(suitable)}."
             )
 
 
@@ -135,41 +137,41 @@ def _parameters(steps: Callable[..., Steps]) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(steps).parameters
 
 
-def _check_value(name: str, value: Any, kind: Any) -> None:
+def _check_value(name: str, value: Any, annotation: Any) -> None:
     """Say if an option is no number, text or name, where its recipe takes one; of other types anything may be given."""
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            names = ", ".join(map(str, get_args(kind)))
+    if get_origin(annotation) is Literal:
+        if value not in get_args(annotation):
+            names = ", ".join(map(str, get_args(annotation)))
             raise InputError(f"The option {name!r} must be one of {names}, not {value!r}.")
         return
-    kinds = set(get_args(kind)) if get_origin(kind) in (Union, UnionType) else {kind}
-    plain = kinds - {NoneType}
-    if not (plain <= {int, float} or plain == {str}) or not plain:
+    types = set(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else {annotation}
+    value_types = types - {NoneType}
+    if not (value_types <= {int, float} or value_types == {str}) or not value_types:
         return
-    number = not isinstance(value, bool) and isinstance(value, Real if float in kinds else Integral)
-    fits = number if str not in plain else isinstance(value, str)
-    if not fits and not (value is None and NoneType in kinds):
-        wanted = "a number" if float in kinds else "a whole number" if int in kinds else "a text"
-        raise InputError(f"The option {name!r} must be {wanted}, not {value!r}.")
+    is_number = not isinstance(value, bool) and isinstance(value, Real if float in types else Integral)
+    is_valid = is_number if str not in value_types else isinstance(value, str)
+    if not is_valid and not (value is None and NoneType in types):
+        expected = "a number" if float in types else "a whole number" if int in types else "a text"
+        raise InputError(f"The option {name!r} must be {expected}, not {value!r}.")
 
 
 RECIPES: dict[str, Recipe] = {}
 
 
-def recipe(name: str, summary: str, **facts: Any) -> Callable[[Callable[..., Steps]], Callable[..., Steps]]:
+def recipe(name: str, summary: str, **attributes: Any) -> Callable[[Callable[..., Steps]], Callable[..., Steps]]:
     """Enter a pipeline into the list."""
 
-    def enter(steps: Callable[..., Steps]) -> Callable[..., Steps]:
-        known = RECIPES.get(name)
-        if known is not None and (known.steps.__module__, known.steps.__qualname__) != (
+    def register(steps: Callable[..., Steps]) -> Callable[..., Steps]:
+        existing = RECIPES.get(name)
+        if existing is not None and (existing.steps.__module__, existing.steps.__qualname__) != (
             steps.__module__,
             steps.__qualname__,
         ):
             raise InputError(f"There is a recipe {name!r} already: choose another name.")
-        RECIPES[name] = Recipe(name, summary, steps, **facts)
+        RECIPES[name] = Recipe(name, summary, steps, **attributes)
         return steps
 
-    return enter
+    return register
 
 
 def find(name: str) -> Recipe:

@@ -11,53 +11,63 @@ from labeldp.accounting.losses import compose
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta, check_epsilon
 
-Parts = list[tuple[float, float]]  # the epsilon and delta of each release
-Shares = list[tuple[float, Literal["gaussian", "pure"]]]  # the share and noise of each release
+StepBudgets = list[tuple[float, float]]  # the epsilon and delta of each release
+StepFractions = list[tuple[float, Literal["gaussian", "pure"]]]  # the share and noise of each release
 
-ENOUGH = 500.0  # what sums should say (`Task.told`): more of epsilon is worth more elsewhere
-KINDS_BELOW = 30.0  # what sums say, below which counts of kinds of rows say more
-LOCAL_FROM = 1.5  # epsilon from which a row's own noisy label says enough beside what networks know by then
+SUFFICIENT_SIGNAL = 500.0  # what sums should say (`Task.told`): more of epsilon is worth more elsewhere
+CLUSTER_COUNTS_BELOW = 30.0  # what sums say, below which counts of kinds of rows say more
+MIN_EPSILON_FOR_RESPONSES = (
+    1.5  # epsilon from which a row's own noisy label says enough beside what networks know by then
+)
 FEW_CLASSES = 20  # up to which randomized response among all classes says enough, and bins are quick to fit
-LEAST_FOR_BINS = 120.0  # ratio of rows to noise below which sums of whole rows say more than sums of bins
-MOST_COLUMNS = 200  # of a table whose columns are cut into bins
-LEAST_FOR_PURE_BINS = 400.0  # the same where delta is 0
-_CROSSES_FROM, _MORE_CROSSES_FROM = 3_000.0, 10_000.0  # ratios of rows to noise from which crosses are worth their cost
-_FEW_CROSSES, _MORE_CROSSES = 4, 8
-_SELECTION = 0.1  # of epsilon, for the choice of crosses
-_LABELS_FROM = 1.5  # epsilon of a label from which noisy labels of single rows add to sums
-_CLEAR_LABELS_FROM = 3.0  # from which they say more than sums
-_SHARES, _TABLE_SHARES = (0.5, 0.3), (0.25, 0.2)  # of epsilon, for the sums, below and above
+MIN_SNR_FOR_BINS = 120.0  # ratio of rows to noise below which sums of whole rows say more than sums of bins
+MAX_BINNED_COLUMNS = 200  # of a table whose columns are cut into bins
+MIN_SNR_FOR_PURE_BINS = 400.0  # the same where delta is 0
+_MIN_SNR_FOR_CROSSES, _MIN_SNR_FOR_MORE_CROSSES = (
+    3_000.0,
+    10_000.0,
+)  # ratios of rows to noise from which crosses are worth their cost
+_N_CROSSES, _N_MORE_CROSSES = 4, 8
+_SELECTION_FRACTION = 0.1  # of epsilon, for the choice of crosses
+_MIN_EPSILON_FOR_LABELS = 1.5  # epsilon of a label from which noisy labels of single rows add to sums
+_MIN_EPSILON_FOR_CLEAR_LABELS = 3.0  # from which they say more than sums
+_SUMS_FRACTIONS, _TABLE_SUMS_FRACTIONS = (0.5, 0.3), (0.25, 0.2)  # of epsilon, for the sums, below and above
 
 
-def split_epsilon(epsilon: float, share: float) -> tuple[float, float]:
+def split_epsilon(epsilon: float, fraction: float) -> tuple[float, float]:
     """Cut epsilon into two decimals that add up to it exactly, or to the last digit below."""
-    whole = Decimal(repr(float(epsilon)))
-    first = float(f"{epsilon * share:.3g}")
-    return first, _at_most(whole - Decimal(repr(first)))
+    total = Decimal(repr(float(epsilon)))
+    first = float(f"{epsilon * fraction:.3g}")
+    return first, _float_at_most(total - Decimal(repr(first)))
 
 
-def refine_shares(epsilon: float, rows_a_class: float, labels_per_user: int = 1) -> tuple[list[float], float]:
+def split_refine_epsilon(epsilon: float, rows_per_class: float, labels_per_user: int = 1) -> tuple[list[float], float]:
     """Return what `refine` spends on sums, one after another, and on the rows' own answers.
 
     Sums over what networks learnt from earlier sums are worth more than one sum with everything, as soon as each says
     enough. Where answers of single rows tell something, sums have little, and answers the rest.
     """
-    own = epsilon / labels_per_user
-    enough, told = ENOUGH * labels_per_user / max(rows_a_class, 1e-9), own * rows_a_class / ENOUGH
-    local = own >= LOCAL_FROM
-    if local:
-        unit = min(enough, epsilon / 8)
-        shares = [unit, unit, 2 * unit]
+    label_epsilon = epsilon / labels_per_user
+    sufficient_epsilon, signal = (
+        SUFFICIENT_SIGNAL * labels_per_user / max(rows_per_class, 1e-9),
+        label_epsilon * rows_per_class / SUFFICIENT_SIGNAL,
+    )
+    with_responses = label_epsilon >= MIN_EPSILON_FOR_RESPONSES
+    if with_responses:
+        unit = min(sufficient_epsilon, epsilon / 8)
+        requested = [unit, unit, 2 * unit]
     else:
-        shares = [enough] * (2 if told >= 4.5 else 1 if told >= 2.7 else 0)  # 5 and 3, if a tenth of rows is set aside
-    sums, rest = [], epsilon
-    for share in shares:
-        part, rest = split_epsilon(rest, share / rest)
-        sums.append(part)
-    return (sums, rest) if local else ([*sums, rest], 0.0)
+        requested = [sufficient_epsilon] * (
+            2 if signal >= 4.5 else 1 if signal >= 2.7 else 0
+        )  # 5 and 3, if a tenth of rows is set aside
+    sum_epsilons, remaining = [], epsilon
+    for request in requested:
+        sum_epsilon, remaining = split_epsilon(remaining, request / remaining)
+        sum_epsilons.append(sum_epsilon)
+    return (sum_epsilons, remaining) if with_responses else ([*sum_epsilons, remaining], 0.0)
 
 
-def share_of_sums(epsilon: float, table: bool) -> float:
+def sums_epsilon_fraction(epsilon: float, is_table: bool) -> float:
     """Return the share of a label's epsilon for sums of rows; noisy labels of single rows get the rest.
 
     Args:
@@ -67,22 +77,22 @@ def share_of_sums(epsilon: float, table: bool) -> float:
     Returns:
         A share above 0; 1 where noisy labels would say too little.
     """
-    if epsilon < _LABELS_FROM:
+    if epsilon < _MIN_EPSILON_FOR_LABELS:
         return 1.0
-    shares = _TABLE_SHARES if table else _SHARES
-    return shares[epsilon >= _CLEAR_LABELS_FROM]
+    fractions = _TABLE_SUMS_FRACTIONS if is_table else _SUMS_FRACTIONS
+    return fractions[epsilon >= _MIN_EPSILON_FOR_CLEAR_LABELS]
 
 
-def least_for_bins(delta: float) -> float:
+def min_snr_for_bins(delta: float) -> float:
     """Return the ratio of rows to noise from which sums of bins say more than sums of whole rows.
 
     Args:
         delta: What a label may spend; 0 for pure privacy.
     """
-    return LEAST_FOR_BINS if delta else LEAST_FOR_PURE_BINS
+    return MIN_SNR_FOR_BINS if delta else MIN_SNR_FOR_PURE_BINS
 
 
-def ratio_to_noise(rows: int, classes: int, columns: int, epsilon: float, delta: float) -> float:
+def bin_count_snr(n_rows: int, n_classes: int, n_columns: int, epsilon: float, delta: float) -> float:
     """Return the rows of an average class, times two, over the noise of a count of one bin.
 
     Args:
@@ -96,18 +106,18 @@ def ratio_to_noise(rows: int, classes: int, columns: int, epsilon: float, delta:
         A ratio: the more, the finer the bins may be.
     """
     if delta:
-        noise = analytic_gaussian_ratio(epsilon, delta) * (columns if classes == 2 else 2 * columns) ** 0.5
+        noise = analytic_gaussian_ratio(epsilon, delta) * (n_columns if n_classes == 2 else 2 * n_columns) ** 0.5
     else:
-        noise = 2**0.5 * columns * (1 if classes == 2 else 2) / epsilon
-    return float(2 * rows / classes / noise)
+        noise = 2**0.5 * n_columns * (1 if n_classes == 2 else 2) / epsilon
+    return float(2 * n_rows / n_classes / noise)
 
 
-def usual_crosses(ratio: float) -> int:
+def default_n_crosses(snr: float) -> int:
     """Return how many crosses of two columns are worth their cost at this ratio of rows to noise."""
-    return 0 if ratio < _CROSSES_FROM else _FEW_CROSSES if ratio < _MORE_CROSSES_FROM else _MORE_CROSSES
+    return 0 if snr < _MIN_SNR_FOR_CROSSES else _N_CROSSES if snr < _MIN_SNR_FOR_MORE_CROSSES else _N_MORE_CROSSES
 
 
-def shares_with_crosses(named: int, selected: int, delta: float) -> Shares:
+def split_with_crosses(n_named: int, n_selected: int, delta: float) -> StepFractions:
     """Return what counts of single columns get, then each named cross, then each selection and its cross.
 
     Args:
@@ -119,13 +129,15 @@ def shares_with_crosses(named: int, selected: int, delta: float) -> Shares:
         The share in epsilon and the noise of each request, for `composed_steps`.
     """
     noise: Literal["gaussian", "pure"] = "gaussian" if delta else "pure"
-    rounds = max(named + selected, 1)
-    share = 1 / (rounds**0.5 if delta else rounds)
-    crosses: Shares = [(_SELECTION / max(selected, 1), "pure"), (share, noise)]
-    return [(1.0, noise)] + [(share, noise)] * named + crosses * selected
+    n_crosses = max(n_named + n_selected, 1)
+    fraction = 1 / (n_crosses**0.5 if delta else n_crosses)
+    crosses: StepFractions = [(_SELECTION_FRACTION / max(n_selected, 1), "pure"), (fraction, noise)]
+    return [(1.0, noise)] + [(fraction, noise)] * n_named + crosses * n_selected
 
 
-def composed_steps(epsilon: float, delta: float, shares: Sequence[tuple[float, Literal["gaussian", "pure"]]]) -> Parts:
+def split_composed(
+    epsilon: float, delta: float, fractions: Sequence[tuple[float, Literal["gaussian", "pure"]]]
+) -> StepBudgets:
     """Divide epsilon between releases that are reserved together, so that their composed cost is no more.
 
     A recipe reserves `calibrated_loss(*part)` for each part, with the same delta (see `base.Reserve`). With delta 0
@@ -145,29 +157,29 @@ def composed_steps(epsilon: float, delta: float, shares: Sequence[tuple[float, L
     """
     check_epsilon(epsilon)
     check_delta(delta)
-    if not shares or not all(0 < share < float("inf") for share, _ in shares):
+    if not fractions or not all(0 < fraction < float("inf") for fraction, _ in fractions):
         raise InputError("composed_steps needs a share above 0 for each step.")
-    total, largest = sum(share for share, _ in shares), max(share for share, _ in shares)
+    total, largest = sum(fraction for fraction, _ in fractions), max(fraction for fraction, _ in fractions)
     if not delta:
-        parts = [_rounded_down(epsilon * share / total) for share, _ in shares[:-1]]
-        rest = Decimal(repr(float(epsilon))) - sum(Decimal(repr(part)) for part in parts)
-        return [(part, 0.0) for part in [*parts, _at_most(rest)]]
+        epsilons = [_round_down(epsilon * fraction / total) for fraction, _ in fractions[:-1]]
+        remaining = Decimal(repr(float(epsilon))) - sum(Decimal(repr(step_epsilon)) for step_epsilon in epsilons)
+        return [(step_epsilon, 0.0) for step_epsilon in [*epsilons, _float_at_most(remaining)]]
 
-    def parts_of(whole: float) -> Parts:
-        return [(_rounded_down(whole * share), delta if noise == "gaussian" else 0.0) for share, noise in shares]
+    def budgets_of(scale: float) -> StepBudgets:
+        return [(_round_down(scale * fraction), delta if noise == "gaussian" else 0.0) for fraction, noise in fractions]
 
-    def fits(whole: float) -> bool:
-        return compose([calibrated_loss(*part) for part in parts_of(whole)], delta) <= epsilon
+    def fits(scale: float) -> bool:
+        return compose([calibrated_loss(*budget) for budget in budgets_of(scale)], delta) <= epsilon
 
-    return parts_of(largest_epsilon(fits, epsilon / total, epsilon / largest))
+    return budgets_of(largest_epsilon(fits, epsilon / total, epsilon / largest))
 
 
-def _rounded_down(value: float) -> float:
+def _round_down(value: float) -> float:
     """Round down to five digits, so that another version of a library computes the same."""
     exact = Decimal(repr(float(value)))
     return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 4), ROUND_FLOOR))
 
 
-def _at_most(value: Decimal) -> float:
+def _float_at_most(value: Decimal) -> float:
     rounded = float(value)
     return rounded if Decimal(repr(rounded)) <= value else float(np.nextafter(rounded, 0.0))

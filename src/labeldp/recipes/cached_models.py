@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from labeldp.learn.model import Model
 
 
-def taught(
-    task: Task, learner: Learner, release: Release, starts: Sequence[Model], begun: NDArray[np.floating]
+def train_or_load(
+    task: Task, learner: Learner, release: Release, starts: Sequence[Model], initial_posterior: NDArray[np.floating]
 ) -> list[Model]:
     """Train a network from each start, or read those of a run that heard the same and began from the same.
 
@@ -30,32 +30,37 @@ def taught(
     """
     if task.folder is None:
         return learner.together(task.features, release, starts)
-    said = [hashlib.sha256(array.tobytes()).hexdigest() for array in (release.log_evidence(), begun)]
-    own = replace(learner, training=replace(learner.training, device="", checkpoint=None, progress=False))
+    evidence_digests = [
+        hashlib.sha256(array.tobytes()).hexdigest() for array in (release.log_evidence(), initial_posterior)
+    ]
+    keyed_learner = replace(learner, training=replace(learner.training, device="", checkpoint=None, progress=False))
     encoder = "" if task.encoder is None else task.encoder.digest()
-    folder = task.folder / f"networks-{_mark(task, [encoder, *said, repr(own), str(len(starts))])}"
+    folder = (
+        task.folder
+        / f"networks-{_cache_key(task, [encoder, *evidence_digests, repr(keyed_learner), str(len(starts))])}"
+    )
     with alone(folder):
         if folder.is_dir():
-            task.borrowed.append(float((folder / "seconds").read_text()))
+            task.reused_seconds.append(float((folder / "seconds").read_text()))
         else:
-            _train_into(folder, lambda: learner.together(task.features, release, starts))
+            _train_and_save(folder, lambda: learner.together(task.features, release, starts))
     from labeldp.learn.model import Model, load_network
 
     # The network may be another run's, which paid for equal evidence: here it rests on this run's release.
-    kept = [load_network(folder / str(number), learner.training.device) for number in range(len(starts))]
-    return [Model.trained_on(each, release, *starts) for each in kept]
+    networks = [load_network(folder / str(index), learner.training.device) for index in range(len(starts))]
+    return [Model.trained_on(network, release, *starts) for network in networks]
 
 
-def _train_into(folder: Path, train: Callable[[], list[Model]]) -> None:
-    begun = time.perf_counter()
+def _train_and_save(folder: Path, train: Callable[[], list[Model]]) -> None:
+    started = time.perf_counter()
     with written_whole(folder) as partial:
         partial.mkdir()
-        for number, network in enumerate(train()):
-            network.save(partial / str(number))
-        (partial / "seconds").write_text(f"{time.perf_counter() - begun:.1f}")
+        for index, network in enumerate(train()):
+            network.save(partial / str(index))
+        (partial / "seconds").write_text(f"{time.perf_counter() - started:.1f}")
 
 
-def embedded(task: Task, models: Sequence[Model]) -> list[NDArray[np.float32]]:
+def cached_embeddings(task: Task, models: Sequence[Model]) -> list[NDArray[np.float32]]:
     """Return what each model makes of the rows, to the last bit as in a run that was stopped or shares its models.
 
     Such embeddings go into requests to the vault, and the last bits of a network's output can change from one machine
@@ -64,14 +69,14 @@ def embedded(task: Task, models: Sequence[Model]) -> list[NDArray[np.float32]]:
     folder = task.folder or (task.training.checkpoint if task.training else None)
     if folder is None:
         return [model.embed(task.features) for model in models]
-    path = folder / f"embeddings-{_mark(task, [model.digest() for model in models])}.npz"
+    path = folder / f"embeddings-{_cache_key(task, [model.digest() for model in models])}.npz"
     with alone(path):
         if not path.is_file():
             with written_whole(path) as partial, partial.open("wb") as file:
                 np.savez(file, *[model.embed(task.features) for model in models])
-    with np.load(path) as kept:
-        return [kept[name] for name in kept.files]
+    with np.load(path) as arrays:
+        return [arrays[name] for name in arrays.files]
 
 
-def _mark(task: Task, marks: Sequence[str]) -> str:
-    return hashlib.sha256(" ".join([task.features.digest(), *marks]).encode()).hexdigest()[:16]
+def _cache_key(task: Task, parts: Sequence[str]) -> str:
+    return hashlib.sha256(" ".join([task.features.digest(), *parts]).encode()).hexdigest()[:16]

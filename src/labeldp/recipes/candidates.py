@@ -19,7 +19,9 @@ class Candidate:
     fit: Callable[[], Predictor]
 
 
-def fit_all(task: Task, candidates: Sequence[Candidate], already: Sequence[Predictor] = ()) -> list[Predictor]:
+def fit_candidates(
+    task: Task, candidates: Sequence[Candidate], trained_models: Sequence[Predictor] = ()
+) -> list[Predictor]:
     """Train every candidate, and leave out those that fail, as long as one model is left.
 
     Args:
@@ -33,7 +35,7 @@ def fit_all(task: Task, candidates: Sequence[Candidate], already: Sequence[Predi
     Raises:
         Exception: The failure of the last candidate, if all of them failed.
     """
-    models, problem = list(already), None
+    models, problem = list(trained_models), None
     for candidate in candidates:
         try:
             models.append(candidate.fit())
@@ -41,12 +43,12 @@ def fit_all(task: Task, candidates: Sequence[Candidate], already: Sequence[Predi
             raise
         except Exception as failure:
             problem = failure
-            task.notes.append(left_out(candidate.name, failure))
+            task.notes.append(dropped_note(candidate.name, failure))
     if not models and problem is not None:
         raise problem
     return models
 
 
-def left_out(name: str, problem: Exception) -> str:
+def dropped_note(name: str, problem: Exception) -> str:
     """Say that a candidate is left out. The message of an exception may quote data, so that its type is all."""
     return f"A candidate was left out: {name} could not be trained ({type(problem).__name__})."

@@ -9,15 +9,15 @@ from typing import Any
 
 from labeldp.core.errors import InputError
 
-RECIPES = ("additive", "auto")  # that take crosses
+CROSSING_RECIPES = ("additive", "auto")  # that take crosses
 _NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^,;"]*))\s*(,|;|\Z)')
 _SPECIAL = re.compile(r'[,;"]|\A\s|\s\Z')
 _EXAMPLE = "month,day for example"
 
-Pairs = tuple[tuple[str, str], ...]
+CrossPairs = tuple[tuple[str, str], ...]
 
 
-def read_crosses(text: str, columns: Sequence[str]) -> Pairs:
+def parse_crosses(text: str, columns: Sequence[str]) -> CrossPairs:
     """Read the crosses of an option.
 
     Args:
@@ -30,23 +30,23 @@ def read_crosses(text: str, columns: Sequence[str]) -> Pairs:
     Raises:
         InputError: A cross does not name two different columns that exist, or is named twice.
     """
-    found, parts = [], _parts(text)
-    if "," in text and not parts:
+    crosses, name_lists = [], _parse_names(text)
+    if "," in text and not name_lists:
         raise InputError(f"The cross {text!r} must name two different columns: {_EXAMPLE}.")
-    for names in parts:
-        said = ",".join(map(quoted, names))
+    for names in name_lists:
+        quoted_names = ",".join(map(quote_name, names))
         absent = next((name for name in names if name not in columns), None)
         if absent is not None:
-            raise InputError(f"There is no feature column {absent!r} for the cross {said!r}: name two columns.")
+            raise InputError(f"There is no feature column {absent!r} for the cross {quoted_names!r}: name two columns.")
         if len(names) != 2 or names[0] == names[1]:
-            raise InputError(f"The cross {said!r} must name two different columns: {_EXAMPLE}.")
-        found.append((names[0], names[1]))
-    if len({frozenset(pair) for pair in found}) < len(found):
+            raise InputError(f"The cross {quoted_names!r} must name two different columns: {_EXAMPLE}.")
+        crosses.append((names[0], names[1]))
+    if len({frozenset(pair) for pair in crosses}) < len(crosses):
         raise InputError("A cross is named twice: name each once.")
-    return tuple(found)
+    return tuple(crosses)
 
 
-def with_crosses(recipe: str, options: Mapping[str, Any], crosses: Iterable[Any] | None) -> dict[str, Any]:
+def add_crosses(recipe: str, options: Mapping[str, Any], crosses: Iterable[Any] | None) -> dict[str, Any]:
     """Return the options of a recipe with crosses that were given apart from them.
 
     Args:
@@ -63,9 +63,9 @@ def with_crosses(recipe: str, options: Mapping[str, Any], crosses: Iterable[Any]
     pairs = [crosses] if isinstance(crosses, str) else list(crosses or ())
     if not pairs:
         return dict(options)
-    if recipe not in RECIPES:
+    if recipe not in CROSSING_RECIPES:
         raise InputError(
-            f"Crosses are for the recipes {' and '.join(RECIPES)}, not {recipe}: choose one of these, or name no cross."
+            f"Crosses are for the recipes {' and '.join(CROSSING_RECIPES)}, not {recipe}: choose one of these, or name no cross."
         )
     if options.get("cross") is not None:
         raise InputError("Crosses are also given by the option 'cross': give all of them in one way.")
@@ -73,7 +73,7 @@ def with_crosses(recipe: str, options: Mapping[str, Any], crosses: Iterable[Any]
         names = [] if isinstance(pair, str) else list(pair)
         if len(names) != 2 or not all(isinstance(name, str) and name for name in names):
             raise InputError(f"A cross is a pair of names of columns, ('month', 'day') for example, not {pair!r}.")
-    return dict(options) | {"cross": ";".join(",".join(map(quoted, pair)) for pair in pairs)}
+    return dict(options) | {"cross": ";".join(",".join(map(quote_name, pair)) for pair in pairs)}
 
 
 def check_crosses(recipe: str, options: Mapping[str, Any], columns: Sequence[str]) -> None:
@@ -88,38 +88,38 @@ def check_crosses(recipe: str, options: Mapping[str, Any], columns: Sequence[str
         InputError: A cross does not name two different columns, or is named twice.
     """
     text = options.get("cross")
-    if recipe in RECIPES and isinstance(text, str):
-        read_crosses(text, columns)
+    if recipe in CROSSING_RECIPES and isinstance(text, str):
+        parse_crosses(text, columns)
 
 
-def split_names(text: str) -> tuple[str, str]:
+def parse_cross(text: str) -> tuple[str, str]:
     """Read one cross from the command line: two names separated by a comma.
 
     Raises:
         InputError: The text is no such cross.
     """
-    parts = _parts(text)
-    if len(parts) != 1 or len(parts[0]) != 2:
+    name_lists = _parse_names(text)
+    if len(name_lists) != 1 or len(name_lists[0]) != 2:
         raise InputError(f"The cross {text!r} must name two different columns: {_EXAMPLE}.")
-    return parts[0][0], parts[0][1]
+    return name_lists[0][0], name_lists[0][1]
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Write a name so that it is read back whole."""
     return '"' + name.replace('"', '""') + '"' if _SPECIAL.search(name) else name
 
 
-def _parts(text: str) -> list[list[str]]:
+def _parse_names(text: str) -> list[list[str]]:
     """Return the names of each cross; empty names and crosses count for nothing."""
-    found, names, place = list[list[str]](), list[str](), 0
-    while place <= len(text):
-        match = _NAME.match(text, place)
+    name_lists, names, position = list[list[str]](), list[str](), 0
+    while position <= len(text):
+        match = _NAME.match(text, position)
         if match is None:
             raise InputError(f"The cross {text!r} has a quote that does not close, or text beside one: {_EXAMPLE}.")
         name = match[2].strip() if match[1] is None else match[1].replace('""', '"')
         names += [name] if name else []
         if match[3] != ",":
-            found += [names] if names else []
+            name_lists += [names] if names else []
             names = []
-        place = match.end() + (match[3] == "")
-    return found
+        position = match.end() + (match[3] == "")
+    return name_lists

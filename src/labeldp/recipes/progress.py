@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-Show = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
-def _nowhere(done: int, planned: int) -> None:
+def _show_nothing(n_done: int, n_planned: int) -> None:
     """Show nothing."""
 
 
@@ -22,21 +22,21 @@ class Progress:
         done: How many of them are done.
     """
 
-    show: Show = field(default=_nowhere, repr=False)
-    planned: int = 0
-    done: int = 0
+    show: ProgressCallback = field(default=_show_nothing, repr=False)
+    n_planned: int = 0
+    n_done: int = 0
 
-    def plan(self, steps: int) -> None:
+    def plan(self, n_steps: int) -> None:
         """Plan so many further steps."""
-        self.planned += steps
-        self.show(self.done, self.planned)
+        self.n_planned += n_steps
+        self.show(self.n_done, self.n_planned)
 
     def step(self) -> None:
         """Count a step that is done; steps that nobody planned count for nothing."""
-        if self.done < self.planned:
-            self.done += 1
-            self.show(self.done, self.planned)
+        if self.n_done < self.n_planned:
+            self.n_done += 1
+            self.show(self.n_done, self.n_planned)
 
     def restart(self) -> None:
         """Forget the steps of an earlier training."""
-        self.planned = self.done = 0
+        self.n_planned = self.n_done = 0

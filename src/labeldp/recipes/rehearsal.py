@@ -34,28 +34,30 @@ from labeldp.recipes.task import Rows, Task, default_training
 from labeldp.releases.base import Release
 from labeldp.releases.derived import Relabelled
 
-_FIT, _HELD_OUT, _OTHERS = 120, 20, 10  # rows to train on, to choose or score with, and without a label
-_PICTURES = 16  # in place of all of these, as networks of pictures are slow
-_EXTREME = 60
+_N_TRAINING, _N_HELD_OUT, _N_UNLABELED = 120, 20, 10  # rows to train on, to choose or score with, and without a label
+_N_IMAGES = 16  # in place of all of these, as networks of pictures are slow
+_N_EXTREME = 60
 _SEED = 20_240_101  # of the public labels and of the choice of rows
 
 
 @dataclass(frozen=True)
-class Parts:
+class RowSplit:
     """The rows to train on, to choose with and to score with."""
 
-    fit: Rows
-    choosing: Rows | None
+    training: Rows
+    selection: Rows | None
     scoring: Rows | None
 
-    def on(self, rows: NDArray[np.int64]) -> "Parts":
+    def select(self, row_ids: NDArray[np.int64]) -> "RowSplit":
         """Return the parts of some rows."""
-        held_out = (None if part is None else part[rows] for part in (self.choosing, self.scoring))
-        return Parts(self.fit[rows], *held_out)
+        held_out_masks = (
+            None if row_mask is None else row_mask[row_ids] for row_mask in (self.selection, self.scoring)
+        )
+        return RowSplit(self.training[row_ids], *held_out_masks)
 
 
 # Trains variants of a recipe on given parts of the rows of a vault.
-Trainer = Callable[[Vault, Sequence[Task], Recipe, Sequence[Mapping[str, Any]], Parts], Any]
+Trainer = Callable[[Vault, Sequence[Task], Recipe, Sequence[Mapping[str, Any]], RowSplit], Any]
 
 
 def rehearse(
@@ -63,7 +65,7 @@ def rehearse(
     tasks: Sequence[Task],
     recipe: Recipe,
     options: Sequence[Mapping[str, Any]],
-    parts: Parts,
+    split: RowSplit,
     train: Trainer,
 ) -> None:
     """Train in short on a few rows with public labels; if that fails, on all rows.
@@ -81,11 +83,11 @@ def rehearse(
     """
     if not recipe.steps.__module__.startswith("labeldp."):
         return
-    given = vault, tasks, recipe, options, parts, train
-    some = sample(tasks[0].features, parts, vault.labelled)
-    problem, released = _attempt(some, *given)
-    if problem is not None and some.size < vault.rows:
-        problem, released = _attempt(np.arange(vault.rows), *given)
+    arguments = vault, tasks, recipe, options, split, train
+    row_ids = sample_row_ids(tasks[0].features, split, vault.labelled)
+    problem, released = _try_training(row_ids, *arguments)
+    if problem is not None and row_ids.size < vault.rows:
+        problem, released = _try_training(np.arange(vault.rows), *arguments)
     if isinstance(problem, LabelDPError):
         if released and not recipe.asks_teachers and not isinstance(problem, BudgetExceeded):
             raise problem
@@ -96,59 +98,65 @@ def rehearse(
         )
 
 
-def _attempt(
-    rows: NDArray[np.int64],
+def _try_training(
+    row_ids: NDArray[np.int64],
     vault: Vault,
     tasks: Sequence[Task],
     recipe: Recipe,
     options: Sequence[Mapping[str, Any]],
-    parts: Parts,
+    split: RowSplit,
     train: Trainer,
 ) -> tuple[Exception | None, bool]:
     """Train on some rows; return why it failed, if it did, and whether something was released before."""
-    made_up = _MadeUp(vault, rows, max(task.epsilon for task in tasks), max(task.delta for task in tasks))
-    limited: Any = vault.around(made_up) if hasattr(vault, "around") else made_up  # a search has a limit of its own
+    synthetic_vault = _SyntheticVault(
+        vault, row_ids, max(task.epsilon for task in tasks), max(task.delta for task in tasks)
+    )
+    limited_vault: Any = (
+        vault.around(synthetic_vault) if hasattr(vault, "around") else synthetic_vault
+    )  # a search has a limit of its own
     try:
-        with _unnoticed():
-            train(limited, [_short(task, rows) for task in tasks], recipe, options, parts.on(rows))
+        with _without_side_effects():
+            train(
+                limited_vault, [_shorten_task(task, row_ids) for task in tasks], recipe, options, split.select(row_ids)
+            )
     except MemoryError:
         raise
     except Exception as problem:
-        return problem, bool(made_up.ledger.entries())
+        return problem, bool(synthetic_vault.ledger.entries())
     return None, True
 
 
-class _MadeUp(Vault):
+class _SyntheticVault(Vault):
     """A vault of some rows, whose labels anybody could draw. Teachers are not trained: that precedes any charge."""
 
-    def __init__(self, vault: Vault, rows: NDArray[np.int64], epsilon: float, delta: float) -> None:
-        codes = np.random.default_rng(_SEED).integers(0, len(vault.space), rows.size).astype(np.int32)
-        codes[~vault.labelled[rows]] = MISSING
-        owners = None if vault.users is None else vault.users[rows]
+    def __init__(self, vault: Vault, row_ids: NDArray[np.int64], epsilon: float, delta: float) -> None:
+        codes = np.random.default_rng(_SEED).integers(0, len(vault.space), row_ids.size).astype(np.int32)
+        codes[~vault.labelled[row_ids]] = MISSING
+        users = None if vault.users is None else vault.users[row_ids]
         budget = vault.budget
         limit = Budget(max(budget.epsilon, epsilon), max(budget.delta, delta), budget.composition)
-        super().__init__(Encoded(codes), vault.space, limit, users=owners)
+        super().__init__(Encoded(codes), vault.space, limit, users=users)
 
     def _check(self, mechanism: Mechanism) -> None:
-        super()._check(_untrained(mechanism))
+        super()._check(_with_synthetic_votes(mechanism))
 
-    def _draw(self, mechanism: Mechanism, *how: Any) -> Release:
-        return super()._draw(_untrained(mechanism), *how)
+    def _draw(self, mechanism: Mechanism, *arguments: Any) -> Release:
+        return super()._draw(_with_synthetic_votes(mechanism), *arguments)
 
 
-def _untrained(mechanism: Mechanism) -> Mechanism:
+def _with_synthetic_votes(mechanism: Mechanism) -> Mechanism:
     """Return a mechanism as it is, or votes of teachers as votes that are made up."""
-    if not isinstance(mechanism, TeacherVotes) or isinstance(mechanism, _MadeUpVotes):
+    if not isinstance(mechanism, TeacherVotes) or isinstance(mechanism, _SyntheticVotes):
         return mechanism
-    known = {each.name: getattr(mechanism, each.name) for each in fields(mechanism)}
-    return _MadeUpVotes(**known | {"teachers": 2})
+    attributes = {attribute.name: getattr(mechanism, attribute.name) for attribute in fields(mechanism)}
+    return _SyntheticVotes(**attributes | {"teachers": 2})
 
 
 @dataclass(frozen=True, eq=False)
-class _MadeUpVotes(TeacherVotes):
+class _SyntheticVotes(TeacherVotes):
     """Answers to all queries, for a student to learn from."""
 
-    def prepare(self, codes: Codes, space: LabelSpace, memory: dict[Any, Any]) -> "_MadeUpVotes":
+    def prepare(self, codes: Codes, space: LabelSpace, memory: dict[Any, Any]) -> "_SyntheticVotes":
         return self
 
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Relabelled:
@@ -156,63 +164,63 @@ class _MadeUpVotes(TeacherVotes):
         return self._release(generator.integers(0, len(common["space"]), len(self._asked)), common)
 
 
-def _short(task: Task, rows: NDArray[np.int64]) -> Task:
+def _shorten_task(task: Task, row_ids: NDArray[np.int64]) -> Task:
     """Return the task on some rows, with short trainings that leave nothing behind."""
     training = task.training or default_training(task)
     epochs = min(training.epochs, STEPS)
     public = task.public
-    if public is not None and len(public) > _FIT:
-        public = public.select(np.linspace(0, len(public) - 1, _FIT).astype(np.int64))
+    if public is not None and len(public) > _N_TRAINING:
+        public = public.select(np.linspace(0, len(public) - 1, _N_TRAINING).astype(np.int64))
     return replace(
         task,
-        features=task.features.select(rows),
-        rows=task.rows[rows],
-        users=None if task.users is None else task.users[rows],
+        features=task.features.select(row_ids),
+        rows=task.rows[row_ids],
+        users=None if task.users is None else task.users[row_ids],
         training=replace(training, epochs=epochs, checkpoint=None, progress=False, compile=False),
         public=public,
         folder=None,
-        borrowed=[],
+        reused_seconds=[],
         notes=[],
         progress=Progress(),
         sampled_from=task,
     )
 
 
-def sample(features: Features, parts: Parts, labelled: Rows) -> NDArray[np.int64]:
+def sample_row_ids(features: Features, split: RowSplit, labeled_mask: Rows) -> NDArray[np.int64]:
     """Return rows for a rehearsal, by public facts: extreme ones, and some of each part."""
     if features.kind == "images":
-        most = {"fit": _PICTURES, "held out": _PICTURES // 4, "others": _PICTURES // 4}
+        max_rows = {"fit": _N_IMAGES, "held out": _N_IMAGES // 4, "others": _N_IMAGES // 4}
     else:
-        most = {"fit": _FIT, "held out": _HELD_OUT, "others": _OTHERS}
+        max_rows = {"fit": _N_TRAINING, "held out": _N_HELD_OUT, "others": _N_UNLABELED}
     generator = np.random.default_rng(_SEED)
-    chosen = [_some(features.extreme_rows(), _EXTREME, generator)]
-    chosen.append(_some(np.flatnonzero(parts.fit), most["fit"], generator))
-    for part in (parts.choosing, parts.scoring):
-        if part is not None:
-            chosen.append(_some(np.flatnonzero(part), most["held out"], generator))
-    chosen.append(_some(np.flatnonzero(~labelled), most["others"], generator))
-    return np.unique(np.concatenate(chosen))
+    row_id_groups = [_sample_at_most(features.extreme_rows(), _N_EXTREME, generator)]
+    row_id_groups.append(_sample_at_most(np.flatnonzero(split.training), max_rows["fit"], generator))
+    for row_mask in (split.selection, split.scoring):
+        if row_mask is not None:
+            row_id_groups.append(_sample_at_most(np.flatnonzero(row_mask), max_rows["held out"], generator))
+    row_id_groups.append(_sample_at_most(np.flatnonzero(~labeled_mask), max_rows["others"], generator))
+    return np.unique(np.concatenate(row_id_groups))
 
 
-def _some(rows: NDArray[np.int64], most: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    return rows if rows.size <= most else generator.choice(rows, most, replace=False)
+def _sample_at_most(row_ids: NDArray[np.int64], max_rows: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    return row_ids if row_ids.size <= max_rows else generator.choice(row_ids, max_rows, replace=False)
 
 
 @contextmanager
-def _unnoticed() -> Iterator[None]:
+def _without_side_effects() -> Iterator[None]:
     """Shorten trainings, and leave no trace: no warnings, and the random states of all libraries as they were."""
-    of_numpy = check_random_state(None)
-    states = random.getstate(), of_numpy.get_state()
-    with _torch_unchanged(), warnings.catch_warnings(), np.errstate(all="ignore"), shortened():
+    numpy_state = check_random_state(None)
+    states = random.getstate(), numpy_state.get_state()
+    with _preserve_torch_state(), warnings.catch_warnings(), np.errstate(all="ignore"), shortened():
         warnings.simplefilter("ignore")
         try:
             yield
         finally:
             random.setstate(states[0])
-            of_numpy.set_state(states[1])
+            numpy_state.set_state(states[1])
 
 
-def _torch_unchanged() -> AbstractContextManager[Any]:
+def _preserve_torch_state() -> AbstractContextManager[Any]:
     """Keep the random state of torch, where it is installed."""
     if not has_torch():
         return nullcontext()

@@ -24,30 +24,34 @@ from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.failure_notes import paid_if_it_fails
 from labeldp.privacy.vault.release_plan import Plan, step_losses
 from labeldp.recipes.base import Ask, Recipe, Reserve, find
-from labeldp.recipes.candidates import left_out
-from labeldp.recipes.rehearsal import Parts, rehearse
+from labeldp.recipes.candidates import dropped_note
+from labeldp.recipes.rehearsal import RowSplit, rehearse
 from labeldp.recipes.task import Rows, Task
 from labeldp.releases.base import Release
 
 if TYPE_CHECKING:
     from labeldp.learn.model import Model
 
-_SHARE, _MOST, _FEWEST = 0.1, 2_500, 20  # rows set aside to choose, and to score: a tenth, but no more and no fewer
+_HELD_OUT_FRACTION, _MAX_HELD_OUT, _MIN_HELD_OUT = (
+    0.1,
+    2_500,
+    20,
+)  # rows set aside to choose, and to score: a tenth, but no more and no fewer
 
-_ONE_SIDED = 0.95
+_ONE_SIDED_SHARE = 0.95
 
-_FINE = 2_000  # values of a range
+_MAX_GRID_VALUES = 2_000  # values of a range
 
-_STRONGEST = 8  # effects that a report describes
+_N_EFFECTS_SHOWN = 8  # effects that a report describes
 
-_LARGE = 8.0  # whoever gave a label even odds can be sure of it to 99.97 %
+_LARGE_EPSILON = 8.0  # whoever gave a label even odds can be sure of it to 99.97 %
 
 Report = Callable[[str], None]
-Use = Callable[["Trained", Vault], None]
+RehearsalHook = Callable[["TrainingResult", Vault], None]
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """What a recipe gave: the model, all that was released on the way, and a private score of the model.
 
     Of several candidates, `winner` is the place of the model among them. `users` says how the labels of users
@@ -59,58 +63,60 @@ class Trained:
     releases: tuple[Release, ...]
     guarantee: Guarantee
     score: Score | ErrorScore | None
-    candidates: int = 1
-    winner: int = 0
+    n_candidates: int = 1
+    best_index: int = 0
     variant: int = 0  # which of several variants of learning the winner comes from
-    users: dict[str, Any] | None = None
-    common: float = 0.0  # the share of scored rows to which the model gives one of two classes
-    widening: float = 1.0  # by how much intervals of its numbers are wider than what it believes
+    user_summary: dict[str, Any] | None = None
+    majority_share: float = 0.0  # the share of scored rows to which the model gives one of two classes
+    interval_widening: float = 1.0  # by how much intervals of its numbers are wider than what it believes
     notes: tuple[str, ...] = ()  # what the user should know, candidates that were left out for example
     effects: tuple[Effect, ...] | None = None
 
     @property
-    def stated(self) -> Guarantee:
+    def overall_guarantee(self) -> Guarantee:
         """What holds for every label: the model's guarantee, and that of held-out labels, which lose to the score."""
         return self.guarantee.covering(0.0 if self.score is None else self.score.epsilon)
 
-    def facts(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Describe the training for a report or a card."""
         return {
             "recipe": self.recipe,
             "summary": find(self.recipe).summary,
             "guarantee": self.guarantee.to_json(),
-            "releases": [_describe(release) for release in self.releases],
-            "candidates": self.candidates,
-            "users": self.users,
-            "warnings": self._warnings(),
+            "releases": [_describe_release(release) for release in self.releases],
+            "candidates": self.n_candidates,
+            "users": self.user_summary,
+            "warnings": self._collect_warnings(),
             "score": self.score and self.score.to_json(),
-            "interval_widening": self.widening,
-            "effects": self._effects(),
+            "interval_widening": self.interval_widening,
+            "effects": self._describe_effects(),
         }
 
-    def _effects(self) -> dict[str, Any] | None:
+    def _describe_effects(self) -> dict[str, Any] | None:
         """Describe the strongest effects, and whether trees add to them."""
         if self.effects is None:
             return None
-        shown = [effect.to_json() for effect in self.effects[:_STRONGEST]]
+        shown = [effect.to_json() for effect in self.effects[:_N_EFFECTS_SHOWN]]
         return {"count": len(self.effects), "shown": shown, "trees": hasattr(self.model, "trees")}
 
-    def _warnings(self) -> list[str]:
+    def _collect_warnings(self) -> list[str]:
         epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
-        rows = self.releases[0].rows
-        found = []
+        n_rows = self.releases[0].rows
+        warnings = []
         if not math.isfinite(epsilon):
-            found.append("This is NOT differentially private: the recipe's published claim does not hold.")
-        elif epsilon > _LARGE:
-            found.append(f"Epsilon {epsilon:g} is so large that a label is hardly protected.")
-        if delta * rows > 1:
-            found.append(f"Delta {delta:g} is not small against one in {rows:,} rows: some label may be told outright.")
-        if self.common >= _ONE_SIDED:
-            found.append(
-                f"The model gives {self.common:.1%} of the rows to one class, so that its accuracy says little: look "
+            warnings.append("This is NOT differentially private: the recipe's published claim does not hold.")
+        elif epsilon > _LARGE_EPSILON:
+            warnings.append(f"Epsilon {epsilon:g} is so large that a label is hardly protected.")
+        if delta * n_rows > 1:
+            warnings.append(
+                f"Delta {delta:g} is not small against one in {n_rows:,} rows: some label may be told outright."
+            )
+        if self.majority_share >= _ONE_SIDED_SHARE:
+            warnings.append(
+                f"The model gives {self.majority_share:.1%} of the rows to one class, so that its accuracy says little: look "
                 "at AUC, recall and precision."
             )
-        return [*found, *self.notes]
+        return [*warnings, *self.notes]
 
 
 def train(
@@ -120,10 +126,10 @@ def train(
     options: Mapping[str, Any] | None = None,
     *,
     score: bool = True,
-    report: Report = lambda what: None,
-    rehearsed: bool = True,
-    use: Use = lambda trained, vault: None,
-) -> Trained:
+    report: Report = lambda message: None,
+    with_rehearsal: bool = True,
+    rehearsal_hook: RehearsalHook = lambda result, vault: None,
+) -> TrainingResult:
     """Train on the rows of `task` by the recipe `name`, within its epsilon and delta.
 
     Some rows are set aside without a look at labels: to choose among models where the recipe gives several, and to
@@ -135,11 +141,16 @@ def train(
     `use`, which is what will be done with the outcome. `rehearsed=False` leaves that out, for labels that are public or
     a ledger that is thrown away.
     """
-    how: dict[str, Any] = {"score": score, "report": report, "rehearsed": rehearsed, "use": use}
-    return train_best(vault, [task], name, [options or {}], **how)
+    settings: dict[str, Any] = {
+        "score": score,
+        "report": report,
+        "with_rehearsal": with_rehearsal,
+        "rehearsal_hook": rehearsal_hook,
+    }
+    return train_best(vault, [task], name, [options or {}], **settings)
 
 
-def check_untaught(encoder: "Model | None") -> None:
+def check_encoder_without_labels(encoder: "Model | None") -> None:
     """Refuse an encoder that has learnt from labels, which a release would then tell of twice."""
     if encoder is not None and (encoder.lineage or encoder.guarantee):
         raise InputError("This encoder has learnt from labels: give one that was trained without, by `labeldp encode`.")
@@ -152,26 +163,32 @@ def train_best(
     options: Sequence[Mapping[str, Any]],
     *,
     score: bool = True,
-    report: Report = lambda what: None,
-    rehearsed: bool = True,
-    use: Use = lambda trained, vault: None,
-) -> Trained:
+    report: Report = lambda message: None,
+    with_rehearsal: bool = True,
+    rehearsal_hook: RehearsalHook = lambda result, vault: None,
+) -> TrainingResult:
     """Train several variants on the same releases and keep the one that a private choice prefers.
 
     Variants may differ in how they learn, which is free. One that asks for another release is refused by the budget,
     and one that cannot be trained is left out, as long as another one is left. See `train`.
     """
     if vault.users is not None:  # who is kept together where rows are dealt out
-        tasks = [replace(each, users=vault.users) for each in tasks]
+        tasks = [replace(settings, users=vault.users) for settings in tasks]
     recipe, task = find(name), tasks[0]
-    for variant, each in zip(tasks, options, strict=True):
-        recipe.check(variant.space, each, delta=variant.delta, encoder=variant.encoder is not None, model=variant.model)
-        check_untaught(variant.encoder)
+    for variant, settings in zip(tasks, options, strict=True):
+        recipe.check(
+            variant.space, settings, delta=variant.delta, encoder=variant.encoder is not None, model=variant.model
+        )
+        check_encoder_without_labels(variant.encoder)
         check_criterion(variant.choose_by, variant.space)
     if len({variant.choose_by for variant in tasks}) > 1:
         raise InputError("Variants are compared by one criterion: give all of them the same choose_by.")
-    places = [each.training.checkpoint for each in tasks if each.training is not None and each.training.checkpoint]
-    if not all(place.is_dir() for place in places):
+    checkpoints = [
+        settings.training.checkpoint
+        for settings in tasks
+        if settings.training is not None and settings.training.checkpoint
+    ]
+    if not all(checkpoint.is_dir() for checkpoint in checkpoints):
         raise InputError("A recipe can train several networks: make a folder for their checkpoints, and name that.")
     if len(task.features) != vault.rows:
         raise InputError(f"There are {len(task.features)} rows of features and {vault.rows} labels.")
@@ -182,87 +199,101 @@ def train_best(
     if task.public is not None and not recipe.asks_teachers:
         raise InputError(f"The recipe {name!r} has no use for public rows: take one with teachers, pate for example.")
     # There is less to train on where rows are set aside to choose with, which may decide whether there is a choice.
-    several = len(tasks) > 1 or recipe.chooses(task.on(set_aside(task, True, score)[0]), **options[0])
-    parts = Parts(*set_aside(task, several, score))
-    every_row, tasks = task, [variant.on(parts.fit) for variant in tasks]
+    with_selection = len(tasks) > 1 or recipe.has_several_candidates(
+        task.with_rows(split_held_out(task, True, score)[0]), **options[0]
+    )
+    split = RowSplit(*split_held_out(task, with_selection, score))
+    unsplit_task, tasks = task, [variant.with_rows(split.training) for variant in tasks]
     for variant in tasks:
         variant.notes.clear()  # of an earlier training by the same task
         variant.progress.restart()
-    if rehearsed:
+    if with_rehearsal:
         report("rehearsing")
 
-        def short(made_up: Vault, some: Sequence[Task], *given: Any) -> None:
-            trained = _train_parts(made_up, some, *given)
-            _predict(trained.model, some[0])
-            use(trained, made_up)
+        def train_short(synthetic_vault: Vault, short_tasks: Sequence[Task], *arguments: Any) -> None:
+            result = _train_on_split(synthetic_vault, short_tasks, *arguments)
+            _predict(result.model, short_tasks[0])
+            rehearsal_hook(result, synthetic_vault)
 
-        rehearse(vault, tasks, recipe, options, parts, short)
+        rehearse(vault, tasks, recipe, options, split, train_short)
     with paid_if_it_fails(vault):
-        trained = _train_parts(vault, tasks, recipe, options, parts, report)
-    return replace(trained, users=_about_users(vault, every_row, trained.releases))
+        result = _train_on_split(vault, tasks, recipe, options, split, report)
+    return replace(result, user_summary=_summarize_users(vault, unsplit_task, result.releases))
 
 
-def _train_parts(
+def _train_on_split(
     vault: Vault,
     tasks: Sequence[Task],
     recipe: Recipe,
     options: Sequence[Mapping[str, Any]],
-    parts: Parts,
-    report: Report = lambda what: None,
-) -> Trained:
+    split: RowSplit,
+    report: Report = lambda message: None,
+) -> TrainingResult:
     """Train every variant, choose and score, each on its part of the rows."""
-    task, of_variant, releases = tasks[0], list[tuple[Predictor, int]](), list[Release]()
-    training = _training_name(task, recipe, options[0])
-    for place, (variant, each) in enumerate(zip(tasks, options, strict=True)):
+    task, models_of_variants, releases = tasks[0], list[tuple[Predictor, int]](), list[Release]()
+    training_name = _training_name(task, recipe, options[0])
+    for index, (variant, settings) in enumerate(zip(tasks, options, strict=True)):
         try:
-            found = _follow(vault, variant, recipe, each, report, releases, training)
+            new_models = _run_steps(vault, variant, recipe, settings, report, releases, training_name)
         except (LabelDPError, MemoryError):
             raise
         except Exception as problem:
-            if place + 1 == len(tasks) and not of_variant:
+            if index + 1 == len(tasks) and not models_of_variants:
                 raise
-            task.notes.append(left_out(f"setting {place + 1} of {len(tasks)}", problem))
+            task.notes.append(dropped_note(f"setting {index + 1} of {len(tasks)}", problem))
             continue
-        of_variant += [(model, place) for model in found]
-    models = [model for model, _ in of_variant]
-    compared = len(models) > 1 and parts.choosing is not None
-    predictions: dict[int, Any] = {place: None for place in range(len(models))}
-    if compared or parts.scoring is not None:
+        models_of_variants += [(model, index) for model in new_models]
+    models = [model for model, _ in models_of_variants]
+    with_selection = len(models) > 1 and split.selection is not None
+    predictions: dict[int, Any] = {index: None for index in range(len(models))}
+    if with_selection or split.scoring is not None:
         predictions = _predict_all(task, models)
-    places = list(predictions)
-    winner = places[0]
-    if compared and len(places) > 1:
+    indices = list(predictions)
+    best_index = indices[0]
+    if with_selection and len(indices) > 1:
         report("choosing")
         candidates = list(predictions.values())
-        choice = choose(vault, candidates, parts.choosing, task.epsilon, releases, by=task.choose_by)
+        choice = choose(vault, candidates, split.selection, task.epsilon, releases, by=task.choose_by)
         releases.append(choice)
-        winner = places[choice.best]
-    model, common, widening = resting_on(of_variant[winner][0], releases), 0.0, 1.0
-    result: Score | ErrorScore | None = None
-    if parts.scoring is not None:
+        best_index = indices[choice.best]
+    model, majority_share, interval_widening = resting_on(models_of_variants[best_index][0], releases), 0.0, 1.0
+    score: Score | ErrorScore | None = None
+    if split.scoring is not None:
         report("scoring")
-        predicted = predictions[winner]
+        prediction = predictions[best_index]
         if task.space.step is not None:
-            result = measure_errors(vault, predicted, parts.scoring, task.epsilon, releases)
-            widening = _widening(model, task, np.flatnonzero(parts.scoring), result)
+            score = measure_errors(vault, prediction, split.scoring, task.epsilon, releases)
+            interval_widening = _interval_widening(model, task, np.flatnonzero(split.scoring), score)
         else:
-            result = measure(vault, predicted, parts.scoring, task.epsilon, releases)
-            first = float((predicted[parts.scoring].argmax(axis=1) == 0).mean())
-            common = max(first, 1 - first) if len(task.space) == 2 and task.public is None else 0.0
-    won = len(places), places.index(winner), of_variant[winner][1]
+            score = measure(vault, prediction, split.scoring, task.epsilon, releases)
+            first_share = float((prediction[split.scoring].argmax(axis=1) == 0).mean())
+            majority_share = max(first_share, 1 - first_share) if len(task.space) == 2 and task.public is None else 0.0
+    selection_facts = len(indices), indices.index(best_index), models_of_variants[best_index][1]
     notes = tuple(dict.fromkeys(note for variant in tasks for note in variant.notes))
     guarantee = vault.guarantee_of(releases)
     effects = effects_of(model, task.features.encoder) if isinstance(task.features, Table) else None
-    return Trained(recipe.name, model, tuple(releases), guarantee, result, *won, None, common, widening, notes, effects)
+    return TrainingResult(
+        recipe.name,
+        model,
+        tuple(releases),
+        guarantee,
+        score,
+        *selection_facts,
+        None,
+        majority_share,
+        interval_widening,
+        notes,
+        effects,
+    )
 
 
 def _predict_all(task: Task, models: Sequence[Predictor]) -> dict[int, Any]:
     """Return the predictions of each model, by its place; of several models, those that fail are left out."""
     predictions = dict[int, Any]()
-    for place, model in enumerate(models):
+    for index, model in enumerate(models):
         try:
-            predicted = _predict(model, task)
-            if not np.isfinite(predicted).all():
+            prediction = _predict(model, task)
+            if not np.isfinite(prediction).all():
                 raise InputError(
                     "The model's predictions for these features are not finite: rescale columns with very large "
                     "numbers, or choose another model."
@@ -270,28 +301,30 @@ def _predict_all(task: Task, models: Sequence[Predictor]) -> dict[int, Any]:
         except MemoryError:
             raise
         except Exception as problem:
-            if place + 1 == len(models) and not predictions:
+            if index + 1 == len(models) and not predictions:
                 raise
-            task.notes.append(left_out(type(model).__name__, problem))
+            task.notes.append(dropped_note(type(model).__name__, problem))
         else:
-            predictions[place] = predicted
+            predictions[index] = prediction
     return predictions
 
 
-def _widening(model: Predictor, task: Task, rows: NDArray[np.int64], score: ErrorScore) -> float:
+def _interval_widening(model: Predictor, task: Task, row_ids: NDArray[np.int64], score: ErrorScore) -> float:
     """Return how many times as large as the model believes its errors on held-out rows may be, as they were measured.
 
     A model of noisy labels does not know how far it is off itself; what was measured does, or that nobody knows.
     """
-    held_out, grid = task.features.select(rows), grid_of(task.space)
-    if grid.size > _FINE:  # a table of so many values would take long, and scatter is far above the step
+    held_out, grid = task.features.select(row_ids), grid_of(task.space)
+    if grid.size > _MAX_GRID_VALUES:  # a table of so many values would take long, and scatter is far above the step
         widths = [getattr(model, name, None) for name in ("scale", "deviation")]
         return max([1.0, *(score.careful / max(width, 1e-9) for width in widths if isinstance(width, float))])
-    believed = believed_error(model.predict_proba(held_out), grid, np.asarray(model.predict(held_out), np.float64))
-    return max(1.0, score.careful / max(believed, (grid[1] - grid[0]) / 4))
+    expected_error = believed_error(
+        model.predict_proba(held_out), grid, np.asarray(model.predict(held_out), np.float64)
+    )
+    return max(1.0, score.careful / max(expected_error, (grid[1] - grid[0]) / 4))
 
 
-def _about_users(vault: Vault, task: Task, releases: Sequence[Release]) -> dict[str, Any] | None:
+def _summarize_users(vault: Vault, task: Task, releases: Sequence[Release]) -> dict[str, Any] | None:
     """Say how many labels of a user, and rows, took part, and what a single label loses to the model."""
     if vault.users is None:
         return None
@@ -309,21 +342,21 @@ def _predict(model: Predictor, task: Task) -> Any:
     return model.predict_proba(task.features) if task.space.step is None else model.predict(task.features)
 
 
-def _describe(release: Release) -> dict[str, Any]:
-    rows = release.rows if release.active is None else int(release.active.sum())
+def _describe_release(release: Release) -> dict[str, Any]:
+    n_rows = release.rows if release.active is None else int(release.active.sum())
     epsilon = release.parameters.get("epsilon", release.guarantee.epsilon)
-    by = {"by": release.parameters["by"]} if "by" in release.parameters else {}
-    return {"mechanism": release.mechanism, "rows": rows, "epsilon": epsilon, **by}
+    criterion = {"by": release.parameters["by"]} if "by" in release.parameters else {}
+    return {"mechanism": release.mechanism, "rows": n_rows, "epsilon": epsilon, **criterion}
 
 
-def _follow(
+def _run_steps(
     vault: Vault,
     task: Task,
-    chosen: Recipe,
+    recipe: Recipe,
     options: Mapping[str, Any],
     report: Report,
-    earlier: list[Release],
-    training: str = "",
+    earlier_releases: list[Release],
+    training_name: str = "",
 ) -> Sequence[Predictor]:
     """Answer a recipe's requests until it returns, and add new releases to the earlier ones of other variants.
 
@@ -343,7 +376,7 @@ def _follow(
         BudgetExceeded: The budget cannot pay for the training to its end, or a reserved step was drawn otherwise.
         LabelDPError: The recipe asks for more than it may.
     """
-    steps, releases = chosen.steps(task, **options), list[Release]()
+    steps, releases = recipe.steps(task, **options), list[Release]()
     plan: Plan | None = None
     reply: Any = None
     while True:
@@ -355,57 +388,63 @@ def _follow(
         report("releasing")
         if not releases and plan is None and task.encoder is not None:
             task.encoder.check_shape(task.features)  # a learner would find out after the charge
-        first = not releases and plan is None and not earlier
+        is_first = not releases and plan is None and not earlier_releases
         if isinstance(request, Reserve):
             if plan is not None and plan.left:
                 raise LabelDPError(
-                    f"The recipe {chosen.name!r} reserves again before it drew all steps: a mistake in it."
+                    f"The recipe {recipe.name!r} reserves again before it drew all steps: a mistake in it."
                 )
-            plan = _reserved(vault, task, chosen, request, releases, f"{training} {request.name}".strip(), first)
+            plan = _reserve_steps(
+                vault, task, recipe, request, releases, f"{training_name} {request.name}".strip(), is_first
+            )
             reply = plan is not None
             continue
-        rows = task.rows if request.rows is None else request.rows & task.rows
+        row_mask = task.rows if request.rows is None else request.rows & task.rows
         if plan is not None and plan.left:
-            if not np.array_equal(rows, task.rows):
+            if not np.array_equal(row_mask, task.rows):
                 raise LabelDPError(
-                    f"The recipe {chosen.name!r} asks for some rows of a reserved step: a mistake in it."
+                    f"The recipe {recipe.name!r} asks for some rows of a reserved step: a mistake in it."
                 )
             reply = _draw_reserved(plan, request)
         else:
-            mechanism = _shared(vault, task, releases, request.mechanism, rows)
+            mechanism = _scale_to_task(vault, task, releases, request.mechanism, row_mask)
             if mechanism is None:
-                raise _asks_too_much(chosen)
-            if first:
-                _check_means(vault, task, rows, vault.was_released(mechanism, rows))
-            reply = vault.release(mechanism, rows=rows, derived_from=request.derived_from)
+                raise _overspending_error(recipe)
+            if is_first:
+                _check_remaining_budget(vault, task, row_mask, vault.was_released(mechanism, row_mask))
+            reply = vault.release(mechanism, rows=row_mask, derived_from=request.derived_from)
         releases.append(reply)
-        if reply.entry not in {known.entry for known in earlier}:
-            earlier.append(reply)
+        if reply.entry not in {release.entry for release in earlier_releases}:
+            earlier_releases.append(reply)
 
 
-def _reserved(
-    vault: Vault, task: Task, chosen: Recipe, request: Reserve, releases: Sequence[Release], name: str, first: bool
+def _reserve_steps(
+    vault: Vault, task: Task, recipe: Recipe, request: Reserve, releases: Sequence[Release], name: str, is_first: bool
 ) -> Plan | None:
     """Pay for the steps of a recipe; None where users own several labels, whose losses a step may not say.
 
     A rehearsal on some rows decides as the training will.
     """
-    if task.whole.labels_per_user > 1:
+    if task.full_task.labels_per_user > 1:
         return None
-    epsilon, paid = compose(step_losses(request.steps), request.delta), Cost()
+    epsilon, spent = compose(step_losses(request.steps), request.delta), Cost()
     if releases:
-        known = vault.guarantee_of(releases)
-        paid = Cost(exactly(known.epsilon), exactly(known.delta)) if math.isfinite(known.epsilon) else Cost(math.inf)
+        composed = vault.guarantee_of(releases)
+        spent = (
+            Cost(exactly(composed.epsilon), exactly(composed.delta))
+            if math.isfinite(composed.epsilon)
+            else Cost(math.inf)
+        )
     if (
         not math.isfinite(epsilon)
-        or paid.epsilon + exactly(epsilon) > exactly(task.epsilon)
-        or paid.delta + exactly(request.delta) > exactly(task.delta)
+        or spent.epsilon + exactly(epsilon) > exactly(task.epsilon)
+        or spent.delta + exactly(request.delta) > exactly(task.delta)
     ):
-        raise _asks_too_much(chosen)
-    how: dict[str, Any] = {"rows": task.rows, "delta": request.delta, "name": name}
-    if first:
-        _check_means(vault, task, task.rows, vault.was_planned(*request.steps, **how))
-    return vault.plan(*request.steps, **how)
+        raise _overspending_error(recipe)
+    plan_options: dict[str, Any] = {"rows": task.rows, "delta": request.delta, "name": name}
+    if is_first:
+        _check_remaining_budget(vault, task, task.rows, vault.was_planned(*request.steps, **plan_options))
+    return vault.plan(*request.steps, **plan_options)
 
 
 def _draw_reserved(plan: Plan, request: Ask) -> Release:
@@ -418,8 +457,8 @@ def _draw_reserved(plan: Plan, request: Ask) -> Release:
         ) from None
 
 
-def _asks_too_much(chosen: Recipe) -> LabelDPError:
-    return LabelDPError(f"The recipe {chosen.name!r} asks for more than it was given: a mistake in the recipe.")
+def _overspending_error(recipe: Recipe) -> LabelDPError:
+    return LabelDPError(f"The recipe {recipe.name!r} asks for more than it was given: a mistake in the recipe.")
 
 
 def _training_name(task: Task, recipe: Recipe, options: Mapping[str, Any]) -> str:
@@ -428,57 +467,61 @@ def _training_name(task: Task, recipe: Recipe, options: Mapping[str, Any]) -> st
     return f"{recipe.name} seed {task.seed} {json.dumps(plain) if plain else ''}".strip()
 
 
-def _check_means(vault: Vault, task: Task, rows: Rows, paid: bool) -> None:
+def _check_remaining_budget(vault: Vault, task: Task, row_mask: Rows, is_paid: bool) -> None:
     """Refuse before the first release what could not be paid to the end, unless it is a run that goes on."""
-    epsilon, delta = vault.remaining(rows)
-    if epsilon < task.epsilon * (1 - 1e-9) and not paid:
+    epsilon, delta = vault.remaining(row_mask)
+    if epsilon < task.epsilon * (1 - 1e-9) and not is_paid:
         raise BudgetExceeded(
             f"This training costs epsilon {task.epsilon:g} in all, and the budget has epsilon {epsilon:.6g} and delta "
             f"{delta:.3g} left: ask for less, or raise the budget."
         )
 
 
-def _shared(vault: Vault, task: Task, heard: Sequence[Release], asked: Mechanism, rows: Rows) -> Mechanism | None:
+def _scale_to_task(
+    vault: Vault, task: Task, releases: Sequence[Release], requested: Mechanism, row_mask: Rows
+) -> Mechanism | None:
     """Turn what a recipe asks for a unit into what its labels get, within what the task has left; None without such.
 
     The labels of a user share epsilon. Where delta is left over, many labels can share it to more effect. What is left
     of the budget has no say: a run that goes on must ask for what it asked for before.
     """
     for delta in dict.fromkeys((min(task.delta, vault.budget.delta), 0.0)):
-        mechanism = vault.shared(asked, rows, delta)
-        after = vault.guarantee_of(heard, mechanism, rows)
-        private = math.isfinite(after.epsilon)  # what is not was switched on by name
-        if not private or (after.epsilon <= task.epsilon and after.delta <= task.delta):
+        mechanism = vault.shared(requested, row_mask, delta)
+        composed = vault.guarantee_of(releases, mechanism, row_mask)
+        is_private = math.isfinite(composed.epsilon)  # what is not was switched on by name
+        if not is_private or (composed.epsilon <= task.epsilon and composed.delta <= task.delta):
             return mechanism
     return None
 
 
-def set_aside(task: Task, several: bool, score: bool) -> tuple[Rows, Rows | None, Rows | None]:
+def split_held_out(task: Task, with_selection: bool, with_scoring: bool) -> tuple[Rows, Rows | None, Rows | None]:
     """Return the rows to train on, to choose with and to score with; parts that would be too small are left out."""
-    rows = int(task.rows.sum())
-    share = min(_SHARE, _MOST / max(1, rows))
-    if rows * share < _FEWEST or not (several or score):
+    n_rows = int(task.rows.sum())
+    fraction = min(_HELD_OUT_FRACTION, _MAX_HELD_OUT / max(1, n_rows))
+    if n_rows * fraction < _MIN_HELD_OUT or not (with_selection or with_scoring):
         return task.rows, None, None
     try:
-        fit, *others = task.parts([1 - share * (several + score), *[share] * (several + score)])
+        training, *held_out_masks = task.split_rows(
+            [1 - fraction * (with_selection + with_scoring), *[fraction] * (with_selection + with_scoring)]
+        )
     except InputError:  # a few users own all rows
         return task.rows, None, None
-    others = [_one_each(task, part) for part in others]
-    if min(part.sum() for part in others) < _FEWEST:
+    held_out_masks = [_one_row_per_user(task, row_mask) for row_mask in held_out_masks]
+    if min(row_mask.sum() for row_mask in held_out_masks) < _MIN_HELD_OUT:
         return task.rows, None, None
-    return fit, others.pop(0) if several else None, others.pop(0) if score else None
+    return training, held_out_masks.pop(0) if with_selection else None, held_out_masks.pop(0) if with_scoring else None
 
 
-def _one_each(task: Task, part: Rows) -> Rows:
+def _one_row_per_user(task: Task, row_mask: Rows) -> Rows:
     """Keep one row of each user: intervals take rows as independent, and a label alone has the whole of epsilon."""
     if task.users is None:
-        return part
-    rows = np.random.default_rng(task.seed).permutation(np.flatnonzero(part))
-    kept = np.zeros_like(part)
-    kept[rows[np.unique(task.users[rows], return_index=True)[1]]] = True
-    return kept
+        return row_mask
+    row_ids = np.random.default_rng(task.seed).permutation(np.flatnonzero(row_mask))
+    selected = np.zeros_like(row_mask)
+    selected[row_ids[np.unique(task.users[row_ids], return_index=True)[1]]] = True
+    return selected
 
 
-def all_rows(count: int) -> Rows:
+def all_rows(n_rows: int) -> Rows:
     """Return the mask of every row."""
-    return np.ones(count, bool)
+    return np.ones(n_rows, bool)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Rows = NDArray[np.bool_]
 # Learners of networks, by their names in `labeldp.learn`: recipes name them, so that they load without torch.
 LearnerName = Literal["AugDescent", "Bayes", "FixMatch", "SemiGAN", "SoftMatch", "Supervised"]
-_KIND_COLUMNS = 32  # directions of smoothed rows in which kinds are looked for
+_CLUSTER_COLUMNS = 32  # directions of smoothed rows in which kinds are looked for
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ class Task:
     choose_by: Criterion = "auto"
     folder: Path | None = None  # where what takes long to make is kept for other runs on the same rows
     schedules: Mapping[type[Learner], Training] = field(default_factory=dict)  # of learners that need one of their own
-    borrowed: list[float] = field(default_factory=list, repr=False)  # the seconds that others took for what was kept
+    reused_seconds: list[float] = field(
+        default_factory=list, repr=False
+    )  # the seconds that others took for what was kept
     progress: Progress = field(default_factory=Progress, repr=False, compare=False)  # the recipe's steps that are done
     notes: list[str] = field(default_factory=list, repr=False)  # what the user should know about the training
     sampled_from: Task | None = field(default=None, repr=False)  # of a rehearsal on some rows: the task itself
@@ -96,24 +98,28 @@ class Task:
         if hasattr(model, "fit"):
             if isinstance(model, type):
                 raise InputError(f"The model is the class {model.__name__}: give one of it, {model.__name__}().")
-            own = "boosted trees" if isinstance(model, Boosting) else type(model).__name__
+            model_name = "boosted trees" if isinstance(model, Boosting) else type(model).__name__
             if name not in ("Supervised", "Bayes"):
-                raise InputError(f"{name} trains networks: choose a backbone, not {own}.")
+                raise InputError(f"{name} trains networks: choose a backbone, not {model_name}.")
             if isinstance(model, Boosting):
                 if self.encoder is not None:
                     raise InputError("Boosted trees cannot begin from an encoder: give its embeddings as features.")
                 require_lightgbm()
                 return model
             if not has_fit_parameter(model, "sample_weight"):
-                raise InputError(f"{own} takes no sample weights: choose logistic, trees or another that does.")
+                raise InputError(f"{model_name} takes no sample weights: choose logistic, trees or another that does.")
             if not hasattr(model, "predict_proba"):
-                raise InputError(f"{own} gives no probabilities: choose logistic, trees or another that does.")
+                raise InputError(f"{model_name} gives no probabilities: choose logistic, trees or another that does.")
             if self.encoder is not None:
-                raise InputError(f"{own} cannot begin from an encoder: give the encoder's embeddings as features.")
-            return Classical(model, seen=self._standardised)
+                raise InputError(
+                    f"{model_name} cannot begin from an encoder: give the encoder's embeddings as features."
+                )
+            return Classical(model, seen=self._standardized)
         require_torch("Training a network")
-        made: type[Learner] = getattr(import_module("labeldp.learn"), kind) if isinstance(kind, str) else kind
-        return made(model, self.schedules.get(made) or self.training or default_training(self), **options)
+        learner_class: type[Learner] = getattr(import_module("labeldp.learn"), kind) if isinstance(kind, str) else kind
+        return learner_class(
+            model, self.schedules.get(learner_class) or self.training or default_training(self), **options
+        )
 
     @property
     def trains_networks(self) -> bool:
@@ -125,29 +131,31 @@ class Task:
         return self if self.trains_networks else replace(self, model=LogisticRegression(C=0.1, max_iter=300))
 
     @cached_property
-    def _standardised(self) -> Standardised:
+    def _standardized(self) -> Standardised:
         """The rows as a classifier of scikit-learn sees them, which all learners of this task share."""
         return Standardised.of(self.features, find_model(self.model, self.seed, len(self.features.shape)), self.rows)
 
-    def on(self, rows: Rows) -> Task:
+    def with_rows(self, row_mask: Rows) -> Task:
         """Return the same task on other rows; what all features look like, which can take long to see, stays known."""
-        other = replace(self, rows=rows)
-        if "points" in vars(self):
-            vars(other)["points"] = self.points
+        other = replace(self, rows=row_mask)
+        if "encoded_features" in vars(self):
+            vars(other)["encoded_features"] = self.encoded_features
         return other
 
     @property
-    def whole(self) -> Task:
+    def full_task(self) -> Task:
         """The task by which a recipe decides its way: in a rehearsal on some rows, the one that is rehearsed."""
         return self if self.sampled_from is None else self.sampled_from
 
-    def mixing(self, asked: float | None, usual: float = 4.0) -> float:
+    def resolve_mixup(self, requested: float | None, default: float = 4.0) -> float:
         """Return how much to mix rows: the usual amount if none is asked for, and nothing of ids."""
-        if asked is not None and not (isinstance(asked, int | float) and 0 <= asked < np.inf):
-            raise InputError(f"mixup is 0, for rows as they are, or a number above 0, 4 for example: not {asked!r}.")
+        if requested is not None and not (isinstance(requested, int | float) and 0 <= requested < np.inf):
+            raise InputError(
+                f"mixup is 0, for rows as they are, or a number above 0, 4 for example: not {requested!r}."
+            )
         if self.features.kind != "pairs":
-            return usual if asked is None else asked
-        if asked:
+            return default if requested is None else requested
+        if requested:
             raise InputError("A mixture of two ids is nobody: leave mixup out, or set it to 0.")
         return 0.0
 
@@ -164,7 +172,7 @@ class Task:
         return self.epsilon / self.labels_per_user
 
     @cached_property
-    def points(self) -> Features:
+    def encoded_features(self) -> Features:
         """The rows as clusters and linear queries see them: images through the encoder, where there is one."""
         if self.features.kind == "pairs":
             raise InputError("Ids cannot be added up or clustered: take lp-mst, randres or alibi.")
@@ -177,90 +185,96 @@ class Task:
         return epsilon / self.labels_per_user * int(self.rows.sum()) / len(self.space)
 
     @cached_property
-    def columns(self) -> int:
+    def n_columns(self) -> int:
         """How many directions of dense rows are worth their noise: pure noise grows with them, faint sums need few."""
         if self.features.kind == "table":
             return 256
         return int(np.clip(self.told(self.epsilon) / 3, 16, 256)) if self.delta else 32
 
     @cached_property
-    def lift(self) -> Lift:
+    def normalizer(self) -> Lift:
         """The map to rows of bounded length."""
-        return Lift.fit(self.points, columns=self.columns)
+        return Lift.fit(self.encoded_features, columns=self.n_columns)
 
     @cached_property
-    def lifted(self) -> NDArray[np.float32]:
+    def normalized(self) -> NDArray[np.float32]:
         """Every row, lifted."""
-        return self.lift(self.points)
+        return self.normalizer(self.encoded_features)
 
     @cached_property
-    def sum_lift(self) -> Lift:
+    def sum_normalizer(self) -> Lift:
         """The map to rows that are summed: of a table, a short row stays short, as numbers near the mean say less."""
-        if self.points.kind != "table":
-            return self.lift
-        return Lift.fit(self.points, columns=self.columns, cut=True, constant=CONSTANT)
+        if self.encoded_features.kind != "table":
+            return self.normalizer
+        return Lift.fit(self.encoded_features, columns=self.n_columns, cut=True, constant=CONSTANT)
 
     @cached_property
-    def summed(self) -> NDArray[np.float32]:
+    def normalized_for_sums(self) -> NDArray[np.float32]:
         """Every row as it is summed."""
-        return self.sum_lift(self.points) if self.points.kind == "table" else self.lifted
+        return self.sum_normalizer(self.encoded_features) if self.encoded_features.kind == "table" else self.normalized
 
-    def on_points(self, model: Predictor) -> Predictor:
+    def with_encoder(self, model: Predictor) -> Predictor:
         """Return a model of `points` as one of `features`."""
-        if self.points is self.features or self.encoder is None:
+        if self.encoded_features is self.features or self.encoder is None:
             return model
         from labeldp.learn.encoded import EncodedModel
 
         return EncodedModel(self.encoder, model)
 
-    def clusters(self, count: int, method: str = "kmeans") -> NDArray[np.signedinteger]:
+    def find_clusters(self, n_clusters: int, method: str = "kmeans") -> NDArray[np.signedinteger]:
         """Group the rows without labels: by k-means, into groups of about one size, or by SCAN, from the encoder."""
         if method == "kmeans":
-            return kmeans(self.lifted, min(count, len(self.features)) if count > 0 else count, self.seed)
+            return kmeans(
+                self.normalized, min(n_clusters, len(self.features)) if n_clusters > 0 else n_clusters, self.seed
+            )
         if method == "balanced":
-            return self.shares(count).argmax(axis=1)
+            return self.cluster_memberships(n_clusters).argmax(axis=1)
         if method != "scan":
             raise InputError(f"There is no clustering {method!r}: choose kmeans, balanced or scan.")
         if self.encoder is None:
             raise InputError("SCAN starts from an encoder: train one with labeldp.representation, or choose kmeans.")
         if self.sampled_from is not None:  # SCAN itself takes long, and runs before anything is charged
-            return self.clusters(count)
-        return kept_array(self._kept_clusters(f"scan-{count}"), partial(self._scan, count, self.encoder))
+            return self.find_clusters(n_clusters)
+        return kept_array(
+            self._cluster_cache_path(f"scan-{n_clusters}"), partial(self._find_scan_clusters, n_clusters, self.encoder)
+        )
 
-    def _scan(self, count: int, encoder: Model) -> NDArray[np.signedinteger]:
+    def _find_scan_clusters(self, n_clusters: int, encoder: Model) -> NDArray[np.signedinteger]:
         from labeldp.representation.scan import SCAN
 
-        scan = SCAN(count)
+        scan = SCAN(n_clusters)
         device = (self.training or Training()).device
         training = replace(scan.training, device=device, seed=self.seed)
         return SCAN.assign(replace(scan, training=training).fit(self.features, encoder), self.features)
 
-    def shares(self, count: int) -> NDArray[np.float32]:
+    def cluster_memberships(self, n_clusters: int) -> NDArray[np.float32]:
         """Return how much each row is of each of so many kinds, found without labels and all of about one size."""
-        path = self._kept_clusters(f"balanced-{count}")
-        return kept_array(path, lambda: balanced(smooth_rows(self.points, _KIND_COLUMNS), count, self.seed))
+        path = self._cluster_cache_path(f"balanced-{n_clusters}")
+        return kept_array(
+            path, lambda: balanced(smooth_rows(self.encoded_features, _CLUSTER_COLUMNS), n_clusters, self.seed)
+        )
 
-    def _kept_clusters(self, name: str) -> Path | None:
+    def _cluster_cache_path(self, name: str) -> Path | None:
         """Return the file for clusters of these rows, to which the last bits of their encodings make no difference."""
         if self.folder is None:
             return None
         encoder = "" if self.encoder is None else self.encoder.digest()[:16]
         return self.folder / f"{name}-{self.seed}-{self.features.digest()[:16]}-{encoder}.npy"
 
-    def likeliest(self, chances: NDArray[np.floating]) -> Codes:
+    def assign_pseudo_labels(self, probabilities: NDArray[np.floating]) -> Codes:
         """Return the likeliest class of each row of the task, and of others none: those may score the model later."""
-        return np.where(self.rows, chances.argmax(axis=1), MISSING).astype(np.int32)
+        return np.where(self.rows, probabilities.argmax(axis=1), MISSING).astype(np.int32)
 
-    def parts(self, shares: Sequence[float]) -> list[Rows]:
+    def split_rows(self, fractions: Sequence[float]) -> list[Rows]:
         """Cut the rows into disjoint parts at random; all rows of a user fall into one."""
         from labeldp.evaluate import split_rows
 
-        chosen = np.flatnonzero(self.rows)
-        users = None if self.users is None else self.users[chosen]
-        parts = [np.zeros(len(self.rows), bool) for _ in shares]
-        for part, places in zip(parts, split_rows(len(chosen), shares, self.seed, users), strict=True):
-            part[chosen[places]] = True
-        return parts
+        row_ids = np.flatnonzero(self.rows)
+        users = None if self.users is None else self.users[row_ids]
+        row_masks = [np.zeros(len(self.rows), bool) for _ in fractions]
+        for row_mask, positions in zip(row_masks, split_rows(len(row_ids), fractions, self.seed, users), strict=True):
+            row_mask[row_ids[positions]] = True
+        return row_masks
 
 
 def default_training(task: Task, **changes: Any) -> Training:
@@ -268,15 +282,20 @@ def default_training(task: Task, **changes: Any) -> Training:
 
     Pictures on a GPU are seen six times as often, for which it pays to compile the training.
     """
-    rows, pictures = max(1, int(task.rows.sum())), task.features.kind == "images"
-    fast = pictures and choose_device(changes.get("device", "auto")).type == "cuda"
-    seen, most = (6_000_000, 120) if fast else (1_000_000, 60 if pictures else 30)
-    epochs = min(max(seen // rows, 10), most)
-    usual: dict[str, Any] = {"epochs": epochs, "batch": 128 if rows < 20_000 else 256, "rate": 0.1, "seed": task.seed}
-    usual |= {"compile": fast and rows * changes.get("epochs", epochs) >= 1_000_000}
+    n_rows, is_images = max(1, int(task.rows.sum())), task.features.kind == "images"
+    on_gpu = is_images and choose_device(changes.get("device", "auto")).type == "cuda"
+    n_rows_seen, max_epochs = (6_000_000, 120) if on_gpu else (1_000_000, 60 if is_images else 30)
+    epochs = min(max(n_rows_seen // n_rows, 10), max_epochs)
+    settings: dict[str, Any] = {
+        "epochs": epochs,
+        "batch": 128 if n_rows < 20_000 else 256,
+        "rate": 0.1,
+        "seed": task.seed,
+    }
+    settings |= {"compile": on_gpu and n_rows * changes.get("epochs", epochs) >= 1_000_000}
     if task.features.kind == "pairs":
         # A prior weighs what labels tell, so that it suits clean labels as well as noisy ones: without it, factors
         # learn noise by heart.
-        usual |= {"optimizer": "adam", "rate": 0.01, "prior": 0.2, "epochs": 20}
-        usual |= {"batch": min(max(rows // 64, 64), 1024)}
-    return Training(**usual | changes)
+        settings |= {"optimizer": "adam", "rate": 0.01, "prior": 0.2, "epochs": 20}
+        settings |= {"batch": min(max(n_rows // 64, 64), 1024)}
+    return Training(**settings | changes)

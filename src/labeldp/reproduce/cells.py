@@ -28,8 +28,8 @@ from labeldp.learn.semigan import SemiGAN
 from labeldp.learn.training import Training
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.vault import Identity, Vault
-from labeldp.recipes.arithmetic import response_right
-from labeldp.recipes.runner import Trained, all_rows
+from labeldp.recipes.arithmetic import response_accuracy
+from labeldp.recipes.runner import TrainingResult, all_rows
 from labeldp.recipes.runner import train as train_recipe
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
@@ -168,13 +168,13 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
     vault = CellVault(labels, space, budget, ledger=folder / "ledger.db", identity=identity)
     vault.common = setting.work / "common" / f"{cell.table} {row.method}, seed {cell.seed}".replace("/", " ")
     task = Task(data.train, space, everything, cell.epsilon, delta, seed=cell.seed, folder=setting.work)
-    training = setting.training(row.recipe, 1 - response_right(cell.epsilon, classes), cell.seed, folder)
+    training = setting.training(row.recipe, 1 - response_accuracy(cell.epsilon, classes), cell.seed, folder)
     task = replace(task, schedules=setting.schedules(cell.seed, folder))
     encoder = setting.encoder if row.encoder else None
     task = replace(task, model=backbone(setting.model or row.model), training=training, encoder=encoder)
     begun = time.perf_counter()
-    trained = train_recipe(vault, task, row.recipe, row.options, score=False, report=report, rehearsed=False)
-    seconds = time.perf_counter() - begun + sum(task.borrowed)
+    trained = train_recipe(vault, task, row.recipe, row.options, score=False, report=report, with_rehearsal=False)
+    seconds = time.perf_counter() - begun + sum(task.reused_seconds)
     if row.measures == "test":
         right = trained.model.predict(data.test) == data.truth
     elif "pate" in row.recipe:
@@ -192,7 +192,7 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
     }
 
 
-def _audited(game: Game, trained: Trained, pictures: Images) -> list[float | None]:
+def _audited(game: Game, trained: TrainingResult, pictures: Images) -> list[float | None]:
     """Return the interval of epsilon by the paper's own attack: guesses where the model is sure."""
     played = listen(game, trained, pictures)
     facts = canary_game(played.scores[SURE], played.sureness, game.coins).to_json()

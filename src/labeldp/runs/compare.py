@@ -188,7 +188,7 @@ def on_public_labels(
         vault = Vault(Encoded(known), table.space, Budget(plan.epsilon, plan.delta), users=owners)
         rows = vault.capped(plan.labels_per_user, plan.seed)
         task = plan.task(learn, table.space, rows)
-        trained = recipes.train(vault, task, plan.recipe, plan.options, score=False, rehearsed=False)
+        trained = recipes.train(vault, task, plan.recipe, plan.options, score=False, with_rehearsal=False)
         right = trained.model.predict_proba(score).argmax(axis=1) == truth
         half = 1.96 * right.std() / np.sqrt(len(right))
         value = float(right.mean())

@@ -17,7 +17,7 @@ from labeldp.evaluate import Criterion, check_criterion
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes import runner as recipes
 from labeldp.recipes.base import find
-from labeldp.recipes.crosses import RECIPES as CROSSING
+from labeldp.recipes.crosses import CROSSING_RECIPES as CROSSING
 from labeldp.recipes.crosses import check_crosses
 from labeldp.recipes.models import find_model
 from labeldp.recipes.task import Rows, Task, default_training
@@ -65,7 +65,7 @@ class Plan:
         if space is not None:
             check_criterion(self.choose_by, space)
         numbers = space is not None and space.step is not None
-        find_model(self.model, axes=_AXES[self.features], numbers=numbers)
+        find_model(self.model, n_axes=_AXES[self.features], is_numeric=numbers)
         check_kind(self.features)
         check_device(self.device)
         if self.features != "table" and self.recipe in CROSSING and self.options.get("cross"):
@@ -117,7 +117,7 @@ def _check_encoder(encoder: Model, model: str) -> None:
     """Networks begin from the encoder, so that they are of its kind."""
     from labeldp.learn.encoded import members
 
-    recipes.check_untaught(encoder)
+    recipes.check_encoder_without_labels(encoder)
     kind = getattr(members(encoder)[0].network, "recipe", {}).get("name")
     if model not in ("auto", kind):
         raise InputError(f"Networks begin from the encoder, which is a {kind}, not a {model}: leave out --model.")

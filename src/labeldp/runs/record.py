@@ -21,7 +21,7 @@ from labeldp.report.card.origin import describe_model, versions
 from labeldp.runs.config import Plan
 
 
-def describe_run(table: SecretTable, vault: Vault, plan: Plan, trained: recipes.Trained) -> dict[str, Any]:
+def describe_run(table: SecretTable, vault: Vault, plan: Plan, trained: recipes.TrainingResult) -> dict[str, Any]:
     """Return what a run folder says about itself."""
     return {
         "version": __version__,
@@ -30,7 +30,7 @@ def describe_run(table: SecretTable, vault: Vault, plan: Plan, trained: recipes.
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "data": {"name": table.file.path.name, "rows": vault.rows, "label": table.label},
         "space": table.space.to_json(),
-        **trained.facts(),
+        **trained.to_json(),
         "options": dict(plan.options),
         "features": plan.features,
         "plan": {
@@ -39,7 +39,7 @@ def describe_run(table: SecretTable, vault: Vault, plan: Plan, trained: recipes.
             "public": plan.public is not None,
             "choose_by": plan.choose_by,
         },
-        "users": trained.users and trained.users | {"column": table.users},
+        "users": trained.user_summary and trained.user_summary | {"column": table.users},
         "model": describe_model(trained.model),
         "model_unit": trained.model.guarantee.unit if trained.model.guarantee else None,
         "entries": [release.entry for release in trained.releases],
@@ -50,7 +50,9 @@ def describe_run(table: SecretTable, vault: Vault, plan: Plan, trained: recipes.
     }
 
 
-def write_run(folder: Path, facts: dict[str, Any], intake: Intake, trained: recipes.Trained, vault: Vault) -> None:
+def write_run(
+    folder: Path, facts: dict[str, Any], intake: Intake, trained: recipes.TrainingResult, vault: Vault
+) -> None:
     """Write the record, the card and the model of a run into a new folder."""
     folder.mkdir()
     _dump(folder / "run.json", facts)

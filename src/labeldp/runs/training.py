@@ -41,15 +41,15 @@ def train(
             report(f"Note: {doubt}")
         encoder = task.encoder and task.encoder.digest()[:16]
 
-        def write(place: Path, trained: recipes.Trained, vault: Vault) -> dict[str, Any]:
+        def write(place: Path, trained: recipes.TrainingResult, vault: Vault) -> dict[str, Any]:
             facts = describe_run(table, vault, plan, trained)
             facts |= {"encoder": encoder, "warnings": [*facts["warnings"], *doubted]}
             write_run(place, facts, intake, trained, vault)
             return facts
 
-        def rehearse(trained: recipes.Trained, made_up: Vault) -> None:
+        def rehearse(trained: recipes.TrainingResult, made_up: Vault) -> None:
             with TemporaryDirectory() as place:
                 write(Path(place) / "run", trained, made_up)
 
-        trained = recipes.train(vault, task, plan.recipe, plan.options, report=report, use=rehearse)
+        trained = recipes.train(vault, task, plan.recipe, plan.options, report=report, rehearsal_hook=rehearse)
         return write(folder, trained, vault)

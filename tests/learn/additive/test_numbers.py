@@ -14,7 +14,7 @@ from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import NumberQuery
 from labeldp.privacy.mechanisms.binning import UnbiasedBins
 from labeldp.recipes.pipelines.additive import Layout
-from labeldp.recipes.pipelines.additive_numbers import number_steps
+from labeldp.recipes.pipelines.additive_numbers import additive_number_steps
 from labeldp.recipes.runner import all_rows
 from labeldp.recipes.task import Task
 
@@ -39,10 +39,10 @@ def number_sums(problem, epsilon, seed=0, functions=None):
     vault = ldp.Vault(labels, SPACE, ldp.Budget(100.0, 1e-6))
     vault._bits = Seeded(seed)
     task = Task(table, SPACE, all_rows(ROWS), epsilon, 1e-6)
-    steps = number_steps(task, epsilon)
+    steps = additive_number_steps(task, epsilon)
     with pytest.MonkeyPatch.context() as patch:
         layout = Layout(16, 12, 4, (), 0, functions)
-        patch.setattr("labeldp.recipes.pipelines.additive_numbers.layout_of", lambda *given, **named: layout)
+        patch.setattr("labeldp.recipes.pipelines.additive_numbers.choose_layout", lambda *given, **named: layout)
         release = vault.release(next(steps).mechanism)
         with pytest.raises(StopIteration) as stopped:
             steps.send(release)

@@ -16,8 +16,8 @@ from labeldp.learn.additive.model import AdditiveModel
 from labeldp.privacy.mechanisms import LargestResiduals, LinearQuery
 from labeldp.privacy.vault import Identity, Ledger
 from labeldp.recipes.pipelines import additive as module
-from labeldp.recipes.pipelines.additive import Layout, additive_steps, layout_of, rows_to_noise
-from labeldp.recipes.rehearsal import _short
+from labeldp.recipes.pipelines.additive import Layout, additive_steps, choose_layout, task_snr
+from labeldp.recipes.rehearsal import _shorten_task
 from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 
@@ -198,7 +198,7 @@ def drawn(folder):
 @pytest.mark.parametrize("place", range(5))
 def test_an_interrupted_run_goes_on_and_repeats_its_requests(people, tmp_path, monkeypatch, place):
     task, options, calls = Task(people.table, SPACE, all_rows(ROWS), 1.0, 1e-6), {"crosses": 2}, []
-    how = {"score": False, "rehearsed": False}
+    how = {"score": False, "with_rehearsal": False}
     with monkeypatch.context() as patch:
         for kind in (LinearQuery, LargestResiduals):
 
@@ -259,7 +259,7 @@ def test_wide_tables_have_fewer_bins(columns, bins):
     """All bins together are no more than 1,200, with one for missing values and one to spare in each column."""
     table = Table.fit(pl.DataFrame(np.random.default_rng(0).normal(size=(50, columns))))
     task = Task(table.select(np.arange(20_000) % 50), SPACE, all_rows(20_000), 50.0, 1e-6)
-    assert layout_of(task, 50.0).bins == bins
+    assert choose_layout(task, 50.0).max_bins == bins
 
 
 def test_of_wide_tables_the_strongest_columns_are_crossed(monkeypatch):
@@ -283,9 +283,9 @@ def test_the_layout_follows_rows_and_noise():
     layouts = []
     for rows in (200, 4_000, 20_000, 10**6):
         task = Task(table.select(np.arange(rows) % 100), space, all_rows(rows), 1.0, 1e-6)
-        layouts.append(layout_of(task, 1.0))
-        double = rows_to_noise(task, 2.0)
-        assert double > 1.5 * rows_to_noise(task, 1.0)
+        layouts.append(choose_layout(task, 1.0))
+        double = task_snr(task, 2.0)
+        assert double > 1.5 * task_snr(task, 1.0)
     assert [each.bins for each in layouts] == sorted(each.bins for each in layouts)
     assert layouts[0].selected == 0
     assert layouts[0].functions == Functions(2, 0.75, 0.0, 2)  # few rows tell little of single bins
@@ -294,8 +294,8 @@ def test_the_layout_follows_rows_and_noise():
     assert cosines == sorted(set(cosines))
     assert layouts[-1] == Layout(64, 60, 31, (), 8, None)  # so many that counts of bins have little noise
     few = Task(table.select(np.arange(300) % 100), space, all_rows(300), 1.0)
-    assert layout_of(few, 0.01) == Layout(16, 12, 4, (), 0, Functions(2, 1.0, 0.0, 1))
-    assert rows_to_noise(few, 1.0) == pytest.approx(300 / (2**0.5 * 5))
+    assert choose_layout(few, 0.01) == Layout(16, 12, 4, (), 0, Functions(2, 1.0, 0.0, 1))
+    assert task_snr(few, 1.0) == pytest.approx(300 / (2**0.5 * 5))
 
 
 @pytest.mark.parametrize(("columns", "cosines"), [(20, 8), (30, 4), (60, None)])
@@ -304,7 +304,7 @@ def test_large_tables_have_fewer_functions_and_then_counts(columns, cosines):
     table = Table.fit(pl.DataFrame(np.random.default_rng(0).normal(size=(50, columns))))
     rows = 200_000
     task = Task(table.select(np.arange(rows) % 50), SPACE, all_rows(rows), 0.1, 1e-6)
-    found = layout_of(task, 0.1).functions
+    found = choose_layout(task, 0.1).functions
     assert (None if found is None else found.cosines) == cosines
 
 
@@ -313,7 +313,7 @@ def test_a_rehearsal_asks_for_what_the_training_will(people):
     big = People(rows=60_000)
     users = np.arange(60_000) // 20
     task = Task(big.table, SPACE, all_rows(60_000), 4.0, 1e-6, users=users)
-    short = _short(task, np.arange(0, 60_000, 300))
+    short = _shorten_task(task, np.arange(0, 60_000, 300))
     assert short.labels_per_user < task.labels_per_user
     own, rehearsed = [], []
     for each, found in ((task, own), (short, rehearsed)):
@@ -327,7 +327,7 @@ def test_a_rehearsal_asks_for_what_the_training_will(people):
 def test_steps_take_part_of_the_budget(people):
     """As `auto` does: what is left is for other releases."""
     task = Task(people.table, SPACE, all_rows(ROWS), 3.0, 1e-6)
-    steps = additive_steps(task, layout_of(task, 1.0, crosses=1), 1.0, 1e-6)
+    steps = additive_steps(task, choose_layout(task, 1.0, n_crosses=1), 1.0, 1e-6)
     reserve = next(steps)
     assert 0.999 < compose(reserve.steps, 1e-6) <= 1.0
     assert reserve.delta == 1e-6
@@ -336,7 +336,7 @@ def test_steps_take_part_of_the_budget(people):
 def stepped(people, epsilon, delta, crosses=0, **changes):
     """What `additive_steps` asks for, and what it returns."""
     task, vault = Task(people.table, SPACE, all_rows(ROWS), epsilon, delta), vault_of(people.labels, epsilon, delta)
-    layout = replace(layout_of(task, epsilon, crosses=crosses), **changes)
+    layout = replace(choose_layout(task, epsilon, n_crosses=crosses), **changes)
     steps, asked, answer = additive_steps(task, layout, epsilon, delta), [], None
     try:
         while True:
@@ -395,7 +395,7 @@ def test_the_model_of_sums_of_functions_is_better_than_of_counts_under_noise():
         labels = (rows[:, 0] + np.square(rows[:, 1]) - 1 + generator.logistic(size=6_000) > 0).astype(int)
         table, new = Table.fit(pl.DataFrame(rows[:3_000])), pl.DataFrame(rows[3_000:])
         task = Task(table, space, all_rows(3_000), 0.25, 1e-6)
-        layout = layout_of(task, 0.25)
+        layout = choose_layout(task, 0.25)
         assert layout.functions is not None
         for name, own in (("functions", layout.functions), ("counts", None)):
             steps = additive_steps(task, replace(layout, functions=own), 0.25, 1e-6)

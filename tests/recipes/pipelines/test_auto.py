@@ -17,8 +17,8 @@ from labeldp.learn.average import AveragedModel
 from labeldp.learn.backbones import build
 from labeldp.learn.boosting import BoostedModel
 from labeldp.mechanisms import LinearQuery
-from labeldp.recipes.pipelines.additive import additive_steps, layout_of
-from labeldp.recipes.pipelines.auto import auto, budget_for_counts, several, smoothed
+from labeldp.recipes.pipelines.additive import additive_steps, choose_layout
+from labeldp.recipes.pipelines.auto import auto, has_several_candidates, smooth_pseudo_labels, split_counts_epsilon
 from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.representation.clusters import neighbours
@@ -58,7 +58,7 @@ def on_people(people, epsilon, delta=0.0, seed=0):
 )
 def test_the_noise_decides_between_counts_of_bins_and_sums_of_rows(people, epsilon, delta, recipe, kind):
     one, two = (train(*on_people(people, epsilon, delta), name) for name in ("auto", recipe))
-    assert one.candidates == 1
+    assert one.n_candidates == 1
     assert [r.mechanism for r in one.releases] == ["LinearQuery"]
     assert type(one.model) is kind
     assert np.array_equal(one.model.predict_proba(people[0]), two.model.predict_proba(people[0]))
@@ -71,7 +71,7 @@ def test_of_few_rows_whose_sums_noise_would_drown_clusters_vote(digits):
 
 def test_with_delta_sums_of_smoothed_rows_are_heard_where_others_drown(digits):
     one, two = (train(digits.vault(0.1, 1e-5), digits.task(0.1, 1e-5), name) for name in ("auto", "smooth-moments"))
-    assert one.candidates == 1
+    assert one.n_candidates == 1
     for ours, theirs in zip(one.releases, two.releases, strict=True):
         assert np.array_equal(ours.moments, theirs.moments)
 
@@ -79,14 +79,14 @@ def test_with_delta_sums_of_smoothed_rows_are_heard_where_others_drown(digits):
 @pytest.fixture
 def enough_to_choose(monkeypatch):
     """As if there were rows enough for a private choice among models."""
-    monkeypatch.setattr("labeldp.recipes.pipelines.auto._ENOUGH_TO_CHOOSE", 0.0)
+    monkeypatch.setattr("labeldp.recipes.pipelines.auto._MIN_SIGNAL_TO_CHOOSE", 0.0)
 
 
 def test_of_few_rows_near_ones_help_and_both_models_are_averaged(digits):
     task = digits.task(1.4, 1e-5, epochs=10)
-    assert not several(task)
+    assert not has_several_candidates(task)
     trained = train(digits.vault(1.4, 1e-5), task, "auto")
-    assert trained.candidates == 1
+    assert trained.n_candidates == 1
     assert [r.mechanism for r in trained.releases] == ["LinearQuery"]
     assert type(trained.model) is AveragedModel
     log_linear, network = trained.model.members
@@ -98,7 +98,7 @@ def test_of_few_rows_near_ones_help_and_both_models_are_averaged(digits):
 @pytest.mark.usefixtures("enough_to_choose")
 def test_with_more_rows_a_private_choice_decides(digits):
     trained = train(digits.vault(1.4, 1e-5), digits.task(1.4, 1e-5, epochs=10), "auto")
-    assert trained.candidates == 2
+    assert trained.n_candidates == 2
     assert [r.mechanism for r in trained.releases] == ["LinearQuery", "BestCandidate"]
 
 
@@ -106,10 +106,10 @@ def test_with_more_rows_a_private_choice_decides(digits):
 def test_rows_times_epsilon_of_a_class_decide_between_an_average_and_a_choice(epsilon):
     """A class of 2,000 rows at epsilon 1 is as good as one of 1,000 at 2."""
     below, above = (table_task(int(25 * each / epsilon), epsilon, classes=25) for each in (1_990, 2_010))
-    assert not several(below)
-    assert several(above)
+    assert not has_several_candidates(below)
+    assert has_several_candidates(above)
     for rows in (1_000, 100_000):  # tables of few classes have trees, which are better averaged
-        assert not several(table_task(rows, epsilon, classes=20, columns=250))
+        assert not has_several_candidates(table_task(rows, epsilon, classes=20, columns=250))
 
 
 def test_of_few_rows_the_average_of_models_is_better_than_one_alone(digits):
@@ -117,7 +117,7 @@ def test_of_few_rows_the_average_of_models_is_better_than_one_alone(digits):
     found = []
     for seed in range(3):
         task = digits.task(1.4, 1e-5, seed, epochs=10)
-        model = train(digits.vault(1.4, 1e-5, seed), task, "auto", score=False, rehearsed=False).model
+        model = train(digits.vault(1.4, 1e-5, seed), task, "auto", score=False, with_rehearsal=False).model
         found.append([digits.accuracy(each) for each in (model, *model.members)])
     together, *alone = np.mean(found, axis=0)
     assert together > min(alone) + 0.01
@@ -126,9 +126,10 @@ def test_of_few_rows_the_average_of_models_is_better_than_one_alone(digits):
 
 def test_smoothing_over_neighbours_corrects_labels(digits):
     task = digits.task(0.5, 1e-5)
-    sums = digits.vault(0.5, 1e-5).release(LinearQuery(task.lifted, 0.5, 1e-5))
+    sums = digits.vault(0.5, 1e-5).release(LinearQuery(task.normalized, 0.5, 1e-5))
     before, after = (
-        np.mean(r.labels() == digits.labels) for r in (sums, smoothed(task, sums, neighbours(task.lifted, 10)))
+        np.mean(r.labels() == digits.labels)
+        for r in (sums, smooth_pseudo_labels(task, sums, neighbours(task.normalized, 10)))
     )
     assert after > before + 0.02
 
@@ -137,7 +138,7 @@ def test_smoothing_over_neighbours_corrects_labels(digits):
 def test_from_a_moderate_epsilon_boosted_trees_learn_from_noisy_labels(people, delta):
     vault, task = on_people(people, 4.0, delta)
     trained = train(vault, task, "auto")
-    assert trained.candidates == 1
+    assert trained.n_candidates == 1
     assert [r.mechanism for r in trained.releases] == ["LinearQuery", "RandomizedResponse"]
     assert type(trained.model) is BoostedModel
     assert type(trained.model.start) is AdditiveModel
@@ -152,13 +153,13 @@ def test_from_a_moderate_epsilon_boosted_trees_learn_from_noisy_labels(people, d
 
 
 def test_the_additive_model_is_fitted_to_sums_and_labels(people, monkeypatch):
-    monkeypatch.setattr("labeldp.recipes.pipelines.auto._AVERAGED_UP_TO", 0)
+    monkeypatch.setattr("labeldp.recipes.pipelines.auto._MAX_ROWS_AVERAGED", 0)
     vault, task = on_people(people, 2.0, 1e-6)
-    trained = train(vault, task, "auto", rehearsed=False, score=False)
+    trained = train(vault, task, "auto", with_rehearsal=False, score=False)
     counts, responses = trained.releases
     assert (counts.parameters["epsilon"], responses.parameters["epsilon"]) == pytest.approx((0.5, 1.5))
     table, _ = people
-    steps = additive_steps(task, layout_of(task, 0.5), 0.5, 1e-6)
+    steps = additive_steps(task, choose_layout(task, 0.5), 0.5, 1e-6)
     next(steps)
     with pytest.raises(StopIteration) as done:
         steps.send(counts)
@@ -170,7 +171,7 @@ def test_the_additive_model_is_fitted_to_sums_and_labels(people, monkeypatch):
 
 
 def test_selected_crosses_and_noisy_labels_share_epsilon(people, monkeypatch):
-    monkeypatch.setattr("labeldp.recipes.budget_split._CROSSES_FROM", 100.0)
+    monkeypatch.setattr("labeldp.recipes.budget_split._MIN_SNR_FOR_CROSSES", 100.0)
     vault, task = on_people(people, 4.0, 1e-6)
     trained = train(vault, task, "auto")
     crosses = ["LargestResiduals", "LinearQuery"] * 3  # of three columns
@@ -224,7 +225,7 @@ def test_wide_tables_and_many_classes_are_not_cut_into_bins(columns, classes, la
     vault, task = wide_task(columns, classes)
     trained = train(vault, task, "auto", score=False)
     assert [r.mechanism for r in trained.releases] == ["LinearQuery", labels]
-    assert trained.candidates == 1
+    assert trained.n_candidates == 1
     assert [type(each).__name__ for each in trained.model.members] == further
     assert trained.guarantee.epsilon <= 4.0
     if columns > 200:
@@ -243,23 +244,23 @@ def test_with_rows_enough_a_private_choice_decides_only_where_no_trees_are_among
     if "BoostedModel" in further:
         assert [type(each).__name__ for each in trained.model.members] == further
     else:
-        assert trained.candidates == 1 + len(further)  # with the model of the sums
+        assert trained.n_candidates == 1 + len(further)  # with the model of the sums
 
 
 def test_embeddings_have_a_log_linear_model_and_networks(digits):
     trained = train(digits.vault(50.0), digits.task(50.0), "auto")
-    assert trained.candidates == 4  # log-linear of sums and of labels, a network of neighbours, one of both releases
+    assert trained.n_candidates == 4  # log-linear of sums and of labels, a network of neighbours, one of both releases
     assert [r.mechanism for r in trained.releases] == ["LinearQuery", "RandomizedResponse", "BestCandidate"]
 
 
 @pytest.mark.usefixtures("enough_to_choose")
 def test_without_torch_no_network_is_a_candidate(digits, monkeypatch):
     few, drowned = digits.task(1.0, 1e-5), digits.task(0.05, 1e-5)
-    assert several(few)  # a network of neighbours beside the linear model
+    assert has_several_candidates(few)  # a network of neighbours beside the linear model
     monkeypatch.setattr("labeldp.core.lazy.find_spec", lambda name: None)
-    assert not several(few)
+    assert not has_several_candidates(few)
     trained = train(digits.vault(50.0), digits.task(50.0), "auto")
-    assert trained.candidates == 2  # log-linear of sums and of labels
+    assert trained.n_candidates == 2  # log-linear of sums and of labels
     assert type(trained.model) is LogLinearModel
     assert trained.notes == ()
     model = train(digits.vault(0.05, 1e-5), drowned, "auto", score=False).model
@@ -280,17 +281,17 @@ def table_task(rows, epsilon, delta=1e-6, classes=2, columns=4):
     [(0.3, 0.3), (1 / 3, 1 / 3), (1.0, 1.0), (1.49, 1.49), (1.5, 0.375), (2.9, 0.725), (3.0, 0.6), (10.0, 2.0)],
 )
 def test_epsilon_alone_decides_what_sums_and_noisy_labels_get(rows, delta, epsilon, first):
-    found = budget_for_counts(table_task(rows, epsilon, delta))
+    found = split_counts_epsilon(table_task(rows, epsilon, delta))
     assert found == (pytest.approx(first), pytest.approx(epsilon - first, abs=1e-9))
     assert sum(map(Fraction, map(repr, found))) <= Fraction(repr(epsilon))
-    assert budget_for_counts(table_task(rows, epsilon, delta, classes=20))[0] == found[0]
-    assert budget_for_counts(table_task(rows, epsilon, delta, classes=21)) == (epsilon, 0.0)
+    assert split_counts_epsilon(table_task(rows, epsilon, delta, classes=20))[0] == found[0]
+    assert split_counts_epsilon(table_task(rows, epsilon, delta, classes=21)) == (epsilon, 0.0)
 
 
 def test_users_with_several_labels_divide_what_a_label_may_spend():
     task = replace(table_task(600, 4.0), users=np.arange(600) // 2)
-    assert budget_for_counts(task) == (1.0, 3.0)  # 2 for a label: a quarter of it
-    assert budget_for_counts(replace(task, epsilon=2.9)) == (2.9, 0.0)
+    assert split_counts_epsilon(task) == (1.0, 3.0)  # 2 for a label: a quarter of it
+    assert split_counts_epsilon(replace(task, epsilon=2.9)) == (2.9, 0.0)
 
 
 def test_it_beats_randomized_response_at_a_low_epsilon(digits):
@@ -309,7 +310,7 @@ def test_rare_classes_are_ranked(epsilon, least):
         vault = ldp.Vault(codes, space, ldp.Budget(epsilon, 1e-6))
         vault._bits = Seeded(seed)
         task = Task(features, space, all_rows(20_000), epsilon, 1e-6)
-        trained = train(vault, task, "auto", score=False, rehearsed=False)
+        trained = train(vault, task, "auto", score=False, with_rehearsal=False)
         assert trained.guarantee.epsilon <= epsilon
         assert trained.guarantee.delta <= 1e-6
         chances = trained.model.predict_proba(features)[:, 1]
@@ -321,11 +322,11 @@ def test_rare_classes_are_ranked(epsilon, least):
 
 @pytest.mark.parametrize(("enough", "refined"), [(20, True), (21, False)])
 def test_pictures_with_an_encoder_are_refined_if_there_are_many(digits, monkeypatch, enough, refined):
-    monkeypatch.setattr("labeldp.recipes.pipelines.auto._ROWS_A_CLASS", enough)
-    monkeypatch.setattr("labeldp.recipes.pipelines.auto._ENOUGH_TO_CHOOSE", 0.0)
+    monkeypatch.setattr("labeldp.recipes.pipelines.auto._MIN_ROWS_PER_CLASS", enough)
+    monkeypatch.setattr("labeldp.recipes.pipelines.auto._MIN_SIGNAL_TO_CHOOSE", 0.0)
     monkeypatch.setattr("labeldp.recipes.pipelines.auto.refine", lambda task: iter(["refined"]))
     pixels = (digits.features.batch(torch.arange(200)) * 254).byte().reshape(-1, 1, 8, 8)
     encoder = Model(build("cnn", (1, 8, 8), 1, width=4), None)
     task = replace(digits.task(1.0, 1e-5, count=200), features=Images(pixels, flip=False), encoder=encoder)
     assert (next(auto(task)) == "refined") == refined
-    assert several(task) != refined
+    assert has_several_candidates(task) != refined

@@ -11,7 +11,7 @@ from labeldp.learn.backbones import build
 from labeldp.mechanisms import GroupHistogram
 from labeldp.recipes.budget_split import split_epsilon
 from labeldp.recipes.runner import train
-from labeldp.recipes.votes import cluster_count
+from labeldp.recipes.votes import choose_n_clusters
 from labeldp.representation.scan import SCAN
 
 
@@ -65,23 +65,25 @@ def test_the_number_of_clusters_comes_from_public_facts(digits):
         vault = ldp.Vault(labels, digits.task(1.0).space, ldp.Budget(1.0))
         found.append(train(vault, digits.task(1.0), "noise-cluster", score=False).releases[0].groups)
     assert np.array_equal(*found)
-    assert found[0].max() + 1 == cluster_count(digits.task(1.0))
+    assert found[0].max() + 1 == choose_n_clusters(digits.task(1.0))
 
 
-@pytest.mark.parametrize("share", [0.1, 0.2, 0.7])
-def test_the_share_is_that_of_the_counts(digits, share):
-    trained = train(digits.vault(0.3), digits.task(0.3), "cluster-prior", {"share": share}, score=False)
+@pytest.mark.parametrize("epsilon_fraction", [0.1, 0.2, 0.7])
+def test_the_share_is_that_of_the_counts(digits, epsilon_fraction):
+    trained = train(
+        digits.vault(0.3), digits.task(0.3), "cluster-prior", {"epsilon_fraction": epsilon_fraction}, score=False
+    )
     counts, noisy = trained.releases
-    assert (counts.parameters["epsilon"], noisy.epsilon) == split_epsilon(0.3, share)
+    assert (counts.parameters["epsilon"], noisy.epsilon) == split_epsilon(0.3, epsilon_fraction)
     assert trained.guarantee.epsilon == 0.3
     assert noisy.guarantee.epsilon == 0.3  # the prior is part of what it rests on
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 1.2, float("nan")])
-def test_a_share_that_leaves_nothing_is_refused(digits, share):
+@pytest.mark.parametrize("epsilon_fraction", [0.0, 1.0, -0.1, 1.2, float("nan")])
+def test_a_share_that_leaves_nothing_is_refused(digits, epsilon_fraction):
     vault = digits.vault(1.0)
     with pytest.raises(ldp.InputError, match=r"above 0 and below 1|must not be below zero"):
-        train(vault, digits.task(1.0), "cluster-prior", {"share": share})
+        train(vault, digits.task(1.0), "cluster-prior", {"epsilon_fraction": epsilon_fraction})
     assert not vault.ledger.entries()
 
 
@@ -157,7 +159,9 @@ def test_a_row_between_two_kinds_is_half_of_each_and_rows_set_aside_are_not_lear
     fit = Supervised.fit
     monkeypatch.setattr(Supervised, "fit", lambda self, *words: learnt.append((self, words[1])) or fit(self, *words))
     task = replace(digits.task(50.0, count=100), rows=rows)
-    train(digits.vault(50.0, count=100), task, "noise-cluster", {"method": "balanced"}, score=False, rehearsed=False)
+    train(
+        digits.vault(50.0, count=100), task, "noise-cluster", {"method": "balanced"}, score=False, with_rehearsal=False
+    )
     ((learner, release),) = learnt
     assert learner.targets == "posteriors"
     assert np.array_equal(release.active, rows)

@@ -14,7 +14,7 @@ from labeldp.learn.backbones import build
 from labeldp.learn.predictor import load_predictor
 from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse
 from labeldp.privacy.vault import Identity, Ledger
-from labeldp.recipes.pipelines.log_linear import sums_share
+from labeldp.recipes.pipelines.log_linear import sums_fraction
 from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 
@@ -27,10 +27,10 @@ SOME = 600
         (1.0, {}, [1.0]),
         (2.0, {}, [1.0, 1.0]),
         (20.0, {}, [6.0, 14.0]),
-        (2.0, {"share": 1}, [2.0]),
-        (2.0, {"share": 0.25}, [0.5, 1.5]),
-        (0.9996, {"share": 0.9999}, [0.9996]),  # of which three digits are more than all of it
-        (0.5, {"share": 0.5}, [0.25, 0.25]),
+        (2.0, {"epsilon_fraction": 1}, [2.0]),
+        (2.0, {"epsilon_fraction": 0.25}, [0.5, 1.5]),
+        (0.9996, {"epsilon_fraction": 0.9999}, [0.9996]),  # of which three digits are more than all of it
+        (0.5, {"epsilon_fraction": 0.5}, [0.25, 0.25]),
     ],
 )
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
@@ -70,11 +70,11 @@ def test_a_model_of_sums_and_labels_of_two_classes_is_read_back(tmp_path):
     assert (model.predict(task.features) == (rows[:, 0] > 0)).mean() > 0.9
 
 
-@pytest.mark.parametrize("share", [0, 1.5, -0.1, float("nan")])
-def test_a_share_outside_is_refused_before_the_charge(digits, share):
+@pytest.mark.parametrize("epsilon_fraction", [0, 1.5, -0.1, float("nan")])
+def test_a_share_outside_is_refused_before_the_charge(digits, epsilon_fraction):
     vault = digits.vault(1.0, count=SOME)
     with pytest.raises(ldp.InputError, match=r"share.* must"):
-        train(vault, digits.task(1.0, count=SOME), "log-linear", {"share": share})
+        train(vault, digits.task(1.0, count=SOME), "log-linear", {"epsilon_fraction": epsilon_fraction})
     assert not vault.ledger.entries()
 
 
@@ -89,8 +89,8 @@ def test_users_share_epsilon_and_delta(digits, delta):
     assert trained.guarantee.epsilon == pytest.approx(6.0, rel=1e-4 if delta else 1e-9)
     assert vault.guarantee().epsilon <= 6.0
     own = digits.task(6.0, delta, count=SOME, users=users)
-    assert sums_share(own) == 0.5
-    assert sums_share(digits.task(4.0, delta, count=SOME, users=users)) == 1.0  # 1.33 for a label
+    assert sums_fraction(own) == 0.5
+    assert sums_fraction(digits.task(4.0, delta, count=SOME, users=users)) == 1.0  # 1.33 for a label
 
 
 def test_rows_without_a_label_take_no_part(digits):
@@ -124,7 +124,7 @@ def test_an_interrupted_run_goes_on_and_repeats_its_requests(digits, tmp_path, m
     def interrupt(*given):
         raise KeyboardInterrupt
 
-    task, how = digits.task(4.0, 1e-6, count=SOME), {"score": False, "rehearsed": False}
+    task, how = digits.task(4.0, 1e-6, count=SOME), {"score": False, "with_rehearsal": False}
     with monkeypatch.context() as patch:
         patch.setattr((LinearQuery, RandomizedResponse)[place], "draw", interrupt)
         with pytest.raises(KeyboardInterrupt):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import labeldp as ldp
 from labeldp.learn.bayes import Bayes
-from labeldp.recipes.pipelines.lp_mst import tempered
+from labeldp.recipes.pipelines.lp_mst import temper
 from labeldp.recipes.runner import train
 
 SOME = 400
@@ -35,10 +35,14 @@ def test_each_stage_is_derived_from_all_before_it(digits):
     ]
 
 
-@pytest.mark.parametrize(("first", "sizes"), [(None, [200, 200]), (0.25, [100, 300]), (0.9, [360, 40])])
-def test_the_first_share_is_that_of_the_first_stage(digits, first, sizes):
+@pytest.mark.parametrize(("first_fraction", "sizes"), [(None, [200, 200]), (0.25, [100, 300]), (0.9, [360, 40])])
+def test_the_first_share_is_that_of_the_first_stage(digits, first_fraction, sizes):
     trained = train(
-        digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), "lp-mst", {"first": first}, score=False
+        digits.vault(1.0, count=SOME),
+        digits.task(1.0, count=SOME),
+        "lp-mst",
+        {"first_fraction": first_fraction},
+        score=False,
     )
     assert [int((r.labels() >= 0).sum()) for r in trained.releases] == sizes
 
@@ -85,7 +89,7 @@ def test_they_do_so_over_many_draws(digits, epsilon, margin):
     "wrong",
     [
         *({"stages": s} for s in (0, -1, 2.5, "2")),
-        *({"first": f} for f in (0.0, 1.0, -0.5, 1.5)),
+        *({"first_fraction": f} for f in (0.0, 1.0, -0.5, 1.5)),
         *({"temperature": t} for t in (0.0, -1.0, float("nan"))),
     ],
     ids=str,
@@ -110,7 +114,7 @@ def test_the_last_network_varies_and_mixes_rows_as_asked_and_priors_as_usual(
 
     monkeypatch.setattr(Bayes, "fit", seen)
     options = {"augment": augment, "mixup": mixup}
-    how = {"score": False, "rehearsed": False}
+    how = {"score": False, "with_rehearsal": False}
     train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), recipe, options, **how)
     assert fits == [*[("weak", 4.0)] * (recipe == "lp-mst"), (augment, mixup)]
 
@@ -131,7 +135,7 @@ def test_an_unknown_option_is_told_what_there_is(digits):
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=6).filter(any), st.floats(0.05, 20))
 def test_temperature_raises_chances_to_a_power(weights, temperature):
     chances = np.array([weights]) / np.sum(weights)
-    found = tempered(chances, temperature)
+    found = temper(chances, temperature)
     expected = np.maximum(chances, 1e-12) ** (1 / temperature)
     assert np.allclose(found, expected / expected.sum(), rtol=1e-6, atol=1e-12)
     assert np.isclose(found.sum(), 1)
@@ -139,6 +143,6 @@ def test_temperature_raises_chances_to_a_power(weights, temperature):
 
 def test_a_temperature_of_one_changes_nothing_and_certainty_stays_finite():
     chances = np.array([[1.0, 0.0, 0.0], [0.2, 0.3, 0.5]], np.float32)
-    assert np.allclose(tempered(chances, 1.0), chances, atol=1e-7)
-    assert np.isfinite(np.log(tempered(chances, 0.5)[1])).all()
-    assert tempered(chances, 1e9) == pytest.approx(1 / 3, abs=1e-6)
+    assert np.allclose(temper(chances, 1.0), chances, atol=1e-7)
+    assert np.isfinite(np.log(temper(chances, 0.5)[1])).all()
+    assert temper(chances, 1e9) == pytest.approx(1 / 3, abs=1e-6)

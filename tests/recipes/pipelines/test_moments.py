@@ -5,7 +5,7 @@ import pytest
 
 from labeldp.learn.ridge import LinearModel
 from labeldp.mechanisms import LinearQuery
-from labeldp.recipes.pipelines.moments import is_faint
+from labeldp.recipes.pipelines.moments import needs_smoothing
 from labeldp.recipes.runner import train
 from labeldp.representation.smooth import smooth_rows
 
@@ -52,10 +52,10 @@ def test_rows_that_were_drawn_to_their_neighbours_are_heard_above_more_noise(dig
             found.append(((query @ sums.coefficients).argmax(axis=1) == digits.labels).mean())
         return np.mean(found)
 
-    assert right(smooth_rows(task.points, task.columns)) > right(task.lifted) + 0.1  # measured: 0.92 against 0.79
+    assert right(smooth_rows(task.points, task.columns)) > right(task.normalized) + 0.1  # measured: 0.92 against 0.79
     assert np.allclose(np.linalg.norm(smooth_rows(task.points, task.columns), axis=1), 1, atol=1e-5)
-    assert is_faint(task)
-    assert not is_faint(digits.task(8.0, 1e-5))
+    assert needs_smoothing(task)
+    assert not needs_smoothing(digits.task(8.0, 1e-5))
 
 
 def test_what_smooth_sums_say_is_learnt_for_new_rows(digits):

@@ -125,7 +125,7 @@ def test_other_losses(loss, model):
 def test_of_many_rows_auto_lets_a_private_choice_decide():
     features, labels = people(2600)
     trained = train(vault(labels, 1.0), task(features, 1.0), "auto")
-    assert trained.candidates == 3  # embeddings: a line from sums, one from bins, and a network
+    assert trained.n_candidates == 3  # embeddings: a line from sums, one from bins, and a network
     assert [release.mechanism for release in trained.releases] == ["NumberQuery", "RROnBins", "LeastLoss"]
     assert error(trained.model) < 0.6 * TRUTH.var()
 
@@ -139,24 +139,24 @@ def test_sums_are_chosen_where_noise_is_small_against_rows():
 
 def test_the_first_share_is_what_the_mean_needs():
     settings = ((50, 0.5), (400, 1.0), (5000, 4.0))
-    shares = [numbers.share_beforehand(task(people(rows)[0], epsilon)) for rows, epsilon in settings]
+    shares = [numbers.prior_epsilon_fraction(task(people(rows)[0], epsilon)) for rows, epsilon in settings]
     assert shares[0] == 0.5 > shares[1] > shares[2] == 0.1
 
 
 def test_a_histogram_is_asked_for_where_its_counts_stand_out():
     few, many = task(FEATURES, 1.0), task(people(5000)[0], 1.0)
-    assert isinstance(numbers.beforehand_query(few, 0.1), NumberQuery)
-    assert isinstance(numbers.beforehand_query(many, 0.3), GroupHistogram)
+    assert isinstance(numbers.make_prior_query(few, 0.1), NumberQuery)
+    assert isinstance(numbers.make_prior_query(many, 0.3), GroupHistogram)
     labels = people(5000)[1]
     known = {
-        kind: numbers.Beforehand.of(vault(labels, 0.3).release(kind))
+        kind: numbers.LabelPrior.of(vault(labels, 0.3).release(kind))
         for kind in (
-            numbers.beforehand_query(many, 0.3),
+            numbers.make_prior_query(many, 0.3),
             NumberQuery(np.ones((5000, 1)), 0.3, values=101),
         )
     }
     for each in known.values():
-        assert each.centre == pytest.approx(labels.mean(), abs=3)
+        assert each.center == pytest.approx(labels.mean(), abs=3)
         assert each.deviation == pytest.approx(labels.std(), rel=0.35)
         assert each.prior.sum() == pytest.approx(1)
 
@@ -181,7 +181,7 @@ def test_recipes_for_numbers_refuse_classes_before_anything_is_spent(name):
 BAD = {
     "a classifier": ("bins", {}, {"model": LogisticRegression()}, "LogisticRegression is no regressor"),
     "no weights": ("bins", {}, {"model": KNeighborsRegressor()}, "takes no sample weights"),
-    "share": ("bins", {"share": 1.5}, {}, "above 0 and below 1"),
+    "epsilon_fraction": ("bins", {"epsilon_fraction": 1.5}, {}, "above 0 and below 1"),
     "loss": ("bins", {"loss": "cubic"}, {}, "one of squared, absolute, poisson"),
     "network for plain noise": ("laplace", {}, {"model": "mlp"}, "choose ridge or trees"),
     "no such model": ("bins", {}, {"model": "logistic"}, "choose auto, ridge, trees"),
@@ -236,7 +236,7 @@ def test_a_user_pays_epsilon_for_all_of_their_labels(name, delta):
     assert (trained.guarantee.unit, opened.guarantee().unit) == ("user", "user")
     assert opened.guarantee().epsilon <= 3.0
     assert opened.guarantee().delta <= delta
-    assert trained.users["labels_per_user"] == 2
+    assert trained.user_summary["labels_per_user"] == 2
 
 
 @pytest.mark.parametrize("name", ["bins", "auto"])
@@ -275,7 +275,7 @@ def test_auto_fits_tables_with_rows_enough_by_sums_of_bins(epsilon, asked, model
     trained = train(opened, Task(table, space, all_rows(len(table)), epsilon, 1e-6), "auto")
     assert [release.mechanism for release in trained.releases] == asked
     assert type(trained.model) is model
-    assert trained.candidates == 1
+    assert trained.n_candidates == 1
     assert max(trained.guarantee.epsilon, opened.guarantee().epsilon) <= epsilon
     assert np.mean((trained.model.predict(table) - truth) ** 2) < most * truth.var()
     assert set(trained.model.lineage) == {use for release in trained.releases for use in release.lineage}
@@ -289,7 +289,7 @@ def test_another_loss_is_learnt_from_evidence():
     task = Task(table, space, all_rows(len(table)), 2.0, 1e-6, training=training)
     trained = train(opened, task, "auto", {"loss": "absolute"})
     assert [release.mechanism for release in trained.releases] == ["NumberQuery", "RROnBins", "LeastLoss"]
-    assert trained.candidates == 4
+    assert trained.n_candidates == 4
 
 
 def test_trees_of_numbers_that_fail_leave_the_additive_model_and_a_note(monkeypatch):

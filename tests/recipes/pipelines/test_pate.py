@@ -9,7 +9,7 @@ from labeldp.learn.semigan import SemiGAN
 from labeldp.mechanisms import ConfidentGNMax
 from labeldp.recipes.base import RECIPES, find
 from labeldp.recipes.runner import train
-from labeldp.recipes.teachers import Poll, confident
+from labeldp.recipes.teachers import Poll, choose_confident_votes
 
 find("pate-fm")
 FAMILY = sorted(name for name in RECIPES if name.startswith("pate"))
@@ -56,7 +56,7 @@ def test_with_public_rows_the_student_sees_nothing_else_and_records_are_protecte
         monkeypatch.setattr(
             kind, "fit", lambda self, rows, *more, fit=fit: seen.append(len(rows)) or fit(self, rows, *more)
         )
-    how = {"score": False, "rehearsed": False}
+    how = {"score": False, "with_rehearsal": False}
     trained = train(vault, task, name, {"teachers": 10, "engine": "here"}, **how)
     assert trained.model.guarantee.unit == "record"
     assert trained.guarantee.epsilon <= 400.0
@@ -67,18 +67,18 @@ def test_with_public_rows_the_student_sees_nothing_else_and_records_are_protecte
 def test_what_saw_all_rows_is_refused_with_public_rows(digits):
     vault = digits.vault(2.0, 1e-5)
     with pytest.raises(ldp.InputError, match="protects labels only"):
-        train(vault, digits.task(2.0, 1e-5, public=digits.new), "pate", {"taught": "heads"})
+        train(vault, digits.task(2.0, 1e-5, public=digits.new), "pate", {"teacher_kind": "heads"})
     assert not vault.ledger.entries()
 
 
 def test_network_teachers_vote_through_the_vault(digits):
     vault = digits.vault(100.0, 1e-5)
-    options = {"taught": "networks", "engine": "here", "teachers": 10, "answers": 5}
+    options = {"teacher_kind": "networks", "engine": "here", "teachers": 10, "answers": 5}
     trained = train(vault, digits.task(100.0, 1e-5, epochs=2), "pate-fm", options, score=False)
     told = trained.releases[0]
     known = told.labels() >= 0
     assert (told.labels()[known] == digits.labels[known]).mean() > 0.7
-    assert "FixMatch" in vault.ledger.entries()[0].details["parameters"]["taught"]
+    assert "FixMatch" in vault.ledger.entries()[0].details["parameters"]["teacher_kind"]
 
 
 def test_teachers_are_as_many_as_the_noise_asks_for(digits):
@@ -87,7 +87,7 @@ def test_teachers_are_as_many_as_the_noise_asks_for(digits):
     counts = []
     for epsilon in (0.2, 1.0, 4.0):
         poll = Poll(replace(task, rows=rows, epsilon=epsilon), None, 200, 600, 0.5)
-        count, votes = confident(poll)
+        count, votes = choose_confident_votes(poll)
         counts.append(count)
         assert count == min(2500, int(8 * votes.sigma2))  # at least 20 rows each
         assert votes.threshold == count / 2
@@ -118,7 +118,7 @@ def test_immutable_votes_are_switched_on_by_name_and_their_guarantee_is_none(dig
     ldp.allow_unproven("immutable")
     trained = train(vault, task, "immutable", {"teachers": 20})
     assert trained.guarantee.epsilon == trained.model.guarantee.epsilon == np.inf
-    assert "NOT differentially private" in trained.facts()["warnings"][0]
+    assert "NOT differentially private" in trained.to_json()["warnings"][0]
     assert digits.accuracy(trained.model) > 0.8
     with pytest.raises(ldp.BudgetExceeded):
         vault.release(ldp.RandomizedResponse(0.1))
@@ -129,7 +129,7 @@ def test_teachers_are_kept_until_their_votes_are_told(digits, tmp_path, monkeypa
     task = replace(task, training=replace(task.training, checkpoint=tmp_path))
     seen = []
     monkeypatch.setattr(ConfidentGNMax, "draw", watched(ConfidentGNMax.draw, tmp_path / "teachers", seen))
-    train(vault, task, "pate-fm", {"teachers": 10, "taught": "networks", "engine": "here"}, score=False)
+    train(vault, task, "pate-fm", {"teachers": 10, "teacher_kind": "networks", "engine": "here"}, score=False)
     assert seen == [10]
     assert not (tmp_path / "teachers").exists()
 
@@ -143,9 +143,9 @@ def watched(draw, folder, seen):
 
 
 @pytest.mark.parametrize("name", FAMILY)
-@pytest.mark.parametrize("taught", ["heads", "networks"])
+@pytest.mark.parametrize("teacher_kind", ["heads", "networks"])
 def test_students_are_networks_which_is_said_before_anything_is_spent(digits, name, taught):
     vault, task = digits.vault(8.0, 1e-5), replace(digits.task(8.0, 1e-5), model="trees")
     with pytest.raises(ldp.InputError, match="trains networks: choose a backbone"):
-        train(vault, task, name, {"teachers": 10, "taught": taught, "engine": "here"})
+        train(vault, task, name, {"teachers": 10, "teacher_kind": taught, "engine": "here"})
     assert not vault.ledger.entries()

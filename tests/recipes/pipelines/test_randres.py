@@ -12,7 +12,7 @@ from labeldp.data import Table
 from labeldp.learn import BoostedModel, Model, Training
 from labeldp.recipes.runner import train
 from labeldp.recipes.task import Task
-from labeldp.recipes.votes import agreed, vote
+from labeldp.recipes.votes import keep_agreeing, plurality_vote
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_without_lightgbm_nothing_is_spent(monkeypatch):
 
 def test_what_denoising_keeps_is_part_of_what_was_released(digits):
     noisy = digits.vault(1.0).release(ldp.RandomizedResponse(1.0))
-    kept = agreed(noisy, vote(noisy, digits.task(1.0).clusters(20)))
+    kept = keep_agreeing(noisy, plurality_vote(noisy, digits.task(1.0).clusters(20)))
     said = kept.labels() >= 0
     assert 0 < said.sum() < 1400
     assert np.array_equal(kept.labels()[said], noisy.labels()[said])

@@ -17,7 +17,7 @@ from labeldp.learn.encoded import side_by_side
 from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.advisor import advise
-from labeldp.recipes.pipelines.refine import calibrated, refine
+from labeldp.recipes.pipelines.refine import calibrate, refine
 from labeldp.recipes.runner import train
 from labeldp.recipes.task import Task
 from labeldp.representation.contrastive import SimCLR
@@ -64,7 +64,7 @@ def test_it_ends_near_or_above_the_linear_model_of_its_sums(
     Where sums are said to need little, those over the network that SoftMatch gave are heard, too, and those over what
     these taught.
     """
-    monkeypatch.setattr("labeldp.recipes.budget_split.ENOUGH", enough)
+    monkeypatch.setattr("labeldp.recipes.budget_split.SUFFICIENT_SIGNAL", enough)
     trained = refined(digits, encoder, epsilon)
     assert [release.mechanism for release in trained.releases] == asks
     assert len(trained.releases[-1].lineage) == len(asks)  # each rests on all that came before it
@@ -134,21 +134,21 @@ def test_two_encoders_have_a_network_each_and_one_model_learns_from_both(digits,
 
 def test_the_model_rests_on_all_that_was_heard_on_the_way(digits, encoder, monkeypatch):
     """Whoever runs a recipe says so of its model, too: here nobody does."""
-    monkeypatch.setattr("labeldp.recipes.budget_split.ENOUGH", 60.0)
+    monkeypatch.setattr("labeldp.recipes.budget_split.SUFFICIENT_SIGNAL", 60.0)
     training = Training(epochs=1, batch=100, rate=0.1, device="cpu")
     task = digits.task(4.0, 1e-5, count=SOME, training=training)
     steps = refine(replace(task, features=pictures(digits.features, SOME), encoder=encoder))
     model, heard = answered(steps, digits.vault(4.0, 1e-5, count=SOME))
     assert len(heard) == 4
     assert {use.entry for use in model.lineage} == {release.entry for release in heard}
-    planned = advise(SOME, 10, 4.0, 1e-5, "images").line("refine").uses
+    planned = advise(SOME, 10, 4.0, 1e-5, "images").forecast("refine").uses
     asked = [(release.mechanism, *map(release.parameters.get, ("epsilon", "delta"))) for release in heard]
     assert [(use.mechanism, use.epsilon, use.delta or None) for use in planned] == asked
 
 
 def test_labels_of_one_owner_share_what_sums_need(digits, encoder, monkeypatch):
     """A label of two has half of epsilon, so that sums ask for twice as much of it."""
-    monkeypatch.setattr("labeldp.recipes.budget_split.ENOUGH", 60.0)
+    monkeypatch.setattr("labeldp.recipes.budget_split.SUFFICIENT_SIGNAL", 60.0)
     task = digits.task(1.0, 1e-5, count=SOME, training=Training(epochs=1, batch=100, device="cpu"))
     first = []
     for owners in (None, np.arange(SOME) // 2):
@@ -177,7 +177,7 @@ def test_it_needs_an_encoder_and_says_so_before_anything_is_spent(digits):
     assert not vault.ledger.entries()
 
 
-@pytest.mark.parametrize("options", [{"clusters": 0}, {"rows_a_class": 0}])
+@pytest.mark.parametrize("options", [{"clusters": 0}, {"rows_per_class": 0}])
 def test_options_that_make_no_sense_are_refused_before_anything_is_spent(digits, encoder, options):
     vault, task = digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME)
     with pytest.raises(ldp.InputError, match="at least one row a class and one cluster"):
@@ -197,7 +197,7 @@ def test_probabilities_are_as_sharp_as_they_are_right(epsilon):
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2, 3]), ldp.Budget(epsilon, 1e-5))
     vault._bits = Seeded(0)
     sums = vault.release(LinearQuery(rows, epsilon, 1e-5))
-    found = calibrated(rows, sums)
+    found = calibrate(rows, sums)
     right = found.argmax(axis=1) == labels
     assert found.max(axis=1).mean() == pytest.approx(right.mean(), abs=0.03)
     assert sums.mean_score == pytest.approx((rows @ sums.coefficients)[np.arange(len(rows)), labels].mean(), abs=0.01)

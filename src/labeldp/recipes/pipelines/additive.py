@@ -20,27 +20,35 @@ from labeldp.learn.additive.model import AdditiveModel, Term, as_table
 from labeldp.privacy.mechanisms import LargestResiduals, LinearQuery
 from labeldp.privacy.mechanisms.base import in_parts
 from labeldp.recipes.base import Ask, Reserve, Steps, recipe
-from labeldp.recipes.budget_split import composed_steps, ratio_to_noise, shares_with_crosses, usual_crosses
-from labeldp.recipes.crosses import read_crosses
+from labeldp.recipes.budget_split import bin_count_snr, default_n_crosses, split_composed, split_with_crosses
+from labeldp.recipes.crosses import parse_crosses
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 
-_BINS = 1.6  # bins of a column, in roots of the ratio of rows to noise
-_FEWEST_BINS, _MOST_BINS = 16, 64
-_CATEGORIES, _FEWEST_CATEGORIES, _MOST_CATEGORIES = 1.6, 12, 60  # bins of a categorical column, likewise
-_COSINES, _PURE_COSINES = 0.35, 0.2  # cosines of a column, likewise; with delta 0, each adds more noise to all sums
-_FEWEST_COSINES = 2
-_SLOW, _PURE_SLOW = 0.75, 1.0  # the power of 1/j by which the j-th cosine is multiplied
-_DETAIL, _DETAIL_FROM = 0.6, 500.0  # the share of counts of bins beside cosines, and the ratio from which there are any
-_COUNTS_FROM = 3_000.0  # ratio of rows to noise from which counts of bins have little noise, and take less memory
-_MOST_ENTRIES = 40_000_000  # of a sparse matrix; more would take too much memory
-_FEWEST_CELL_BINS = 4
-_CELL_BINS, _MOST_CELL_BINS = 0.4, 31  # bins of a column in a cross, likewise
-_MOST_COLUMNS = 1_200  # bins of all columns together: the fit inverts matrices of this size
-_MOST_SUMS = 1_500  # of bins and cosines of all columns together, likewise
-_CROSSABLE = 24  # columns among which crosses are searched
+_BINS_FACTOR = 1.6  # bins of a column, in roots of the ratio of rows to noise
+_MIN_BINS, _MAX_BINS = 16, 64
+_CATEGORIES_FACTOR, _MIN_CATEGORIES, _MAX_CATEGORIES = 1.6, 12, 60  # bins of a categorical column, likewise
+_COSINES_FACTOR, _PURE_COSINES_FACTOR = (
+    0.35,
+    0.2,
+)  # cosines of a column, likewise; with delta 0, each adds more noise to all sums
+_MIN_COSINES = 2
+_COSINE_DECAY, _PURE_COSINE_DECAY = 0.75, 1.0  # the power of 1/j by which the j-th cosine is multiplied
+_DETAIL_WEIGHT, _MIN_SNR_FOR_DETAIL = (
+    0.6,
+    500.0,
+)  # the share of counts of bins beside cosines, and the ratio from which there are any
+_MIN_SNR_FOR_COUNTS = (
+    3_000.0  # ratio of rows to noise from which counts of bins have little noise, and take less memory
+)
+_MAX_ENTRIES = 40_000_000  # of a sparse matrix; more would take too much memory
+_MIN_CROSS_BINS = 4
+_CROSS_BINS_FACTOR, _MAX_CROSS_BINS = 0.4, 31  # bins of a column in a cross, likewise
+_MAX_TOTAL_BINS = 1_200  # bins of all columns together: the fit inverts matrices of this size
+_MAX_SUMS = 1_500  # of bins and cosines of all columns together, likewise
+_MAX_CROSSED_COLUMNS = 24  # columns among which crosses are searched
 
-Model = Generator[Ask | Reserve, Any, tuple[AdditiveModel, AdditiveSums]]
+AdditiveSteps = Generator[Ask | Reserve, Any, tuple[AdditiveModel, AdditiveSums]]
 
 
 @dataclass(frozen=True)
@@ -56,11 +64,11 @@ class Layout:
         functions: What is summed of numeric columns; None for the counts of their bins.
     """
 
-    bins: int
-    categories: int
-    cell_bins: int
-    named: tuple[tuple[str, str], ...]
-    selected: int
+    max_bins: int
+    max_categories: int
+    max_cross_bins: int
+    named_crosses: tuple[tuple[str, str], ...]
+    n_selected: int
     functions: Functions | None
 
 
@@ -85,12 +93,12 @@ def additive(task: Task, crosses: int | None = None, cross: str | None = None) -
     Raises:
         InputError: The features are no table, or a named cross does not exist.
     """
-    layout = layout_of(task, task.whole.label_epsilon, crosses, cross)
+    layout = choose_layout(task, task.full_task.label_epsilon, crosses, cross)
     model, _ = yield from additive_steps(task, layout, task.epsilon, task.delta)
     return model
 
 
-def layout_of(task: Task, epsilon: float, crosses: int | None = None, cross: str | None = None) -> Layout:
+def choose_layout(task: Task, epsilon: float, n_crosses: int | None = None, cross: str | None = None) -> Layout:
     """Decide on bins and crosses by public facts.
 
     Args:
@@ -105,35 +113,35 @@ def layout_of(task: Task, epsilon: float, crosses: int | None = None, cross: str
     Raises:
         InputError: The features are no table, or a named cross does not exist.
     """
-    table = as_table(task.whole.points)
-    ratio = rows_to_noise(task, epsilon)
-    named = read_crosses(cross or "", table.columns)
-    most = max(0, len(_pairs(len(table.columns))) - len(named))
-    root, room = ratio**0.5, max(_FEWEST_CELL_BINS, _MOST_COLUMNS // len(table.columns) - 2)
-    bins = int(np.clip(_BINS * root, min(_FEWEST_BINS, room), min(_MOST_BINS, room)))
+    table = as_table(task.full_task.encoded_features)
+    snr = task_snr(task, epsilon)
+    named_crosses = parse_crosses(cross or "", table.columns)
+    max_selected = max(0, len(_column_pairs(len(table.columns))) - len(named_crosses))
+    root_snr, bin_limit = snr**0.5, max(_MIN_CROSS_BINS, _MAX_TOTAL_BINS // len(table.columns) - 2)
+    max_bins = int(np.clip(_BINS_FACTOR * root_snr, min(_MIN_BINS, bin_limit), min(_MAX_BINS, bin_limit)))
     return Layout(
-        bins,
-        int(np.clip(_CATEGORIES * root, _FEWEST_CATEGORIES, _MOST_CATEGORIES)),
-        int(np.clip(_CELL_BINS * root, _FEWEST_CELL_BINS, _MOST_CELL_BINS)),
-        named,
-        min(usual_crosses(ratio) if crosses is None else crosses, most),
-        _functions(ratio, bins, table, bool(task.delta)),
+        max_bins,
+        int(np.clip(_CATEGORIES_FACTOR * root_snr, _MIN_CATEGORIES, _MAX_CATEGORIES)),
+        int(np.clip(_CROSS_BINS_FACTOR * root_snr, _MIN_CROSS_BINS, _MAX_CROSS_BINS)),
+        named_crosses,
+        min(default_n_crosses(snr) if n_crosses is None else n_crosses, max_selected),
+        _choose_functions(snr, max_bins, table, bool(task.delta)),
     )
 
 
-def _functions(ratio: float, bins: int, table: Table, gaussian: bool) -> Functions | None:
+def _choose_functions(snr: float, max_bins: int, table: Table, is_gaussian: bool) -> Functions | None:
     """Return what to sum of numeric columns with so many bins, at this ratio of rows to noise; None for counts."""
-    columns = max(1, len(table.columns))
-    room = _MOST_ENTRIES // (len(table) * columns) - 2  # beside one entry of detail
-    if ratio >= _COUNTS_FROM or room < _FEWEST_COSINES:
+    n_columns = max(1, len(table.columns))
+    max_functions = _MAX_ENTRIES // (len(table) * n_columns) - 2  # beside one entry of detail
+    if snr >= _MIN_SNR_FOR_COUNTS or max_functions < _MIN_COSINES:
         return None
-    cosines, power = (_COSINES, _SLOW) if gaussian else (_PURE_COSINES, _PURE_SLOW)
-    count = int(np.clip(cosines * ratio**0.5, _FEWEST_COSINES, min(room, bins)))
-    detailed = gaussian and ratio >= _DETAIL_FROM and (bins + count) * columns <= _MOST_SUMS
-    return Functions(count, power, _DETAIL if detailed else 0.0, 2 if gaussian else 1)
+    factor, decay = (_COSINES_FACTOR, _COSINE_DECAY) if is_gaussian else (_PURE_COSINES_FACTOR, _PURE_COSINE_DECAY)
+    n_cosines = int(np.clip(factor * snr**0.5, _MIN_COSINES, min(max_functions, max_bins)))
+    detailed = is_gaussian and snr >= _MIN_SNR_FOR_DETAIL and (max_bins + n_cosines) * n_columns <= _MAX_SUMS
+    return Functions(n_cosines, decay, _DETAIL_WEIGHT if detailed else 0.0, 2 if is_gaussian else 1)
 
 
-def rows_to_noise(task: Task, epsilon: float) -> float:
+def task_snr(task: Task, epsilon: float) -> float:
     """Return the rows of an average class, times two, over the noise of a count of one bin.
 
     Numbers of a range count as two classes: both move a sum by one range at most.
@@ -145,13 +153,13 @@ def rows_to_noise(task: Task, epsilon: float) -> float:
     Returns:
         A ratio: the more, the finer the bins may be.
     """
-    task = task.whole
-    columns = len(as_table(task.points).columns)
-    classes = 2 if task.space.step else len(task.space)
-    return ratio_to_noise(int(task.rows.sum()), classes, columns, epsilon, task.delta)
+    task = task.full_task
+    n_columns = len(as_table(task.encoded_features).columns)
+    n_classes = 2 if task.space.step else len(task.space)
+    return bin_count_snr(int(task.rows.sum()), n_classes, n_columns, epsilon, task.delta)
 
 
-def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> Model:
+def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> AdditiveSteps:
     """Ask for the counts of single columns, then for those of crosses, and fit the model.
 
     Args:
@@ -163,34 +171,35 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
     Returns:
         The model, and the sums that it was fitted to.
     """
-    rounds = len(layout.named) + layout.selected
-    task.progress.plan(1 + rounds)
-    parts = yield from _reserve(layout, epsilon, delta)
-    table, single, design, functions = binned_columns(task, layout)
-    counts = yield Ask(LinearQuery(with_constant(design.matrix(functions)), *parts[0]))
-    sums, releases = AdditiveSums(table, single, design, functions, counts), [counts]
+    n_crosses = len(layout.named_crosses) + layout.n_selected
+    task.progress.plan(1 + n_crosses)
+    budgets = yield from _reserve_budgets(layout, epsilon, delta)
+    table, column_bins, design, functions = bin_columns(task, layout)
+    counts = yield Ask(LinearQuery(add_constant_column(design.matrix(functions)), *budgets[0]))
+    sums, releases = AdditiveSums(table, column_bins, design, functions, counts), [counts]
     model, scores = sums.main_effects()
     task.progress.step()
-    if not rounds:
+    if not n_crosses:
         return model, sums
-    cells = Bins.learn(table, layout.cell_bins, layout.cell_bins)
-    codes = np.stack([cells.codes(table, place) for place in range(len(cells.columns))], axis=1)
-    places = {column.name: place for place, column in enumerate(cells.columns)}
-    waiting = _crossable(model, layout)
-    left = iter(parts[1:])
-    for turn in range(rounds):
-        if turn < len(layout.named):
-            first, second = layout.named[turn]
-            pair = places[first], places[second]
+    cells = Bins.learn(table, layout.max_cross_bins, layout.max_cross_bins)
+    codes = np.stack([cells.codes(table, index) for index in range(len(cells.columns))], axis=1)
+    index_of = {column.name: index for index, column in enumerate(cells.columns)}
+    candidates = _candidate_crosses(model, layout)
+    remaining_budgets = iter(budgets[1:])
+    for round_index in range(n_crosses):
+        if round_index < len(layout.named_crosses):
+            first, second = layout.named_crosses[round_index]
+            pair = index_of[first], index_of[second]
         else:
-            expected = _expected(task, scores, releases)
+            expected = _expected_probabilities(task, scores, releases)
             choice = yield Ask(
-                LargestResiduals(codes, np.array(waiting), expected, 1, next(left)[0]), derived_from=list(releases)
+                LargestResiduals(codes, np.array(candidates), expected, 1, next(remaining_budgets)[0]),
+                derived_from=list(releases),
             )
             releases.append(choice)
-            pair = waiting.pop(choice.picked[0])
-        columns = cells.columns[pair[0]], cells.columns[pair[1]]
-        cross = yield from _cross(table, columns, next(left), releases)
+            pair = candidates.pop(choice.picked[0])
+        crossed_columns = cells.columns[pair[0]], cells.columns[pair[1]]
+        cross = yield from _query_cross(table, crossed_columns, next(remaining_budgets), releases)
         sums.crosses.append(cross)
         term, scores = sums.cross_effect(cross, scores)
         model = model.with_terms([term], Provenance.of(model, *releases))
@@ -198,22 +207,27 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
     return model, sums
 
 
-def _reserve(layout: Layout, epsilon: float, delta: float) -> Generator[Ask | Reserve, Any, list[tuple[float, float]]]:
+def _reserve_budgets(
+    layout: Layout, epsilon: float, delta: float
+) -> Generator[Ask | Reserve, Any, list[tuple[float, float]]]:
     """Return epsilon and delta of each request, reserved together where that costs less."""
-    rounds = len(layout.named) + layout.selected
-    if not rounds:
+    n_crosses = len(layout.named_crosses) + layout.n_selected
+    if not n_crosses:
         return [(epsilon, delta)]
-    shares = shares_with_crosses(len(layout.named), layout.selected, delta)
-    parts = composed_steps(epsilon, delta, shares)
-    reserved = yield Reserve([calibrated_loss(*part) for part in parts], delta)
-    if reserved:
-        return parts
-    alone = composed_steps(epsilon, 0.0, shares)
-    each = in_parts(delta, rounds + 1) if delta else 0.0
-    return [(part, each if kind == "gaussian" else 0.0) for (part, _), (_, kind) in zip(alone, shares, strict=True)]
+    fractions = split_with_crosses(len(layout.named_crosses), layout.n_selected, delta)
+    budgets = split_composed(epsilon, delta, fractions)
+    is_reserved = yield Reserve([calibrated_loss(*budget) for budget in budgets], delta)
+    if is_reserved:
+        return budgets
+    pure_budgets = split_composed(epsilon, 0.0, fractions)
+    delta_each = in_parts(delta, n_crosses + 1) if delta else 0.0
+    return [
+        (budget, delta_each if noise == "gaussian" else 0.0)
+        for (budget, _), (_, noise) in zip(pure_budgets, fractions, strict=True)
+    ]
 
 
-def binned_columns(
+def bin_columns(
     task: Task, layout: Layout
 ) -> tuple[Table, tuple[Column, ...], BinDesign, list[NDArray[np.float64] | None]]:
     """Cut the columns of a task's table into bins.
@@ -225,60 +239,64 @@ def binned_columns(
     Returns:
         The table, the bins of its columns, the rows in bins, and the functions of each column that are summed.
     """
-    table = as_table(task.points)
-    bins = Bins.learn(table, layout.bins, layout.categories)
-    codes = [bins.codes(table, place) for place in range(len(bins.columns))]
+    table = as_table(task.encoded_features)
+    bins = Bins.learn(table, layout.max_bins, layout.max_categories)
+    codes = [bins.codes(table, index) for index in range(len(bins.columns))]
     functions = [
-        None if layout.functions is None else layout.functions.of(column, bool((own == column.width - 1).any()))
-        for column, own in zip(bins.columns, codes, strict=True)
+        None
+        if layout.functions is None
+        else layout.functions.of(column, bool((column_codes == column.width - 1).any()))
+        for column, column_codes in zip(bins.columns, codes, strict=True)
     ]
     return table, bins.columns, BinDesign(codes, [column.width for column in bins.columns]), functions
 
 
-def with_constant(matrix: csr_array) -> csr_array:
+def add_constant_column(matrix: csr_array) -> csr_array:
     """Add a column of ones, whose sum is the number of rows of each class, or the sum of all numbers."""
     return csr_array(hstack([matrix, csr_array(np.ones((matrix.shape[0], 1), matrix.dtype))]))
 
 
-def _cross(
-    table: Table, columns: tuple[Column, Column], part: tuple[float, float], releases: list[Release]
+def _query_cross(
+    table: Table, columns: tuple[Column, Column], budget: tuple[float, float], releases: list[Release]
 ) -> Generator[Ask | Reserve, Any, CrossSums]:
     """Ask for the counts of a cross."""
     width = columns[0].width * columns[1].width
     cells = Term(columns, np.zeros((width, 1))).cells(table)
-    counts = yield Ask(LinearQuery(BinDesign([cells], [width]).matrix(), *part), derived_from=list(releases))
+    counts = yield Ask(LinearQuery(BinDesign([cells], [width]).matrix(), *budget), derived_from=list(releases))
     releases.append(counts)
     return CrossSums(columns, cells, counts)
 
 
-def _expected(task: Task, scores: NDArray[np.float64], releases: Sequence[Release]) -> NDArray[np.float32]:
+def _expected_probabilities(
+    task: Task, scores: NDArray[np.float64], releases: Sequence[Release]
+) -> NDArray[np.float32]:
     """Return the probabilities of the classes, as a request for crosses holds them.
 
     A run that was interrupted must repeat its requests byte for byte, and another number of threads can change the last
     bits of a sum. So the probabilities are rounded, and read again where the task has a folder for its progress.
     """
 
-    def made() -> NDArray[np.float32]:
-        found = class_probabilities(scores).round(6)
-        return (found / found.sum(axis=1, keepdims=True)).astype(np.float32)
+    def compute() -> NDArray[np.float32]:
+        probabilities = class_probabilities(scores).round(6)
+        return (probabilities / probabilities.sum(axis=1, keepdims=True)).astype(np.float32)
 
     folder = task.folder or (task.training.checkpoint if task.training is not None else None)
-    after = hashlib.sha256(" ".join(release.entry or "" for release in releases).encode()).hexdigest()[:16]
-    return kept_array(None if folder is None else folder / f"expected-{after}.npy", made)
+    release_hash = hashlib.sha256(" ".join(release.entry or "" for release in releases).encode()).hexdigest()[:16]
+    return kept_array(None if folder is None else folder / f"expected-{release_hash}.npy", compute)
 
 
-def _crossable(model: AdditiveModel, layout: Layout) -> list[tuple[int, int]]:
+def _candidate_crosses(model: AdditiveModel, layout: Layout) -> list[tuple[int, int]]:
     """Return the crosses to select from: of all columns, or of those with the largest effects."""
     strength = np.array([float(np.var(term.weights)) for term in model.terms])
-    chosen = np.sort(np.argsort(-strength, kind="stable")[:_CROSSABLE])
+    selected = np.sort(np.argsort(-strength, kind="stable")[:_MAX_CROSSED_COLUMNS])
     names = [term.name for term in model.terms]
-    taken = {frozenset(pair) for pair in layout.named}
+    named = {frozenset(pair) for pair in layout.named_crosses}
     return [
-        (int(chosen[i]), int(chosen[j]))
-        for i, j in _pairs(len(chosen))
-        if frozenset((names[chosen[i]], names[chosen[j]])) not in taken
+        (int(selected[i]), int(selected[j]))
+        for i, j in _column_pairs(len(selected))
+        if frozenset((names[selected[i]], names[selected[j]])) not in named
     ]
 
 
-def _pairs(count: int) -> list[tuple[int, int]]:
-    return list(combinations(range(min(count, _CROSSABLE)), 2))
+def _column_pairs(n_columns: int) -> list[tuple[int, int]]:
+    return list(combinations(range(min(n_columns, _MAX_CROSSED_COLUMNS)), 2))

@@ -14,20 +14,20 @@ from labeldp.learn.number_boosting import NumberBoosting
 from labeldp.privacy.mechanisms.binning import LARGEST_RANGE, UnbiasedBins
 from labeldp.privacy.mechanisms.sums import NumberQuery
 from labeldp.recipes.base import Ask, Steps
-from labeldp.recipes.budget_split import MOST_COLUMNS, least_for_bins, share_of_sums, split_epsilon
-from labeldp.recipes.candidates import Candidate, fit_all
-from labeldp.recipes.pipelines.additive import binned_columns, layout_of, rows_to_noise, with_constant
+from labeldp.recipes.budget_split import MAX_BINNED_COLUMNS, min_snr_for_bins, split_epsilon, sums_epsilon_fraction
+from labeldp.recipes.candidates import Candidate, fit_candidates
+from labeldp.recipes.pipelines.additive import add_constant_column, bin_columns, choose_layout, task_snr
 from labeldp.recipes.task import Task
 
 
-def are_binned_numbers(task: Task) -> bool:
+def suits_binned_numbers(task: Task) -> bool:
     """Whether labels are numbers, and the features a table of few columns with rows enough for sums of bins."""
-    task = task.whole
+    task = task.full_task
     if task.space.step is None or task.features.kind != "table" or task.model != "auto":
         return False
-    if not 0 < len(getattr(task.features, "columns", ())) <= MOST_COLUMNS:
+    if not 0 < len(getattr(task.features, "columns", ())) <= MAX_BINNED_COLUMNS:
         return False
-    return rows_to_noise(task, _shares(task)[0] / task.labels_per_user) >= least_for_bins(task.delta)
+    return task_snr(task, _split_sums_epsilon(task)[0] / task.labels_per_user) >= min_snr_for_bins(task.delta)
 
 
 def binned_numbers(task: Task) -> Steps:
@@ -39,21 +39,21 @@ def binned_numbers(task: Task) -> Steps:
     Returns:
         One model.
     """
-    first, second = _shares(task)
-    task.progress.plan(2 if second else 1)
-    model, sums = yield from number_steps(task, first)
+    sums_epsilon, labels_epsilon = _split_sums_epsilon(task)
+    task.progress.plan(2 if labels_epsilon else 1)
+    model, sums = yield from additive_number_steps(task, sums_epsilon)
     task.progress.step()
-    if not second:
+    if not labels_epsilon:
         return model
-    noisy = yield Ask(UnbiasedBins(second, _prior(sums)), None, [sums.sums])
+    noisy = yield Ask(UnbiasedBins(labels_epsilon, _normal_prior(sums)), None, [sums.sums])
     model = sums.fit(noisy)
     trees = Candidate("boosted trees", partial(NumberBoosting(seed=task.seed).fit, task.features, noisy, model))
-    best = fit_all(task, [trees], [model])[-1]
+    boosted = fit_candidates(task, [trees], [model])[-1]
     task.progress.step()
-    return best
+    return boosted
 
 
-def number_steps(task: Task, epsilon: float) -> Generator[Ask, Any, tuple[AdditiveNumberModel, NumberSums]]:
+def additive_number_steps(task: Task, epsilon: float) -> Generator[Ask, Any, tuple[AdditiveNumberModel, NumberSums]]:
     """Ask for the sums of single columns times numbers, and fit the model.
 
     Args:
@@ -63,21 +63,21 @@ def number_steps(task: Task, epsilon: float) -> Generator[Ask, Any, tuple[Additi
     Returns:
         The model, and the sums that it was fitted to.
     """
-    layout = layout_of(task, epsilon / task.whole.labels_per_user, crosses=0)
-    table, columns, design, functions = binned_columns(task, layout)
-    query = NumberQuery(with_constant(design.matrix(functions)), epsilon, task.delta, values=len(task.space))
-    sums = NumberSums(table, columns, design, functions, (yield Ask(query)))
+    layout = choose_layout(task, epsilon / task.full_task.labels_per_user, n_crosses=0)
+    table, column_bins, design, functions = bin_columns(task, layout)
+    query = NumberQuery(add_constant_column(design.matrix(functions)), epsilon, task.delta, values=len(task.space))
+    sums = NumberSums(table, column_bins, design, functions, (yield Ask(query)))
     return sums.fit(), sums
 
 
-def _shares(task: Task) -> tuple[float, float]:
+def _split_sums_epsilon(task: Task) -> tuple[float, float]:
     """Return what sums get, and what is left for noisy numbers of single rows."""
-    share = 1.0 if len(task.space) > LARGEST_RANGE else share_of_sums(task.whole.label_epsilon, True)
-    return split_epsilon(task.epsilon, share) if share < 1 else (task.epsilon, 0.0)
+    fraction = 1.0 if len(task.space) > LARGEST_RANGE else sums_epsilon_fraction(task.full_task.label_epsilon, True)
+    return split_epsilon(task.epsilon, fraction) if fraction < 1 else (task.epsilon, 0.0)
 
 
-def _prior(sums: NumberSums) -> NDArray[np.float64]:
+def _normal_prior(sums: NumberSums) -> NDArray[np.float64]:
     """Return a normal distribution over the range with the mean and variance that the sums tell."""
     grid, (mean, variance) = grid_of(sums.sums.space), sums.distribution
-    found = np.exp(-((grid - mean) ** 2) / (2 * variance)) + 1e-6
-    return found / found.sum()
+    density = np.exp(-((grid - mean) ** 2) / (2 * variance)) + 1e-6
+    return density / density.sum()

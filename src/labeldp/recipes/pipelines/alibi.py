@@ -26,6 +26,6 @@ def alibi(
         raise InputError("Gaussian noise needs a delta above 0: give one, 1e-6 for example, or use Laplace noise.")
     laplace = noise == "laplace"
     mechanism = OneHotLaplace(task.epsilon) if laplace else OneHotGaussian(task.epsilon, task.delta)
-    learner = task.learner("Bayes", augment=augment, mixup=task.mixing(mixup))
+    learner = task.learner("Bayes", augment=augment, mixup=task.resolve_mixup(mixup))
     noisy = yield Ask(mechanism)
     return learner.fit(task.features, noisy, task.encoder)

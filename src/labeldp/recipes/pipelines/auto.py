@@ -12,46 +12,52 @@ from labeldp.learn.average import averaged
 from labeldp.learn.boosting import BoostedModel, Boosting
 from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse
 from labeldp.recipes.base import Ask, Steps, recipe
-from labeldp.recipes.budget_split import FEW_CLASSES, MOST_COLUMNS, least_for_bins, split_epsilon
-from labeldp.recipes.candidates import Candidate, fit_all
-from labeldp.recipes.pipelines.additive import additive_steps, layout_of, rows_to_noise
+from labeldp.recipes.budget_split import FEW_CLASSES, MAX_BINNED_COLUMNS, min_snr_for_bins, split_epsilon
+from labeldp.recipes.candidates import Candidate, fit_candidates
+from labeldp.recipes.pipelines.additive import additive_steps, choose_layout, task_snr
 from labeldp.recipes.pipelines.clusters import noise_cluster
-from labeldp.recipes.pipelines.log_linear import log_linear_steps, sums_share
+from labeldp.recipes.pipelines.log_linear import log_linear_steps, sums_fraction
 from labeldp.recipes.pipelines.lp_mst import lp_mst
-from labeldp.recipes.pipelines.moments import is_faint, smooth_moments
-from labeldp.recipes.pipelines.numbers import auto_numbers, several_numbers
-from labeldp.recipes.pipelines.refine import begins_from_encoder, refine
+from labeldp.recipes.pipelines.moments import needs_smoothing, smooth_moments
+from labeldp.recipes.pipelines.numbers import auto_numbers, has_several_number_candidates
+from labeldp.recipes.pipelines.refine import refine, starts_from_encoder
 from labeldp.recipes.task import Task
-from labeldp.recipes.votes import chances
+from labeldp.recipes.votes import label_posterior
 from labeldp.releases.base import Release
-from labeldp.representation.clusters import averaged as mean_of_near
+from labeldp.representation.clusters import averaged as average_neighbors
 from labeldp.representation.clusters import neighbours
 
-_QUIET = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
-_FEW_ROWS = 10_000  # with more, sums have little noise without the help of neighbours
-_MANY_ROWS = 100_000  # above, it would take long to find the neighbours of all
-_NEAR, _ROUNDS = 10, 2
-_ROWS_A_CLASS = 500  # with fewer, a choice among simpler models is safer than many trainings one after another
-_AVERAGED_UP_TO = 50_000  # rows up to which trees are fitted with and without the first model
-_ENOUGH_TO_CHOOSE = 2_000.0  # rows times epsilon of a class from which a private choice tells models apart
-_SEVERAL_CLASSES = 50  # up to which other models are tried beside a log-linear one
+_MAX_NOISE_RATIO = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
+_MAX_FEW_ROWS = 10_000  # with more, sums have little noise without the help of neighbours
+_MAX_NEIGHBOR_ROWS = 100_000  # above, it would take long to find the neighbours of all
+_N_NEIGHBORS, _N_ROUNDS = 10, 2
+_MIN_ROWS_PER_CLASS = 500  # with fewer, a choice among simpler models is safer than many trainings one after another
+_MAX_ROWS_AVERAGED = 50_000  # rows up to which trees are fitted with and without the first model
+_MIN_SIGNAL_TO_CHOOSE = 2_000.0  # rows times epsilon of a class from which a private choice tells models apart
+_MAX_CLASSES_FOR_CANDIDATES = 50  # up to which other models are tried beside a log-linear one
 
 
-def several(task: Task, loss: LossName = "squared", cross: str | None = None) -> bool:
+def has_several_candidates(task: Task, loss: LossName = "squared", cross: str | None = None) -> bool:
     """Whether there will be models to choose from."""
     if task.space.step is not None:
-        return several_numbers(task, loss)
-    if task.features.kind == "pairs" or cross is not None or _refines(task) or _is_binned(task) or _drowned(task):
+        return has_several_number_candidates(task, loss)
+    if (
+        task.features.kind == "pairs"
+        or cross is not None
+        or _uses_refine(task)
+        or _uses_bins(task)
+        or _has_too_noisy_sums(task)
+    ):
         return False
-    if _averages(task) or (len(task.space) > _SEVERAL_CLASSES and sums_share(task) < 1):
+    if _averages_candidates(task) or (len(task.space) > _MAX_CLASSES_FOR_CANDIDATES and sums_fraction(task) < 1):
         return False
-    return _of_few_rows(task) or sums_share(task) < 1
+    return _has_few_rows(task) or sums_fraction(task) < 1
 
 
 @recipe(
     "auto",
     "noisy sums or counts for a first model; where epsilon allows, noisy labels of single rows and further models",
-    chooses=several,
+    has_several_candidates=has_several_candidates,
     labels="any",
 )
 def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> Steps:
@@ -80,133 +86,146 @@ def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> St
     """
     if cross is not None and not _can_be_binned(task):
         raise InputError(
-            f"Crosses are for tables of at most {MOST_COLUMNS} columns whose labels are classes: leave them out."
+            f"Crosses are for tables of at most {MAX_BINNED_COLUMNS} columns whose labels are classes: leave them out."
         )
     if task.space.step is not None:
         return (yield from auto_numbers(task, loss))
     if loss != "squared":
         raise InputError("A loss is chosen for numbers, and these labels are classes: leave it out.")
-    if _refines(task):
+    if _uses_refine(task):
         return (yield from refine(task))
     if task.features.kind == "pairs":
         return (yield from lp_mst(task))
-    if _is_binned(task) or cross is not None:
-        return (yield from _binned(task, cross))
-    if _drowned(task):
+    if _uses_bins(task) or cross is not None:
+        return (yield from _binned_steps(task, cross))
+    if _has_too_noisy_sums(task):
         return (yield from (smooth_moments if task.delta else noise_cluster)(task.with_installed_model()))
-    return (yield from _dense(task))
+    return (yield from _dense_steps(task))
 
 
-def _binned(task: Task, cross: str | None) -> Steps:
+def _binned_steps(task: Task, cross: str | None) -> Steps:
     """Fit sums of bins, and boosted trees on top where epsilon allows both."""
     if task.model != "auto":
         task.notes.append("The model was not used: the recipe auto chooses models itself. Take randres for your own.")
-    first, second = budget_for_counts(task)
-    layout = layout_of(task, first / task.whole.labels_per_user, cross=cross)
-    task.progress.plan(1 if second else 0)
-    model, sums = yield from additive_steps(task, layout, first, task.delta)
-    if not second:
+    sums_epsilon, labels_epsilon = split_counts_epsilon(task)
+    layout = choose_layout(task, sums_epsilon / task.full_task.labels_per_user, cross=cross)
+    task.progress.plan(1 if labels_epsilon else 0)
+    model, sums = yield from additive_steps(task, layout, sums_epsilon, task.delta)
+    if not labels_epsilon:
         return model
-    noisy = yield Ask(RandomizedResponse(second))
+    noisy = yield Ask(RandomizedResponse(labels_epsilon))
     model = sums.fit(noisy)
-    trees = Candidate("boosted trees", partial(_tree_fit(task), task.features, noisy, model))
-    best = fit_all(task, [trees], [model])[-1]
+    trees = Candidate("boosted trees", partial(_choose_tree_fit(task), task.features, noisy, model))
+    boosted = fit_candidates(task, [trees], [model])[-1]
     task.progress.step()
-    return best
+    return boosted
 
 
-def _tree_fit(task: Task) -> Callable[..., BoostedModel]:
+def _choose_tree_fit(task: Task) -> Callable[..., BoostedModel]:
     """Return how to fit boosted trees: an average of two models takes twice as long and helps where rows are few."""
     learner = Boosting(seed=task.seed)
-    return learner.fit_averaged if int(task.whole.rows.sum()) <= _AVERAGED_UP_TO else learner.fit
+    return learner.fit_averaged if int(task.full_task.rows.sum()) <= _MAX_ROWS_AVERAGED else learner.fit
 
 
-def budget_for_counts(task: Task) -> tuple[float, float]:
+def split_counts_epsilon(task: Task) -> tuple[float, float]:
     """Return what sums of bins get, and what is left for randomized response where that adds something."""
-    share = sums_share(task) if len(task.space) <= FEW_CLASSES else 1.0
-    return split_epsilon(task.epsilon, share) if share < 1 else (task.epsilon, 0.0)
+    fraction = sums_fraction(task) if len(task.space) <= FEW_CLASSES else 1.0
+    return split_epsilon(task.epsilon, fraction) if fraction < 1 else (task.epsilon, 0.0)
 
 
 def _can_be_binned(task: Task) -> bool:
     """Whether the labels are few classes, and the features a table of few columns."""
-    task = task.whole
-    table = task.features.kind == "table" and task.space.step is None and len(task.space) <= FEW_CLASSES
-    return table and len(getattr(task.features, "columns", ())) <= MOST_COLUMNS
+    task = task.full_task
+    is_table = task.features.kind == "table" and task.space.step is None and len(task.space) <= FEW_CLASSES
+    return is_table and len(getattr(task.features, "columns", ())) <= MAX_BINNED_COLUMNS
 
 
-def _is_binned(task: Task) -> bool:
+def _uses_bins(task: Task) -> bool:
     """Whether columns are cut into bins: there must be rows enough for counts."""
     if not _can_be_binned(task):
         return False
-    task = task.whole
-    counts = budget_for_counts(task)[0] / task.epsilon * task.label_epsilon
-    return rows_to_noise(task, counts) >= least_for_bins(task.delta)
+    task = task.full_task
+    counts_epsilon = split_counts_epsilon(task)[0] / task.epsilon * task.label_epsilon
+    return task_snr(task, counts_epsilon) >= min_snr_for_bins(task.delta)
 
 
-def _dense(task: Task) -> Steps:
+def _dense_steps(task: Task) -> Steps:
     """Fit sums of rows; where epsilon allows, learn from noisy labels, too, and choose the best model."""
     learner = task.learner("Supervised", targets="posteriors") if task.trains_networks else None
-    near = neighbours(task.lifted, min(_NEAR, len(task.features) - 1)) if _of_few_rows(task) else None
-    found = yield from log_linear_steps(task, sums_share(task))
+    neighbor_ids = (
+        neighbours(task.normalized, min(_N_NEIGHBORS, len(task.features) - 1)) if _has_few_rows(task) else None
+    )
+    fitted = yield from log_linear_steps(task, sums_fraction(task))
     candidates = []
-    if learner is not None and near is not None:
-        smooth = partial(smoothed, task, found.sums, near)
-        candidates.append(Candidate("a network", lambda: learner.fit(task.features, smooth(), task.encoder)))
-    if (labels := found.labels) is not None:
-        candidates.append(Candidate("softmax regression", lambda: task.on_points(found.refined())))
-        if len(task.space) > _SEVERAL_CLASSES:
-            return fit_all(task, candidates[-1:])
+    if learner is not None and neighbor_ids is not None:
+        make_pseudo_labels = partial(smooth_pseudo_labels, task, fitted.sums, neighbor_ids)
+        candidates.append(
+            Candidate("a network", lambda: learner.fit(task.features, make_pseudo_labels(), task.encoder))
+        )
+    if (labels := fitted.labels) is not None:
+        candidates.append(Candidate("softmax regression", lambda: task.with_encoder(fitted.refine())))
+        if len(task.space) > _MAX_CLASSES_FOR_CANDIDATES:
+            return fit_candidates(task, candidates[-1:])
         if task.features.kind == "table" and len(task.space) <= FEW_CLASSES:
-            trees = partial(_tree_fit(task), task.features, labels, found.model)
+            trees = partial(_choose_tree_fit(task), task.features, labels, fitted.model)
             candidates.append(Candidate("boosted trees", trees))
         if learner is not None:
-            both = Release.concat(labels, found.sums)
-            candidates.append(Candidate("a network", partial(learner.fit, task.features, both, task.encoder)))
-    first = [] if _averages(task) and found.labels is not None else [task.on_points(found.model)]
-    models = fit_all(task, candidates, first)
-    return averaged(models) if _averages(task) else models
+            evidence = Release.concat(labels, fitted.sums)
+            candidates.append(Candidate("a network", partial(learner.fit, task.features, evidence, task.encoder)))
+    first_models = [] if _averages_candidates(task) and fitted.labels is not None else [task.with_encoder(fitted.model)]
+    models = fit_candidates(task, candidates, first_models)
+    return averaged(models) if _averages_candidates(task) else models
 
 
-def _averages(task: Task) -> bool:
+def _averages_candidates(task: Task) -> bool:
     """Whether a private choice would cost more than it gains, so that models are averaged instead."""
-    task = task.whole
-    if task.points.kind == "table" and len(task.space) <= FEW_CLASSES:  # one of the models is of trees
+    task = task.full_task
+    if task.encoded_features.kind == "table" and len(task.space) <= FEW_CLASSES:  # one of the models is of trees
         return True
-    return int(task.rows.sum()) * task.label_epsilon / len(task.space) < _ENOUGH_TO_CHOOSE
+    return int(task.rows.sum()) * task.label_epsilon / len(task.space) < _MIN_SIGNAL_TO_CHOOSE
 
 
-def smoothed(task: Task, sums: Release, near: NDArray[np.int64]) -> Release:
+def smooth_pseudo_labels(task: Task, sums: Release, neighbor_ids: NDArray[np.int64]) -> Release:
     """Let near rows agree on their labels: noise in the sums bends a linear model, but not the neighbourhoods."""
-    agreed = mean_of_near(chances(sums), near, _ROUNDS)
-    return sums.relabel(task.likeliest(agreed))
+    posterior = average_neighbors(label_posterior(sums), neighbor_ids, _N_ROUNDS)
+    return sums.relabel(task.assign_pseudo_labels(posterior))
 
 
-def _of_few_rows(task: Task) -> bool:
+def _has_few_rows(task: Task) -> bool:
     """Whether a network learns from the sums of near rows, which are found among few rows."""
-    task = task.whole
-    return task.trains_networks and task.points.kind != "table" and 2 <= int(task.rows.sum()) <= _FEW_ROWS
+    task = task.full_task
+    return task.trains_networks and task.encoded_features.kind != "table" and 2 <= int(task.rows.sum()) <= _MAX_FEW_ROWS
 
 
-def _refines(task: Task) -> bool:
+def _uses_refine(task: Task) -> bool:
     """Whether there are pictures enough for networks to learn more from than their encoder knew."""
-    return begins_from_encoder(task) and int(task.whole.rows.sum()) >= _ROWS_A_CLASS * len(task.space)
+    return starts_from_encoder(task) and int(task.full_task.rows.sum()) >= _MIN_ROWS_PER_CLASS * len(task.space)
 
 
-def _drowned(task: Task) -> bool:
+def _has_too_noisy_sums(task: Task) -> bool:
     """Whether noise drowns the sums of rows as they are, and something else can be heard."""
-    task = task.whole
-    dense = task.points.kind != "table" and 1 < int(task.rows.sum()) <= _MANY_ROWS
-    return dense and (is_faint(task) or not task.delta) and task.label_epsilon < enough_for_sums(task) / 2
+    task = task.full_task
+    is_dense = task.encoded_features.kind != "table" and 1 < int(task.rows.sum()) <= _MAX_NEIGHBOR_ROWS
+    return (
+        is_dense
+        and (needs_smoothing(task) or not task.delta)
+        and task.label_epsilon < sufficient_epsilon_for_sums(task) / 2
+    )
 
 
-def enough_for_sums(task: Task) -> float:
+def sufficient_epsilon_for_sums(task: Task) -> float:
     """Return the epsilon of a label at which more would hardly help the sums, by rows, classes and columns.
 
     A sum over n rows of length l in D columns has a sampling error of about l sqrt(n / D (1 - 1/K) / K) a column.
     """
-    task = task.whole
-    rows, classes = int(task.rows.sum()), len(task.space)
-    length = np.sqrt(np.einsum("ij,ij->", task.summed, task.summed, dtype=np.float64) / len(task.summed))
-    error = length * np.sqrt(rows / task.sum_lift.columns * (1 - 1 / classes) / classes)
-    one = LinearQuery(task.summed, 1.0, task.delta)
-    return float(one.sigma_for(classes) / one.scale / (_QUIET * error))  # noise goes with 1 / epsilon
+    task = task.full_task
+    n_rows, n_classes = int(task.rows.sum()), len(task.space)
+    row_norm = np.sqrt(
+        np.einsum("ij,ij->", task.normalized_for_sums, task.normalized_for_sums, dtype=np.float64)
+        / len(task.normalized_for_sums)
+    )
+    sampling_error = row_norm * np.sqrt(n_rows / task.sum_normalizer.columns * (1 - 1 / n_classes) / n_classes)
+    unit_query = LinearQuery(task.normalized_for_sums, 1.0, task.delta)
+    return float(
+        unit_query.sigma_for(n_classes) / unit_query.scale / (_MAX_NOISE_RATIO * sampling_error)
+    )  # noise goes with 1 / epsilon

@@ -5,7 +5,7 @@ from labeldp.privacy.mechanisms import GroupHistogram, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.budget_split import split_epsilon
 from labeldp.recipes.task import Task
-from labeldp.recipes.votes import chances, classes_by_kind, cluster_count, group_rows
+from labeldp.recipes.votes import choose_n_clusters, cluster_class_posterior, cluster_rows, label_posterior
 from labeldp.releases.base import Release
 
 
@@ -21,19 +21,19 @@ def noise_cluster(task: Task, clusters: int | None = None, method: str = "kmeans
     usual deltas, so delta is left alone.
     """
     if method == "balanced":
-        return (yield from _by_kind(task, clusters))
-    learner, groups = task.learner("Supervised"), group_rows(task, clusters, method, cluster_count(task))
+        return (yield from _balanced_noise_cluster(task, clusters))
+    learner, groups = task.learner("Supervised"), cluster_rows(task, clusters, method, choose_n_clusters(task))
     counts = yield Ask(GroupHistogram(groups, task.epsilon))
     return learner.fit(task.features, counts, task.encoder)
 
 
-def _by_kind(task: Task, kinds: int | None) -> Steps:
+def _balanced_noise_cluster(task: Task, n_clusters: int | None) -> Steps:
     """Kinds of one size are as many as classes by default. A row between two of them is half of each."""
     learner = task.learner("Supervised", targets="posteriors", augment="strong")
-    shares = task.shares(len(task.space) if kinds is None else kinds)
-    counts = yield Ask(GroupHistogram(shares.argmax(axis=1), task.epsilon))
-    likely = classes_by_kind(counts, shares) * task.rows[:, None]
-    return learner.fit(task.features, counts.believe(likely), task.encoder)
+    memberships = task.cluster_memberships(len(task.space) if n_clusters is None else n_clusters)
+    counts = yield Ask(GroupHistogram(memberships.argmax(axis=1), task.epsilon))
+    posterior = cluster_class_posterior(counts, memberships) * task.rows[:, None]
+    return learner.fit(task.features, counts.believe(posterior), task.encoder)
 
 
 @recipe(
@@ -42,14 +42,18 @@ def _by_kind(task: Task, kinds: int | None) -> Steps:
     networks="by default",
 )
 def cluster_prior(
-    task: Task, clusters: int | None = None, share: float = 0.2, mixup: float | None = None, method: str = "kmeans"
+    task: Task,
+    clusters: int | None = None,
+    epsilon_fraction: float = 0.2,
+    mixup: float | None = None,
+    method: str = "kmeans",
 ) -> Steps:
     """The counts say which classes a row may have; randomized response among these says more."""
-    if not 0 < share < 1:
+    if not 0 < epsilon_fraction < 1:
         raise InputError("cluster-prior needs a share of epsilon for the counts that is above 0 and below 1.")
-    first, second = split_epsilon(task.epsilon, share)
-    learner = task.learner("Supervised", mixup=task.mixing(mixup))
-    groups = group_rows(task, clusters, method, cluster_count(task, first))
-    counts = yield Ask(GroupHistogram(groups, first))
-    noisy = yield Ask(RRWithPrior(second, chances(counts)), None, [counts])
+    counts_epsilon, labels_epsilon = split_epsilon(task.epsilon, epsilon_fraction)
+    learner = task.learner("Supervised", mixup=task.resolve_mixup(mixup))
+    groups = cluster_rows(task, clusters, method, choose_n_clusters(task, counts_epsilon))
+    counts = yield Ask(GroupHistogram(groups, counts_epsilon))
+    noisy = yield Ask(RRWithPrior(labels_epsilon, label_posterior(counts)), None, [counts])
     return learner.fit(task.features, Release.concat(noisy, counts), task.encoder)  # what either says of a row

@@ -13,7 +13,7 @@ from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 
-_ALIKE = 64  # groups of rows that share their bins
+_N_BIN_GROUPS = 64  # groups of rows that share their bins
 
 
 @recipe(
@@ -24,7 +24,7 @@ _ALIKE = 64  # groups of rows that share their bins
 def lp_mst(
     task: Task,
     stages: int = 2,
-    first: float | None = None,
+    first_fraction: float | None = None,
     temperature: float = 1.0,
     augment: Literal["weak", "strong"] = "weak",
     mixup: float | None = None,
@@ -40,37 +40,41 @@ def lp_mst(
     "squared" is for ordered numbers, ratings for example: answers are near (`RROnBins`). "auto" takes "squared" where
     the classes are ordered numbers.
     """
-    if stages < 1 or not (first is None or 0 < first < 1) or not temperature > 0:
+    if stages < 1 or not (first_fraction is None or 0 < first_fraction < 1) or not temperature > 0:
         raise InputError("lp-mst needs a stage or more, a first share between 0 and 1, and a temperature above 0.")
-    numbers = task.space.numbers if loss != "right" else None
-    if loss == "squared" and numbers is None:
+    class_values = task.space.numbers if loss != "right" else None
+    if loss == "squared" and class_values is None:
         raise InputError("A squared loss needs ordered classes that are numbers: declare them so, or take loss right.")
-    usual_mixup = 4.0 if numbers is None else 0.0
-    early = task.learner("Bayes", mixup=task.mixing(None, usual_mixup))
-    last = task.learner("Bayes", augment=augment, mixup=task.mixing(mixup, usual_mixup))
+    default_mixup = 4.0 if class_values is None else 0.0
+    stage_learner = task.learner("Bayes", mixup=task.resolve_mixup(None, default_mixup))
+    final_learner = task.learner("Bayes", augment=augment, mixup=task.resolve_mixup(mixup, default_mixup))
     # Bins tell more than classes even by a rough prior, so that a first part of less than half of the rows will do.
-    usual = 1 / stages if numbers is None else min(0.3, 1 / stages)
-    begin = usual if first is None else first
-    shares = [1.0] if stages == 1 else [begin, *[(1 - begin) / (stages - 1)] * (stages - 1)]
-    rows, *later = task.parts(shares)
-    heard: list[Release] = [(yield Ask(RandomizedResponse(task.epsilon), rows))]
-    for rows in later:
-        so_far = early.fit(task.features, Release.concat(*heard), task.encoder)
-        prior = tempered(so_far.predict_proba(task.features), temperature)
-        asked = RRWithPrior(task.epsilon, prior) if numbers is None else _near(task.epsilon, prior, numbers)
-        heard.append((yield Ask(asked, rows, heard)))
-    return last.fit(task.features, Release.concat(*heard), task.encoder)
+    default_fraction = 1 / stages if class_values is None else min(0.3, 1 / stages)
+    fraction = default_fraction if first_fraction is None else first_fraction
+    row_fractions = [1.0] if stages == 1 else [fraction, *[(1 - fraction) / (stages - 1)] * (stages - 1)]
+    row_mask, *later_masks = task.split_rows(row_fractions)
+    releases: list[Release] = [(yield Ask(RandomizedResponse(task.epsilon), row_mask))]
+    for row_mask in later_masks:
+        model = stage_learner.fit(task.features, Release.concat(*releases), task.encoder)
+        prior = temper(model.predict_proba(task.features), temperature)
+        mechanism = (
+            RRWithPrior(task.epsilon, prior)
+            if class_values is None
+            else _bins_near_expected(task.epsilon, prior, class_values)
+        )
+        releases.append((yield Ask(mechanism, row_mask, releases)))
+    return final_learner.fit(task.features, Release.concat(*releases), task.encoder)
 
 
-def _near(epsilon: float, prior: NDArray[np.float64], numbers: NDArray[np.float64]) -> RROnBins:
+def _bins_near_expected(epsilon: float, prior: NDArray[np.float64], class_values: NDArray[np.float64]) -> RROnBins:
     """Return bins for each group of rows whose expected numbers are about the same."""
-    place = (prior @ numbers).argsort(kind="stable").argsort(kind="stable")
-    groups = place * min(_ALIKE, len(prior)) // len(prior)
+    rank = (prior @ class_values).argsort(kind="stable").argsort(kind="stable")
+    groups = rank * min(_N_BIN_GROUPS, len(prior)) // len(prior)
     means = np.array([prior[groups == group].mean(axis=0) for group in range(groups.max() + 1)])
     return RROnBins(epsilon, means / means.sum(axis=1, keepdims=True), groups=groups)
 
 
-def tempered(chances: NDArray[np.floating], temperature: float) -> NDArray[np.float64]:
+def temper(probabilities: NDArray[np.floating], temperature: float) -> NDArray[np.float64]:
     """Flatten (above 1) or sharpen (below 1) distributions: p ** (1 / temperature), normalised."""
-    chances_above_zero = np.maximum(chances.astype(np.float64), 1e-12)
-    return softmax(np.log(chances_above_zero) / temperature, axis=1)
+    positive_probabilities = np.maximum(probabilities.astype(np.float64), 1e-12)
+    return softmax(np.log(positive_probabilities) / temperature, axis=1)

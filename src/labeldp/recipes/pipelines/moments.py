@@ -7,7 +7,7 @@ from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.task import Task
 from labeldp.representation.smooth import smooth_rows
 
-_FAINT = 300.0  # what sums say (`Task.told`) below which rows had better be smoothed
+_SMOOTHING_BELOW = 300.0  # what sums say (`Task.told`) below which rows had better be smoothed
 
 
 @recipe(
@@ -17,8 +17,8 @@ _FAINT = 300.0  # what sums say (`Task.told`) below which rows had better be smo
 )
 def moments(task: Task) -> Steps:
     """One query for the whole budget; a label moves it as little as one row among all."""
-    sums = yield Ask(LinearQuery(task.summed, task.epsilon, task.delta))
-    return task.on_points(Ridge(task.sum_lift).fit(task.points, sums))
+    sums = yield Ask(LinearQuery(task.normalized_for_sums, task.epsilon, task.delta))
+    return task.with_encoder(Ridge(task.sum_normalizer).fit(task.encoded_features, sums))
 
 
 @recipe(
@@ -28,14 +28,14 @@ def moments(task: Task) -> Steps:
 )
 def smooth_moments(task: Task) -> Steps:
     """For noise that drowns `moments`. New rows have no neighbours here, so a model of the rows as they are learns."""
-    if task.points.kind == "table":
+    if task.encoded_features.kind == "table":
         raise InputError("Neighbours are found among embeddings and images: take moments for a table.")
-    learner, query = task.learner("Supervised"), smooth_rows(task.points, task.columns)
-    sums = yield Ask(LinearQuery(query, task.epsilon, task.delta))
-    guesses = sums.relabel(task.likeliest(query @ sums.coefficients))
-    return learner.fit(task.features, guesses, task.encoder)
+    learner, query_rows = task.learner("Supervised"), smooth_rows(task.encoded_features, task.n_columns)
+    sums = yield Ask(LinearQuery(query_rows, task.epsilon, task.delta))
+    pseudo_labels = sums.relabel(task.assign_pseudo_labels(query_rows @ sums.coefficients))
+    return learner.fit(task.features, pseudo_labels, task.encoder)
 
 
-def is_faint(task: Task) -> bool:
+def needs_smoothing(task: Task) -> bool:
     """Whether smoothed rows give sums that say more than those of rows as they are."""
-    return task.whole.told(task.epsilon) < _FAINT
+    return task.full_task.told(task.epsilon) < _SMOOTHING_BELOW

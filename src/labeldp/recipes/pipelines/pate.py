@@ -10,86 +10,104 @@ from typing import Any
 
 from labeldp.learn.predictor import Predictor
 from labeldp.recipes.task import Task
-from labeldp.recipes.teachers import confident, immutable, stable, with_teachers
-from labeldp.recipes.votes import agreed, cluster_count, vote
+from labeldp.recipes.teachers import (
+    choose_confident_votes,
+    choose_immutable_votes,
+    choose_stable_votes,
+    register_pate_recipe,
+)
+from labeldp.recipes.votes import choose_n_clusters, keep_agreeing, plurality_vote
 from labeldp.releases.base import Release
 
 
-def fixmatch(task: Task, told: Release) -> Predictor:
+def fixmatch(task: Task, votes: Release) -> Predictor:
     """The student of PATE-FM: the answers, and all other rows without labels."""
-    student: Predictor = task.learner("FixMatch").fit(task.features, told, task.encoder)
+    student: Predictor = task.learner("FixMatch").fit(task.features, votes, task.encoder)
     return student
 
 
-def ssl(task: Task, told: Release) -> Predictor:
+def ssl(task: Task, votes: Release) -> Predictor:
     """FixMatch on what the first student says of every row: free, since that student is public."""
-    again: Predictor = task.learner("FixMatch").fit(task.features, _labelled(task, told), task.encoder)
-    return again
+    student: Predictor = task.learner("FixMatch").fit(task.features, _pseudo_label_all(task, votes), task.encoder)
+    return student
 
 
-def augdescent(task: Task, told: Release) -> Predictor:
+def augdescent(task: Task, votes: Release) -> Predictor:
     """Two networks sort the first student's labels for each other."""
-    pair: Predictor = task.learner("AugDescent").fit(task.features, _labelled(task, told), task.encoder)
-    return pair
+    student: Predictor = task.learner("AugDescent").fit(task.features, _pseudo_label_all(task, votes), task.encoder)
+    return student
 
 
-def denoise(task: Task, told: Release) -> Predictor:
+def denoise(task: Task, votes: Release) -> Predictor:
     """The first student's labels, where the vote of the row's cluster agrees."""
-    labelled = _labelled(task, told)
-    kept = agreed(labelled, vote(labelled, task.clusters(cluster_count(task))))
-    again: Predictor = task.learner("FixMatch").fit(task.features, kept, task.encoder)
-    return again
+    labeled = _pseudo_label_all(task, votes)
+    agreeing = keep_agreeing(labeled, plurality_vote(labeled, task.find_clusters(choose_n_clusters(task))))
+    student: Predictor = task.learner("FixMatch").fit(task.features, agreeing, task.encoder)
+    return student
 
 
-def gan(task: Task, told: Release, **settings: Any) -> Predictor:
+def gan(task: Task, votes: Release, **settings: Any) -> Predictor:
     """A semi-supervised GAN, which learns with Adam."""
     learner = task.learner("SemiGAN", **settings)
     training = replace(
         learner.training, optimizer="adamw", rate=1e-3, decay=0.0, batch=min(100, learner.training.batch)
     )
-    student: Predictor = replace(learner, training=training).fit(task.features, told, task.encoder)
+    student: Predictor = replace(learner, training=training).fit(task.features, votes, task.encoder)
     return student
 
 
-def _labelled(task: Task, told: Release) -> Release:
-    student = fixmatch(task, told)
-    return told.relabel(task.likeliest(student.predict_proba(task.features)), derived_from=[student])
+def _pseudo_label_all(task: Task, votes: Release) -> Release:
+    student = fixmatch(task, votes)
+    return votes.relabel(task.assign_pseudo_labels(student.predict_proba(task.features)), derived_from=[student])
 
 
-_VOTE = "teachers on disjoint labels vote, noisily, on a few rows; "
-with_teachers("pate-fm", _VOTE + "a semi-supervised student learns the answers", fixmatch, confident)
-with_teachers(
-    "pate-fm-ssl", "the student of pate-fm labels every row, and FixMatch learns those labels", ssl, confident
+_VOTE_SUMMARY = "teachers on disjoint labels vote, noisily, on a few rows; "
+register_pate_recipe(
+    "pate-fm", _VOTE_SUMMARY + "a semi-supervised student learns the answers", fixmatch, choose_confident_votes
 )
-with_teachers(
-    "pate-fm-augdescent", "the student of pate-fm labels every row, and Aug-Descent learns those", augdescent, confident
+register_pate_recipe(
+    "pate-fm-ssl",
+    "the student of pate-fm labels every row, and FixMatch learns those labels",
+    ssl,
+    choose_confident_votes,
 )
-with_teachers(
-    "pate-fm-denoise", "the labels of pate-fm, kept where the vote of the row's cluster agrees", denoise, confident
+register_pate_recipe(
+    "pate-fm-augdescent",
+    "the student of pate-fm labels every row, and Aug-Descent learns those",
+    augdescent,
+    choose_confident_votes,
 )
-with_teachers("pate", _VOTE + "a semi-supervised GAN learns the answers", gan, confident)
-with_teachers(
+register_pate_recipe(
+    "pate-fm-denoise",
+    "the labels of pate-fm, kept where the vote of the row's cluster agrees",
+    denoise,
+    choose_confident_votes,
+)
+register_pate_recipe("pate", _VOTE_SUMMARY + "a semi-supervised GAN learns the answers", gan, choose_confident_votes)
+register_pate_recipe(
     "pate-coteaching",
     "as pate, with two discriminators that pick rows for each other",
-    lambda task, told: gan(task, told, discriminators=2),
-    confident,
+    lambda task, votes: gan(task, votes, discriminators=2),
+    choose_confident_votes,
 )
-with_teachers(
+register_pate_recipe(
     "pate-plus",
     "as pate-coteaching, among the rows on which the two disagree",
-    lambda task, told: gan(task, told, discriminators=2, plus=True),
-    confident,
+    lambda task, votes: gan(task, votes, discriminators=2, plus=True),
+    choose_confident_votes,
 )
-with_teachers(
+register_pate_recipe(
     "pate-plus-plus",
     "as pate-plus, twice: the labels that both contradict most are left out the second time",
-    lambda task, told: gan(task, told, discriminators=2, plus=True, remove=0.3),
-    confident,
+    lambda task, votes: gan(task, votes, discriminators=2, plus=True, remove=0.3),
+    choose_confident_votes,
 )
-with_teachers("stable-vote", "exact winners where many votes would have to move; then as pate-fm", fixmatch, stable)
-with_teachers(
+register_pate_recipe(
+    "stable-vote", "exact winners where many votes would have to move; then as pate-fm", fixmatch, choose_stable_votes
+)
+register_pate_recipe(
     "immutable",
     "NOT PRIVATE, to be studied only: winners fixed by a large constant; then as pate-fm",
     fixmatch,
-    immutable,
+    choose_immutable_votes,
 )

@@ -7,9 +7,9 @@ from labeldp.core.errors import InputError
 from labeldp.privacy.mechanisms import RandomizedResponse
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.task import Task
-from labeldp.recipes.votes import agreed, cluster_count, group_rows, vote
+from labeldp.recipes.votes import choose_n_clusters, cluster_rows, keep_agreeing, plurality_vote
 
-_TREES_UP_TO = 20  # classes: each round of boosting grows a tree for each of them
+_MAX_CLASSES_FOR_TREES = 20  # classes: each round of boosting grows a tree for each of them
 
 
 @recipe("randres", "randomized response, then a model of the true label by the likelihood of the noisy one")
@@ -23,11 +23,16 @@ def randres(task: Task, mixup: float = 0.0, targets: Literal["auto", "likelihood
     """
     if targets == "labels" and (hasattr(task.model, "fit") or task.model in ("trees", "logistic")):
         raise InputError("Only networks learn noisy labels as they are: leave targets out, or choose a network.")
-    for_networks = targets == "labels" or mixup > 0
-    if task.model == "auto" and task.features.kind == "table" and len(task.space) <= _TREES_UP_TO and not for_networks:
+    needs_network = targets == "labels" or mixup > 0
+    if (
+        task.model == "auto"
+        and task.features.kind == "table"
+        and len(task.space) <= _MAX_CLASSES_FOR_TREES
+        and not needs_network
+    ):
         task = replace(task, model="trees")
-    plain = targets == "labels" or (targets == "auto" and task.features.kind == "images")
-    learner = task.learner("Supervised" if plain else "Bayes", mixup=task.mixing(mixup, 0.0))
+    ignores_noise = targets == "labels" or (targets == "auto" and task.features.kind == "images")
+    learner = task.learner("Supervised" if ignores_noise else "Bayes", mixup=task.resolve_mixup(mixup, 0.0))
     noisy = yield Ask(RandomizedResponse(task.epsilon))
     return learner.fit(task.features, noisy, task.encoder)
 
@@ -38,7 +43,7 @@ def randres_mixup(task: Task, mixup: float | None = None) -> Steps:
 
     Pairs of ids are not mixed.
     """
-    learner = task.learner("Supervised", mixup=task.mixing(mixup))
+    learner = task.learner("Supervised", mixup=task.resolve_mixup(mixup))
     noisy = yield Ask(RandomizedResponse(task.epsilon))
     return learner.fit(task.features, noisy, task.encoder)
 
@@ -72,8 +77,8 @@ def randres_denoise(task: Task, clusters: int | None = None, method: str = "kmea
     """The vote is taken among the released labels themselves, so it costs nothing."""
     learner, groups = (
         task.learner("FixMatch"),
-        group_rows(task, clusters, method, cluster_count(task, local=True)),
+        cluster_rows(task, clusters, method, choose_n_clusters(task, from_responses=True)),
     )
     noisy = yield Ask(RandomizedResponse(task.epsilon))
-    kept = agreed(noisy, vote(noisy, groups))  # at least one label agrees with each vote
-    return learner.fit(task.features, kept, task.encoder)
+    agreeing = keep_agreeing(noisy, plurality_vote(noisy, groups))  # at least one label agrees with each vote
+    return learner.fit(task.features, agreeing, task.encoder)

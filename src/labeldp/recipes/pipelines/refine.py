@@ -17,11 +17,11 @@ from labeldp.learn.training import Training
 from labeldp.privacy.mechanisms import GroupHistogram, LinearQuery, RRInformative
 from labeldp.privacy.mechanisms.base import in_parts
 from labeldp.recipes.base import Ask, Steps, recipe
-from labeldp.recipes.budget_split import KINDS_BELOW, refine_shares
-from labeldp.recipes.cached_models import embedded, taught
-from labeldp.recipes.pipelines.moments import is_faint
+from labeldp.recipes.budget_split import CLUSTER_COUNTS_BELOW, split_refine_epsilon
+from labeldp.recipes.cached_models import cached_embeddings, train_or_load
+from labeldp.recipes.pipelines.moments import needs_smoothing
 from labeldp.recipes.task import Task
-from labeldp.recipes.votes import classes_by_kind, surest
+from labeldp.recipes.votes import cluster_class_posterior, select_confident_rows
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.moments import NoisyMoments, as_chances
@@ -31,7 +31,7 @@ from labeldp.representation.smooth import smooth_rows
 if TYPE_CHECKING:
     from labeldp.learn.model import Model
 
-_CONFIDENCE = 0.95  # in the labels of the surest rows: a network that is surer than that may contradict
+_PSEUDO_LABEL_CONFIDENCE = 0.95  # in the labels of the surest rows: a network that is surer than that may contradict
 
 
 @recipe(
@@ -41,7 +41,7 @@ _CONFIDENCE = 0.95  # in the labels of the surest rows: a network that is surer 
     needs="encoder",
     networks="by default",
 )
-def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
+def refine(task: Task, rows_per_class: int = 1000, clusters: int = 100) -> Steps:
     """Sums give a linear model for next to nothing. It is the head from which networks start.
 
     The surest rows of that model, so many of each class and spread over clusters, count as labelled for SoftMatch. The
@@ -50,91 +50,121 @@ def refine(task: Task, rows_a_class: int = 1000, clusters: int = 100) -> Steps:
     rest goes into answers of the rows themselves, among the classes that sums leave open. What is believed of each row
     in the end teaches a last network. All begin from the encoder; one of several has a network for each on the way.
     """
-    if rows_a_class < 1 or clusters < 1:
+    if rows_per_class < 1 or clusters < 1:
         raise InputError("refine needs at least one row a class and one cluster.")
     from labeldp.learn.encoded import abreast, members, with_head
 
-    encoders = members(_encoder(task))
-    last = task.learner("Supervised", targets="posteriors", augment="strong")
-    early = last.with_training(epochs=_part(last.training.epochs, 3))
-    soft = task.learner("SoftMatch", inertia=0.998)
-    soft = soft.with_training(rate=last.training.rate / 5, epochs=_part(last.training.epochs, 5))
-    rows_of_class, per_user = int(task.whole.rows.sum()) / len(task.space), task.whole.labels_per_user
-    (first, *more), answers = refine_shares(task.epsilon, rows_of_class, per_user)
-    task = replace(task, delta=in_parts(task.delta, 1 + len(more)))
-    seen = embedded(task, encoders)
-    look = yield from (_kinds(task) if not more and task.whole.told(first) < KINDS_BELOW else _look(task, seen, first))
-    starts = [with_head(body, _line(task, Embeddings(own), look)) for body, own in zip(encoders, seen, strict=True)]
-    chosen = surest(look.likely, kmeans(look.query, min(clusters, len(look.query)), task.seed), rows_a_class)
-    marked = look.sums.relabel(np.where(task.rows, chosen, MISSING).astype(np.int32), _CONFIDENCE)
-    begun = look.likely  # from which all starts follow
-    networks = taught(task, soft.named("first networks"), marked, starts, begun)
-    for turn, epsilon in enumerate(more):
-        if turn:
-            networks = taught(task, early.named("next networks"), _beliefs(task, look), starts, begun)
-        seen = [*seen, *embedded(task, networks)]
-        look = yield from _look(task, seen, epsilon, [look.sums])
-    if answers:
-        heard = yield Ask(RRInformative(answers, look.likely), None, [look.sums])
-        beliefs = _after_answers(task, Embeddings(abreast(seen)), look, heard)
-    elif more:
-        beliefs = _beliefs(task, look)
+    encoders = members(_require_encoder(task))
+    final_learner = task.learner("Supervised", targets="posteriors", augment="strong")
+    next_learner = final_learner.with_training(epochs=_shorten_epochs(final_learner.training.epochs, 3))
+    softmatch = task.learner("SoftMatch", inertia=0.998)
+    softmatch = softmatch.with_training(
+        rate=final_learner.training.rate / 5, epochs=_shorten_epochs(final_learner.training.epochs, 5)
+    )
+    mean_rows_per_class, labels_per_user = (
+        int(task.full_task.rows.sum()) / len(task.space),
+        task.full_task.labels_per_user,
+    )
+    (first_epsilon, *later_epsilons), response_epsilon = split_refine_epsilon(
+        task.epsilon, mean_rows_per_class, labels_per_user
+    )
+    task = replace(task, delta=in_parts(task.delta, 1 + len(later_epsilons)))
+    embeddings = cached_embeddings(task, encoders)
+    result = yield from (
+        _query_balanced_clusters(task)
+        if not later_epsilons and task.full_task.told(first_epsilon) < CLUSTER_COUNTS_BELOW
+        else _query_sums(task, embeddings, first_epsilon)
+    )
+    starts = [
+        with_head(encoder, _fit_linear_model(task, Embeddings(own_embeddings), result))
+        for encoder, own_embeddings in zip(encoders, embeddings, strict=True)
+    ]
+    codes = select_confident_rows(
+        result.posterior, kmeans(result.query_rows, min(clusters, len(result.query_rows)), task.seed), rows_per_class
+    )
+    pseudo_labels = result.sums.relabel(np.where(task.rows, codes, MISSING).astype(np.int32), _PSEUDO_LABEL_CONFIDENCE)
+    initial_posterior = result.posterior  # from which all starts follow
+    networks = train_or_load(task, softmatch.named("first networks"), pseudo_labels, starts, initial_posterior)
+    for round_index, epsilon in enumerate(later_epsilons):
+        if round_index:
+            networks = train_or_load(
+                task,
+                next_learner.named("next networks"),
+                _posterior_of_task_rows(task, result),
+                starts,
+                initial_posterior,
+            )
+        embeddings = [*embeddings, *cached_embeddings(task, networks)]
+        result = yield from _query_sums(task, embeddings, epsilon, [result.sums])
+    if response_epsilon:
+        responses = yield Ask(RRInformative(response_epsilon, result.posterior), None, [result.sums])
+        posterior = _combine_responses(task, Embeddings(abreast(embeddings)), result, responses)
+    elif later_epsilons:
+        posterior = _posterior_of_task_rows(task, result)
     elif len(networks) == 1:
         return networks[0]
     else:
-        chances = np.mean([network.predict_proba(task.features) for network in networks], axis=0)
-        beliefs = look.sums.believe(chances * task.rows[:, None], derived_from=networks)
+        probabilities = np.mean([network.predict_proba(task.features) for network in networks], axis=0)
+        posterior = result.sums.believe(probabilities * task.rows[:, None], derived_from=networks)
     # Sums err alike for rows that look alike: a short training, as it was tried, learns less of that than a long one.
-    return (last if answers else early).named("last network").fit(task.features, beliefs, starts[0])
+    return (
+        (final_learner if response_epsilon else next_learner)
+        .named("last network")
+        .fit(task.features, posterior, starts[0])
+    )
 
 
-def _part(epochs: int, parts: int) -> int:
+def _shorten_epochs(epochs: int, factor: int) -> int:
     """Return the epochs of a training that begins nearer to its end, or whose outcome is not the last word."""
-    return max(epochs // parts, min(epochs, 10))
+    return max(epochs // factor, min(epochs, 10))
 
 
 @dataclass(frozen=True, eq=False)
-class _Look:
+class _QueryResult:
     """Sums over embeddings, and what they say of each row."""
 
-    query: NDArray[np.float32]
+    query_rows: NDArray[np.float32]
     sums: NoisyMoments | NoisyCounts
-    likely: NDArray[np.float64]
+    posterior: NDArray[np.float64]
 
 
-def _look(
-    task: Task, seen: Sequence[NDArray[np.float32]], epsilon: float, after: Sequence[Release] = ()
-) -> Generator[Ask, Any, _Look]:
+def _query_sums(
+    task: Task, embeddings: Sequence[NDArray[np.float32]], epsilon: float, derived_from: Sequence[Release] = ()
+) -> Generator[Ask, Any, _QueryResult]:
     """Hear sums over embeddings, which may rest on what was heard `after` which they come."""
     from labeldp.learn.encoded import abreast
 
-    points, part = Embeddings(abreast(seen)), replace(task, epsilon=epsilon)
-    query = smooth_rows(points, part.columns) if is_faint(part) else Lift.fit(points, columns=part.columns)(points)
-    sums = yield Ask(LinearQuery(query, epsilon, task.delta), None, after)
-    return _Look(query, sums, calibrated(query, sums))
+    points, query_task = Embeddings(abreast(embeddings)), replace(task, epsilon=epsilon)
+    query_rows = (
+        smooth_rows(points, query_task.n_columns)
+        if needs_smoothing(query_task)
+        else Lift.fit(points, columns=query_task.n_columns)(points)
+    )
+    sums = yield Ask(LinearQuery(query_rows, epsilon, task.delta), None, derived_from)
+    return _QueryResult(query_rows, sums, calibrate(query_rows, sums))
 
 
-def _kinds(task: Task) -> Generator[Ask, Any, _Look]:
+def _query_balanced_clusters(task: Task) -> Generator[Ask, Any, _QueryResult]:
     """Hear which class leads in each of as many kinds of rows, which were found without labels."""
-    shares = task.shares(len(task.space))
-    counts = yield Ask(GroupHistogram(shares.argmax(axis=1), task.epsilon))
-    return _Look(task.lifted, counts, classes_by_kind(counts, shares))
+    memberships = task.cluster_memberships(len(task.space))
+    counts = yield Ask(GroupHistogram(memberships.argmax(axis=1), task.epsilon))
+    return _QueryResult(task.normalized, counts, cluster_class_posterior(counts, memberships))
 
 
-def _beliefs(task: Task, look: _Look) -> Release:
+def _posterior_of_task_rows(task: Task, result: _QueryResult) -> Release:
     """Return what sums say of each row of the task; others, which may score the model later, are not learnt from."""
-    return look.sums.believe(look.likely * task.rows[:, None])
+    return result.sums.believe(result.posterior * task.rows[:, None])
 
 
-def _line(task: Task, points: Embeddings, look: _Look) -> "Model":
+def _fit_linear_model(task: Task, points: Embeddings, result: _QueryResult) -> "Model":
     """Return a linear model that says of some embeddings what the sums say of the rows."""
     from labeldp.learn.supervised import Supervised
 
-    guesses = look.sums.relabel(task.likeliest(look.likely))
-    return Supervised("linear", _linear(task, 0.02, 8)).fit(points, guesses)
+    pseudo_labels = result.sums.relabel(task.assign_pseudo_labels(result.posterior))
+    return Supervised("linear", _linear_training(task, 0.02, 8)).fit(points, pseudo_labels)
 
 
-def _after_answers(task: Task, points: Embeddings, look: _Look, heard: Release) -> Release:
+def _combine_responses(task: Task, points: Embeddings, result: _QueryResult, responses: Release) -> Release:
     """Return what is believed of each row after its answer.
 
     A pair of linear models is enough for the part that answers say of other rows: networks that learn from half of the
@@ -142,43 +172,43 @@ def _after_answers(task: Task, points: Embeddings, look: _Look, heard: Release) 
     """
     from labeldp.learn.crossfit import CrossFit
 
-    line, training = _line(task, points, look), _linear(task, 0.1, 20)
+    linear_model, training = _fit_linear_model(task, points, result), _linear_training(task, 0.1, 20)
     training = replace(training, checkpoint=task.training.checkpoint if task.training else None)
-    return CrossFit("linear", training, inertia=0.99).posteriors(points, heard, [line, line])
+    return CrossFit("linear", training, inertia=0.99).posteriors(points, responses, [linear_model, linear_model])
 
 
-def _linear(task: Task, rate: float, epochs: int) -> Training:
+def _linear_training(task: Task, rate: float, epochs: int) -> Training:
     device = task.training.device if task.training else "auto"
     return Training(epochs=epochs, batch=512, rate=rate, decay=1e-4, device=device, seed=task.seed)
 
 
-def _encoder(task: Task) -> "Model":
+def _require_encoder(task: Task) -> "Model":
     if task.encoder is None or task.features.kind != "images":
         raise InputError("refine begins from an encoder of pictures: give one, or choose another recipe.")
     return task.encoder
 
 
-def begins_from_encoder(task: Task) -> bool:
+def starts_from_encoder(task: Task) -> bool:
     """Whether the rows are pictures for which there is an encoder."""
     return task.encoder is not None and task.features.kind == "images"
 
 
-def calibrated(lifted: NDArray[np.floating], sums: NoisyMoments) -> NDArray[np.float64]:
+def calibrate(normalized: NDArray[np.floating], sums: NoisyMoments) -> NDArray[np.float64]:
     """Return the linear model's probabilities, as sharp as the sums say that they may be.
 
     A ridge regression on labels leans to the middle. The mean score of the true class is known from the sums, because
     it is linear in the labels; probabilities that are right expect the same, so a power is chosen for which they do.
     """
-    scores, rows = lifted @ sums.coefficients, slice(None) if sums.active is None else sums.active
-    logs = np.log(as_chances(scores))
+    scores, row_selection = normalized @ sums.coefficients, slice(None) if sums.active is None else sums.active
+    log_probabilities = np.log(as_chances(scores))
 
-    def sharpened(power: float) -> NDArray[np.float64]:
-        return softmax(power * logs, axis=1)
+    def sharpen(power: float) -> NDArray[np.float64]:
+        return softmax(power * log_probabilities, axis=1)
 
     def excess(power: float) -> float:
-        return float((sharpened(power) * scores).sum(axis=1)[rows].mean()) - sums.mean_score
+        return float((sharpen(power) * scores).sum(axis=1)[row_selection].mean()) - sums.mean_score
 
-    lowest, highest = 0.1, 20.0
-    if excess(lowest) > 0 or excess(highest) < 0:  # noise, or classes that nothing divides
-        return sharpened(1.0)
-    return sharpened(float(brentq(excess, lowest, highest, xtol=1e-3)))
+    min_power, max_power = 0.1, 20.0
+    if excess(min_power) > 0 or excess(max_power) < 0:  # noise, or classes that nothing divides
+        return sharpen(1.0)
+    return sharpen(float(brentq(excess, min_power, max_power, xtol=1e-3)))
