@@ -34,14 +34,20 @@ from scipy.stats import binomtest
 from sklearn.datasets import load_digits
 
 import labeldp as ldp
-from labeldp.audit.canaries import SURE, canary_game, deal, play, rows_to_train
+from labeldp.audit.canaries import (
+    CONFIDENT_VIEW,
+    measure_canary_game,
+    plant_canaries,
+    select_training_rows,
+    train_and_score,
+)
 from labeldp.audit.mechanism import audit_mechanism
 from labeldp.audit.one_run import one_run
 from labeldp.data import Embeddings
 from labeldp.mechanisms import ImmutableArgmax, LNMax
 from labeldp.recipes.runner import all_rows
 from labeldp.recipes.task import Task, default_training
-from labeldp.report.plots import Audited, stated_and_audited
+from labeldp.report.plots import AuditPoint, plot_stated_and_audited
 
 CELLS = HERE / "results" / "audit-cells.jsonl"
 DELTA, ERROR = 1e-5, 0.2
@@ -68,8 +74,8 @@ def main():
     save("audit", figures)
     curves = {name: [] for name in ("alibi", "pate-fm")}
     for row in figures["table"]:
-        curves[row["recipe"]].append(Audited(row["epsilon"], row["bound"]))
-    stated_and_audited(curves, HERE / "results" / "audit.png", "CIFAR-10 embeddings: stated and audited")
+        curves[row["recipe"]].append(AuditPoint(row["epsilon"], row["bound"]))
+    plot_stated_and_audited(curves, HERE / "results" / "audit.png", "CIFAR-10 embeddings: stated and audited")
 
 
 class Kept:
@@ -93,8 +99,8 @@ def attacked(features, labels, recipe, epsilon, delta, seed, canaries, epochs=No
     """Train once with canaries; return what the guesser saw of each, and the accuracy on test rows."""
     task = Task(features, SPACE, all_rows(len(labels)), epsilon, delta, seed=seed)
     task = replace(task, training=default_training(task, device="cpu", **({"epochs": epochs} if epochs else {})))
-    game = deal(labels, rows_to_train(task, recipe), 10, np.random.default_rng(), canaries)
-    played = play(game, task, recipe)
+    game = plant_canaries(labels, select_training_rows(task, recipe), 10, np.random.default_rng(), canaries)
+    played = train_and_score(game, task, recipe)
     cell = {"scores": {name: packed(values, np.float16) for name, values in played.scores.items()}}
     cell["coins"] = packed(game.coins, np.int8)
     if test is not None:
@@ -134,7 +140,10 @@ def embeddings(kept, chosen):
         for row in (near, own):
             low, high = row["interval"]
             by_row = row["views"].get("releases")
-            views = f"{max(row['views']['model'], row['views'][SURE]):.2f}", "" if by_row is None else f"{by_row:.2f}"
+            views = (
+                f"{max(row['views']['model'], row['views'][CONFIDENT_VIEW]):.2f}",
+                "" if by_row is None else f"{by_row:.2f}",
+            )
             interval = f"{low:.2f} - {np.inf if high is None else high:.2f}"
             shown.add_row(row["recipe"], f"{row['accuracy']:.1%}", f"{row['epsilon']:g}", interval, *views)
         shown.add_section()
@@ -147,7 +156,10 @@ def pooled(cells, delta):
     each = [unpacked(cell) for cell in cells]
     scores = {name: np.concatenate([told[name] for told, _ in each]) for name in each[0][0]}
     coins = np.concatenate([tossed for _, tossed in each])
-    bound, game = one_run(scores, coins, delta), canary_game(scores[SURE], np.abs(scores[SURE]), coins)
+    bound, game = (
+        one_run(scores, coins, delta),
+        measure_canary_game(scores[CONFIDENT_VIEW], np.abs(scores[CONFIDENT_VIEW]), coins),
+    )
     return {
         "accuracy": float(np.mean([cell["accuracy"] for cell in cells])),
         "bound": bound.lower,

@@ -21,7 +21,7 @@ from labeldp.privacy.teachers.partition import deal
 from labeldp.privacy.teachers.vote_accounting import account, answer_chances
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll, choose_confident_votes
-from labeldp.report.votes import agreement, by_number_of_teachers, leads, spending
+from labeldp.report.votes import plot_accuracy_by_teachers, plot_agreement, plot_leads, plot_spending
 
 DELTA, ANSWERS, QUERIES = 1e-5, 200, 600
 NUMBERS = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500)
@@ -47,15 +47,15 @@ def main():
         few = weights[:50]
         single[number] = float(np.mean([((asked @ head).argmax(axis=1) == truth).mean() for head in few]))
     plurality = {number: float((votes.argmax(axis=1) == truth).mean()) for number, votes in counts.items()}
-    by_number_of_teachers({"plurality": plurality, "a single teacher": single}, IMAGES / "pate-teachers.png")
-    leads({f"{number:,} teachers": counts[number] for number in (5, 50, 250, 2_500)}, IMAGES / "pate-leads.png")
+    plot_accuracy_by_teachers({"plurality": plurality, "a single teacher": single}, IMAGES / "pate-teachers.png")
+    plot_leads({f"{number:,} teachers": counts[number] for number in (5, 50, 250, 2_500)}, IMAGES / "pate-leads.png")
 
     count, votes = choose_confident_votes(
         Poll(Task(train, space, everything, chosen.epsilon, DELTA), None, ANSWERS, QUERIES, 0.5)
     )
     weights = Heads().fit(points, labels, deal(everything, count, 0), 10)
     cast = Heads.vote(weights, asked)[:QUERIES]
-    agreement(cast, IMAGES / "pate-agreement.png", votes.threshold)
+    plot_agreement(cast, IMAGES / "pate-agreement.png", votes.threshold)
     chances = answer_chances(cast, votes).cumsum()
     halts = min(QUERIES, int(np.searchsorted(chances, ANSWERS)) + 1)  # as expected: chance decides
     steps = [*range(10, halts, 10), halts]
@@ -65,7 +65,7 @@ def main():
         "whatever the votes are": [votes.loss(n, min(ANSWERS, round(chances[n - 1]))).epsilon(DELTA) for n in steps],
         "for these votes: not to be published": [each.epsilon_data_dependent for each in accounts],
     }
-    spending(steps, [float(chances[queries - 1]) for queries in steps], spent, IMAGES / "pate-spending.png")
+    plot_spending(steps, [float(chances[queries - 1]) for queries in steps], spent, IMAGES / "pate-spending.png")
 
     answers = votes.draw(cast)
     known = answers.codes >= 0

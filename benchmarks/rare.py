@@ -21,8 +21,8 @@ from results import read, save, use_one_core
 from scipy.stats import norm, rankdata
 
 import labeldp as ldp
-from labeldp.evaluate.intervals import share
-from labeldp.evaluate.table import Table, group
+from labeldp.evaluate.intervals import proportion_interval
+from labeldp.evaluate.table import PredictionTable, group_predictions
 from labeldp.releases import NoisyCounts
 
 RARE = 0.01
@@ -54,7 +54,7 @@ def laplace(random, scale, shape):
 
 def intervals(random, proba, codes, epsilon):
     """What `measure` would release of these rows and say of them, with NumPy's noise: a vault would take minutes."""
-    groups = group(proba, epsilon / 2, 10)
+    groups = group_predictions(proba, epsilon / 2, 10)
     true = np.bincount(groups * 2 + codes, minlength=2 * groups.max() + 2).reshape(-1, 2)
     counts = NoisyCounts(
         space=ldp.LabelSpace([0, 1]),
@@ -67,10 +67,10 @@ def intervals(random, proba, codes, epsilon):
         noise="geometric",
         scale=4 / epsilon,
     )
-    table = Table(counts, proba, groups)
+    table = PredictionTable(counts, proba, groups)
     right = int((proba.argmax(axis=1) == codes).sum() + laplace(random, 2 / epsilon, 1)[0])
     found = {"AUC": table.auc(), "recall": table.recall(1), "precision": table.precision(1)}
-    return found | {"accuracy": share(right, len(codes), 2 / epsilon)}
+    return found | {"accuracy": proportion_interval(right, len(codes), 2 / epsilon)}
 
 
 def auc(score, codes):

@@ -22,7 +22,7 @@ import labeldp as ldp
 from labeldp.recipes.runner import all_rows
 from labeldp.recipes.runner import train as train_recipe
 from labeldp.recipes.task import Task, default_training
-from labeldp.report.plots import Point, accuracy_by_epsilon
+from labeldp.report.plots import Point, plot_accuracy_by_epsilon
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def fill(problem, chosen, clean):
         name: [Point(e, c["mean"], c["mean"] - c["spread"], c["mean"] + c["spread"]) for e, c in by.items()]
         for name, by in table.items()
     }
-    accuracy_by_epsilon(
+    plot_accuracy_by_epsilon(
         curves,
         HERE / "results" / f"{problem.name}.png",
         f"{problem.name}, delta {problem.delta:g}",

@@ -80,7 +80,7 @@ def run(chosen, epsilon, pictures, labels, encoder, folder):
     known = np.arange(len(labels)) < 0.9 * len(labels)
     space, watcher = ldp.LabelSpace(list(range(10))), Steps(pictures, labels, known)
     vault = CellVault(labels, space, ldp.Budget(epsilon, 1e-5))
-    vault.common = folder / "common"
+    vault.shared_folder = folder / "common"
     fast = chosen.device == "cuda"
     training = Training(chosen.epochs, 256, rate=chosen.rate, compile=fast, device=chosen.device)
     task = Task(pictures, space, known, epsilon, 1e-5, "resnet18", training, encoder, folder=folder)

@@ -30,7 +30,7 @@ from labeldp.learn.regression import Regression
 from labeldp.mechanisms import NumberQuery, RROnBins
 from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
-from labeldp.report.plots import COLOURS, MARKERS, new_figure, save_figure
+from labeldp.report.plots import COLORS, MARKERS, new_figure, save_figure
 
 RECIPES = ("laplace", "bins", "sums", "auto")
 
@@ -92,7 +92,7 @@ def draw(figures, path):
         for place, name in enumerate(shown):
             mean, error = np.array([row[name] for row in by_epsilon.values()]).T
             x = np.array(epsilons) * 1.012 ** (place - 2)
-            style = {"color": COLOURS[place], "marker": MARKERS[place], "markersize": 5, "linewidth": 1.5}
+            style = {"color": COLORS[place], "marker": MARKERS[place], "markersize": 5, "linewidth": 1.5}
             each.errorbar(x, mean, yerr=2 * error, label=name, capsize=2, elinewidth=0.8, **style)
         clean = np.mean([row["clean labels"][0] for row in by_epsilon.values()])
         each.axhline(clean, color="#777777", linestyle="--", linewidth=1, label="clean labels")

@@ -10,7 +10,7 @@ are deviations over seeds, where a point has several. Trains nothing.
 import matplotlib.pyplot as plt
 from results import HERE
 
-from labeldp.reproduce.run import table
+from labeldp.reproduce.run import compare_with_paper
 from labeldp.reproduce.tables import EXPERIMENTS
 
 MEASURED = HERE / "results" / "reproductions"
@@ -26,7 +26,7 @@ TICKS = (0.003, 0.01, 0.03, 0.1, 0.5, 1, 2, 4, 8)
 
 def lines(name, method=None):
     """The lines of one table, or of one of its rows."""
-    found = table(EXPERIMENTS[name], MEASURED / f"{name}.jsonl")
+    found = compare_with_paper(EXPERIMENTS[name], MEASURED / f"{name}.jsonl")
     return [line for line in found if method is None or line["method"] == method]
 
 

@@ -27,7 +27,7 @@ ROOT = pathlib.Path.cwd()
 CODE = ("src", "tests", "benchmarks", "examples")
 # Attributes and keywords of other libraries, and modules: they are not renamed by name alone.
 FOREIGN = set(
-    "columns parts done show choices poll name rows take map shape labels classes count start left right data text sum "
+    "when at heads which real columns parts done show choices poll name rows take map shape labels classes count start left right data text sum "
     "values index items keys get add set update copy pop append path file size find split fixmatch augdescent pate first "
     "last mean best low high kind schema"
     .split()
@@ -220,7 +220,9 @@ def main(tables):
                             problems.append(f"{place}: {file}:{span[0] + 1} becomes {before[0]} by {before[1]} and {edit['newText']}")
                             continue
                         edits[file][span] = (edit["newText"], place)
-                renamed.setdefault(old, set()).add(new)
+                member = len(qualified) > 1 and qualified[-2].strip("_")[:1].isupper()
+                if member or not isinstance(node, ast.Name):  # a local variable has no uses elsewhere
+                    renamed.setdefault(old, set()).add(new)
         if not found:
             problems.append(f"{place}: no {name} in {glob}")
     for path, spans in edits.items():
@@ -261,7 +263,8 @@ def leftovers(renamed):
                 lines[row] = lines[row][: start[1]] + new + lines[row][end[1] :]
             if spans:
                 path.write_text("".join(lines))
-                print(path.relative_to(ROOT), ":", len(spans), "by name:", *sorted({new for *_, new in spans}))
+                for start, _, new in spans:
+                    print(f"{path.relative_to(ROOT)}:{start[0]}: {new}: {lines[start[0] - 1].strip()}")
 
 
 if __name__ == "__main__":

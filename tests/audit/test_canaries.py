@@ -3,8 +3,8 @@ import pytest
 from scipy.stats import binom
 
 import labeldp as ldp
-from labeldp.audit.canaries import SURE as SURE_MODEL
-from labeldp.audit.canaries import canary_game, deal, play, rows_to_train
+from labeldp.audit.canaries import CONFIDENT_VIEW as SURE_MODEL
+from labeldp.audit.canaries import measure_canary_game, plant_canaries, select_training_rows, train_and_score
 from labeldp.audit.one_run import one_run
 from labeldp.privacy.noise.secure_stream import SYSTEM
 
@@ -17,12 +17,12 @@ def fresh():
 
 def test_canaries_get_one_of_two_wrong_labels_by_a_fair_coin():
     codes = np.arange(20_000) % 5
-    game = deal(codes, np.ones(codes.size, bool), 5, fresh(), 10_000)
-    true = codes[game.rows]
+    game = plant_canaries(codes, np.ones(codes.size, bool), 5, fresh(), 10_000)
+    true = codes[game.row_ids]
     assert (game.options != true[:, None]).all()
     assert (game.options[:, 0] != game.options[:, 1]).all()
-    assert (game.codes[game.rows] == game.options[np.arange(10_000), game.coins]).all()
-    others = np.setdiff1d(np.arange(codes.size), game.rows)
+    assert (game.codes[game.row_ids] == game.options[np.arange(10_000), game.coins]).all()
+    others = np.setdiff1d(np.arange(codes.size), game.row_ids)
     assert (game.codes[others] == codes[others]).all()
     low, high = binom.ppf([1e-9, 1 - 1e-9], 10_000, 0.5)
     assert low < game.coins.sum() < high
@@ -34,28 +34,28 @@ def test_canaries_get_one_of_two_wrong_labels_by_a_fair_coin():
 
 def test_with_two_classes_the_coin_is_the_label():
     codes = np.zeros(100, np.int64)
-    game = deal(codes, np.ones(100, bool), 2, fresh())
-    assert game.rows.size == 20
-    assert (game.codes[game.rows] == game.coins).all()
+    game = plant_canaries(codes, np.ones(100, bool), 2, fresh())
+    assert game.row_ids.size == 20
+    assert (game.codes[game.row_ids] == game.coins).all()
 
 
 def test_canaries_are_rows_that_are_trained_on(digits):
     task = digits.task(50.0, count=600)
-    trained = rows_to_train(task, "auto")
+    trained = select_training_rows(task, "auto")
     assert 0 < trained.sum() < 600  # it sets rows aside to choose with
-    game = deal(digits.labels[:600], trained, 10, fresh())
-    assert trained[game.rows].all()
-    assert rows_to_train(task, "randres").all()
+    game = plant_canaries(digits.labels[:600], trained, 10, fresh())
+    assert trained[game.row_ids].all()
+    assert select_training_rows(task, "randres").all()
     with pytest.raises(ldp.InputError, match="601 canaries are not between 8 and the 600 rows"):
-        deal(digits.labels[:600], np.ones(600, bool), 10, fresh(), 601)
+        plant_canaries(digits.labels[:600], np.ones(600, bool), 10, fresh(), 601)
 
 
 def lower(digits, epsilon, recipe="randres", **more):
     task = digits.task(epsilon, **more)
-    game = deal(digits.labels, rows_to_train(task, recipe), 10, fresh(), 1_400)
-    played = play(game, task, recipe)
-    return one_run(played.scores, game.coins, task.delta, SURE), canary_game(
-        played.scores[SURE_MODEL], played.sureness, game.coins, SURE
+    game = plant_canaries(digits.labels, select_training_rows(task, recipe), 10, fresh(), 1_400)
+    played = train_and_score(game, task, recipe)
+    return one_run(played.scores, game.coins, task.delta, SURE), measure_canary_game(
+        played.scores[SURE_MODEL], played.model_confidence, game.coins, SURE
     )
 
 
@@ -78,11 +78,11 @@ def test_votes_of_teachers_tell_little_about_canaries(digits):
 
 def test_a_reference_takes_away_what_the_model_would_say_anyway(digits):
     task = digits.task(4.0, count=400, epochs=1)
-    game = deal(digits.labels[:400], np.ones(400, bool), 10, fresh(), 100)
+    game = plant_canaries(digits.labels[:400], np.ones(400, bool), 10, fresh(), 100)
     chances = np.random.default_rng(0).dirichlet(np.ones(10), 400)
-    plain = play(game, task, "randres")
-    aware = play(game, task, "randres", reference=chances)
-    assert plain.sureness.shape == aware.sureness.shape == (100,)
+    plain = train_and_score(game, task, "randres")
+    aware = train_and_score(game, task, "randres", reference_probabilities=chances)
+    assert plain.model_confidence.shape == aware.model_confidence.shape == (100,)
     assert not np.allclose(plain.scores["model"], aware.scores["model"])
     assert plain.evidence.shape == (400, 10)
 
@@ -91,20 +91,20 @@ def test_the_threshold_comes_from_one_half_and_the_rate_from_the_other():
     coins = np.ones(400, np.int64)
     scores, sureness = np.ones(400), np.linspace(1, 0, 400)
     scores[200:] = np.where(np.arange(200) // 2 % 2, 1, -1)  # the sure half is right, the rest a coin toss
-    game = canary_game(scores, sureness, coins)
+    game = measure_canary_game(scores, sureness, coins)
     assert game.guesses == game.correct >= 99
     assert game.threshold == pytest.approx(0.5, abs=0.01)
     assert game.rate == 1
     scores[1::2] = -1  # the other half contradicts: only what it says counts
-    assert canary_game(scores, sureness, coins).lower == 0
+    assert measure_canary_game(scores, sureness, coins).lower == 0
 
 
 def test_nothing_guessed_is_nothing_known():
     coins = np.ones(8)
-    game = canary_game(np.ones(8), np.array([1.0, 0, 1, 0, 1, 0, 1, 0]), coins)
+    game = measure_canary_game(np.ones(8), np.array([1.0, 0, 1, 0, 1, 0, 1, 0]), coins)
     assert (game.lower, game.upper, game.rate) == (0.0, np.inf, None)
     with pytest.raises(ldp.InputError, match="at least 8 canaries"):
-        canary_game([1.0], [1.0], [1])
+        measure_canary_game([1.0], [1.0], [1])
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
@@ -117,7 +117,7 @@ def test_the_lower_end_fails_no_more_often_than_stated(epsilon):
         coins = generator.integers(0, 2, 40)
         answers = np.where(generator.random(40) < keep, coins, 1 - coins)
         sureness = np.round(np.roll(answers, 1) + 2 * answers.mean() * generator.random(40), 1)
-        wrong += canary_game(2 * answers - 1, sureness, coins, confidence).lower > epsilon
+        wrong += measure_canary_game(2 * answers - 1, sureness, coins, confidence).lower > epsilon
     assert wrong <= binom.ppf(1 - 1e-6, games, (1 - confidence) / 2)
 
 
@@ -125,40 +125,42 @@ def test_one_coin_decides_all_labels_of_a_user(digits):
     users = np.arange(600) // 4
     eligible = np.arange(600) % 4 < 3  # three rows of each
     codes = digits.labels[:600]
-    game = deal(codes, eligible, 10, np.random.default_rng(0), users=users)
+    game = plant_canaries(codes, eligible, 10, np.random.default_rng(0), users=users)
     assert game.coins.size == 30  # a fifth of the users
-    assert game.rows.size == 90
-    assert eligible[game.rows].all()
+    assert game.row_ids.size == 90
+    assert eligible[game.row_ids].all()
     for canary in range(30):
-        own = game.canary == canary
-        assert len(set(users[game.rows[own]])) == 1
+        own = game.canary_ids == canary
+        assert len(set(users[game.row_ids[own]])) == 1
         assert own.sum() == 3
         chosen = game.options[own, game.coins[canary]]
-        assert np.array_equal(game.codes[game.rows[own]], chosen)
-    assert (game.options != codes[game.rows, None]).all()
-    untouched = np.setdiff1d(np.arange(600), game.rows)
+        assert np.array_equal(game.codes[game.row_ids[own]], chosen)
+    assert (game.options != codes[game.row_ids, None]).all()
+    untouched = np.setdiff1d(np.arange(600), game.row_ids)
     assert np.array_equal(game.codes[untouched], codes[untouched])
 
 
 def test_users_are_guessed_by_all_of_their_labels(digits):
     users = np.arange(600) // 4
     task = digits.task(400.0, count=600, epochs=1, users=users)
-    game = deal(digits.labels[:600], np.ones(600, bool), 10, np.random.default_rng(0), users=users)
-    played = play(game, task, "randres")
+    game = plant_canaries(digits.labels[:600], np.ones(600, bool), 10, np.random.default_rng(0), users=users)
+    played = train_and_score(game, task, "randres")
     assert played.scores["releases"].shape == game.coins.shape
     assert ((played.scores["releases"] > 0) == game.coins.astype(bool)).all()
 
 
 def test_too_few_users_for_canaries(digits):
     with pytest.raises(ldp.InputError, match="the 5 users that are trained on"):
-        deal(digits.labels[:600], np.ones(600, bool), 10, np.random.default_rng(0), 8, users=np.arange(600) % 5)
+        plant_canaries(
+            digits.labels[:600], np.ones(600, bool), 10, np.random.default_rng(0), 8, users=np.arange(600) % 5
+        )
 
 
 def test_the_bound_is_on_all_labels_of_a_user_together(digits):
     """Each label has epsilon 2 for itself, and four of them tell more than any one could."""
     users = np.arange(1796) // 4
     task = digits.task(8.0, count=1796, epochs=1, users=users, model="linear")
-    game = deal(digits.labels[:1796], np.ones(1796, bool), 10, np.random.default_rng(0), 400, users=users)
-    played = play(game, task, "randres")
+    game = plant_canaries(digits.labels[:1796], np.ones(1796, bool), 10, np.random.default_rng(0), 400, users=users)
+    played = train_and_score(game, task, "randres")
     lower = one_run({"releases": played.scores["releases"]}, game.coins).lower
     assert 2.0 < lower <= 8.0

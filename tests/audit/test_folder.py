@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 import labeldp as ldp
 from labeldp.audit import folder as audited
-from labeldp.audit.folder import Request, audit_run
+from labeldp.audit.folder import AuditConfig, audit_run
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.runs.config import Plan
 from labeldp.runs.training import train as train_run
@@ -44,7 +44,7 @@ def make(place, tmp_path):
 def test_an_audit_needs_no_labels_and_is_written_into_the_run(place, make):
     run = make("randres", 4.0, model="mlp", epochs=10)
     before = {path.name for path in run.iterdir()}
-    result = audit_run(run, place / "features.parquet", Request(device="cpu", confidence=1 - 1e-6))
+    result = audit_run(run, place / "features.parquet", AuditConfig(device="cpu", confidence=1 - 1e-6))
     assert set(result) == KEYS | {"audits", "notes"}
     assert result == json.loads((run / "audit.json").read_text())
     assert {path.name for path in run.iterdir()} == before | {"audit.json"}
@@ -62,7 +62,7 @@ def test_an_audit_needs_no_labels_and_is_written_into_the_run(place, make):
 
 
 def test_an_audit_that_is_stopped_goes_on(place, make, monkeypatch):
-    run, played, play = make("moments"), [], audited.play
+    run, played, play = make("moments"), [], audited.train_and_score
 
     def stopping(game, *rest, **more):
         if len(played) == 1:
@@ -71,8 +71,8 @@ def test_an_audit_that_is_stopped_goes_on(place, make, monkeypatch):
         played.append(game)
         return play(game, *rest, **more)
 
-    monkeypatch.setattr(audited, "play", stopping)
-    request = Request(trainings=3, canaries=50, device="cpu")
+    monkeypatch.setattr(audited, "train_and_score", stopping)
+    request = AuditConfig(trainings=3, canaries=50, device="cpu")
     with pytest.raises(KeyboardInterrupt):
         audit_run(run, place / "features.parquet", request)
     assert not (run / "audit.json").exists()
@@ -96,26 +96,26 @@ def test_a_stopped_training_goes_on_with_the_noise_that_was_drawn(place, make, m
 
     monkeypatch.setattr(ldp.Vault, "release", watched)
     with pytest.raises(KeyboardInterrupt):
-        audit_run(run, place / "features.parquet", Request(device="cpu"))
-    audit_run(run, place / "features.parquet", Request(device="cpu"))
+        audit_run(run, place / "features.parquet", AuditConfig(device="cpu"))
+    audit_run(run, place / "features.parquet", AuditConfig(device="cpu"))
     assert np.array_equal(drawn[0], drawn[1])
 
 
 def test_votes_of_teachers_and_votes_that_are_not_private(place, make):
     run = make("pate-fm", delta=1e-5, epochs=1)
-    result = audit_run(run, place / "features.parquet", Request(device="cpu"))
+    result = audit_run(run, place / "features.parquet", AuditConfig(device="cpu"))
     assert result["stated"]["delta"] == result["audits"][0]["delta"] == 1e-5
     ldp.allow_unproven("immutable")
     run = make("immutable", epochs=1, options={"teachers": 10})
-    result = audit_run(run, place / "features.parquet", Request(device="cpu", confidence=1 - 1e-6))
+    result = audit_run(run, place / "features.parquet", AuditConfig(device="cpu", confidence=1 - 1e-6))
     assert result["stated"] == {"epsilon": "inf", "delta": 0.0, "claimed": 3.0}
 
 
 def test_a_large_delta_allows_few_canaries():
     facts = {"guarantee": {"delta": 1e-4}}
-    assert audited._most(facts, Request()) == 125
-    assert audited._most(facts, Request(trainings=5)) == 25
-    assert audited._most({"guarantee": {"delta": 0.0}}, Request()) == 1000
+    assert audited._max_canaries(facts, AuditConfig()) == 125
+    assert audited._max_canaries(facts, AuditConfig(trainings=5)) == 25
+    assert audited._max_canaries({"guarantee": {"delta": 0.0}}, AuditConfig()) == 1000
 
 
 def test_mistakes_are_named(place, make, tmp_path):
@@ -126,11 +126,11 @@ def test_mistakes_are_named(place, make, tmp_path):
     with pytest.raises(ldp.InputError, match="is not a run folder"):
         audit_run(tmp_path, place / "features.parquet")
     with pytest.raises(ldp.InputError, match="canaries are not between 8 and the 600 rows"):
-        audit_run(run, place / "features.parquet", Request(canaries=700, device="cpu"))
+        audit_run(run, place / "features.parquet", AuditConfig(canaries=700, device="cpu"))
     with pytest.raises(ldp.InputError, match="trainings must be a whole number from 1"):
-        Request(trainings=0)
+        AuditConfig(trainings=0)
     with pytest.raises(ldp.InputError, match="confidence must be"):
-        Request(confidence=2.0)
+        AuditConfig(confidence=2.0)
     report = json.loads((run / "run.json").read_text())
     report["guarantee"]["unit"] = "record"
     Path(run / "run.json").write_text(json.dumps(report))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from labeldp.audit.fresh import equal_by_chance, repeats, same_twice
+from labeldp.audit.fresh import collision_probability, prints_same_twice, repeats_noise
 from labeldp.core.errors import LabelDPError
 
 SEEDED_VAULT = """
@@ -17,24 +17,24 @@ print(vault.release(ldp.RandomizedResponse(1.0)).codes.tolist())
 
 
 def test_a_seeded_vault_is_caught_by_two_fresh_processes():
-    assert same_twice(SEEDED_VAULT)
+    assert prints_same_twice(SEEDED_VAULT)
 
 
 def test_noise_of_the_system_is_new_in_every_process():
-    assert repeats("laplace", 1.0, 0.0) is False
+    assert repeats_noise("laplace", 1.0, 0.0) is False
 
 
 def test_equal_releases_say_nothing_where_noise_is_no_choice(monkeypatch):
-    monkeypatch.setattr("labeldp.audit.fresh.same_twice", lambda *_: True)
-    assert repeats("rr", 50.0, 0.0) is None
-    assert repeats("rr", 1.0, 0.0) is True
+    monkeypatch.setattr("labeldp.audit.fresh.prints_same_twice", lambda *_: True)
+    assert repeats_noise("rr", 50.0, 0.0) is None
+    assert repeats_noise("rr", 1.0, 0.0) is True
 
 
 def test_the_chance_of_equal_draws():
-    assert equal_by_chance(np.zeros((10, 1), np.int64)) == 1
-    assert equal_by_chance(np.array([[0], [1]] * 5)) == pytest.approx(2.0**-10)
+    assert collision_probability(np.zeros((10, 1), np.int64)) == 1
+    assert collision_probability(np.array([[0], [1]] * 5)) == pytest.approx(2.0**-10)
 
 
 def test_a_program_that_fails_is_no_evidence():
     with pytest.raises(LabelDPError, match="A fresh process could not draw: ZeroDivisionError"):
-        same_twice("1 / 0")
+        prints_same_twice("1 / 0")

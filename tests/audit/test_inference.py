@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.audit.inference import label_inference
+from labeldp.audit.inference import measure_label_inference
 from labeldp.core.guarantee import best_guess
 
 
@@ -15,14 +15,14 @@ def drawn(rows=4000, classes=4, seed=0):
 
 def test_a_model_that_knows_no_more_than_the_features_gives_no_advantage():
     _, prior, labels = drawn()
-    found = label_inference(labels, prior, prior, 1.0)
+    found = measure_label_inference(labels, prior, prior, 1.0)
     assert found.advantage == found.low == found.high == 0
     assert found.features_alone == pytest.approx(prior.max(axis=1).mean(), abs=0.03)
 
 
 def test_a_model_that_learnt_labels_by_heart_is_seen():
     _, prior, labels = drawn()
-    found = label_inference(labels, prior, 0.9 * np.eye(4)[labels] + 0.1 * prior, 1.0)
+    found = measure_label_inference(labels, prior, 0.9 * np.eye(4)[labels] + 0.1 * prior, 1.0)
     assert found.attack == 1
     assert found.low > 0.3
     assert found.advantage > found.allowed  # epsilon 1 does not allow that
@@ -34,7 +34,7 @@ def test_releases_give_what_epsilon_allows_at_most(epsilon):
     keep = np.exp(epsilon) / (np.exp(epsilon) + 3)
     noisy = np.where(generator.random(labels.size) < keep, labels, (labels + generator.integers(1, 4, labels.size)) % 4)
     evidence = np.where(np.eye(4)[noisy] > 0, epsilon, 0.0)
-    found = label_inference(labels, prior, prior, epsilon, evidence=evidence)
+    found = measure_label_inference(labels, prior, prior, epsilon, evidence=evidence)
     assert found.view == "releases" or found.advantage == 0
     assert found.low <= found.allowed
     assert found.advantage >= -0.01
@@ -50,4 +50,4 @@ def test_the_most_that_is_allowed_is_attained_by_randomized_response():
 
 def test_mistakes_are_named():
     with pytest.raises(ldp.InputError, match="chances of all classes"):
-        label_inference([0, 1], np.ones((2, 2)) / 2, np.ones((2, 2)) / 2, 1.0)
+        measure_label_inference([0, 1], np.ones((2, 2)) / 2, np.ones((2, 2)) / 2, 1.0)

@@ -9,8 +9,8 @@ from scipy.stats import binom
 
 import labeldp as ldp
 from labeldp.audit.mechanism import audit_mechanism
-from labeldp.audit.named import NAMES, named
-from labeldp.audit.worlds import of_labels, of_rows, of_votes, worst_worlds
+from labeldp.audit.named import MECHANISM_NAMES, make_mechanism
+from labeldp.audit.worlds import pair_of_labels, pair_of_rows, pair_of_votes, worst_neighbor_pairs
 from labeldp.mechanisms import (
     BestCandidate,
     ConfidentGNMax,
@@ -37,7 +37,7 @@ from labeldp.privacy.teachers.votes import TeacherVotes
 SURE = 1 - 1e-7
 NUMBERS = {"rr-on-bins", "unbiased-bins", "discrete-laplace"}
 PURE = {"rr", "rr-top-k", "rr-with-prior", "rr-informative", "laplace", "histogram", "linear"} | NUMBERS
-SOUND = [name for name in NAMES if name != "immutable"]
+SOUND = [name for name in MECHANISM_NAMES if name != "immutable"]
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def _immutable():
 @pytest.mark.parametrize("name", SOUND)
 def test_nothing_is_found_against_a_sound_mechanism(name):
     several = 4 if name.startswith("rr-") or name == "unbiased-bins" else 2
-    mechanism, delta = named(name, 1.5, classes=several) if name in PURE else NOISES[name]
+    mechanism, delta = make_mechanism(name, 1.5, classes=several) if name in PURE else NOISES[name]
     draws = 3_000 if name == "stable-vote" else 40_000
     audit = audit_mechanism(mechanism, delta=delta, draws=draws, confidence=SURE)
     assert audit.holds
@@ -62,11 +62,11 @@ def test_sparse_sums_are_audited_by_their_largest_row():
     query = csr_array(np.array([[0.1, 0.0, 0.0], [0.0, -1.0, 0.0]]))
     for delta in (0.0, 1e-5):
         mechanism = LinearQuery(query, 1.5, delta)
-        worlds = worst_worlds(mechanism)
+        worlds = worst_neighbor_pairs(mechanism)
         assert [each.name.split()[5] for each in worlds] == (["2"] if delta else ["2", "3"])
         assert audit_mechanism(mechanism, draws=40_000, confidence=SURE).holds
-    for each in worst_worlds(LinearQuery(query, 1.5)):  # with noise in one column, and in all
-        assert 1.2 < audit_mechanism(LinearQuery(query, 1.5), worlds=each, draws=40_000).lower <= 1.5
+    for each in worst_neighbor_pairs(LinearQuery(query, 1.5)):  # with noise in one column, and in all
+        assert 1.2 < audit_mechanism(LinearQuery(query, 1.5), pairs=each, draws=40_000).lower <= 1.5
 
 
 @pytest.mark.parametrize("name", ["rr-top-k", "rr-with-prior", "rr-informative"])
@@ -76,9 +76,9 @@ def test_named_mechanisms_with_a_prior_have_something_to_audit(name, classes):
     for epsilon in [1e-9, 1e-4, 0.01, 0.5, 1.0, 3.0, 20.0]:
         if name == "rr-informative" and epsilon < 1e-5:  # which knows that nothing can be told
             continue
-        mechanism, _ = named(name, epsilon, classes=classes)
+        mechanism, _ = make_mechanism(name, epsilon, classes=classes)
         assert mechanism.candidates(np.sort(mechanism.prior)[:, ::-1])[0] >= 2
-    audit = audit_mechanism(named(name, 0.5, classes=classes)[0], draws=20_000, confidence=SURE)
+    audit = audit_mechanism(make_mechanism(name, 0.5, classes=classes)[0], draws=20_000, confidence=SURE)
     assert audit.holds
     assert not audit.constant
     assert audit.lower > 0.2
@@ -94,10 +94,10 @@ def test_the_audit_of_a_constant_shows_nothing():
 
 def test_a_mechanism_that_varies_in_one_pair_of_worlds_is_no_constant():
     space = ldp.LabelSpace([0, 1])
-    still = of_rows(ldp.RandomizedResponse(1.0), space, (0, 1), lambda release: 0 * release.codes)
-    moving = of_rows(ldp.RandomizedResponse(1.0), space, (0, 1), lambda release: release.codes)
+    still = pair_of_rows(ldp.RandomizedResponse(1.0), space, (0, 1), lambda release: 0 * release.codes)
+    moving = pair_of_rows(ldp.RandomizedResponse(1.0), space, (0, 1), lambda release: release.codes)
     for worlds, constant in (([still, moving], False), ([still], True)):
-        assert audit_mechanism(ldp.RandomizedResponse(1.0), worlds=worlds, draws=1_000).constant is constant
+        assert audit_mechanism(ldp.RandomizedResponse(1.0), pairs=worlds, draws=1_000).constant is constant
 
 
 @pytest.mark.parametrize("kind", [LossSum, LeastLoss])
@@ -198,7 +198,7 @@ BOLD = [
 def test_half_the_noise_is_caught(mechanism):
     tails = isinstance(mechanism, BoldGaussian | BoldVotes)  # they differ where little is seen
     audit = audit_mechanism(
-        mechanism, worlds=worst_worlds(mechanism), draws=1_500_000 if tails else 40_000, confidence=0.99
+        mechanism, pairs=worst_neighbor_pairs(mechanism), draws=1_500_000 if tails else 40_000, confidence=0.99
     )
     assert audit.lower > audit.epsilon
     assert not audit.holds
@@ -210,12 +210,12 @@ def test_another_delta_holds_gaussian_noise_to_another_point_of_its_curve():
     assert 0 < sound.epsilon < 0.3
     assert sound.holds
     bold = BoldGaussian(1.0, 1e-5)
-    assert not audit_mechanism(bold, worlds=worst_worlds(bold), delta=0.05, draws=40_000).holds
+    assert not audit_mechanism(bold, pairs=worst_neighbor_pairs(bold), delta=0.05, draws=40_000).holds
 
 
 @pytest.mark.parametrize("mechanism", [replace(m, factor=200.0) for m in BOLD], ids=lambda m: type(m).__name__)
 def test_no_noise_is_caught(mechanism):
-    assert audit_mechanism(mechanism, worlds=worst_worlds(mechanism), draws=4_000).lower > 5
+    assert audit_mechanism(mechanism, pairs=worst_neighbor_pairs(mechanism), draws=4_000).lower > 5
 
 
 def test_immutable_is_broken_and_told_so():
@@ -242,17 +242,20 @@ def test_a_label_is_enough_to_break_immutable_votes_of_teachers():
         def fresh(labels, mechanism=mechanism):
             return replace(mechanism, _counts=type(mechanism._counts)())  # each world counts its own votes
 
-        worlds = [of_labels(fresh(here), space, here, there, view), of_labels(fresh(there), space, here, there, view)]
+        worlds = [
+            pair_of_labels(fresh(here), space, here, there, view),
+            pair_of_labels(fresh(there), space, here, there, view),
+        ]
         pair = type(worlds[0])("ten teachers", lambda world, count, w=worlds: w[world].draw(world, count))
-        audit = audit_mechanism(mechanism, worlds=pair, epsilon=0.1, draws=2_000)
+        audit = audit_mechanism(mechanism, pairs=pair, epsilon=0.1, draws=2_000)
         assert audit.holds is not broken
 
 
 def test_rows_of_a_mechanism_of_ones_own_are_as_many_draws():
     space = ldp.LabelSpace(["a", "b", "c"])
-    worlds = of_rows(BoldResponse(1.0), space, (0, 2), lambda release: release.codes)
+    worlds = pair_of_rows(BoldResponse(1.0), space, (0, 2), lambda release: release.codes)
     assert worlds.draw(0, 50).shape == (50, 1)
-    audit = audit_mechanism(BoldResponse(1.0), worlds=worlds, draws=10_000)
+    audit = audit_mechanism(BoldResponse(1.0), pairs=worlds, draws=10_000)
     assert audit.worlds == "labels 0 and 2"
     assert not audit.holds
 
@@ -260,7 +263,7 @@ def test_rows_of_a_mechanism_of_ones_own_are_as_many_draws():
 def test_votes_of_teachers_are_audited_by_near_ties():
     votes = LNMax(2.0, 1)
     mechanism = TeacherVotes(np.ones((4, 1), np.float32), np.array([0]), 2, votes)
-    assert [w.name for w in worst_worlds(mechanism)] == [w.name for w in worst_worlds(votes)]
+    assert [w.name for w in worst_neighbor_pairs(mechanism)] == [w.name for w in worst_neighbor_pairs(votes)]
     assert audit_mechanism(mechanism, draws=20_000, confidence=SURE).holds
 
 
@@ -300,7 +303,7 @@ def test_a_sound_mechanism_fails_no_more_often_than_stated(mechanism):
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["rr", "rr-top-k", "laplace", "histogram", "lnmax", "gnmax"])
 def test_a_sound_mechanism_fails_no_more_often_than_stated_long(name):
-    mechanism, delta = named(name, 1.0)
+    mechanism, delta = make_mechanism(name, 1.0)
     repetitions = 3_000
     audits = (audit_mechanism(mechanism, delta=delta, draws=2_000, confidence=0.9) for _ in range(repetitions))
     assert sum(not audit.holds for audit in audits) <= binom.ppf(1 - 1e-6, repetitions, 0.1)
@@ -312,18 +315,18 @@ def test_a_sound_mechanism_fails_no_more_often_than_stated_long(name):
         (lambda: audit_mechanism("rr"), "An audit takes a mechanism"),
         (lambda: audit_mechanism(BoldResponse(1.0)), "a mechanism of your own nobody knows but you"),
         (lambda: audit_mechanism(ldp.RandomizedResponse(1.0), draws=5), "draws must be a whole number from 100"),
-        (lambda: of_votes(LNMax(1.0, 1), (3, 3), (1, 5)), "Neighbouring votes differ by one vote"),
+        (lambda: pair_of_votes(LNMax(1.0, 1), (3, 3), (1, 5)), "Neighbouring votes differ by one vote"),
         (
-            lambda: of_labels(ldp.RandomizedResponse(1.0), ldp.LabelSpace([0, 1]), [0, 0], [1, 1], list),
+            lambda: pair_of_labels(ldp.RandomizedResponse(1.0), ldp.LabelSpace([0, 1]), [0, 0], [1, 1], list),
             "differ in one of them",
         ),
-        (lambda: named("rrr", 1.0), "no mechanism 'rrr' to audit: choose one of rr, "),
-        (lambda: named("rr", 1.0, 1e-6), "rr is purely private"),
-        (lambda: named("rr", 1.0, queries=3), "rr answers no queries"),
-        (lambda: named("gaussian", 1.0, 0.0), "delta must be a number above 0"),
-        (lambda: named("rr", -1.0), "epsilon must be a finite number above zero"),
-        (lambda: named("rr", 1.0, classes=1), "two or more classes"),
-        (lambda: named("rr", 1.0, classes=10), "leave --classes out"),
+        (lambda: make_mechanism("rrr", 1.0), "no mechanism 'rrr' to audit: choose one of rr, "),
+        (lambda: make_mechanism("rr", 1.0, 1e-6), "rr is purely private"),
+        (lambda: make_mechanism("rr", 1.0, queries=3), "rr answers no queries"),
+        (lambda: make_mechanism("gaussian", 1.0, 0.0), "delta must be a number above 0"),
+        (lambda: make_mechanism("rr", -1.0), "epsilon must be a finite number above zero"),
+        (lambda: make_mechanism("rr", 1.0, classes=1), "two or more classes"),
+        (lambda: make_mechanism("rr", 1.0, classes=10), "leave --classes out"),
     ],
 )
 def test_mistakes_are_named(what, message):

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binom
 
 import labeldp as ldp
-from labeldp.audit.bounds import guessing
+from labeldp.audit.bounds import epsilon_lower_bound_from_guesses
 from labeldp.audit.one_run import one_run
 
 EPSILONS = [0.0, 0.3, 1.0, 2.5]
@@ -92,7 +92,7 @@ def test_the_best_view_and_share_are_named():
     found = one_run({"model": blind, "releases": sharp}, coins)
     assert (found.view, found.guesses, found.correct) == ("releases", 200, 200)
     assert found.views["model"] < 1 < found.lower == found.views["releases"]
-    assert found.lower == pytest.approx(float(guessing(200, 200, 0.05 / 10)))
+    assert found.lower == pytest.approx(float(epsilon_lower_bound_from_guesses(200, 200, 0.05 / 10)))
     assert found.to_json()["canaries"] == 800
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import labeldp
-from labeldp.cli.screen import Steps
+from labeldp.cli.screen import StatusDisplay
 
 
 class Clock:
@@ -22,7 +22,7 @@ class Clock:
 def screen(terminal=True):
     file, clock = io.StringIO(), Clock()
     console = Console(file=file, force_terminal=terminal, width=100)
-    return Steps(console, clock), file, clock
+    return StatusDisplay(console, clock), file, clock
 
 
 def said(file):
@@ -42,22 +42,22 @@ def erased(file):
 def test_the_share_of_steps_and_the_remaining_time_are_shown():
     steps, file, clock = screen()
     with steps:
-        steps.show(0, 4)
+        steps.show_progress(0, 4)
         text = said(file)
         assert "0% of 4 steps" in text
         assert "left" not in text  # nobody knows yet
         clock.now += 30
-        steps.show(1, 4)
+        steps.show_progress(1, 4)
         assert "25% of 4 steps, about 2 min left" in said(file)  # 90 seconds
         clock.now += 10
-        steps.show(2, 4)
+        steps.show_progress(2, 4)
         assert "50% of 4 steps, about 40 s left" in said(file)
-        steps.tell("releasing")
+        steps.show_status("releasing")
         assert "releasing ..." in said(file)
         clock.now += 8
-        steps.show(3, 4)
+        steps.show_progress(3, 4)
         assert "75% of 4 steps, about 16 s left" in said(file)
-        steps.show(4, 4)
+        steps.show_progress(4, 4)
         assert erased(file)
         assert steps._bar is None
 
@@ -67,7 +67,7 @@ def test_a_bar_goes_where_a_training_ends_early():
 
     def interrupted():
         with steps:
-            steps.show(1, 3)
+            steps.show_progress(1, 3)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -79,18 +79,18 @@ def test_a_bar_goes_where_a_training_ends_early():
 def test_long_times_are_written_in_minutes_and_hours():
     steps, file, clock = screen()
     with steps:
-        steps.show(0, 2)
+        steps.show_progress(0, 2)
         clock.now += 7200
-        steps.show(1, 2)
+        steps.show_progress(1, 2)
         assert "about 2.0 h left" in said(file)
 
 
 def test_nothing_is_shown_where_the_output_goes_elsewhere():
     steps, file, _ = screen(terminal=False)
     with steps:
-        steps.tell("training")
-        steps.show(0, 4)
-        steps.show(1, 4)
+        steps.show_status("training")
+        steps.show_progress(0, 4)
+        steps.show_progress(1, 4)
     assert file.getvalue() == ""
 
 

@@ -135,7 +135,7 @@ def test_privatize_for_users(labeldp, visits):
     assert noisy.filter(pl.col("income").is_not_null())["person"].n_unique() == 250
     code, out, _ = labeldp("privatize", "visits.parquet", *words[2:-1], 2, "--out", "n.parquet", "--json")
     assert code == 0
-    assert json.loads(out)["kept"] == pytest.approx(0.7311, abs=1e-4)  # two labels share epsilon 2
+    assert json.loads(out)["unchanged"] == pytest.approx(0.7311, abs=1e-4)  # two labels share epsilon 2
 
 
 def test_compare_for_users(labeldp, visits):

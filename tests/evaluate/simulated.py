@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import norm
 
 import labeldp as ldp
-from labeldp.evaluate.table import Table, group
+from labeldp.evaluate.table import PredictionTable, group_predictions
 from labeldp.releases import NoisyCounts
 
 
@@ -18,7 +18,7 @@ def laplace(rng, scale, shape):
 
 def table(rng, proba, codes, epsilon, bins=10):
     """The table that `measure` makes for this epsilon, half of which pays for it."""
-    groups, classes = group(proba, epsilon / 2, bins), proba.shape[1]
+    groups, classes = group_predictions(proba, epsilon / 2, bins), proba.shape[1]
     count = groups.max() + 1
     true = np.bincount(groups * classes + codes, minlength=count * classes).reshape(count, classes)
     release = NoisyCounts(
@@ -32,7 +32,7 @@ def table(rng, proba, codes, epsilon, bins=10):
         noise="geometric",
         scale=4 / epsilon,
     )
-    return Table(release, proba, groups)
+    return PredictionTable(release, proba, groups)
 
 
 class Binormal:

@@ -7,7 +7,7 @@ from simulated import Binormal
 
 import labeldp as ldp
 from labeldp.evaluate import choose, measure, split_rows
-from labeldp.evaluate.intervals import share
+from labeldp.evaluate.intervals import proportion_interval
 from labeldp.privacy.mechanisms import BestCandidate, RightCount
 
 SPACE = ldp.LabelSpace(["a", "b", "c"])
@@ -49,7 +49,7 @@ def equal_candidates(rng, rows, accuracy=0.8):
 
 def test_the_winner_of_eight_equals_is_scored_without_its_luck():
     """The mechanisms themselves, without a ledger: pick on one part, score on another, a thousand times."""
-    rng, bits, interval = np.random.default_rng(1), Seeded(1), cache(share)
+    rng, bits, interval = np.random.default_rng(1), Seeded(1), cache(proportion_interval)
     common = dict(space=SPACE, guarantee=ldp.Guarantee(1.0), mechanism="test", rows=150)
     covered = lucky = 0
     for _ in range(1000):
@@ -120,7 +120,7 @@ def test_the_criterion_decides_what_is_best():
     ):
         mine = ldp.Vault(np.array(["a", "b"])[codes], space, ldp.Budget(20.0))
         mine._bits = Seeded(1)
-        choice = choose(mine, tables, None, 20.0, by=by)
+        choice = choose(mine, tables, None, 20.0, criterion=by)
         assert choice.best == best, by
         assert choice.mechanism == ("HighestScore" if by in ("auc", "log-loss") else "BestCandidate")
         assert choice.parameters.get("by") == (by if by in ("auc", "log-loss") else None)
@@ -141,7 +141,7 @@ def test_rows_without_a_label_are_not_ranked():
     labels = [None if place % 3 == 0 else "ab"[place % 2] for place in range(60)]
     tables = [np.stack([1 - yes, yes], axis=1) for yes in np.random.default_rng(0).random((2, 60))]
     mine = ldp.Vault(labels, space, ldp.Budget(1.0))
-    choice = choose(mine, tables, np.arange(30), 1.0, by="auc")
+    choice = choose(mine, tables, np.arange(30), 1.0, criterion="auc")
     assert choice.parameters["scores"]["shape"] == [2, 20, 2]
     assert choice.parameters["rows"]["shape"] == [20]
 
@@ -150,7 +150,7 @@ def test_users_pay_epsilon_for_all_of_their_rows():
     tables = [np.stack([1 - yes, yes], axis=1) for yes in np.random.default_rng(0).random((2, 60))]
     users = np.arange(60) // 3
     mine = ldp.Vault(["a", "b"] * 30, ldp.LabelSpace(["a", "b"]), ldp.Budget(0.9), users=users)
-    choice = choose(mine, tables, None, 0.9, by="log-loss")
+    choice = choose(mine, tables, None, 0.9, criterion="log-loss")
     assert choice.parameters["epsilon"] == pytest.approx(0.3)
     assert (choice.guarantee.unit, mine.guarantee().epsilon) == ("user", pytest.approx(0.9))
 
@@ -173,7 +173,7 @@ def test_codes_without_scores_are_compared_as_they_are():
 def test_a_criterion_that_does_not_fit_costs_nothing(candidates, by, message):
     mine = vault()
     with pytest.raises(ldp.InputError, match=message):
-        choose(mine, candidates, None, 1.0, by=by)
+        choose(mine, candidates, None, 1.0, criterion=by)
     assert not mine.ledger.entries()
 
 

@@ -6,7 +6,7 @@ from scripted import Seeded
 
 import labeldp as ldp
 from labeldp.evaluate import ErrorScore, choose, measure_errors
-from labeldp.evaluate.errors import mean_loss
+from labeldp.evaluate.errors import estimate_mean_loss
 from labeldp.mechanisms import LossSum
 from labeldp.releases.scores import NoisyLoss
 
@@ -46,7 +46,7 @@ def test_intervals_cover_the_error_of_new_rows(rows, epsilon, objective):
     inside = 0
     for seed in range(200):
         predictions, labels = world(rows, seed)
-        found = mean_loss(LossSum(predictions, epsilon, objective).draw(labels.astype(int), facts, bits))
+        found = estimate_mean_loss(LossSum(predictions, epsilon, objective).draw(labels.astype(int), facts, bits))
         inside += found.low <= truth <= found.high
     assert inside >= 185
 
@@ -61,7 +61,7 @@ def test_more_rows_and_more_epsilon_say_more():
 
 def test_a_loss_of_less_than_nothing_has_no_value_but_an_upper_end():
     facts = {"space": SPACE, "guarantee": ldp.Guarantee(1.0), "mechanism": "", "rows": 50}
-    found = mean_loss(NoisyLoss(**facts, total=-3000, size=50, unit=1 / 65536, most=1.0, scale=65536.0))
+    found = estimate_mean_loss(NoisyLoss(**facts, total=-3000, size=50, unit=1 / 65536, most=1.0, scale=65536.0))
     assert found.value is None
     assert found.low == 0
     assert found.high < 0.3

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from labeldp.evaluate import Interval
-from labeldp.evaluate.intervals import LEVEL, Test, accepted, quantile, share
+from labeldp.evaluate.intervals import LEVEL, ExactTest, acceptance_interval, proportion_interval, quantile
 
 FULL = [0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98]
 BOTH_ENDS = {(100, 0.1, 0.5)}  # noise as wide as the range: both clipped ends have a chance of 4 % under p
@@ -30,7 +30,7 @@ def exact_coverage(size, p, scale):
     clipped = law[reach : reach + size + 1].copy()
     clipped[0] += law[:reach].sum()
     clipped[-1] += law[reach + size + 1 :].sum()
-    test, middle = Test(size, scale), int(np.searchsorted(np.cumsum(clipped), 0.5))
+    test, middle = ExactTest(size, scale), int(np.searchsorted(np.cumsum(clipped), 0.5))
 
     def edge(inside, outside):
         """The last accepted count on the way out: p-values fall on both sides of the median."""
@@ -67,7 +67,7 @@ def test_accuracy_is_covered_everywhere():
 @pytest.mark.parametrize(("size", "epsilon", "p"), [(100, 1.0, 0.9), (150, 4.0, 0.98), (120, 0.25, 0.6)])
 def test_intervals_cover_in_repetitions(size, epsilon, p):
     """The interval itself, and not only the test that it inverts, over 2,000 samples and noises."""
-    rng, scale, interval = np.random.default_rng(0), 2 / epsilon, cache(share)
+    rng, scale, interval = np.random.default_rng(0), 2 / epsilon, cache(proportion_interval)
     stop = 1 - math.exp(-1 / scale)
     seen = rng.binomial(size, p, 2000) + rng.geometric(stop, 2000) - rng.geometric(stop, 2000)
     seen = np.clip(seen, 0, size).tolist()
@@ -76,7 +76,7 @@ def test_intervals_cover_in_repetitions(size, epsilon, p):
 
 
 def test_without_noise_it_is_the_share():
-    interval = share(80, 100, 0.0)
+    interval = proportion_interval(80, 100, 0.0)
     assert interval.value == 0.8
     assert (interval.low, interval.high) == pytest.approx((0.715, 0.869), abs=0.004)
 
@@ -84,7 +84,7 @@ def test_without_noise_it_is_the_share():
 @settings(max_examples=30)
 @given(st.integers(1, 300), st.integers(-400, 700), st.floats(0.1, 500))
 def test_ends_hold_the_value_and_grow_with_the_count(size, seen, scale):
-    one, more = share(seen, size, scale), share(seen + 1, size, scale)
+    one, more = proportion_interval(seen, size, scale), proportion_interval(seen + 1, size, scale)
     assert 0 <= one.low <= one.high <= 1
     assert one.value is None or one.low <= one.value <= one.high
     assert more.low >= one.low - 1e-5
@@ -92,17 +92,17 @@ def test_ends_hold_the_value_and_grow_with_the_count(size, seen, scale):
 
 
 def test_counts_beyond_the_range_say_the_same_as_its_end():
-    assert share(150, 100, 5.0) == share(100, 100, 5.0)
-    assert share(-3, 100, 5.0) == share(0, 100, 5.0)
-    assert share(100, 100, 5.0).high == 1.0
+    assert proportion_interval(150, 100, 5.0) == proportion_interval(100, 100, 5.0)
+    assert proportion_interval(-3, 100, 5.0) == proportion_interval(0, 100, 5.0)
+    assert proportion_interval(100, 100, 5.0).high == 1.0
 
 
 def test_noise_alone_says_nothing():
-    assert share(50, 100, 1e6) == Interval(None, 0.0, 1.0)
+    assert proportion_interval(50, 100, 1e6) == Interval(None, 0.0, 1.0)
 
 
 def test_many_rows_are_no_burden():
-    interval = share(9_000_000, 10_000_000, 1e3)
+    interval = proportion_interval(9_000_000, 10_000_000, 1e3)
     assert (interval.low, interval.high) == pytest.approx((0.8996, 0.9004), abs=2e-4)
 
 
@@ -117,9 +117,9 @@ def test_the_quantile_knows_long_tails(normal):
 
 def test_fieller_sets():
     theta = np.linspace(0, 1, 101)
-    assert accepted(theta, 40 - 100 * theta, np.full(101, 10.0)) == pytest.approx((0.3, 0.5))
-    assert accepted(theta, 1 - 2 * theta, np.full(101, 10.0)) == (0.0, 1.0)
-    assert accepted(theta, 300 - 100 * theta, np.full(101, 10.0)) is None
+    assert acceptance_interval(theta, 40 - 100 * theta, np.full(101, 10.0)) == pytest.approx((0.3, 0.5))
+    assert acceptance_interval(theta, 1 - 2 * theta, np.full(101, 10.0)) == (0.0, 1.0)
+    assert acceptance_interval(theta, 300 - 100 * theta, np.full(101, 10.0)) is None
 
 
 @pytest.mark.parametrize(

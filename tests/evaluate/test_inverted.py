@@ -8,7 +8,7 @@ from simulated import coverage
 
 import labeldp as ldp
 from labeldp.evaluate import measure_responses
-from labeldp.evaluate.intervals import share
+from labeldp.evaluate.intervals import proportion_interval
 from labeldp.mechanisms import GroupHistogram, OneHotLaplace, RightCount, RRTopK, RRWithPrior
 
 SPACE = ldp.LabelSpace(range(4))
@@ -40,7 +40,7 @@ def test_nearly_certain_labels_give_the_plain_share():
 
 @pytest.mark.parametrize(("epsilon", "accuracy", "classes"), [(0.5, 0.9, 2), (1.0, 0.6, 10), (3.0, 0.98, 2)])
 def test_accuracy_is_covered(epsilon, accuracy, classes):
-    rng, interval, rows = np.random.default_rng(1), cache(share), 400
+    rng, interval, rows = np.random.default_rng(1), cache(proportion_interval), 400
     kept = math.exp(epsilon) / (math.exp(epsilon) + classes - 1)
     other = (1 - kept) / (classes - 1)
     agree = rng.binomial(rows, other + (kept - other) * accuracy, 1000)

@@ -7,7 +7,7 @@ from simulated import Binormal
 
 import labeldp as ldp
 from labeldp.evaluate import Interval, Score, measure
-from labeldp.evaluate.intervals import share
+from labeldp.evaluate.intervals import proportion_interval
 from labeldp.privacy.mechanisms import linear, selection
 
 SPACE = ldp.LabelSpace(["no", "yes"])
@@ -59,7 +59,7 @@ def test_noise_is_as_wide_as_the_intervals_take_it_to_be(monkeypatch):
     score = measure(vault(0.5), PROBA, ROWS, 0.5)
     assert asked == [2 / 0.5, 4 / 0.5]
     right = int((PROBA.argmax(axis=1) == CODES)[ROWS].sum())
-    assert score.accuracy == share(right, 400, 4.0)
+    assert score.accuracy == proportion_interval(right, 400, 4.0)
     assert score.recall[1].value == pytest.approx(PROBA.argmax(axis=1)[ROWS][CODES[ROWS] == 1].mean())
 
 

@@ -10,8 +10,8 @@ from simulated import Binormal, coverage, laplace, table
 from sklearn.metrics import log_loss, precision_score, recall_score, roc_auc_score
 
 from labeldp.evaluate import Interval
-from labeldp.evaluate.intervals import share
-from labeldp.evaluate.table import group, slices
+from labeldp.evaluate.intervals import proportion_interval
+from labeldp.evaluate.table import cut_into_slices, group_predictions
 
 CERTAIN = 1000.0  # an epsilon without noise
 
@@ -49,7 +49,7 @@ def test_an_overconfident_model_is_found_out():
     rng = np.random.default_rng(0)
     proba, codes = Binormal(20_000, 0.5, 1.0, confidence=3.0).draw(rng)
     found = table(rng, proba, codes, 1.0).calibration_error()
-    groups = slices(proba[:, 1], np.ones(20_000), 200)
+    groups = cut_into_slices(proba[:, 1], np.ones(20_000), 200)
     gaps = [abs(codes[groups == g].mean() - proba[groups == g, 1].mean()) for g in range(200)]
     assert found.low > 0.05
     assert found.low <= np.mean(gaps) <= found.high + 0.02
@@ -63,7 +63,7 @@ def test_intervals_of_rare_positives_cover(epsilon):
     The others must come within three binomial deviations of that. An interval may be all of [0, 1], where positives
     drown in noise; the last line says how often it must not.
     """
-    rng, world, of_share = np.random.default_rng(0), Binormal(2000, 0.01, 2.5), cache(share)
+    rng, world, of_share = np.random.default_rng(0), Binormal(2000, 0.01, 2.5), cache(proportion_interval)
     held, told = [], []
     for _ in range(1000):
         proba, codes = world.draw(rng)
@@ -148,7 +148,7 @@ def test_a_model_of_equal_scores_has_no_hidden_pairs(epsilon):
 @settings(max_examples=50)
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=60), st.integers(1, 12))
 def test_slices_follow_the_score(scores, count):
-    number = slices(np.array(scores), np.ones(len(scores)), count)
+    number = cut_into_slices(np.array(scores), np.ones(len(scores)), count)
     order = np.argsort(scores)
     assert (np.diff(number[order]) >= 0).all()
     assert number.min() >= 0
@@ -160,7 +160,7 @@ def test_slices_follow_the_score(scores, count):
 @given(st.integers(2, 5), st.floats(1e-3, 10), st.integers(1, 20), st.integers(0, 1000))
 def test_a_group_has_one_prediction_and_none_is_empty(classes, epsilon, bins, seed):
     proba, _ = classes_of(np.random.default_rng(seed), 200, classes)
-    groups = group(proba, epsilon, bins)
+    groups = group_predictions(proba, epsilon, bins)
     assert set(groups) == set(range(groups.max() + 1))
     assert groups.max() < bins * classes + 1
     for g in range(groups.max() + 1):
@@ -169,7 +169,7 @@ def test_a_group_has_one_prediction_and_none_is_empty(classes, epsilon, bins, se
 
 def test_more_noise_means_fewer_bins():
     proba, _ = Binormal(2000, 0.3, 1.2).draw(np.random.default_rng(0))
-    used = [group(proba, epsilon, 10).max() + 1 for epsilon in (0.01, 0.1, 2.0)]
+    used = [group_predictions(proba, epsilon, 10).max() + 1 for epsilon in (0.01, 0.1, 2.0)]
     assert used == sorted(used)
     assert used[0] <= 4 < 20 <= used[-1]
 

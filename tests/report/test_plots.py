@@ -4,7 +4,7 @@ import pytest
 from matplotlib.image import imread
 
 from labeldp.report.comparison import print_comparison
-from labeldp.report.plots import Audited, Point, accuracy_by_epsilon, stated_and_audited
+from labeldp.report.plots import AuditPoint, Point, plot_accuracy_by_epsilon, plot_stated_and_audited
 
 
 def assert_large(path):
@@ -16,12 +16,12 @@ def assert_large(path):
 @pytest.mark.parametrize("count", [1, 10])
 def test_a_plot_of_any_number_of_curves(tmp_path, count):
     curves = {f"recipe {i}": [Point(1.0, 0.8, 0.7, 0.9), Point(0.5, 0.6, 0.5, 0.7)] for i in range(count)}
-    accuracy_by_epsilon(curves, tmp_path / "plot.png", "Title", clean=0.95)
+    plot_accuracy_by_epsilon(curves, tmp_path / "plot.png", "Title", non_private_accuracy=0.95)
     assert_large(tmp_path / "plot.png")
 
 
 def test_a_single_point_and_an_estimate_outside_its_interval_can_be_drawn(tmp_path):
-    accuracy_by_epsilon({"a": [Point(1.0, 0.8, 0.85, 0.75)]}, tmp_path / "plot.png", "Title")
+    plot_accuracy_by_epsilon({"a": [Point(1.0, 0.8, 0.85, 0.75)]}, tmp_path / "plot.png", "Title")
     assert (tmp_path / "plot.png").stat().st_size > 0
 
 
@@ -41,8 +41,8 @@ def test_a_table_without_any_measured_cell_can_be_printed(capsys):
 
 
 def test_stated_and_audited_epsilons_of_what_is_private_and_what_is_not(tmp_path):
-    curves = {"randres": [Audited(1.0, 0.5), Audited(4.0, 2.0)], "immutable": [Audited(math.inf, 6.1)]}
-    stated_and_audited(curves, tmp_path / "plot.png")
+    curves = {"randres": [AuditPoint(1.0, 0.5), AuditPoint(4.0, 2.0)], "immutable": [AuditPoint(math.inf, 6.1)]}
+    plot_stated_and_audited(curves, tmp_path / "plot.png")
     assert_large(tmp_path / "plot.png")
-    stated_and_audited({"nothing found": [Audited(0.5, 0.0)]}, tmp_path / "zero.png")
+    plot_stated_and_audited({"nothing found": [AuditPoint(0.5, 0.0)]}, tmp_path / "zero.png")
     assert (tmp_path / "zero.png").stat().st_size > 0

@@ -2,7 +2,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from labeldp.report.votes import agreement, by_number_of_teachers, leads, spending
+from labeldp.report.votes import plot_accuracy_by_teachers, plot_agreement, plot_leads, plot_spending
 
 COUNTS = np.random.default_rng(0).multinomial(50, [0.6, 0.3, 0.1], size=200)
 
@@ -10,12 +10,12 @@ COUNTS = np.random.default_rng(0).multinomial(50, [0.6, 0.3, 0.1], size=200)
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda path: agreement(COUNTS, path, threshold=30),
-        lambda path: leads({"50 teachers": COUNTS, "100 teachers": 2 * COUNTS}, path),
-        lambda path: spending(
+        lambda path: plot_agreement(COUNTS, path, threshold=30),
+        lambda path: plot_leads({"50 teachers": COUNTS, "100 teachers": 2 * COUNTS}, path),
+        lambda path: plot_spending(
             [10, 20, 30], [5.0, 9.5, 15.0], {"any votes": [1, 1.5, 2], "these": [0.5, 0.6, 0.7]}, path
         ),
-        lambda path: by_number_of_teachers({"plurality": {5: 0.9, 250: 0.85}, "one": {5: 0.8, 250: 0.5}}, path),
+        lambda path: plot_accuracy_by_teachers({"plurality": {5: 0.9, 250: 0.85}, "one": {5: 0.8, 250: 0.5}}, path),
     ],
 )
 def test_each_plot_is_drawn(draw, tmp_path):

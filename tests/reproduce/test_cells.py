@@ -8,8 +8,8 @@ import labeldp as ldp
 from labeldp.data import Images
 from labeldp.mechanisms import GNMax, LinearQuery, OneHotLaplace
 from labeldp.privacy.teachers.votes import TeacherVotes
-from labeldp.reproduce.cells import Cell, CellVault, Pictures, Setting, run
-from labeldp.reproduce.tables import Row
+from labeldp.reproduce.cells import CellConfig, CellVault, ExperimentCell, ImageDataset, run_cell
+from labeldp.reproduce.tables import ExperimentRow
 
 LABELS, SPACE = np.arange(60) % 3, ldp.LabelSpace([0, 1, 2])
 ROWS = np.eye(60, 5, dtype=np.float32) + 0.1
@@ -17,7 +17,7 @@ ROWS = np.eye(60, 5, dtype=np.float32) + 0.1
 
 def cell(common, budget=1.0, labels=LABELS):
     vault = CellVault(labels, SPACE, ldp.Budget(budget, 1e-5))
-    vault.common = common
+    vault.shared_folder = common
     return vault
 
 
@@ -83,12 +83,12 @@ def test_other_rows_and_other_requests_hear_their_own_noise(tmp_path):
 
 @pytest.mark.parametrize("recipe", ["randres-mixup", "lp-mst", "alibi", "noise-cluster"])
 def test_only_where_noise_is_rare_networks_train_for_less_long(tmp_path, recipe):
-    often, rarely = (Setting(tmp_path).training(recipe, wrong, 0, tmp_path) for wrong in (0.14, 0.022))
+    often, rarely = (CellConfig(tmp_path).training(recipe, wrong, 0, tmp_path) for wrong in (0.14, 0.022))
     assert rarely.epochs < often.epochs
     assert replace(rarely, epochs=often.epochs) == often
 
 
-DATA = Pictures(
+DATA = ImageDataset(
     Images(np.random.default_rng(0).integers(0, 256, (120, 3, 8, 8)).astype(np.uint8)),
     np.arange(120) % 3,
     Images(np.zeros((3, 3, 8, 8), np.uint8)),
@@ -120,12 +120,16 @@ def test_every_learner_of_a_recipe_has_its_own_schedule(tmp_path, monkeypatch, r
         return network.eval()
 
     monkeypatch.setattr("labeldp.learn.base.train", train)
-    row = Row("a method", recipe, {20.0: None}, model="cnn")
-    result = run(Cell(row, 20.0, 0, "a table"), DATA, 1e-4, Setting(tmp_path, "cpu"), lambda what: None)
+    row = ExperimentRow("a method", recipe, {20.0: None}, model="cnn")
+    result = run_cell(
+        ExperimentCell(row, 20.0, 0, "a table"), DATA, 1e-4, CellConfig(tmp_path, "cpu"), lambda what: None
+    )
     assert seen == TRAINED[recipe]
     assert result["epochs"] == TRAINED[recipe][-1][1][0]
 
 
 @pytest.mark.parametrize("recipe", ["refine", "randres-ssl", "pate-fm", "randres-augdescent"])
 def test_trainings_that_look_past_labels_take_as_long_as_ever(tmp_path, recipe):
-    assert Setting(tmp_path).training(recipe, 0.0, 0, tmp_path) == Setting(tmp_path).training(recipe, 0.9, 0, tmp_path)
+    assert CellConfig(tmp_path).training(recipe, 0.0, 0, tmp_path) == CellConfig(tmp_path).training(
+        recipe, 0.9, 0, tmp_path
+    )

@@ -10,29 +10,30 @@ from labeldp.learn import Supervised, Training
 from labeldp.learn.backbones import build
 from labeldp.report.reproduction import print_reproduction
 from labeldp.reproduce import run
-from labeldp.reproduce.cells import Setting, cells
+from labeldp.reproduce.cells import CellConfig, select_cells
 from labeldp.reproduce.tables import EXPERIMENTS
 
 
 def trial(folder, **more):
-    return Setting(folder, "cpu", epochs=1, model="linear", **more)
+    return CellConfig(folder, "cpu", epochs=1, model="linear", **more)
 
 
 def test_cells_are_trained_once_and_shown_beside_the_paper(cifar, tmp_path):
     experiment = EXPERIMENTS["ghazi-table-1"]
-    data = run.read(experiment, cifar, "cpu")
+    data = run.read_dataset(experiment, cifar, "cpu")
     assert (len(data.train), len(data.test)) == (600, 120)
-    wanted = cells(experiment, 2, {1.0, 8.0}, {"LP-1ST"})
+    wanted = select_cells(experiment, 2, {1.0, 8.0}, {"LP-1ST"})
     said = []
-    lines = run.fill(experiment, wanted, data, trial(tmp_path), said.append)
+    lines = run.fill_table(experiment, wanted, data, trial(tmp_path), said.append)
     assert [(line["epsilon"], line["epsilon spent"]) for line in lines] == [(1.0, 1.0), (8.0, 8.0)] * 2
     assert "1 of 4: LP-1ST, epsilon 1, seed 0" in said
     assert not list((tmp_path / "unfinished").iterdir())
-    again = run.fill(experiment, wanted, data, trial(tmp_path), said.append)
+    again = run.fill_table(experiment, wanted, data, trial(tmp_path), said.append)
     assert again == lines
     assert len((tmp_path / "ghazi-table-1.jsonl").read_text().splitlines()) == 4
     table = {
-        (line["method"], line["epsilon"]): line for line in run.table(experiment, tmp_path / "ghazi-table-1.jsonl")
+        (line["method"], line["epsilon"]): line
+        for line in run.compare_with_paper(experiment, tmp_path / "ghazi-table-1.jsonl")
     }
     assert len(table) == 12
     first = table["LP-1ST", 1.0]
@@ -45,8 +46,8 @@ def test_cells_are_trained_once_and_shown_beside_the_paper(cifar, tmp_path):
 
 def test_a_cell_that_was_stopped_goes_on_with_the_same_release(cifar, tmp_path, monkeypatch):
     experiment = EXPERIMENTS["ghazi-table-1"]
-    data = run.read(experiment, cifar, "cpu")
-    wanted, told = cells(experiment, 1, {2.0}, {"LP-1ST"}), []
+    data = run.read_dataset(experiment, cifar, "cpu")
+    wanted, told = select_cells(experiment, 1, {2.0}, {"LP-1ST"}), []
     fit = Supervised.fit
 
     def stop(self, features, release, start=None):
@@ -57,8 +58,8 @@ def test_a_cell_that_was_stopped_goes_on_with_the_same_release(cifar, tmp_path, 
 
     monkeypatch.setattr(Supervised, "fit", stop)
     with pytest.raises(KeyboardInterrupt):
-        run.fill(experiment, wanted, data, trial(tmp_path))
-    run.fill(experiment, wanted, data, trial(tmp_path))
+        run.fill_table(experiment, wanted, data, trial(tmp_path))
+    run.fill_table(experiment, wanted, data, trial(tmp_path))
     assert np.array_equal(*told)
 
 
@@ -72,11 +73,11 @@ for experiment in EXPERIMENTS.values():
 
 @pytest.mark.parametrize(("experiment", "row"), FIRST.values(), ids=map(str, FIRST))
 def test_every_recipe_of_the_tables_runs_on_a_sample(cifar, tmp_path, experiment, row, encoder):
-    data = run.read(experiment, cifar, "cpu", sample=120)
+    data = run.read_dataset(experiment, cifar, "cpu", max_rows=120)
     row = replace(row, options=_small(row.options))
     epsilon = max(row.paper)
-    wanted = cells(replace(experiment, rows=(row,)), 1, {epsilon}, None)
-    (line,) = run.fill(experiment, wanted, data, trial(tmp_path, encoder=encoder))
+    wanted = select_cells(replace(experiment, rows=(row,)), 1, {epsilon}, None)
+    (line,) = run.fill_table(experiment, wanted, data, trial(tmp_path, encoder=encoder))
     assert (line["method"], line["epsilon"]) == (row.method, epsilon)
     assert 0 <= line["accuracy"] <= 100
     assert line["epsilon spent"] <= epsilon
@@ -98,7 +99,7 @@ class Repeats:
 def test_a_row_with_an_audited_epsilon_is_attacked(cifar, tmp_path, monkeypatch, capsys):
     """At epsilon 8 most released labels are those of the vault: wrong ones tell which of two they were."""
     experiment = EXPERIMENTS["antipodes-table-1"]
-    data = run.read(experiment, cifar, "cpu")
+    data = run.read_dataset(experiment, cifar, "cpu")
     learn = labeldp.reproduce.cells.train_recipe
 
     def by_heart(*words, **more):
@@ -106,11 +107,11 @@ def test_a_row_with_an_audited_epsilon_is_attacked(cifar, tmp_path, monkeypatch,
         return replace(trained, model=Repeats(trained.releases[0]))
 
     monkeypatch.setattr("labeldp.reproduce.cells.train_recipe", by_heart)
-    (line,) = run.fill(experiment, cells(experiment, 1, {8.0}, {"ALIBI"}), data, trial(tmp_path))
+    (line,) = run.fill_table(experiment, select_cells(experiment, 1, {8.0}, {"ALIBI"}), data, trial(tmp_path))
     low, high = line["audited"]
     assert 1.5 < low <= 8
     assert high is None or high > low
-    lines = run.table(experiment, tmp_path / "antipodes-table-1.jsonl")
+    lines = run.compare_with_paper(experiment, tmp_path / "antipodes-table-1.jsonl")
     found = next(each for each in lines if (each["method"], each["epsilon"]) == ("ALIBI", 8.0))
     assert found["paper audited"] == (2.9, 4.0)
     assert found["audited"] == [line["audited"]]
@@ -127,22 +128,22 @@ def _small(options):
 def encoder(cifar):
     from labeldp.representation.contrastive import SimCLR
 
-    pictures = run.read(EXPERIMENTS["ghazi-table-1"], cifar, "cpu", sample=200).train
+    pictures = run.read_dataset(EXPERIMENTS["ghazi-table-1"], cifar, "cpu", max_rows=200).train
     return SimCLR(partial(build, "cnn", width=8), Training(epochs=1, batch=64, device="cpu")).fit(pictures)
 
 
 def test_the_encoder_is_made_once(cifar, tmp_path, monkeypatch):
-    data = run.read(EXPERIMENTS["tang-table-6"], cifar, "cpu", sample=8)
-    setting = Setting(tmp_path, "cpu", epochs=1, model=partial(build, "resnet18", width=4))
-    first = run.shared_encoder(data, setting, lambda what: None)
+    data = run.read_dataset(EXPERIMENTS["tang-table-6"], cifar, "cpu", max_rows=8)
+    setting = CellConfig(tmp_path, "cpu", epochs=1, model=partial(build, "resnet18", width=4))
+    first = run.train_or_load_encoder(data, setting, lambda what: None)
     monkeypatch.setattr("labeldp.reproduce.run.two_encoders", None)
-    again = run.shared_encoder(data, setting, lambda what: None)
+    again = run.train_or_load_encoder(data, setting, lambda what: None)
     assert np.array_equal(first.embed(data.test), again.embed(data.test))
 
 
 def test_a_line_of_results_is_one_json_object(cifar, tmp_path):
     experiment = EXPERIMENTS["tang-table-2"]
-    data = run.read(experiment, cifar, "cpu")
-    run.fill(experiment, cells(experiment, 1, {4.0}, {"RandRes"}), data, trial(tmp_path))
+    data = run.read_dataset(experiment, cifar, "cpu")
+    run.fill_table(experiment, select_cells(experiment, 1, {4.0}, {"RandRes"}), data, trial(tmp_path))
     line = json.loads((tmp_path / "tang-table-2.jsonl").read_text())
     assert line["accuracy"] == pytest.approx(85.9, abs=6)  # of the labels that randomized response tells

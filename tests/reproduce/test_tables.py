@@ -6,7 +6,7 @@ import labeldp as ldp
 from labeldp.learn.backbones import build
 from labeldp.recipes.base import find as find_recipe
 from labeldp.reproduce.cells import backbone
-from labeldp.reproduce.tables import EXPERIMENTS, find
+from labeldp.reproduce.tables import EXPERIMENTS, get_experiment
 
 NAMES = {
     *("ghazi-table-1", "ghazi-table-2", "ghazi-figure-1a", "ghazi-figure-1b", "antipodes-table-1"),
@@ -19,7 +19,7 @@ ROWS = [pytest.param(row, id=f"{e.name}: {row.method}") for e in EXPERIMENTS.val
 def test_all_tables_are_there():
     assert set(EXPERIMENTS) == NAMES
     with pytest.raises(ldp.InputError, match="no table 'ghazi': choose one of ghazi-table-1"):
-        find("ghazi")
+        get_experiment("ghazi")
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from labeldp.audit.mechanism import MechanismAudit as MechanismAudit
     from labeldp.audit.mechanism import audit_mechanism as audit_mechanism
     from labeldp.audit.worlds import Worlds as Worlds
-    from labeldp.audit.worlds import of_labels as of_labels
-    from labeldp.audit.worlds import of_rows as of_rows
-    from labeldp.audit.worlds import of_votes as of_votes
-    from labeldp.audit.worlds import worst_worlds as worst_worlds
+    from labeldp.audit.worlds import pair_of_labels as pair_of_labels
+    from labeldp.audit.worlds import pair_of_rows as pair_of_rows
+    from labeldp.audit.worlds import pair_of_votes as pair_of_votes
+    from labeldp.audit.worlds import worst_neighbor_pairs as worst_neighbor_pairs
 
 __all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDunderAll]
     "labeldp.audit",
     {
         "folder": ["audit_run"],
         "mechanism": ["MechanismAudit", "audit_mechanism"],
-        "worlds": ["Worlds", "of_labels", "of_rows", "of_votes", "worst_worlds"],
+        "worlds": ["NeighborPair", "pair_of_labels", "pair_of_rows", "pair_of_votes", "worst_neighbor_pairs"],
     },
 )

@@ -21,7 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.audit.bounds import error_rate, guessing, share_high, share_low
+from labeldp.audit.bounds import (
+    epsilon_lower_bound_from_guesses,
+    error_rate,
+    proportion_lower_bound,
+    proportion_upper_bound,
+)
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import Codes, Encoded
@@ -32,133 +37,151 @@ from labeldp.recipes.base import find
 from labeldp.recipes.runner import TrainingResult, split_held_out, train
 from labeldp.recipes.task import Rows, Task
 
-SURE = "model, where sure"
-_FEWEST = 8
-MOST, _SHARE = 1000, 0.2  # canaries, of the rows that are trained on
-_TINY = 1e-12
+CONFIDENT_VIEW = "model, where sure"
+_MIN_CANARIES = 8
+MAX_CANARIES, _CANARY_FRACTION = 1000, 0.2  # canaries, of the rows that are trained on
+_MIN_PROBABILITY = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Game:
+class CanarySet:
     """Labels of all rows; those of `rows` were chosen between two `options` by `coins`.
 
     A canary is a row; or a user, one coin for all of whose rows decides. `canary` is the number of each row's coin.
     """
 
     codes: Codes
-    rows: NDArray[np.int64]
+    row_ids: NDArray[np.int64]
     options: NDArray[np.int64]  # (rows, 2)
     coins: NDArray[np.int64]
-    canary: NDArray[np.int64]
+    canary_ids: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
+class CanaryScores:
     """What a training told: a score for each coin by view, and how sure the model is of either option."""
 
     scores: dict[str, NDArray[np.float64]]
-    sureness: NDArray[np.float64]
-    chances: NDArray[np.floating]  # of the trained model, for every row
+    model_confidence: NDArray[np.float64]
+    probabilities: NDArray[np.floating]  # of the trained model, for every row
     evidence: NDArray[np.floating] | None  # of what was released of every row, where it speaks of single rows
     model: Predictor | None = None
 
 
-def deal(
+def plant_canaries(
     codes: Codes,
-    eligible: Rows,
-    classes: int,
-    generator: np.random.Generator,
-    count: int | None = None,
-    most: int = MOST,
+    eligible_mask: Rows,
+    n_classes: int,
+    rng: np.random.Generator,
+    n_canaries: int | None = None,
+    max_canaries: int = MAX_CANARIES,
     users: NDArray[np.int64] | None = None,
-) -> Game:
+) -> CanarySet:
     """Choose canaries among eligible rows, or among the `users` who own them, two options for each, and toss the coins.
 
     Without a count, a fifth of these are canaries, and no more than `most`.
     """
-    places = np.flatnonzero(eligible)
-    owner = np.arange(places.size) if users is None else np.unique(users[places], return_inverse=True)[1]
-    units, what = int(owner.max(initial=-1)) + 1, "rows" if users is None else "users"
-    count = min(most, int(_SHARE * units)) if count is None else count
-    if not _FEWEST <= count <= units:
-        raise InputError(f"{count} canaries are not between {_FEWEST} and the {units} {what} that are trained on.")
-    number = np.full(units, -1)
-    number[generator.permutation(units)[:count]] = np.arange(count)
-    order = np.argsort(number[owner], kind="stable")[np.count_nonzero(number[owner] < 0) :]
-    rows, canary = places[order], number[owner][order]
-    if classes == 2:
-        options = np.tile([0, 1], (rows.size, 1))
+    eligible_ids = np.flatnonzero(eligible_mask)
+    unit_of_row = (
+        np.arange(eligible_ids.size) if users is None else np.unique(users[eligible_ids], return_inverse=True)[1]
+    )
+    n_units, unit_name = int(unit_of_row.max(initial=-1)) + 1, "rows" if users is None else "users"
+    n_canaries = min(max_canaries, int(_CANARY_FRACTION * n_units)) if n_canaries is None else n_canaries
+    if not _MIN_CANARIES <= n_canaries <= n_units:
+        raise InputError(
+            f"{n_canaries} canaries are not between {_MIN_CANARIES} and the {n_units} {unit_name} that are trained on."
+        )
+    canary_of_unit = np.full(n_units, -1)
+    canary_of_unit[rng.permutation(n_units)[:n_canaries]] = np.arange(n_canaries)
+    order = np.argsort(canary_of_unit[unit_of_row], kind="stable")[np.count_nonzero(canary_of_unit[unit_of_row] < 0) :]
+    row_ids, canary_ids = eligible_ids[order], canary_of_unit[unit_of_row][order]
+    if n_classes == 2:
+        options = np.tile([0, 1], (row_ids.size, 1))
     else:
         # Two different numbers from 1 to classes - 1, added to the label: wrong labels, all pairs alike.
-        first = generator.integers(1, classes, rows.size)
-        second = generator.integers(1, classes - 1, rows.size)
-        second += second >= first
-        options = (codes[rows, None] + np.stack([first, second], axis=1)) % classes
-    coins = generator.integers(0, 2, count)
-    changed = codes.copy()
-    changed[rows] = options[np.arange(rows.size), coins[canary]]
-    return Game(changed, rows, options, coins, canary)
+        first_offset = rng.integers(1, n_classes, row_ids.size)
+        second_offset = rng.integers(1, n_classes - 1, row_ids.size)
+        second_offset += second_offset >= first_offset
+        options = (codes[row_ids, None] + np.stack([first_offset, second_offset], axis=1)) % n_classes
+    coins = rng.integers(0, 2, n_canaries)
+    codes_with_canaries = codes.copy()
+    codes_with_canaries[row_ids] = options[np.arange(row_ids.size), coins[canary_ids]]
+    return CanarySet(codes_with_canaries, row_ids, options, coins, canary_ids)
 
 
-def rows_to_train(task: Task, recipe: str) -> Rows:
+def select_training_rows(task: Task, recipe: str) -> Rows:
     """Return the rows whose labels a recipe learns from: not those that it sets aside to choose with."""
     return split_held_out(task, find(recipe).has_several_candidates(task), False)[0]
 
 
-def play(
-    game: Game,
+def train_and_score(
+    canary_set: CanarySet,
     task: Task,
     recipe: str,
     options: Mapping[str, Any] | None = None,
     *,
-    reference: NDArray[np.floating] | None = None,
+    reference_probabilities: NDArray[np.floating] | None = None,
     ledger: Ledger | None = None,
-    report: Callable[[str], None] = lambda what: None,
-) -> Played:
+    report: Callable[[str], None] = lambda message: None,
+) -> CanaryScores:
     """Train once by a recipe in a throwaway vault, and score each coin by what comes out.
 
     The guesser sees the model; and what was released on the way, where that speaks of single rows. `reference` holds
     the chances that a model gave which never saw these coins: it tells what the model would say of each canary anyway.
     """
-    identity = None if ledger is None else Identity("canaries", "label", len(game.codes))
-    limit = Budget(task.epsilon, task.delta)
-    vault = Vault(Encoded(game.codes), task.space, limit, users=task.users, ledger=ledger, identity=identity)
-    return listen(
-        game,
+    identity = None if ledger is None else Identity("canaries", "label", len(canary_set.codes))
+    budget = Budget(task.epsilon, task.delta)
+    vault = Vault(Encoded(canary_set.codes), task.space, budget, users=task.users, ledger=ledger, identity=identity)
+    return score_canaries(
+        canary_set,
         train(vault, task, recipe, options, score=False, report=report, with_rehearsal=False),
         task.features,
-        reference,
+        reference_probabilities,
     )
 
 
-def listen(
-    game: Game, trained: TrainingResult, features: Features, reference: NDArray[np.floating] | None = None
-) -> Played:
+def score_canaries(
+    canary_set: CanarySet,
+    trained: TrainingResult,
+    features: Features,
+    reference_probabilities: NDArray[np.floating] | None = None,
+) -> CanaryScores:
     """Score each coin by what a training told; see `play`."""
-    chances = trained.model.predict_proba(features)
-    told = _pairs(np.log(np.maximum(chances, _TINY)), game)
-    usual = 0.0 if reference is None else _pairs(np.log(np.maximum(reference, _TINY)), game)
-    leaned = told - usual
-    sureness = np.exp(told.max(axis=1))
+    probabilities = trained.model.predict_proba(features)
+    log_probabilities = _option_scores(np.log(np.maximum(probabilities, _MIN_PROBABILITY)), canary_set)
+    reference_scores = (
+        0.0
+        if reference_probabilities is None
+        else _option_scores(np.log(np.maximum(reference_probabilities, _MIN_PROBABILITY)), canary_set)
+    )
+    shifts = log_probabilities - reference_scores
+    model_confidence = np.exp(log_probabilities.max(axis=1))
     # Two ways to read a model: by how far it leans to one option, and by its preference where it is sure of either.
-    scores = {"model": leaned[:, 1] - leaned[:, 0], SURE: np.sign(told[:, 1] - told[:, 0]) * sureness}
-    local = [release.log_evidence() for release in trained.releases if release.kind == "likelihood"]
-    evidence = np.sum(local, axis=0) if local else None
+    scores = {
+        "model": shifts[:, 1] - shifts[:, 0],
+        CONFIDENT_VIEW: np.sign(log_probabilities[:, 1] - log_probabilities[:, 0]) * model_confidence,
+    }
+    row_evidence = [release.log_evidence() for release in trained.releases if release.kind == "likelihood"]
+    evidence = np.sum(row_evidence, axis=0) if row_evidence else None
     if evidence is not None:
-        own = _pairs(evidence, game)
-        scores["releases"] = own[:, 1] - own[:, 0]
-    return Played(scores, sureness, chances, evidence, trained.model)
+        evidence_scores = _option_scores(evidence, canary_set)
+        scores["releases"] = evidence_scores[:, 1] - evidence_scores[:, 0]
+    return CanaryScores(scores, model_confidence, probabilities, evidence, trained.model)
 
 
-def _pairs(logs: NDArray[Any], game: Game) -> NDArray[np.float64]:
+def _option_scores(log_scores: NDArray[Any], canary_set: CanarySet) -> NDArray[np.float64]:
     """Return the score of either option for each canary, summed over its rows."""
-    found = np.zeros((game.coins.size, 2))
-    np.add.at(found, game.canary, np.take_along_axis(logs[game.rows], game.options, axis=1))
-    return found
+    option_scores = np.zeros((canary_set.coins.size, 2))
+    np.add.at(
+        option_scores,
+        canary_set.canary_ids,
+        np.take_along_axis(log_scores[canary_set.row_ids], canary_set.options, axis=1),
+    )
+    return option_scores
 
 
 @dataclass(frozen=True)
-class CanaryGame:
+class CanaryGameResult:
     """The guess rate on one half of the canaries, with its interval, and what follows for epsilon."""
 
     lower: float
@@ -181,31 +204,39 @@ class CanaryGame:
         }
 
 
-def canary_game(scores: Any, sureness: Any, coins: Any, confidence: float = 0.95) -> CanaryGame:
+def measure_canary_game(scores: Any, model_confidence: Any, coins: Any, confidence: float = 0.95) -> CanaryGameResult:
     """Choose on every second canary how sure the model must be, and measure the guess rate on the others."""
-    scores, sureness, coins = np.asarray(scores, np.float64), np.asarray(sureness, np.float64), np.asarray(coins)
-    if not scores.shape == sureness.shape == coins.shape or coins.size < _FEWEST:
-        raise InputError(f"A canary game needs a score, a sureness and a coin of at least {_FEWEST} canaries.")
+    scores, model_confidence, coins = (
+        np.asarray(scores, np.float64),
+        np.asarray(model_confidence, np.float64),
+        np.asarray(coins),
+    )
+    if not scores.shape == model_confidence.shape == coins.shape or coins.size < _MIN_CANARIES:
+        raise InputError(f"A canary game needs a score, a sureness and a coin of at least {_MIN_CANARIES} canaries.")
     error = error_rate(confidence)
-    right = (scores > 0) == coins.astype(bool)
-    threshold = _threshold(sureness[::2], right[::2], error / 2)
-    guessed = sureness[1::2] >= threshold
-    guesses, correct = int(guessed.sum()), int(right[1::2][guessed].sum())
+    is_correct = (scores > 0) == coins.astype(bool)
+    threshold = _best_threshold(model_confidence[::2], is_correct[::2], error / 2)
+    is_guessed = model_confidence[1::2] >= threshold
+    guesses, correct = int(is_guessed.sum()), int(is_correct[1::2][is_guessed].sum())
     if not guesses:
-        return CanaryGame(0.0, math.inf, None, 0.0, 1.0, 0, 0, int(coins.size), threshold, float(confidence))
-    low, high = (float(end(correct, guesses, error / 2)) for end in (share_low, share_high))
+        return CanaryGameResult(0.0, math.inf, None, 0.0, 1.0, 0, 0, int(coins.size), threshold, float(confidence))
+    low, high = (
+        float(bound(correct, guesses, error / 2)) for bound in (proportion_lower_bound, proportion_upper_bound)
+    )
     upper = max(0.0, math.log(high / (1 - high))) if high < 1 else math.inf
-    lower = float(guessing(correct, guesses, error / 2))
+    lower = float(epsilon_lower_bound_from_guesses(correct, guesses, error / 2))
     rate = correct / guesses
-    return CanaryGame(lower, upper, rate, low, high, guesses, correct, int(coins.size), threshold, float(confidence))
+    return CanaryGameResult(
+        lower, upper, rate, low, high, guesses, correct, int(coins.size), threshold, float(confidence)
+    )
 
 
-def _threshold(sureness: NDArray[np.float64], right: NDArray[np.bool_], level: float) -> float:
+def _best_threshold(model_confidence: NDArray[np.float64], is_correct: NDArray[np.bool_], level: float) -> float:
     """Return the sureness from which guesses would give the best bound; ties are guessed together."""
-    order = np.argsort(-sureness, kind="stable")
-    correct, guesses = np.cumsum(right[order]), np.arange(1, right.size + 1)
-    last = np.append(np.diff(sureness[order]) != 0, True)
-    bounds = np.where(last, guessing(correct, guesses, level), -1.0)
+    order = np.argsort(-model_confidence, kind="stable")
+    correct, guesses = np.cumsum(is_correct[order]), np.arange(1, is_correct.size + 1)
+    ends_tie = np.append(np.diff(model_confidence[order]) != 0, True)
+    bounds = np.where(ends_tie, epsilon_lower_bound_from_guesses(correct, guesses, level), -1.0)
     # Where nothing is found, every guess counts: then the interval is narrowest.
-    best = right.size - 1 if bounds.max() <= 0 else int(np.argmax(bounds))
-    return float(sureness[order][best])
+    best = is_correct.size - 1 if bounds.max() <= 0 else int(np.argmax(bounds))
+    return float(model_confidence[order][best])

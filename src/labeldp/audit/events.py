@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.audit.bounds import two_worlds
+from labeldp.audit.bounds import epsilon_lower_bound
 
 Outcomes = NDArray[np.int64]  # one row a draw; its columns are views of one release
 
-_CUTS = 400  # events of a column that are looked at
-_STRICTER = 10
+_MAX_EVENTS = 400  # events of a column that are looked at
+_LEVEL_DIVISOR = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,64 +20,66 @@ class Event:
     column: int
     world: int
     values: NDArray[np.int64] | None = None
-    least: int | None = None
-    most: int | None = None  # where there is no least
+    min_value: int | None = None
+    max_value: int | None = None  # where there is no least
 
-    def seen(self, outcomes: Outcomes) -> int:
+    def count_draws(self, outcomes: Outcomes) -> int:
         """Count the draws in which it happened."""
         column = outcomes[:, self.column]
         if self.values is not None:
             return int(np.isin(column, self.values).sum())
-        if self.least is not None:
-            return int((column >= self.least).sum())
-        return int((column <= (self.most or 0)).sum())
+        if self.min_value is not None:
+            return int((column >= self.min_value).sum())
+        return int((column <= (self.max_value or 0)).sum())
 
     def __str__(self) -> str:
         if self.values is not None:
             return f"view {self.column} is in {{{', '.join(map(str, sorted(self.values.tolist())))}}}"
-        side = f"at least {self.least}" if self.least is not None else f"at most {self.most}"
+        side = f"at least {self.min_value}" if self.min_value is not None else f"at most {self.max_value}"
         return f"view {self.column} is {side}"
 
 
 def best_event(
-    here: Outcomes, there: Outcomes, delta: float, level: float, ordered: bool = False
+    outcomes: Outcomes, neighbor_outcomes: Outcomes, delta: float, level: float, ordered: bool = False
 ) -> tuple[float, Event]:
     """Return the event whose bound would be largest on these draws, and that bound, which is biased upwards.
 
     The level is stricter than asked, because of many events that were seen a few times some look good by luck.
     """
     candidates = list[tuple[Event, int, int]]()
-    for column in range(here.shape[1]):
-        find = _thresholds if ordered else _sets
-        candidates += find(here[:, column], there[:, column], column, 0)
-        candidates += find(there[:, column], here[:, column], column, 1)
-    hits, others = (np.array([counts[place] for counts in candidates]) for place in (1, 2))
-    bounds = two_worlds(hits, others, len(here), delta, level / _STRICTER)
+    for column in range(outcomes.shape[1]):
+        list_events = _threshold_events if ordered else _value_set_events
+        candidates += list_events(outcomes[:, column], neighbor_outcomes[:, column], column, 0)
+        candidates += list_events(neighbor_outcomes[:, column], outcomes[:, column], column, 1)
+    hits, neighbor_hits = (np.array([counts[index] for counts in candidates]) for index in (1, 2))
+    bounds = epsilon_lower_bound(hits, neighbor_hits, len(outcomes), delta, level / _LEVEL_DIVISOR)
     best = int(np.argmax(bounds))
     return float(bounds[best]), candidates[best][0]
 
 
-def _sets(likely: NDArray[np.int64], rare: NDArray[np.int64], column: int, world: int) -> list[tuple[Event, int, int]]:
+def _value_set_events(
+    likely: NDArray[np.int64], rare: NDArray[np.int64], column: int, world: int
+) -> list[tuple[Event, int, int]]:
     """Give the value with the largest ratio of counts, the first two of these, and so on."""
-    values, place = np.unique(np.concatenate([likely, rare]), return_inverse=True)
-    counts = [np.bincount(part, minlength=values.size) for part in (place[: likely.size], place[likely.size :])]
+    values, inverse = np.unique(np.concatenate([likely, rare]), return_inverse=True)
+    counts = [np.bincount(part, minlength=values.size) for part in (inverse[: likely.size], inverse[likely.size :])]
     order = np.argsort(-(counts[0] + 0.5) / (counts[1] + 0.5), kind="stable")
-    hits, others = (np.cumsum(count[order]).tolist() for count in counts)
-    events = [Event(column, world, values[order[: last + 1]]) for last in range(min(values.size, _CUTS))]
-    return list(zip(events, hits, others, strict=False))
+    hits, rare_hits = (np.cumsum(count[order]).tolist() for count in counts)
+    events = [Event(column, world, values[order[: last + 1]]) for last in range(min(values.size, _MAX_EVENTS))]
+    return list(zip(events, hits, rare_hits, strict=False))
 
 
-def _thresholds(
+def _threshold_events(
     likely: NDArray[np.int64], rare: NDArray[np.int64], column: int, world: int
 ) -> list[tuple[Event, int, int]]:
     """Give both sides of thresholds at even steps of the values, and at even shares of the draws."""
-    every = np.concatenate([likely, rare])
-    steps = np.linspace(0, 1, _CUTS // 2)
-    cuts = [np.quantile(draws, steps, method="nearest") for draws in (np.unique(every), every)]
-    found, ordered = [], (np.sort(likely), np.sort(rare))
+    all_draws = np.concatenate([likely, rare])
+    steps = np.linspace(0, 1, _MAX_EVENTS // 2)
+    cuts = [np.quantile(draws, steps, method="nearest") for draws in (np.unique(all_draws), all_draws)]
+    events, sorted_draws = [], (np.sort(likely), np.sort(rare))
     for cut in np.union1d(*cuts).tolist():
-        below = [int(np.searchsorted(draws, cut, "left")) for draws in ordered]
-        upto = [int(np.searchsorted(draws, cut, "right")) for draws in ordered]
-        found.append((Event(column, world, least=cut), likely.size - below[0], rare.size - below[1]))
-        found.append((Event(column, world, most=cut), upto[0], upto[1]))
-    return found
+        n_below = [int(np.searchsorted(draws, cut, "left")) for draws in sorted_draws]
+        n_up_to = [int(np.searchsorted(draws, cut, "right")) for draws in sorted_draws]
+        events.append((Event(column, world, min_value=cut), likely.size - n_below[0], rare.size - n_below[1]))
+        events.append((Event(column, world, max_value=cut), n_up_to[0], n_up_to[1]))
+    return events

@@ -22,8 +22,17 @@ from numpy.typing import NDArray
 
 from labeldp.accounting.costs import capped_rows
 from labeldp.audit.bounds import error_rate
-from labeldp.audit.canaries import MOST, SURE, Game, Played, canary_game, deal, play, rows_to_train
-from labeldp.audit.inference import label_inference
+from labeldp.audit.canaries import (
+    CONFIDENT_VIEW,
+    MAX_CANARIES,
+    CanaryScores,
+    CanarySet,
+    measure_canary_game,
+    plant_canaries,
+    select_training_rows,
+    train_and_score,
+)
+from labeldp.audit.inference import measure_label_inference
 from labeldp.audit.one_run import one_run
 from labeldp.core import unproven
 from labeldp.core.atomic_files import written_whole
@@ -41,12 +50,12 @@ from labeldp.runs.config import Plan
 from labeldp.runs.feature_files import read_columns
 from labeldp.runs.record import intake_of, read_report
 
-RESULT = "audit.json"
-_FORMAT = 1
+RESULT_FILE = "audit.json"
+_FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Request:
+class AuditConfig:
     """What to audit with: a run's own settings, where they are not given."""
 
     canaries: int | None = None
@@ -66,90 +75,100 @@ class Request:
 
 
 def audit_run(
-    run: Path, data: Path, request: Request | None = None, report: Callable[[str], None] = lambda what: None
+    run: Path, data: Path, config: AuditConfig | None = None, report: Callable[[str], None] = lambda message: None
 ) -> dict[str, Any]:
     """Audit a run folder and write the result into it, as `audit.json`; `data` is the table that it was trained on.
 
     Only features are read of `data`. An audit that is stopped leaves its checkpoints in the run folder, and the
     same request goes on from there.
     """
-    request = request or Request()
+    config = config or AuditConfig()
     facts = read_report(run)
-    if (run / RESULT).exists():
-        raise InputError(f"{run / RESULT} holds an audit of this run: remove it to audit again.")
+    if (run / RESULT_FILE).exists():
+        raise InputError(f"{run / RESULT_FILE} holds an audit of this run: remove it to audit again.")
     if (facts.get("space") or {}).get("step") is not None:
         raise InputError(
             "Canaries are for classes, and this run learnt numbers: audit its mechanisms, for example by "
             "labeldp audit --mechanism rr-on-bins --epsilon 1."
         )
-    features, plan, public = _reading(run, data, facts, request)
-    records = _protects_records(facts)
-    if records and public is not None:  # what is found on secret records would tell of them
-        features, public = (public.select(np.arange(first, len(public), 2)) for first in (0, 1))
-    owners = None if records else _owners(data, facts)
-    rows = capped_rows(owners, None, len(features), plan.labels_per_user, plan.seed)
-    released = load_predictor(run / "model", request.device)
+    features, train_config, public = _read_inputs(run, data, facts, config)
+    protects_records = _protects_records(facts)
+    if protects_records and public is not None:  # what is found on secret records would tell of them
+        features, public = (public.select(np.arange(start, len(public), 2)) for start in (0, 1))
+    users = None if protects_records else _read_users(data, facts)
+    row_mask = capped_rows(users, None, len(features), train_config.labels_per_user, train_config.seed)
+    model = load_predictor(run / "model", config.device)
     space = LabelSpace.from_json(facts["space"])
-    chances = np.asarray(released.predict_proba(features), np.float64)
-    if plan.recipe == "immutable":  # whoever made the run switched it on, and here it sees no real label
+    probabilities = np.asarray(model.predict_proba(features), np.float64)
+    if train_config.recipe == "immutable":  # whoever made the run switched it on, and here it sees no real label
         unproven.allow_unproven("immutable")
-    folder = _kept(run, facts, request)
-    started = json.loads((folder / "request.json").read_text())
-    games, played = list[Game](), list[Played]()
-    wanted = request.canaries, _most(facts, request)
-    for number in range(request.trainings):
-        report(f"training {number + 1} of {request.trainings}")
-        own = folder / str(number)
-        own.mkdir(exist_ok=True)
-        task = plan.task(features, space, rows, own, public=public, users=owners)
-        games.append(_game(task, plan.recipe, chances, [started["seed"], number], wanted))
-        played.append(_play(games[-1], task, plan, chances, own, report))
+    folder = _checkpoint_folder(run, facts, config)
+    saved_request = json.loads((folder / "request.json").read_text())
+    canary_sets, canary_scores = list[CanarySet](), list[CanaryScores]()
+    canary_limits = config.canaries, _max_canaries(facts, config)
+    for index in range(config.trainings):
+        report(f"training {index + 1} of {config.trainings}")
+        training_folder = folder / str(index)
+        training_folder.mkdir(exist_ok=True)
+        task = train_config.task(features, space, row_mask, training_folder, public=public, users=users)
+        canary_sets.append(
+            _plant_canaries(task, train_config.recipe, probabilities, [saved_request["seed"], index], canary_limits)
+        )
+        canary_scores.append(
+            _train_or_load(canary_sets[-1], task, train_config, probabilities, training_folder, report)
+        )
     report("counting")
-    result = _result(facts, request, games, played, chances, rows_to_train(task, plan.recipe))
-    with written_whole(run / RESULT) as partial:
+    result = _build_result(
+        facts, config, canary_sets, canary_scores, probabilities, select_training_rows(task, train_config.recipe)
+    )
+    with written_whole(run / RESULT_FILE) as partial:
         partial.write_text(json.dumps(result, indent=2) + "\n")
     shutil.rmtree(folder)
     return result
 
 
-def _reading(run: Path, data: Path, facts: dict[str, Any], request: Request) -> tuple[Any, Plan, Any]:
+def _read_inputs(run: Path, data: Path, facts: dict[str, Any], config: AuditConfig) -> tuple[Any, Plan, Any]:
     """Read the features as the run did, and its plan from what the run says of itself."""
-    intake = intake_of(run)
-    features = intake(read_columns(TableFile(data), list(intake.columns), intake.texts))
+    reader = intake_of(run)
+    features = reader(read_columns(TableFile(data), list(reader.columns), reader.texts))
     if len(features) != facts["data"]["rows"]:
         raise InputError(
             f"{data} has {len(features)} rows and the run was trained on {facts['data']['rows']}: give the table that "
             "it was trained on."
         )
-    public, asked = None, facts.get("plan", {})  # what the training was given, where the run keeps that
-    if request.public is not None:
-        public = intake(read_columns(TableFile(request.public), list(intake.columns), intake.texts))
-    elif asked.get("public") or _protects_records(facts):
+    public, run_settings = None, facts.get("plan", {})  # what the training was given, where the run keeps that
+    if config.public is not None:
+        public = reader(read_columns(TableFile(config.public), list(reader.columns), reader.texts))
+    elif run_settings.get("public") or _protects_records(facts):
         raise InputError("The teachers of this run voted on public rows: name their table by --public.")
-    _check_encoder(request.encoder, facts.get("encoder"))
-    how: dict[str, Any] = {"flip": intake.flip, "device": request.device, "progress": request.progress}
-    how |= {"encoder": request.encoder, "seed": facts["seed"], "public": request.public}
-    how |= {"epochs": asked.get("epochs"), "model": asked.get("model", "auto")}
-    how |= {"choose_by": asked.get("choose_by", "auto")}
-    how |= {"labels_per_user": (facts.get("users") or {}).get("labels_per_user")}
-    plan = Plan(facts["epsilon"], facts["delta"], facts["recipe"], facts["options"], intake.kind, **how)
-    plan.check()
-    return features, plan, public
+    _check_encoder(config.encoder, facts.get("encoder"))
+    settings: dict[str, Any] = {"flip": reader.flip, "device": config.device, "progress": config.progress}
+    settings |= {"encoder": config.encoder, "seed": facts["seed"], "public": config.public}
+    settings |= {"epochs": run_settings.get("epochs"), "model": run_settings.get("model", "auto")}
+    settings |= {"choose_by": run_settings.get("choose_by", "auto")}
+    settings |= {"labels_per_user": (facts.get("users") or {}).get("labels_per_user")}
+    train_config = Plan(facts["epsilon"], facts["delta"], facts["recipe"], facts["options"], reader.kind, **settings)
+    train_config.check()
+    return features, train_config, public
 
 
-def _check_encoder(given: Path | None, used: str | None) -> None:
+def _check_encoder(encoder: Path | None, expected_digest: str | None) -> None:
     """Refuse another encoder than that of the training: its audit would be of another training."""
-    found = None if given is None else Model.load(given, "cpu").digest()[:16]
-    if found != used:
-        has = "no encoder: leave --encoder out" if used is None else f"encoder {used}: name it by --encoder"
-        raise InputError(f"The training of this run began from {has}.")
+    digest = None if encoder is None else Model.load(encoder, "cpu").digest()[:16]
+    if digest != expected_digest:
+        requirement = (
+            "no encoder: leave --encoder out"
+            if expected_digest is None
+            else f"encoder {expected_digest}: name it by --encoder"
+        )
+        raise InputError(f"The training of this run began from {requirement}.")
 
 
 def _protects_records(facts: dict[str, Any]) -> bool:
     return "record" in (facts.get("model_unit"), facts["guarantee"].get("unit"))
 
 
-def _owners(data: Path, facts: dict[str, Any]) -> NDArray[np.int64] | None:
+def _read_users(data: Path, facts: dict[str, Any]) -> NDArray[np.int64] | None:
     """Read who owns which row, a public fact, where the run protects users."""
     if not facts.get("users"):
         return None
@@ -159,11 +178,11 @@ def _owners(data: Path, facts: dict[str, Any]) -> NDArray[np.int64] | None:
     return table.owners()
 
 
-def _kept(run: Path, facts: dict[str, Any], request: Request) -> Path:
+def _checkpoint_folder(run: Path, facts: dict[str, Any], config: AuditConfig) -> Path:
     """Return the folder of this request's checkpoints, with the seed of its canaries, drawn when it began."""
-    what = [facts["created"], request.canaries, _most(facts, request), request.trainings]
-    what += [str(request.encoder), str(request.public)]
-    folder = run / f".audit.{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]}.checkpoints"
+    key_parts = [facts["created"], config.canaries, _max_canaries(facts, config), config.trainings]
+    key_parts += [str(config.encoder), str(config.public)]
+    folder = run / f".audit.{hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:12]}.checkpoints"
     if not (folder / "request.json").is_file():
         try:
             folder.mkdir(exist_ok=True)
@@ -174,93 +193,114 @@ def _kept(run: Path, facts: dict[str, Any], request: Request) -> Path:
     return folder
 
 
-def _most(facts: dict[str, Any], request: Request) -> int:
+def _max_canaries(facts: dict[str, Any], config: AuditConfig) -> int:
     """Return how many canaries a training may have: delta for each of them must stay far below the error rate."""
     delta = float(facts["guarantee"]["delta"])
-    return MOST if not delta else min(MOST, int(error_rate(request.confidence) / (4 * delta * request.trainings)))
+    return (
+        MAX_CANARIES
+        if not delta
+        else min(MAX_CANARIES, int(error_rate(config.confidence) / (4 * delta * config.trainings)))
+    )
 
 
-def _game(
-    task: Task, recipe: str, chances: NDArray[np.float64], seed: list[int], wanted: tuple[int | None, int]
-) -> Game:
+def _plant_canaries(
+    task: Task, recipe: str, probabilities: NDArray[np.float64], seed: list[int], canary_limits: tuple[int | None, int]
+) -> CanarySet:
     """Draw labels from the released model, and canaries among the rows that are trained on."""
-    generator = np.random.default_rng(seed)
-    edges = chances.cumsum(axis=1)
-    codes = (generator.random((len(chances), 1)) * edges[:, -1:] >= edges[:, :-1]).sum(axis=1)
-    return deal(codes, rows_to_train(task, recipe), chances.shape[1], generator, *wanted, task.users)
+    rng = np.random.default_rng(seed)
+    cumulative = probabilities.cumsum(axis=1)
+    codes = (rng.random((len(probabilities), 1)) * cumulative[:, -1:] >= cumulative[:, :-1]).sum(axis=1)
+    return plant_canaries(
+        codes, select_training_rows(task, recipe), probabilities.shape[1], rng, *canary_limits, task.users
+    )
 
 
-def _play(
-    game: Game, task: Task, plan: Plan, chances: NDArray[np.float64], own: Path, report: Callable[[str], None]
-) -> Played:
+def _train_or_load(
+    canary_set: CanarySet,
+    task: Task,
+    train_config: Plan,
+    probabilities: NDArray[np.float64],
+    training_folder: Path,
+    report: Callable[[str], None],
+) -> CanaryScores:
     """Train, or read what a finished training told."""
-    done = own / "played.npz"
-    if done.is_file():
-        with np.load(done) as kept:
-            scores = {name.removeprefix("score "): kept[name] for name in kept.files if name.startswith("score ")}
-            evidence = kept["evidence"] if "evidence" in kept.files else None
-            return Played(scores, kept["sureness"], kept["chances"], evidence)
-    ledger = Ledger(own / "throwaway.ledger")  # so that an interrupted training goes on with what was drawn
-    played = play(game, task, plan.recipe, plan.options, reference=chances, ledger=ledger, report=report)
-    arrays = {f"score {name}": values for name, values in played.scores.items()}
-    facts = {"sureness": played.sureness, "chances": played.chances}
-    facts |= {} if played.evidence is None else {"evidence": played.evidence}
-    with written_whole(done) as partial, partial.open("wb") as stream:
-        np.savez(stream, **arrays, **facts)  # type: ignore[arg-type]
-    return played
+    scores_path = training_folder / "played.npz"
+    if scores_path.is_file():
+        with np.load(scores_path) as stored:
+            scores = {name.removeprefix("score "): stored[name] for name in stored.files if name.startswith("score ")}
+            evidence = stored["evidence"] if "evidence" in stored.files else None
+            return CanaryScores(scores, stored["model_confidence"], stored["probabilities"], evidence)
+    ledger = Ledger(training_folder / "throwaway.ledger")  # so that an interrupted training goes on with what was drawn
+    canary_scores = train_and_score(
+        canary_set,
+        task,
+        train_config.recipe,
+        train_config.options,
+        reference_probabilities=probabilities,
+        ledger=ledger,
+        report=report,
+    )
+    arrays = {f"score {name}": values for name, values in canary_scores.scores.items()}
+    model_arrays = {"model_confidence": canary_scores.model_confidence, "probabilities": canary_scores.probabilities}
+    model_arrays |= {} if canary_scores.evidence is None else {"evidence": canary_scores.evidence}
+    with written_whole(scores_path) as partial, partial.open("wb") as stream:
+        np.savez(stream, **arrays, **model_arrays)  # type: ignore[arg-type]
+    return canary_scores
 
 
-def _result(
+def _build_result(
     facts: dict[str, Any],
-    request: Request,
-    games: list[Game],
-    played: list[Played],
-    chances: NDArray[np.float64],
-    trained: NDArray[np.bool_],
+    config: AuditConfig,
+    canary_sets: list[CanarySet],
+    canary_scores: list[CanaryScores],
+    probabilities: NDArray[np.float64],
+    training_mask: NDArray[np.bool_],
 ) -> dict[str, Any]:
     """Count the guesses of all trainings together: independent trainings are one game with as many coins."""
     epsilon, delta = float(facts["guarantee"]["epsilon"]), float(facts["guarantee"]["delta"])
-    coins = np.concatenate([game.coins for game in games])
-    views = {name: np.concatenate([each.scores[name] for each in played]) for name in played[0].scores}
-    bound = one_run(views, coins, delta, request.confidence)
-    sureness = np.concatenate([each.sureness for each in played])
-    guessed = canary_game(views[SURE], sureness, coins, request.confidence)
-    others = trained.copy()
-    others[games[-1].rows] = False
-    last = played[-1]
-    own = None if last.evidence is None else last.evidence[others]
-    law = games[-1].codes[others], chances[others], last.chances[others]
-    alone = facts["users"]["label"] if facts.get("users") else facts["guarantee"]  # a single label may lose less
-    limits = float(alone["epsilon"]), float(alone["delta"])
-    inferred = label_inference(*law, *limits, request.confidence, own)
+    coins = np.concatenate([canary_set.coins for canary_set in canary_sets])
+    views = {name: np.concatenate([each.scores[name] for each in canary_scores]) for name in canary_scores[0].scores}
+    bound = one_run(views, coins, delta, config.confidence)
+    model_confidence = np.concatenate([each.model_confidence for each in canary_scores])
+    game_result = measure_canary_game(views[CONFIDENT_VIEW], model_confidence, coins, config.confidence)
+    row_mask = training_mask.copy()
+    row_mask[canary_sets[-1].row_ids] = False
+    last = canary_scores[-1]
+    evidence = None if last.evidence is None else last.evidence[row_mask]
+    inference_inputs = canary_sets[-1].codes[row_mask], probabilities[row_mask], last.probabilities[row_mask]
+    label_guarantee = (
+        facts["users"]["label"] if facts.get("users") else facts["guarantee"]
+    )  # a single label may lose less
+    limits = float(label_guarantee["epsilon"]), float(label_guarantee["delta"])
+    inference = measure_label_inference(*inference_inputs, *limits, config.confidence, evidence)
     claimed = epsilon if math.isfinite(epsilon) else float(facts["epsilon"])
-    common = {"confidence": request.confidence, "stated_epsilon": plain_number(epsilon)}
+    common = {"confidence": config.confidence, "stated_epsilon": plain_number(epsilon)}
     return {
-        "format": _FORMAT,
+        "format": _FORMAT_VERSION,
         "version": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "recipe": facts["recipe"],
         "stated": {"epsilon": plain_number(epsilon), "delta": delta, "claimed": claimed},
-        "trainings": request.trainings,
-        "rows": len(chances),
+        "trainings": config.trainings,
+        "rows": len(probabilities),
         "lower_bound": bound.lower,
-        "confidence": request.confidence,
+        "confidence": config.confidence,
         "holds": bound.lower <= claimed,
         "audits": [
-            {"kind": "one run", "lower_bound": bound.lower, **common, **_without(bound.to_json(), "lower")},
-            {"kind": "canary game", **common, **guessed.to_json()},
-            {"kind": "label inference", **common, **inferred.to_json()},
+            {"kind": "one run", "lower_bound": bound.lower, **common, **_drop_key(bound.to_json(), "lower")},
+            {"kind": "canary game", **common, **game_result.to_json()},
+            {"kind": "label inference", **common, **inference.to_json()},
         ],
-        "notes": [*_NOTES, *[_OF_USERS] * bool(facts.get("users")), *[_OF_RECORDS] * _protects_records(facts)],
+        "notes": [*_NOTES, *[_USER_NOTE] * bool(facts.get("users")), *[_RECORD_NOTE] * _protects_records(facts)],
     }
 
 
-def _without(facts: dict[str, Any], name: str) -> dict[str, Any]:
+def _drop_key(facts: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if key != name}
 
 
-_OF_RECORDS = "Records are secret: half of the public rows stood in for them, and teachers voted on the other half."
-_OF_USERS = "A canary is a user: one coin decides all of their labels that take part."
+_RECORD_NOTE = "Records are secret: half of the public rows stood in for them, and teachers voted on the other half."
+_USER_NOTE = "A canary is a user: one coin decides all of their labels that take part."
 _NOTES = [
     "Labels were drawn from the released model, and canaries replaced some: no real label was used.",
     "A lower bound holds but for an error rate of 1 - confidence; nothing here bounds epsilon from above.",

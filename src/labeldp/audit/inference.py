@@ -26,7 +26,7 @@ _POWERS = (0.0, 1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True)
-class Inference:
+class LabelInference:
     """The share of right guesses with and without the model, the difference, and the most that privacy allows."""
 
     advantage: float
@@ -44,35 +44,50 @@ class Inference:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def label_inference(
+def measure_label_inference(
     labels: Any,
     prior: Any,
-    model: Any,
+    model_probabilities: Any,
     epsilon: float,
     delta: float = 0.0,
     confidence: float = 0.95,
     evidence: Any = None,
-) -> Inference:
+) -> LabelInference:
     """Measure the advantage over rows whose `labels` were drawn by `prior`; `model` holds the chances that it gives.
 
     The guess weighs prior times (model / prior) to some power; or, with `evidence`, the log-likelihoods of what was
     released of each row, prior times likelihood. Which of these is chosen on every second row, and the advantage is
     measured on the others. Its interval counts rows as if they were independent, which one model does not make them.
     """
-    labels, prior, model = np.asarray(labels), np.asarray(prior, np.float64), np.asarray(model, np.float64)
-    if prior.shape != model.shape or prior.ndim != 2 or labels.shape != prior.shape[:1] or len(labels) < 4:
+    labels, prior, model_probabilities = (
+        np.asarray(labels),
+        np.asarray(prior, np.float64),
+        np.asarray(model_probabilities, np.float64),
+    )
+    if (
+        prior.shape != model_probabilities.shape
+        or prior.ndim != 2
+        or labels.shape != prior.shape[:1]
+        or len(labels) < 4
+    ):
         raise InputError("Label inference needs chances of all classes, before and after, for four labels or more.")
-    before, after = (np.log(np.maximum(chances, 1e-12)) for chances in (prior, model))
-    alone = before.argmax(axis=1) == labels
-    attacks = {("model", power): before + power * (after - before) for power in _POWERS}
+    log_prior, log_model = (np.log(np.maximum(probabilities, 1e-12)) for probabilities in (prior, model_probabilities))
+    is_prior_correct = log_prior.argmax(axis=1) == labels
+    attacks = {("model", power): log_prior + power * (log_model - log_prior) for power in _POWERS}
     if evidence is not None:
-        attacks["releases", 1.0] = before + evidence
-    tried = {way: scores.argmax(axis=1) == labels for way, scores in attacks.items()}
-    view, _ = best = max(tried, key=lambda way: tried[way][::2].mean())
-    attack, alone = tried[best][1::2], alone[1::2]
-    gain = attack.astype(float) - alone
-    reach = float(norm.ppf(1 - error_rate(confidence) / 2) * gain.std(ddof=1) / math.sqrt(gain.size))
-    largest = prior[1::2].max(axis=1)
-    shares = float(attack.mean()), float(alone.mean()), float((best_guess(epsilon, largest, delta) - largest).mean())
-    found = float(gain.mean())
-    return Inference(found, found - reach, found + reach, *shares, int(gain.size), float(confidence), view)
+        attacks["releases", 1.0] = log_prior + evidence
+    is_correct = {attack_name: scores.argmax(axis=1) == labels for attack_name, scores in attacks.items()}
+    view, _ = best_attack = max(is_correct, key=lambda attack_name: is_correct[attack_name][::2].mean())
+    is_attack_correct, is_prior_correct = is_correct[best_attack][1::2], is_prior_correct[1::2]
+    gain = is_attack_correct.astype(float) - is_prior_correct
+    half_width = float(norm.ppf(1 - error_rate(confidence) / 2) * gain.std(ddof=1) / math.sqrt(gain.size))
+    max_prior = prior[1::2].max(axis=1)
+    rates = (
+        float(is_attack_correct.mean()),
+        float(is_prior_correct.mean()),
+        float((best_guess(epsilon, max_prior, delta) - max_prior).mean()),
+    )
+    advantage = float(gain.mean())
+    return LabelInference(
+        advantage, advantage - half_width, advantage + half_width, *rates, int(gain.size), float(confidence), view
+    )

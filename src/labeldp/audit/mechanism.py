@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from labeldp.audit.bounds import error_rate, two_worlds
+from labeldp.audit.bounds import epsilon_lower_bound, error_rate
 from labeldp.audit.events import Outcomes, best_event
-from labeldp.audit.worlds import Worlds, stated_privacy, worst_worlds
+from labeldp.audit.worlds import Worlds, stated_privacy, worst_neighbor_pairs
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta, plain_number
 
-_FEWEST = 100
+_MIN_DRAWS = 100
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class MechanismAudit:
 def audit_mechanism(
     mechanism: Any,
     *,
-    worlds: Worlds | Sequence[Worlds] | None = None,
+    pairs: Worlds | Sequence[Worlds] | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
     draws: int = 100_000,
@@ -67,29 +67,34 @@ def audit_mechanism(
     `epsilon` and `delta` are what it is held to; by default what it states itself.
     """
     error = error_rate(confidence)
-    if isinstance(draws, bool) or not isinstance(draws, int) or draws < _FEWEST:
-        raise InputError(f"draws must be a whole number from {_FEWEST}: more draws give a sharper bound.")
+    if isinstance(draws, bool) or not isinstance(draws, int) or draws < _MIN_DRAWS:
+        raise InputError(f"draws must be a whole number from {_MIN_DRAWS}: more draws give a sharper bound.")
     stated = stated_privacy(mechanism, delta)
     epsilon, delta = stated[0] if epsilon is None else epsilon, check_delta(stated[1])
-    if worlds is None and not type(mechanism).__module__.startswith("labeldp."):
+    if pairs is None and not type(mechanism).__module__.startswith("labeldp."):
         raise InputError(
             "What is bad for a mechanism of your own nobody knows but you: name worlds=of_rows(...) or of_labels(...); "
             "worst_worlds(...) gives those that are bad for what it was made from."
         )
-    pairs = worst_worlds(mechanism) if worlds is None else [worlds] if isinstance(worlds, Worlds) else list(worlds)
-    each = max(_FEWEST // 2, draws // 2 // len(pairs))
-    drawn = [(pair.draw(0, each), pair.draw(1, each)) for pair in pairs]
-    tried = [best_event(*both, delta, error, pair.ordered) for pair, both in zip(pairs, drawn, strict=True)]
-    chosen = max(range(len(pairs)), key=lambda place: tried[place][0])
-    pair, event = pairs[chosen], tried[chosen][1]
-    rest = draws - draws // 2
-    others = [pair.draw(world, rest) for world in (event.world, 1 - event.world)]
-    seen = [event.seen(outcomes) for outcomes in others]
-    constant = all(map(_is_constant, drawn)) and _is_constant((*drawn[chosen], *others))
-    lower = float(two_worlds(seen[0], seen[1], rest, delta, error))
+    candidates = (
+        worst_neighbor_pairs(mechanism) if pairs is None else [pairs] if isinstance(pairs, Worlds) else list(pairs)
+    )
+    n_selection_draws = max(_MIN_DRAWS // 2, draws // 2 // len(candidates))
+    selection_draws = [(pair.draw(0, n_selection_draws), pair.draw(1, n_selection_draws)) for pair in candidates]
+    events = [
+        best_event(*pair_draws, delta, error, pair.ordered)
+        for pair, pair_draws in zip(candidates, selection_draws, strict=True)
+    ]
+    best = max(range(len(candidates)), key=lambda index: events[index][0])
+    pair, event = candidates[best], events[best][1]
+    n_test_draws = draws - draws // 2
+    test_draws = [pair.draw(world, n_test_draws) for world in (event.world, 1 - event.world)]
+    event_counts = [event.count_draws(outcomes) for outcomes in test_draws]
+    constant = all(map(_is_constant, selection_draws)) and _is_constant((*selection_draws[best], *test_draws))
+    lower = float(epsilon_lower_bound(event_counts[0], event_counts[1], n_test_draws, delta, error))
     name = type(mechanism).__name__
-    found = lower, float(confidence), draws, pair.name, str(event), constant
-    return MechanismAudit(name, float(epsilon), delta, *found)
+    findings = lower, float(confidence), draws, pair.name, str(event), constant
+    return MechanismAudit(name, float(epsilon), delta, *findings)
 
 
 def _is_constant(draws: Sequence[Outcomes]) -> bool:

@@ -27,7 +27,7 @@ from labeldp.privacy.mechanisms import (
     UnbiasedBins,
 )
 
-NAMES = (
+MECHANISM_NAMES = (
     "rr",
     "rr-top-k",
     "rr-with-prior",
@@ -46,19 +46,19 @@ NAMES = (
     "immutable",
 )
 _NEED_DELTA = ("gaussian", "gnmax", "confident-gnmax", "stable-vote")
-_OF_NUMBERS = ("rr-on-bins", "unbiased-bins", "discrete-laplace")
-_NO_DELTA = ("rr", "rr-top-k", "rr-with-prior", "rr-informative", "laplace", *_OF_NUMBERS, "lnmax")
-_HAVE_CLASSES = ("rr-top-k", "rr-with-prior", "rr-informative", "rr-on-bins", "unbiased-bins")
-_TESTS = 3.0  # noise of threshold tests, in units of that of answers
+_NUMERIC = ("rr-on-bins", "unbiased-bins", "discrete-laplace")
+_NO_DELTA = ("rr", "rr-top-k", "rr-with-prior", "rr-informative", "laplace", *_NUMERIC, "lnmax")
+_MULTICLASS = ("rr-top-k", "rr-with-prior", "rr-informative", "rr-on-bins", "unbiased-bins")
+_TEST_NOISE_RATIO = 3.0  # noise of threshold tests, in units of that of answers
 
 
-def named(
+def make_mechanism(
     name: str, epsilon: float, delta: float | None = None, classes: int = 2, queries: int = 1
 ) -> tuple[Any, float]:
     """Return a mechanism whose stated epsilon is the given one, for votes over a run of `queries`; and its delta."""
     check_epsilon(epsilon)
-    if name not in NAMES:
-        raise InputError(f"There is no mechanism {name!r} to audit: choose one of {', '.join(NAMES)}.")
+    if name not in MECHANISM_NAMES:
+        raise InputError(f"There is no mechanism {name!r} to audit: choose one of {', '.join(MECHANISM_NAMES)}.")
     if delta is None:
         delta = 1e-5 if name in _NEED_DELTA else 0.0
     check_delta(delta, positive=name in _NEED_DELTA)
@@ -66,21 +66,21 @@ def named(
         raise InputError(f"{name} is purely private: leave --delta out.")
     if classes < 2 or queries < 1:
         raise InputError("A mechanism needs two or more classes, and votes one or more queries.")
-    if classes > 2 and name not in _HAVE_CLASSES:
+    if classes > 2 and name not in _MULTICLASS:
         raise InputError(f"{name} is audited for two classes, and loses as much for more: leave --classes out.")
     if queries > 1 and not name.endswith(("max", "vote", "immutable")):
         raise InputError(f"{name} answers no queries: leave --queries out.")
-    return _make(name, float(epsilon), delta, classes, queries), delta
+    return _build(name, float(epsilon), delta, classes, queries), delta
 
 
-def _make(name: str, epsilon: float, delta: float, classes: int, queries: int) -> Any:
+def _build(name: str, epsilon: float, delta: float, n_classes: int, n_queries: int) -> Any:
     # Some classes likely, some not. The two likeliest are equally likely: to repeat the likeliest class is then never
     # best, so that randomized response over candidates has two candidates or more at every epsilon.
-    weight = 1 / np.maximum(np.arange(classes), 1)
+    weight = 1 / np.maximum(np.arange(n_classes), 1)
     prior = (weight / weight.sum())[None, :]
-    makers: dict[str, Any] = {
+    builders: dict[str, Any] = {
         "rr": lambda: RandomizedResponse(epsilon),
-        "rr-top-k": lambda: RRTopK(epsilon, prior, max(2, classes // 2)),
+        "rr-top-k": lambda: RRTopK(epsilon, prior, max(2, n_classes // 2)),
         "rr-with-prior": lambda: RRWithPrior(epsilon, prior),
         "rr-informative": lambda: RRInformative(epsilon, prior),
         "laplace": lambda: OneHotLaplace(epsilon),
@@ -90,23 +90,25 @@ def _make(name: str, epsilon: float, delta: float, classes: int, queries: int) -
         "rr-on-bins": lambda: RROnBins(epsilon, prior[0]),
         "unbiased-bins": lambda: UnbiasedBins(epsilon, prior[0]),
         "discrete-laplace": lambda: DiscreteLaplace(epsilon),
-        "lnmax": lambda: LNMax(2 * queries / epsilon, queries),
-        "gnmax": lambda: _quietest(lambda sigma: GNMax(sigma, queries), epsilon, delta),
-        "confident-gnmax": lambda: _quietest(
-            lambda sigma: ConfidentGNMax(8 * sigma, _TESTS * sigma, sigma, queries, queries), epsilon, delta
+        "lnmax": lambda: LNMax(2 * n_queries / epsilon, n_queries),
+        "gnmax": lambda: _calibrate_votes(lambda sigma: GNMax(sigma, n_queries), epsilon, delta),
+        "confident-gnmax": lambda: _calibrate_votes(
+            lambda sigma: ConfidentGNMax(8 * sigma, _TEST_NOISE_RATIO * sigma, sigma, n_queries, n_queries),
+            epsilon,
+            delta,
         ),
-        "stable-vote": lambda: StableVote(epsilon, delta, queries, min(queries, 8)),
-        "immutable": lambda: _immutable(epsilon, queries),
+        "stable-vote": lambda: StableVote(epsilon, delta, n_queries, min(n_queries, 8)),
+        "immutable": lambda: _make_immutable(epsilon, n_queries),
     }
-    return makers[name]()
+    return builders[name]()
 
 
-def _quietest(votes: Any, epsilon: float, delta: float) -> Any:
+def _calibrate_votes(make_votes: Any, epsilon: float, delta: float) -> Any:
     """Return votes with the least noise that keep epsilon over the whole run."""
-    return votes(smallest_noise(lambda sigma: votes(sigma).guarantee(delta).epsilon <= epsilon, 1 / epsilon))
+    return make_votes(smallest_noise(lambda sigma: make_votes(sigma).guarantee(delta).epsilon <= epsilon, 1 / epsilon))
 
 
-def _immutable(epsilon: float, queries: int) -> ImmutableArgmax:
+def _make_immutable(epsilon: float, n_queries: int) -> ImmutableArgmax:
     """Return votes for which their authors would claim epsilon. To audit them is what they are switched on for."""
     allow_unproven("immutable")
-    return ImmutableArgmax(2 * queries / epsilon, queries)
+    return ImmutableArgmax(2 * n_queries / epsilon, n_queries)

@@ -33,16 +33,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.audit.bounds import error_rate, guessing
+from labeldp.audit.bounds import epsilon_lower_bound_from_guesses, error_rate
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta
 
-SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625)
-_FEWEST = 4  # guesses from which a share is worth a try
+GUESS_FRACTIONS = (1.0, 0.5, 0.25, 0.125, 0.0625)
+_MIN_GUESSES = 4  # guesses from which a share is worth a try
 
 
 @dataclass(frozen=True)
-class OneRun:
+class OneRunAudit:
     """What epsilon is at least, and the guesses that show it."""
 
     lower: float
@@ -64,40 +64,48 @@ def one_run(
     coins: Any,
     delta: float = 0.0,
     confidence: float = 0.95,
-    shares: Sequence[float] = SHARES,
-) -> OneRun:
+    guess_fractions: Sequence[float] = GUESS_FRACTIONS,
+) -> OneRunAudit:
     """Bound epsilon from below by guesses of fair coins.
 
     `scores` hold, for each view of the output, a number for each canary: the larger, the likelier its coin shows 1; and
     the farther from zero, the surer. `coins` are what was tossed.
     """
-    tossed = np.asarray(coins).astype(bool)
-    seen = {name: np.asarray(values, np.float64) for name, values in scores.items()}
-    if not tossed.size or not seen or any(values.shape != tossed.shape for values in seen.values()):
+    coin_values = np.asarray(coins).astype(bool)
+    view_scores = {name: np.asarray(values, np.float64) for name, values in scores.items()}
+    if (
+        not coin_values.size
+        or not view_scores
+        or any(values.shape != coin_values.shape for values in view_scores.values())
+    ):
         raise InputError("A one-run audit needs a coin, and for each view a score, of each canary; and at least one.")
-    if any(np.isnan(values).any() for values in seen.values()):
+    if any(np.isnan(values).any() for values in view_scores.values()):
         raise InputError("A score is missing: give 0 where nothing is known.")
-    sizes = sorted({max(1, round(share * tossed.size)) for share in shares})
-    sizes = [size for size in sizes if size >= min(_FEWEST, sizes[-1])]
-    level = (error_rate(confidence) - tossed.size * check_delta(delta)) / (len(sizes) * len(seen))
-    tried = [(name, size, right) for name, values in seen.items() for size, right in _correct(values, tossed, sizes)]
-    bounds = _bounds([right for _, _, right in tried], [size for _, size, _ in tried], level)
-    ways = [(bound, *way) for bound, way in zip(bounds, tried, strict=True)]
-    lower, view, guesses, correct = max(ways, key=lambda way: way[0])
-    views = {name: max(way[0] for way in ways if way[1] == name) for name in seen}
-    return OneRun(lower, float(confidence), float(delta), int(tossed.size), guesses, correct, view, views)
+    sizes = sorted({max(1, round(fraction * coin_values.size)) for fraction in guess_fractions})
+    sizes = [size for size in sizes if size >= min(_MIN_GUESSES, sizes[-1])]
+    level = (error_rate(confidence) - coin_values.size * check_delta(delta)) / (len(sizes) * len(view_scores))
+    candidates = [
+        (name, size, n_correct)
+        for name, values in view_scores.items()
+        for size, n_correct in _count_correct(values, coin_values, sizes)
+    ]
+    bounds = _lower_bounds([n_correct for _, _, n_correct in candidates], [size for _, size, _ in candidates], level)
+    results = [(bound, *result) for bound, result in zip(bounds, candidates, strict=True)]
+    lower, view, guesses, correct = max(results, key=lambda result: result[0])
+    views = {name: max(result[0] for result in results if result[1] == name) for name in view_scores}
+    return OneRunAudit(lower, float(confidence), float(delta), int(coin_values.size), guesses, correct, view, views)
 
 
-def _correct(scores: NDArray[np.float64], coins: NDArray[np.bool_], sizes: list[int]) -> list[tuple[int, int]]:
+def _count_correct(scores: NDArray[np.float64], coins: NDArray[np.bool_], sizes: list[int]) -> list[tuple[int, int]]:
     """Count the correct guesses among the surest of each size; of equally sure ones, the first. Zero is no guess."""
     order = np.argsort(-np.abs(scores), kind="stable")
-    right = np.append(0, np.cumsum(((scores > 0) == coins)[order]))
-    known = int(np.count_nonzero(scores))
-    return [(min(size, known), int(right[min(size, known)])) for size in sizes]
+    n_correct = np.append(0, np.cumsum(((scores > 0) == coins)[order]))
+    n_nonzero = int(np.count_nonzero(scores))
+    return [(min(size, n_nonzero), int(n_correct[min(size, n_nonzero)])) for size in sizes]
 
 
-def _bounds(correct: list[int], guesses: list[int], level: float) -> list[float]:
+def _lower_bounds(correct: list[int], guesses: list[int], level: float) -> list[float]:
     if level <= 0:  # delta alone could explain everything
         return [0.0] * len(correct)
-    found: list[float] = guessing(np.array(correct), np.maximum(guesses, 1), level).tolist()
-    return found
+    bounds: list[float] = epsilon_lower_bound_from_guesses(np.array(correct), np.maximum(guesses, 1), level).tolist()
+    return bounds

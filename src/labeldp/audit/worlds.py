@@ -34,10 +34,10 @@ from labeldp.privacy.mechanisms.voting import ConfidentGNMax, LNMax, VoteMechani
 from labeldp.privacy.noise.secure_stream import SYSTEM
 from labeldp.releases.base import Release
 
-_VALUES = 5  # of the range on which plain noise is audited
-_COLUMNS = 256  # of a linear query that holds several draws
-_QUERIES = 64  # of one run of votes that are looked at
-_MANY = 1 << 22  # votes drawn at once
+_N_VALUES = 5  # of the range on which plain noise is audited
+_MAX_COLUMNS = 256  # of a linear query that holds several draws
+_MAX_QUERIES = 64  # of one run of votes that are looked at
+_MAX_VOTES_AT_ONCE = 1 << 22  # votes drawn at once
 
 
 @dataclass(frozen=True)
@@ -67,37 +67,37 @@ def stated_privacy(mechanism: Any, delta: float | None = None) -> tuple[float, f
     return float(mechanism.price()[0]), own
 
 
-def worst_worlds(mechanism: Any) -> list[Worlds]:
+def worst_neighbor_pairs(mechanism: Any) -> list[Worlds]:
     """Return pairs of neighbouring worlds that are bad for a mechanism of this library."""
     if hasattr(mechanism, "votes") and isinstance(mechanism.votes, VoteMechanism):  # of teachers
-        return worst_worlds(mechanism.votes)
-    for kind, find in _FINDERS:
+        return worst_neighbor_pairs(mechanism.votes)
+    for kind, build in _PAIR_BUILDERS:
         if isinstance(mechanism, kind):
-            return find(mechanism)
+            return build(mechanism)
     raise InputError("For this mechanism, say which neighbouring labels to compare: worlds=of_labels(...).")
 
 
-def of_labels(
+def pair_of_labels(
     mechanism: Mechanism,
     space: LabelSpace,
-    here: Sequence[int] | Codes,
-    there: Sequence[int] | Codes,
+    codes: Sequence[int] | Codes,
+    neighbor_codes: Sequence[int] | Codes,
     view: Callable[[Release], Sequence[int]],
     ordered: bool = False,
 ) -> Worlds:
     """Return two worlds by their label codes, which must differ in one row; `view` makes whole numbers of a release."""
-    codes = [np.asarray(world, np.int64) for world in (here, there)]
-    if codes[0].shape != codes[1].shape or (codes[0] != codes[1]).sum() != 1:
+    pair = [np.asarray(world, np.int64) for world in (codes, neighbor_codes)]
+    if pair[0].shape != pair[1].shape or (pair[0] != pair[1]).sum() != 1:
         raise InputError("Neighbouring labels have equally many rows and differ in one of them.")
-    mechanism.check(space, codes[0].size)
+    mechanism.check(space, pair[0].size)
 
-    def draw(world: int, count: int) -> Outcomes:
-        return np.array([view(released(mechanism, codes[world], space)) for _ in range(count)], np.int64)
+    def draw(world: int, n_draws: int) -> Outcomes:
+        return np.array([view(draw_release(mechanism, pair[world], space)) for _ in range(n_draws)], np.int64)
 
     return Worlds("labels that differ in one row", draw, ordered)
 
 
-def of_rows(
+def pair_of_rows(
     mechanism: Mechanism | Callable[[int], Mechanism],
     space: LabelSpace,
     labels: tuple[int, int],
@@ -110,89 +110,97 @@ def of_rows(
     public arrays of its own, such as a prior, is given as a function from the number of rows.
     """
 
-    def draw(world: int, count: int) -> Outcomes:
-        wide = mechanism if isinstance(mechanism, Mechanism) else mechanism(count)
-        wide.check(space, count)
-        seen = np.asarray(view(released(wide, np.full(count, labels[world], np.int64), space)))
-        return seen.reshape(count, -1).astype(np.int64)
+    def draw(world: int, n_draws: int) -> Outcomes:
+        batched = mechanism if isinstance(mechanism, Mechanism) else mechanism(n_draws)
+        batched.check(space, n_draws)
+        views = np.asarray(view(draw_release(batched, np.full(n_draws, labels[world], np.int64), space)))
+        return views.reshape(n_draws, -1).astype(np.int64)
 
     return Worlds(f"labels {labels[0]} and {labels[1]}", draw, ordered)
 
 
-def of_votes(mechanism: VoteMechanism, here: Sequence[int], there: Sequence[int], name: str = "") -> Worlds:
+def pair_of_votes(
+    mechanism: VoteMechanism, counts: Sequence[int], neighbor_counts: Sequence[int], name: str = ""
+) -> Worlds:
     """Return two worlds by the votes on a query, which differ by one vote moved; a run asks it as often as it may.
 
     Queries that are answered independently of each other are drawn for many runs at once.
     """
-    pair = np.array([here, there], np.int64)
-    moved = pair[1] - pair[0]
-    if pair.ndim != 2 or np.abs(moved).sum() > 2 or np.abs(moved).max() > 1:
+    pair = np.array([counts, neighbor_counts], np.int64)
+    difference = pair[1] - pair[0]
+    if pair.ndim != 2 or np.abs(difference).sum() > 2 or np.abs(difference).max() > 1:
         raise InputError("Neighbouring votes differ by one vote that moves from one class to another.")
-    queries, answers = mechanism.caps
-    alone = isinstance(mechanism, StableVote)
-    run = min(queries, answers, _QUERIES)
+    max_queries, max_answers = mechanism.caps
+    is_stateful = isinstance(mechanism, StableVote)
+    run_length = min(max_queries, max_answers, _MAX_QUERIES)
 
-    def runs(world: int, count: int) -> NDArray[np.int64]:
-        if alone:
-            votes = np.tile(pair[world], (run, 1))
-            return np.array([mechanism.draw(votes).codes for _ in range(count)])
-        caps: dict[str, int] = {"max_queries": run * count}
-        caps |= {"max_answers": run * count} if isinstance(mechanism, ConfidentGNMax) else {}
-        wide: Any = replace(mechanism, **caps)  # type: ignore[type-var]
-        return wide.draw(np.tile(pair[world], (run * count, 1))).codes.reshape(count, run)
+    def draw_runs(world: int, n_runs: int) -> NDArray[np.int64]:
+        if is_stateful:
+            votes = np.tile(pair[world], (run_length, 1))
+            return np.array([mechanism.draw(votes).codes for _ in range(n_runs)])
+        caps: dict[str, int] = {"max_queries": run_length * n_runs}
+        caps |= {"max_answers": run_length * n_runs} if isinstance(mechanism, ConfidentGNMax) else {}
+        batched: Any = replace(mechanism, **caps)  # type: ignore[type-var]
+        return batched.draw(np.tile(pair[world], (run_length * n_runs, 1))).codes.reshape(n_runs, run_length)
 
-    def draw(world: int, count: int) -> Outcomes:
-        at_once = max(1, _MANY // (run * pair.shape[1]))
-        sizes = [min(at_once, count - start) for start in range(0, count, at_once)]
-        codes = np.concatenate([runs(world, size) for size in sizes])
-        if run == 1:
+    def draw(world: int, n_draws: int) -> Outcomes:
+        n_runs_at_once = max(1, _MAX_VOTES_AT_ONCE // (run_length * pair.shape[1]))
+        sizes = [min(n_runs_at_once, n_draws - start) for start in range(0, n_draws, n_runs_at_once)]
+        codes = np.concatenate([draw_runs(world, size) for size in sizes])
+        if run_length == 1:
             return codes
         return np.stack([(codes == 0).sum(axis=1), (codes == 1).sum(axis=1), (codes < 0).sum(axis=1)], axis=1)
 
-    return Worlds(name or f"votes {list(here)} and {list(there)}", draw, ordered=run > 1)
+    return Worlds(name or f"votes {list(counts)} and {list(neighbor_counts)}", draw, ordered=run_length > 1)
 
 
-def released(mechanism: Mechanism, codes: Codes, space: LabelSpace) -> Any:
+def draw_release(mechanism: Mechanism, codes: Codes, space: LabelSpace) -> Any:
     """Draw a release of these labels as a vault does, with the system's bits."""
     guarantee = Guarantee(0.0)
-    common = {"space": space, "guarantee": guarantee, "mechanism": type(mechanism).__name__, "rows": codes.size}
+    common = {"space": space, "guarantee": guarantee, "mechanism": type(mechanism).__name__, "n_rows": codes.size}
     return mechanism.prepare(codes, space, {}).draw(codes, common, SYSTEM)
 
 
-def along(values: NDArray[Any], here: NDArray[Any], there: NDArray[Any]) -> Outcomes:
+def project_on_move(values: NDArray[Any], mean: NDArray[Any], neighbor_mean: NDArray[Any]) -> Outcomes:
     """View noisy numbers, one draw a row, along the move from the mean `there` to the mean `here`."""
-    move = (here - there).astype(np.int64)
-    aside = values.astype(np.int64) - there.astype(np.int64)
-    return np.stack([aside @ move, (np.abs(aside) - np.abs(aside - move)).sum(axis=1)], axis=1)
+    move = (mean - neighbor_mean).astype(np.int64)
+    offsets = values.astype(np.int64) - neighbor_mean.astype(np.int64)
+    return np.stack([offsets @ move, (np.abs(offsets) - np.abs(offsets - move)).sum(axis=1)], axis=1)
 
 
-def _response_worlds(mechanism: RandomizedResponse) -> list[Worlds]:
-    return [of_rows(mechanism, _space(2), (0, 1), lambda release: release.codes)]
+def _response_pairs(mechanism: RandomizedResponse) -> list[Worlds]:
+    return [pair_of_rows(mechanism, _space(2), (0, 1), lambda release: release.codes)]
 
 
-def _candidate_worlds(mechanism: RRTopK | RRWithPrior | RRInformative) -> list[Worlds]:
+def _candidate_pairs(mechanism: RRTopK | RRWithPrior | RRInformative) -> list[Worlds]:
     """The likeliest label against the next, and against the last, which may be no candidate."""
     prior = mechanism.prior[0]
-    first, second, last = (int(np.argsort(-prior, kind="stable")[place]) for place in (0, 1, -1))
+    first, second, last = (int(np.argsort(-prior, kind="stable")[rank]) for rank in (0, 1, -1))
 
-    def wide(count: int) -> Mechanism:
-        return replace(mechanism, prior=np.tile(prior, (count, 1)))
+    def batched(n_rows: int) -> Mechanism:
+        return replace(mechanism, prior=np.tile(prior, (n_rows, 1)))
 
     pairs = dict.fromkeys([(first, second), (first, last)])
-    return [of_rows(wide, _space(prior.size), pair, lambda release: release.codes) for pair in pairs]
+    return [pair_of_rows(batched, _space(prior.size), pair, lambda release: release.codes) for pair in pairs]
 
 
-def _one_hot_worlds(mechanism: OneHotLaplace | OneHotGaussian) -> list[Worlds]:
+def _one_hot_pairs(mechanism: OneHotLaplace | OneHotGaussian) -> list[Worlds]:
     means = getattr(mechanism, "height", 1) * np.eye(2, dtype=np.int64)
-    return [of_rows(mechanism, _space(2), (0, 1), lambda release: along(release.values, *means), ordered=True)]
+    return [
+        pair_of_rows(
+            mechanism, _space(2), (0, 1), lambda release: project_on_move(release.values, *means), ordered=True
+        )
+    ]
 
 
-def _histogram_worlds(mechanism: GroupHistogram) -> list[Worlds]:
+def _histogram_pairs(mechanism: GroupHistogram) -> list[Worlds]:
     means = np.eye(2, dtype=np.int64)
 
-    def draw(world: int, count: int) -> Outcomes:
-        wide = replace(mechanism, groups=np.arange(count))
-        return along(released(wide, np.full(count, world, np.int64), _space(2)).counts, means[0], means[1])
+    def draw(world: int, n_draws: int) -> Outcomes:
+        batched = replace(mechanism, groups=np.arange(n_draws))
+        return project_on_move(
+            draw_release(batched, np.full(n_draws, world, np.int64), _space(2)).counts, means[0], means[1]
+        )
 
     return [Worlds("labels 0 and 1 of the one row of a group", draw, ordered=True)]
 
@@ -202,144 +210,148 @@ def _largest_row(mechanism: LinearQuery) -> tuple[NDArray[np.float64], int]:
     query: Any = mechanism.query
     row = query[[int(np.argmax((abs(query) ** (2 if mechanism.delta else 1)).sum(axis=1)))]]
     dense = np.asarray(row.toarray() if isinstance(row, csr_array) else row, np.float64)[0]
-    return dense, max(1, _COLUMNS // dense.size)
+    return dense, max(1, _MAX_COLUMNS // dense.size)
 
 
-def _linear_worlds(mechanism: LinearQuery) -> list[Worlds]:
+def _linear_pairs(mechanism: LinearQuery) -> list[Worlds]:
     """Labels of two classes and, as noise without delta differs then, of three."""
-    row, several = _largest_row(mechanism)
-    wide = replace(mechanism, query=np.kron(np.eye(several), row[None, :]))
-    step = np.rint(row * wide.scale).astype(np.int64)
+    row, n_copies = _largest_row(mechanism)
+    batched = replace(mechanism, query=np.kron(np.eye(n_copies), row[None, :]))
+    step = np.rint(row * batched.scale).astype(np.int64)
 
-    def of_classes(classes: int) -> Worlds:
-        means = np.stack([np.outer(step, np.arange(classes) == label).ravel() for label in (0, 1)])
+    def of_classes(n_classes: int) -> Worlds:
+        means = np.stack([np.outer(step, np.arange(n_classes) == label).ravel() for label in (0, 1)])
 
-        def draw(world: int, count: int) -> Outcomes:
-            codes, space = np.full(several, world, np.int64), _space(classes)
-            parts = [released(wide, codes, space).moments.reshape(several, -1) for _ in range(0, count, several)]
-            return along(np.concatenate(parts)[:count], means[0], means[1])
+        def draw(world: int, n_draws: int) -> Outcomes:
+            codes, space = np.full(n_copies, world, np.int64), _space(n_classes)
+            parts = [
+                draw_release(batched, codes, space).moments.reshape(n_copies, -1) for _ in range(0, n_draws, n_copies)
+            ]
+            return project_on_move(np.concatenate(parts)[:n_draws], means[0], means[1])
 
-        return Worlds(f"labels 0 and 1 of {classes} in the longest row", draw, ordered=True)
+        return Worlds(f"labels 0 and 1 of {n_classes} in the longest row", draw, ordered=True)
 
-    return [of_classes(classes) for classes in ((2,) if mechanism.delta else (2, 3))]
+    return [of_classes(n_classes) for n_classes in ((2,) if mechanism.delta else (2, 3))]
 
 
-def _number_worlds(mechanism: RROnBins | UnbiasedBins) -> list[Worlds]:
+def _number_pairs(mechanism: RROnBins | UnbiasedBins) -> list[Worlds]:
     """The two ends of the range, which lie in the first place and in the last."""
     prior = np.atleast_2d(mechanism.prior)[0]
-    more: dict[str, Any] = {"loss": mechanism.objective} if isinstance(mechanism, RROnBins) else {}
-    one = type(mechanism)(mechanism.epsilon, prior, **more)
-    return [of_rows(one, _range(prior.size), (0, prior.size - 1), lambda release: release.codes)]
+    options: dict[str, Any] = {"loss": mechanism.objective} if isinstance(mechanism, RROnBins) else {}
+    single = type(mechanism)(mechanism.epsilon, prior, **options)
+    return [pair_of_rows(single, _range(prior.size), (0, prior.size - 1), lambda release: release.codes)]
 
 
-def _grid_worlds(mechanism: DiscreteLaplace) -> list[Worlds]:
-    return [of_rows(mechanism, _range(_VALUES), (0, _VALUES - 1), lambda release: release.codes, ordered=True)]
+def _grid_pairs(mechanism: DiscreteLaplace) -> list[Worlds]:
+    return [pair_of_rows(mechanism, _range(_N_VALUES), (0, _N_VALUES - 1), lambda release: release.codes, ordered=True)]
 
 
-def _sum_worlds(mechanism: NumberQuery) -> list[Worlds]:
+def _sum_pairs(mechanism: NumberQuery) -> list[Worlds]:
     """The ends of the range for the largest row; their squares are equal, so that these tell nothing."""
-    row, several = _largest_row(mechanism)
-    wide = replace(mechanism, query=np.kron(np.eye(several), row[None, :]))
-    move = np.rint(row * wide.scale).astype(np.int64) * (mechanism.values - 1)
+    row, n_copies = _largest_row(mechanism)
+    batched = replace(mechanism, query=np.kron(np.eye(n_copies), row[None, :]))
+    move = np.rint(row * batched.scale).astype(np.int64) * (mechanism.values - 1)
 
-    def draw(world: int, count: int) -> Outcomes:
-        codes = np.full(several, (0, mechanism.values - 1)[world], np.int64)
+    def draw(world: int, n_draws: int) -> Outcomes:
+        codes = np.full(n_copies, (0, mechanism.values - 1)[world], np.int64)
         space = _range(mechanism.values)
-        parts = [released(wide, codes, space).sums[:-1].reshape(several, -1) for _ in range(0, count, several)]
-        return along(np.concatenate(parts)[:count], -move, move)
+        parts = [
+            draw_release(batched, codes, space).sums[:-1].reshape(n_copies, -1) for _ in range(0, n_draws, n_copies)
+        ]
+        return project_on_move(np.concatenate(parts)[:n_draws], -move, move)
 
     return [Worlds("both ends of the range in the largest row", draw, ordered=True)]
 
 
-def _loss_worlds(mechanism: LossSum | LeastLoss) -> list[Worlds]:
+def _loss_pairs(mechanism: LossSum | LeastLoss) -> list[Worlds]:
     """A prediction at one end, and labels at both; of two candidates, one is right at each end."""
-    single = isinstance(mechanism, LossSum)
-    small = replace(mechanism, predictions=np.array([0.0] if single else [[0.0, 1.0]]))
-    view: Callable[[Any], list[int]] = lambda release: [release.total if single else release.best]  # noqa: E731
-    return [of_labels(small, _range(2), [0], [1], view, ordered=single)]
+    is_loss_sum = isinstance(mechanism, LossSum)
+    small = replace(mechanism, predictions=np.array([0.0] if is_loss_sum else [[0.0, 1.0]]))
+    view: Callable[[Any], list[int]] = lambda release: [release.total if is_loss_sum else release.best]  # noqa: E731
+    return [pair_of_labels(small, _range(2), [0], [1], view, ordered=is_loss_sum)]
 
 
-def _right_worlds(mechanism: RightCount) -> list[Worlds]:
+def _correct_pairs(mechanism: RightCount) -> list[Worlds]:
     small = replace(mechanism, predictions=np.zeros(1, np.int64))
-    return [of_labels(small, _space(2), [0], [1], lambda release: [release.right], True)]  # type: ignore[attr-defined]
+    return [pair_of_labels(small, _space(2), [0], [1], lambda release: [release.right], True)]  # type: ignore[attr-defined]
 
 
-def _best_worlds(mechanism: BestCandidate) -> list[Worlds]:
+def _best_pairs(mechanism: BestCandidate) -> list[Worlds]:
     small = replace(mechanism, predictions=np.array([[0, 1]]))
-    return [of_labels(small, _space(2), [0], [1], lambda release: [release.best])]  # type: ignore[attr-defined]
+    return [pair_of_labels(small, _space(2), [0], [1], lambda release: [release.best])]  # type: ignore[attr-defined]
 
 
-def _score_worlds(mechanism: HighestScore) -> list[Worlds]:
+def _score_pairs(mechanism: HighestScore) -> list[Worlds]:
     """One row whose label decides between two candidates, with the reach of the mechanism itself."""
     half = mechanism.reach // 2
     small = replace(mechanism, scores=np.array([[[half, 0]], [[0, mechanism.reach - half]]]), rows=None)
-    return [of_labels(small, _space(2), [0], [1], lambda release: [release.best])]  # type: ignore[attr-defined]
+    return [pair_of_labels(small, _space(2), [0], [1], lambda release: [release.best])]  # type: ignore[attr-defined]
 
 
-def _residual_worlds(mechanism: LargestResiduals) -> list[Worlds]:
+def _residual_pairs(mechanism: LargestResiduals) -> list[Worlds]:
     """Two rows that share a cell in the first cross alone: the label of one moves the two scores against each other."""
     pairs = np.tile([[0, 2], [0, 1]], (int(mechanism.count), 1))
-    classes = mechanism.expected.shape[1]
-    small = replace(mechanism, codes=np.array([[0, 0, 0], [0, 1, 0]]), pairs=pairs, expected=np.eye(2, classes))
+    n_classes = mechanism.expected.shape[1]
+    small = replace(mechanism, codes=np.array([[0, 0, 0], [0, 1, 0]]), pairs=pairs, expected=np.eye(2, n_classes))
     view: Callable[[Any], tuple[int, ...]] = lambda release: release.picked  # noqa: E731
-    return [of_labels(small, _space(classes), [0, 0], [1, 0], view)]
+    return [pair_of_labels(small, _space(n_classes), [0, 0], [1, 0], view)]
 
 
-def _vote_worlds(mechanism: Any) -> list[Worlds]:
+def _vote_pairs(mechanism: Any) -> list[Worlds]:
     """Near ties, and gaps of the size of the noise, where the loser's chance to win changes most."""
     scale = mechanism.scale if isinstance(mechanism, LNMax | ImmutableArgmax) else mechanism.sigma
-    return [_leading(mechanism, round(4 * scale) + 2, gap) for gap in _gaps(scale)]
+    return [_leading_pair(mechanism, round(4 * scale) + 2, gap) for gap in _gaps(scale)]
 
 
-def _confident_worlds(mechanism: ConfidentGNMax) -> list[Worlds]:
+def _confident_pairs(mechanism: ConfidentGNMax) -> list[Worlds]:
     """The largest count at the threshold and on both sides of it, ahead of the next by some noise or by all."""
-    found = []
+    pairs = []
     for shift in (-1.5, 0.0, 1.5):
         top = max(2, round(mechanism.threshold + shift * mechanism.sigma1))
-        found += [_leading(mechanism, top - gap, gap) for gap in {*_gaps(mechanism.sigma2), top} if gap <= top]
-    return found
+        pairs += [_leading_pair(mechanism, top - gap, gap) for gap in {*_gaps(mechanism.sigma2), top} if gap <= top]
+    return pairs
 
 
-def _stable_worlds(mechanism: StableVote) -> list[Worlds]:
+def _stable_pairs(mechanism: StableVote) -> list[Worlds]:
     """Distances at the threshold and around it; and a tie, whose exact winner must not be told."""
-    steps = [round(part * float(mechanism.noise)) for part in (-2, -1, 0, 1)]
+    steps = [round(factor * float(mechanism.noise)) for factor in (-2, -1, 0, 1)]
     distances = sorted({max(2, mechanism.threshold + step) for step in steps})
-    return [_leading(mechanism, 1, 0), *(_leading(mechanism, 0, 2 * distance - 1) for distance in distances)]
+    return [_leading_pair(mechanism, 1, 0), *(_leading_pair(mechanism, 0, 2 * distance - 1) for distance in distances)]
 
 
 def _gaps(scale: float) -> list[int]:
     return sorted({0, 1, max(1, round(scale)), max(1, round(2 * scale))})
 
 
-def _leading(mechanism: VoteMechanism, low: int, gap: int) -> Worlds:
+def _leading_pair(mechanism: VoteMechanism, low: int, gap: int) -> Worlds:
     """Two classes, the first ahead by `gap` votes; in the other world one of its votes goes to the second."""
-    here, there = (low + gap, low), (low + gap - 1, low + 1)
-    return of_votes(mechanism, here, there)
+    counts, neighbor_counts = (low + gap, low), (low + gap - 1, low + 1)
+    return pair_of_votes(mechanism, counts, neighbor_counts)
 
 
-def _space(classes: int) -> LabelSpace:
-    return LabelSpace(list(range(classes)))
+def _space(n_classes: int) -> LabelSpace:
+    return LabelSpace(list(range(n_classes)))
 
 
-def _range(values: int) -> LabelSpace:
-    return LabelSpace.range(0, values - 1, 1)
+def _range(n_values: int) -> LabelSpace:
+    return LabelSpace.range(0, n_values - 1, 1)
 
 
-_FINDERS: list[tuple[Any, Callable[[Any], list[Worlds]]]] = [
-    (RandomizedResponse, _response_worlds),
-    ((RRTopK, RRWithPrior, RRInformative), _candidate_worlds),
-    ((OneHotLaplace, OneHotGaussian), _one_hot_worlds),
-    (GroupHistogram, _histogram_worlds),
-    (NumberQuery, _sum_worlds),
-    (LinearQuery, _linear_worlds),
-    ((RROnBins, UnbiasedBins), _number_worlds),
-    (DiscreteLaplace, _grid_worlds),
-    ((LossSum, LeastLoss), _loss_worlds),
-    (RightCount, _right_worlds),
-    (BestCandidate, _best_worlds),
-    (HighestScore, _score_worlds),
-    (LargestResiduals, _residual_worlds),
-    (ConfidentGNMax, _confident_worlds),
-    (StableVote, _stable_worlds),
-    (VoteMechanism, _vote_worlds),
+_PAIR_BUILDERS: list[tuple[Any, Callable[[Any], list[Worlds]]]] = [
+    (RandomizedResponse, _response_pairs),
+    ((RRTopK, RRWithPrior, RRInformative), _candidate_pairs),
+    ((OneHotLaplace, OneHotGaussian), _one_hot_pairs),
+    (GroupHistogram, _histogram_pairs),
+    (NumberQuery, _sum_pairs),
+    (LinearQuery, _linear_pairs),
+    ((RROnBins, UnbiasedBins), _number_pairs),
+    (DiscreteLaplace, _grid_pairs),
+    ((LossSum, LeastLoss), _loss_pairs),
+    (RightCount, _correct_pairs),
+    (BestCandidate, _best_pairs),
+    (HighestScore, _score_pairs),
+    (LargestResiduals, _residual_pairs),
+    (ConfidentGNMax, _confident_pairs),
+    (StableVote, _stable_pairs),
+    (VoteMechanism, _vote_pairs),
 ]

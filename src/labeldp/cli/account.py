@@ -7,7 +7,7 @@ import typer
 
 from labeldp.cli.options import AsJson
 
-_NEEDS = {
+_REQUIRED = {
     "lnmax": ("scale",),
     "gnmax": ("sigma",),
     "confident-gnmax": ("threshold", "sigma1", "sigma2"),
@@ -35,67 +35,71 @@ def account(
     as_json: AsJson = False,
 ) -> None:
     """Say what answers from teachers' votes cost, from a file of vote counts alone."""
-    from labeldp.cli.screen import say
+    from labeldp.cli.screen import print_result
     from labeldp.core.errors import InputError
-    from labeldp.privacy.teachers.vote_accounting import account as add_up
+    from labeldp.privacy.teachers.vote_accounting import account as account_votes
 
     if order is not None and not sanitise:
         raise InputError("--order is the order of the sanitised figure: add --sanitise, or leave it out.")
     if sanitise and answers is not None:
         raise InputError("A sanitised figure is for a number of queries that no vote set: leave --answers out.")
-    given = {"scale": scale, "sigma": sigma, "threshold": threshold, "sigma1": sigma1, "sigma2": sigma2}
-    chosen = _mechanism(mechanism, given)
-    table = _read(votes)
-    result = add_up(table, chosen, delta, queries=queries, answers=answers, conversion=conversion)  # type: ignore[arg-type]
-    by_votes = "epsilon_data_independent" not in result.publishable
+    parameters = {"scale": scale, "sigma": sigma, "threshold": threshold, "sigma1": sigma1, "sigma2": sigma2}
+    vote_mechanism = _make_mechanism(mechanism, parameters)
+    counts = _read_votes(votes)
+    result = account_votes(counts, vote_mechanism, delta, queries=queries, answers=answers, conversion=conversion)  # type: ignore[arg-type]
+    caps_from_votes = "epsilon_data_independent" not in result.publishable
     if sanitise:
         from labeldp.privacy.teachers.sanitizing import sanitised
 
-        result = sanitised(result, table, chosen, order)
-    say(result.to_json(), _sentences(result, by_votes), as_json)
+        result = sanitised(result, counts, vote_mechanism, order)
+    print_result(result.to_json(), _format_result(result, caps_from_votes), as_json)
 
 
-def _sentences(result: Any, by_votes: bool) -> str:
-    told = result.epsilon_sanitised is not None
+def _format_result(result: Any, caps_from_votes: bool) -> str:
+    is_sanitized = result.epsilon_sanitised is not None
     notes = {
         "epsilon_data_independent": "for any votes, if these caps were fixed beforehand"
-        + ("; here the votes set them: do not publish" if by_votes else "; not beside the next figure" * told),
+        + (
+            "; here the votes set them: do not publish"
+            if caps_from_votes
+            else "; not beside the next figure" * is_sanitized
+        ),
         "epsilon_sanitised": "for the answers and itself: may be published, once, if the queries were fixed beforehand"
-        + _larger(result),
+        + _format_warning(result),
         "epsilon_data_dependent": "depends on the votes: do not publish",
     }
-    found = [(name, getattr(result, name), note) for name, note in notes.items() if getattr(result, name) is not None]
-    first = (
+    figures = [(name, getattr(result, name), note) for name, note in notes.items() if getattr(result, name) is not None]
+    heading = (
         f"{result.queries:,} queries, {result.answers:,.1f} answers expected, delta {result.delta:g}, "
         f"{result.conversion} conversion:"
     )
-    return "\n".join([first, *(f"  {name:<25} {value:.4f}  ({note})" for name, value, note in found)])
+    return "\n".join([heading, *(f"  {name:<25} {value:.4f}  ({note})" for name, value, note in figures)])
 
 
-def _larger(result: Any) -> str:
+def _format_warning(result: Any) -> str:
     """Say if the votes agreed too little for a sanitised figure to be of use."""
-    useless = (result.epsilon_sanitised or 0.0) > result.epsilon_data_independent
-    return "; the first is smaller, and holds if this one is shown to nobody" * useless
+    is_useless = (result.epsilon_sanitised or 0.0) > result.epsilon_data_independent
+    return "; the first is smaller, and holds if this one is shown to nobody" * is_useless
 
 
-def _mechanism(name: str, given: dict[str, float | None]) -> Any:
+def _make_mechanism(name: str, parameters: dict[str, float | None]) -> Any:
     from labeldp.core.errors import InputError
     from labeldp.privacy.mechanisms.voting import ConfidentGNMax, GNMax, LNMax
 
-    if name not in _NEEDS:
-        raise InputError(f"--mechanism must be one of {', '.join(_NEEDS)}.")
-    missing = [option for option in _NEEDS[name] if given[option] is None]
+    if name not in _REQUIRED:
+        raise InputError(f"--mechanism must be one of {', '.join(_REQUIRED)}.")
+    missing = [option for option in _REQUIRED[name] if parameters[option] is None]
     if missing:
         raise InputError(f"{name} needs --{' and --'.join(missing)}.")
-    spare = [option for option, value in given.items() if value is not None and option not in _NEEDS[name]]
-    if spare:
-        raise InputError(f"{name} takes no --{' or --'.join(spare)}: it needs --{', --'.join(_NEEDS[name])}.")
+    extra = [option for option, value in parameters.items() if value is not None and option not in _REQUIRED[name]]
+    if extra:
+        raise InputError(f"{name} takes no --{' or --'.join(extra)}: it needs --{', --'.join(_REQUIRED[name])}.")
     kind: Any = {"lnmax": LNMax, "gnmax": GNMax, "confident-gnmax": ConfidentGNMax}[name]
     caps = {"max_queries": 1} | ({"max_answers": 1} if kind is ConfidentGNMax else {})
-    return kind(**{option: given[option] for option in _NEEDS[name]}, **caps)
+    return kind(**{option: parameters[option] for option in _REQUIRED[name]}, **caps)
 
 
-def _read(path: Path) -> Any:
+def _read_votes(path: Path) -> Any:
     import numpy as np
 
     from labeldp.core.errors import InputError

@@ -36,92 +36,98 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Check a promise: bound epsilon from below, of a mechanism by its draws or of a run by canaries."""
-    of_run: dict[str, Any] = {"canaries": canaries, "trainings": trainings, "encoder": encoder, "public": public}
-    of_mechanism = {"epsilon": epsilon, "delta": delta, "classes": classes, "queries": queries, "draws": draws}
+    run_options: dict[str, Any] = {"canaries": canaries, "trainings": trainings, "encoder": encoder, "public": public}
+    mechanism_options = {"epsilon": epsilon, "delta": delta, "classes": classes, "queries": queries, "draws": draws}
     if mechanism is not None:
-        _refuse({"RUN": run, **_options(of_run)}, "a run, and --mechanism audits a mechanism")
-        holds = _mechanism(mechanism, of_mechanism, confidence, as_json)
+        _refuse_options({"RUN": run, **_flag_names(run_options)}, "a run, and --mechanism audits a mechanism")
+        holds = _audit_mechanism(mechanism, mechanism_options, confidence, as_json)
     else:
-        _refuse(_options(of_mechanism), "a mechanism: name one by --mechanism")
-        holds = _run(run, data, _given(of_run), confidence, device, as_json)
+        _refuse_options(_flag_names(mechanism_options), "a mechanism: name one by --mechanism")
+        holds = _audit_run(run, data, _drop_none(run_options), confidence, device, as_json)
     if not holds:
         raise typer.Exit(1)
 
 
-def _options(values: dict[str, Any]) -> dict[str, Any]:
+def _flag_names(values: dict[str, Any]) -> dict[str, Any]:
     return {f"--{name}": value for name, value in values.items()}
 
 
-def _given(values: dict[str, Any]) -> dict[str, Any]:
+def _drop_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _refuse(values: dict[str, Any], what: str) -> None:
+def _refuse_options(values: dict[str, Any], target: str) -> None:
     from labeldp.core.errors import InputError
 
-    if spare := list(_given(values)):
-        raise InputError(f"{spare[0]} is for {what}.")
+    if extra := list(_drop_none(values)):
+        raise InputError(f"{extra[0]} is for {target}.")
 
 
-def _mechanism(name: str, given: dict[str, Any], confidence: float | None, as_json: bool) -> bool:
-    from labeldp.audit.fresh import repeats
+def _audit_mechanism(name: str, options: dict[str, Any], confidence: float | None, as_json: bool) -> bool:
+    from labeldp.audit.fresh import repeats_noise
     from labeldp.audit.mechanism import audit_mechanism
-    from labeldp.audit.named import named
-    from labeldp.cli.screen import say, tell
+    from labeldp.audit.named import make_mechanism
+    from labeldp.cli.screen import print_result, show_status
     from labeldp.core.errors import InputError
 
-    if given["epsilon"] is None:
+    if options["epsilon"] is None:
         raise InputError("Say by --epsilon how private the mechanism shall be: 1, for example.")
-    asked = {"classes": 2, "queries": 1} | _given({name: given[name] for name in ("classes", "queries")})
-    made, delta = named(name, given["epsilon"], given["delta"], **asked)
-    tell("drawing")
-    usual = {"draws": _SLOW_DRAWS if name == "stable-vote" else _DRAWS, "confidence": 0.99}
-    found = audit_mechanism(made, delta=delta, **usual | _given({"draws": given["draws"], "confidence": confidence}))
-    tell("comparing fresh processes")
-    seeded = repeats(name, given["epsilon"], delta, **asked)
-    said = f"{found.mechanism} states epsilon {found.epsilon:.4g}" + (f" and delta {delta:g}." if delta else ".")
+    vote_options = {"classes": 2, "queries": 1} | _drop_none({name: options[name] for name in ("classes", "queries")})
+    vote_mechanism, delta = make_mechanism(name, options["epsilon"], options["delta"], **vote_options)
+    show_status("drawing")
+    defaults = {"draws": _SLOW_DRAWS if name == "stable-vote" else _DRAWS, "confidence": 0.99}
+    result = audit_mechanism(
+        vote_mechanism, delta=delta, **defaults | _drop_none({"draws": options["draws"], "confidence": confidence})
+    )
+    show_status("comparing fresh processes")
+    seeded = repeats_noise(name, options["epsilon"], delta, **vote_options)
+    claim = f"{result.mechanism} states epsilon {result.epsilon:.4g}" + (f" and delta {delta:g}." if delta else ".")
     noise = {
         False: "Two fresh processes drew different noise.",
         None: "Two fresh processes drew the same, as chance alone often has it here: that tells nothing.",
         True: "Two fresh processes drew the same noise: IT IS SEEDED, and protects nothing.",
     }[seeded]
-    lower = _at_least(found.lower, found.confidence, found.holds, f"{found.draws:,} draws in each of two worlds")
-    if found.constant:
+    lower = _bound_sentence(
+        result.lower, result.confidence, result.holds, f"{result.draws:,} draws in each of two worlds"
+    )
+    if result.constant:
         lower = "It gave the same outcome in every draw, whatever the label: THE AUDIT SHOWS NOTHING. Raise epsilon."
-    say(found.to_json() | {"seeded": seeded}, "\n".join([said, lower, noise]), as_json)
-    return found.holds and not seeded
+    print_result(result.to_json() | {"seeded": seeded}, "\n".join([claim, lower, noise]), as_json)
+    return result.holds and not seeded
 
 
-def _run(
-    run: Path | None, data: Path | None, given: dict[str, Any], confidence: float | None, device: str, as_json: bool
+def _audit_run(
+    run: Path | None, data: Path | None, options: dict[str, Any], confidence: float | None, device: str, as_json: bool
 ) -> bool:
-    from labeldp.cli.screen import say, tell
+    from labeldp.cli.screen import print_result, show_status
     from labeldp.core.errors import InputError
 
     if run is None:
         raise InputError("Name a run folder and its table, or a mechanism: --mechanism rr --epsilon 1, for example.")
     if data is None:
         raise InputError(f"Name the table too: labeldp audit {run} DATA. Its features are read, its labels are not.")
-    from labeldp.audit.folder import Request, audit_run  # torch, only now that the request makes sense
+    from labeldp.audit.folder import AuditConfig, audit_run  # torch, only now that the request makes sense
     from labeldp.report.card import write_card
 
-    sure: dict[str, Any] = {} if confidence is None else {"confidence": confidence}
-    result = audit_run(run, data, Request(device=device, progress=not as_json, **given, **sure), tell)
+    confidence_option: dict[str, Any] = {} if confidence is None else {"confidence": confidence}
+    result = audit_run(
+        run, data, AuditConfig(device=device, progress=not as_json, **options, **confidence_option), show_status
+    )
     write_card(run)
-    stated, (bound, _, inferred) = result["stated"], result["audits"]
-    said = f"The run states epsilon {float(stated['epsilon']):g}" + (
+    stated, (bound, _, inference) = result["stated"], result["audits"]
+    claim = f"The run states epsilon {float(stated['epsilon']):g}" + (
         f" and delta {stated['delta']:g}." if stated["delta"] else "."
     )
-    how = f"{bound['correct']:,} of {bound['guesses']:,} guesses right about {bound['canaries']:,} canaries"
-    lower = _at_least(result["lower_bound"], result["confidence"], result["holds"], how)
+    evidence = f"{bound['correct']:,} of {bound['guesses']:,} guesses right about {bound['canaries']:,} canaries"
+    lower = _bound_sentence(result["lower_bound"], result["confidence"], result["holds"], evidence)
     gain = (
-        f"Whoever sees the {inferred['view']} guesses a label right in {inferred['attack']:.1%} of rows, and in "
-        f"{inferred['features_alone']:.1%} from features alone; epsilon allows {inferred['allowed']:.1%} more."
+        f"Whoever sees the {inference['view']} guesses a label right in {inference['attack']:.1%} of rows, and in "
+        f"{inference['features_alone']:.1%} from features alone; epsilon allows {inference['allowed']:.1%} more."
     )
-    say(result, "\n".join([said, lower, gain]), as_json)
+    print_result(result, "\n".join([claim, lower, gain]), as_json)
     return bool(result["holds"])
 
 
-def _at_least(lower: float, confidence: float, holds: bool, how: str) -> str:
+def _bound_sentence(lower: float, confidence: float, holds: bool, evidence: str) -> str:
     verdict = "nothing was found against it" if holds else "THE CLAIM IS FALSE"
-    return f"Epsilon is at least {lower:.3f} ({confidence:.10g} confidence, {how}): {verdict}."
+    return f"Epsilon is at least {lower:.3f} ({confidence:.10g} confidence, {evidence}): {verdict}."

@@ -7,6 +7,7 @@ import typer
 
 from labeldp.cli.options import (
     AsJson,
+    BudgetTotal,
     ChooseBy,
     Classes,
     Cross,
@@ -23,10 +24,9 @@ from labeldp.cli.options import (
     LeaveOut,
     LedgerFile,
     ModelName,
-    Total,
     UserColumn,
 )
-from labeldp.cli.screen import echo, note_reuse, say, tell
+from labeldp.cli.screen import echo, note_reuse, print_result, show_status
 
 
 def compare(
@@ -49,7 +49,7 @@ def compare(
         bool, typer.Option("--labels-public", help="A benchmark: nobody's labels are protected, and true ones score.")
     ] = False,
     test: Annotated[Path | None, typer.Option(help="A table that scores, with --labels-public; else a fifth.")] = None,
-    budget: Total = None,
+    budget: BudgetTotal = None,
     delta_budget: DeltaTotal = None,
     ledger: LedgerFile = None,
     ids: Ids = None,
@@ -65,80 +65,85 @@ def compare(
     from labeldp.privacy.vault.labeled_table import SecretTable
 
     try:
-        wanted = sorted({float(word) for word in epsilons.split(",")})
+        epsilon_values = sorted({float(word) for word in epsilons.split(",")})
     except ValueError:
         raise InputError("--epsilons must be numbers separated by commas, like 0.5,1,2.") from None
-    for each in wanted:
-        check_epsilon(each)
+    for item in epsilon_values:
+        check_epsilon(item)
     check_delta(delta)
-    kinds: dict[str, Any] = {"ids": ids, "users": user_column, "pairs": features == "pairs"}
-    kinds |= {"left_out": leave_out or ()}
-    table = SecretTable.open(data, label, classes, **kinds)
+    table_options: dict[str, Any] = {"ids": ids, "users": user_column, "pairs": features == "pairs"}
+    table_options |= {"left_out": leave_out or ()}
+    table = SecretTable.open(data, label, classes, **table_options)
     if test is not None and not labels_public:
         raise InputError("True labels score only where they are declared public: add --labels-public, or drop --test.")
     from labeldp.recipes.crosses import CROSSING_RECIPES as CROSSING
     from labeldp.recipes.crosses import add_crosses, check_crosses, parse_cross
     from labeldp.report.comparison import print_comparison
-    from labeldp.runs import compare as compared
+    from labeldp.runs import compare as comparison
     from labeldp.runs.config import Plan
     from labeldp.runs.feature_files import read_columns, read_features
 
-    names = list(dict.fromkeys(name.strip() for name in recipes.split(",") if name.strip()))
+    recipe_names = list(dict.fromkeys(name.strip() for name in recipes.split(",") if name.strip()))
     settings: dict[str, Any] = {"encoder": encoder, "flip": flip, "device": device, "labels_per_user": labels_per_user}
     settings |= {"choose_by": choose_by}
-    crossing = next((name for name in names if name in CROSSING), names[0] if names else "")
-    settings |= {"options": add_crosses(crossing, {}, [parse_cross(each) for each in cross or ()])}
-    plan = Plan(max(wanted), delta, features=features, model=model, **settings)
-    of = f"{data.name}, {label}, {classes}, {'public' if labels_public else 'private'}, {test.name if test else ''}"
-    of += f", {user_column}" if user_column else ""
-    of += f", without {', '.join(leave_out)}" if leave_out else ""
-    of += f", crosses {plan.options['cross']}" if plan.options else ""
-    check_crosses(crossing, plan.options, table.features)
-    request = compared.Comparison(out, plan, names, wanted, seeds, of)
-    request.check(table.space)
-    epsilon, total_delta = request.total()
+    cross_recipe = next((name for name in recipe_names if name in CROSSING), recipe_names[0] if recipe_names else "")
+    settings |= {"options": add_crosses(cross_recipe, {}, [parse_cross(item) for item in cross or ()])}
+    config = Plan(max(epsilon_values), delta, features=features, model=model, **settings)
+    description = (
+        f"{data.name}, {label}, {classes}, {'public' if labels_public else 'private'}, {test.name if test else ''}"
+    )
+    description += f", {user_column}" if user_column else ""
+    description += f", without {', '.join(leave_out)}" if leave_out else ""
+    description += f", crosses {config.options['cross']}" if config.options else ""
+    check_crosses(cross_recipe, config.options, table.features)
+    comparison_request = comparison.Comparison(out, config, recipe_names, epsilon_values, seeds, description)
+    comparison_request.check(table.space)
+    epsilon, total_delta = comparison_request.total()
     unit = "user" if user_column else "label"
-    other = None
+    test_table = None
     if test is not None:
-        there = [name for name in leave_out or () if name in TableFile(test).schema.names]
-        other = SecretTable.open(test, label, classes, **kinds | {"left_out": there})
-    possible = (ledger, table.ledger_path, None if other is None else other.ledger_path)
-    books = [book for book in possible if book is not None and book.exists()]
-    if labels_public and books:
+        absent = [name for name in leave_out or () if name in TableFile(test).schema.names]
+        test_table = SecretTable.open(test, label, classes, **table_options | {"left_out": absent})
+    ledger_paths = (ledger, table.ledger_path, None if test_table is None else test_table.ledger_path)
+    ledgers = [path for path in ledger_paths if path is not None and path.exists()]
+    if labels_public and ledgers:
         raise InputError(
-            f"{books[0].name} says that these labels are private: compare without --labels-public, or remove "
+            f"{ledgers[0].name} says that these labels are private: compare without --labels-public, or remove "
             "the ledger if they never were."
         )
     if labels_public:
-        tell("labels are declared public: nothing is protected, every cell starts from a fresh budget")
+        show_status("labels are declared public: nothing is protected, every cell starts from a fresh budget")
         codes = table.public_codes()
-        intake, rows = read_features(table, features, len(codes), flip)
-        scores = None
-        if other is not None:
-            scores = (intake(read_columns(other.file, list(intake.columns), intake.texts)), other.public_codes())
-        train = compared.on_public_labels(rows, codes, table, scores)
+        reader, X = read_features(table, features, len(codes), flip)
+        test_data = None
+        if test_table is not None:
+            test_data = (
+                reader(read_columns(test_table.file, list(reader.columns), reader.texts)),
+                test_table.public_codes(),
+            )
+        train_cell = comparison.on_public_labels(X, codes, table, test_data)
     else:
         if budget is None and not (ledger or table.ledger_path).exists():
-            allow = f"--budget {float(epsilon):g}" + (f" --delta-budget {float(total_delta):g}" if total_delta else "")
+            flags = f"--budget {float(epsilon):g}" + (f" --delta-budget {float(total_delta):g}" if total_delta else "")
             raise InputError(
                 f"All cells together cost a {unit} epsilon {float(epsilon):g} and delta {float(total_delta):g}: allow "
-                f"that by {allow}, or declare the labels public for a benchmark (--labels-public)."
+                f"that by {flags}, or declare the labels public for a benchmark (--labels-public)."
             )
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget, "labels_per_user": labels_per_user}
         vault = table.vault(float(epsilon), float(total_delta), **totals, ledger=ledger)
-        train = compared.on_private_labels(table, vault, request)
+        train_cell = comparison.on_private_labels(table, vault, comparison_request)
         cost = f"epsilon {float(epsilon):g} and delta {float(total_delta):g}"
         echo(f"All cells together cost a {unit} {cost} at most.", err=True)
-    found = request.run(train, tell)
+    cells = comparison_request.run(train_cell, show_status)
     if not labels_public:
         note_reuse(vault)
-    how = "on true labels, which are declared public" if labels_public else "measured privately"
+    method = "on true labels, which are declared public" if labels_public else "measured privately"
     if as_json:
         total = None if labels_public else {"epsilon": float(epsilon), "delta": float(total_delta)}
-        say({"cells": found, "measured": how, "total": total}, "", as_json)
+        print_result({"cells": cells, "measured": method, "total": total}, "", as_json)
     else:
-        curves = {name: list(compared.summarise(found, name)) for name in names}
+        curves = {name: list(comparison.summarise(cells, name)) for name in recipe_names}
         print_comparison(
-            curves, f"Accuracy {how}, ± half of its 95 % interval; {seeds} seed{'s' * (seeds > 1)}, delta {delta:g}"
+            curves, f"Accuracy {method}, ± half of its 95 % interval; {seeds} seed{'s' * (seeds > 1)}, delta {delta:g}"
         )
         echo(f"Wrote {out}: a row for each cell in cells.jsonl, and accuracy.png.")

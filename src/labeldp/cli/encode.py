@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from labeldp.cli.options import AsJson, Device, Flip, LeaveOut
-from labeldp.cli.screen import say
+from labeldp.cli.screen import print_result
 
 
 def encode(
@@ -44,22 +44,29 @@ def encode(
 
     choose_device(device)
     check_backbone(model)
-    pictures = read_pictures_of(file, flip, leave_out or ())
-    begun = time.perf_counter()
+    images = read_pictures_of(file, flip, leave_out or ())
+    start = time.perf_counter()
     with checkpoints_of(out) as checkpoints:
-        how = {"device": device, "seed": seed, "progress": not as_json, "checkpoint": checkpoints}
-        encoders = two_encoders(pictures, model, epochs, **how)
+        options = {"device": device, "seed": seed, "progress": not as_json, "checkpoint": checkpoints}
+        encoders = two_encoders(images, model, epochs, **options)
         with written_whole(out) as partial:
             encoders.save(partial, small=True)
             # The digest is of weights as they are kept, by which runs name their encoder.
-            made = {
+            measured = {
                 "digest": Model.load(partial, "cpu").digest()[:16],
-                "minutes": round((time.perf_counter() - begun) / 60, 1),
+                "minutes": round((time.perf_counter() - start) / 60, 1),
             }
-            facts = {"data": data.name, "pictures": len(pictures), "flip": flip, "epochs": epochs, "seed": seed, **made}
+            facts = {
+                "data": data.name,
+                "pictures": len(images),
+                "flip": flip,
+                "epochs": epochs,
+                "seed": seed,
+                **measured,
+            }
             (partial / "made.json").write_text(json.dumps(facts | {"version": __version__}, indent=2) + "\n")
-    say(
+    print_result(
         {"out": str(out), **facts},
-        f"Wrote {out}: two encoders of {len(pictures):,} pictures. No label was read.",
+        f"Wrote {out}: two encoders of {len(images):,} pictures. No label was read.",
         as_json,
     )

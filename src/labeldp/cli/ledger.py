@@ -13,14 +13,14 @@ ledger_app = typer.Typer(help="Look at what was spent on a data set.", no_args_i
 
 
 @ledger_app.command("show")
-def show(
+def show_ledger(
     path: Annotated[Path, typer.Argument(help="A ledger, or the data that it lies beside.")],
     as_json: AsJson = False,
 ) -> None:
     """Show every release of a data set and what is left."""
-    from labeldp.report.ledger import ledger_report, print_ledger
+    from labeldp.report.ledger import print_ledger, read_ledger_report
 
-    report = ledger_report(path)
+    report = read_ledger_report(path)
     if as_json:
         echo(json.dumps(report, indent=2))
     else:

@@ -31,7 +31,7 @@ _COMMANDS = (train, predict, encode, plan, compare, privatize, account, card, au
 for command in _COMMANDS:
     app.command()(command)
 app.add_typer(ledger_app, name="ledger")
-_INTERRUPTED = 130  # what shells expect of a command that ends on SIGINT
+_INTERRUPTED_CODE = 130  # what shells expect of a command that ends on SIGINT
 
 
 @app.callback(invoke_without_command=True)
@@ -69,20 +69,20 @@ def main() -> None:
         notes = " ".join(getattr(problem, "__notes__", ()))
         _fail(f"this needs more memory than there is: ask for less, or take a larger machine. {notes}".rstrip(), 2)
     except (typer.Abort, KeyboardInterrupt):
-        code = _INTERRUPTED
+        code = _INTERRUPTED_CODE
     except SystemExit as stop:  # how some versions of typer end an interrupted command
         code = stop.code
     except Exception as problem:
         # What typer says of wrong options. Its exceptions have had several homes, and always these two attributes.
         if not (hasattr(problem, "format_message") and hasattr(problem, "exit_code")):
             _fail_unexpectedly(problem)
-        said = problem.format_message()
-        if not said:  # a group of commands without one of them: its help is on the screen
+        message = problem.format_message()
+        if not message:  # a group of commands without one of them: its help is on the screen
             sys.exit(problem.exit_code)
-        known = {command.__name__ for command in _COMMANDS}
-        about = " ".join(["labeldp", *(word for word in sys.argv[1:2] if word in known), "--help"])
-        _fail(f"{said} ({about} lists what there is.)", 2)
-    if code == _INTERRUPTED:
+        names = {command.__name__ for command in _COMMANDS}
+        hint_command = " ".join(["labeldp", *(word for word in sys.argv[1:2] if word in names), "--help"])
+        _fail(f"{message} ({hint_command} lists what there is.)", 2)
+    if code == _INTERRUPTED_CODE:
         _fail("interrupted; nothing is left half-written, and the same command goes on where it was.", code)
     sys.exit(code)
 
@@ -92,12 +92,12 @@ def run() -> None:
     try:
         main()
     except SystemExit as stop:
-        if stop.code == _INTERRUPTED:
+        if stop.code == _INTERRUPTED_CODE:
             # If the interrupt passed through an `exec` of some library, Python would end itself by the signal, whatever
             # was made of it later. Everything is written or removed by now.
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(_INTERRUPTED)
+            os._exit(_INTERRUPTED_CODE)
         raise
 
 
@@ -106,8 +106,8 @@ def _fail_unexpectedly(problem: Exception) -> NoReturn:
     if os.environ.get("LABELDP_TRACEBACK") == "1":
         traceback.print_exception(problem)
     notes = " ".join(getattr(problem, "__notes__", ()))
-    what = f"an unexpected {type(problem).__name__} ended this command. {notes}".rstrip()
-    _fail(f"{what} LABELDP_TRACEBACK=1 shows where it happened, with what it quotes of the data.", 1)
+    message = f"an unexpected {type(problem).__name__} ended this command. {notes}".rstrip()
+    _fail(f"{message} LABELDP_TRACEBACK=1 shows where it happened, with what it quotes of the data.", 1)
 
 
 def _fail(sentence: str, code: int) -> NoReturn:

@@ -18,7 +18,7 @@ Range = Annotated[
     str | None, typer.Option("--range", help="For numbers instead of classes: low,high,step, as 0,100,1 for an age.")
 ]
 Epsilon = Annotated[float, typer.Option(help="Privacy of each label: smaller is more private.")]
-Total = Annotated[
+BudgetTotal = Annotated[
     float | None, typer.Option(help="The most that may ever be spent on this data set; at first, epsilon.")
 ]
 LedgerFile = Annotated[Path | None, typer.Option("--ledger", help="The ledger; by default DATA.ledger.")]
@@ -98,9 +98,9 @@ def read_options(texts: list[str] | None) -> dict[str, Any]:
 
 
 def _number(text: str) -> Any:
-    for kind in (int, float):
+    for parse in (int, float):
         try:
-            return kind(text)
+            return parse(text)
         except ValueError:
             continue
     return text

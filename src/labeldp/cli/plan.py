@@ -13,7 +13,7 @@ def plan(
     rows: Annotated[int, typer.Option(help="How many rows have a label.")],
     epsilon: Epsilon,
     classes: Annotated[int | None, typer.Option(help="How many values the label may take.")] = None,
-    numbers: Range = None,
+    value_range: Range = None,
     delta: Annotated[float, typer.Option(help="Above 0, Gaussian noise may be used too: 1e-6 is usual.")] = 0.0,
     features: Annotated[str, typer.Option(help="table, embeddings or images.")] = "table",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -31,13 +31,13 @@ def plan(
     """Say what each recipe would do, and which to take, before any label is touched."""
     from labeldp.core.errors import InputError
 
-    if (classes is None) == (numbers is None):
+    if (classes is None) == (value_range is None):
         raise InputError("Say by one of the two what a label may be: --classes 2, or --range 0,100,1 for numbers.")
     if classes is None:
         from labeldp.privacy.vault.labeled_table import read_range
-        from labeldp.report.number_advice import number_advice, number_words
+        from labeldp.report.number_advice import format_number_advice, number_advice
 
-        usual = {
+        defaults = {
             "delta": 0.0,
             "features": "table",
             "device": "cpu",
@@ -45,12 +45,12 @@ def plan(
             "purity": None,
             "positives": None,
         }
-        given = (delta, features, device, clusters, purity, positives)
-        for (name, value), said in zip(usual.items(), given, strict=True):
-            if said != value:
+        given_values = (delta, features, device, clusters, purity, positives)
+        for (name, value), given_value in zip(defaults.items(), given_values, strict=True):
+            if given_value != value:
                 raise InputError(f"A plan for numbers does not ask for --{name}: leave it out.")
-        found = number_advice(rows, read_range(numbers or ""), epsilon)
-        echo(json.dumps(found, indent=2) if as_json else number_words(found))
+        result = number_advice(rows, read_range(value_range or ""), epsilon)
+        echo(json.dumps(result, indent=2) if as_json else format_number_advice(result))
         return
     from labeldp.recipes.advisor import advise
     from labeldp.report.advice import print_advice, to_json

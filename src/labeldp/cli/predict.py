@@ -27,12 +27,12 @@ def predict(
 
     if out is not None:
         check_free(out, ".csv", ".parquet")
-    frame = predict_run(run, data, ids, note=lambda what: echo(f"Note: {what}", err=True))
+    frame = predict_run(run, data, ids, note=lambda message: echo(f"Note: {message}", err=True))
     if out is None or out.suffix == ".csv":
-        frame, changed = without_formulas(frame)
-        if changed:
+        frame, n_changed = without_formulas(frame)
+        if n_changed:
             echo(
-                f"Note: {changed:,} texts begin as a spreadsheet's formulas do and have a quote (') before them: a "
+                f"Note: {n_changed:,} texts begin as a spreadsheet's formulas do and have a quote (') before them: a "
                 ".parquet file (--out) has them as they are.",
                 err=True,
             )

@@ -8,6 +8,7 @@ import typer
 
 from labeldp.cli.options import (
     AsJson,
+    BudgetTotal,
     Data,
     Epsilon,
     Ids,
@@ -18,10 +19,9 @@ from labeldp.cli.options import (
     MissingPublic,
     NoClasses,
     Range,
-    Total,
     UserColumn,
 )
-from labeldp.cli.screen import note_reuse, progress_bar, say
+from labeldp.cli.screen import note_reuse, print_result, progress_bar
 
 
 def privatize(
@@ -30,8 +30,8 @@ def privatize(
     epsilon: Epsilon,
     out: Annotated[Path, typer.Option(help="Where to write the table with noisy labels.")],
     classes: NoClasses = None,
-    numbers: Range = None,
-    budget: Total = None,
+    value_range: Range = None,
+    budget: BudgetTotal = None,
     ledger: LedgerFile = None,
     ids: Ids = None,
     leave_out: LeaveOut = None,
@@ -52,54 +52,56 @@ def privatize(
     from labeldp.privacy.vault.labeled_table import SecretTable, check_total
     from labeldp.releases.responses import response_chances
 
-    asked: Mechanism = RandomizedResponse(epsilon) if numbers is None else DiscreteLaplace(epsilon)
+    base_mechanism: Mechanism = RandomizedResponse(epsilon) if value_range is None else DiscreteLaplace(epsilon)
     missing: Literal["public", "error"] = "public" if missing_public else "error"
-    table = SecretTable.open(data, label, classes, missing, ids, user_column, numbers=numbers, left_out=leave_out or ())
+    table = SecretTable.open(
+        data, label, classes, missing, ids, user_column, numbers=value_range, left_out=leave_out or ()
+    )
     table.check_replaced()
     check_free(out, data.suffix)
     check_total(epsilon, budget)
     with progress_bar(table.file.rows) as progress:
         progress.start("checking output")
-        _rehearse(table, out, progress)
+        _check_output(table, out, progress)
         progress.start("reading labels")
         totals: dict[str, Any] = {"budget": budget, "labels_per_user": labels_per_user}
         vault = table.vault(epsilon, **totals, ledger=ledger, progress=progress.advance)
         progress.start("drawing noise")
-        rows = vault.capped(labels_per_user)
-        mechanism = vault.shared(asked, rows)
+        row_mask = vault.capped(labels_per_user)
+        mechanism = vault.shared(base_mechanism, row_mask)
         with paid_if_it_fails(vault):
-            codes = vault.release(mechanism, rows).labels()
+            codes = vault.release(mechanism, row_mask).labels()
             progress.start("writing")
-            done = 0
+            n_done = 0
 
             def change(batch: Any) -> Any:
-                nonlocal done
-                noisy = table.replaced(batch, codes[done : done + batch.num_rows])
-                done += batch.num_rows
+                nonlocal n_done
+                noisy = table.replaced(batch, codes[n_done : n_done + batch.num_rows])
+                n_done += batch.num_rows
                 progress.advance(batch.num_rows)
                 return noisy
 
             facts = {"labeldp.guarantee": json.dumps(vault.guarantee().to_json())}
             table.file.rewrite(out, change, label, facts, table.kept)
     note_reuse(vault)
-    spent, dropped = vault.guarantee(), int((vault.labelled & ~rows).sum())
-    left_out = f", of which {dropped:,} lost their label, as a user keeps {labels_per_user}" if dropped else ""
-    what: dict[str, float]
+    spent, n_dropped = vault.guarantee(), int((vault.labelled & ~row_mask).sum())
+    dropped_text = f", of which {n_dropped:,} lost their label, as a user keeps {labels_per_user}" if n_dropped else ""
+    noise_facts: dict[str, float]
     if table.space.step is None:
-        what = {"kept": response_chances(mechanism.epsilon, len(table.space))[0]}
-        said = f"Each label is the true one with probability {what['kept']:.3f}"
+        noise_facts = {"unchanged": response_chances(mechanism.epsilon, len(table.space))[0]}
+        noise_text = f"Each label is the true one with probability {noise_facts['unchanged']:.3f}"
     else:
-        what = {"deviation": table.space.step * laplace_deviation(mechanism.epsilon / (len(table.space) - 1))}
-        said = f"Each number has noise of deviation {what['deviation']:.3g}, cut at the ends of the range"
-    say(
-        {"out": str(out), "rows": vault.rows, "dropped": dropped, **what, "guarantee": spent.to_json()},
-        f"Wrote {out}: {vault.rows:,} rows{left_out}. {said}; "
+        noise_facts = {"deviation": table.space.step * laplace_deviation(mechanism.epsilon / (len(table.space) - 1))}
+        noise_text = f"Each number has noise of deviation {noise_facts['deviation']:.3g}, cut at the ends of the range"
+    print_result(
+        {"out": str(out), "rows": vault.rows, "dropped": n_dropped, **noise_facts, "guarantee": spent.to_json()},
+        f"Wrote {out}: {vault.rows:,} rows{dropped_text}. {noise_text}; "
         f"each {vault.unit} has now spent epsilon {spent.epsilon:g} of {vault.budget.epsilon:g}.",
         as_json,
     )
 
 
-def _rehearse(table: Any, out: Path, progress: Any) -> None:
+def _check_output(table: Any, out: Path, progress: Any) -> None:
     """Write some rows with every declared class in turn, and no label, before anything is spent on the output."""
     import numpy as np
     import pyarrow as pa
@@ -113,9 +115,9 @@ def _rehearse(table: Any, out: Path, progress: Any) -> None:
         try:
             return table.replaced(batch, np.resize(codes, batch.num_rows))
         except pa.ArrowException:
-            kind = table.file.column_type(table.label)
+            dtype = table.file.column_type(table.label)
         raise InputError(
-            f"Column {table.label!r} holds {kind}, which cannot hold every declared class: declare the classes of its "
+            f"Column {table.label!r} holds {dtype}, which cannot hold every declared class: declare the classes of its "
             "labels, or write it in another type."
         )
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from labeldp.cli.options import AsJson, Device, Encoder
-from labeldp.cli.screen import say, tell
+from labeldp.cli.screen import print_result, show_status
 
 
 def reproduce(
@@ -27,49 +27,55 @@ def reproduce(
 ) -> None:
     """Make a table of a paper again; what was trained before is kept, and a cell that was stopped goes on."""
     from labeldp.core.errors import InputError
-    from labeldp.reproduce.tables import EXPERIMENTS, find
+    from labeldp.reproduce.tables import EXPERIMENTS, get_experiment
 
     if name == "list":
-        listed = {each.name: f"{each.title} ({_counted(len(each.rows))})" for each in EXPERIMENTS.values()}
-        say(listed, "\n".join(f"{key:<20}{title}" for key, title in listed.items()), as_json)
+        titles = {each.name: f"{each.title} ({_format_row_count(len(each.rows))})" for each in EXPERIMENTS.values()}
+        print_result(titles, "\n".join(f"{key:<20}{title}" for key, title in titles.items()), as_json)
         return
-    experiment = find(name)
-    known = {row.method for row in experiment.rows}
+    experiment = get_experiment(name)
+    methods = {row.method for row in experiment.rows}
     for each in method or []:
-        if each not in known:
-            raise InputError(f"{name} has no row {each!r}: its rows are {'; '.join(sorted(known))}.")
-    columns = _numbers(epsilons)
+        if each not in methods:
+            raise InputError(f"{name} has no row {each!r}: its rows are {'; '.join(sorted(methods))}.")
+    epsilon_values = _parse_epsilons(epsilons)
     if data is None:
         raise InputError("Name the folder with the official files of the data set: --data FOLDER.")
     from labeldp.data.base import choose_device
     from labeldp.learn.model import Model
     from labeldp.report.reproduction import print_reproduction
     from labeldp.reproduce import run
-    from labeldp.reproduce.cells import Setting, cells
+    from labeldp.reproduce.cells import CellConfig, select_cells
 
-    where = str(choose_device(device))
-    wanted = cells(experiment, seeds, columns, set(method) if method else None)
-    if not wanted:
-        raise InputError(f"{name} has no such column: its epsilons are {_columns(experiment)}.")
-    pictures = run.read(experiment, data, where, sample)
-    shared = None if encoder is None else Model.load(encoder, where)
-    changed = {"sample": sample, "epochs": epochs, "model": model}
-    trial = " ".join(f"{what} {value}" for what, value in changed.items() if value is not None)
+    torch_device = str(choose_device(device))
+    selected = select_cells(experiment, seeds, epsilon_values, set(method) if method else None)
+    if not selected:
+        raise InputError(f"{name} has no such column: its epsilons are {_format_epsilons(experiment)}.")
+    dataset = run.read_dataset(experiment, data, torch_device, sample)
+    shared_encoder = None if encoder is None else Model.load(encoder, torch_device)
+    trial_options = {"sample": sample, "epochs": epochs, "model": model}
+    trial = " ".join(f"{option} {value}" for option, value in trial_options.items() if value is not None)
     folder = work / "trials" / trial if trial else work  # a trial's figures are not the table's, nor another trial's
     folder.mkdir(parents=True, exist_ok=True)
-    run.fill(experiment, wanted, pictures, Setting(folder, where, shared, epochs, model, not as_json), tell)
-    lines = run.table(experiment, folder / f"{experiment.name}.jsonl")
+    run.fill_table(
+        experiment,
+        selected,
+        dataset,
+        CellConfig(folder, torch_device, shared_encoder, epochs, model, not as_json),
+        show_status,
+    )
+    lines = run.compare_with_paper(experiment, folder / f"{experiment.name}.jsonl")
     if as_json:
-        say({"name": name, "title": experiment.title, "trial": bool(trial), "lines": lines}, "", as_json)
+        print_result({"name": name, "title": experiment.title, "trial": bool(trial), "lines": lines}, "", as_json)
     else:
         print_reproduction(f"{experiment.title}{' (a trial)' if trial else ''}", lines)
 
 
-def _counted(rows: int) -> str:
-    return f"{rows} row{'s' * (rows != 1)}"
+def _format_row_count(n_rows: int) -> str:
+    return f"{n_rows} row{'s' * (n_rows != 1)}"
 
 
-def _numbers(text: str | None) -> set[float] | None:
+def _parse_epsilons(text: str | None) -> set[float] | None:
     from labeldp.core.errors import InputError
 
     try:
@@ -78,6 +84,6 @@ def _numbers(text: str | None) -> set[float] | None:
         raise InputError("--epsilons must be numbers separated by commas, like 0.5,1,2.") from None
 
 
-def _columns(experiment: object) -> str:
+def _format_epsilons(experiment: object) -> str:
     values = sorted({epsilon for row in experiment.rows for epsilon in row.paper})  # type: ignore[attr-defined]
     return ", ".join(f"{value:g}" for value in values)

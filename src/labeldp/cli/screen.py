@@ -10,7 +10,7 @@ import typer
 
 from labeldp.core.printable import printable
 
-AGAIN = (
+REUSE_NOTE = (
     "Note: Nothing was drawn: the same was asked for before, and what was released then was used again. Labels that "
     "changed since are not in it."
 )
@@ -20,7 +20,7 @@ def note_reuse(vault: Any) -> None:
     """Say how many stored releases a command used again, if any."""
     reused, drawn = len(vault.reused), len(vault.drawn)
     if reused and not drawn:
-        echo(AGAIN, err=True)
+        echo(REUSE_NOTE, err=True)
     elif reused:
         echo(
             f"Note: {reused} of {reused + drawn} releases were in the ledger already and were used again at no cost. "
@@ -29,34 +29,34 @@ def note_reuse(vault: Any) -> None:
         )
 
 
-class Bar:
+class ProgressBar:
     """A bar on the terminal; nothing where the output goes elsewhere."""
 
     def __init__(self, bar: Any, total: int | None) -> None:
         self._bar, self._total, self._task = bar, total, None
 
-    def start(self, what: str) -> None:
+    def start(self, description: str) -> None:
         """Begin the next part of the work."""
         if self._task is not None:
             self._bar.update(self._task, total=1, completed=1)
-        self._task = self._bar.add_task(what, total=self._total if what != "drawing noise" else None)
+        self._task = self._bar.add_task(description, total=self._total if description != "drawing noise" else None)
 
-    def advance(self, rows: int) -> None:
+    def advance(self, n_rows: int) -> None:
         """Say that so many more rows are done."""
-        self._bar.advance(self._task, rows)
+        self._bar.advance(self._task, n_rows)
 
 
 @contextmanager
-def progress_bar(total: int | None) -> Iterator[Bar]:
+def progress_bar(total: int | None) -> Iterator[ProgressBar]:
     """Show progress over `total` rows (None: unknown) while a command works."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    count = TextColumn("{task.completed:,.0f} rows")
-    columns = (TextColumn("{task.description:<15}"), BarColumn(), count, TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        yield Bar(bar, total)
+    row_count = TextColumn("{task.completed:,.0f} rows")
+    columns = (TextColumn("{task.description:<15}"), BarColumn(), row_count, TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield ProgressBar(progress, total)
 
 
 def echo(text: str, err: bool = False, end: bool = True) -> None:
@@ -64,12 +64,12 @@ def echo(text: str, err: bool = False, end: bool = True) -> None:
     typer.echo(printable(text), err=err, nl=end)
 
 
-def say(data: dict[str, Any], sentence: str, as_json: bool) -> None:
+def print_result(data: dict[str, Any], sentence: str, as_json: bool) -> None:
     """Print what was done, as a sentence or as JSON."""
     echo(json.dumps(data, indent=2) if as_json else sentence)
 
 
-class Steps:
+class StatusDisplay:
     """What a training does, as dim lines on a terminal, with a bar below them for steps that were planned.
 
     The remaining time assumes that the steps to come take as long as those that are done, on average. Where the output
@@ -84,27 +84,27 @@ class Steps:
         self._clock = clock
         self._bar: Any = None
 
-    def tell(self, what: str) -> None:
+    def show_status(self, message: str) -> None:
         """Say what is being done."""
         from rich.text import Text
 
         if self._console.is_terminal:
-            self._console.print(Text(f"{printable(what)} ...", style="dim"))
+            self._console.print(Text(f"{printable(message)} ...", style="dim"))
 
-    def show(self, done: int, planned: int) -> None:
+    def show_progress(self, n_done: int, n_planned: int) -> None:
         """Show how many steps of a plan are done; the bar goes when all are."""
         if not self._console.is_terminal:
             return
-        if done >= planned:
+        if n_done >= n_planned:
             self.close()
             return
         if self._bar is None:
             self._begin()
-        text = f"{done / planned:.0%} of {planned} step{'s' * (planned > 1)}"
-        if done:
-            left = (self._clock() - self._begun) / done * (planned - done)
-            text += f", about {_duration(left)} left"
-        self._bar.update(self._task, total=planned, completed=done, text=text)
+        text = f"{n_done / n_planned:.0%} of {n_planned} step{'s' * (n_planned > 1)}"
+        if n_done:
+            remaining = (self._clock() - self._begun) / n_done * (n_planned - n_done)
+            text += f", about {_format_duration(remaining)} left"
+        self._bar.update(self._task, total=n_planned, completed=n_done, text=text)
         self._bar.refresh()
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class Steps:
         self._bar.start()
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """Write a time that is known roughly."""
     if seconds < 90:
         return f"{max(round(seconds), 1)} s"
@@ -137,6 +137,6 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
-def tell(what: str) -> None:
+def show_status(message: str) -> None:
     """Say on a terminal what is being done; nothing where the output goes elsewhere."""
-    Steps().tell(what)
+    StatusDisplay().show_status(message)

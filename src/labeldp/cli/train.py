@@ -7,6 +7,7 @@ import typer
 
 from labeldp.cli.options import (
     AsJson,
+    BudgetTotal,
     ChooseBy,
     Cross,
     Data,
@@ -27,11 +28,10 @@ from labeldp.cli.options import (
     NoClasses,
     Option,
     Range,
-    Total,
     UserColumn,
     read_options,
 )
-from labeldp.cli.screen import Steps, echo, note_reuse, progress_bar, say
+from labeldp.cli.screen import StatusDisplay, echo, note_reuse, print_result, progress_bar
 
 
 def train(
@@ -40,7 +40,7 @@ def train(
     epsilon: Epsilon,
     out: Annotated[Path, typer.Option(help="The run folder to make.")],
     classes: NoClasses = None,
-    numbers: Range = None,
+    value_range: Range = None,
     task: Annotated[
         str | None, typer.Option(help="classification or regression; by default as --classes or --range say.")
     ] = None,
@@ -64,7 +64,7 @@ def train(
     flip: Flip = False,
     epochs: Annotated[int | None, typer.Option(min=1, help="For networks; by default it suits the rows.")] = None,
     device: Device = "auto",
-    budget: Total = None,
+    budget: BudgetTotal = None,
     delta_budget: DeltaTotal = None,
     ledger: LedgerFile = None,
     ids: Ids = None,
@@ -90,11 +90,11 @@ def train(
     check_free(out)
     if task not in (None, "classification", "regression"):
         raise InputError("--task must be classification or regression.")
-    if task is not None and (task == "regression") != (numbers is not None):
+    if task is not None and (task == "regression") != (value_range is not None):
         raise InputError("Regression needs --range low,high,step, and classification needs --classes.")
     missing: Literal["error", "public"] = "public" if missing_public else "error"
-    kinds: dict[str, Any] = {"pairs": features == "pairs", "numbers": numbers, "left_out": leave_out or ()}
-    table = SecretTable.open(data, label, classes, missing, ids, user_column, **kinds)
+    table_options: dict[str, Any] = {"pairs": features == "pairs", "numbers": value_range, "left_out": leave_out or ()}
+    table = SecretTable.open(data, label, classes, missing, ids, user_column, **table_options)
     from labeldp.recipes.crosses import add_crosses, parse_cross
     from labeldp.recipes.progress import Progress
     from labeldp.runs.config import Plan
@@ -102,68 +102,78 @@ def train(
 
     if allow_unproven is not None:
         unproven.allow_unproven(allow_unproven)
-    how: dict[str, Any] = {"epochs": epochs, "device": device, "seed": seed, "progress": not as_json, "public": public}
-    how |= {"labels_per_user": labels_per_user, "choose_by": choose_by}
+    training_options: dict[str, Any] = {
+        "epochs": epochs,
+        "device": device,
+        "seed": seed,
+        "progress": not as_json,
+        "public": public,
+    }
+    training_options |= {"labels_per_user": labels_per_user, "choose_by": choose_by}
     options = read_options(option) | ({} if engine is None else {"engine": engine})
     options = add_crosses(recipe, options, [parse_cross(each) for each in cross or ()])
-    plan = Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **how)
-    plan.check(table.space, table)
+    config = Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **training_options)
+    config.check(table.space, table)
     check_total(epsilon, budget)
     with progress_bar(table.file.rows) as progress:
         progress.start("reading labels")
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget, "labels_per_user": labels_per_user}
         vault = table.vault(epsilon, delta, **totals, ledger=ledger, progress=progress.advance)
-    noted = set[str]()
+    shown = set[str]()
 
-    def note(what: str) -> None:
-        if what not in noted:
-            noted.add(what)
-            echo(what, err=True)
+    def note(message: str) -> None:
+        if message not in shown:
+            shown.add(message)
+            echo(message, err=True)
 
-    with paid_if_it_fails(vault), Steps() as steps:
+    with paid_if_it_fails(vault), StatusDisplay() as steps:
 
-        def tell(what: str) -> None:
-            (note if what.startswith("Note:") else steps.tell)(what)
+        def show(message: str) -> None:
+            (note if message.startswith("Note:") else steps.show_status)(message)
 
-        report = train_run(table, vault, plan, out, tell, Progress(steps.show))
+        report = train_run(table, vault, config, out, show, Progress(steps.show_progress))
     for warning in report["warnings"]:
         note(f"Note: {warning}")
     note_reuse(vault)
     if report["users"] and not as_json:
-        echo(f"Note: {of_users(report['users'])}", err=True)
-    say(report, _sentence(out, report, vault.budget.epsilon), as_json)
+        echo(f"Note: {describe_users(report['users'])}", err=True)
+    print_result(report, _format_result(out, report, vault.budget.epsilon), as_json)
 
 
-def _sentence(out: Path, report: dict[str, Any], budget: float) -> str:
+def _format_result(out: Path, report: dict[str, Any], budget: float) -> str:
     spent, delta = float(report["spent"]["epsilon"]), report["spent"]["delta"]
     cost = f"epsilon {spent:g} of {budget:g}" + (f" and delta {delta:g}" if delta else "")
-    return f"Wrote {out}: {measured(report)}. Each {report['spent']['unit']} has spent {cost} so far."
+    return f"Wrote {out}: {describe_score(report)}. Each {report['spent']['unit']} has spent {cost} so far."
 
 
-def of_users(about: dict[str, Any]) -> str:
+def describe_users(users: dict[str, Any]) -> str:
     """Say how the labels of users took part."""
-    most, dropped = about["labels_per_user"], about["dropped"]
-    used = f"at most {most} label{'s' * (most > 1)} of each of {about['count']:,} users took part"
-    rows = (
-        f"{dropped:,} of {about['rows'] + dropped:,} rows were dropped at random" if dropped else "no row was dropped"
+    max_labels, n_dropped = users["labels_per_user"], users["dropped"]
+    used_text = f"at most {max_labels} label{'s' * (max_labels > 1)} of each of {users['count']:,} users took part"
+    dropped_text = (
+        f"{n_dropped:,} of {users['rows'] + n_dropped:,} rows were dropped at random"
+        if n_dropped
+        else "no row was dropped"
     )
-    own = about["label"]
-    share = f"epsilon {float(own['epsilon']):.4g}" + (f" and delta {own['delta']:g}" if own["delta"] else "")
-    return f"{used}, and {rows}. A label that was learnt from has {share} for itself."
+    label_cost = users["label"]
+    cost_text = f"epsilon {float(label_cost['epsilon']):.4g}" + (
+        f" and delta {label_cost['delta']:g}" if label_cost["delta"] else ""
+    )
+    return f"{used_text}, and {dropped_text}. A label that was learnt from has {cost_text} for itself."
 
 
-def measured(report: dict[str, Any]) -> str:
+def describe_score(report: dict[str, Any]) -> str:
     """Say what was measured: the accuracy, or for numbers the root of the mean squared error."""
-    score, numbers = report["score"], report["space"]["step"] is not None
-    what = "error" if numbers else "accuracy"
+    score, is_numeric = report["score"], report["space"]["step"] is not None
+    quantity = "error" if is_numeric else "accuracy"
     if score is None:
-        return f"too few rows or users to set any aside, so its {what} is not measured"
-    value, low, high = score["rmse" if numbers else "accuracy"]
-    where = f"measured privately on {score['rows']:,} held-out rows"
-    if numbers and value is None and high is not None:
-        return f"root mean squared error below {high:.3g} (95 % confidence, {where})"
+        return f"too few rows or users to set any aside, so its {quantity} is not measured"
+    value, low, high = score["rmse" if is_numeric else "accuracy"]
+    method = f"measured privately on {score['rows']:,} held-out rows"
+    if is_numeric and value is None and high is not None:
+        return f"root mean squared error below {high:.3g} (95 % confidence, {method})"
     if value is None:
-        return f"its {what} cannot be told apart from noise ({where})"
-    if numbers:
-        return f"root mean squared error about {value:.3g} (95 % interval {low:.3g} to {high:.3g}, {where})"
-    return f"accuracy about {value:.1%} (95 % interval {low:.1%} to {high:.1%}, {where})"
+        return f"its {quantity} cannot be told apart from noise ({method})"
+    if is_numeric:
+        return f"root mean squared error about {value:.3g} (95 % interval {low:.3g} to {high:.3g}, {method})"
+    return f"accuracy about {value:.1%} (95 % interval {low:.1%} to {high:.1%}, {method})"

@@ -43,7 +43,7 @@ from labeldp.recipes.crosses import check_crosses
 from labeldp.recipes.runner import TrainingResult, all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.report.card import make_card
-from labeldp.report.card.origin import describe_model, versions
+from labeldp.report.card.origin import describe_model, package_versions
 
 _FEWEST = 2  # rows of a training
 
@@ -178,7 +178,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         return {
             "version": __version__,
             "python": platform.python_version(),
-            "packages": versions(),
+            "packages": package_versions(),
             "data": {"name": "data in memory", "rows": vault.rows, "label": vault.label or "y"},
             "classes_inferred": bool(self._inferred_what),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
 from labeldp.evaluate.criteria import Criterion, auc_scores, check_criterion, log_loss_scores
-from labeldp.evaluate.inputs import chosen_rows, distributions, predicted_codes, predicted_numbers
+from labeldp.evaluate.inputs import as_predicted_codes, as_predicted_targets, as_row_ids, distributions
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.mechanisms.selection import BestCandidate, HighestScore
 from labeldp.privacy.mechanisms.sums import LeastLoss
@@ -21,17 +21,19 @@ from labeldp.privacy.vault import Vault
 from labeldp.releases.base import Release
 from labeldp.releases.scores import Choice
 
-_ALIKE = 0.95  # the share of rows that candidates give to one class, where accuracy tells them apart no more
+_SAME_CLASS_FRACTION = (
+    0.95  # the share of rows that candidates give to one class, where accuracy tells them apart no more
+)
 
 
 def choose(
     vault: Vault,
     candidates: Sequence[Any],
-    rows: Any,
+    row_selection: Any,
     epsilon: float,
     derived_from: Sequence[Release] = (),
     *,
-    by: Criterion = "auto",
+    criterion: Criterion = "auto",
 ) -> Choice:
     """Release which candidate is best on `rows`, by a noisy maximum: `choice.best` is its place.
 
@@ -58,38 +60,40 @@ def choose(
     """
     if not len(candidates):
         raise InputError("There is nothing to choose from: give at least one candidate.")
-    check_criterion(by, vault.space)
-    here = chosen_rows(rows, vault.rows)
-    mechanism = vault.shared(_comparison(vault, candidates, here, epsilon, by), here)
-    choice = vault.release(mechanism, rows=here, derived_from=derived_from)
+    check_criterion(criterion, vault.space)
+    row_ids = as_row_ids(row_selection, vault.rows)
+    mechanism = vault.shared(_selection_mechanism(vault, candidates, row_ids, epsilon, criterion), row_ids)
+    choice = vault.release(mechanism, rows=row_ids, derived_from=derived_from)
     if not isinstance(choice, Choice):
         raise TypeError("A noisy maximum gave no choice.")
     return choice
 
 
-def _comparison(
-    vault: Vault, candidates: Sequence[Any], rows: NDArray[np.int64], epsilon: float, by: Criterion
+def _selection_mechanism(
+    vault: Vault, candidates: Sequence[Any], row_ids: NDArray[np.int64], epsilon: float, criterion: Criterion
 ) -> Mechanism:
     """Return the noisy maximum that compares the candidates on `rows`."""
     if vault.space.step is not None:
         # A square can be a thousand times as large as the usual ones, and noise goes with the largest.
-        numbers = np.stack([predicted_numbers(c, vault) for c in candidates], axis=1)
-        return LeastLoss(numbers, epsilon, "absolute")
-    codes = [predicted_codes(c, rows, vault.rows, len(vault.space)) for c in candidates]
-    tables = all(np.ndim(each) == 2 for each in candidates)
-    if by == "auto":
-        by = "auc" if len(vault.space) == 2 and tables and _one_is_rare(codes, rows) else "accuracy"
-    if by == "accuracy":
+        predictions = np.stack([as_predicted_targets(candidate, vault) for candidate in candidates], axis=1)
+        return LeastLoss(predictions, epsilon, "absolute")
+    codes = [as_predicted_codes(candidate, row_ids, vault.rows, len(vault.space)) for candidate in candidates]
+    are_probabilities = all(np.ndim(each) == 2 for each in candidates)
+    if criterion == "auto":
+        criterion = (
+            "auc" if len(vault.space) == 2 and are_probabilities and _is_one_class_rare(codes, row_ids) else "accuracy"
+        )
+    if criterion == "accuracy":
         return BestCandidate(np.stack(codes, axis=1), epsilon)
-    if not tables:
-        raise InputError(f"To choose by {by}, give the probabilities of each candidate, not its classes.")
-    labelled = rows[vault.labelled[rows]]  # which rows have a label is public
-    score = log_loss_scores if by == "log-loss" else auc_scores
-    scores = np.stack([score(distributions(np.asarray(each), labelled)) for each in candidates])
-    return HighestScore(scores, epsilon, by, labelled)
+    if not are_probabilities:
+        raise InputError(f"To choose by {criterion}, give the probabilities of each candidate, not its classes.")
+    labeled_ids = row_ids[vault.labelled[row_ids]]  # which rows have a label is public
+    compute_scores = log_loss_scores if criterion == "log-loss" else auc_scores
+    scores = np.stack([compute_scores(distributions(np.asarray(each), labeled_ids)) for each in candidates])
+    return HighestScore(scores, epsilon, criterion, labeled_ids)
 
 
-def _one_is_rare(codes: Sequence[NDArray[np.int32]], rows: NDArray[np.int64]) -> bool:
+def _is_one_class_rare(codes: Sequence[NDArray[np.int32]], row_ids: NDArray[np.int64]) -> bool:
     """Whether all candidates give nearly all rows to the same one of two classes."""
-    shares = [np.count_nonzero(each[rows]) / max(1, rows.size) for each in codes]
-    return bool(min(shares) >= _ALIKE or max(shares) <= 1 - _ALIKE)
+    fractions = [np.count_nonzero(each[row_ids]) / max(1, row_ids.size) for each in codes]
+    return bool(min(fractions) >= _SAME_CLASS_FRACTION or max(fractions) <= 1 - _SAME_CLASS_FRACTION)

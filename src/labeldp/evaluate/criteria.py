@@ -26,12 +26,15 @@ from labeldp.privacy.mechanisms.base import smallest_integers
 
 Criterion = Literal["auto", "accuracy", "log-loss", "auc"]
 
-_STEPS = 4096  # of a nat of log-loss
-_FLOOR, _SHARE = 1e-3, 0.1  # probabilities are no less than the floor; it is at most this share of 1 / classes
-_DIGITS = 6  # of log-odds: the last bits of a repeated training must not make another request
+_STEPS_PER_NAT = 4096  # of a nat of log-loss
+_MIN_PROBABILITY, _FLOOR_FRACTION = (
+    1e-3,
+    0.1,
+)  # probabilities are no less than the floor; it is at most this share of 1 / classes
+_LOG_ODDS_DIGITS = 6  # of log-odds: the last bits of a repeated training must not make another request
 
 
-def check_criterion(by: str, space: LabelSpace) -> None:
+def check_criterion(criterion: str, space: LabelSpace) -> None:
     """Check that candidates for these labels can be compared by this criterion.
 
     Args:
@@ -42,23 +45,25 @@ def check_criterion(by: str, space: LabelSpace) -> None:
         InputError: There is no such criterion, or it does not fit the labels.
     """
     known = get_args(Criterion)
-    if by not in known:
-        raise InputError(f"There is no criterion {by!r}: choose by one of {', '.join(known)}.")
-    if space.step is not None and by != "auto":
-        raise InputError(f"Models of numbers are chosen by absolute error, not by {by}: leave choose_by at auto.")
-    if by == "auc" and len(space) != 2:
+    if criterion not in known:
+        raise InputError(f"There is no criterion {criterion!r}: choose by one of {', '.join(known)}.")
+    if space.step is not None and criterion != "auto":
+        raise InputError(
+            f"Models of numbers are chosen by absolute error, not by {criterion}: leave choose_by at auto."
+        )
+    if criterion == "auc" and len(space) != 2:
         raise InputError(f"AUC is for two classes, and there are {len(space)}: choose by log-loss or accuracy.")
 
 
 def log_loss_scores(proba: NDArray[np.floating]) -> NDArray[np.signedinteger]:
     """Return minus the log-loss of each class of each row, (rows, classes), in 4096th parts of a nat."""
-    floor = min(_FLOOR, _SHARE / proba.shape[1])
-    return smallest_integers(np.rint(_STEPS * np.log(np.clip(proba, floor, 1.0))).astype(np.int64))
+    floor = min(_MIN_PROBABILITY, _FLOOR_FRACTION / proba.shape[1])
+    return smallest_integers(np.rint(_STEPS_PER_NAT * np.log(np.clip(proba, floor, 1.0))).astype(np.int64))
 
 
 def auc_scores(proba: NDArray[np.floating]) -> NDArray[np.signedinteger]:
     """Return 0 for the first class and the doubled centred rank for the second one, (rows, 2)."""
     with np.errstate(divide="ignore"):  # one of the two can be 0
-        odds = np.round(np.log(proba[:, 1]) - np.log(proba[:, 0]), _DIGITS)
-    centred = np.rint(2 * rankdata(odds)).astype(np.int64) - (len(odds) + 1)
-    return smallest_integers(np.stack([np.zeros_like(centred), centred], axis=1))
+        log_odds = np.round(np.log(proba[:, 1]) - np.log(proba[:, 0]), _LOG_ODDS_DIGITS)
+    centered = np.rint(2 * rankdata(log_odds)).astype(np.int64) - (len(log_odds) + 1)
+    return smallest_integers(np.stack([np.zeros_like(centered), centered], axis=1))

@@ -9,8 +9,8 @@ import numpy as np
 
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_epsilon
-from labeldp.evaluate.inputs import chosen_rows, predicted_numbers
-from labeldp.evaluate.intervals import Interval, accepted, around, quantile
+from labeldp.evaluate.inputs import as_predicted_targets, as_row_ids
+from labeldp.evaluate.intervals import Interval, acceptance_interval, grid_around, quantile
 from labeldp.privacy.mechanisms.base import in_parts
 from labeldp.privacy.mechanisms.sums import LossSum
 from labeldp.privacy.vault import Vault
@@ -50,45 +50,51 @@ class ErrorScore:
 
 
 def measure_errors(
-    vault: Vault, predictions: Any, rows: Any, epsilon: float, derived_from: Sequence[Release] = ()
+    vault: Vault, predictions: Any, row_selection: Any, epsilon: float, derived_from: Sequence[Release] = ()
 ) -> ErrorScore:
     """Score one predicted number for each row, on `rows`: half of epsilon for each of the two errors."""
-    numbers, here = predicted_numbers(predictions, vault), chosen_rows(rows, vault.rows)
-    if not here.size:
+    targets, row_ids = as_predicted_targets(predictions, vault), as_row_ids(row_selection, vault.rows)
+    if not row_ids.size:
         raise InputError("There are no rows to score on: set some aside.")
-    half = in_parts(check_epsilon(epsilon), 2)
+    half_epsilon = in_parts(check_epsilon(epsilon), 2)
 
-    def noisy(objective: Literal["squared", "absolute"]) -> NoisyLoss:
-        asked = vault.shared(LossSum(numbers, half, objective), here)
-        told = vault.release(asked, rows=here, derived_from=derived_from)
-        if not isinstance(told, NoisyLoss):
+    def release_loss(objective: Literal["squared", "absolute"]) -> NoisyLoss:
+        mechanism = vault.shared(LossSum(targets, half_epsilon, objective), row_ids)
+        release = vault.release(mechanism, rows=row_ids, derived_from=derived_from)
+        if not isinstance(release, NoisyLoss):
             raise TypeError("A sum of losses gave none.")
-        return told
+        return release
 
-    sums = noisy("squared")
-    squared, size = mean_loss(sums), sums.size
-    careful = math.sqrt((squared.value or 0.0) + math.sqrt(2) * sums.scale * sums.unit / max(1, size))
+    noisy_squared = release_loss("squared")
+    squared, n_rows = estimate_mean_loss(noisy_squared), noisy_squared.size
+    careful = math.sqrt(
+        (squared.value or 0.0) + math.sqrt(2) * noisy_squared.scale * noisy_squared.unit / max(1, n_rows)
+    )
     roots = [None if each is None else math.sqrt(each) for each in (squared.value, squared.low, squared.high)]
     rmse = Interval(roots[0], roots[1] or 0.0, roots[2] or 0.0)
-    mae = mean_loss(noisy("absolute"))
-    return ErrorScore(size, epsilon, rmse, mae, careful, METHOD.format(rows=size, epsilon=epsilon))
+    mae = estimate_mean_loss(release_loss("absolute"))
+    return ErrorScore(n_rows, epsilon, rmse, mae, careful, METHOD.format(rows=n_rows, epsilon=epsilon))
 
 
-def mean_loss(noisy: NoisyLoss) -> Interval:
+def estimate_mean_loss(noisy_loss: NoisyLoss) -> Interval:
     """Return the interval of the mean loss of new rows.
 
     As a share of the largest possible loss, a loss lies within 0 and 1; if its mean is u, its variance is u (1 - u) at
     most. The interval holds every u from which the noisy sum is not too far for that variance and the known noise. So
     it errs on the wide side.
     """
-    seen = noisy.total * noisy.unit / noisy.most / max(1, noisy.size)
-    width = noisy.scale * noisy.unit / noisy.most / max(1, noisy.size)
-    value = min(max(seen, 0.0), 1.0)
-    theta = around(value)
-    variance = 2 * width**2 + theta * (1 - theta) / max(1, noisy.size)
-    z = quantile(float(np.interp(value, theta, variance)), 12 * width**4)
-    ends = accepted(theta, seen - theta, z * np.sqrt(variance))
-    inside = Interval.of_share(value, *ends) if ends else Interval(None, 0.0, 1.0)
-    inside = inside if seen > 0 else Interval(None, inside.low, inside.high)  # a loss of nothing is a joke of the noise
-    most = noisy.most
-    return Interval(None if inside.value is None else inside.value * most, inside.low * most, inside.high * most)
+    observed = noisy_loss.total * noisy_loss.unit / noisy_loss.most / max(1, noisy_loss.size)
+    noise_scale = noisy_loss.scale * noisy_loss.unit / noisy_loss.most / max(1, noisy_loss.size)
+    value = min(max(observed, 0.0), 1.0)
+    theta = grid_around(value)
+    variance = 2 * noise_scale**2 + theta * (1 - theta) / max(1, noisy_loss.size)
+    z = quantile(float(np.interp(value, theta, variance)), 12 * noise_scale**4)
+    ends = acceptance_interval(theta, observed - theta, z * np.sqrt(variance))
+    interval = Interval.of_proportion(value, *ends) if ends else Interval(None, 0.0, 1.0)
+    interval = (
+        interval if observed > 0 else Interval(None, interval.low, interval.high)
+    )  # a loss of nothing is a joke of the noise
+    max_loss = noisy_loss.most
+    return Interval(
+        None if interval.value is None else interval.value * max_loss, interval.low * max_loss, interval.high * max_loss
+    )

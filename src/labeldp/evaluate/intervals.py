@@ -10,7 +10,7 @@ from scipy.stats import binom, norm
 Floats = NDArray[np.float64]
 
 LEVEL = 0.05
-_STEPS = np.geomspace(1e-10, 1.0, 500)  # each 5 % longer than the one before
+_OFFSETS = np.geomspace(1e-10, 1.0, 500)  # each 5 % longer than the one before
 _Z = float(norm.ppf(1 - LEVEL / 2))
 
 
@@ -37,13 +37,13 @@ class Interval:
         return cls(value, float(low or 0.0), math.inf if high is None else high)
 
     @classmethod
-    def of_share(cls, value: float, low: float, high: float) -> "Interval":
+    def of_proportion(cls, value: float, low: float, high: float) -> "Interval":
         """Return an interval of a number from 0 to 1, without a value if it holds all of them."""
         low, high = max(0.0, low), min(1.0, high)
         return cls(None, 0.0, 1.0) if low <= 0 and high >= 1 else cls(min(max(value, low), high), low, high)
 
 
-def share(seen: int, size: int, scale: float, floor: float = 0.0, top: float = 1.0) -> Interval:
+def proportion_interval(observed: int, size: int, scale: float, floor: float = 0.0, top: float = 1.0) -> Interval:
     """Return the interval of p, where `seen` is Binomial(size, floor + (top - floor) p) plus discrete Laplace noise.
 
     It holds the p that an exact test does not reject. The test knows the law of `seen`, clipped to what p could bring
@@ -53,24 +53,24 @@ def share(seen: int, size: int, scale: float, floor: float = 0.0, top: float = 1
     coverage on 95 %; a clipped end counts whole. Coverage is above 97 % in two cases, both of little data: where a
     clipped end has a chance between 2.5 and 5 % under p (up to 98 %), and where both have (then it is 100 %).
     """
-    test = Test(size, scale, floor, top)
-    seen = test.clip(seen)
-    value = min(max((seen / size - floor) / (top - floor), 0.0), 1.0)
+    test = ExactTest(size, scale, floor, top)
+    observed = test.clip(observed)
+    value = min(max((observed / size - floor) / (top - floor), 0.0), 1.0)
 
-    def end(out: float) -> float:
+    def find_end(outside: float) -> float:
         """Bisect between a rejected end of [0, 1] and the value, which is never rejected."""
-        if test.p_value(seen, out) >= LEVEL:
-            return out
+        if test.p_value(observed, outside) >= LEVEL:
+            return outside
         inside = value
-        while abs(inside - out) > 1e-6:
-            middle = (inside + out) / 2
-            inside, out = (middle, out) if test.p_value(seen, middle) >= LEVEL else (inside, middle)
-        return out
+        while abs(inside - outside) > 1e-6:
+            midpoint = (inside + outside) / 2
+            inside, outside = (midpoint, outside) if test.p_value(observed, midpoint) >= LEVEL else (inside, midpoint)
+        return outside
 
-    return Interval.of_share(value, end(0.0), end(1.0))
+    return Interval.of_proportion(value, find_end(0.0), find_end(1.0))
 
 
-class Test:
+class ExactTest:
     """The exact two-sided test of p that `share` inverts."""
 
     __test__ = False  # no test of ours, for pytest
@@ -78,72 +78,82 @@ class Test:
     def __init__(self, size: int, scale: float, floor: float = 0.0, top: float = 1.0) -> None:
         self._size, self._floor, self._top = size, floor, top
         self._ratio = math.exp(-1 / scale) if scale else 0.0
-        self._least, self._most = math.floor(size * floor), math.ceil(size * top)
+        self._min_count, self._max_count = math.floor(size * floor), math.ceil(size * top)
 
-    def clip(self, seen: int) -> int:
+    def clip(self, observed: int) -> int:
         """Return the nearest count that p could bring about without noise."""
-        return min(max(seen, self._least), self._most)
+        return min(max(observed, self._min_count), self._max_count)
 
-    def p_value(self, seen: int, p: float) -> float:
+    def p_value(self, observed: int, p: float) -> float:
         """Return how surprising a clipped count is under p."""
-        chance = self._floor + (self._top - self._floor) * p
-        centre, spread = self._size * chance, math.sqrt(self._size * chance * (1 - chance))
-        first, last = max(0, math.floor(centre - 9 * spread - 9)), min(self._size, math.ceil(centre + 9 * spread + 9))
+        probability = self._floor + (self._top - self._floor) * p
+        mean, spread = self._size * probability, math.sqrt(self._size * probability * (1 - probability))
+        first, last = max(0, math.floor(mean - 9 * spread - 9)), min(self._size, math.ceil(mean + 9 * spread + 9))
         # Of very many counts every so-manieth stands for its neighbours: the law is smooth on that scale.
         count = np.arange(first, last + 1, max(1, (last - first) // 4000))
-        law = binom.pmf(count, self._size, chance)
-        law /= law.sum()
+        pmf = binom.pmf(count, self._size, probability)
+        pmf /= pmf.sum()
 
-        def upto(y: int) -> float:
+        def cdf(y: int) -> float:
             """P(clipped count <= y)."""
-            return 0.0 if y < self._least else 1.0 if y >= self._most else float(law @ self._noise_upto(y - count))
+            return (
+                0.0 if y < self._min_count else 1.0 if y >= self._max_count else float(pmf @ self._noise_cdf(y - count))
+            )
 
-        def low(y: int) -> float:
-            return upto(y) if y <= self._least else (upto(y) + upto(y - 1)) / 2 if y < self._most else 1.0
+        def lower_tail(y: int) -> float:
+            return cdf(y) if y <= self._min_count else (cdf(y) + cdf(y - 1)) / 2 if y < self._max_count else 1.0
 
-        def high(y: int) -> float:
-            return 1 - upto(y - 1) if y >= self._most else 1 - (upto(y) + upto(y - 1)) / 2 if y > self._least else 1.0
+        def upper_tail(y: int) -> float:
+            return (
+                1 - cdf(y - 1)
+                if y >= self._max_count
+                else 1 - (cdf(y) + cdf(y - 1)) / 2
+                if y > self._min_count
+                else 1.0
+            )
 
-        below, above = low(seen), high(seen)
-        own, end = (below, high(self._most)) if below <= above else (above, low(self._least))
-        return own + (own if end <= own * (1 + 1e-9) else 0.0)
+        below, above = lower_tail(observed), upper_tail(observed)
+        p_own, p_other = (
+            (below, upper_tail(self._max_count)) if below <= above else (above, lower_tail(self._min_count))
+        )
+        return p_own + (p_own if p_other <= p_own * (1 + 1e-9) else 0.0)
 
-    def _noise_upto(self, x: NDArray[np.int64]) -> Floats:
+    def _noise_cdf(self, x: NDArray[np.int64]) -> Floats:
         q = self._ratio
         tail = q ** np.where(x < 0, -x, x + 1).astype(np.float64) / (1 + q)
         return np.where(x < 0, tail, 1 - tail)
 
 
-def quantile(variance: float, fourth: float) -> float:
+def quantile(variance: float, fourth_cumulant: float) -> float:
     """Return how many deviations hold 95 % of a sum of normal and Laplace parts, whose fourth cumulant is given.
 
     Laplace noise has long tails: alone it needs 2.12 deviations instead of 1.96. The first Cornish-Fisher term says so.
     """
-    kurtosis = min(fourth / variance**2, 6.0) if variance > 0 else 0.0
+    kurtosis = min(fourth_cumulant / variance**2, 6.0) if variance > 0 else 0.0
     return _Z * (1 + (_Z**2 - 3) * kurtosis / 24)
 
 
-def accepted(theta: Floats, gap: Floats, reach: Floats) -> tuple[float, float] | None:
+def acceptance_interval(theta: Floats, gap: Floats, tolerance: Floats) -> tuple[float, float] | None:
     """Return the ends of {theta: |gap(theta)| <= reach(theta)}, both given on a grid; None if no point is accepted.
 
     For a ratio of noisy sums, gap = numerator - theta * denominator, this is Fieller's set, from its least to its
     largest member. It needs no denominator away from zero: where that is not known, the set is simply everything.
     """
-    margin = reach - np.abs(gap)
+    margin = tolerance - np.abs(gap)
     inside = np.flatnonzero(margin >= 0)
     if not inside.size:
         return None
-    return _crossing(theta, margin, inside[0], -1), _crossing(theta, margin, inside[-1], 1)
+    return _interpolate_crossing(theta, margin, inside[0], -1), _interpolate_crossing(theta, margin, inside[-1], 1)
 
 
-def _crossing(theta: Floats, margin: Floats, inside: int, step: int) -> float:
+def _interpolate_crossing(theta: Floats, margin: Floats, inside: int, step: int) -> float:
     outside = inside + step
     if not 0 <= outside < theta.size:
         return float(theta[inside])
-    part = margin[inside] / (margin[inside] - margin[outside])
-    return float(theta[inside] + part * (theta[outside] - theta[inside]))
+    fraction = margin[inside] / (margin[inside] - margin[outside])
+    return float(theta[inside] + fraction * (theta[outside] - theta[inside]))
 
 
-def around(value: float) -> Floats:
+def grid_around(value: float) -> Floats:
     """Return numbers from 0 to 1, dense around a value: an interval may be tiny, or all there is."""
-    return np.unique(np.clip(np.concatenate([value - _STEPS, [0.0, value, 1.0], value + _STEPS]), 0.0, 1.0))
+    return np.unique(np.clip(np.concatenate([value - _OFFSETS, [0.0, value, 1.0], value + _OFFSETS]), 0.0, 1.0))

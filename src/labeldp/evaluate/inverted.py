@@ -6,8 +6,8 @@ import numpy as np
 
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import MISSING
-from labeldp.evaluate.inputs import predicted_codes
-from labeldp.evaluate.intervals import Interval, share
+from labeldp.evaluate.inputs import as_predicted_codes
+from labeldp.evaluate.intervals import Interval, proportion_interval
 from labeldp.releases.base import Release
 from labeldp.releases.responses import Responses, response_chances
 
@@ -25,11 +25,11 @@ def measure_responses(release: Release, proba: Any) -> Interval:
             "Only a release of plain RandomizedResponse can be inverted, because any other has no label that every "
             "class could have left: release held-out rows by RandomizedResponse, or score them by measure(vault, ...)."
         )
-    rows = np.flatnonzero(release.labels() != MISSING)
-    if not rows.size:
+    row_ids = np.flatnonzero(release.labels() != MISSING)
+    if not row_ids.size:
         raise InputError("The release holds no labels: release the held-out rows.")
-    classes = len(release.space)
-    predicted = predicted_codes(proba, rows, release.rows, classes)
-    agree = int(np.count_nonzero(predicted[rows] == release.codes[rows]))
-    kept, other = response_chances(release.epsilon, classes)
-    return share(agree, rows.size, 0.0, other, kept)
+    n_classes = len(release.space)
+    predicted = as_predicted_codes(proba, row_ids, release.rows, n_classes)
+    n_agreeing = int(np.count_nonzero(predicted[row_ids] == release.codes[row_ids]))
+    p_true, p_other = response_chances(release.epsilon, n_classes)
+    return proportion_interval(n_agreeing, row_ids.size, 0.0, p_other, p_true)

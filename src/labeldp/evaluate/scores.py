@@ -8,9 +8,9 @@ import numpy as np
 
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_epsilon
-from labeldp.evaluate.inputs import check_proba, chosen_rows, distributions, predicted_codes
-from labeldp.evaluate.intervals import Interval, share
-from labeldp.evaluate.table import Table, group
+from labeldp.evaluate.inputs import as_predicted_codes, as_row_ids, check_probabilities, distributions
+from labeldp.evaluate.intervals import Interval, proportion_interval
+from labeldp.evaluate.table import PredictionTable, group_predictions
 from labeldp.privacy.mechanisms.base import in_parts
 from labeldp.privacy.mechanisms.linear import GroupHistogram
 from labeldp.privacy.mechanisms.selection import RightCount
@@ -45,21 +45,21 @@ class Score:
 
     def to_json(self) -> dict[str, Any]:
         """Describe the score; `from_json` reads it back."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        return {f.name: _to_plain(getattr(self, f.name)) for f in fields(self)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Score":
         """Read what `to_json` wrote."""
-        known = dict(data)
+        values = dict(data)
         for name in ("accuracy", "log_loss", "calibration_error", "auc"):
-            known[name] = Interval.from_json(data[name])
+            values[name] = Interval.from_json(data[name])
         for name in ("recall", "precision"):
-            known[name] = tuple(Interval.from_json(each) for each in data[name])
-        return cls(**known)
+            values[name] = tuple(Interval.from_json(each) for each in data[name])
+        return cls(**values)
 
 
 def measure(
-    vault: Vault, proba: Any, rows: Any, epsilon: float, derived_from: Sequence[Release] = (), bins: int = 10
+    vault: Vault, proba: Any, row_selection: Any, epsilon: float, derived_from: Sequence[Release] = (), n_bins: int = 10
 ) -> Score:
     """Score public predictions on `rows`, which the model must not have learned from.
 
@@ -70,39 +70,39 @@ def measure(
     `derived_from`. In a vault of users, epsilon is what a user pays for all of theirs; intervals take rows as
     independent, which they are if each user has one.
     """
-    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
+    if isinstance(n_bins, bool) or not isinstance(n_bins, int | np.integer) or n_bins < 1:
         raise InputError("bins must be a whole number above zero.")
-    chances = check_proba(proba, vault.rows, len(vault.space))
-    here = chosen_rows(rows, vault.rows)
-    half = in_parts(check_epsilon(epsilon), 2)
-    codes = predicted_codes(chances, here, vault.rows, len(vault.space))
-    counting = vault.shared(RightCount(codes, half), here)
-    count = vault.release(counting, rows=here, derived_from=derived_from)
+    probabilities = check_probabilities(proba, vault.rows, len(vault.space))
+    row_ids = as_row_ids(row_selection, vault.rows)
+    half_epsilon = in_parts(check_epsilon(epsilon), 2)
+    codes = as_predicted_codes(probabilities, row_ids, vault.rows, len(vault.space))
+    correct_mechanism = vault.shared(RightCount(codes, half_epsilon), row_ids)
+    correct = vault.release(correct_mechanism, rows=row_ids, derived_from=derived_from)
     # Rows whose label is missing, a public fact, take no part.
-    here = here if count.active is None else np.flatnonzero(count.active)
-    known = distributions(chances, here)
+    row_ids = row_ids if correct.active is None else np.flatnonzero(correct.active)
+    row_probabilities = distributions(probabilities, row_ids)
     groups = np.zeros(vault.rows, np.int32)
-    groups[here] = group(known, counting.epsilon, int(bins))
-    table = vault.shared(GroupHistogram(groups, half), here)
-    counts = vault.release(table, rows=here, derived_from=derived_from)
-    if not isinstance(count, NoisyRight) or not isinstance(counts, NoisyCounts):
+    groups[row_ids] = group_predictions(row_probabilities, correct_mechanism.epsilon, int(n_bins))
+    histogram_mechanism = vault.shared(GroupHistogram(groups, half_epsilon), row_ids)
+    histogram = vault.release(histogram_mechanism, rows=row_ids, derived_from=derived_from)
+    if not isinstance(correct, NoisyRight) or not isinstance(histogram, NoisyCounts):
         raise TypeError("Counting gave no counts.")
-    seen = Table(counts, known, groups[here].astype(np.int64))
-    classes = range(len(vault.space))
+    prediction_table = PredictionTable(histogram, row_probabilities, groups[row_ids].astype(np.int64))
+    class_codes = range(len(vault.space))
     return Score(
-        rows=here.size,
+        rows=row_ids.size,
         epsilon=epsilon,
-        accuracy=share(count.right, count.size, count.scale),
-        recall=tuple(seen.recall(c) for c in classes),
-        precision=tuple(seen.precision(c) for c in classes),
-        log_loss=seen.log_loss(),
-        calibration_error=seen.calibration_error(),
-        auc=seen.auc(),
-        method=METHOD.format(rows=here.size, epsilon=epsilon),
+        accuracy=proportion_interval(correct.right, correct.size, correct.scale),
+        recall=tuple(prediction_table.recall(c) for c in class_codes),
+        precision=tuple(prediction_table.precision(c) for c in class_codes),
+        log_loss=prediction_table.log_loss(),
+        calibration_error=prediction_table.calibration_error(),
+        auc=prediction_table.auc(),
+        method=METHOD.format(rows=row_ids.size, epsilon=epsilon),
     )
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Interval):
         return value.to_json()
     return [each.to_json() for each in value] if isinstance(value, tuple) else value

@@ -253,7 +253,7 @@ def _train_on_split(
     if with_selection and len(indices) > 1:
         report("choosing")
         candidates = list(predictions.values())
-        choice = choose(vault, candidates, split.selection, task.epsilon, releases, by=task.choose_by)
+        choice = choose(vault, candidates, split.selection, task.epsilon, releases, criterion=task.choose_by)
         releases.append(choice)
         best_index = indices[choice.best]
     model, majority_share, interval_widening = resting_on(models_of_variants[best_index][0], releases), 0.0, 1.0

@@ -13,18 +13,23 @@ def print_comparison(curves: Mapping[str, Sequence[Point]], title: str) -> None:
     from rich.table import Table
 
     epsilons = sorted({point.epsilon for points in curves.values() for point in points})
-    best = {e: max(p.accuracy for points in curves.values() for p in points if p.epsilon == e) for e in epsilons}
+    best = {
+        level: max(
+            candidate.accuracy for points in curves.values() for candidate in points if candidate.epsilon == level
+        )
+        for level in epsilons
+    }
     table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
     table.add_column("recipe")
     for epsilon in epsilons:
         table.add_column(f"epsilon {epsilon:g}", justify="right")
     for name, points in curves.items():
         known = {point.epsilon: point for point in points}
-        table.add_row(name, *(_cell(known.get(epsilon), best[epsilon]) for epsilon in epsilons))
+        table.add_row(name, *(_format_cell(known.get(epsilon), best[epsilon]) for epsilon in epsilons))
     Console().print(table)
 
 
-def _cell(point: Point | None, best: float) -> Any:
+def _format_cell(point: Point | None, best: float) -> Any:
     if point is None:
         return "-"
     text = f"{point.accuracy:.1%} ± {(point.high - point.low) / 2:.1%}"

@@ -10,14 +10,14 @@ def print_reproduction(title: str, lines: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    audited = any("audited" in line for line in lines)
-    shown = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
+    has_audit = any("audited" in line for line in lines)
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
     columns = ["method", "epsilon", "paper", "ours", "gap", "seeds", "min"]
-    for name in columns + (["paper\naudited", "ours\naudited"] if audited else []):
+    for name in columns + (["paper\naudited", "ours\naudited"] if has_audit else []):
         if name == "method":
-            shown.add_column(name, min_width=8)
+            table.add_column(name, min_width=8)
         else:
-            shown.add_column(name, justify="right", no_wrap=True)
+            table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
         paper = "drawn only" if line["paper"] is None else f"{line['paper']:.1f}"
         cells = [line["method"], f"{line['epsilon']:g}", paper]
@@ -28,11 +28,11 @@ def print_reproduction(title: str, lines: list[dict[str, Any]]) -> None:
         else:
             cells += ["not run", "", "", ""]
         if "audited" in line:
-            cells += [_interval(line["paper audited"]), ", ".join(map(_interval, line["audited"]))]
-        shown.add_row(*cells)
-    Console().print(shown)
+            cells += [_format_interval(line["paper audited"]), ", ".join(map(_format_interval, line["audited"]))]
+        table.add_row(*cells)
+    Console().print(table)
 
 
-def _interval(ends: Sequence[float | None]) -> str:
+def _format_interval(ends: Sequence[float | None]) -> str:
     low, high = ends
     return f"{low:.1f}-{'any' if high is None else f'{high:.1f}'}"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from labeldp.audit.canaries import SURE, Game, canary_game, deal, listen
+from labeldp.audit.canaries import CONFIDENT_VIEW, CanarySet, measure_canary_game, plant_canaries, score_canaries
 from labeldp.core.atomic_files import alone, written_whole
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import Codes, LabelSpace
@@ -34,16 +34,23 @@ from labeldp.recipes.runner import train as train_recipe
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
-from labeldp.reproduce.tables import Experiment, Row
+from labeldp.reproduce.tables import Experiment, ExperimentRow
 
 # What a network needs to learn these pictures, by what it does in an epoch; the rest follows the papers' habits.
-_SUPERVISED = {"epochs": 120, "batch": 256, "rate": 0.1, "decay": 5e-4}
-_QUIET, _RARELY_WRONG = {"epochs": 60}, 0.05  # so few noisy labels that a network does not need long to see past them
-_SEMI = {"epochs": 60, "batch": 256, "rate": 0.03, "decay": 5e-4, "average": 0.999}
-_REFINED = {"epochs": 300, "batch": 256, "rate": 0.1, "decay": 5e-4}
-_PAIR = {"epochs": 100, "batch": 128, "rate": 0.02, "decay": 5e-4}
-_OWN: dict[type[Learner], dict[str, Any]] = {FixMatch: _SEMI, SemiGAN: _SEMI, AugDescent: _PAIR}
-_LAST: dict[str, type[Learner]] = {  # what trains a recipe's last network, if that has a schedule of its own
+_SUPERVISED_SCHEDULE = {"epochs": 120, "batch": 256, "rate": 0.1, "decay": 5e-4}
+_LOW_NOISE_SCHEDULE, _LOW_NOISE_RATE = (
+    {"epochs": 60},
+    0.05,
+)  # so few noisy labels that a network does not need long to see past them
+_SEMI_SUPERVISED_SCHEDULE = {"epochs": 60, "batch": 256, "rate": 0.03, "decay": 5e-4, "average": 0.999}
+_REFINED_SCHEDULE = {"epochs": 300, "batch": 256, "rate": 0.1, "decay": 5e-4}
+_AUGDESCENT_SCHEDULE = {"epochs": 100, "batch": 128, "rate": 0.02, "decay": 5e-4}
+_LEARNER_SCHEDULES: dict[type[Learner], dict[str, Any]] = {
+    FixMatch: _SEMI_SUPERVISED_SCHEDULE,
+    SemiGAN: _SEMI_SUPERVISED_SCHEDULE,
+    AugDescent: _AUGDESCENT_SCHEDULE,
+}
+_LAST_LEARNERS: dict[str, type[Learner]] = {  # what trains a recipe's last network, if that has a schedule of its own
     **dict.fromkeys(["randres-ssl", "randres-denoise", "pate-fm", "pate-fm-ssl", "pate-fm-denoise"], FixMatch),
     **dict.fromkeys(["stable-vote", "immutable"], FixMatch),
     **dict.fromkeys(["pate", "pate-coteaching", "pate-plus", "pate-plus-plus"], SemiGAN),
@@ -52,10 +59,10 @@ _LAST: dict[str, type[Learner]] = {  # what trains a recipe's last network, if t
 
 
 @dataclass(frozen=True)
-class Cell:
+class ExperimentCell:
     """A row at an epsilon, trained with a seed."""
 
-    row: Row
+    row: ExperimentRow
     epsilon: float
     seed: int
     table: str
@@ -65,33 +72,33 @@ class Cell:
         """Name the cell, for results and for its own folder."""
         return f"{self.row.method}, epsilon {self.epsilon:g}, seed {self.seed}"
 
-    def unfinished(self, work: Path) -> Path:
+    def checkpoint_folder(self, work_folder: Path) -> Path:
         """Return the folder that the cell needs until it is done."""
-        return work / "unfinished" / f"{self.table} {self.key}".replace("/", " ")
+        return work_folder / "unfinished" / f"{self.table} {self.key}".replace("/", " ")
 
 
 @dataclass(frozen=True, eq=False)
-class Pictures:
+class ImageDataset:
     """A data set: what is learnt from, and what tests."""
 
     train: Images
     labels: Any
     test: Images
-    truth: Any
+    test_labels: Any
 
 
 @dataclass(frozen=True)
-class Setting:
+class CellConfig:
     """How cells are trained: where, from which encoder, and shorter than usual for a trial."""
 
-    work: Path
+    work_folder: Path
     device: str = "auto"
     encoder: Model | None = None
     epochs: int | None = None
     model: str | None = None
     progress: bool = False
 
-    def training(self, recipe: str, wrong: float, seed: int, checkpoints: Path) -> Training:
+    def training(self, recipe: str, error_rate: float, seed: int, checkpoints: Path) -> Training:
         """Return the schedule of a recipe's last network.
 
         Args:
@@ -100,22 +107,28 @@ class Setting:
             seed: The seed of the training.
             checkpoints: The folder for its checkpoints.
         """
-        last = _LAST.get(recipe)
-        if last is not None:
-            return self.schedules(seed, checkpoints)[last]
-        kind = _REFINED if recipe in ("auto", "refine") else _SUPERVISED
+        learner = _LAST_LEARNERS.get(recipe)
+        if learner is not None:
+            return self.schedules(seed, checkpoints)[learner]
+        schedule = _REFINED_SCHEDULE if recipe in ("auto", "refine") else _SUPERVISED_SCHEDULE
         return self._training(
-            kind | _QUIET if kind is _SUPERVISED and wrong < _RARELY_WRONG else kind, seed, checkpoints
+            schedule | _LOW_NOISE_SCHEDULE
+            if schedule is _SUPERVISED_SCHEDULE and error_rate < _LOW_NOISE_RATE
+            else schedule,
+            seed,
+            checkpoints,
         )
 
     def schedules(self, seed: int, checkpoints: Path) -> dict[type[Learner], Training]:
         """Return the schedules of learners that have one of their own, in whatever recipe they are."""
-        return {kind: self._training(schedule, seed, checkpoints) for kind, schedule in _OWN.items()}
+        return {
+            learner: self._training(schedule, seed, checkpoints) for learner, schedule in _LEARNER_SCHEDULES.items()
+        }
 
     def _training(self, schedule: Mapping[str, Any], seed: int, checkpoints: Path) -> Training:
-        own: dict[str, Any] = dict(schedule) | ({"epochs": self.epochs} if self.epochs else {})
-        own |= {"compile": self.device.startswith("cuda"), "device": self.device, "progress": self.progress}
-        return Training(**own, seed=seed, checkpoint=checkpoints)
+        options: dict[str, Any] = dict(schedule) | ({"epochs": self.epochs} if self.epochs else {})
+        options |= {"compile": self.device.startswith("cuda"), "device": self.device, "progress": self.progress}
+        return Training(**options, seed=seed, checkpoint=checkpoints)
 
 
 class CellVault(Vault):
@@ -125,26 +138,30 @@ class CellVault(Vault):
     need not be learnt again. The labels of these data sets are public: here, a file may be named by them.
     """
 
-    common: Path  # where the row keeps what its cells heard
+    shared_folder: Path  # where the row keeps what its cells heard
 
     def _noised(self, mechanism: Mechanism, codes: Codes, common: dict[str, Any], request: str) -> Release:
-        self.common.mkdir(parents=True, exist_ok=True)
-        path = self.common / f"{request[:32]}-{hashlib.sha256(codes.tobytes()).hexdigest()[:16]}"
+        self.shared_folder.mkdir(parents=True, exist_ok=True)
+        path = self.shared_folder / f"{request[:32]}-{hashlib.sha256(codes.tobytes()).hexdigest()[:16]}"
         with alone(path):
             if path.is_file():
-                own = {name: common[name] for name in ("entry", "lineage", "guarantee")}
-                return mechanism.restore(replace(from_bytes(path.read_bytes()), **own))
+                replaced = {name: common[name] for name in ("entry", "lineage", "guarantee")}
+                return mechanism.restore(replace(from_bytes(path.read_bytes()), **replaced))
             release = super()._noised(mechanism, codes, common, request)
-            if release.active is common["active"] and release.rows == common["rows"]:  # teachers choose rows themselves
+            if (
+                release.active is common["row_mask"] and release.rows == common["n_rows"]
+            ):  # teachers choose rows themselves
                 with written_whole(path) as partial:
                     partial.write_bytes(to_bytes(release))
         return release
 
 
-def cells(experiment: Experiment, seeds: int, epsilons: set[float] | None, methods: set[str] | None) -> list[Cell]:
+def select_cells(
+    experiment: Experiment, seeds: int, epsilons: set[float] | None, methods: set[str] | None
+) -> list[ExperimentCell]:
     """Return the cells of a table that are asked for, seed by seed."""
     return [
-        Cell(row, epsilon, seed, experiment.name)
+        ExperimentCell(row, epsilon, seed, experiment.name)
         for seed in range(seeds)
         for row in experiment.rows
         if methods is None or row.method in methods
@@ -153,38 +170,44 @@ def cells(experiment: Experiment, seeds: int, epsilons: set[float] | None, metho
     ]
 
 
-def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Callable[[str], None]) -> dict[str, Any]:
+def run_cell(
+    cell: ExperimentCell, data: ImageDataset, delta: float, config: CellConfig, report: Callable[[str], None]
+) -> dict[str, Any]:
     """Train one cell and measure it."""
-    row, classes = cell.row, int(max(data.labels.max(), data.truth.max())) + 1
-    folder = cell.unfinished(setting.work)
+    row, n_classes = cell.row, int(max(data.labels.max(), data.test_labels.max())) + 1
+    folder = cell.checkpoint_folder(config.work_folder)
     folder.mkdir(parents=True, exist_ok=True)
-    space = LabelSpace(list(range(classes)))
+    space = LabelSpace(list(range(n_classes)))
     identity = Identity(cell.key, "label", len(data.labels))
     budget = Budget(cell.epsilon, delta)
-    everything = all_rows(len(data.labels))
+    row_mask = all_rows(len(data.labels))
     # A training that is resumed has the same canaries: their coins are the game's, and no noise of the vault's.
-    game = deal(data.labels, everything, classes, np.random.default_rng(cell.seed)) if row.audited else None
-    labels = data.labels if game is None else game.codes
+    canary_set = (
+        plant_canaries(data.labels, row_mask, n_classes, np.random.default_rng(cell.seed)) if row.audited else None
+    )
+    labels = data.labels if canary_set is None else canary_set.codes
     vault = CellVault(labels, space, budget, ledger=folder / "ledger.db", identity=identity)
-    vault.common = setting.work / "common" / f"{cell.table} {row.method}, seed {cell.seed}".replace("/", " ")
-    task = Task(data.train, space, everything, cell.epsilon, delta, seed=cell.seed, folder=setting.work)
-    training = setting.training(row.recipe, 1 - response_accuracy(cell.epsilon, classes), cell.seed, folder)
-    task = replace(task, schedules=setting.schedules(cell.seed, folder))
-    encoder = setting.encoder if row.encoder else None
-    task = replace(task, model=backbone(setting.model or row.model), training=training, encoder=encoder)
-    begun = time.perf_counter()
+    vault.shared_folder = (
+        config.work_folder / "common" / f"{cell.table} {row.method}, seed {cell.seed}".replace("/", " ")
+    )
+    task = Task(data.train, space, row_mask, cell.epsilon, delta, seed=cell.seed, folder=config.work_folder)
+    training = config.training(row.recipe, 1 - response_accuracy(cell.epsilon, n_classes), cell.seed, folder)
+    task = replace(task, schedules=config.schedules(cell.seed, folder))
+    encoder = config.encoder if row.encoder else None
+    task = replace(task, model=backbone(config.model or row.model), training=training, encoder=encoder)
+    start = time.perf_counter()
     trained = train_recipe(vault, task, row.recipe, row.options, score=False, report=report, with_rehearsal=False)
-    seconds = time.perf_counter() - begun + sum(task.reused_seconds)
+    seconds = time.perf_counter() - start + sum(task.reused_seconds)
     if row.measures == "test":
-        right = trained.model.predict(data.test) == data.truth
+        is_correct = trained.model.predict(data.test) == data.test_labels
     elif "pate" in row.recipe:
-        right = trained.model.predict(data.train) == data.labels
+        is_correct = trained.model.predict(data.train) == data.labels
     else:
-        right = trained.releases[0].labels() == data.labels
-    line = {} if game is None else {"audited": _audited(game, trained, data.train)}
-    return line | {
+        is_correct = trained.releases[0].labels() == data.labels
+    audit = {} if canary_set is None else {"audited": _audited_interval(canary_set, trained, data.train)}
+    return audit | {
         "cell": cell.key,
-        "accuracy": 100 * float(np.mean(right)),
+        "accuracy": 100 * float(np.mean(is_correct)),
         "epsilon spent": trained.guarantee.epsilon,
         "delta": trained.guarantee.delta,
         "seconds": round(seconds, 1),
@@ -192,11 +215,11 @@ def run(cell: Cell, data: Pictures, delta: float, setting: Setting, report: Call
     }
 
 
-def _audited(game: Game, trained: TrainingResult, pictures: Images) -> list[float | None]:
+def _audited_interval(canary_set: CanarySet, trained: TrainingResult, images: Images) -> list[float | None]:
     """Return the interval of epsilon by the paper's own attack: guesses where the model is sure."""
-    played = listen(game, trained, pictures)
-    facts = canary_game(played.scores[SURE], played.sureness, game.coins).to_json()
-    return list(facts["attack_interval"])
+    scores = score_canaries(canary_set, trained, images)
+    result = measure_canary_game(scores.scores[CONFIDENT_VIEW], scores.model_confidence, canary_set.coins).to_json()
+    return list(result["attack_interval"])
 
 
 def backbone(name: str) -> Any:

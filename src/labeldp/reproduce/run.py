@@ -12,72 +12,75 @@ from labeldp.core.atomic_files import append_line, read_lines
 from labeldp.data.loaders import load
 from labeldp.learn.model import Model
 from labeldp.representation.restart import two_encoders
-from labeldp.reproduce.cells import Cell, Pictures, Setting, run
+from labeldp.reproduce.cells import CellConfig, ExperimentCell, ImageDataset, run_cell
 from labeldp.reproduce.tables import Experiment
 
 Line = dict[str, Any]
 
 
-def read(experiment: Experiment, folder: Path, device: str, sample: int | None = None) -> Pictures:
+def read_dataset(experiment: Experiment, folder: Path, device: str, max_rows: int | None = None) -> ImageDataset:
     """Read a data set, or its first rows for a trial."""
     parts = [load(experiment.data, folder, split) for split in ("train", "test")]
-    chosen = [(x.select(np.arange(min(len(x), sample or len(x)))).to(device), y[:sample]) for x, y in parts]
-    (train, labels), (test, truth) = chosen
-    return Pictures(train, labels, test, truth)
+    splits = [(x.select(np.arange(min(len(x), max_rows or len(x)))).to(device), y[:max_rows]) for x, y in parts]
+    (train, labels), (test, test_labels) = splits
+    return ImageDataset(train, labels, test, test_labels)
 
 
-def fill(
+def fill_table(
     experiment: Experiment,
-    wanted: list[Cell],
-    data: Pictures,
-    setting: Setting,
-    report: Callable[[str], None] = lambda what: None,
+    cells: list[ExperimentCell],
+    data: ImageDataset,
+    config: CellConfig,
+    report: Callable[[str], None] = lambda message: None,
 ) -> list[Line]:
     """Return a line for every cell asked for, training those that are not in the results yet."""
-    results = setting.work / f"{experiment.name}.jsonl"
-    known = {line["cell"]: line for line in read_lines(results)}
-    if any(cell.row.encoder and cell.key not in known for cell in wanted) and setting.encoder is None:
-        setting = replace(setting, encoder=shared_encoder(data, setting, report))
-    for number, cell in enumerate(wanted, 1):
-        if cell.key in known:
+    results = config.work_folder / f"{experiment.name}.jsonl"
+    done = {line["cell"]: line for line in read_lines(results)}
+    if any(cell.row.encoder and cell.key not in done for cell in cells) and config.encoder is None:
+        config = replace(config, encoder=train_or_load_encoder(data, config, report))
+    for index, cell in enumerate(cells, 1):
+        if cell.key in done:
             continue
-        report(f"{number} of {len(wanted)}: {cell.key}")
-        known[cell.key] = run(cell, data, experiment.delta, setting, report)
-        append_line(results, known[cell.key])
-        shutil.rmtree(cell.unfinished(setting.work))
-    return [known[cell.key] | {"method": cell.row.method, "epsilon": cell.epsilon} for cell in wanted]
+        report(f"{index} of {len(cells)}: {cell.key}")
+        done[cell.key] = run_cell(cell, data, experiment.delta, config, report)
+        append_line(results, done[cell.key])
+        shutil.rmtree(cell.checkpoint_folder(config.work_folder))
+    return [done[cell.key] | {"method": cell.row.method, "epsilon": cell.epsilon} for cell in cells]
 
 
-def shared_encoder(data: Pictures, setting: Setting, report: Callable[[str], None]) -> Model:
+def train_or_load_encoder(data: ImageDataset, config: CellConfig, report: Callable[[str], None]) -> Model:
     """Train the label-free encoders that all cells share, side by side, or read them from the work folder."""
-    folder = setting.work / "encoder"
+    folder = config.work_folder / "encoder"
     if not folder.is_dir():
         report("training encoders without labels")
-        training: dict[str, Any] = {"device": setting.device, "progress": setting.progress}
-        training |= {"checkpoint": setting.work / "encoder.checkpoint"}
-        two_encoders(data.train, setting.model or "resnet18", setting.epochs, **training).save(folder)
-        for checkpoint in setting.work.glob("encoder*.checkpoint"):
+        training: dict[str, Any] = {"device": config.device, "progress": config.progress}
+        training |= {"checkpoint": config.work_folder / "encoder.checkpoint"}
+        two_encoders(data.train, config.model or "resnet18", config.epochs, **training).save(folder)
+        for checkpoint in config.work_folder.glob("encoder*.checkpoint"):
             checkpoint.unlink()
-    return Model.load(folder, setting.device)
+    return Model.load(folder, config.device)
 
 
-def table(experiment: Experiment, results: Path) -> list[Line]:
+def compare_with_paper(experiment: Experiment, results: Path) -> list[Line]:
     """Return a line for every cell of the paper's table: its figure, ours over all seeds, and the difference."""
-    found: dict[tuple[str, float], list[Line]] = {}
+    lines_by_cell: dict[tuple[str, float], list[Line]] = {}
     for line in read_lines(results):
         method, _, rest = line["cell"].rpartition(", epsilon ")
-        found.setdefault((method, float(rest.split(",")[0])), []).append(line)
+        lines_by_cell.setdefault((method, float(rest.split(",")[0])), []).append(line)
     lines = []
     for row in experiment.rows:
         for epsilon, paper in row.paper.items():
-            runs = found.get((row.method, epsilon), [])
+            runs = lines_by_cell.get((row.method, epsilon), [])
             ours = [line["accuracy"] for line in runs]
             line = {"method": row.method, "recipe": row.recipe, "epsilon": epsilon, "paper": paper, "seeds": len(ours)}
             if epsilon in row.audited:
                 line["paper audited"] = row.audited[epsilon]
                 line["audited"] = [run["audited"] for run in runs]
             if ours:
-                line |= {"ours": float(np.mean(ours)), "minutes": float(np.mean([r["seconds"] for r in runs])) / 60}
+                line |= {
+                    "ours": float(np.mean(ours)),
+                    "minutes": float(np.mean([each["seconds"] for each in runs])) / 60,
+                }
                 line["deviation"] = float(np.std(ours, ddof=1)) if len(ours) > 1 else None
                 line["difference"] = None if paper is None else line["ours"] - paper
             lines.append(line)

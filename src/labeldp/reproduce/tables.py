@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from labeldp.core.errors import InputError
 
-Figures = Mapping[float, float | None]  # by epsilon; None where the paper shows no number
+AccuracyByEpsilon = Mapping[float, float | None]  # by epsilon; None where the paper shows no number
 
 
 @dataclass(frozen=True)
-class Row:
+class ExperimentRow:
     """One method of a table: its name there, its recipe here, and the paper's figures.
 
     `auto` is `refine` for so many pictures with an encoder, and named so here, so that it is for few, too.
@@ -25,7 +25,7 @@ class Row:
 
     method: str
     recipe: str
-    paper: Figures
+    paper: AccuracyByEpsilon
     options: Mapping[str, Any] = field(default_factory=dict)
     model: str = "resnet18"
     encoder: bool = False  # it begins from a label-free encoder, or looks at its embeddings
@@ -40,38 +40,43 @@ class Experiment:
     name: str
     title: str
     data: Literal["cifar10", "cifar100"]
-    rows: tuple[Row, ...]
+    rows: tuple[ExperimentRow, ...]
     delta: float = 1e-5
 
 
 _ALIBI = {"augment": "strong", "mixup": 0.0}  # papers tell of no mixup; weak augmentation had 2 points less at 1
 
 
-def _row(method: str, recipe: str, epsilons: tuple[float, ...], *figures: float | None, **more: Any) -> Row:
-    return Row(method, recipe, dict(zip(epsilons, figures or [None] * len(epsilons), strict=True)), **more)
+def _make_row(
+    method: str, recipe: str, epsilons: tuple[float, ...], *figures: float | None, **options: Any
+) -> ExperimentRow:
+    return ExperimentRow(method, recipe, dict(zip(epsilons, figures or [None] * len(epsilons), strict=True)), **options)
 
 
-def _framework(at: tuple[float, ...], *figures: tuple[float, ...]) -> tuple[Row, ...]:
+def _framework_rows(epsilons: tuple[float, ...], *figures: tuple[float, ...]) -> tuple[ExperimentRow, ...]:
     """Return the eight rows that Tang et al. have for each data set, and `auto` beside the best of each column."""
     clusters, denoise, ssl, descent, pate, pate_denoise, pate_ssl, pate_descent = figures
     best = tuple(max(column) for column in zip(*figures, strict=True))
-    kinds = {"options": {"method": "balanced"}, "encoder": True}  # theirs are SCAN's, which are less pure here
-    taught = {"encoder": True}
+    cluster_options = {
+        "options": {"method": "balanced"},
+        "encoder": True,
+    }  # theirs are SCAN's, which are less pure here
+    encoder_options = {"encoder": True}
     return (
-        _row("NoiseCluster (SCAN)", "noise-cluster", at, *clusters, **kinds),
-        _row("RandRes, DenoiseSSL", "randres-denoise", at, *denoise, **kinds),
-        _row("RandRes, SSL", "randres-ssl", at, *ssl),
-        _row("RandRes, Aug-Descent", "randres-augdescent", at, *descent),
-        _row("PATE-FM", "pate-fm", at, *pate, **taught),
-        _row("PATE-FM, DenoiseSSL", "pate-fm-denoise", at, *pate_denoise, **taught),
-        _row("PATE-FM, SSL", "pate-fm-ssl", at, *pate_ssl, **taught),
-        _row("PATE-FM, Aug-Descent", "pate-fm-augdescent", at, *pate_descent, **taught),
-        _row("best of the table / auto", "refine", at, *best, **taught),
+        _make_row("NoiseCluster (SCAN)", "noise-cluster", epsilons, *clusters, **cluster_options),
+        _make_row("RandRes, DenoiseSSL", "randres-denoise", epsilons, *denoise, **cluster_options),
+        _make_row("RandRes, SSL", "randres-ssl", epsilons, *ssl),
+        _make_row("RandRes, Aug-Descent", "randres-augdescent", epsilons, *descent),
+        _make_row("PATE-FM", "pate-fm", epsilons, *pate, **encoder_options),
+        _make_row("PATE-FM, DenoiseSSL", "pate-fm-denoise", epsilons, *pate_denoise, **encoder_options),
+        _make_row("PATE-FM, SSL", "pate-fm-ssl", epsilons, *pate_ssl, **encoder_options),
+        _make_row("PATE-FM, Aug-Descent", "pate-fm-augdescent", epsilons, *pate_descent, **encoder_options),
+        _make_row("best of the table / auto", "refine", epsilons, *best, **encoder_options),
     )
 
 
-def _architectures() -> tuple[Row, ...]:
-    at = (2.0, 3.0, 4.0)
+def _architecture_rows() -> tuple[ExperimentRow, ...]:
+    epsilons = (2.0, 3.0, 4.0)
     figures = {
         "resnet18": ((95.2, 96.2, 96.5), (81.9, 87.2, 89.6), (83.2, 89.5, 92.0)),
         "vgg16": ((94.5, 95.0, 95.4), (81.6, 86.0, 88.3), (83.5, 87.0, 91.8)),
@@ -79,14 +84,16 @@ def _architectures() -> tuple[Row, ...]:
     }
     names = (("Aug-Descent", "randres-augdescent"), ("ALIBI", "alibi"), ("LP-1ST", "randres-mixup"))
     return tuple(
-        _row(f"{method}, {model}", recipe, at, *line, model=model, options=_ALIBI if recipe == "alibi" else {})
+        _make_row(
+            f"{method}, {model}", recipe, epsilons, *line, model=model, options=_ALIBI if recipe == "alibi" else {}
+        )
         for model, lines in figures.items()
         for (method, recipe), line in zip(names, lines, strict=True)
     )
 
 
-_TEN, _HUNDRED = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0), (3.0, 4.0, 5.0, 6.0, 8.0)
-_LOW, _WIDE = (0.5, 1.0, 2.0, 4.0), (0.5, 1.0, 2.0, 3.0, 4.0)
+_CIFAR10_EPSILONS, _CIFAR100_EPSILONS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0), (3.0, 4.0, 5.0, 6.0, 8.0)
+_LOW_EPSILONS, _COMPARISON_EPSILONS = (0.5, 1.0, 2.0, 4.0), (0.5, 1.0, 2.0, 3.0, 4.0)
 
 EXPERIMENTS = {
     experiment.name: experiment
@@ -96,8 +103,19 @@ EXPERIMENTS = {
             "LP-1ST and LP-2ST on CIFAR-10",
             "cifar10",
             (
-                _row("LP-1ST", "randres-mixup", _TEN, 59.96, 82.38, 89.89, 92.58, 93.58, 94.70),
-                _row("LP-2ST", "lp-mst", _TEN, 63.67, 86.05, 92.19, 93.37, 94.26, 94.52, options={"stages": 2}),
+                _make_row("LP-1ST", "randres-mixup", _CIFAR10_EPSILONS, 59.96, 82.38, 89.89, 92.58, 93.58, 94.70),
+                _make_row(
+                    "LP-2ST",
+                    "lp-mst",
+                    _CIFAR10_EPSILONS,
+                    63.67,
+                    86.05,
+                    92.19,
+                    93.37,
+                    94.26,
+                    94.52,
+                    options={"stages": 2},
+                ),
             ),
             delta=0.0,
         ),
@@ -106,8 +124,10 @@ EXPERIMENTS = {
             "LP-1ST and LP-2ST on CIFAR-100",
             "cifar100",
             (
-                _row("LP-1ST", "randres-mixup", _HUNDRED, 20.96, 46.28, 61.38, 68.34, 73.59),
-                _row("LP-2ST", "lp-mst", _HUNDRED, 28.74, 50.15, 63.51, 70.58, 74.14, options={"stages": 2}),
+                _make_row("LP-1ST", "randres-mixup", _CIFAR100_EPSILONS, 20.96, 46.28, 61.38, 68.34, 73.59),
+                _make_row(
+                    "LP-2ST", "lp-mst", _CIFAR100_EPSILONS, 28.74, 50.15, 63.51, 70.58, 74.14, options={"stages": 2}
+                ),
             ),
             delta=0.0,
         ),
@@ -116,7 +136,7 @@ EXPERIMENTS = {
             "Stages of LP-MST on CIFAR-10",
             "cifar10",
             tuple(
-                _row(f"{n} stage{'s' if n > 1 else ''}", "lp-mst", (1.0, 2.0, 4.0), options={"stages": n})
+                _make_row(f"{n} stage{'s' if n > 1 else ''}", "lp-mst", (1.0, 2.0, 4.0), options={"stages": n})
                 for n in (1, 2, 3, 4)
             ),
             delta=0.0,
@@ -125,7 +145,7 @@ EXPERIMENTS = {
             "ghazi-figure-1b",
             "RRWithPrior with priors from clusters of self-supervised embeddings, CIFAR-10",
             "cifar10",
-            (_row("cluster priors", "cluster-prior", (0.1, 0.5, 1.0, 2.0, 4.0), encoder=True),),
+            (_make_row("cluster priors", "cluster-prior", (0.1, 0.5, 1.0, 2.0, 4.0), encoder=True),),
             delta=0.0,
         ),
         Experiment(
@@ -133,12 +153,12 @@ EXPERIMENTS = {
             "PATE-FM and ALIBI on CIFAR-10, by accuracy",
             "cifar10",
             (
-                _row(
+                _make_row(
                     *("PATE-FM", "pate-fm", (0.18, 0.29, 1.6), 73.4, 86.9, 93.7),
                     encoder=True,
                     audited={0.18: (0.0, 0.4), 0.29: (0.0, 0.6), 1.6: (0.0, 0.9)},
                 ),
-                _row(
+                _make_row(
                     *("ALIBI", "alibi", (1.0, 2.1, 8.0), 71.0, 84.2, 94.0),
                     options=_ALIBI,
                     audited={1.0: (0.0, 2.2), 2.1: (1.0, 2.2), 8.0: (2.9, 4.0)},
@@ -150,8 +170,8 @@ EXPERIMENTS = {
             "ALIBI and LP-2ST on CIFAR-100",
             "cifar100",
             (
-                _row("ALIBI", "alibi", _HUNDRED, 55.0, 65.0, 69.0, 71.5, 74.4, options=_ALIBI),
-                _row("LP-2ST", "lp-mst", _HUNDRED, 28.7, 50.2, 63.5, 70.6, 74.1, options={"stages": 2}),
+                _make_row("ALIBI", "alibi", _CIFAR100_EPSILONS, 55.0, 65.0, 69.0, 71.5, 74.4, options=_ALIBI),
+                _make_row("LP-2ST", "lp-mst", _CIFAR100_EPSILONS, 28.7, 50.2, 63.5, 70.6, 74.1, options={"stages": 2}),
             ),
             delta=0.0,
         ),
@@ -160,16 +180,16 @@ EXPERIMENTS = {
             "Private labels of the training pictures of CIFAR-10",
             "cifar10",
             (
-                _row("RandRes", "randres", _LOW, 15.5, 23.2, 45.2, 85.9, measures="labels"),
-                _row("PATE-FM", "pate-fm", _LOW, 93.2, 93.7, 94.9, 94.9, encoder=True, measures="labels"),
+                _make_row("RandRes", "randres", _LOW_EPSILONS, 15.5, 23.2, 45.2, 85.9, measures="labels"),
+                _make_row("PATE-FM", "pate-fm", _LOW_EPSILONS, 93.2, 93.7, 94.9, 94.9, encoder=True, measures="labels"),
             ),
         ),
         Experiment(
             "tang-table-3",
             "The framework on CIFAR-10",
             "cifar10",
-            _framework(
-                _LOW,
+            _framework_rows(
+                _LOW_EPSILONS,
                 (88.3, 88.3, 88.3, 88.3),
                 (90.7, 90.8, 91.2, 93.6),
                 (36.2, 61.9, 84.6, 92.7),
@@ -184,7 +204,7 @@ EXPERIMENTS = {
             "tang-table-4",
             "The framework on CIFAR-100",
             "cifar100",
-            _framework(
+            _framework_rows(
                 (1.0, 2.0, 4.0, 6.0),
                 (34.5, 34.5, 34.5, 34.5),
                 (8.3, 25.5, 43.3, 50.2),
@@ -201,9 +221,11 @@ EXPERIMENTS = {
             "Comparison on CIFAR-10",
             "cifar10",
             (
-                _row("their best / auto", "refine", _WIDE, 94.6, 95.0, 95.2, 96.2, 96.5, encoder=True),
-                _row("ALIBI", "alibi", _WIDE, 33.8, 70.0, 81.9, 87.2, 89.6, options=_ALIBI),
-                _row("LP-1ST", "randres-mixup", _WIDE, 38.4, 61.4, 83.2, 89.5, 92.0),
+                _make_row(
+                    "their best / auto", "refine", _COMPARISON_EPSILONS, 94.6, 95.0, 95.2, 96.2, 96.5, encoder=True
+                ),
+                _make_row("ALIBI", "alibi", _COMPARISON_EPSILONS, 33.8, 70.0, 81.9, 87.2, 89.6, options=_ALIBI),
+                _make_row("LP-1ST", "randres-mixup", _COMPARISON_EPSILONS, 38.4, 61.4, 83.2, 89.5, 92.0),
             ),
         ),
         Experiment(
@@ -211,20 +233,20 @@ EXPERIMENTS = {
             "The smallest epsilons on CIFAR-10, of which the paper has one in its text",
             "cifar10",
             (
-                _row(
+                _make_row(
                     *("NoiseCluster (SCAN)", "noise-cluster", (0.003,), 88.3),
                     options={"method": "balanced"},
                     encoder=True,
                 ),
-                _row("NoiseCluster / auto", "refine", (0.003, 0.01, 0.1), 88.3, None, None, encoder=True),
+                _make_row("NoiseCluster / auto", "refine", (0.003, 0.01, 0.1), 88.3, None, None, encoder=True),
             ),
         ),
-        Experiment("tang-table-9", "Architectures on CIFAR-10", "cifar10", _architectures()),
+        Experiment("tang-table-9", "Architectures on CIFAR-10", "cifar10", _architecture_rows()),
     )
 }
 
 
-def find(name: str) -> Experiment:
+def get_experiment(name: str) -> Experiment:
     """Return a table by name."""
     if name not in EXPERIMENTS:
         raise InputError(f"There is no table {name!r}: choose one of {', '.join(EXPERIMENTS)}.")

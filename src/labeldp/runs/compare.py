@@ -23,7 +23,7 @@ from labeldp.learn.model import Model
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes import runner as recipes
-from labeldp.report.plots import Point, accuracy_by_epsilon
+from labeldp.report.plots import Point, plot_accuracy_by_epsilon
 from labeldp.runs.config import Plan
 from labeldp.runs.feature_files import read_features
 
@@ -122,7 +122,7 @@ class Comparison:
         curves = {name: list(summarise(rows, name)) for name in self.recipes}
         told = {name: points for name, points in curves.items() if points}
         if told:
-            accuracy_by_epsilon(told, self.folder / "accuracy.png", "Accuracy by epsilon")
+            plot_accuracy_by_epsilon(told, self.folder / "accuracy.png", "Accuracy by epsilon")
 
 
 def _cell(row: dict[str, Any]) -> Cell:

@@ -17,7 +17,7 @@ from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes import runner as recipes
 from labeldp.report.card import write_card
-from labeldp.report.card.origin import describe_model, versions
+from labeldp.report.card.origin import describe_model, package_versions
 from labeldp.runs.config import Plan
 
 
@@ -26,7 +26,7 @@ def describe_run(table: SecretTable, vault: Vault, plan: Plan, trained: recipes.
     return {
         "version": __version__,
         "python": platform.python_version(),
-        "packages": versions(),
+        "packages": package_versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "data": {"name": table.file.path.name, "rows": vault.rows, "label": table.label},
         "space": table.space.to_json(),

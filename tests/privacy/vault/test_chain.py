@@ -14,7 +14,7 @@ from labeldp.mechanisms import GroupHistogram
 from labeldp.privacy.vault import Ledger
 from labeldp.privacy.vault.chain import START, Chain
 from labeldp.privacy.vault.entries import Entry, matches
-from labeldp.report.ledger import ledger_report, print_ledger
+from labeldp.report.ledger import print_ledger, read_ledger_report
 
 
 def spend(path):
@@ -33,7 +33,7 @@ def opened(path):
     for entry in vault.ledger.entries():
         if entry.status == "committed" and entry.kind == "release":
             vault.ledger.payload(entry.id)
-    return min(vault.guarantee().epsilon, ledger_report(path)["spent"]["epsilon"])
+    return min(vault.guarantee().epsilon, read_ledger_report(path)["spent"]["epsilon"])
 
 
 def flipped(data, place, bit):
@@ -289,7 +289,7 @@ def test_a_row_set_of_other_rows_is_damage(path, packed):
     costs = json.dumps({"1": ["1/2", "0", "0"]})
     forged(path, chain.next("release", {"mechanism": "m"}, "now", entry="x", costs=costs, row_set=name), packed)
     with pytest.raises(ldp.LedgerError, match="damaged"):
-        ledger_report(path)
+        read_ledger_report(path)
 
 
 @pytest.mark.parametrize("body", ["{", "[" * 100_000, "1" * 5000, "[]", '{"mechanism": "m", "kind": "budget"}'])
@@ -298,17 +298,17 @@ def test_a_description_of_an_entry_that_makes_no_sense_gives_one_sentence(path, 
     event = replace(chain.next("release", {}, "now", entry="x"), body=body)
     forged(path, replace(event, digest=event.digest_after(chain.digest)))
     if body.startswith("{") and body.endswith("}"):
-        print_ledger(ledger_report(path))
+        print_ledger(read_ledger_report(path))
     else:
         with pytest.raises(ldp.LedgerError, match="damaged"):
-            ledger_report(path)
+            read_ledger_report(path)
 
 
 def test_a_ledger_that_claims_to_be_empty_is_damage(path):
     open_vault(path).release(RR(0.5))
     edited(path, f"UPDATE labeldp_head SET count = 0, digest = '{START}'")
     with pytest.raises(ldp.LedgerError, match="damaged"):
-        ledger_report(path)
+        read_ledger_report(path)
     with pytest.raises(ldp.LedgerError):
         open_vault(path)
 

@@ -14,7 +14,7 @@ from bound_vault import RR, open_vault
 
 import labeldp as ldp
 from labeldp.privacy.vault import Ledger
-from labeldp.report.ledger import ledger_report
+from labeldp.report.ledger import read_ledger_report
 
 # Written by labeldp 0.1.0 before the chain: releases of all rows at 0.5, of rows 0 to 299 at 0.25, a plan of rows 100
 # to 899 at 0.625 of which one step was drawn, a budget that was raised from 9 to 12, and counts at 0.75.
@@ -60,7 +60,7 @@ def test_the_old_file_is_kept(old):
 
 
 def test_a_report_reads_an_old_ledger(old):
-    report = ledger_report(old)
+    report = read_ledger_report(old)
     assert report["spent"]["epsilon"] == TOTAL
     assert report["budget"]["epsilon"] == 12.0
     assert [line["kind"] for line in report["entries"]] == ["release", "release", "plan", "step", "budget", "release"]
@@ -169,7 +169,7 @@ def test_a_ledger_in_a_folder_of_any_name_is_migrated(tmp_path, folder):
     path = tmp_path / folder / "people.ledger"
     path.parent.mkdir()
     path.write_bytes(OLD)
-    assert ledger_report(path)["spent"]["epsilon"] == TOTAL
+    assert read_ledger_report(path)["spent"]["epsilon"] == TOTAL
 
 
 @pytest.mark.parametrize("costs", ["", "{}"])
@@ -178,7 +178,7 @@ def test_an_entry_that_has_lost_its_cost_is_not_migrated_as_free(old, costs):
         db.execute("UPDATE labeldp_entries SET costs = ? WHERE kind = 'release'", (costs,))
     db.close()
     with pytest.raises(ldp.LedgerError, match="damaged"):
-        ledger_report(old)
+        read_ledger_report(old)
     with sqlite3.connect(old) as db:
         assert db.execute("SELECT count(*) FROM labeldp_entries").fetchone()[0] > 0  # it is untouched
     db.close()

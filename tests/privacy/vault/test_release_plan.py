@@ -14,7 +14,7 @@ from labeldp.data.row_normalizer import Lift
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.mechanisms import BestCandidate, GroupHistogram, LinearQuery, OneHotGaussian, OneHotLaplace, RRWithPrior
-from labeldp.report.ledger import ledger_report
+from labeldp.report.ledger import read_ledger_report
 
 SPACE = ldp.LabelSpace(["no", "yes"])
 LABELS = ["no", "yes", "yes", "no", "yes", "no"]
@@ -269,7 +269,7 @@ def test_a_ledger_file_and_its_copy_count_a_plan_once(tmp_path):
     people = {"ledger": tmp_path / "l", "identity": ldp.Identity("people", "ill", 100)}
     v, _, _, first, second = planned(**people)
     whole = v.guarantee_of([first, second])
-    report = ledger_report(tmp_path / "l")
+    report = read_ledger_report(tmp_path / "l")
     assert report["spent"]["epsilon"] == whole.epsilon
     assert [line["epsilon"] for line in report["entries"]] == [whole.epsilon, 0.0, 0.0]
     again, *_, third, fourth = planned(**people)

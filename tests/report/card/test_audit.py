@@ -4,7 +4,7 @@ import pytest
 from cardfacts import FACTS, NOT_PRIVATE, ONE
 
 from labeldp.report.card import make_card
-from labeldp.report.card.audit import proven, read_audits
+from labeldp.report.card.audit import proven_epsilon, read_audits
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_no_file_is_no_audit_and_a_damaged_one_is_said_to_be_so(tmp_path):
     assert read_audits(tmp_path / "audit.json") is None
     (tmp_path / "audit.json").write_text("{")
     audits = read_audits(tmp_path / "audit.json")
-    assert proven(audits) is None
+    assert proven_epsilon(audits) is None
     assert "cannot be read" in make_card(FACTS | {"audits": audits}).to_markdown()
 
 
@@ -39,7 +39,7 @@ def test_a_file_of_several_audits_with_notes(tmp_path):
     data = {"format": 1, "trainings": 2, "audits": [ONE, inferred], "notes": ["No real label was used."]}
     (tmp_path / "audit.json").write_text(json.dumps(data))
     audits = read_audits(tmp_path / "audit.json")
-    assert proven(audits) == ONE["lower_bound"]
+    assert proven_epsilon(audits) == ONE["lower_bound"]
     text = make_card(FACTS | {"audits": audits}).to_markdown()
     assert "- No real label was used." in text
     assert "- Made in 2 trainings." in text

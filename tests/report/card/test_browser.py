@@ -13,7 +13,7 @@ from cardfacts import FACTS, NOT_PRIVATE, ONE
 
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.report.card import make_card, write_card
-from labeldp.report.card.numbers import at_least, at_most, percent
+from labeldp.report.card.numbers import format_lower, format_upper, percent
 from labeldp.runs.config import Plan
 from labeldp.runs.training import train as train_run
 
@@ -116,10 +116,10 @@ def test_the_page_shows_the_figures_of_the_data_and_requests_nothing_else(browse
     assert browser.get_log("browser") == []  # no complaint about style or markup
     data = json.loads((run / "card.json").read_text(encoding="utf-8"))
     assert browser.title == "Privacy card"
-    assert text(browser, "stated-epsilon") == f"≤ {at_most(data['stated']['epsilon'])}" == "≤ 1"
+    assert text(browser, "stated-epsilon") == f"≤ {format_upper(data['stated']['epsilon'])}" == "≤ 1"
     assert text(browser, "best-guess") == percent(data["gains"][0]["at_most"]) == "73%"
     assert text(browser, "accuracy") == f"{data['score']['accuracy'][0]:.1%}"
-    assert text(browser, "audit") == f"≥ {at_least(data['audits'][0]['lower_bound'])}"
+    assert text(browser, "audit") == f"≥ {format_lower(data['audits'][0]['lower_bound'])}"
     body = browser.execute_script("return document.body.innerText")
     for part in (
         f"{data['data']['rows']:,} rows of {data['data']['name']}",
@@ -127,7 +127,7 @@ def test_the_page_shows_the_figures_of_the_data_and_requests_nothing_else(browse
         *(str(entry["released"]) for entry in data["ledger"] if entry["released"] < 1000),
         data["score"]["method"],
         data["packages"]["numpy"],
-        percent(data["noisy_label"]["kept"]),
+        percent(data["noisy_label"]["unchanged"]),
     ):
         assert part in body
 
@@ -137,11 +137,11 @@ def test_the_bars_are_as_long_as_the_chances(browser, run):
     data = json.loads((run / "card.json").read_text(encoding="utf-8"))["noisy_label"]
     measure = "return [...document.querySelectorAll(arguments[0])].map(n => n.getBoundingClientRect().width)"
     (track, *_), (kept,), (moved,) = (
-        browser.execute_script(measure, f".bars .{c}") for c in ("track", "kept", "moved")
+        browser.execute_script(measure, f".bars .{c}") for c in ("track", "unchanged", "moved")
     )
-    assert kept / track == pytest.approx(data["kept"], abs=0.005)
+    assert kept / track == pytest.approx(data["unchanged"], abs=0.005)
     assert moved / track == pytest.approx(data["each_other"], abs=0.005)
-    assert len(browser.execute_script(measure, "circle.kept")) == round(100 * data["kept"])
+    assert len(browser.execute_script(measure, "circle.unchanged")) == round(100 * data["unchanged"])
 
 
 def test_what_is_not_private_says_so_on_the_first_screen(browser, tmp_path):

@@ -104,7 +104,7 @@ def test_the_data_hold_the_facts_and_every_section():
     data = json.loads(card.to_json())
     assert {name: data[name] for name in FACTS} == FACTS
     assert list(data["sections"]) == list(card.sections)
-    assert data["noisy_label"]["kept"] == pytest.approx(math.e / (1 + math.e))
+    assert data["noisy_label"]["unchanged"] == pytest.approx(math.e / (1 + math.e))
     assert all(blocks for blocks in data["sections"].values())
 
 

@@ -3,8 +3,8 @@ from cardfacts import FACTS, entry
 
 import labeldp.privacy.mechanisms as mechanisms
 from labeldp.report.card import make_card
-from labeldp.report.card.ledger import mark_own
-from labeldp.report.card.proofs import proof_title, proofs, what_it_tells
+from labeldp.report.card.ledger import mark_own_entries
+from labeldp.report.card.proofs import describe_mechanism, proof_title, proofs
 
 
 @pytest.mark.parametrize("choice", ["BestCandidate", "HighestScore", "LeastLoss"])
@@ -18,7 +18,7 @@ def test_a_model_owns_its_releases_and_its_last_score(choice):
         entry("more", "GroupHistogram", origin=["a", "b"]),
         entry("else", "RandomizedResponse"),
     ]
-    marked = {each["id"]: each["purpose"] if each["own"] else None for each in mark_own(ledger, ["a", "b"])}
+    marked = {each["id"]: each["purpose"] if each["own"] else None for each in mark_own_entries(ledger, ["a", "b"])}
     assert marked == {
         "a": "training",
         "b": "choosing a model",
@@ -38,7 +38,7 @@ def test_a_plan_is_the_models_own_if_a_step_is_and_is_counted_for_it():
         entry("c", "LinearQuery", kind="step", step="q:0", epsilon=0.0),
         entry("score", "RightCount", origin=["a", "b"]),
     ]
-    marked = {each["id"]: each["purpose"] if each["own"] else None for each in mark_own(ledger, ["a", "b"])}
+    marked = {each["id"]: each["purpose"] if each["own"] else None for each in mark_own_entries(ledger, ["a", "b"])}
     own = {"p": "training", "a": "training", "b": "choosing a model", "score": "scoring"}
     assert marked == own | {"q": None, "c": None}
     text = make_card(FACTS | {"ledger": ledger, "entries": ["a", "b"]}).to_markdown()
@@ -48,18 +48,22 @@ def test_a_plan_is_the_models_own_if_a_step_is_and_is_counted_for_it():
 
 
 def test_without_a_list_of_releases_all_are_taken_for_the_models():
-    assert all(each["own"] for each in mark_own([entry("a"), entry("b", origin=["a"])], None))
+    assert all(each["own"] for each in mark_own_entries([entry("a"), entry("b", origin=["a"])], None))
 
 
 def test_joined_releases_name_several_entries():
-    assert [each["own"] for each in mark_own([entry("a"), entry("b"), entry("c")], ["a,b"])] == [True, True, False]
+    assert [each["own"] for each in mark_own_entries([entry("a"), entry("b"), entry("c")], ["a,b"])] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_every_mechanism_has_a_sentence_and_a_proof():
     for name in mechanisms.__all__:
         if isinstance(kind := getattr(mechanisms, name), type) and issubclass(kind, mechanisms.Mechanism):
-            assert what_it_tells(name).endswith((".", ")"))
-            assert "`" not in what_it_tells(name)  # for who has never seen the code
+            assert describe_mechanism(name).endswith((".", ")"))
+            assert "`" not in describe_mechanism(name)  # for who has never seen the code
             assert proofs({"mechanism": name}) == (kind.__module__,)
             assert len(proof_title(kind.__module__)) > 20
 

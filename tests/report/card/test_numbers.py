@@ -6,12 +6,12 @@ import pytest
 from labeldp.core.guarantee import best_guess
 from labeldp.releases.responses import response_chances
 from labeldp.report.card.numbers import (
-    at_least,
-    at_most,
     band,
-    nearest_guess,
-    number,
-    one_in,
+    best_guess_error,
+    format_lower,
+    format_odds,
+    format_upper,
+    parse_number,
     percent,
 )
 
@@ -62,26 +62,31 @@ def test_shares_in_few_digits(share, text):
 
 
 def test_bounds_are_rounded_to_their_safe_side():
-    assert (at_most(1.998725), at_least(1.998725)) == ("1.999", "1.99")
-    assert (at_most(0.1 + 0.2), at_least(0.7)) == ("0.3", "0.7")
-    assert (at_most(math.inf), at_least(math.inf), at_most(0.0), at_least(-1.0)) == ("infinite", "infinite", "0", "0")
+    assert (format_upper(1.998725), format_lower(1.998725)) == ("1.999", "1.99")
+    assert (format_upper(0.1 + 0.2), format_lower(0.7)) == ("0.3", "0.7")
+    assert (format_upper(math.inf), format_lower(math.inf), format_upper(0.0), format_lower(-1.0)) == (
+        "infinite",
+        "infinite",
+        "0",
+        "0",
+    )
     for value in np.random.default_rng(0).lognormal(0, 3, 2000):
-        assert float(at_most(value)) >= value * (1 - 1e-9)
-        assert float(at_least(value)) <= value * (1 + 1e-9)
+        assert float(format_upper(value)) >= value * (1 - 1e-9)
+        assert float(format_lower(value)) <= value * (1 + 1e-9)
 
 
 def test_numbers_of_files():
-    assert [number(x) for x in (1, "2.5", "inf", None, "x", True, [], "nan")] == [1, 2.5, math.inf, *[None] * 5]
-    assert one_in(1e-5) == "one in 100,000"
+    assert [parse_number(x) for x in (1, "2.5", "inf", None, "x", True, [], "nan")] == [1, 2.5, math.inf, *[None] * 5]
+    assert format_odds(1e-5) == "one in 100,000"
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
 def test_a_guess_of_one_number_of_two_is_as_near_as_its_chance_allows(epsilon):
     wrong = 1 / (1 + math.exp(epsilon))
-    off, without = nearest_guess(epsilon, 3.0, 2)
+    off, without = best_guess_error(epsilon, 3.0, 2)
     assert off == pytest.approx(3 * math.sqrt(wrong * (1 - wrong)))  # the deviation of what is left open
     assert without == pytest.approx(1.5)
 
 
 def test_more_values_than_are_searched_change_little():
-    assert nearest_guess(1.0, 1.0, 10_000) == pytest.approx(nearest_guess(1.0, 1.0, 200), rel=0.01)
+    assert best_guess_error(1.0, 1.0, 10_000) == pytest.approx(best_guess_error(1.0, 1.0, 200), rel=0.01)

@@ -16,14 +16,20 @@ from labeldp.report.card.audit import audit_blocks, read_audits
 from labeldp.report.card.blocks import Sections
 from labeldp.report.card.effects import effect_blocks
 from labeldp.report.card.html import to_html
-from labeldp.report.card.ledger import ledger_blocks, mark_own
+from labeldp.report.card.ledger import ledger_blocks, mark_own_entries
 from labeldp.report.card.markdown import to_markdown
-from labeldp.report.card.numbers import band, gains, nearest_guess
+from labeldp.report.card.numbers import band, best_guess_error, guess_gains
 from labeldp.report.card.origin import origin_blocks
-from labeldp.report.card.proofs import CHOICES
+from labeldp.report.card.proofs import SELECTORS
 from labeldp.report.card.score import score_blocks
 from labeldp.report.card.warnings import alert, warnings
-from labeldp.report.card.words import how_much, in_short, one_label, one_number, protection
+from labeldp.report.card.words import (
+    epsilon_blocks,
+    noisy_label_blocks,
+    number_blocks,
+    protection_blocks,
+    summary_blocks,
+)
 
 __all__ = ["FORMATS", "Card", "card_of_run", "make_card", "write_card"]
 
@@ -60,9 +66,9 @@ class Card:
         """Return the card as one page that asks nothing of the network."""
         return to_html(_TITLE, _subtitle(self.facts), self.alert, self.sections)
 
-    def text(self, kind: str) -> str:
+    def text(self, extension: str) -> str:
         """Return the card as "html", "md" or "json"."""
-        return {"html": self.to_html, "md": self.to_markdown, "json": self.to_json}[kind]()
+        return {"html": self.to_html, "md": self.to_markdown, "json": self.to_json}[extension]()
 
     def save(self, path: str | Path) -> None:
         """Write the card as `.html`, `.md` or `.json`, as its name says."""
@@ -82,32 +88,34 @@ def make_card(facts: dict[str, Any]) -> Card:
     stated = model.covering(
         float((facts.get("score") or {}).get("epsilon") or 0.0)
     )  # held-out labels lose to the score
-    ledger = mark_own(facts.get("ledger") or [], facts.get("entries"))
+    ledger = mark_own_entries(facts.get("ledger") or [], facts.get("entries"))
     classes = (facts.get("space") or {}).get("classes") or ["yes", "no"]
-    numbers = (facts.get("space") or {}).get("step") is not None
+    is_numeric = (facts.get("space") or {}).get("step") is not None
     facts = facts | {"ledger": ledger, "audits": facts.get("audits")}
     facts["warnings"] = warnings(facts, (stated.epsilon, stated.delta))
     mechanisms = {str(each["mechanism"]) for each in facts["releases"]}
-    learnt = effect_blocks(facts.get("effects"), classes, numbers)
+    effects = effect_blocks(facts.get("effects"), classes, is_numeric)
     sections: Sections = {
-        "In short": in_short(stated, facts),
+        "In short": summary_blocks(stated, facts),
         "Warnings": list(facts["warnings"]) or ["None."],
-        "What is protected": protection(stated, facts),
-        "How much": how_much(stated, model, facts),
-        "What a noisy label looks like": one_number(stated, classes)
-        if numbers
-        else one_label(stated, classes, mechanisms),
+        "What is protected": protection_blocks(stated, facts),
+        "How much": epsilon_blocks(stated, model, facts),
+        "What a noisy label looks like": number_blocks(stated, classes)
+        if is_numeric
+        else noisy_label_blocks(stated, classes, mechanisms),
         "How": [
             f"Recipe {facts['recipe']}: {facts['summary']}.",
-            *_chosen(facts),
+            *_selection_sentences(facts),
             *ledger_blocks(ledger, facts["releases"], stated.unit),
         ],
         "How good": score_blocks(facts.get("score"), classes),
-        **({"What the model has learnt": learnt} if learnt else {}),
-        "Audit": audit_blocks(facts["audits"], stated.epsilon, numbers),
+        **({"What the model has learnt": effects} if effects else {}),
+        "Audit": audit_blocks(facts["audits"], stated.epsilon, is_numeric),
         "Data, model and versions": origin_blocks(facts),
     }
-    return Card(sections, facts | _figures(stated, classes, numbers), alert(stated.epsilon, facts["audits"]))
+    return Card(
+        sections, facts | _computed_figures(stated, classes, is_numeric), alert(stated.epsilon, facts["audits"])
+    )
 
 
 def card_of_run(run: Path) -> Card:
@@ -122,8 +130,8 @@ def card_of_run(run: Path) -> Card:
 def write_card(run: Path) -> Card:
     """Write card.html, card.md and card.json into a run folder, where they would change."""
     card = card_of_run(run)
-    for kind in FORMATS:
-        path, text = run / f"card.{kind}", card.text(kind)
+    for extension in FORMATS:
+        path, text = run / f"card.{extension}", card.text(extension)
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         with written_whole(path, anew=True) as partial:
@@ -131,35 +139,41 @@ def write_card(run: Path) -> Card:
     return card
 
 
-def _chosen(facts: dict[str, Any]) -> list[str]:
-    count = facts.get("candidates", 1)
-    if count < 2:
+def _selection_sentences(facts: dict[str, Any]) -> list[str]:
+    n_candidates = facts.get("candidates", 1)
+    if n_candidates < 2:
         return []
-    made = [each for each in facts["releases"] if each["mechanism"] in CHOICES]
-    by = f" by {_CRITERIA[made[0]['by']]}" if made and made[0].get("by") in _CRITERIA else ""
-    how = f"a private choice on other rows decided{by}" if made else "the first was taken, without a look at labels"
-    return [f"{count} models were trained from the same releases, and {how}."]
+    selections = [each for each in facts["releases"] if each["mechanism"] in SELECTORS]
+    criterion = f" by {_CRITERIA[selections[0]['by']]}" if selections and selections[0].get("by") in _CRITERIA else ""
+    decision = (
+        f"a private choice on other rows decided{criterion}"
+        if selections
+        else "the first was taken, without a look at labels"
+    )
+    return [f"{n_candidates} models were trained from the same releases, and {decision}."]
 
 
-def _figures(stated: Guarantee, classes: list[Any], numbers: bool) -> dict[str, Any]:
+def _computed_figures(stated: Guarantee, classes: list[Any], is_numeric: bool) -> dict[str, Any]:
     """Return the figures that the card computes, for whoever reads the JSON."""
-    if numbers:
-        off, unseen = nearest_guess(stated.epsilon, classes[-1] - classes[0], len(classes))
-        noisy: dict[str, Any] = {"values": len(classes), "guess_off_by": off, "without_label": unseen}
+    if is_numeric:
+        error, prior_error = best_guess_error(stated.epsilon, classes[-1] - classes[0], len(classes))
+        noisy: dict[str, Any] = {"values": len(classes), "guess_off_by": error, "without_label": prior_error}
     else:
-        kept, other = response_chances(stated.epsilon, len(classes))
-        noisy = {"classes": len(classes), "kept": kept, "each_other": other}
+        p_true, p_other = response_chances(stated.epsilon, len(classes))
+        noisy = {"classes": len(classes), "unchanged": p_true, "each_other": p_other}
     return {
         "stated": {"epsilon": plain_number(stated.epsilon), "delta": stated.delta, "protection": band(stated.epsilon)},
-        "gains": gains(stated.epsilon, stated.delta),
+        "gains": guess_gains(stated.epsilon, stated.delta),
         "noisy_label": noisy,
     }
 
 
 def _subtitle(facts: dict[str, Any]) -> str:
-    data, made = facts.get("data") or {}, str(facts.get("created") or "")[:10]
-    of = f"a model of “{data['label']}”, trained on {data['rows']:,} rows of {data['name']}" if data else "a model"
-    return f"For {of} by labeldp{f', {made}' if made else ''}."
+    data, created = facts.get("data") or {}, str(facts.get("created") or "")[:10]
+    description = (
+        f"a model of “{data['label']}”, trained on {data['rows']:,} rows of {data['name']}" if data else "a model"
+    )
+    return f"For {description} by labeldp{f', {created}' if created else ''}."
 
 
 def _read(run: Path, name: str) -> Any:

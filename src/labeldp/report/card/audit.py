@@ -5,11 +5,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-from labeldp.report.card.blocks import Block, Table
-from labeldp.report.card.numbers import at_least, at_most, number, percent
+from labeldp.report.card.blocks import Block, TableBlock
+from labeldp.report.card.numbers import format_lower, format_upper, parse_number, percent
 
-_FIRST = ("kind", "lower_bound", "confidence", "stated_epsilon")
-_LONGEST = 80
+_BOUND_FIELDS = ("kind", "lower_bound", "confidence", "stated_epsilon")
+_MAX_TEXT = 80
 
 Audits = list[dict[str, Any]] | None
 
@@ -27,39 +27,39 @@ def read_audits(path: Path) -> Audits:
         return [{"note": f"{path.name} cannot be read: remove it, and run `labeldp audit` again."}]
     notes = list[dict[str, Any]]()
     if isinstance(data, dict) and isinstance(data.get("audits"), list | dict):
-        said = data["notes"] if isinstance(data.get("notes"), list) else []
-        notes = [{"note": str(note)} for note in [*said, *_made(data)]]
+        own_notes = data["notes"] if isinstance(data.get("notes"), list) else []
+        notes = [{"note": str(note)} for note in [*own_notes, *_describe_origin(data)]]
         data = data["audits"]
     if isinstance(data, dict) and data and all(isinstance(each, dict) for each in data.values()):
         data = [{"kind": name} | each for name, each in data.items()]
     return [each for each in (data if isinstance(data, list) else [data]) if isinstance(each, dict)] + notes
 
 
-def _made(data: dict[str, Any]) -> list[str]:
+def _describe_origin(data: dict[str, Any]) -> list[str]:
     """Say when and how the audits of a file were made."""
-    when = f" on {str(data['created'])[:10]}" if "created" in data else ""
-    count = number(data.get("trainings"))
-    how = "" if count is None else f" in {count:g} training{'s' * (count != 1)}"
-    rows = number(data.get("rows"))
-    of = "" if rows is None else f" of {rows:,.0f} rows"
-    return [f"Made{when}{how}{of}."] if when or how else []
+    date_text = f" on {str(data['created'])[:10]}" if "created" in data else ""
+    n_trainings = parse_number(data.get("trainings"))
+    training_text = "" if n_trainings is None else f" in {n_trainings:g} training{'s' * (n_trainings != 1)}"
+    n_rows = parse_number(data.get("rows"))
+    row_text = "" if n_rows is None else f" of {n_rows:,.0f} rows"
+    return [f"Made{date_text}{training_text}{row_text}."] if date_text or training_text else []
 
 
-def proven(audits: Audits) -> float | None:
+def proven_epsilon(audits: Audits) -> float | None:
     """Return the largest epsilon that any audit proves the training to lose at least."""
-    found = [number(each.get("lower_bound")) for each in audits or []]
-    return max((value for value in found if value is not None), default=None)
+    bounds = [parse_number(each.get("lower_bound")) for each in audits or []]
+    return max((value for value in bounds if value is not None), default=None)
 
 
 def contradicts(audits: Audits, epsilon: float) -> bool:
     """Whether an audit proves more than is stated."""
-    lower = proven(audits)
+    lower = proven_epsilon(audits)
     return lower is not None and lower > epsilon * (1 + 1e-9)
 
 
-def audit_blocks(audits: Audits, epsilon: float, numbers: bool = False) -> list[Block]:
+def audit_blocks(audits: Audits, epsilon: float, is_numeric: bool = False) -> list[Block]:
     """Say what audits found, or that there was none."""
-    if not audits and numbers:
+    if not audits and is_numeric:
         return [
             "Not audited: the stated epsilon rests on its proofs alone. `labeldp audit --mechanism` attacks mechanisms "
             "for numbers by name; a training on numbers cannot be attacked as a whole yet."
@@ -70,76 +70,80 @@ def audit_blocks(audits: Audits, epsilon: float, numbers: bool = False) -> list[
             "folder, and proves from the outcome how much is lost at least."
         ]
     notes, audits = [each for each in audits if "note" in each], [each for each in audits if "note" not in each]
-    blocks, lower = list[Block](), proven(audits)
+    blocks, lower = list[Block](), proven_epsilon(audits)
     if lower is not None:
-        blocks.append(_sentence(lower, epsilon))
+        blocks.append(_bound_sentence(lower, epsilon))
         blocks.append(
             "An audit attacks the training and proves from its success how much is lost at least. It cannot prove that "
             "no more is lost: a low bound may mean strong privacy, or a weak attack."
         )
-    blocks += [sentence for each in audits if (sentence := _inference(each))]
+    blocks += [sentence for each in audits if (sentence := _inference_sentence(each))]
     blocks += [str(each["note"]) for each in notes]
-    bounds = tuple(_row(each, epsilon) for each in audits if number(each.get("lower_bound")) is not None)
+    bounds = tuple(_format_row(each, epsilon) for each in audits if parse_number(each.get("lower_bound")) is not None)
     if bounds:
-        blocks.append(Table("Bounds on epsilon", ("Audit", "Proven at least", "Confidence", "Stated at most"), bounds))
+        blocks.append(
+            TableBlock("Bounds on epsilon", ("Audit", "Proven at least", "Confidence", "Stated at most"), bounds)
+        )
     for each in audits:
-        details = tuple((_words(name), _short(value)) for name, value in each.items() if name not in _FIRST)
+        details = tuple(
+            (_words(name), _format_value(value)) for name, value in each.items() if name not in _BOUND_FIELDS
+        )
         if details:
-            blocks.append(Table(f"Details of the audit: {_kind(each)}", ("What", "Value"), details))
+            blocks.append(TableBlock(f"Details of the audit: {_kind(each)}", ("What", "Value"), details))
     return blocks
 
 
-def _sentence(lower: float, epsilon: float) -> str:
-    bound = at_least(lower)
+def _bound_sentence(lower: float, epsilon: float) -> str:
+    bound = format_lower(lower)
     if lower <= 0:
         return "The attack found nothing, and proves no loss. That agrees with what is stated, and is no proof of it."
     if lower > epsilon * (1 + 1e-9):
         return f"THE AUDIT CONTRADICTS THE STATED EPSILON: it proves at least {bound}. Do not rely on this card."
     if math.isinf(epsilon):
         return f"The audit proves that epsilon is at least {bound}; nothing bounds it from above."
-    return f"The true epsilon lies between {bound}, which the audit proves, and the stated {at_most(epsilon)}."
+    return f"The true epsilon lies between {bound}, which the audit proves, and the stated {format_upper(epsilon)}."
 
 
-def _inference(audit: dict[str, Any]) -> str:
+def _inference_sentence(audit: dict[str, Any]) -> str:
     """Say how much better a guesser does with the model, where an audit measured that."""
-    share = {name: number(audit.get(name)) for name in ("attack", "features_alone", "allowed")}
-    attack, alone, allowed = share.values()
-    if attack is None or alone is None:
+    rates = {name: parse_number(audit.get(name)) for name in ("attack", "features_alone", "allowed")}
+    attack, baseline, allowed = rates.values()
+    if attack is None or baseline is None:
         return ""
     bound = "" if allowed is None else f"; the stated epsilon allows {percent(max(allowed, 0.0))} more"
     return (
-        f"Guessing labels: right for {percent(attack)} of rows by whoever sees the model, and for {percent(alone)} "
+        f"Guessing labels: right for {percent(attack)} of rows by whoever sees the model, and for {percent(baseline)} "
         f"without its training on them{bound}."
     )
 
 
-def _row(audit: dict[str, Any], epsilon: float) -> tuple[str, ...]:
-    lower, sure = number(audit.get("lower_bound")), number(audit.get("confidence"))
-    stated = number(audit.get("stated_epsilon"))
+def _format_row(audit: dict[str, Any], epsilon: float) -> tuple[str, ...]:
+    lower, confidence = parse_number(audit.get("lower_bound")), parse_number(audit.get("confidence"))
+    stated = parse_number(audit.get("stated_epsilon"))
     return (
         _kind(audit),
-        at_least(lower or 0.0),
-        "not said" if sure is None else f"{100 * sure:g}%",
-        at_most(epsilon if stated is None else stated),
+        format_lower(lower or 0.0),
+        "not said" if confidence is None else f"{100 * confidence:g}%",
+        format_upper(epsilon if stated is None else stated),
     )
 
 
 def _kind(audit: dict[str, Any]) -> str:
-    return _short(audit.get("kind", "unnamed"))
+    return _format_value(audit.get("kind", "unnamed"))
 
 
 def _words(name: str) -> str:
     return str(name).replace("_", " ")
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list) and len(value) == 3 and None not in value and value[1] <= value[0] <= value[2]:
-        return f"{_short(value[0])} ({_short(value[1])} to {_short(value[2])})"
+        return f"{_format_value(value[0])} ({_format_value(value[1])} to {_format_value(value[2])})"
     if isinstance(value, list) and value and all(isinstance(inner, int | float) for inner in value[:9]):
-        return ", ".join(map(_short, value[:9])) + (", ..." if len(value) > 9 else "")
+        return ", ".join(map(_format_value, value[:9])) + (", ..." if len(value) > 9 else "")
     if isinstance(value, dict) and value and all(isinstance(inner, int | float) for inner in value.values()):
-        return "; ".join(f"{name}: {_short(inner)}" for name, inner in value.items())
+        return "; ".join(f"{name}: {_format_value(inner)}" for name, inner in value.items())
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."

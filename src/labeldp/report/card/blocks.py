@@ -5,16 +5,16 @@ from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True)
-class Table:
+class TableBlock:
     """A table with a caption; `head` names its columns."""
 
     caption: str
-    head: tuple[str, ...]
+    header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the table as data."""
-        return {"table": self.caption, "rows": [dict(zip(self.head, row, strict=True)) for row in self.rows]}
+        return {"table": self.caption, "rows": [dict(zip(self.header, row, strict=True)) for row in self.rows]}
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Tiles:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Figure:
     """A drawing as SVG; `alt` says in words all that it shows."""
 
     caption: str
@@ -45,12 +45,12 @@ class Picture:
 class Gallery:
     """Small pictures side by side."""
 
-    pictures: tuple[Picture, ...]
+    figures: tuple[Figure, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the pictures in words."""
-        return {"pictures": [picture.to_json() for picture in self.pictures]}
+        return {"pictures": [figure.to_json() for figure in self.figures]}
 
 
-Block: TypeAlias = str | Table | Tiles | Picture | Gallery
+Block: TypeAlias = str | TableBlock | Tiles | Figure | Gallery
 Sections: TypeAlias = dict[str, list[Block]]

@@ -7,18 +7,18 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.report.card.numbers import cut
-from labeldp.report.card.svg import line, rect, svg, text
+from labeldp.report.card.numbers import truncate
+from labeldp.report.card.svg import svg_image, svg_line, svg_rect, svg_text
 
-_LETTERS = 22  # of a label beside bars and grids
-_LEFT, _MIDDLE, _RIGHT = 46.0, 66.0, 86.0  # of bars, in percent of the width
-_BAR = 20  # height of a bar and of its label
-_PLOT, _BELOW = 110, 22  # heights of a plot and of the numbers below it
-_ROW, _TALL = 18, 220  # most pixels of a row of a grid, and of all its rows
-_SHADES = 4
+_MAX_LETTERS = 22  # of a label beside bars and grids
+_BARS_LEFT, _BARS_CENTER, _BARS_RIGHT = 46.0, 66.0, 86.0  # of bars, in percent of the width
+_BAR_HEIGHT = 20  # height of a bar and of its label
+_PLOT_HEIGHT, _AXIS_HEIGHT = 110, 22  # heights of a plot and of the numbers below it
+_MAX_ROW_HEIGHT, _MAX_GRID_HEIGHT = 18, 220  # most pixels of a row of a grid, and of all its rows
+_N_SHADES = 4
 
 
-def signed(value: float) -> str:
+def format_signed(value: float) -> str:
     """Write an effect with its sign, in at most six characters."""
     size = abs(value)
     if size >= 99_999.5:
@@ -27,49 +27,53 @@ def signed(value: float) -> str:
     return f"{value:+.{digits}f}" if size >= 0.005 else "0.00"
 
 
-def bars(title: str, labels: Sequence[str], values: NDArray[np.float64]) -> str:
+def draw_bars(title: str, labels: Sequence[str], values: NDArray[np.float64]) -> str:
     """Draw a bar to the right or left for each label."""
-    most, parts = _most(values), list[str]()
-    for place, (label, value) in enumerate(zip(labels, values, strict=True)):
-        top, length = _BAR * place, (_RIGHT - _MIDDLE) * abs(value) / most
-        parts.append(text("label", 0, top + 14, cut(label, _LETTERS), "start"))
-        parts.append(rect("up" if value > 0 else "down", _MIDDLE - length * (value < 0), top + 4, length, _BAR - 8))
-        parts.append(text("number", 100, top + 14, signed(value), "end"))
-    parts.append(line("tick", _MIDDLE, 0, _BAR * len(labels)))
-    return svg("effect", _BAR * len(labels), title, parts)
+    max_abs, parts = _max_abs(values), list[str]()
+    for index, (label, value) in enumerate(zip(labels, values, strict=True)):
+        top, length = _BAR_HEIGHT * index, (_BARS_RIGHT - _BARS_CENTER) * abs(value) / max_abs
+        parts.append(svg_text("label", 0, top + 14, truncate(label, _MAX_LETTERS), "start"))
+        parts.append(
+            svg_rect(
+                "up" if value > 0 else "down", _BARS_CENTER - length * (value < 0), top + 4, length, _BAR_HEIGHT - 8
+            )
+        )
+        parts.append(svg_text("number", 100, top + 14, format_signed(value), "end"))
+    parts.append(svg_line("tick", _BARS_CENTER, 0, _BAR_HEIGHT * len(labels)))
+    return svg_image("effect", _BAR_HEIGHT * len(labels), title, parts)
 
 
-def steps(title: str, labels: Sequence[str], edges: Sequence[float], values: NDArray[np.float64]) -> str:
+def draw_steps(title: str, labels: Sequence[str], edges: Sequence[float], values: NDArray[np.float64]) -> str:
     """Draw ordered bins of equal width above and below zero; bins without order stand apart."""
     low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
-    unit = _PLOT / max(high - low, 1e-9)
+    unit = _PLOT_HEIGHT / max(high - low, 1e-9)
     left, zero = 14.0, 8 + high * unit
-    ordered = len(edges) + 2
-    apart = len(values) - ordered
-    width = (100 - left) / (ordered + 2 * apart + (apart > 0))
+    n_ordered = len(edges) + 2
+    n_unordered = len(values) - n_ordered
+    width = (100 - left) / (n_ordered + 2 * n_unordered + (n_unordered > 0))
     parts = list[str]()
-    for place, value in enumerate(values):
-        x = left + width * (place if place < ordered else ordered + 1 + 2 * (place - ordered))
-        wide = width if place < ordered else 2 * width
-        tall = abs(value) * unit
-        parts.append(rect("up" if value > 0 else "down", x, zero - tall * (value > 0), wide, tall))
-    parts.append(rect("axis", left, zero - 0.5, 100 - left, 1))
-    bottom = 8 + _PLOT
+    for index, value in enumerate(values):
+        x = left + width * (index if index < n_ordered else n_ordered + 1 + 2 * (index - n_ordered))
+        bar_width = width if index < n_ordered else 2 * width
+        bar_height = abs(value) * unit
+        parts.append(svg_rect("up" if value > 0 else "down", x, zero - bar_height * (value > 0), bar_width, bar_height))
+    parts.append(svg_rect("axis", left, zero - 0.5, 100 - left, 1))
+    bottom = 8 + _PLOT_HEIGHT
     for value, y in ((high, 14.0), (low, bottom + 2.0)):
         if abs(value) >= 0.005:
-            parts.append(text("number", left - 2, y, signed(value), "end"))
+            parts.append(svg_text("number", left - 2, y, format_signed(value), "end"))
     if min(high, -low) * unit > 16 or not (high and low):
-        parts.append(text("number", left - 2, zero + 4, "0", "end"))
-    parts += _ticks(left, left + width * ordered, edges, bottom, 4)
-    if apart:
-        parts.append(text("number", 100, bottom + 18, cut(labels[-1], 12), "end"))
-    return svg("effect", bottom + _BELOW, title, parts)
+        parts.append(svg_text("number", left - 2, zero + 4, "0", "end"))
+    parts += _draw_ticks(left, left + width * n_ordered, edges, bottom, 4)
+    if n_unordered:
+        parts.append(svg_text("number", 100, bottom + 18, truncate(labels[-1], 12), "end"))
+    return svg_image("effect", bottom + _AXIS_HEIGHT, title, parts)
 
 
-def grid(
+def draw_grid(
     title: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
+    row_labels: Sequence[str],
+    column_labels: Sequence[str],
     edges: Sequence[float],
     values: NDArray[np.float64],
     row_edges: Sequence[float] = (),
@@ -87,42 +91,56 @@ def grid(
     Returns:
         The picture.
     """
-    most = _most(values)
-    tall = max(6, min(_ROW, _TALL // len(rows)))
+    max_abs = _max_abs(values)
+    row_height = max(6, min(_MAX_ROW_HEIGHT, _MAX_GRID_HEIGHT // len(row_labels)))
     left = 46.0 if not row_edges else 30.0
     width = (100 - left) / values.shape[1]
-    each = math.ceil(14 / tall)
-    parts = [rect("track", left, 0, 100 - left, tall * len(rows))]
-    for place, label in enumerate(rows):
-        if place % each == 0:
-            parts.append(text("label", 0, tall * place + max(tall / 2, 6) + 4, cut(label, _LETTERS), "start"))
-        for start, end, shade in _runs(np.rint(_SHADES * values[place] / most).astype(int)):
-            cell = rect("up" if shade > 0 else "down", left + width * start, tall * place, width * (end - start), tall)
-            parts.append(cell.replace("/>", f' fill-opacity="{abs(shade) / _SHADES:g}"/>'))
-    bottom = tall * len(rows)
+    label_step = math.ceil(14 / row_height)
+    parts = [svg_rect("track", left, 0, 100 - left, row_height * len(row_labels))]
+    for index, label in enumerate(row_labels):
+        if index % label_step == 0:
+            parts.append(
+                svg_text(
+                    "label", 0, row_height * index + max(row_height / 2, 6) + 4, truncate(label, _MAX_LETTERS), "start"
+                )
+            )
+        for start, end, shade in _runs(np.rint(_N_SHADES * values[index] / max_abs).astype(int)):
+            cell = svg_rect(
+                "up" if shade > 0 else "down",
+                left + width * start,
+                row_height * index,
+                width * (end - start),
+                row_height,
+            )
+            parts.append(cell.replace("/>", f' fill-opacity="{abs(shade) / _N_SHADES:g}"/>'))
+    bottom = row_height * len(row_labels)
     if edges:
-        ordered = len(edges) + 2
-        parts += _ticks(left, left + width * ordered, edges, bottom, 3)
+        n_ordered = len(edges) + 2
+        parts += _draw_ticks(left, left + width * n_ordered, edges, bottom, 3)
     else:
         parts += [
-            text("number", left + width * (place + 0.5), bottom + 16, label) for place, label in enumerate(columns)
+            svg_text("number", left + width * (index + 0.5), bottom + 16, label)
+            for index, label in enumerate(column_labels)
         ]
-    return svg("effect", bottom + _BELOW, title, parts)
+    return svg_image("effect", bottom + _AXIS_HEIGHT, title, parts)
 
 
-def _ticks(left: float, right: float, edges: Sequence[float], bottom: float, most: int) -> list[str]:
+def _draw_ticks(left: float, right: float, edges: Sequence[float], bottom: float, max_ticks: int) -> list[str]:
     """Write at most so many edges below ordered bins of equal width. The first edge ends the second bin."""
-    bins = len(edges) + 2
-    chosen = np.unique(np.linspace(0, len(edges) - 1, min(len(edges), most)).round().astype(int))
+    n_bins = len(edges) + 2
+    chosen = np.unique(np.linspace(0, len(edges) - 1, min(len(edges), max_ticks)).round().astype(int))
     parts = []
-    for place in chosen:
-        x = left + (right - left) * (place + 2) / bins
-        side = "end" if x > 94 else "middle"
-        parts += [line("tick", x, bottom, bottom + 4), text("number", x, bottom + 18, _short(edges[place]), side)]
+    for index in chosen:
+        x = left + (right - left) * (index + 2) / n_bins
+        anchor = "end" if x > 94 else "middle"
+        parts += [
+            svg_line("tick", x, bottom, bottom + 4),
+            svg_text("number", x, bottom + 18, _format_edge(edges[index]), anchor),
+        ]
     return parts
 
 
-def _short(value: float) -> str:
+def _format_edge(value: float) -> str:
     """Write an edge in few letters."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
@@ -130,7 +148,7 @@ def _short(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _most(values: NDArray[np.float64]) -> float:
+def _max_abs(values: NDArray[np.float64]) -> float:
     return max(float(np.abs(values).max(initial=0.0)), 1e-9)
 
 

@@ -4,9 +4,9 @@ import html
 import re
 from importlib.resources import files
 
-from labeldp.report.card.blocks import Block, Gallery, Picture, Sections, Table, Tiles
+from labeldp.report.card.blocks import Block, Figure, Gallery, Sections, TableBlock, Tiles
 
-_SHORT = 18  # letters of a column that is never broken into lines
+_MAX_SHORT = 18  # letters of a column that is never broken into lines
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -34,13 +34,13 @@ _BREAK = r"\1<wbr>"
 
 def to_html(title: str, subtitle: str, alert: str, sections: Sections) -> str:
     """Return the card as a page."""
-    parts = [f'<p class="alert" role="alert">{_text(alert)}</p>'] if alert else []
-    for place, (name, blocks) in enumerate(sections.items()):
-        quiet = "" if name != "Warnings" or blocks == ["None."] else ' class="warnings"'
-        parts.append(f'<section{quiet} aria-labelledby="s{place}">\n<h2 id="s{place}">{_text(name)}</h2>')
+    parts = [f'<p class="alert" role="alert">{_escape(alert)}</p>'] if alert else []
+    for index, (name, blocks) in enumerate(sections.items()):
+        css_class = "" if name != "Warnings" or blocks == ["None."] else ' class="warnings"'
+        parts.append(f'<section{css_class} aria-labelledby="s{index}">\n<h2 id="s{index}">{_escape(name)}</h2>')
         parts += [*_blocks(blocks), "</section>"]
     style = files("labeldp.report.card").joinpath("card.css").read_text(encoding="utf-8")
-    return _PAGE.format(title=_text(title), subtitle=_text(subtitle), style=style, body="\n".join(parts))
+    return _PAGE.format(title=_escape(title), subtitle=_escape(subtitle), style=style, body="\n".join(parts))
 
 
 def _blocks(blocks: list[Block]) -> list[str]:
@@ -49,7 +49,7 @@ def _blocks(blocks: list[Block]) -> list[str]:
 
     def close() -> None:
         if sentences:
-            parts.append("<ul>" + "".join(f"<li>{_text(each)}</li>" for each in sentences) + "</ul>")
+            parts.append("<ul>" + "".join(f"<li>{_escape(each)}</li>" for each in sentences) + "</ul>")
             sentences.clear()
 
     for block in blocks:
@@ -62,49 +62,49 @@ def _blocks(blocks: list[Block]) -> list[str]:
     return parts
 
 
-def _block(block: Table | Tiles | Picture | Gallery) -> str:
-    if isinstance(block, Table):
+def _block(block: TableBlock | Tiles | Figure | Gallery) -> str:
+    if isinstance(block, TableBlock):
         return _table(block)
     if isinstance(block, Gallery):
         figures = "".join(
-            f"<figure><figcaption><strong>{_text(each.caption)}</strong></figcaption>{each.svg}"
-            f"<figcaption>{_text(each.alt)}</figcaption></figure>"
-            for each in block.pictures
+            f"<figure><figcaption><strong>{_escape(each.caption)}</strong></figcaption>{each.svg}"
+            f"<figcaption>{_escape(each.alt)}</figcaption></figure>"
+            for each in block.figures
         )
         return f'<div class="gallery">{figures}</div>'
     if isinstance(block, Tiles):
         items = "".join(
-            f'<div><dt>{_text(name)}</dt><dd><strong id="{_id(name)}">{_text(value)}</strong>'
-            f"<span>{_text(note)}</span></dd></div>"
+            f'<div><dt>{_escape(name)}</dt><dd><strong id="{_id(name)}">{_escape(value)}</strong>'
+            f"<span>{_escape(note)}</span></dd></div>"
             for name, value, note in block.items
         )
         return f'<dl class="tiles">{items}</dl>'
-    return f"<figure>{block.svg}<figcaption>{_text(block.caption)}. {_text(block.alt)}</figcaption></figure>"
+    return f"<figure>{block.svg}<figcaption>{_escape(block.caption)}. {_escape(block.alt)}</figcaption></figure>"
 
 
-def _table(table: Table) -> str:
+def _table(table: TableBlock) -> str:
     """Roles are named, because a narrow screen stacks the cells of wide tables, and browsers then forget them."""
-    columns = list(zip(table.head, *table.rows, strict=True))
-    kinds = [' class="short"' if max(map(len, column)) <= _SHORT else "" for column in columns]
+    columns = list(zip(table.header, *table.rows, strict=True))
+    css_classes = [' class="short"' if max(map(len, column)) <= _MAX_SHORT else "" for column in columns]
     head = "".join(
-        f'<th role="columnheader" scope="col"{kind}>{_text(name)}</th>'
-        for name, kind in zip(table.head, kinds, strict=True)
+        f'<th role="columnheader" scope="col"{css_class}>{_escape(name)}</th>'
+        for name, css_class in zip(table.header, css_classes, strict=True)
     )
     rows = []
     for first, *rest in table.rows:
-        cells = f'<th role="rowheader" scope="row"{kinds[0]}>{_text(first)}</th>'
-        for name, cell, kind in zip(table.head[1:], rest, kinds[1:], strict=True):
-            cells += f'<td role="cell" data-name="{html.escape(name, quote=True)}"{kind}>{_text(cell)}</td>'
+        cells = f'<th role="rowheader" scope="row"{css_classes[0]}>{_escape(first)}</th>'
+        for name, cell, css_class in zip(table.header[1:], rest, css_classes[1:], strict=True):
+            cells += f'<td role="cell" data-name="{html.escape(name, quote=True)}"{css_class}>{_escape(cell)}</td>'
         rows.append(f'<tr role="row">{cells}</tr>')
-    kind = "wide" if len(table.head) > 3 else "pairs" if len(table.head) == 2 else "plain"
+    css_class = "wide" if len(table.header) > 3 else "pairs" if len(table.header) == 2 else "plain"
     return (
-        f'<table role="table" class="{kind}"><caption>{_text(table.caption)}</caption>'
+        f'<table role="table" class="{css_class}"><caption>{_escape(table.caption)}</caption>'
         f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>'
         f'<tbody role="rowgroup">{"".join(rows)}</tbody></table>'
     )
 
 
-def _text(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape a text; what stands between backticks is code, which may break after dots and underscores."""
     return re.sub(r"`([^`]+)`", lambda m: f"<code>{re.sub('([._])', _BREAK, m[1])}</code>", html.escape(text))
 

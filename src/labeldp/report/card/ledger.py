@@ -4,41 +4,43 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from labeldp.report.card.blocks import Block, Table
-from labeldp.report.card.numbers import at_most
-from labeldp.report.card.proofs import CHOICES, proof_title, proofs, what_it_tells
+from labeldp.report.card.blocks import Block, TableBlock
+from labeldp.report.card.numbers import format_upper
+from labeldp.report.card.proofs import SELECTORS, describe_mechanism, proof_title, proofs
 
-_MOST = 20  # other uses that are listed one by one
-_HEAD = ("Mechanism", "Used for", "Labels", "Epsilon", "Delta", "Proof")
+_MAX_OTHER_USES = 20  # other uses that are listed one by one
+_HEADER = ("Mechanism", "Used for", "Labels", "Epsilon", "Delta", "Proof")
 
 
-def mark_own(ledger: Sequence[dict[str, Any]], own: Sequence[str] | None) -> list[dict[str, Any]]:
+def mark_own_entries(ledger: Sequence[dict[str, Any]], own_ids: Sequence[str] | None) -> list[dict[str, Any]]:
     """Return the entries but changes of the budget, each with `own` and `purpose`.
 
     A plan is the model's own if one of its steps is. A model is scored by releases that name all the model's releases
     as their origin; of several such scores the last of each kind is this model's. Without a list of its releases, all
     entries are taken for its own.
     """
-    named = {name for each in own or () for name in each.split(",")}
-    plans = {str(each["step"]).rpartition(":")[0] for each in ledger if each.get("step") and each["id"] in named}
+    own_names = {name for each in own_ids or () for name in each.split(",")}
+    plan_ids = {str(each["step"]).rpartition(":")[0] for each in ledger if each.get("step") and each["id"] in own_names}
     marked = []
     for entry in ledger:
         if entry.get("kind") == "budget":
             continue
         origin = entry.get("origin")
-        scores = bool(named) and isinstance(origin, list) and set(origin) == named and entry["id"] not in named
-        mine = own is None or entry["id"] in named | plans or scores
-        chosen = entry.get("mechanism") in CHOICES
-        purpose = "scoring" if scores else "choosing a model" if chosen else "training"
-        marked.append(entry | {"own": mine, "purpose": purpose if mine else "another use"})
-    last = {_kind(each): each["id"] for each in marked if each["purpose"] == "scoring"}
+        is_score = (
+            bool(own_names) and isinstance(origin, list) and set(origin) == own_names and entry["id"] not in own_names
+        )
+        is_own = own_ids is None or entry["id"] in own_names | plan_ids or is_score
+        is_selection = entry.get("mechanism") in SELECTORS
+        purpose = "scoring" if is_score else "choosing a model" if is_selection else "training"
+        marked.append(entry | {"own": is_own, "purpose": purpose if is_own else "another use"})
+    last_ids = {_score_kind(each): each["id"] for each in marked if each["purpose"] == "scoring"}
     for each in marked:
-        if each["purpose"] == "scoring" and last[_kind(each)] != each["id"]:
+        if each["purpose"] == "scoring" and last_ids[_score_kind(each)] != each["id"]:
             each |= {"own": False, "purpose": "another use"}
     return marked
 
 
-def _kind(entry: dict[str, Any]) -> tuple[Any, Any]:
+def _score_kind(entry: dict[str, Any]) -> tuple[Any, Any]:
     """Tell scores of different kinds apart: errors are measured by one mechanism for two losses."""
     return entry["mechanism"], (entry.get("parameters") or {}).get("objective")
 
@@ -47,47 +49,54 @@ def ledger_blocks(ledger: list[dict[str, Any]], releases: Sequence[dict[str, Any
     """Say, mechanism by mechanism, what was told and at which price."""
     if not ledger:  # only what the report says
         ledger = [each | {"own": True, "purpose": "training", "released": each.get("rows")} for each in releases]
-    own, others = ([each for each in ledger if each["own"] is mine] for mine in (True, False))
-    told = [f"{name}: {what_it_tells(name)}" for name in dict.fromkeys(str(each.get("mechanism")) for each in own)]
-    blocks: list[Block] = [Table("What was released of the labels for this model", _HEAD, tuple(map(_row, own))), *told]
+    own, others = ([each for each in ledger if each["own"] is is_own] for is_own in (True, False))
+    descriptions = [
+        f"{name}: {describe_mechanism(name)}" for name in dict.fromkeys(str(each.get("mechanism")) for each in own)
+    ]
+    blocks: list[Block] = [
+        TableBlock("What was released of the labels for this model", _HEADER, tuple(map(_format_row, own))),
+        *descriptions,
+    ]
     if len(own) > 1:
-        who, apart = ("user", "users") if unit == "user" else ("label", "rows")
+        unit_name, parts = ("user", "users") if unit == "user" else ("label", "rows")
         blocks.append(
-            f"A {who} pays for the releases that it was part of, and for no other: different {apart} do not add up."
+            f"A {unit_name} pays for the releases that it was part of, and for no other: different {parts} do not add up."
         )
-    blocks += _proofs(own)
+    blocks += _proof_blocks(own)
     if others:
-        rows = tuple(map(_row, others[-_MOST:]))
-        blocks.append(Table("Other uses of labels of the same data set", _HEAD, rows))
-    if len(others) > _MOST:
-        blocks.append(f"Of {len(others):,} other uses the last {_MOST} are shown: `labeldp ledger show` lists all.")
+        rows = tuple(map(_format_row, others[-_MAX_OTHER_USES:]))
+        blocks.append(TableBlock("Other uses of labels of the same data set", _HEADER, rows))
+    if len(others) > _MAX_OTHER_USES:
+        blocks.append(
+            f"Of {len(others):,} other uses the last {_MAX_OTHER_USES} are shown: `labeldp ledger show` lists all."
+        )
     return blocks
 
 
-def _row(entry: dict[str, Any]) -> tuple[str, ...]:
-    rows = entry.get("released")
-    lost = "" if entry.get("status", "committed") == "committed" else " (not finished, counted as spent)"
-    step = entry.get("kind") == "step"
+def _format_row(entry: dict[str, Any]) -> tuple[str, ...]:
+    n_rows = entry.get("released")
+    status_note = "" if entry.get("status", "committed") == "committed" else " (not finished, counted as spent)"
+    is_step = entry.get("kind") == "step"
     return (
         str(entry.get("mechanism")),
-        entry["purpose"] + lost,
-        "not said" if rows is None else f"{rows:,}",
-        "in its plan" if step else at_most(float(entry["epsilon"])),
-        "in its plan" if step else f"{float(entry.get('delta') or 0):g}",
-        _where(entry),
+        entry["purpose"] + status_note,
+        "not said" if n_rows is None else f"{n_rows:,}",
+        "in its plan" if is_step else format_upper(float(entry["epsilon"])),
+        "in its plan" if is_step else f"{float(entry.get('delta') or 0):g}",
+        _proof_names(entry),
     )
 
 
-def _where(entry: dict[str, Any]) -> str:
+def _proof_names(entry: dict[str, Any]) -> str:
     modules = ", ".join(f"`{module}`" for module in proofs(entry)) or "unknown to this version"
     return modules if math.isfinite(float(entry["epsilon"])) else f"NONE; why there is none: {modules}"
 
 
-def _proofs(entries: Sequence[dict[str, Any]]) -> list[Block]:
+def _proof_blocks(entries: Sequence[dict[str, Any]]) -> list[Block]:
     """Name the proofs by their first lines."""
     modules = dict.fromkeys(module for entry in entries for module in proofs(entry))
     if not modules:
         return []
     rows = tuple((f"`{module}`", proof_title(module)) for module in modules)
     caption = "Proofs: each stands in the text at the top of a module of labeldp"
-    return [Table(caption, ("Module", "About"), rows)]
+    return [TableBlock(caption, ("Module", "About"), rows)]

@@ -15,12 +15,12 @@ def band(epsilon: float) -> str:
     return "none" if math.isinf(epsilon) else next(name for bound, name in BANDS if epsilon <= bound)
 
 
-def gains(epsilon: float, delta: float = 0.0) -> list[dict[str, Any]]:
+def guess_gains(epsilon: float, delta: float = 0.0) -> list[dict[str, Any]]:
     """Return what guessers with several chances beforehand can reach."""
-    return [{"words": words, "before": p, "at_most": best_guess(epsilon, p, delta)} for p, words in _PRIORS]
+    return [{"words": text, "before": p, "at_most": best_guess(epsilon, p, delta)} for p, text in _PRIORS]
 
 
-def nearest_guess(epsilon: float, width: float, values: int) -> tuple[float, float]:
+def best_guess_error(epsilon: float, width: float, n_values: int) -> tuple[float, float]:
     """Return how far off, as a root mean square, a guess of a number of so wide a range is: with its release, without.
 
     All numbers are equally likely beforehand. No release with this epsilon lets a guess be nearer.
@@ -28,32 +28,32 @@ def nearest_guess(epsilon: float, width: float, values: int) -> tuple[float, flo
     from labeldp.core.label_space import LabelSpace
     from labeldp.privacy.mechanisms.binning import RROnBins
 
-    count = min(values, 301)  # more values change no digit that is shown
-    unit = width / (count - 1)
-    without = math.sqrt((count**2 - 1) / 12) * unit
+    n_shown = min(n_values, 301)  # more values change no digit that is shown
+    unit = width / (n_shown - 1)
+    prior_error = math.sqrt((n_shown**2 - 1) / 12) * unit
     if math.isinf(epsilon):
-        return 0.0, without
-    even, space = [1 / count] * count, LabelSpace.range(0, count - 1, 1)
-    return math.sqrt(RROnBins(min(epsilon, 50.0), even).expected_loss(space)) * unit, without
+        return 0.0, prior_error
+    uniform_prior, space = [1 / n_shown] * n_shown, LabelSpace.range(0, n_shown - 1, 1)
+    return math.sqrt(RROnBins(min(epsilon, 50.0), uniform_prior).expected_loss(space)) * unit, prior_error
 
 
-def percent(share: float) -> str:
+def percent(fraction: float) -> str:
     """Write a share: two digits, and more near 100 %, which must not be reached by rounding."""
-    if share <= 0 or share >= 1:
-        return f"{share:.0%}"
-    if share < 0.1:
-        return f"{float(f'{100 * share:.2g}'):g}%"
-    if 1 - share < 1e-6:
+    if fraction <= 0 or fraction >= 1:
+        return f"{fraction:.0%}"
+    if fraction < 0.1:
+        return f"{float(f'{100 * fraction:.2g}'):g}%"
+    if 1 - fraction < 1e-6:
         return "nearly 100%"
-    return f"{share:.{max(0, -math.floor(math.log10(1 - share)) - 2)}%}"
+    return f"{fraction:.{max(0, -math.floor(math.log10(1 - fraction)) - 2)}%}"
 
 
-def one_in(chance: float) -> str:
+def format_odds(probability: float) -> str:
     """Write a small chance as people say it."""
-    return f"one in {float(f'{1 / chance:.2g}'):,.0f}"
+    return f"one in {float(f'{1 / probability:.2g}'):,.0f}"
 
 
-def at_most(value: float) -> str:
+def format_upper(value: float) -> str:
     """Write an upper bound in few digits, never below itself."""
     if not math.isfinite(value) or value <= 0:
         return "infinite" if value > 0 else "0"
@@ -63,7 +63,7 @@ def at_most(value: float) -> str:
     return text
 
 
-def at_least(value: float) -> str:
+def format_lower(value: float) -> str:
     """Write a lower bound in few digits, never above itself."""
     if not math.isfinite(value) or value <= 0:
         return "infinite" if value > 0 else "0"
@@ -73,12 +73,12 @@ def at_least(value: float) -> str:
     return text
 
 
-def cut(name: str, most: int) -> str:
+def truncate(name: str, max_length: int) -> str:
     """Shorten a long name."""
-    return name if len(name) <= most else name[: most - 1].rstrip() + "…"
+    return name if len(name) <= max_length else name[: max_length - 1].rstrip() + "…"
 
 
-def number(value: Any) -> float | None:
+def parse_number(value: Any) -> float | None:
     """Read a number that a JSON file holds, infinity as a text included; None if it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None

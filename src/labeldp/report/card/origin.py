@@ -4,14 +4,18 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from labeldp.report.card.blocks import Block, Table
-from labeldp.report.card.numbers import cut
+from labeldp.report.card.blocks import Block, TableBlock
+from labeldp.report.card.numbers import truncate
 
-_MOST, _WIDE, _LONGEST = 12, 200, 60  # classes that are named, unless their names are long; letters of a name
+_MAX_CLASSES, _MAX_LETTERS, _MAX_NAME = (
+    12,
+    200,
+    60,
+)  # classes that are named, unless their names are long; letters of a name
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "lightgbm", "torch", "polars", "dp-accounting", "cryptography")
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return the versions of the packages that a result depends on."""
     found = {}
     for name in _PACKAGES:
@@ -41,8 +45,8 @@ def describe_model(model: Any) -> str:
             return type(getattr(model, part)).__name__
     if hasattr(model, "network"):
         size = sum(part.numel() for part in model.network.parameters())
-        recipe = getattr(model.network, "recipe", {})
-        name = recipe.get("backbone") or recipe.get("name") or type(model.network).__name__
+        config = getattr(model.network, "recipe", {})
+        name = config.get("backbone") or config.get("name") or type(model.network).__name__
         return f"{name}, a network with {size:,} parameters"
     return "linear model" if hasattr(model, "coefficients") else type(model).__name__
 
@@ -55,7 +59,7 @@ def origin_blocks(facts: dict[str, Any]) -> list[Block]:
         "Rows": None if data.get("rows") is None else f"{data['rows']:,}",
         "Users": f"{users['count']:,}, who own {users['rows']:,} rows that took part" if users else None,
         "Label": data.get("label"),
-        "Numbers" if space.get("step") else "Classes": _classes(
+        "Numbers" if space.get("step") else "Classes": _describe_classes(
             space.get("classes") or [], "inferred" if facts.get("classes_inferred") else "declared", space.get("step")
         ),
         "Missing labels": "a public fact of their rows" if space.get("missing") == "public" else None,
@@ -64,7 +68,7 @@ def origin_blocks(facts: dict[str, Any]) -> list[Block]:
         "Options": ", ".join(f"{name}={value}" for name, value in (facts.get("options") or {}).items()),
         "Model": facts.get("model"),
         "Encoder": f"trained without labels, {facts['encoder']}" if facts.get("encoder") else None,
-        "Asked for": _asked(facts),
+        "Asked for": _requested_privacy(facts),
         "Seed": None if facts.get("seed") is None else f"{facts['seed']}, for training; privacy noise has no seed",
         "Made": str(facts.get("created") or "").replace("T", " ").replace("+00:00", " UTC"),
         "labeldp": facts.get("version"),
@@ -72,21 +76,22 @@ def origin_blocks(facts: dict[str, Any]) -> list[Block]:
         "Packages": ", ".join(f"{name} {number}" for name, number in (facts.get("packages") or {}).items()),
     }
     rows = tuple((name, str(value)) for name, value in lines.items() if value)
-    return [Table("Where this model comes from", ("What", "Value"), rows)]
+    return [TableBlock("Where this model comes from", ("What", "Value"), rows)]
 
 
-def _classes(classes: Sequence[Any], how: str, step: float | None) -> str:
+def _describe_classes(classes: Sequence[Any], origin: str, step: float | None) -> str:
     if step:
-        return f"{classes[0]:g} to {classes[-1]:g} in steps of {step:g}, {how}"
-    shown = [
-        cut(str(name), _LONGEST) for name in classes[: _MOST if len("".join(map(str, classes[:_MOST]))) < _WIDE else 3]
+        return f"{classes[0]:g} to {classes[-1]:g} in steps of {step:g}, {origin}"
+    names = [
+        truncate(str(name), _MAX_NAME)
+        for name in classes[: _MAX_CLASSES if len("".join(map(str, classes[:_MAX_CLASSES]))) < _MAX_LETTERS else 3]
     ]
-    names = ", ".join(shown)
-    more = f" and {len(classes) - len(shown):,} more" if len(classes) > len(shown) else ""
-    return f"{len(classes):,}, {how}: {names}{more}" if classes else ""
+    text = ", ".join(names)
+    rest = f" and {len(classes) - len(names):,} more" if len(classes) > len(names) else ""
+    return f"{len(classes):,}, {origin}: {text}{rest}" if classes else ""
 
 
-def _asked(facts: dict[str, Any]) -> str:
+def _requested_privacy(facts: dict[str, Any]) -> str:
     if facts.get("epsilon") is None:
         return ""
     return f"epsilon {facts['epsilon']:g}" + (f", delta {facts['delta']:g}" if facts.get("delta") else "")

@@ -5,27 +5,27 @@ import sys
 from importlib import import_module
 from typing import Any
 
-CHOICES = ("BestCandidate", "HighestScore", "LeastLoss")  # the mechanisms that choose a model
+SELECTORS = ("BestCandidate", "HighestScore", "NoisyMinLoss")  # the mechanisms that choose a model
 
-_ROOMS = ("labeldp.privacy.mechanisms", "labeldp.privacy.teachers.votes")
+_MODULES = ("labeldp.privacy.mechanisms", "labeldp.privacy.teachers.votes")
 
 # What each mechanism tells, for who has never seen the code.
-_TELLS = {
+_DESCRIPTIONS = {
     "RandomizedResponse": "each label by itself: the true one by chance, else another class.",
     "RRTopK": "each label by itself, as one of the classes that are likely for its row: the true one by chance.",
     "RRWithPrior": "each label by itself, as one of the classes that are likely for its row: right as often as can be.",
-    "RRInformative": "each label by itself, as one of the classes that are likely for its row: as telling as can be.",
+    "RRMaxInformation": "each label by itself, as one of the classes that are likely for its row: as telling as can be.",
     "OneHotLaplace": "for each row and each class, a number with noise: larger where it is the label.",
     "OneHotGaussian": "for each row and each class, a number with noise: larger where it is the label.",
     "GroupHistogram": "how often each class occurs in each group of rows, with noise.",
     "LinearQuery": "the sums of the features of each class, with noise.",
-    "RightCount": "how many predictions on held-out rows are right, with noise.",
+    "CorrectCount": "how many predictions on held-out rows are right, with noise.",
     "BestCandidate": "which of several models is right most often on held-out rows, by counts with noise.",
     "HighestScore": "which of several models is best on held-out rows by log-loss or AUC, by sums with noise.",
     "LargestResiduals": "which pairs of columns have cells whose class counts fit a model worst, by counts with noise.",
-    "LeastLoss": "which of several models errs least on held-out rows, by sums with noise.",
+    "NoisyMinLoss": "which of several models errs least on held-out rows, by sums with noise.",
     "LossSum": "how far predictions on held-out rows are off in all, with noise.",
-    "NumberQuery": "the sums of the features times the numbers, with noise.",
+    "NumberSums": "the sums of the features times the numbers, with noise.",
     "RROnBins": "each number by itself, as one of a few bins: the right one by chance.",
     "UnbiasedBins": "each number by itself, as one of a few numbers whose mean is right.",
     "DiscreteLaplace": "each number by itself, with noise as wide as the range.",
@@ -39,10 +39,10 @@ _TELLS = {
 }
 
 
-def what_it_tells(name: str) -> str:
+def describe_mechanism(name: str) -> str:
     """Say what a mechanism tells; of one that is not of this library, by its own first sentence."""
-    if name in _TELLS:
-        return _TELLS[name]
+    if name in _DESCRIPTIONS:
+        return _DESCRIPTIONS[name]
     found = _find(name)
     return _first_sentence(inspect.getdoc(found) or "") if found is not None else "Unknown to this version."
 
@@ -68,8 +68,8 @@ def proof_title(module: str) -> str:
 def _find(name: str) -> Any:
     if not name.isidentifier():
         return None
-    for room in _ROOMS:
-        found = getattr(import_module(room), name, None)
+    for module in _MODULES:
+        found = getattr(import_module(module), name, None)
         if inspect.isclass(found):
             return found
     return None

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from labeldp.report.card.blocks import Block, Table
-from labeldp.report.card.numbers import cut
+from labeldp.report.card.blocks import Block, TableBlock
+from labeldp.report.card.numbers import truncate
 
-_MOST = 12  # classes that are listed one by one
+_MAX_CLASSES = 12  # classes that are listed one by one
 _TITLES = {
     "accuracy": "Accuracy",
     "auc": "AUC",
@@ -14,63 +14,66 @@ _TITLES = {
     "rmse": "Root mean squared error",
     "mae": "Mean absolute error",
 }
-_SHARES = ("accuracy", "calibration_error")
+_FRACTIONS = ("accuracy", "calibration_error")
 _IN_UNITS = ("rmse", "mae")  # of the labels
-_HEAD = ("Figure", "Estimate", "95 % interval")
+_HEADER = ("Figure", "Estimate", "95 % interval")
 
 
 def score_blocks(score: dict[str, Any] | None, classes: list[Any]) -> list[Block]:
     """Say what was measured and how, with intervals."""
     if score is None:
         return ["Not measured: no rows were set aside."]
-    blocks: list[Block] = [_accuracy(score)] if "accuracy" in score else []
+    blocks: list[Block] = [_accuracy_sentence(score)] if "accuracy" in score else []
     if "rmse" in score:
         blocks.append("Errors are in units of the label: how far a prediction is off.")
     if score.get("method"):
         blocks.append(f"Method: {score['method']}.")
-    measured = intervals(score)
+    measured = measured_intervals(score)
     if len(measured) > 1 or "accuracy" not in score:
         rows = tuple((title, *texts) for title, *texts in measured)
-        how = "on clean labels" if on_clean_labels(score) else "without clean labels"
-        blocks.append(Table(f"Measured on held-out rows, {how}", _HEAD, rows))
-    return blocks + _by_class(score, classes)
+        method = "on clean labels" if uses_clean_labels(score) else "without clean labels"
+        blocks.append(TableBlock(f"Measured on held-out rows, {method}", _HEADER, rows))
+    return blocks + _class_blocks(score, classes)
 
 
-def on_clean_labels(score: dict[str, Any]) -> bool:
+def uses_clean_labels(score: dict[str, Any]) -> bool:
     """Whether a score says that it looked at labels as they are, which no epsilon accounts for."""
     return bool(score.get("clean")) or "clean label" in str(score.get("method", "")).lower()
 
 
-def intervals(score: dict[str, Any]) -> list[tuple[str, str, str]]:
+def measured_intervals(score: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Return every figure that was measured with its interval: title, estimate, interval."""
     return [
-        (_TITLES.get(name, name.replace("_", " ")), *_interval(value, _unit(name)))
+        (_TITLES.get(name, name.replace("_", " ")), *_format_interval(value, _unit_of(name)))
         for name, value in score.items()
         if isinstance(value, list) and len(value) == 3 and not any(isinstance(each, list) for each in value)
     ]
 
 
-def _unit(name: str) -> str:
-    return "%" if name in _SHARES else "of labels" if name in _IN_UNITS else ""
+def _unit_of(name: str) -> str:
+    return "%" if name in _FRACTIONS else "of labels" if name in _IN_UNITS else ""
 
 
-def _accuracy(score: dict[str, Any]) -> str:
+def _accuracy_sentence(score: dict[str, Any]) -> str:
     value, low, high = score["accuracy"]
     if value is None:
         return f"Accuracy cannot be told from {score['rows']:,} rows at this epsilon."
     return f"Accuracy {value:.1%}, 95 % interval {low:.1%} to {high:.1%}."
 
 
-def _by_class(score: dict[str, Any], classes: list[Any]) -> list[Block]:
+def _class_blocks(score: dict[str, Any], classes: list[Any]) -> list[Block]:
     recall, precision = score.get("recall"), score.get("precision")
     if not recall or not precision or len(recall) != len(classes):
         return []
     measured = list(zip(classes, recall, precision, strict=True))
-    known = [each for each in measured if each[1][0] is not None or each[2][0] is not None][:_MOST]
+    known = [each for each in measured if each[1][0] is not None or each[2][0] is not None][:_MAX_CLASSES]
     blocks = list[Block]()
     if known:
-        rows = tuple((cut(str(name), 48), _within(found), _within(right)) for name, found, right in known)
-        blocks.append(Table("By class, with 95 % intervals", ("Class", "Recall", "Precision"), rows))
+        rows = tuple(
+            (truncate(str(name), 48), _format_with_interval(class_recall), _format_with_interval(class_precision))
+            for name, class_recall, class_precision in known
+        )
+        blocks.append(TableBlock("By class, with 95 % intervals", ("Class", "Recall", "Precision"), rows))
     if len(known) < len(classes):
         blocks.append(
             f"{len(known)} of {len(classes):,} classes are shown; the card as JSON has all, also those of which too "
@@ -79,17 +82,17 @@ def _by_class(score: dict[str, Any], classes: list[Any]) -> list[Block]:
     return blocks
 
 
-def _interval(measured: list[float | None], unit: str) -> tuple[str, str]:
+def _format_interval(measured: list[float | None], unit: str) -> tuple[str, str]:
     value, low, high = measured
-    return _number(value, unit), f"{_number(low or 0.0, unit)} to {_number(high, unit)}"
+    return _format_number(value, unit), f"{_format_number(low or 0.0, unit)} to {_format_number(high, unit)}"
 
 
-def _within(measured: list[float | None]) -> str:
-    value, interval = _interval(measured, "%")
+def _format_with_interval(measured: list[float | None]) -> str:
+    value, interval = _format_interval(measured, "%")
     return value if measured[0] is None else f"{value} ({interval})"
 
 
-def _number(value: float | None, unit: str) -> str:
+def _format_number(value: float | None, unit: str) -> str:
     if value is None:
         return "unknown"
     if unit == "of labels":

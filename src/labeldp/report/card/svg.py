@@ -4,22 +4,22 @@ import html
 from collections.abc import Sequence
 
 
-def svg(kind: str, height: int, title: str, parts: Sequence[str]) -> str:
+def svg_image(kind: str, height: int, title: str, shapes: Sequence[str]) -> str:
     """Wrap shapes of a picture of this height."""
     label = html.escape(title, quote=True)
-    return f'<svg class="{kind}" role="img" aria-label="{label}" width="100%" height="{height}">{"".join(parts)}</svg>'
+    return f'<svg class="{kind}" role="img" aria-label="{label}" width="100%" height="{height}">{"".join(shapes)}</svg>'
 
 
-def rect(kind: str, x: float, y: float, width: float, height: float) -> str:
+def svg_rect(kind: str, x: float, y: float, width: float, height: float) -> str:
     """Draw a filled rectangle."""
     return f'<rect class="{kind}" x="{x:.2f}%" y="{y:g}" width="{width:.2f}%" height="{height:g}"/>'
 
 
-def line(kind: str, x: float, top: float, bottom: float) -> str:
+def svg_line(kind: str, x: float, top: float, bottom: float) -> str:
     """Draw a vertical line."""
     return f'<line class="{kind}" x1="{x:.2f}%" x2="{x:.2f}%" y1="{top:g}" y2="{bottom:g}"/>'
 
 
-def text(kind: str, x: float, y: float, words: str, side: str = "middle") -> str:
+def svg_text(kind: str, x: float, y: float, content: str, anchor: str = "middle") -> str:
     """Write words at a place: they start there, end there, or have their middle there."""
-    return f'<text class="{kind}" text-anchor="{side}" x="{x:.2f}%" y="{y:g}">{html.escape(words)}</text>'
+    return f'<text class="{kind}" text-anchor="{anchor}" x="{x:.2f}%" y="{y:g}">{html.escape(content)}</text>'

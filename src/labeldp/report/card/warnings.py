@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 from labeldp.report.card.audit import contradicts
-from labeldp.report.card.numbers import at_most
-from labeldp.report.card.score import on_clean_labels
+from labeldp.report.card.numbers import format_upper
+from labeldp.report.card.score import uses_clean_labels
 
 NOT_PRIVATE = (
     "NOTHING IS PROTECTED. This training is not differentially private: epsilon is infinite. It was done to study a "
@@ -27,13 +27,18 @@ def alert(epsilon: float, audits: list[dict[str, Any]] | None) -> str:
 def warnings(facts: dict[str, Any], stated: tuple[float, float]) -> list[str]:
     """Return all warnings: those of the training, then what its report shows."""
     audited = [CONTRADICTED] if contradicts(facts.get("audits"), stated[0]) else []
-    own = [*_derived(facts), *_spent(facts, stated), *_clean(facts), *_tuned(facts)]
+    own = [
+        *_derivation_warnings(facts),
+        *_spending_warnings(facts, stated),
+        *_clean_label_warnings(facts),
+        *_tuning_warnings(facts),
+    ]
     return [*audited, *facts.get("warnings", []), *own]
 
 
-def _derived(facts: dict[str, Any]) -> list[str]:
-    how = str(facts["guarantee"].get("derivation", "")).lower()
-    if "data-dependent" not in how or "sanitised" in how.replace("unsanitised", ""):
+def _derivation_warnings(facts: dict[str, Any]) -> list[str]:
+    derivation = str(facts["guarantee"].get("derivation", "")).lower()
+    if "data-dependent" not in derivation or "sanitised" in derivation.replace("unsanitised", ""):
         return []
     return [
         "The stated epsilon depends on the secret votes and was not sanitised: the figure itself tells about labels, "
@@ -41,19 +46,19 @@ def _derived(facts: dict[str, Any]) -> list[str]:
     ]
 
 
-def _spent(facts: dict[str, Any], stated: tuple[float, float]) -> list[str]:
+def _spending_warnings(facts: dict[str, Any], stated: tuple[float, float]) -> list[str]:
     """Warn if the labels were used for more than this training: what was learnt of them adds up."""
     spent = facts.get("spent")
     if spent is None or (float(spent["epsilon"]), float(spent["delta"])) == stated:
         return []
     return [
-        f"These labels were used for more than this training: epsilon {at_most(float(spent['epsilon']))} and delta "
+        f"These labels were used for more than this training: epsilon {format_upper(float(spent['epsilon']))} and delta "
         f"{float(spent['delta']):g} in all, by the ledger of the data set. Whoever sees all of it can gain that much."
     ]
 
 
-def _clean(facts: dict[str, Any]) -> list[str]:
-    if not on_clean_labels(facts.get("score") or {}):
+def _clean_label_warnings(facts: dict[str, Any]) -> list[str]:
+    if not uses_clean_labels(facts.get("score") or {}):
         return []
     return [
         "A score on this card was measured on clean labels: publishing it tells about those labels, and no epsilon "
@@ -61,19 +66,19 @@ def _clean(facts: dict[str, Any]) -> list[str]:
     ]
 
 
-def _scores(entry: dict[str, Any]) -> bool:
+def _is_score(entry: dict[str, Any]) -> bool:
     """Whether an entry measured a model: one of each score counts."""
-    squared = (entry.get("parameters") or {}).get("objective") == "squared"
-    return entry.get("mechanism") == "RightCount" or (entry.get("mechanism") == "LossSum" and squared)
+    is_squared = (entry.get("parameters") or {}).get("objective") == "squared"
+    return entry.get("mechanism") == "CorrectCount" or (entry.get("mechanism") == "LossSum" and is_squared)
 
 
-def _tuned(facts: dict[str, Any]) -> list[str]:
+def _tuning_warnings(facts: dict[str, Any]) -> list[str]:
     """Warn if other models on the same labels were scored, because the best of several scores is partly luck."""
-    others = [each for each in facts.get("ledger", []) if _scores(each) and not each["own"]]
+    others = [each for each in facts.get("ledger", []) if _is_score(each) and not each["own"]]
     if not others:
         return []
-    many = f"{len(others)} other model{'s were' if len(others) > 1 else ' was'}"
+    count_text = f"{len(others)} other model{'s were' if len(others) > 1 else ' was'}"
     return [
-        f"{many} scored on labels of this data set. If this one was kept because its score was best, the score is "
+        f"{count_text} scored on labels of this data set. If this one was kept because its score was best, the score is "
         "partly luck: let a private choice decide (the recipe `auto`, or LabelPrivateSearchCV)."
     ]
