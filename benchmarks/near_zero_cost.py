@@ -28,7 +28,7 @@ from labeldp.core.guarantee import Guarantee
 from labeldp.data.loaders import load
 from labeldp.learn import Supervised, Training
 from labeldp.learn.backbones import build
-from labeldp.privacy.mechanisms.stable import ImmutableArgmax, StableVote, distances
+from labeldp.privacy.mechanisms.stable import ImmutableArgmax, StableVote, distances_to_instability
 from labeldp.privacy.mechanisms.voting import GNMax, LNMax
 from labeldp.privacy.teachers import engines
 from labeldp.privacy.teachers.networks import Networks
@@ -122,7 +122,7 @@ def losses(mechanism, queries):
     if mechanism is None:
         return math.inf, math.inf
     proved = mechanism.loss(*mechanism.caps).epsilon(DELTA)
-    return (mechanism.claimed(queries).epsilon(DELTA), proved) if hasattr(mechanism, "claimed") else (proved, proved)
+    return (mechanism.claimed_loss(queries).epsilon(DELTA), proved) if hasattr(mechanism, "claimed_loss") else (proved, proved)
 
 
 def main():
@@ -176,7 +176,7 @@ def main():
 
 def shares(votes):
     """The share of queries for which at least so many votes must move to change the winner."""
-    away = distances(votes)
+    away = distances_to_instability(votes)
     return {str(n): float((away >= n).mean()) for n in (1, 2, 3, 5, 10, 20, 50, 100) if n <= votes[0].sum() / 2 + 1}
 
 

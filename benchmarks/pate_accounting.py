@@ -92,8 +92,8 @@ def stable(votes):
         answers = mechanism.draw(times * counts)
         found[f"StableVote, epsilon {epsilon:g}, {unstable} unstable, {250 * times} teachers"] = {
             "distance needed": mechanism.threshold,
-            "asked": answers.asked,
-            "answered": answers.answered,
+            "asked": answers.n_queries,
+            "answered": answers.n_answered,
         }
     return found
 

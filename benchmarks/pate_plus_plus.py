@@ -205,7 +205,7 @@ def answers(counts, epsilon, seed):
     drawn = mechanism(epsilon).draw(counts[order], Seeded(seed, round(100 * epsilon)))
     codes = np.full(PUBLIC, -1, np.int32)
     codes[order] = drawn.codes
-    return codes, drawn.asked
+    return codes, drawn.n_queries
 
 
 class Bench:

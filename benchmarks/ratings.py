@@ -64,7 +64,7 @@ def cell(frame, space, epsilon, model, stages, loss, seed):
     vault = ldp.Vault(labels, space, ldp.Budget(epsilon))
     task = Task(features, space, all_rows(rows.height), epsilon, model=model, seed=seed)
     found = train(vault, task, "lp-mst", {"stages": stages, "loss": loss}, score=False).model
-    expected = found.predict_proba(features.apply(test.select("user", "item"))) @ space.numbers
+    expected = found.predict_proba(features.apply(test.select("user", "item"))) @ space.class_values
     return float(np.sqrt(((expected - test["rating"].to_numpy()) ** 2).mean()))
 
 

@@ -65,8 +65,8 @@ def errors(frame, labels, limits, epsilon, seed):
     def share(predicted):
         return float(((predicted - truth) ** 2).mean() / truth.var())
 
-    mean = vault().release(NumberQuery(np.ones((len(fit), 1)), epsilon, values=len(space)))
-    found = {"middle of the range": share(mean.middle), "private mean": share(mean.middle + mean.mean)}
+    mean = vault().release(NumberQuery(np.ones((len(fit), 1)), epsilon, n_values=len(space)))
+    found = {"middle of the range": share(mean.center), "private mean": share(mean.center + mean.mean)}
     for recipe in RECIPES:
         found[recipe] = share(train(vault(), task, recipe, score=False).model.predict(new))
     clean = vault().release(RROnBins(epsilon, np.full(len(space), 1 / len(space))))  # for its space alone

@@ -40,7 +40,7 @@ def main():
     stable = StableVote(1.0, DELTA, 1, 1)
     print(f"{'':<18}{'claimed epsilon':>16}{'epsilon at least':>18}")
     for mechanism, claimed in (
-        (immutable, immutable.claimed(1).epsilon(DELTA)),
+        (immutable, immutable.claimed_loss(1).epsilon(DELTA)),
         (noisy, noisy.guarantee(DELTA).epsilon),
         (stable, stable.guarantee(DELTA).epsilon),
     ):

@@ -30,5 +30,5 @@ class Ratings:
 
     def error(self, model):
         """Root mean squared error of what the model expects."""
-        expected = model.predict_proba(self.new) @ SPACE.numbers
+        expected = model.predict_proba(self.new) @ SPACE.class_values
         return float(np.sqrt(((expected - self.new_labels) ** 2).mean()))

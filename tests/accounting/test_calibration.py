@@ -10,8 +10,8 @@ import labeldp as ldp
 from labeldp.accounting import GaussianLoss, PureLoss, calibrate, compose
 from labeldp.accounting.calibration import (
     analytic_gaussian_ratio,
+    bisect_largest,
     calibrated_loss,
-    last_good,
     lattice_sigma,
     smallest_noise,
     unit_shift_sigma,
@@ -42,7 +42,7 @@ def test_a_fine_lattice_costs_nothing_over_continuous_noise():
 
 def test_calibrated_plan_never_exceeds_its_target():
     def plan(sigma):
-        return [GaussianLoss(sigma, math.sqrt(2), units=1)] * 3 + [PureLoss(0.1)]
+        return [GaussianLoss(sigma, math.sqrt(2), n_shifts=1)] * 3 + [PureLoss(0.1)]
 
     sigma = calibrate(plan, 1.0, 1e-6)
     assert 0.99 < compose(plan(sigma), 1e-6) <= 1.0
@@ -63,7 +63,7 @@ def test_impossible_targets_say_so():
 def test_a_very_small_epsilon_is_calibrated_without_long_sums():
     sigma = unit_shift_sigma(1e-6, 1e-6)
     assert sigma == pytest.approx(math.sqrt(2) * analytic_gaussian_ratio(1e-6, 1e-6), rel=1e-3)
-    assert GaussianLoss(sigma, math.sqrt(2), units=1).epsilon(1e-6) <= 1e-6 * (1 + 1e-6)
+    assert GaussianLoss(sigma, math.sqrt(2), n_shifts=1).epsilon(1e-6) <= 1e-6 * (1 + 1e-6)
 
 
 def test_noise_that_just_meets_its_target_is_enough():
@@ -72,7 +72,7 @@ def test_noise_that_just_meets_its_target_is_enough():
 
 
 def test_the_last_good_value_is_found_to_one_in_a_million():
-    found = last_good(lambda x: x <= 3.0, 1.0, 10.0)
+    found = bisect_largest(lambda x: x <= 3.0, 1.0, 10.0)
     assert 3.0 * (1 - 1e-6) <= found <= 3.0
 
 
@@ -82,7 +82,7 @@ def test_a_loss_is_known_before_the_query_that_it_will_cover(epsilon, delta, col
     matrix = length * np.random.default_rng(columns).normal(size=(20, columns))
     loss = calibrated_loss(epsilon, delta)
     assert covers(loss, LinearQuery(matrix, epsilon, delta).loss())
-    assert covers(loss, NumberQuery(matrix, epsilon, delta, values=7).loss())
+    assert covers(loss, NumberQuery(matrix, epsilon, delta, n_values=7).loss())
     assert not covers(loss, LinearQuery(matrix, epsilon * 1.001, delta).loss())
     assert loss.epsilon(delta) == pytest.approx(epsilon, rel=1e-4)
 
@@ -96,6 +96,6 @@ def test_a_pure_mechanism_loses_what_was_asked_for():
 
 def test_a_query_of_few_grid_steps_is_not_covered_before_it_is_known():
     """Its noise is calibrated by Renyi's bound, not by that of the lattice."""
-    short = LinearQuery(np.full((4, 1), 1e-6), 6.0, 1e-6, bound=1.0)
+    short = LinearQuery(np.full((4, 1), 1e-6), 6.0, 1e-6, max_row_norm=1.0)
     assert short.sigma < 3
     assert not covers(calibrated_loss(6.0, 1e-6), short.loss())

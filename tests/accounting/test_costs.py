@@ -14,12 +14,12 @@ from labeldp.accounting.costs import (
     Cost,
     Spending,
     Use,
-    capped_rows,
-    group_sizes,
+    cap_labels_per_user,
+    encode_users,
+    expand_to_units,
     joint_cost,
-    number_users,
     pack_rows,
-    rows_of_units,
+    rows_per_unit,
 )
 
 ROWS = 8
@@ -43,15 +43,15 @@ def test_each_unit_pays_for_its_own_rows(history):
     totals = dict.fromkeys(units.tolist(), Fraction(0))
     for mask, tenths in releases:
         # Not linear in the number of rows, as for Gaussian counts.
-        costs = {m: Cost(epsilon=Fraction(tenths * m * m, 10)) for m in group_sizes(mask, owner)}
+        costs = {m: Cost(epsilon=Fraction(tenths * m * m, 10)) for m in rows_per_unit(mask, owner)}
         spending.add(mask, costs)
         chosen = units if mask is None else units[mask]
         for unit in totals:
             m = int((chosen == unit).sum())
             totals[unit] += Fraction(tenths * m * m, 10)
-    assert spending.worst().epsilon == max(totals.values())
+    assert spending.max_cost().epsilon == max(totals.values())
     touched = units if asked is None else units[asked]
-    assert spending.worst(asked).epsilon == max(totals[u] for u in touched.tolist())
+    assert spending.max_cost(asked).epsilon == max(totals[u] for u in touched.tolist())
 
 
 OWNERS = st.lists(st.integers(0, 9), min_size=1, max_size=60).map(lambda who: np.unique(who, return_inverse=True)[1])
@@ -61,18 +61,18 @@ OWNERS = st.lists(st.integers(0, 9), min_size=1, max_size=60).map(lambda who: np
 def test_each_user_keeps_as_many_labelled_rows_as_allowed(owner, most, seed, data):
     marks = data.draw(st.none() | st.lists(st.booleans(), min_size=owner.size, max_size=owner.size))
     labelled = None if marks is None else np.array(marks)
-    kept = capped_rows(owner, labelled, owner.size, most, seed)
+    kept = cap_labels_per_user(owner, labelled, owner.size, most, seed)
     counted = np.ones(owner.size, bool) if labelled is None else labelled
     for user in set(owner.tolist()):
         own = (owner == user) & counted
         assert (kept & own).sum() == min(own.sum(), most)
     assert not kept[~counted].any()
-    assert np.array_equal(kept, capped_rows(owner, labelled, owner.size, most, seed))
+    assert np.array_equal(kept, cap_labels_per_user(owner, labelled, owner.size, most, seed))
 
 
 def test_every_row_of_a_user_is_as_likely_to_be_kept():
     owner = np.array([0, 0, 0, 0, 1])
-    kept = np.sum([capped_rows(owner, None, 5, 1, seed) for seed in range(2000)], axis=0)
+    kept = np.sum([cap_labels_per_user(owner, None, 5, 1, seed) for seed in range(2000)], axis=0)
     assert kept[4] == 2000
     assert np.abs(kept[:4] - 500).max() < 90
 
@@ -83,32 +83,32 @@ def test_where_users_own_several_rows_a_number_must_be_given_and_the_choice_is_s
         r"up to 30 rows: .*labels_per_user.* Of 52 rows, 1 keeps 10, 2 keeps 16, 5 keeps 26, 10 keeps 32, 20 keeps 42"
     )
     with pytest.raises(ldp.InputError, match=said + ", and 30 keeps all"):
-        capped_rows(owner, None, 52, None)
-    assert capped_rows(np.arange(5), None, 5, None).all()
-    assert capped_rows(None, None, 5, None).all()
+        cap_labels_per_user(owner, None, 52, None)
+    assert cap_labels_per_user(np.arange(5), None, 5, None).all()
+    assert cap_labels_per_user(None, None, 5, None).all()
     only_one_is_labelled = np.array([True, False, True, False])
-    kept = capped_rows(np.array([0, 0, 1, 1]), only_one_is_labelled, 4, None)
+    kept = cap_labels_per_user(np.array([0, 0, 1, 1]), only_one_is_labelled, 4, None)
     assert np.array_equal(kept, only_one_is_labelled)
 
 
 @pytest.mark.parametrize("most", [0, -1, True, 1.5, "2"])
 def test_bad_numbers_of_labels(most):
     with pytest.raises(ldp.InputError, match="a whole number from 1"):
-        capped_rows(np.array([0, 0]), None, 2, most)
+        cap_labels_per_user(np.array([0, 0]), None, 2, most)
 
 
 def test_a_number_of_labels_needs_users():
     with pytest.raises(ldp.InputError, match="is for users"):
-        capped_rows(None, None, 5, 2)
+        cap_labels_per_user(None, None, 5, 2)
 
 
 def test_all_rows_of_touched_users():
     owner = np.array([0, 1, 0, 2, 2])
-    assert rows_of_units(np.array([1, 0, 0, 0, 0], bool), owner).tolist() == [True, False, True, False, False]
-    assert rows_of_units(np.array([1, 1, 0, 1, 0], bool), owner) is None
-    assert rows_of_units(None, owner) is None
+    assert expand_to_units(np.array([1, 0, 0, 0, 0], bool), owner).tolist() == [True, False, True, False, False]
+    assert expand_to_units(np.array([1, 1, 0, 1, 0], bool), owner) is None
+    assert expand_to_units(None, owner) is None
     mask = np.array([1, 0, 0, 0, 0], bool)
-    assert rows_of_units(mask, None) is mask
+    assert expand_to_units(mask, None) is mask
 
 
 @pytest.mark.parametrize(
@@ -124,27 +124,27 @@ def test_all_rows_of_touched_users():
 )
 def test_a_missing_user_is_nobody(users):
     with pytest.raises(ldp.InputError, match="with none missing"):
-        number_users(users, 3)
+        encode_users(users, 3)
 
 
 def test_nobody_changes_who_owns_what_later():
     with pytest.raises(ValueError, match="read-only"):
-        number_users(["a", "b", "a"], 3)[0] = 1
+        encode_users(["a", "b", "a"], 3)[0] = 1
 
 
 @pytest.mark.parametrize("held", [list, np.array, lambda names: np.array(names, object), pl.Series, pd.Series])
 def test_owners_have_the_same_numbers_however_they_are_held(held):
-    assert number_users(held(["b", "a", "b", "c"]), 4).tolist() == [0, 1, 0, 2]
+    assert encode_users(held(["b", "a", "b", "c"]), 4).tolist() == [0, 1, 0, 2]
 
 
 def test_owners_that_have_no_order_are_told_apart_by_what_they_are():
     couple, other = frozenset({"anna", "bob"}), frozenset({"carl"})
     names = np.empty(6, object)
     names[:] = [couple, other] * 3
-    assert number_users(names, 6).tolist() == [0, 1] * 3
+    assert encode_users(names, 6).tolist() == [0, 1] * 3
     names[:] = [{"anna"}, {"bob"}] * 3
     with pytest.raises(ldp.InputError, match="users must be of one type"):
-        number_users(names, 6)
+        encode_users(names, 6)
 
 
 def use(entry, epsilon, rows=None, count=ROWS, data="a"):
@@ -186,28 +186,28 @@ def test_a_use_is_read_back_and_an_older_one_counts_for_all_rows(rows):
 
 def test_rows_without_a_label_take_no_part():
     labelled = np.array([True, False, True])
-    kept = capped_rows(None, labelled, 3, None)
+    kept = cap_labels_per_user(None, labelled, 3, None)
     assert kept.tolist() == [True, False, True]
     kept[:] = True
     assert labelled.tolist() == [True, False, True]  # they stay the vault's own
-    assert capped_rows(None, None, 3, None).all()
-    assert capped_rows(None, None, 3, None).dtype == bool
-    nobody = capped_rows(np.array([0, 1, 1]), np.zeros(3, bool), 3, None)
+    assert cap_labels_per_user(None, None, 3, None).all()
+    assert cap_labels_per_user(None, None, 3, None).dtype == bool
+    nobody = cap_labels_per_user(np.array([0, 1, 1]), np.zeros(3, bool), 3, None)
     assert nobody.tolist() == [False] * 3
 
 
 def test_a_few_row_sets_are_remembered_and_all_are_counted(monkeypatch):
     """Otherwise each new row set would take time in the number of all earlier ones."""
-    monkeypatch.setattr(spending, "_KEPT", 2)
+    monkeypatch.setattr(spending, "_MAX_CACHED_ROW_SETS", 2)
     generator, adds = np.random.default_rng(0), spending.Spending(20)
     masks = [generator.random(20) < 0.5 for _ in range(5)]
     expected = np.zeros(20, int)
     for place in generator.integers(0, 5, 30).tolist():
         adds.add(masks[place], {1: Cost(Fraction(1))}, str(place))
         expected += masks[place]
-    assert len(adds._known) == 2
+    assert len(adds._cached_counts) == 2
     for row in range(20):
-        assert adds.worst(np.arange(20) == row).epsilon == expected[row]
+        assert adds.max_cost(np.arange(20) == row).epsilon == expected[row]
 
 
 def test_a_user_keeps_the_first_rows_of_a_shuffled_list():
@@ -217,13 +217,15 @@ def test_a_user_keeps_the_first_rows_of_a_shuffled_list():
         expected = np.zeros(1000, bool)
         for user in range(40):
             expected[[row for row in order if owner[row] == user][:2]] = True
-        assert np.array_equal(capped_rows(owner, labelled, 1000, 2, seed), expected)
-    assert np.array_equal(capped_rows(owner, labelled, 1000, 2), capped_rows(owner, labelled, 1000, 2, 0))
+        assert np.array_equal(cap_labels_per_user(owner, labelled, 1000, 2, seed), expected)
+    assert np.array_equal(
+        cap_labels_per_user(owner, labelled, 1000, 2), cap_labels_per_user(owner, labelled, 1000, 2, 0)
+    )
 
 
 def test_a_missing_number_among_objects_is_nobody():
     with pytest.raises(ldp.InputError, match="none missing"):
-        number_users(np.array([1.0, float("nan")], object), 2)
+        encode_users(np.array([1.0, float("nan")], object), 2)
 
 
 def test_a_use_of_an_older_version_has_no_data_set():
@@ -271,10 +273,10 @@ def test_what_a_further_release_would_cost_is_what_it_costs_when_it_is_added(his
     for rows, epsilon in releases:
         spending.add(rows, {m: Cost(Fraction(m * epsilon), Fraction(m)) for m in range(1, ROWS + 1)}, key(rows))
     more = {m: Cost(Fraction(7 * m), Fraction(m), Fraction(m)) for m in range(1, ROWS + 1)}
-    before, after = spending.worst(mask, key=key(mask)), spending.worst(mask, more, key(mask))
-    assert before == spending.worst(mask)
+    before, after = spending.max_cost(mask, key=key(mask)), spending.max_cost(mask, more, key(mask))
+    assert before == spending.max_cost(mask)
     spending.add(mask, more, key(mask))
-    touched = spending.worst(mask, key=key(mask))
+    touched = spending.max_cost(mask, key=key(mask))
     assert after == touched
     assert after.epsilon >= before.epsilon + 7
 
@@ -282,5 +284,5 @@ def test_what_a_further_release_would_cost_is_what_it_costs_when_it_is_added(his
 def test_no_rows_cost_nothing():
     spending = Spending(3)
     spending.add(None, {1: Cost(Fraction(1))})
-    assert spending.worst(np.zeros(3, bool)) == Cost()
-    assert group_sizes(np.zeros(3, bool), np.array([0, 0, 1])) == [1]
+    assert spending.max_cost(np.zeros(3, bool)) == Cost()
+    assert rows_per_unit(np.zeros(3, bool), np.array([0, 0, 1])) == [1]

@@ -91,7 +91,7 @@ class World:
         design, columns = self.additive_sums.design, self.additive_sums.columns
         matrix = add_constant_column(design.matrix())
         self.number_sums = NumberSums(
-            None, columns, design, [None], numbers.release(NumberQuery(matrix, 0.3, 1e-6, values=3))
+            None, columns, design, [None], numbers.release(NumberQuery(matrix, 0.3, 1e-6, n_values=3))
         )
         self.network = learn.Supervised(partial(build, "cnn", width=4), ONCE).fit(self.images, self.old)
         self.line = learn.Supervised("linear", ONCE).fit(Embeddings(self.network.embed(self.images)), self.old)

@@ -23,7 +23,7 @@ from labeldp.accounting.losses import (
     smooth_sigma,
     unit_shift_delta,
 )
-from labeldp.privacy.mechanisms.voting import Moves, VoteLoss
+from labeldp.privacy.mechanisms.voting import UnitShifts, VoteLoss
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 2.0, 8.0])
@@ -39,7 +39,7 @@ def test_the_continuous_bound_does_not_hold_on_the_grid():
 
 
 def test_unit_loss_inverts_delta():
-    loss = GaussianLoss(5.0, math.sqrt(2), units=1)
+    loss = GaussianLoss(5.0, math.sqrt(2), n_shifts=1)
     epsilon = loss.epsilon(1e-6)
     assert unit_shift_delta(epsilon, 5.0) <= 1e-6 < unit_shift_delta(epsilon * 0.999, 5.0)
 
@@ -99,7 +99,7 @@ def test_pure_plans_add_without_delta_and_less_with_one():
 
 def test_composed_gaussians_are_one_gaussian():
     # k unit moves at sigma are one move of length sqrt(2k): the lattice bound must agree with the composition.
-    loss = GaussianLoss(20.0, math.sqrt(2), units=1)
+    loss = GaussianLoss(20.0, math.sqrt(2), n_shifts=1)
     together = compose([loss] * 4, 1e-6)
     assert together == pytest.approx(GaussianLoss(20.0, math.sqrt(8)).epsilon(1e-6), rel=0.02)
     assert together < 4 * loss.epsilon(1e-6 / 4)
@@ -168,7 +168,7 @@ def exact_epsilon(bound, times, delta):
 def test_compositions_are_not_short_where_delta_is_as_small_as_the_error_of_a_fourier_transform(delta):
     parts = [RepeatedLoss(0.01, 400), RepeatedLoss(0.01, 600)]
     assert compose(parts, delta) >= exact_epsilon(0.01, 1000, delta)
-    votes = VoteLoss((Moves("laplace", 100.0, 1000),))
+    votes = VoteLoss((UnitShifts("laplace", 100.0, 1000),))
     assert votes.epsilon(delta) >= exact_epsilon(0.01, 1000, delta)
 
 
@@ -181,7 +181,7 @@ def test_compositions_are_not_short_where_delta_is_as_small_as_the_error_of_a_fo
         lambda: ApproximateLoss(1.0, -1e-6),
         lambda: ApproximateLoss(-1.0, 1e-6),
         lambda: RepeatedLoss(-1.0, 3),
-        lambda: GaussianLoss(1.0, 1.0, units=-1),
+        lambda: GaussianLoss(1.0, 1.0, n_shifts=-1),
         lambda: GaussianLoss(1.0, -1.0),
         lambda: GaussianLoss(0.0, 1.0),
     ],
@@ -204,7 +204,7 @@ def test_several_unit_moves_lose_what_their_joint_law_says(sigma, units):
     one = np.exp(-(x**2) / (2 * sigma**2))
     mass = reduce(np.convolve, [one / one.sum()] * (2 * units))
     d = np.arange(mass.size) - mass.size // 2
-    stated = GaussianLoss(sigma, math.sqrt(2 * units), units=units).epsilon(1e-6)
+    stated = GaussianLoss(sigma, math.sqrt(2 * units), n_shifts=units).epsilon(1e-6)
 
     def delta(epsilon):
         return (mass * -np.expm1(np.minimum(epsilon - (units - d) / sigma**2, 0.0))).sum()
@@ -256,7 +256,7 @@ def pairs(draw):
     changed = {PureLoss: "bound", RepeatedLoss: "bound", GaussianLoss: draw(st.sampled_from(["sigma", "sensitivity"]))}
     name = changed[type(declared)]
     actual = type(declared)(**vars(declared) | {name: getattr(declared, name) * factor})
-    both = draw(st.floats(0.1, 10)) if isinstance(actual, GaussianLoss) and actual.units is None else None
+    both = draw(st.floats(0.1, 10)) if isinstance(actual, GaussianLoss) and actual.n_shifts is None else None
     return declared, GaussianLoss(actual.sigma * both, actual.sensitivity * both) if both else actual
 
 
@@ -270,7 +270,7 @@ def test_a_loss_that_covers_another_is_larger_at_every_delta_and_order_and_in_co
         assert declared.epsilon(chance) >= actual.epsilon(chance) * (1 - 1e-8)
     for order in (1.01, 2.0, 16.0, 200.0):
         assert declared.rdp(order) >= actual.rdp(order) * (1 - 1e-12)
-    if getattr(declared, "units", None) is None:  # else the two are equal, and slow to compose
+    if getattr(declared, "n_shifts", None) is None:  # else the two are equal, and slow to compose
         assert compose([declared, other], delta) >= compose([actual, other], delta) * (1 - 1e-6) - 1e-6
 
 
@@ -293,9 +293,9 @@ def test_a_loss_that_covers_another_is_larger_at_every_delta_and_order_and_in_co
         (GaussianLoss(1.5, 2.0), GaussianLoss(1.9, 2.0), False),
         (GaussianLoss(1.5, 2.0), GaussianLoss(1.5, 2.0), True),
         (GaussianLoss(1.5, 2.0), GaussianLoss(3.0, 2.0), False),
-        (GaussianLoss(5.0, 2**0.5, units=1), GaussianLoss(6.0, 2**0.5, units=1), False),
-        (GaussianLoss(5.0, 2**0.5, units=1), GaussianLoss(5.0, 2**0.5), False),
-        (GaussianLoss(5.0, 2**0.5), GaussianLoss(5.0, 2**0.5, units=1), False),
+        (GaussianLoss(5.0, 2**0.5, n_shifts=1), GaussianLoss(6.0, 2**0.5, n_shifts=1), False),
+        (GaussianLoss(5.0, 2**0.5, n_shifts=1), GaussianLoss(5.0, 2**0.5), False),
+        (GaussianLoss(5.0, 2**0.5), GaussianLoss(5.0, 2**0.5, n_shifts=1), False),
         (RepeatedLoss(0.5, 2), RepeatedLoss(0.5, 2), True),
         (RepeatedLoss(0.5, 2), RepeatedLoss(0.4, 2), False),
         (ApproximateLoss(0.5, 1e-6), ApproximateLoss(0.5, 1e-6), True),

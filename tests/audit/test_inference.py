@@ -3,7 +3,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.audit.inference import measure_label_inference
-from labeldp.core.guarantee import best_guess
+from labeldp.core.guarantee import max_guess_accuracy
 
 
 def drawn(rows=4000, classes=4, seed=0):
@@ -42,10 +42,12 @@ def test_releases_give_what_epsilon_allows_at_most(epsilon):
 
 def test_the_most_that_is_allowed_is_attained_by_randomized_response():
     """With a uniform prior over two classes it is the chance that randomized response keeps a label."""
-    assert best_guess(1.0, np.array(0.5)) == pytest.approx(np.exp(1) / (1 + np.exp(1)))
-    assert best_guess(1.0, np.array(0.25)) == pytest.approx(np.exp(1) / (3 + np.exp(1)))
-    assert best_guess(0.0, np.array(0.5), 0.1) == pytest.approx(0.55)  # delta tells outright in a tenth of cases
-    assert best_guess(1.0, np.array(1.0)) == 1
+    assert max_guess_accuracy(1.0, np.array(0.5)) == pytest.approx(np.exp(1) / (1 + np.exp(1)))
+    assert max_guess_accuracy(1.0, np.array(0.25)) == pytest.approx(np.exp(1) / (3 + np.exp(1)))
+    assert max_guess_accuracy(0.0, np.array(0.5), 0.1) == pytest.approx(
+        0.55
+    )  # delta tells outright in a tenth of cases
+    assert max_guess_accuracy(1.0, np.array(1.0)) == 1
 
 
 def test_mistakes_are_named():

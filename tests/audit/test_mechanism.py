@@ -31,7 +31,7 @@ from labeldp.mechanisms import (
     RRWithPrior,
     StableVote,
 )
-from labeldp.privacy.mechanisms.voting import Answers, noisy_winners
+from labeldp.privacy.mechanisms.voting import Answers, draw_noisy_winners
 from labeldp.privacy.teachers.votes import TeacherVotes
 
 SURE = 1 - 1e-7
@@ -77,7 +77,7 @@ def test_named_mechanisms_with_a_prior_have_something_to_audit(name, classes):
         if name == "rr-informative" and epsilon < 1e-5:  # which knows that nothing can be told
             continue
         mechanism, _ = make_mechanism(name, epsilon, classes=classes)
-        assert mechanism.candidates(np.sort(mechanism.prior)[:, ::-1])[0] >= 2
+        assert mechanism.count_candidates(np.sort(mechanism.prior)[:, ::-1])[0] >= 2
     audit = audit_mechanism(make_mechanism(name, 0.5, classes=classes)[0], draws=20_000, confidence=SURE)
     assert audit.holds
     assert not audit.constant
@@ -163,7 +163,7 @@ class BoldNumbers(NumberQuery):
     factor: float = 2.0
 
     def draw(self, codes, common, bits):
-        return NumberQuery(self.query, self.factor * self.epsilon, values=self.values).draw(codes, common, bits)
+        return NumberQuery(self.query, self.factor * self.epsilon, n_values=self.n_values).draw(codes, common, bits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +179,7 @@ class BoldVotes(LNMax):
     factor: float = 2.0
 
     def _draw(self, votes, bits):
-        return Answers(noisy_winners(votes, "laplace", self.scale / self.factor, bits), len(votes))
+        return Answers(draw_noisy_winners(votes, "laplace", self.scale / self.factor, bits), len(votes))
 
 
 BOLD = [
@@ -188,7 +188,7 @@ BOLD = [
     BoldGaussian(1.0, 1e-5),
     BoldHistogram(np.zeros(1, np.int64), 1.0),
     BoldSums(np.ones((1, 1)), 1.0),
-    BoldNumbers(np.ones((1, 1)), 1.0, values=3),
+    BoldNumbers(np.ones((1, 1)), 1.0, n_values=3),
     BoldGrid(1.0),
     BoldVotes(4.0, 1),
 ]

@@ -39,6 +39,6 @@ def test_values_that_float64_cannot_honour():
 
 def test_whoever_scores_a_model_is_trusted_with_labels():
     local = ldp.Guarantee(1.0, trust="local")
-    assert local.covering(0.0) == local
-    assert local.covering(0.5) == ldp.Guarantee(1.0, trust="central")
-    assert local.covering(2.0) == ldp.Guarantee(2.0, trust="central")
+    assert local.with_scoring_cost(0.0) == local
+    assert local.with_scoring_cost(0.5) == ldp.Guarantee(1.0, trust="central")
+    assert local.with_scoring_cost(2.0) == ldp.Guarantee(2.0, trust="central")

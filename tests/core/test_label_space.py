@@ -130,17 +130,17 @@ def test_codes_follow_the_declared_order_not_the_alphabet():
 
 @pytest.mark.parametrize("classes", [[1, 2, 5], ["1", "2", "5"], ["0.5", "1", "1.5"]])
 def test_ordered_classes_can_be_numbers(classes):
-    assert LabelSpace(classes, ordered=True).numbers.tolist() == [float(c) for c in classes]
-    assert LabelSpace(classes).numbers is None
+    assert LabelSpace(classes, ordered=True).class_values.tolist() == [float(c) for c in classes]
+    assert LabelSpace(classes).class_values is None
 
 
 @pytest.mark.parametrize("classes", [["low", "high"], [2, 1], ["1", "two"], ["nan", "1"], ["1", "1.0"], ["1", "inf"]])
 def test_ordered_classes_need_not_be_numbers(classes):
-    assert LabelSpace(classes, ordered=True).numbers is None
+    assert LabelSpace(classes, ordered=True).class_values is None
 
 
 def test_a_range_is_numbers():
-    assert LabelSpace.range(0.5, 2, 0.5).numbers.tolist() == [0.5, 1.0, 1.5, 2.0]
+    assert LabelSpace.range(0.5, 2, 0.5).class_values.tolist() == [0.5, 1.0, 1.5, 2.0]
 
 
 @pytest.mark.parametrize("classes", [128, 129, 32_768, 32_769])

@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.optimize import linprog, minimize_scalar
 
 from labeldp.data import label_bins as bins
-from labeldp.data.label_bins import best_bins, best_points
+from labeldp.data.label_bins import optimize_bins, optimize_points
 
 LOSSES = ["squared", "absolute", "poisson"]
 
@@ -76,9 +76,9 @@ EPSILONS = st.floats(0.02, 8)
 @given(problems(), EPSILONS)
 @settings(max_examples=15)
 def test_no_cuts_and_no_outputs_do_better(loss, problem, epsilon):
-    found = best_bins(*problem, epsilon, loss)
+    found = optimize_bins(*problem, epsilon, loss)
     assert found.loss == pytest.approx(brute_force(*problem, epsilon, loss), abs=1e-6)
-    assert found.loss == pytest.approx(loss_of(found.places, found.outputs, *problem, epsilon, loss), abs=1e-9)
+    assert found.loss == pytest.approx(loss_of(found.bin_indices, found.outputs, *problem, epsilon, loss), abs=1e-9)
 
 
 def least_possible(outputs, grid, prior, epsilon, loss):
@@ -106,7 +106,7 @@ def least_possible(outputs, grid, prior, epsilon, loss):
 @settings(max_examples=20)
 def test_no_mechanism_at_all_does_better(loss, problem, epsilon):
     grid, prior = problem
-    found = best_bins(grid, prior, epsilon, loss)
+    found = optimize_bins(grid, prior, epsilon, loss)
     offered = np.unique(np.concatenate([found.outputs, grid[grid > 0], np.linspace(grid[0], grid[-1], 40)[1:]]))
     assert found.loss <= least_possible(offered, grid, prior, epsilon, loss) + 1e-6
 
@@ -116,15 +116,15 @@ def test_no_mechanism_at_all_does_better(loss, problem, epsilon):
 @settings(max_examples=40)
 def test_what_holds_for_every_optimum(loss, problem, epsilon, factor):
     grid, prior = problem
-    found = best_bins(grid, prior, epsilon, loss)
+    found = optimize_bins(grid, prior, epsilon, loss)
     assert (np.diff(found.outputs) > 0).all()
     assert grid[0] <= found.outputs[0]
     assert found.outputs[-1] <= grid[-1]
-    assert np.array_equal(np.unique(found.places), np.arange(found.outputs.size))
-    assert (np.diff(found.places) >= 0).all()
+    assert np.array_equal(np.unique(found.bin_indices), np.arange(found.outputs.size))
+    assert (np.diff(found.bin_indices) >= 0).all()
     alone = min(float(prior @ pointwise(loss, v, grid)) for v in [prior @ grid, *grid[prior > 0]])
     assert found.loss <= alone + 1e-9
-    assert best_bins(grid, prior, epsilon * factor, loss).loss <= found.loss + 1e-9
+    assert optimize_bins(grid, prior, epsilon * factor, loss).loss <= found.loss + 1e-9
 
 
 def test_the_search_stops_early_without_loss():
@@ -132,7 +132,7 @@ def test_the_search_stops_early_without_loss():
     generator = np.random.default_rng(0)
     grid, prior = np.arange(40.0), generator.dirichlet(np.full(40, 0.3))
     for epsilon in (0.3, 1.0, 3.0):
-        found = best_bins(grid, prior, epsilon, "absolute")
+        found = optimize_bins(grid, prior, epsilon, "absolute")
         assert found.loss == pytest.approx(least_possible(grid, grid, prior, epsilon, "absolute"), abs=1e-7)
 
 
@@ -140,22 +140,22 @@ def test_a_large_epsilon_keeps_every_possible_value():
     grid, prior = np.arange(7.0), np.array([1, 0, 2, 1, 0, 0, 4]) / 8
     for loss in LOSSES:
         for epsilon in (60.0, 800.0):
-            found = best_bins(grid, prior, epsilon, loss)
+            found = optimize_bins(grid, prior, epsilon, loss)
             assert found.outputs == pytest.approx([0, 2, 3, 6], abs=1e-9)
-            assert found.places[[0, 2, 3, 6]].tolist() == [0, 1, 2, 3]
+            assert found.bin_indices[[0, 2, 3, 6]].tolist() == [0, 1, 2, 3]
 
 
 def test_values_that_the_prior_rules_out_go_to_the_nearer_output():
     prior = np.zeros(11)
     prior[[0, 10]] = 0.5
-    assert best_bins(np.arange(11.0), prior, 50.0, "squared").places.tolist() == [0] * 6 + [1] * 5
+    assert optimize_bins(np.arange(11.0), prior, 50.0, "squared").bin_indices.tolist() == [0] * 6 + [1] * 5
 
 
 def test_a_sure_prior_gives_one_bin():
     for loss in LOSSES:
-        found = best_bins(np.arange(5.0), np.eye(5)[3], 1.0, loss)
+        found = optimize_bins(np.arange(5.0), np.eye(5)[3], 1.0, loss)
         assert found.outputs.tolist() == [3.0]
-        assert (found.places == 0).all()
+        assert (found.bin_indices == 0).all()
 
 
 # Points
@@ -184,7 +184,7 @@ def brute_force_points(grid, prior, epsilon):
 @example((np.arange(9.0), np.array([0.9, 0, 0, 0, 0.05, 0, 0, 0, 0.05])), 4.0)
 @settings(max_examples=60)
 def test_no_points_have_less_variance(problem, epsilon):
-    found = best_points(*problem, epsilon)
+    found = optimize_points(*problem, epsilon)
     assert found.variance == pytest.approx(brute_force_points(*problem, epsilon), rel=1e-7, abs=1e-10)
     assert found.variance == pytest.approx(variance_of(found.points, *problem, epsilon), rel=1e-7, abs=1e-10)
 
@@ -193,10 +193,10 @@ def test_no_points_have_less_variance(problem, epsilon):
 @settings(max_examples=40)
 def test_points_hold_both_ends_and_gain_by_epsilon(problem, epsilon, factor):
     grid, prior = problem
-    found = best_points(grid, prior, epsilon)
+    found = optimize_points(grid, prior, epsilon)
     assert found.points[[0, -1]].tolist() == [0, len(grid) - 1]
     assert (np.diff(found.points) > 0).all()
-    assert best_points(grid, prior, epsilon * factor).variance <= found.variance * (1 + 1e-9)
+    assert optimize_points(grid, prior, epsilon * factor).variance <= found.variance * (1 + 1e-9)
     assert found.variance <= variance_of(np.array([0, len(grid) - 1]), grid, prior, epsilon) * (1 + 1e-9)
 
 
@@ -219,7 +219,7 @@ def least_unbiased(outputs, grid, prior, epsilon):
 def test_points_are_close_to_the_best_unbiased_mechanism(rate, gap, epsilon):
     grid = np.linspace(0, 1, 11)
     prior = np.exp(-rate * grid) / np.exp(-rate * grid).sum()
-    found = best_points(grid, prior, epsilon)
+    found = optimize_points(grid, prior, epsilon)
     a, r = grid[found.points], 1 / math.expm1(epsilon)
     own = (1 + a.size * r) * a - r * a.sum()
     wider = 0.3 * (own[-1] - own[0])
@@ -253,5 +253,5 @@ def test_the_best_output_of_every_bin_is_a_weighted_median(epsilon):
 )
 def test_points_that_the_first_guesses_miss_are_found(grid, prior, epsilon):
     grid, prior = np.array(grid, float), np.array(prior) / np.sum(prior)
-    found = best_points(grid, prior, epsilon)
+    found = optimize_points(grid, prior, epsilon)
     assert found.variance == pytest.approx(brute_force_points(grid, prior, epsilon), rel=1e-7)

@@ -205,4 +205,4 @@ def test_a_fine_range_is_learnt_and_predicted_without_a_table_of_all_its_numbers
     ends = model.predict_interval(X[:20])
     assert ends.shape == (20, 2)
     assert (ends[:, 0] < ends[:, 1]).all()
-    assert model.release_.speaks_of_rows
+    assert model.release_.has_row_evidence

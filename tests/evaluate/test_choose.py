@@ -25,11 +25,11 @@ def vault(epsilon=1.0, codes=CODES, seed=0):
 def test_the_better_candidate_is_chosen():
     mine = vault()
     wrong = (CODES + 1) % 3
-    assert choose(mine, [wrong, PROBA, wrong], np.arange(200), 1.0).best == 1
+    assert choose(mine, [wrong, PROBA, wrong], np.arange(200), 1.0).best_index == 1
     assert mine.guarantee().epsilon == 1.0
-    assert choose(mine, [wrong, PROBA, wrong], np.arange(200), 1.0).best == 1
+    assert choose(mine, [wrong, PROBA, wrong], np.arange(200), 1.0).best_index == 1
     assert mine.guarantee().epsilon == 1.0
-    assert choose(mine, [CODES, wrong], np.arange(400) >= 200, 1.0).best == 0
+    assert choose(mine, [CODES, wrong], np.arange(400) >= 200, 1.0).best_index == 0
     assert mine.guarantee().epsilon == 1.0
 
 
@@ -54,10 +54,10 @@ def test_the_winner_of_eight_equals_is_scored_without_its_luck():
     covered = lucky = 0
     for _ in range(1000):
         codes, said = equal_candidates(rng, 300)
-        best = BestCandidate(said[:150], 1.0).draw(codes[:150], common, bits).best
+        best = BestCandidate(said[:150], 1.0).draw(codes[:150], common, bits).best_index
         for part in (slice(150, 300), slice(0, 150)):
             count = RightCount(said[part, best], 0.5).draw(codes[part], common, bits)
-            found = interval(min(count.right, 150), 150, count.scale)
+            found = interval(min(count.n_correct, 150), 150, count.scale)
             covered += part.start == 150 and found.low <= 0.8 <= found.high
             lucky += part.start == 0 and found.low <= 0.8 <= found.high
     assert 930 <= covered <= 970
@@ -71,7 +71,7 @@ def test_the_protocol_covers_through_the_vault():
         codes, said = equal_candidates(np.random.default_rng([seed, 1]), 400)  # a stream apart from the others
         mine = vault(1.0, codes, 10**6 + seed)
         first, second = split_rows(400, (0.5, 0.5), seed)
-        best = choose(mine, list(said.T), first, 1.0).best
+        best = choose(mine, list(said.T), first, 1.0).best_index
         found = measure(mine, np.eye(3)[said[:, best]], second, 1.0).accuracy
         assert mine.guarantee().epsilon == 1.0
         covered += found.low <= 0.8 <= found.high
@@ -92,7 +92,7 @@ def test_where_a_class_is_rare_candidates_are_told_apart_by_their_ranking(rare):
             codes, tables = 1 - codes, [table[:, ::-1] for table in tables]
         mine = ldp.Vault(np.array(["a", "b"])[codes], space, ldp.Budget(1.0))
         mine._bits = Seeded(seed)
-        chosen.append(choose(mine, tables, None, 1.0).best)
+        chosen.append(choose(mine, tables, None, 1.0).best_index)
         assert mine.guarantee().epsilon == 1.0
     assert np.mean(chosen) >= 0.9
 
@@ -121,7 +121,7 @@ def test_the_criterion_decides_what_is_best():
         mine = ldp.Vault(np.array(["a", "b"])[codes], space, ldp.Budget(20.0))
         mine._bits = Seeded(1)
         choice = choose(mine, tables, None, 20.0, criterion=by)
-        assert choice.best == best, by
+        assert choice.best_index == best, by
         assert choice.mechanism == ("HighestScore" if by in ("auc", "log-loss") else "BestCandidate")
         assert choice.parameters.get("by") == (by if by in ("auc", "log-loss") else None)
 
@@ -159,7 +159,7 @@ def test_codes_without_scores_are_compared_as_they_are():
     space = ldp.LabelSpace(["a", "b"])
     mine = ldp.Vault(["a"] * 99 + ["b"], space, ldp.Budget(50.0))
     never, once = np.zeros(100, int), (np.arange(100) == 99).astype(int)
-    assert choose(mine, [never, once], None, 50.0).best == 1
+    assert choose(mine, [never, once], None, 50.0).best_index == 1
 
 
 @pytest.mark.parametrize(

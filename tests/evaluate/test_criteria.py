@@ -42,8 +42,8 @@ def test_a_label_moves_a_total_by_half_of_the_other_rows_at_most(rows, seed):
 def test_opposite_ranks_have_the_largest_reach_and_equal_ones_none():
     rising = np.linspace(0.1, 0.9, 50)
     up = np.stack([1 - rising, rising], axis=1)
-    assert HighestScore(np.stack([auc_scores(up), auc_scores(up[:, ::-1])]), 1.0).reach == 2 * 49
-    assert HighestScore(np.stack([auc_scores(up), auc_scores(up)]), 1.0).reach == 1
+    assert HighestScore(np.stack([auc_scores(up), auc_scores(up[:, ::-1])]), 1.0).sensitivity == 2 * 49
+    assert HighestScore(np.stack([auc_scores(up), auc_scores(up)]), 1.0).sensitivity == 1
 
 
 def test_certain_rows_are_ranked_at_the_ends_and_last_bits_rank_nothing():
@@ -71,7 +71,7 @@ def test_many_classes_fit_into_few_bytes_and_their_reach_is_soon_found():
     rng = np.random.default_rng(0)
     scores = np.stack([log_loss_scores(proba(rng, 2500, 150)) for _ in range(6)])
     assert scores.nbytes == 6 * 2500 * 150 * 2
-    assert 4096 < HighestScore(scores, 1.0).reach <= 2 * 4096 * 7.4
+    assert 4096 < HighestScore(scores, 1.0).sensitivity <= 2 * 4096 * 7.4
 
 
 @pytest.mark.parametrize(

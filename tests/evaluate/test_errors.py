@@ -61,7 +61,9 @@ def test_more_rows_and_more_epsilon_say_more():
 
 def test_a_loss_of_less_than_nothing_has_no_value_but_an_upper_end():
     facts = {"space": SPACE, "guarantee": ldp.Guarantee(1.0), "mechanism": "", "rows": 50}
-    found = estimate_mean_loss(NoisyLoss(**facts, total=-3000, size=50, unit=1 / 65536, most=1.0, scale=65536.0))
+    found = estimate_mean_loss(
+        NoisyLoss(**facts, total=-3000, n_labels=50, step_size=1 / 65536, max_row_loss=1.0, scale=65536.0)
+    )
     assert found.value is None
     assert found.low == 0
     assert found.high < 0.3
@@ -76,7 +78,7 @@ def test_the_candidate_with_the_least_error_is_chosen():
     predictions, labels = world(500, 0)
     vault = ldp.Vault(labels, SPACE, ldp.Budget(3.0))
     choice = choose(vault, [np.full(500, 50.0), predictions, predictions + 30], np.arange(500), 3.0)
-    assert (choice.best, choice.candidates, choice.mechanism) == (1, 3, "LeastLoss")
+    assert (choice.best_index, choice.n_candidates, choice.mechanism) == (1, 3, "LeastLoss")
     assert vault.guarantee().epsilon == 3.0
 
 

@@ -27,7 +27,7 @@ def every_answer(prior, k, epsilon):
 def test_gradients_are_those_of_the_clean_loss_on_average(k):
     prior, epsilon = np.array([0.4, 0.3, 0.2, 0.1]), 1.3
     release = every_answer(prior, k, epsilon)
-    unbiased, channel = torch.from_numpy(release.unbiased()), torch.from_numpy(release.noise_matrix())
+    unbiased, channel = torch.from_numpy(release.unbiased_labels()), torch.from_numpy(release.noise_matrix())
     logits = torch.randn(4, dtype=torch.float64)
     for label in range(k):  # labels among the candidates
         mean = sum(

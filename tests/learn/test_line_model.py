@@ -25,7 +25,7 @@ def line(rows, epsilon, delta=0.0, seed=0):
     lift = Lift.fit(features, cut=True)
     vault = ldp.Vault(labels, SPACE, ldp.Budget(epsilon, delta))
     vault._bits = Seeded(seed)
-    sums = vault.release(NumberQuery(lift(features), epsilon, delta, values=101))
+    sums = vault.release(NumberQuery(lift(features), epsilon, delta, n_values=101))
     return Ridge(lift).fit(features, sums), sums
 
 
@@ -54,7 +54,7 @@ def test_more_rows_or_epsilon_give_less_error_down_to_the_scatter():
 def test_the_deviation_is_that_of_labels_around_the_line():
     model, sums = line(20_000, 5.0)
     assert model.deviation == pytest.approx(error(model) ** 0.5, rel=0.1)
-    assert sums.mean + sums.middle == pytest.approx(40, abs=1)
+    assert sums.mean + sums.center == pytest.approx(40, abs=1)
 
 
 def test_noise_alone_says_the_middle():

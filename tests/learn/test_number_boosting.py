@@ -37,7 +37,7 @@ class Problem:
         vault = ldp.Vault(self.labels, SPACE, ldp.Budget(100.0))
         vault._bits = Seeded(seed)
         lift = Lift.fit(self.table, columns=8, cut=True)
-        sums = vault.release(NumberQuery(lift(self.table), 5.0, values=len(SPACE)))
+        sums = vault.release(NumberQuery(lift(self.table), 5.0, n_values=len(SPACE)))
         start = Ridge(lift).fit(self.table, sums)
         noisy = vault.release(UnbiasedBins(epsilon, EVEN))
         return start, NumberBoosting(**settings).fit(self.table, noisy, start), noisy

@@ -231,10 +231,10 @@ def test_stable_votes_pass_with_the_teachers_that_the_plan_names():
     votes = StableVote(2.0, 1e-5, 600, 10)
     others = line.n_teachers * (0.2 / 9)
     lead = np.array([[round(0.8 * line.n_teachers), *[int(others)] * 9]])
-    passed = [votes.draw(lead, Seeded(seed)).answered for seed in range(300)]
+    passed = [votes.draw(lead, Seeded(seed)).n_answered for seed in range(300)]
     assert np.mean(passed) > 0.85
     fewer = lead // 2
-    assert np.mean([votes.draw(fewer, Seeded(seed)).answered for seed in range(100)]) < 0.3
+    assert np.mean([votes.draw(fewer, Seeded(seed)).n_answered for seed in range(100)]) < 0.3
 
 
 @pytest.mark.parametrize(

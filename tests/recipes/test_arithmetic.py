@@ -149,7 +149,7 @@ def test_right_answers_with_a_prior(epsilon, quality, classes):
     """The best number of candidates is all or one, for a prior that is even beyond its first class."""
     quality = max(quality, 1 / classes)
     ranked = np.array([[quality, *[(1 - quality) / (classes - 1)] * (classes - 1)]])
-    k = int(RRWithPrior(epsilon, ranked).candidates(ranked)[0])
+    k = int(RRWithPrior(epsilon, ranked).count_candidates(ranked)[0])
     right = ranked[0, :k].sum() / (1 + (k - 1) * math.exp(-epsilon))
     assert math.isclose(arithmetic.prior_response_accuracy(epsilon, classes, quality), right, rel_tol=1e-9)
 

@@ -61,7 +61,7 @@ GROUPS = st.sampled_from([(2, 20), (3, 12), (4, 7)]).flatmap(
 @example(([3, 3, 3, 3], 7), "gaussian", 0.15, 0.05)
 def test_predictive_equals_the_mean_over_all_count_vectors(group, noise, scale, concentration):
     noisy, size = group
-    fast = noisy_counts([noisy], [size], noise, scale, concentration).predictive[0]
+    fast = noisy_counts([noisy], [size], noise, scale, concentration).class_probabilities[0]
     slow = enumerated_predictive(noisy, size, noise, scale, concentration)
     assert fast == pytest.approx(slow, abs=1e-6)
 
@@ -93,7 +93,7 @@ def log_convolved_predictive(noisy, size, noise, scale):
     ids=["plausible", "too many", "negative", "too few", "one class"],
 )
 def test_predictive_is_accurate_where_the_noise_disagrees_with_the_size(noisy, noise, scale):
-    fast = noisy_counts([noisy], [300], noise, scale).predictive[0]
+    fast = noisy_counts([noisy], [300], noise, scale).class_probabilities[0]
     assert fast == pytest.approx(log_convolved_predictive(noisy, 300, noise, scale), abs=1e-6)
 
 
@@ -103,7 +103,7 @@ def test_a_large_group_is_close_to_the_truth(noise, scale):
     generator = np.random.default_rng(0)
     truth = generator.multinomial(5000, generator.dirichlet(np.ones(10)))
     noisy = truth + np.rint(generator.laplace(0, scale, 10)).astype(int)
-    predictive = noisy_counts([noisy], [5000], noise, scale).predictive[0]
+    predictive = noisy_counts([noisy], [5000], noise, scale).class_probabilities[0]
     assert predictive.sum() == pytest.approx(1)
     assert (predictive >= 0).all()
     assert predictive == pytest.approx(truth / 5000, abs=8 * scale / 5000)
@@ -111,27 +111,27 @@ def test_a_large_group_is_close_to_the_truth(noise, scale):
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_noise_far_bigger_than_the_group_says_nothing(noise):
-    predictive = noisy_counts([[41_000, -73_000, 8_000]], [5], noise, 50_000.0).predictive[0]
+    predictive = noisy_counts([[41_000, -73_000, 8_000]], [5], noise, 50_000.0).class_probabilities[0]
     assert predictive == pytest.approx([1 / 3] * 3, abs=1e-3)
 
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_million_deviations_stay_finite(noise):
-    predictive = noisy_counts([[10**6, -(10**6)], [10**6, 10**6]], [10, 10], noise, 1.0).predictive
+    predictive = noisy_counts([[10**6, -(10**6)], [10**6, 10**6]], [10, 10], noise, 1.0).class_probabilities
     assert predictive[0, 0] > 0.99
     assert predictive[1] == pytest.approx([0.5, 0.5])
 
 
 def test_an_empty_group_is_uniform_and_other_groups_do_not_shift():
     release = noisy_counts([[9, 0], [7, -8], [0, 9]], [9, 0, 9], "gaussian", 0.2)
-    assert release.predictive[1] == pytest.approx([0.5, 0.5])
+    assert release.class_probabilities[1] == pytest.approx([0.5, 0.5])
     assert release.labels().tolist() == [0] * 9 + [1] * 9
 
 
 def test_evidence_is_the_log_of_the_predictive_of_the_rows_group():
     release = noisy_counts([[3, 1], [0, 2]], [4, 2], "geometric", 1.0)
-    assert np.exp(release.log_evidence()) == pytest.approx(release.predictive[[0, 0, 0, 0, 1, 1]], rel=1e-5)
-    assert np.exp(release.log_evidence([5, 0])) == pytest.approx(release.predictive[[1, 0]], rel=1e-5)
+    assert np.exp(release.log_evidence()) == pytest.approx(release.class_probabilities[[0, 0, 0, 0, 1, 1]], rel=1e-5)
+    assert np.exp(release.log_evidence([5, 0])) == pytest.approx(release.class_probabilities[[1, 0]], rel=1e-5)
 
 
 def test_a_class_ruled_out_keeps_finite_evidence():
@@ -146,7 +146,7 @@ def test_a_vault_counts_only_the_rows_it_releases(delta):
     rows = np.arange(500) % 10 < 9
     release = vault.release(GroupHistogram(groups, 9.0, delta), rows=rows)
     assert release.sizes.tolist() == [200, 0, 0, 0, 250]
-    assert release.predictive[0] == pytest.approx([0.75, 0.25, 0], abs=0.05)
-    assert release.predictive[4] == pytest.approx([0, 0.4, 0.6], abs=0.05)
+    assert release.class_probabilities[0] == pytest.approx([0.75, 0.25, 0], abs=0.05)
+    assert release.class_probabilities[4] == pytest.approx([0, 0.4, 0.6], abs=0.05)
     assert ((release.labels() == -1) == ~rows).all()
     assert (release.log_evidence()[~rows] == 0).all()

@@ -13,7 +13,7 @@ from labeldp.data.feature_reader import Intake
 from labeldp.data.row_normalizer import CONSTANT, Lift
 from labeldp.mechanisms import LinearQuery
 from labeldp.releases import NoisyMoments, storage
-from labeldp.releases.moments import as_chances, log_odds
+from labeldp.releases.moments import fit_log_odds, to_probabilities
 
 
 def linear_problem(rows, seed=0):
@@ -35,7 +35,7 @@ def moments(query, labels, classes=3, scale=1000.0, sigma=1.0, shift=0):
         moments=np.rint(sums * scale).astype(np.int64) + shift,
         stored_gram=query.T @ query,
         totals=query.sum(axis=0),
-        scale=scale,
+        grid_scale=scale,
         sigma=sigma,
         query=query,
     )
@@ -144,7 +144,7 @@ def test_a_loaded_sparse_release_needs_its_query_for_the_gram(give, rows):
     query, labels = linear_problem(200)
     release = vault_release(csr_array(query), labels, rows=rows)
     for loaded in (storage.from_bytes(storage.to_bytes(release)), pickle.loads(pickle.dumps(release))):
-        assert (loaded.columns, loaded.query) == (3, None)
+        assert (loaded.n_columns, loaded.query) == (3, None)
         with pytest.raises(ldp.InputError, match="with_query"):
             _ = loaded.gram
         whole = loaded.with_query(give(query))
@@ -175,7 +175,7 @@ def test_sparse_rows_of_two_classes_give_the_same_logistic_model():
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(9.0))
     sparse = vault.release(LinearQuery(csr_array(query), 8.0))
     dense = replace(sparse, query=query, stored_gram=sparse.gram)
-    assert np.allclose(sparse.scorer, dense.scorer)
+    assert np.allclose(sparse.scoring_weights, dense.scoring_weights)
     assert sparse.mean_score == pytest.approx(dense.mean_score)
 
 
@@ -184,8 +184,8 @@ def test_without_delta_the_shrinkage_of_two_classes_fits_their_noise():
     query = np.random.default_rng(0).normal(size=(400, 500))
     vault = ldp.Vault(np.arange(400) % 2, ldp.LabelSpace([0, 1]), ldp.Budget(1.0))
     release = vault.release(LinearQuery(query, 1.0))
-    exact = np.rint(query * release.scale).T @ (np.arange(400) % 2)
-    noise = release._told[:, 1] * release.scale - exact
+    exact = np.rint(query * release.grid_scale).T @ (np.arange(400) % 2)
+    noise = release._projected_moments[:, 1] * release.grid_scale - exact
     assert noise.std() == pytest.approx(release.sigma / 2**0.5, rel=0.3)  # sigma^2 (1 - 1/2)
 
 
@@ -200,7 +200,7 @@ def rare_problem(rows, seed=0):
 def test_of_two_classes_the_sums_give_a_logistic_model_which_says_yes_of_a_rare_one():
     query, labels = rare_problem(20_000)
     release = moments(query, labels, classes=2)
-    chances, linear = as_chances(query @ release.scorer), query @ release.coefficients
+    chances, linear = to_probabilities(query @ release.scoring_weights), query @ release.coefficients
     assert (linear[:, 1] > linear[:, 0])[labels == 1].mean() < 0.01
     assert (chances[:, 1] > 0.5)[labels == 1].mean() > 0.5
     assert chances[:, 1].mean() == pytest.approx(labels.mean(), rel=0.05)
@@ -214,16 +214,16 @@ def test_noise_hardly_moves_what_is_said_of_a_rare_class(active):
     query, labels = rare_problem(20_000)
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(1.0, 1e-5))
     release = vault.release(LinearQuery(query, 1.0, 1e-5), rows=active)
-    said = as_chances(query @ release.scorer).argmax(axis=1)
+    said = to_probabilities(query @ release.scoring_weights).argmax(axis=1)
     assert (said == labels).mean() > max(0.945, 1 - labels.mean())
 
 
 def test_where_there_is_nothing_but_noise_chances_are_frequencies():
     query, labels = rare_problem(400)
-    found = [as_chances(query @ moments(query, labels, 2, sigma=s).scorer)[:, 1] for s in (1e5, 1e6)]
+    found = [to_probabilities(query @ moments(query, labels, 2, sigma=s).scoring_weights)[:, 1] for s in (1e5, 1e6)]
     assert all(np.isfinite(each).all() for each in found)
     assert found[1].std() < 0.05
-    against = log_odds(np.column_stack([np.ones(400), query[:, 1]]), np.array([100.0, -50.0]))
+    against = fit_log_odds(np.column_stack([np.ones(400), query[:, 1]]), np.array([100.0, -50.0]))
     assert against == pytest.approx([np.log(100 / 300), 0.0])
 
 
@@ -236,7 +236,7 @@ def test_where_noise_is_large_log_odds_are_about_as_good_as_the_linear_model():
     for _ in range(12):
         vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(0.4))
         release = vault.release(LinearQuery(query, 0.4))
-        both = (query @ release.coefficients, as_chances(query @ release.scorer))
+        both = (query @ release.coefficients, to_probabilities(query @ release.scoring_weights))
         found.append([(said.argmax(axis=1) == labels).mean() for said in both])
     linear, logistic = np.mean(found, axis=0)
     assert logistic > linear - 0.03

@@ -8,7 +8,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.mechanisms import DiscreteLaplace, RROnBins, UnbiasedBins
-from labeldp.releases import NoisyBins, NoisyGrid, Numbers
+from labeldp.releases import NoisyBins, NoisyGrid, NumericResponses
 
 SPACE = ldp.LabelSpace.range(0, 10, 1)
 GRID = np.arange(11.0)
@@ -116,7 +116,7 @@ def test_kinds_are_likelihoods_that_add():
     vault = ldp.Vault(LABELS, SPACE, ldp.Budget(9.0))
     parts = [vault.release(MECHANISMS["bins"]), vault.release(MECHANISMS["noise"])]
     assert [type(part) for part in parts] == [NoisyBins, NoisyGrid]
-    assert all(isinstance(part, Numbers) and part.kind == "likelihood" for part in parts)
+    assert all(isinstance(part, NumericResponses) and part.kind == "likelihood" for part in parts)
     joined = ldp.Release.concat(*parts)
     assert joined.log_evidence() == pytest.approx(sum(part.log_evidence() for part in parts), abs=1e-5)
     assert joined.guarantee.epsilon == 4.0

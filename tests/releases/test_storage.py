@@ -238,8 +238,8 @@ def test_what_was_written_of_users_before_is_taken_to_touch_everybody():
     release = vault.release(ldp.RandomizedResponse(1.0), rows=[0])
     now = storage.describe(release)
     before = now | {"format": 1}
-    assert all(use.rows is not None for use in storage.rebuild(now, release.arrays()).lineage)
-    assert all(use.rows is None for use in storage.rebuild(before, release.arrays()).lineage)
+    assert all(use.packed_rows is not None for use in storage.rebuild(now, release.arrays()).lineage)
+    assert all(use.packed_rows is None for use in storage.rebuild(before, release.arrays()).lineage)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -43,7 +43,7 @@ def lattice_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
     return smallest_noise(lambda sigma: GaussianLoss(sigma, sensitivity).epsilon(delta) <= epsilon, guess)
 
 
-_WIDE = 1e9  # a sensitivity in grid steps that no query has
+_WIDE_SENSITIVITY = 1e9  # a sensitivity in grid steps that no query has
 
 
 @lru_cache(256)
@@ -68,7 +68,7 @@ def calibrated_loss(epsilon: float, delta: float = 0.0) -> Loss:
     ratio = analytic_gaussian_ratio(epsilon, delta) * (1 - 10.0 ** -(_DIGITS - 1))
     while gaussian_delta(epsilon, ratio) <= delta * (1 + 1e-9):
         ratio *= 1 - 10.0**-_DIGITS
-    return GaussianLoss(ratio * _WIDE, _WIDE)
+    return GaussianLoss(ratio * _WIDE_SENSITIVITY, _WIDE_SENSITIVITY)
 
 
 def calibrate(losses: Callable[[float], Sequence[Loss]], epsilon: float, delta: float = 0.0) -> float:
@@ -78,38 +78,38 @@ def calibrate(losses: Callable[[float], Sequence[Loss]], epsilon: float, delta: 
     return smallest_noise(lambda noise: compose(losses(noise), delta) <= epsilon, 1 / epsilon)
 
 
-def largest_epsilon(fits: Callable[[float], bool], guess: float, most: float) -> float:
+def largest_epsilon(is_feasible: Callable[[float], bool], guess: float, max_epsilon: float) -> float:
     """Return the largest epsilon up to `most` that fits, to one in ten thousand; no less than a guess that fits."""
-    low, high = guess, most
-    while not fits(low):
+    low, high = guess, max_epsilon
+    while not is_feasible(low):
         low, high = low / 2, low
-    return last_good(fits, low, high, 1e-4)
+    return bisect_largest(is_feasible, low, high, 1e-4)
 
 
-def last_good(good: Callable[[float], bool], low: float, high: float, within: float = 1e-6) -> float:
+def bisect_largest(is_feasible: Callable[[float], bool], low: float, high: float, tolerance: float = 1e-6) -> float:
     """Return the largest value that is good, within a share of itself; `low` is taken to be good."""
-    while high > low * (1 + within):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if good(middle) else (low, middle)
+    while high > low * (1 + tolerance):
+        mid = math.sqrt(low * high)
+        low, high = (mid, high) if is_feasible(mid) else (low, mid)
     return low
 
 
-def smallest_noise(good_enough: Callable[[float], bool], guess: float) -> float:
+def smallest_noise(is_feasible: Callable[[float], bool], guess: float) -> float:
     """Return the smallest noise that is good enough, rounded up to six digits and checked as rounded."""
     low, high = 0.0, guess
-    while not good_enough(high):
+    while not is_feasible(high):
         low, high = high, 2 * high
         if high > 2**49:
             raise InputError("No amount of noise meets this target: raise epsilon or delta.")
     while high - low > 1e-8 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if good_enough(middle) else (middle, high)
+        mid = (low + high) / 2
+        low, high = (low, mid) if is_feasible(mid) else (mid, high)
     step = 10.0 ** (math.floor(math.log10(high)) + 1 - _DIGITS)
-    count = math.ceil(high / step)
-    while not good_enough(_rounded(count, step)):
-        count += 1
-    return _rounded(count, step)
+    n_steps = math.ceil(high / step)
+    while not is_feasible(_round_to_step(n_steps, step)):
+        n_steps += 1
+    return _round_to_step(n_steps, step)
 
 
-def _rounded(count: int, step: float) -> float:
-    return float(f"{count * step:.12g}")
+def _round_to_step(n_steps: int, step: float) -> float:
+    return float(f"{n_steps * step:.12g}")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from labeldp.core.errors import InputError
 
 Mask = NDArray[np.bool_]
-_KEPT = 256  # row sets whose atoms are remembered
+_MAX_CACHED_ROW_SETS = 256  # row sets whose atoms are remembered
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,19 @@ class Cost:
     def from_json(cls, data: list[str]) -> "Cost":
         """Read what `to_json` wrote; ValueError if it is no cost."""
         epsilon, delta, rdp = data
-        return cls(math.inf if epsilon == "inf" else _fraction(epsilon), _fraction(delta), _fraction(rdp))
+        return cls(
+            math.inf if epsilon == "inf" else _parse_fraction(epsilon), _parse_fraction(delta), _parse_fraction(rdp)
+        )
 
 
 @lru_cache(maxsize=1 << 14)
-def _fraction(text: str) -> Fraction:
+def _parse_fraction(text: str) -> Fraction:
     if "e" in str(text).lower():  # is never written, and can stand for a number that fills the memory
         raise ValueError("a cost is not a fraction")
-    number = Fraction(text)
-    if number < 0 or not math.isfinite(float(number)):
+    fraction = Fraction(text)
+    if fraction < 0 or not math.isfinite(float(fraction)):
         raise ValueError("a cost is below zero")
-    return number
+    return fraction
 
 
 class Spending:
@@ -73,13 +75,13 @@ class Spending:
     takes time in the number of atoms, not of rows or of earlier releases.
     """
 
-    def __init__(self, rows: int, owner: NDArray[np.int64] | None = None) -> None:
-        self._rows, self._owner = rows, owner
-        self._atom: NDArray[np.int64] | None = None  # the atom of each unit; None while there is only one
+    def __init__(self, n_rows: int, owner: NDArray[np.int64] | None = None) -> None:
+        self._n_rows, self._owner = n_rows, owner
+        self._atoms: NDArray[np.int64] | None = None  # the atom of each unit; None while there is only one
         self._totals = [Cost()]
         # By key of a row set: how many of its rows a unit of each atom owns. Only so many are kept: all have to be
         # changed when an atom is split.
-        self._known: dict[str, NDArray[np.int32]] = {}
+        self._cached_counts: dict[str, NDArray[np.int32]] = {}
 
     def add(self, mask: Mask | None, costs: Mapping[int, Cost], key: str | None = None) -> None:
         """Add a release.
@@ -89,15 +91,16 @@ class Spending:
             costs: The cost by number of rows that a unit owns.
             key: A name that stands for this row set alone; None if it will not come back.
         """
-        owned = self._known.get(key) if key is not None else None
-        if owned is None:
-            owned = self._refine(mask)
+        n_owned = self._cached_counts.get(key) if key is not None else None
+        if n_owned is None:
+            n_owned = self._refine(mask)
             if key is not None:
-                if len(self._known) >= _KEPT:
-                    del self._known[next(iter(self._known))]
-                self._known[key] = owned
+                if len(self._cached_counts) >= _MAX_CACHED_ROW_SETS:
+                    del self._cached_counts[next(iter(self._cached_counts))]
+                self._cached_counts[key] = n_owned
         self._totals = [
-            total + costs[count] if count else total for total, count in zip(self._totals, owned.tolist(), strict=True)
+            total + costs[count] if count else total
+            for total, count in zip(self._totals, n_owned.tolist(), strict=True)
         ]
 
     def _refine(self, mask: Mask | None) -> NDArray[np.int32]:
@@ -105,26 +108,28 @@ class Spending:
         if mask is None and self._owner is None:
             return np.ones(len(self._totals), np.int32)
         counts = self.counts(mask)
-        if self._atom is None:
-            self._atom = np.zeros(counts.size, np.int64)
+        if self._atoms is None:
+            self._atoms = np.zeros(counts.size, np.int64)
         base = int(counts.max(initial=0)) + 1
-        pairs, atom = np.unique(self._atom * base + counts, return_inverse=True)
-        self._atom = atom.astype(np.int64)
-        before = pairs // base
-        if before.size > len(self._totals):
-            self._totals = [self._totals[place] for place in before.tolist()]
-            self._known = {key: known[before] for key, known in self._known.items()}
+        pairs, atoms = np.unique(self._atoms * base + counts, return_inverse=True)
+        self._atoms = atoms.astype(np.int64)
+        old_atoms = pairs // base
+        if old_atoms.size > len(self._totals):
+            self._totals = [self._totals[old_atom] for old_atom in old_atoms.tolist()]
+            self._cached_counts = {key: cached[old_atoms] for key, cached in self._cached_counts.items()}
         return (pairs % base).astype(np.int32)
 
     def counts(self, mask: Mask | None) -> NDArray[np.int64]:
         """Return how many rows of `mask` each unit owns."""
         if self._owner is None:
-            return np.ones(self._rows, np.int64) if mask is None else mask.astype(np.int64)
+            return np.ones(self._n_rows, np.int64) if mask is None else mask.astype(np.int64)
         return np.bincount(
             self._owner if mask is None else self._owner[mask], minlength=int(self._owner.max(initial=-1)) + 1
         )
 
-    def worst(self, mask: Mask | None = None, more: Mapping[int, Cost] | None = None, key: str | None = None) -> Cost:
+    def max_cost(
+        self, mask: Mask | None = None, extra_costs: Mapping[int, Cost] | None = None, key: str | None = None
+    ) -> Cost:
         """Return the largest cost of any unit that owns a row of `mask`.
 
         Args:
@@ -135,24 +140,24 @@ class Spending:
         Returns:
             The largest epsilon, delta and Renyi divergence, each by itself.
         """
-        touched = self._touched(mask, key)
-        totals = [self._totals[atom] + (more[count] if more else Cost()) for atom, count in touched]
+        touched_atoms = self._touched_atoms(mask, key)
+        totals = [self._totals[atom] + (extra_costs[count] if extra_costs else Cost()) for atom, count in touched_atoms]
         return reduce(Cost.__or__, totals, Cost())
 
-    def _touched(self, mask: Mask | None, key: str | None) -> list[tuple[int, int]]:
+    def _touched_atoms(self, mask: Mask | None, key: str | None) -> list[tuple[int, int]]:
         """Return the atoms that own rows of `mask`, with how many a unit owns."""
-        known = self._known.get(key) if key is not None else None
-        if known is not None:
-            return [(atom, count) for atom, count in enumerate(known.tolist()) if count]
+        cached = self._cached_counts.get(key) if key is not None else None
+        if cached is not None:
+            return [(atom, count) for atom, count in enumerate(cached.tolist()) if count]
         if mask is None and self._owner is None:
             return [(atom, 1) for atom in range(len(self._totals))]
         counts = self.counts(mask)
         base = int(counts.max(initial=0)) + 1
-        pairs = np.unique((0 if self._atom is None else self._atom * base) + counts)
+        pairs = np.unique((0 if self._atoms is None else self._atoms * base) + counts)
         return [divmod(pair, base) for pair in pairs.tolist() if pair % base or mask is None]
 
 
-def group_sizes(mask: Mask | None, owner: NDArray[np.int64] | None) -> list[int]:
+def rows_per_unit(mask: Mask | None, owner: NDArray[np.int64] | None) -> list[int]:
     """Return the different numbers of rows that units own in `mask`."""
     if owner is None:
         return [1]
@@ -160,66 +165,68 @@ def group_sizes(mask: Mask | None, owner: NDArray[np.int64] | None) -> list[int]
     return [int(c) for c in counts if c] or [1]
 
 
-def rows_of_units(mask: Mask | None, owner: NDArray[np.int64] | None) -> Mask | None:
+def expand_to_units(mask: Mask | None, owner: NDArray[np.int64] | None) -> Mask | None:
     """Return all rows of the units that own a row of `mask`: two such sets are disjoint if the units are."""
     if mask is None or owner is None:
         return mask
-    touched = np.bincount(owner[mask], minlength=int(owner.max()) + 1) > 0
-    return None if touched.all() else touched[owner]
+    is_touched = np.bincount(owner[mask], minlength=int(owner.max()) + 1) > 0
+    return None if is_touched.all() else is_touched[owner]
 
 
-def capped_rows(
-    owner: NDArray[np.int64] | None, labelled: Mask | None, rows: int, most: int | None, seed: int = 0
+def cap_labels_per_user(
+    owner: NDArray[np.int64] | None, labelled_mask: Mask | None, n_rows: int, labels_per_user: int | None, seed: int = 0
 ) -> Mask:
     """Return the labelled rows that are left if each user keeps at most `most` of them, drawn from `seed`."""
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1):
+    if labels_per_user is not None and (
+        isinstance(labels_per_user, bool) or not isinstance(labels_per_user, int | np.integer) or labels_per_user < 1
+    ):
         raise InputError("labels_per_user must be a whole number from 1.")
     if owner is None:
-        if most is not None:
+        if labels_per_user is not None:
             raise InputError("labels_per_user is for users: say who owns each row, by users or --user-column.")
-        return np.ones(rows, bool) if labelled is None else labelled.copy()
-    candidates = np.arange(rows) if labelled is None else np.flatnonzero(labelled)
-    owned = np.bincount(owner[candidates])
-    if most is None and owned.max(initial=0) > 1:
-        raise InputError(_say_what_is_kept(owned))
+        return np.ones(n_rows, bool) if labelled_mask is None else labelled_mask.copy()
+    candidates = np.arange(n_rows) if labelled_mask is None else np.flatnonzero(labelled_mask)
+    rows_per_user = np.bincount(owner[candidates])
+    if labels_per_user is None and rows_per_user.max(initial=0) > 1:
+        raise InputError(_describe_cap_choices(rows_per_user))
     shuffled = np.random.default_rng(seed).permutation(candidates)
     by_owner = shuffled[np.argsort(owner[shuffled], kind="stable")]
-    place = np.arange(candidates.size) - np.repeat(np.cumsum(owned) - owned, owned)
-    kept = np.zeros(rows, bool)
-    kept[by_owner[place < (most or 1)]] = True
-    return kept
+    rank = np.arange(candidates.size) - np.repeat(np.cumsum(rows_per_user) - rows_per_user, rows_per_user)
+    row_mask = np.zeros(n_rows, bool)
+    row_mask[by_owner[rank < (labels_per_user or 1)]] = True
+    return row_mask
 
 
-def _say_what_is_kept(owned: NDArray[np.int64]) -> str:
-    largest, total = int(owned.max()), int(owned.sum())
-    steps = [step for step in (1, 2, 5, 10, 20, 50, 100) if step < largest]
-    kept = ", ".join(f"{step} keeps {int(np.minimum(owned, step).sum()):,}" for step in steps)
+def _describe_cap_choices(rows_per_user: NDArray[np.int64]) -> str:
+    max_rows, n_rows = int(rows_per_user.max()), int(rows_per_user.sum())
+    caps = [cap for cap in (1, 2, 5, 10, 20, 50, 100) if cap < max_rows]
+    choices = ", ".join(f"{cap} keeps {int(np.minimum(rows_per_user, cap).sum()):,}" for cap in caps)
     return (
-        f"A user owns up to {largest:,} rows: say by labels_per_user (--labels-per-user) how many labels of a user may "
-        f"take part. Of {total:,} rows, {kept}, and {largest:,} keeps all; the more, the more noise on each."
+        f"A user owns up to {max_rows:,} rows: say by labels_per_user (--labels-per-user) how many labels of a user may "
+        f"take part. Of {n_rows:,} rows, {choices}, and {max_rows:,} keeps all; the more, the more noise on each."
     )
 
 
-def number_users(users: Any, rows: int) -> NDArray[np.int64]:
+def encode_users(users: Any, n_rows: int) -> NDArray[np.int64]:
     """Return a number from 0 for the owner of each row, in the order in which they come, however they are held."""
     names = np.asarray(users)
-    if names.shape != (rows,):
-        raise InputError(f"users must name the owner of each of the {rows} rows.")
+    if names.shape != (n_rows,):
+        raise InputError(f"users must name the owner of each of the {n_rows} rows.")
     try:
-        known = not np.any(names != names)  # as a missing number or date is not itself
+        is_valid = not np.any(names != names)  # as a missing number or date is not itself
         if names.dtype == object:  # which need not have an order: what is equal is one owner
-            found: dict[Any, int] = {}
-            numbers = np.array([found.setdefault(name, len(found)) for name in names], np.int64)
-            known &= len({type(name) for name in found}) == 1 and None not in found
+            id_of_user: dict[Any, int] = {}
+            user_ids = np.array([id_of_user.setdefault(name, len(id_of_user)) for name in names], np.int64)
+            is_valid &= len({type(name) for name in id_of_user}) == 1 and None not in id_of_user
         else:
-            _, first, place = np.unique(names, return_index=True, return_inverse=True)
-            numbers = np.argsort(np.argsort(first)).astype(np.int64)[place]
+            _, first_rows, sorted_index = np.unique(names, return_index=True, return_inverse=True)
+            user_ids = np.argsort(np.argsort(first_rows)).astype(np.int64)[sorted_index]
     except TypeError:
-        known = False
-    if not known:
+        is_valid = False
+    if not is_valid:
         raise InputError("users must be of one type, with none missing: name an owner for each row.")
-    numbers.setflags(write=False)  # costs are added up by these numbers, whoever holds them
-    return numbers
+    user_ids.setflags(write=False)  # costs are added up by these numbers, whoever holds them
+    return user_ids
 
 
 @dataclass(frozen=True)
@@ -232,22 +239,22 @@ class Use:
 
     entry: str
     cost: Cost
-    rows: bytes | None
-    count: int
+    packed_rows: bytes | None
+    n_rows: int
     data: str
 
     def to_json(self) -> list[Any]:
         """Describe the use; `from_json` reads it back."""
-        rows = self.rows and base64.b64encode(self.rows).decode()
-        return [self.entry, self.cost.to_json(), rows, self.count, self.data]
+        packed_rows = self.packed_rows and base64.b64encode(self.packed_rows).decode()
+        return [self.entry, self.cost.to_json(), packed_rows, self.n_rows, self.data]
 
     @classmethod
     def from_json(cls, data: list[Any]) -> "Use":
         """Read what `to_json` wrote, or an earlier version, which did not say of which data: then it is for all."""
-        entry, cost, rows, *of = data
-        if not of:
+        entry, cost, packed_rows, *data_fields = data
+        if not data_fields:
             return cls(entry, Cost.from_json(cost), None, 0, "")
-        return cls(entry, Cost.from_json(cost), rows and base64.b64decode(rows), *of)
+        return cls(entry, Cost.from_json(cost), packed_rows and base64.b64decode(packed_rows), *data_fields)
 
 
 def joint_cost(uses: Iterable[Use], parallel: bool = True) -> Cost:
@@ -258,21 +265,21 @@ def joint_cost(uses: Iterable[Use], parallel: bool = True) -> Cost:
     """
     by_entry: dict[tuple[str, int, str], Use] = {}
     for use in dict.fromkeys(uses):
-        same = by_entry.setdefault((use.data, use.count, use.entry), use)
-        if same != use:
-            by_entry[use.data, use.count, use.entry] = _united(same, use)
+        earlier = by_entry.setdefault((use.data, use.n_rows, use.entry), use)
+        if earlier != use:
+            by_entry[use.data, use.n_rows, use.entry] = _merge_uses(earlier, use)
     by_data: dict[tuple[str, int], Spending] = {}
     for use in by_entry.values():
-        spending = by_data.setdefault((use.data, use.count), Spending(use.count))
-        spending.add(unpack_rows(use.rows, use.count) if parallel else None, {1: use.cost})
-    return sum((spending.worst() for spending in by_data.values()), Cost())
+        spending = by_data.setdefault((use.data, use.n_rows), Spending(use.n_rows))
+        spending.add(unpack_rows(use.packed_rows, use.n_rows) if parallel else None, {1: use.cost})
+    return sum((spending.max_cost() for spending in by_data.values()), Cost())
 
 
-def _united(one: Use, other: Use) -> Use:
+def _merge_uses(one: Use, other: Use) -> Use:
     """Return two uses of one entry as one, of the rows of both."""
-    first, second = (unpack_rows(use.rows, use.count) for use in (one, other))
-    both = None if first is None or second is None else first | second
-    return replace(one, cost=one.cost | other.cost, rows=pack_rows(both))
+    first, second = (unpack_rows(use.packed_rows, use.n_rows) for use in (one, other))
+    union = None if first is None or second is None else first | second
+    return replace(one, cost=one.cost | other.cost, packed_packed_rows=pack_rows(union))
 
 
 def pack_rows(mask: Mask | None) -> bytes | None:
@@ -285,17 +292,17 @@ def row_set_name(packed: bytes | None) -> str:
     return "" if packed is None else hashlib.sha256(packed).hexdigest()
 
 
-def is_row_set(packed: bytes, rows: int) -> bool:
+def is_row_set(packed: bytes, n_rows: int) -> bool:
     """Whether bytes are a packed set of so many rows; no more than that is unpacked."""
-    reader, size = zlib.decompressobj(), (rows + 7) // 8
+    decompressor, n_bytes = zlib.decompressobj(), (n_rows + 7) // 8
     try:
-        return len(reader.decompress(packed, size + 1)) == size and reader.eof
+        return len(decompressor.decompress(packed, n_bytes + 1)) == n_bytes and decompressor.eof
     except zlib.error:
         return False
 
 
-def unpack_rows(packed: bytes | None, rows: int) -> Mask | None:
+def unpack_rows(packed: bytes | None, n_rows: int) -> Mask | None:
     """Read a row set as the ledger keeps it."""
     if packed is None:
         return None
-    return np.unpackbits(np.frombuffer(zlib.decompress(packed), np.uint8), count=rows).astype(bool)
+    return np.unpackbits(np.frombuffer(zlib.decompress(packed), np.uint8), count=n_rows).astype(bool)

@@ -60,21 +60,21 @@ class Provenance:
         Raises:
             InputError: Sources protect different units, whose costs do not add up.
         """
-        known = {id(each): each for each in map(cls._from, sources) if each.rests_on_labels}
-        first, *others = known.values() or [cls.public()]
-        stated = [each.guarantee for each in known.values() if each.guarantee is not None]
-        if len({each.unit for each in stated}) > 1:
+        inputs = {id(each): each for each in map(cls._of_source, sources) if each.uses_labels}
+        first, *others = inputs.values() or [cls.public()]
+        guarantees = [each.guarantee for each in inputs.values() if each.guarantee is not None]
+        if len({each.unit for each in guarantees}) > 1:
             raise InputError("These protect different units, so that their costs do not add up: use one vault for all.")
         if all(each.lineage and set(each.lineage) <= set(first.lineage) for each in others):
             return first
-        uses = tuple(dict.fromkeys(use for each in known.values() for use in each._named()))
-        return cls(_joint_guarantee(uses, stated), uses)
+        uses = tuple(dict.fromkeys(use for each in inputs.values() for use in each._named_uses()))
+        return cls(_joint_guarantee(uses, guarantees), uses)
 
     @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> "Provenance":
+    def from_json(cls, data: Mapping[str, Any]) -> "Provenance":
         """Read what `to_json` wrote."""
-        guarantee = Guarantee(**facts["guarantee"]) if facts["guarantee"] else None
-        return cls(guarantee, tuple(Use.from_json(use) for use in facts["lineage"]))
+        guarantee = Guarantee(**data["guarantee"]) if data["guarantee"] else None
+        return cls(guarantee, tuple(Use.from_json(use) for use in data["lineage"]))
 
     def to_json(self) -> dict[str, Any]:
         """Describe the provenance; `from_json` reads it back."""
@@ -82,18 +82,18 @@ class Provenance:
         return {"guarantee": guarantee, "lineage": [use.to_json() for use in self.lineage]}
 
     @property
-    def rests_on_labels(self) -> bool:
+    def uses_labels(self) -> bool:
         """Whether any label was used."""
         return bool(self.lineage) or self.guarantee is not None
 
     @classmethod
-    def _from(cls, source: Source | None) -> "Provenance":
+    def _of_source(cls, source: Source | None) -> "Provenance":
         if source is None:
             return cls.public()
-        own = source if isinstance(source, Provenance) else getattr(source, "provenance", None)
-        return own if isinstance(own, Provenance) else cls(source.guarantee, tuple(source.lineage))
+        provenance = source if isinstance(source, Provenance) else getattr(source, "provenance", None)
+        return provenance if isinstance(provenance, Provenance) else cls(source.guarantee, tuple(source.lineage))
 
-    def _named(self) -> tuple[Use, ...]:
+    def _named_uses(self) -> tuple[Use, ...]:
         """Return the uses; a guarantee that names none becomes one of its own."""
         if self.lineage or self.guarantee is None:
             return self.lineage
@@ -122,14 +122,14 @@ class HasProvenance:
         return self.provenance.lineage
 
 
-def _joint_guarantee(uses: tuple[Use, ...], stated: list[Guarantee]) -> Guarantee | None:
-    if not stated:
+def _joint_guarantee(uses: tuple[Use, ...], guarantees: list[Guarantee]) -> Guarantee | None:
+    if not guarantees:
         return None
-    unit = stated[0].unit
-    apart = unit != "record"  # about a whole record, other rows speak too
-    cost = joint_cost(uses, parallel=apart)
-    epsilon = max(float(cost.epsilon), *(each.epsilon for each in stated))
-    delta = max(min(float(cost.delta), 1.0), *(each.delta for each in stated))
-    trust = "local" if all(each.trust == "local" for each in stated) else "central"
-    how = f"{len(uses)} uses of labels, added up by {unit if apart else 'use'}"
-    return Guarantee(epsilon, delta, unit, trust, how)  # type: ignore[arg-type]
+    unit = guarantees[0].unit
+    is_parallel = unit != "record"  # about a whole record, other rows speak too
+    cost = joint_cost(uses, parallel=is_parallel)
+    epsilon = max(float(cost.epsilon), *(each.epsilon for each in guarantees))
+    delta = max(min(float(cost.delta), 1.0), *(each.delta for each in guarantees))
+    trust = "local" if all(each.trust == "local" for each in guarantees) else "central"
+    derivation = f"{len(uses)} uses of labels, added up by {unit if is_parallel else 'use'}"
+    return Guarantee(epsilon, delta, unit, trust, derivation)  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ class PureLoss:
     bound: float
 
     def __post_init__(self) -> None:
-        _check_not_negative(self.bound)
+        _check_nonnegative(self.bound)
 
     def epsilon(self, delta: float) -> float:
         """Return the bound itself: a delta is not needed."""
@@ -76,33 +76,33 @@ class RepeatedLoss:
     """
 
     bound: float
-    times: int
+    n_draws: int
 
     def __post_init__(self) -> None:
-        _check_not_negative(self.bound, self.times)
+        _check_nonnegative(self.bound, self.n_draws)
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon at `delta`, rounded up: the plain sum without one."""
         if delta <= 0:
-            return self.times * self.bound
+            return self.n_draws * self.bound
         # The sum has no term below zero, so that its relative error is that of its terms.
         return smallest_epsilon(lambda epsilon: self._delta(epsilon) * (1 + 1e-9), delta)
 
     def rdp(self, order: float) -> float:
         """Return the sum over the draws."""
-        return self.times * PureLoss(self.bound).rdp(order)
+        return self.n_draws * PureLoss(self.bound).rdp(order)
 
     def distribution(self) -> Any:
         """Return the composed loss distribution."""
-        return PureLoss(self.bound).distribution().self_compose(self.times)
+        return PureLoss(self.bound).distribution().self_compose(self.n_draws)
 
     def _delta(self, epsilon: float) -> float:
         from scipy.stats import binom  # takes a while to load, and few need it
 
-        true = np.arange(self.times + 1)
-        above = epsilon - (2 * true - self.times) * self.bound
-        chance = binom.pmf(true, self.times, 1 / (1 + math.exp(-self.bound)))
-        return float(chance @ -np.expm1(np.minimum(above, 0.0)))
+        n_true = np.arange(self.n_draws + 1)
+        excess = epsilon - (2 * n_true - self.n_draws) * self.bound
+        probabilities = binom.pmf(n_true, self.n_draws, 1 / (1 + math.exp(-self.bound)))
+        return float(probabilities @ -np.expm1(np.minimum(excess, 0.0)))
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class ApproximateLoss:
     delta: float
 
     def __post_init__(self) -> None:
-        _check_not_negative(self.bound, self.delta)
+        _check_nonnegative(self.bound, self.delta)
 
     def epsilon(self, delta: float) -> float:
         """Return the bound where `delta` is at least its own, else infinity."""
@@ -164,10 +164,10 @@ class GaussianLoss:
 
     sigma: float
     sensitivity: float
-    units: int | None = None
+    n_shifts: int | None = None
 
     def __post_init__(self) -> None:
-        _check_not_negative(self.sensitivity, self.units or 0)
+        _check_nonnegative(self.sensitivity, self.n_shifts or 0)
         if not self.sigma > 0:
             raise InputError("Gaussian noise needs a deviation above 0.")
 
@@ -175,11 +175,11 @@ class GaussianLoss:
         """Return the smallest epsilon that is proved at `delta`."""
         if delta <= 0:
             return math.inf
-        if self.units == 1 and self.sigma < EXACT_BELOW:
+        if self.n_shifts == 1 and self.sigma < EXACT_BELOW:
             return smallest_epsilon(lambda eps: unit_shift_delta(eps, self.sigma), delta)
         best = min(rdp_to_epsilon(self.rdp(order), order, delta) for order in ORDERS)
-        if self.units is not None and self.sigma < EXACT_BELOW:
-            return min(best, _epsilon_of(self.distribution(), delta))
+        if self.n_shifts is not None and self.sigma < EXACT_BELOW:
+            return min(best, _epsilon_from_distribution(self.distribution(), delta))
         smooth = self._smooth_sigma()
         if smooth > 0:
             ratio = smooth / self.sensitivity
@@ -194,8 +194,8 @@ class GaussianLoss:
         """Return the exact distribution for unit moves, else that of the lattice bound."""
         from dp_accounting.pld import privacy_loss_distribution as pld
 
-        if self.units is not None:
-            return pld.from_discrete_gaussian_mechanism(self.sigma).self_compose(2 * self.units)
+        if self.n_shifts is not None:
+            return pld.from_discrete_gaussian_mechanism(self.sigma).self_compose(2 * self.n_shifts)
         if self._smooth_sigma() <= 0:
             raise InputError("This noise is too small to be composed: use a finer grid or a smaller epsilon.")
         return pld.from_gaussian_mechanism(self._smooth_sigma(), sensitivity=self.sensitivity)
@@ -206,16 +206,16 @@ class GaussianLoss:
 
 def smooth_sigma(sigma: float) -> float:
     """Return the deviation of continuous noise that tells at least as much as discrete noise: the lattice bound."""
-    return math.sqrt(max(0.0, sigma**2 - LATTICE_SIGMA**2)) * (1 - _HAIR)
+    return math.sqrt(max(0.0, sigma**2 - LATTICE_SIGMA**2)) * (1 - _ROUNDING_MARGIN)
 
 
-_HAIR = 1e-9
+_ROUNDING_MARGIN = 1e-9
 ORDERS = [1 + x / 100 for x in range(1, 100, 3)] + [2 + x / 10 for x in range(100)] + list(range(12, 512, 4))
 
 
-def _check_not_negative(*parts: float) -> None:
+def _check_nonnegative(*values: float) -> None:
     """Refuse a loss that would be a gain: others would be paid by it."""
-    if not all(part >= 0 for part in parts):
+    if not all(part >= 0 for part in values):
         raise InputError("A loss cannot be below zero, nor unknown: state what one unit may lose.")
 
 
@@ -241,51 +241,57 @@ def covers(declared: Loss, actual: Loss) -> bool:
     if type(declared) is PureLoss and type(actual) is PureLoss:
         return actual.bound <= declared.bound
     if _is_on_lattice(declared) and _is_on_lattice(actual):
-        lost, lose = (Fraction(loss.sensitivity) ** 2 for loss in (declared, actual))
-        wide, wider = (Fraction(loss.sigma) ** 2 for loss in (declared, actual))
-        given_up = Fraction(LATTICE_SIGMA) ** 2
-        return wide * lose <= wider * lost and (wide - given_up) * lose <= (wider - given_up) * lost
+        declared_sensitivity, actual_sensitivity = (Fraction(loss.sensitivity) ** 2 for loss in (declared, actual))
+        declared_variance, actual_variance = (Fraction(loss.sigma) ** 2 for loss in (declared, actual))
+        lattice_variance = Fraction(LATTICE_SIGMA) ** 2
+        return (
+            declared_variance * actual_sensitivity <= actual_variance * declared_sensitivity
+            and (declared_variance - lattice_variance) * actual_sensitivity
+            <= (actual_variance - lattice_variance) * declared_sensitivity
+        )
     return declared == actual
 
 
 def _is_on_lattice(loss: Loss) -> TypeGuard[GaussianLoss]:
     """Whether the lattice bound is what is known of a loss in a composition."""
-    if type(loss) is not GaussianLoss or loss.units is not None:
+    if type(loss) is not GaussianLoss or loss.n_shifts is not None:
         return False
     return 0 < loss.sensitivity < math.inf and LATTICE_SIGMA < loss.sigma < math.inf
 
 
 def compose(losses: Sequence[Loss], delta: float) -> float:
     """Return epsilon at `delta` for a plan of losses that was fixed before the first of them."""
-    plain = _plain_sum(losses)
+    plain_sum = _basic_composition(losses)
     if delta == 0 and all(isinstance(loss, PureLoss | RepeatedLoss) for loss in losses):
-        return plain
+        return plain_sum
     if len(losses) == 1:
         return losses[0].epsilon(delta)
     # What is rounded up in either; where it loses to plain addition or to Renyi's bound, these are as true.
-    joint = _joint_delta(losses) if delta > 0 else None
-    if joint is not None:
-        composed = smallest_epsilon(lambda epsilon: joint(epsilon) * (1 + 1e-9), delta)
+    joint_delta = _joint_delta(losses) if delta > 0 else None
+    if joint_delta is not None:
+        composed = smallest_epsilon(lambda epsilon: joint_delta(epsilon) * (1 + 1e-9), delta)
     else:
         total = losses[0].distribution()
         for loss in losses[1:]:
             total = total.compose(loss.distribution())
-        composed = _epsilon_of(total, delta)
-    renyi = min(rdp_to_epsilon(math.fsum(loss.rdp(order) for loss in losses), order, delta) for order in ORDERS)
-    return min(composed, renyi, plain)
+        composed = _epsilon_from_distribution(total, delta)
+    rdp_epsilon = min(rdp_to_epsilon(math.fsum(loss.rdp(order) for loss in losses), order, delta) for order in ORDERS)
+    return min(composed, rdp_epsilon, plain_sum)
 
 
-def _plain_sum(losses: Sequence[Loss]) -> float:
+def _basic_composition(losses: Sequence[Loss]) -> float:
     """Return the sum of epsilons without delta: of the decimals that were written, rounded up."""
-    parts = [(loss.bound, loss.times) if isinstance(loss, RepeatedLoss) else (loss.epsilon(0.0), 1) for loss in losses]
+    parts = [
+        (loss.bound, loss.n_draws) if isinstance(loss, RepeatedLoss) else (loss.epsilon(0.0), 1) for loss in losses
+    ]
     if not all(math.isfinite(bound) for bound, _ in parts):
         return math.inf
-    total = sum((times * exactly(bound) for bound, times in parts), Fraction(0))
+    total = sum((n_draws * exactly(bound) for bound, n_draws in parts), Fraction(0))
     rounded = float(total)
     return rounded if exactly(rounded) >= total else math.nextafter(rounded, math.inf)
 
 
-_MOST_ATOMS = 1 << 14  # joint answers that are added up one by one
+_MAX_OUTCOMES = 1 << 14  # joint answers that are added up one by one
 
 
 def _joint_delta(losses: Sequence[Loss]) -> Callable[[float], float] | None:
@@ -296,31 +302,31 @@ def _joint_delta(losses: Sequence[Loss]) -> Callable[[float], float] | None:
     randomized response, whose loss is the bound or its negative. `RepeatedLoss` says how often each occurs in equal
     ones. So delta is the mean of the Gaussian delta at epsilon minus the loss of the answers, over all joint answers.
     """
-    draws, inverse = Counter[float](), 0.0
+    draws, squared_shift = Counter[float](), 0.0
     for loss in losses:
         if isinstance(loss, PureLoss | RepeatedLoss):
-            draws[loss.bound] += loss.times if isinstance(loss, RepeatedLoss) else 1
+            draws[loss.bound] += loss.n_draws if isinstance(loss, RepeatedLoss) else 1
         elif _is_on_lattice(loss):
-            inverse += (loss.sensitivity / smooth_sigma(loss.sigma)) ** 2
+            squared_shift += (loss.sensitivity / smooth_sigma(loss.sigma)) ** 2
         else:
             return None
-    if math.prod(times + 1 for times in draws.values()) > _MOST_ATOMS or not all(map(math.isfinite, draws)):
+    if math.prod(n_draws + 1 for n_draws in draws.values()) > _MAX_OUTCOMES or not all(map(math.isfinite, draws)):
         return None
-    answers, log_chances = np.zeros(1), np.zeros(1)
-    for bound, times in draws.items():
-        true = np.arange(times + 1)
-        chance = gammaln(times + 1) - gammaln(true + 1) - gammaln(times - true + 1)
-        chance += true * log_expit(bound) + (times - true) * log_expit(-bound)
-        answers = np.add.outer(answers, (2 * true - times) * bound).ravel()
-        log_chances = np.add.outer(log_chances, chance).ravel()
-    chances, shift = np.exp(log_chances), inverse**0.5
+    outcome_losses, log_probabilities = np.zeros(1), np.zeros(1)
+    for bound, n_draws in draws.items():
+        n_true = np.arange(n_draws + 1)
+        log_probability = gammaln(n_draws + 1) - gammaln(n_true + 1) - gammaln(n_draws - n_true + 1)
+        log_probability += n_true * log_expit(bound) + (n_draws - n_true) * log_expit(-bound)
+        outcome_losses = np.add.outer(outcome_losses, (2 * n_true - n_draws) * bound).ravel()
+        log_probabilities = np.add.outer(log_probabilities, log_probability).ravel()
+    probabilities, shift = np.exp(log_probabilities), squared_shift**0.5
 
     def delta(epsilon: float) -> float:
-        above = epsilon - answers
+        excess = epsilon - outcome_losses
         if not shift:
-            return float(chances @ -np.expm1(np.minimum(above, 0.0)))
-        a, b = shift / 2, above / shift
-        return float(chances @ (ndtr(a - b) - np.exp(np.minimum(above + log_ndtr(-a - b), 0.0))))
+            return float(probabilities @ -np.expm1(np.minimum(excess, 0.0)))
+        a, b = shift / 2, excess / shift
+        return float(probabilities @ (ndtr(a - b) - np.exp(np.minimum(excess + log_ndtr(-a - b), 0.0))))
 
     return delta
 
@@ -347,12 +353,12 @@ def unit_shift_delta(epsilon: float, sigma: float) -> float:
     delta = sum over d < 1 - epsilon sigma^2 of P(d) (1 - exp(epsilon - (1 - d) / sigma^2)), terms above zero.
     """
     variance = sigma * sigma
-    reach = math.ceil(40 * sigma) + 2
-    x = np.arange(-reach, reach + 1)
+    cutoff = math.ceil(40 * sigma) + 2
+    x = np.arange(-cutoff, cutoff + 1)
     theta = [np.exp(-((x - half) ** 2) / variance).sum() for half in (0.0, 0.5)]
     log_total = 2 * math.log(np.exp(-(x**2) / (2 * variance)).sum())
-    last = math.ceil(1 - epsilon * variance) - 1  # the largest d whose loss is above epsilon
-    d = np.arange(last - math.ceil(60 * sigma) - 2, last + 1)
+    max_d = math.ceil(1 - epsilon * variance) - 1  # the largest d whose loss is above epsilon
+    d = np.arange(max_d - math.ceil(60 * sigma) - 2, max_d + 1)
     log_mass = -(d**2) / (4 * variance) + np.log(np.where(d % 2 == 0, theta[0], theta[1])) - log_total
     return float((np.exp(log_mass) * -np.expm1(epsilon - (1 - d) / variance)).sum())
 
@@ -364,17 +370,17 @@ def gaussian_delta(epsilon: float, ratio: float) -> float:
 
 
 # Distributions are composed by Fourier transforms in float64, which are off by about 1e-13 in delta, however small.
-_FOURIER = 1e-11
+_FOURIER_ERROR = 1e-11
 
 
-def _epsilon_of(distribution: Any, delta: float) -> float:
+def _epsilon_from_distribution(distribution: Any, delta: float) -> float:
     """Read epsilon off a composed distribution, rounded up by more than its float64 sums can be short.
 
     Deltas that are as small as their error have no epsilon by this: other bounds are for them.
     """
-    if delta <= _FOURIER:
+    if delta <= _FOURIER_ERROR:
         return math.inf
-    return float(distribution.get_epsilon_for_delta(delta - _FOURIER)) * (1 + 1e-8) + 1e-7
+    return float(distribution.get_epsilon_for_delta(delta - _FOURIER_ERROR)) * (1 + 1e-8) + 1e-7
 
 
 def smallest_epsilon(delta_at: Any, delta: float) -> float:
@@ -385,8 +391,8 @@ def smallest_epsilon(delta_at: Any, delta: float) -> float:
     while delta_at(high) > delta:
         low, high = high, 2 * high
     while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if delta_at(middle) <= delta else (middle, high)
+        mid = (low + high) / 2
+        low, high = (low, mid) if delta_at(mid) <= delta else (mid, high)
     return high
 
 

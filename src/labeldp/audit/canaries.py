@@ -29,7 +29,7 @@ from labeldp.audit.bounds import (
 )
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Budget
-from labeldp.core.label_space import Codes, Encoded
+from labeldp.core.label_space import Codes, EncodedLabels
 from labeldp.data.base import Features
 from labeldp.learn.predictor import Predictor
 from labeldp.privacy.vault import Identity, Ledger, Vault
@@ -131,7 +131,9 @@ def train_and_score(
     """
     identity = None if ledger is None else Identity("canaries", "label", len(canary_set.codes))
     budget = Budget(task.epsilon, task.delta)
-    vault = Vault(Encoded(canary_set.codes), task.space, budget, users=task.users, ledger=ledger, identity=identity)
+    vault = Vault(
+        EncodedLabels(canary_set.codes), task.space, budget, users=task.users, ledger=ledger, identity=identity
+    )
     return score_canaries(
         canary_set,
         train(vault, task, recipe, options, score=False, report=report, with_rehearsal=False),

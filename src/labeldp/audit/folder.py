@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.accounting.costs import capped_rows
+from labeldp.accounting.costs import cap_labels_per_user
 from labeldp.audit.bounds import error_rate
 from labeldp.audit.canaries import (
     CONFIDENT_VIEW,
@@ -37,7 +37,7 @@ from labeldp.audit.one_run import one_run
 from labeldp.core import unproven
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
-from labeldp.core.guarantee import plain_number
+from labeldp.core.guarantee import json_number
 from labeldp.core.label_space import LabelSpace
 from labeldp.core.version import __version__
 from labeldp.data.files import TableFile
@@ -96,7 +96,7 @@ def audit_run(
     if protects_records and public is not None:  # what is found on secret records would tell of them
         features, public = (public.select(np.arange(start, len(public), 2)) for start in (0, 1))
     users = None if protects_records else _read_users(data, facts)
-    row_mask = capped_rows(users, None, len(features), train_config.labels_per_user, train_config.seed)
+    row_mask = cap_labels_per_user(users, None, len(features), train_config.labels_per_user, train_config.seed)
     model = load_predictor(run / "model", config.device)
     space = LabelSpace.from_json(facts["space"])
     probabilities = np.asarray(model.predict_proba(features), np.float64)
@@ -274,13 +274,13 @@ def _build_result(
     limits = float(label_guarantee["epsilon"]), float(label_guarantee["delta"])
     inference = measure_label_inference(*inference_inputs, *limits, config.confidence, evidence)
     claimed = epsilon if math.isfinite(epsilon) else float(facts["epsilon"])
-    common = {"confidence": config.confidence, "stated_epsilon": plain_number(epsilon)}
+    common = {"confidence": config.confidence, "stated_epsilon": json_number(epsilon)}
     return {
         "format": _FORMAT_VERSION,
         "version": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "recipe": facts["recipe"],
-        "stated": {"epsilon": plain_number(epsilon), "delta": delta, "claimed": claimed},
+        "stated": {"epsilon": json_number(epsilon), "delta": delta, "claimed": claimed},
         "trainings": config.trainings,
         "rows": len(probabilities),
         "lower_bound": bound.lower,

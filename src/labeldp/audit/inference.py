@@ -20,7 +20,7 @@ from scipy.stats import norm
 
 from labeldp.audit.bounds import error_rate
 from labeldp.core.errors import InputError
-from labeldp.core.guarantee import best_guess
+from labeldp.core.guarantee import max_guess_accuracy
 
 _POWERS = (0.0, 1.0, 2.0, 4.0, 8.0)
 
@@ -85,7 +85,7 @@ def measure_label_inference(
     rates = (
         float(is_attack_correct.mean()),
         float(is_prior_correct.mean()),
-        float((best_guess(epsilon, max_prior, delta) - max_prior).mean()),
+        float((max_guess_accuracy(epsilon, max_prior, delta) - max_prior).mean()),
     )
     advantage = float(gain.mean())
     return LabelInference(

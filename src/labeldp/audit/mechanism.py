@@ -17,7 +17,7 @@ from labeldp.audit.bounds import epsilon_lower_bound, error_rate
 from labeldp.audit.events import Outcomes, best_event
 from labeldp.audit.worlds import Worlds, stated_privacy, worst_neighbor_pairs
 from labeldp.core.errors import InputError
-from labeldp.core.guarantee import check_delta, plain_number
+from labeldp.core.guarantee import check_delta, json_number
 
 _MIN_DRAWS = 100
 
@@ -46,7 +46,7 @@ class MechanismAudit:
         bounds = {
             "lower_bound": self.lower,
             "confidence": self.confidence,
-            "stated_epsilon": plain_number(self.epsilon),
+            "stated_epsilon": json_number(self.epsilon),
         }
         names = ("mechanism", "delta", "draws", "worlds", "event", "constant", "holds")
         return {"kind": "mechanism", **bounds, **{name: getattr(self, name) for name in names}}

@@ -55,7 +55,7 @@ class Worlds:
 def stated_privacy(mechanism: Any, delta: float | None = None) -> tuple[float, float]:
     """Return the epsilon and delta that a mechanism states; for another `delta`, the epsilon that its loss proves."""
     if isinstance(mechanism, ImmutableArgmax):
-        return mechanism.claimed(mechanism.max_queries).epsilon(delta or 0.0), delta or 0.0
+        return mechanism.claimed_loss(mechanism.max_queries).epsilon(delta or 0.0), delta or 0.0
     if not isinstance(mechanism, Mechanism | VoteMechanism):
         raise InputError("An audit takes a mechanism, for example RandomizedResponse(epsilon=1.0).")
     own = float(getattr(mechanism, "delta", 0.0))
@@ -217,7 +217,7 @@ def _linear_pairs(mechanism: LinearQuery) -> list[Worlds]:
     """Labels of two classes and, as noise without delta differs then, of three."""
     row, n_copies = _largest_row(mechanism)
     batched = replace(mechanism, query=np.kron(np.eye(n_copies), row[None, :]))
-    step = np.rint(row * batched.scale).astype(np.int64)
+    step = np.rint(row * batched.grid_scale).astype(np.int64)
 
     def of_classes(n_classes: int) -> Worlds:
         means = np.stack([np.outer(step, np.arange(n_classes) == label).ravel() for label in (0, 1)])
@@ -250,11 +250,11 @@ def _sum_pairs(mechanism: NumberQuery) -> list[Worlds]:
     """The ends of the range for the largest row; their squares are equal, so that these tell nothing."""
     row, n_copies = _largest_row(mechanism)
     batched = replace(mechanism, query=np.kron(np.eye(n_copies), row[None, :]))
-    move = np.rint(row * batched.scale).astype(np.int64) * (mechanism.values - 1)
+    move = np.rint(row * batched.grid_scale).astype(np.int64) * (mechanism.n_values - 1)
 
     def draw(world: int, n_draws: int) -> Outcomes:
-        codes = np.full(n_copies, (0, mechanism.values - 1)[world], np.int64)
-        space = _range(mechanism.values)
+        codes = np.full(n_copies, (0, mechanism.n_values - 1)[world], np.int64)
+        space = _range(mechanism.n_values)
         parts = [
             draw_release(batched, codes, space).sums[:-1].reshape(n_copies, -1) for _ in range(0, n_draws, n_copies)
         ]
@@ -267,33 +267,33 @@ def _loss_pairs(mechanism: LossSum | LeastLoss) -> list[Worlds]:
     """A prediction at one end, and labels at both; of two candidates, one is right at each end."""
     is_loss_sum = isinstance(mechanism, LossSum)
     small = replace(mechanism, predictions=np.array([0.0] if is_loss_sum else [[0.0, 1.0]]))
-    view: Callable[[Any], list[int]] = lambda release: [release.total if is_loss_sum else release.best]  # noqa: E731
+    view: Callable[[Any], list[int]] = lambda release: [release.total if is_loss_sum else release.best_index]  # noqa: E731
     return [pair_of_labels(small, _range(2), [0], [1], view, ordered=is_loss_sum)]
 
 
 def _correct_pairs(mechanism: RightCount) -> list[Worlds]:
     small = replace(mechanism, predictions=np.zeros(1, np.int64))
-    return [pair_of_labels(small, _space(2), [0], [1], lambda release: [release.right], True)]  # type: ignore[attr-defined]
+    return [pair_of_labels(small, _space(2), [0], [1], lambda release: [release.n_correct], True)]  # type: ignore[attr-defined]
 
 
 def _best_pairs(mechanism: BestCandidate) -> list[Worlds]:
     small = replace(mechanism, predictions=np.array([[0, 1]]))
-    return [pair_of_labels(small, _space(2), [0], [1], lambda release: [release.best])]  # type: ignore[attr-defined]
+    return [pair_of_labels(small, _space(2), [0], [1], lambda release: [release.best_index])]  # type: ignore[attr-defined]
 
 
 def _score_pairs(mechanism: HighestScore) -> list[Worlds]:
     """One row whose label decides between two candidates, with the reach of the mechanism itself."""
-    half = mechanism.reach // 2
-    small = replace(mechanism, scores=np.array([[[half, 0]], [[0, mechanism.reach - half]]]), rows=None)
-    return [pair_of_labels(small, _space(2), [0], [1], lambda release: [release.best])]  # type: ignore[attr-defined]
+    half = mechanism.sensitivity // 2
+    small = replace(mechanism, scores=np.array([[[half, 0]], [[0, mechanism.sensitivity - half]]]), row_ids=None)
+    return [pair_of_labels(small, _space(2), [0], [1], lambda release: [release.best_index])]  # type: ignore[attr-defined]
 
 
 def _residual_pairs(mechanism: LargestResiduals) -> list[Worlds]:
     """Two rows that share a cell in the first cross alone: the label of one moves the two scores against each other."""
-    pairs = np.tile([[0, 2], [0, 1]], (int(mechanism.count), 1))
-    n_classes = mechanism.expected.shape[1]
-    small = replace(mechanism, codes=np.array([[0, 0, 0], [0, 1, 0]]), pairs=pairs, expected=np.eye(2, n_classes))
-    view: Callable[[Any], tuple[int, ...]] = lambda release: release.picked  # noqa: E731
+    pairs = np.tile([[0, 2], [0, 1]], (int(mechanism.n_picks), 1))
+    n_classes = mechanism.expected_probabilities.shape[1]
+    small = replace(mechanism, column_bins=np.array([[0, 0, 0], [0, 1, 0]]), column_pairs=pairs, expected_probabilities=np.eye(2, n_classes))
+    view: Callable[[Any], tuple[int, ...]] = lambda release: release.picks  # noqa: E731
     return [pair_of_labels(small, _space(n_classes), [0, 0], [1, 0], view)]
 
 
@@ -314,7 +314,7 @@ def _confident_pairs(mechanism: ConfidentGNMax) -> list[Worlds]:
 
 def _stable_pairs(mechanism: StableVote) -> list[Worlds]:
     """Distances at the threshold and around it; and a tie, whose exact winner must not be told."""
-    steps = [round(factor * float(mechanism.noise)) for factor in (-2, -1, 0, 1)]
+    steps = [round(factor * float(mechanism.noise_scale)) for factor in (-2, -1, 0, 1)]
     distances = sorted({max(2, mechanism.threshold + step) for step in steps})
     return [_leading_pair(mechanism, 1, 0), *(_leading_pair(mechanism, 0, 2 * distance - 1) for distance in distances)]
 

@@ -50,7 +50,7 @@ def privatize(
     from labeldp.privacy.noise.samplers import laplace_deviation
     from labeldp.privacy.vault.failure_notes import paid_if_it_fails
     from labeldp.privacy.vault.labeled_table import SecretTable, check_total
-    from labeldp.releases.responses import response_chances
+    from labeldp.releases.responses import response_probabilities
 
     base_mechanism: Mechanism = RandomizedResponse(epsilon) if value_range is None else DiscreteLaplace(epsilon)
     missing: Literal["public", "error"] = "public" if missing_public else "error"
@@ -88,7 +88,7 @@ def privatize(
     dropped_text = f", of which {n_dropped:,} lost their label, as a user keeps {labels_per_user}" if n_dropped else ""
     noise_facts: dict[str, float]
     if table.space.step is None:
-        noise_facts = {"unchanged": response_chances(mechanism.epsilon, len(table.space))[0]}
+        noise_facts = {"unchanged": response_probabilities(mechanism.epsilon, len(table.space))[0]}
         noise_text = f"Each label is the true one with probability {noise_facts['unchanged']:.3f}"
     else:
         noise_facts = {"deviation": table.space.step * laplace_deviation(mechanism.epsilon / (len(table.space) - 1))}

@@ -20,9 +20,9 @@ class BudgetExceeded(LabelDPError):
 class MissingExtra(LabelDPError, ModuleNotFoundError):
     """A package that only an extra of labeldp installs is missing; the message names the extra."""
 
-    def __init__(self, what: str, package: str = "torch", extra: str = "learn") -> None:
+    def __init__(self, feature: str, package: str = "torch", extra: str = "learn") -> None:
         """Say what needs the package: `what` begins the sentence, and `name` is the package, as for other imports."""
-        super().__init__(f"{what} needs {package}, which is not installed: pip install 'labeldp[{extra}]'.")
+        super().__init__(f"{feature} needs {package}, which is not installed: pip install 'labeldp[{extra}]'.")
         self.name = package
 
 

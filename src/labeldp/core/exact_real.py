@@ -33,18 +33,18 @@ class Real:
     def __init__(self, value: Fraction | Formula) -> None:
         self._value = value
 
-    def floor(self, bits: int) -> tuple[int, bool]:
+    def floor(self, n_bits: int) -> tuple[int, bool]:
         """Return floor(x * 2**bits), and whether x * 2**bits is that integer exactly."""
         if isinstance(self._value, Fraction):
-            whole, rest = divmod(self._value.numerator << bits, self._value.denominator)
-            return whole, rest == 0
-        digits = int(bits * 0.302) + 2 * _SLACK_DIGITS
+            quotient, remainder = divmod(self._value.numerator << n_bits, self._value.denominator)
+            return quotient, remainder == 0
+        digits = int(n_bits * 0.302) + 2 * _SLACK_DIGITS
         while True:
             context = decimal.Context(prec=digits, Emin=-(10**9), Emax=10**9)
             value = Fraction(self._value(context))
             error = Fraction(1, 10 ** (digits - _SLACK_DIGITS))
-            low = max(0, ((value - error) * 2**bits).__floor__())
-            high = min(2**bits - 1, ((value + error) * 2**bits).__floor__())
+            low = max(0, ((value - error) * 2**n_bits).__floor__())
+            high = min(2**n_bits - 1, ((value + error) * 2**n_bits).__floor__())
             if low == high:  # reached in the end, because an irrational number is never a multiple of 2^-bits
                 return low, False
             digits *= 2
@@ -57,19 +57,24 @@ def exp_minus(x: Fraction) -> Real:
     return Real(lambda c: c.exp(c.minus(to_decimal(x, c))))
 
 
-def one_minus_exp_minus(x: Fraction, whole: Fraction | None = None) -> Real:
+def one_minus_exp_minus(x: Fraction, divisor_exponent: Fraction | None = None) -> Real:
     """1 - exp(-x), divided by 1 - exp(-whole) where `whole` is given; rationals 0 < x <= whole."""
-    if x == whole:
+    if x == divisor_exponent:
         return Real(Fraction(1))
 
     def formula(c: decimal.Context) -> Decimal:
         # 1 - exp(-x) loses leading digits for a small x: carry as many more.
-        extra = max(0, x.denominator.bit_length() - x.numerator.bit_length()) // 3 + 5
-        wide = decimal.Context(prec=c.prec + 2 * extra, Emin=c.Emin, Emax=c.Emax)
-        part = wide.subtract(Decimal(1), wide.exp(wide.minus(to_decimal(x, wide))))
-        if whole is None:
-            return part
-        return wide.divide(part, wide.subtract(Decimal(1), wide.exp(wide.minus(to_decimal(whole, wide)))))
+        extra_digits = max(0, x.denominator.bit_length() - x.numerator.bit_length()) // 3 + 5
+        wide_context = decimal.Context(prec=c.prec + 2 * extra_digits, Emin=c.Emin, Emax=c.Emax)
+        numerator = wide_context.subtract(Decimal(1), wide_context.exp(wide_context.minus(to_decimal(x, wide_context))))
+        if divisor_exponent is None:
+            return numerator
+        return wide_context.divide(
+            numerator,
+            wide_context.subtract(
+                Decimal(1), wide_context.exp(wide_context.minus(to_decimal(divisor_exponent, wide_context)))
+            ),
+        )
 
     return Real(formula)
 

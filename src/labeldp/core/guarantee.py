@@ -19,7 +19,9 @@ SMALLEST_DELTA = 1e-15  # below, float64 cannot tell whether a calibration meets
 def check_epsilon(epsilon: float) -> float:
     """Return epsilon as a float, or say why it cannot be one."""
     if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon < math.inf:
-        raise InputError(f"epsilon must be a finite number above zero, not {_short(epsilon)}: small is more private.")
+        raise InputError(
+            f"epsilon must be a finite number above zero, not {_describe_value(epsilon)}: small is more private."
+        )
     if epsilon < SMALLEST_EPSILON:
         raise InputError(f"epsilon must be at least {SMALLEST_EPSILON}: below, nothing but noise would be released.")
     return float(epsilon)
@@ -27,16 +29,16 @@ def check_epsilon(epsilon: float) -> float:
 
 def check_delta(delta: float, *, positive: bool = False) -> float:
     """Return delta as a float, or say why it cannot be one."""
-    good = not isinstance(delta, bool) and isinstance(delta, int | float) and 0 <= delta < 1
-    if not good or (positive and delta == 0):
-        low = "above 0" if positive else "from 0"
-        raise InputError(f"delta must be a number {low} to below 1, not {_short(delta)}: 1e-6 is usual.")
+    is_valid = not isinstance(delta, bool) and isinstance(delta, int | float) and 0 <= delta < 1
+    if not is_valid or (positive and delta == 0):
+        lower_end = "above 0" if positive else "from 0"
+        raise InputError(f"delta must be a number {lower_end} to below 1, not {_describe_value(delta)}: 1e-6 is usual.")
     if 0 < delta < SMALLEST_DELTA:
         raise InputError(f"delta must be 0 or at least {SMALLEST_DELTA}: 1e-6 is usual.")
     return float(delta)
 
 
-def _short(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     """Name a value in a message: a number or a word as it is, anything larger by its type."""
     return repr(value) if isinstance(value, int | float | str | None) else f"a {type(value).__name__}"
 
@@ -60,7 +62,7 @@ class Guarantee:
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
-    def covering(self, epsilon: float) -> "Guarantee":
+    def with_scoring_cost(self, epsilon: float) -> "Guarantee":
         """Return what holds for other units as well, which lose so much: those whose labels scored a model.
 
         Scores are counts over many labels, so that somebody must be trusted with these.
@@ -69,11 +71,11 @@ class Guarantee:
 
     def to_json(self) -> dict[str, Any]:
         """Describe the guarantee; `Guarantee(**data)` reads it back."""
-        facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return facts | {"epsilon": plain_number(self.epsilon)}
+        data = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return data | {"epsilon": json_number(self.epsilon)}
 
 
-def plain_number(value: float) -> float | str:
+def json_number(value: float) -> float | str:
     """Return a number as JSON can hold it: infinity becomes a text that `float` reads."""
     return value if math.isfinite(value) else str(value)
 
@@ -99,7 +101,7 @@ class Budget:
             raise InputError('composition must be "sum" or "rdp".')
 
 
-def best_guess(epsilon: float, prior: Any = 0.5, delta: float = 0.0) -> Any:
+def max_guess_accuracy(epsilon: float, prior: Any = 0.5, delta: float = 0.0) -> Any:
     """Return how often a guess at a label is right at most, to which the guesser gave the chance `prior` before.
 
     Without delta it is the confidence, too, that any outcome can give. With delta, outcomes may give more whose chance

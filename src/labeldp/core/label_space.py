@@ -17,10 +17,10 @@ Label: TypeAlias = str | bool | int | float
 Codes = NDArray[np.signedinteger]
 
 MISSING = -1
-_MOST_VALUES = 1_000_000  # of a range, all of which are held in memory
+_MAX_RANGE_VALUES = 1_000_000  # of a range, all of which are held in memory
 
 
-class Encoded(NamedTuple):
+class EncodedLabels(NamedTuple):
     """Codes that were encoded batch by batch, where a column is too large to hold as values."""
 
     codes: Codes
@@ -53,20 +53,20 @@ class LabelSpace:
     ) -> None:
         if isinstance(classes, str | bytes) or not (isinstance(classes, Sequence) or hasattr(classes, "__array__")):
             raise InputError('Declare the classes as a list, for example LabelSpace(["no", "yes"]).')
-        plain = tuple(c.item() if isinstance(c, np.generic) else c for c in classes)
-        if len({type(c) for c in plain}) > 1 or not all(isinstance(c, str | bool | int | float) for c in plain):
+        values = tuple(c.item() if isinstance(c, np.generic) else c for c in classes)
+        if len({type(c) for c in values}) > 1 or not all(isinstance(c, str | bool | int | float) for c in values):
             raise InputError("Declare classes of one type: strings, integers or booleans.")
-        if len(plain) < 2:
+        if len(values) < 2:
             raise InputError("Declare at least two classes: one class alone says nothing about a row.")
-        if len(set(plain)) < len(plain):
+        if len(set(values)) < len(values):
             raise InputError("Declare each class once: a class is repeated.")
-        if not all(_storable(c) for c in plain):
+        if not all(_is_storable(c) for c in values):
             raise InputError("A declared class cannot be stored: use integers of 64 bits, or text without NUL.")
         if missing not in ("error", "public"):
             raise InputError('Set missing to "error" or to "public".')
-        if _step is None and isinstance(plain[0], float):
+        if _step is None and isinstance(values[0], float):
             raise InputError("Declare numbers as a range: LabelSpace.range(low, high, step).")
-        for name, value in dict(classes=plain, ordered=ordered, missing=missing, step=_step).items():
+        for name, value in dict(classes=values, ordered=ordered, missing=missing, step=_step).items():
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -76,24 +76,24 @@ class LabelSpace:
         """Numbers from `low` to `high`, held to the nearest multiple of `step` above `low`."""
         if not (all(map(math.isfinite, (low, high, step))) and low < high and step > 0):
             raise InputError("A range needs finite low < high and a step above zero.")
-        if (high - low) / step > _MOST_VALUES:
-            raise InputError(f"A range may have {_MOST_VALUES:,} values at most: choose a larger step.")
-        count = round((high - low) / step) + 1
-        if not math.isclose(low + (count - 1) * step, high, rel_tol=1e-9, abs_tol=step * 1e-6):
+        if (high - low) / step > _MAX_RANGE_VALUES:
+            raise InputError(f"A range may have {_MAX_RANGE_VALUES:,} values at most: choose a larger step.")
+        n_values = round((high - low) / step) + 1
+        if not math.isclose(low + (n_values - 1) * step, high, rel_tol=1e-9, abs_tol=step * 1e-6):
             raise InputError("The range must be a whole number of steps: choose a step that divides it.")
-        return cls(np.linspace(low, high, count).tolist(), ordered=True, missing=missing, _step=float(step))
+        return cls(np.linspace(low, high, n_values).tolist(), ordered=True, missing=missing, _step=float(step))
 
     def __len__(self) -> int:
         return len(self.classes)
 
     @property
-    def numbers(self) -> NDArray[np.float64] | None:
+    def class_values(self) -> NDArray[np.float64] | None:
         """The classes as rising numbers, if they are declared as ordered and are such; else None."""
         try:
-            numbers = np.array(self.classes, np.float64) if self.ordered else np.empty(0)
+            values = np.array(self.classes, np.float64) if self.ordered else np.empty(0)
         except ValueError:
             return None
-        return numbers if numbers.size and np.isfinite(numbers).all() and (np.diff(numbers) > 0).all() else None
+        return values if values.size and np.isfinite(values).all() and (np.diff(values) > 0).all() else None
 
     def __eq__(self, other: object) -> bool:
         # As JSON, because to Python 1 is True, and a class of numbers is not one of booleans.
@@ -110,29 +110,29 @@ class LabelSpace:
 
         `first_row` is the number of the first label in its table, for the message.
         """
-        if isinstance(labels, Encoded):
+        if isinstance(labels, EncodedLabels):
             if labels.codes.size and not MISSING <= labels.codes.min() <= labels.codes.max() < len(self):
                 raise InputError("The encoded labels do not belong to these classes.")
             return labels.codes
         column = _to_arrow(labels)
-        absent = pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False)
+        is_missing = pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False)
         codes = self._encode_number(column, self.step) if self.step else self._encode_class(column)
-        codes[absent] = MISSING
-        if self.missing == "error" and absent.any():
+        codes[is_missing] = MISSING
+        if self.missing == "error" and is_missing.any():
             raise InputError(
-                f"A label is missing, first in row {first_row + int(absent.argmax())} (rows count from 0): fill it, "
+                f"A label is missing, first in row {first_row + int(is_missing.argmax())} (rows count from 0): fill it, "
                 'drop the row, or declare public which are missing: missing="public" of a LabelSpace, or '
                 "--missing-public."
             )
-        outside = (codes == MISSING) & ~absent
-        if outside.any():
-            row = f"first in row {first_row + int(outside.argmax())} (rows count from 0)"
+        is_undeclared = (codes == MISSING) & ~is_missing
+        if is_undeclared.any():
+            position = f"first in row {first_row + int(is_undeclared.argmax())} (rows count from 0)"
             if self.step:
                 raise InputError(
-                    f"A label is outside the declared range, {row}: correct it, or declare a range that holds it."
+                    f"A label is outside the declared range, {position}: correct it, or declare a range that holds it."
                 )
             raise InputError(
-                f"A label is outside the declared classes, {row}: correct it or declare its class (case, spaces and "
+                f"A label is outside the declared classes, {position}: correct it or declare its class (case, spaces and "
                 "decimals count; quote a class that holds a comma)."
             )
         return codes
@@ -166,33 +166,33 @@ class LabelSpace:
 
     def _encode_class(self, column: pa.Array) -> Codes:
         declared = pa.array(self.classes)
-        fitted = _cast(declared, column.type)
-        if fitted is None or not declared.equals(_cast(fitted, declared.type)):
+        value_set = _cast(declared, column.type)
+        if value_set is None or not declared.equals(_cast(value_set, declared.type)):
             if column.null_count < len(column):  # a column without any label has no type to fit
                 raise InputError(
                     f"The declared classes have type {declared.type} and the labels another one: declare the classes "
                     "in the type of the column."
                 )
-            fitted = pa.array([], column.type)
+            value_set = pa.array([], column.type)
         if pa.types.is_floating(column.type):
             column = pc.add(column, 0.0)  # -0.0 is 0
-        codes = pc.fill_null(pc.index_in(column, value_set=fitted), MISSING)
+        codes = pc.fill_null(pc.index_in(column, value_set=value_set), MISSING)
         return np.array(codes.to_numpy(zero_copy_only=False), self._dtype())
 
     def _encode_number(self, column: pa.Array, step: float) -> Codes:
-        numbers = _cast(column, pa.float64())
-        if numbers is None:
+        values = _cast(column, pa.float64())
+        if values is None:
             raise InputError(
                 "The declared range needs labels that are numbers: correct those that are not, or declare classes."
             )
-        numbers = numbers.to_numpy(zero_copy_only=False)
+        values = values.to_numpy(zero_copy_only=False)
         low, high = float(self.classes[0]), float(self.classes[-1])
-        inside = (numbers >= low) & (numbers <= high)
-        steps = np.rint((np.where(inside, numbers, low) - low) / step)
-        return np.where(inside, steps, MISSING).astype(self._dtype())
+        in_range = (values >= low) & (values <= high)
+        steps = np.rint((np.where(in_range, values, low) - low) / step)
+        return np.where(in_range, steps, MISSING).astype(self._dtype())
 
 
-def _storable(label: Label) -> bool:
+def _is_storable(label: Label) -> bool:
     try:
         pa.array([label])
     except (pa.ArrowException, OverflowError, UnicodeError):
@@ -204,14 +204,14 @@ def _storable(label: Label) -> bool:
 # So these return None, and the caller raises outside.
 
 
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
+def _cast(column: pa.Array, dtype: pa.DataType) -> pa.Array | None:
     try:
-        return column.cast(kind)
+        return column.cast(dtype)
     except pa.ArrowException:
         return None
 
 
-def _as_arrow(labels: Any) -> pa.Array | None:
+def _try_to_arrow(labels: Any) -> pa.Array | None:
     try:
         column = labels.to_arrow() if hasattr(labels, "to_arrow") else labels
         if not isinstance(column, pa.Array | pa.ChunkedArray):
@@ -220,8 +220,8 @@ def _as_arrow(labels: Any) -> pa.Array | None:
             column = column.combine_chunks()
         if pa.types.is_dictionary(column.type):
             values = column.dictionary
-            text = pa.types.is_string_view(values.type)
-            column = (values.cast(pa.large_string()) if text else values).take(column.indices)
+            is_text = pa.types.is_string_view(values.type)
+            column = (values.cast(pa.large_string()) if is_text else values).take(column.indices)
         if pa.types.is_float16(column.type):
             column = column.cast(pa.float32())
         if pa.types.is_string_view(column.type):
@@ -235,7 +235,7 @@ def _as_arrow(labels: Any) -> pa.Array | None:
 def _to_arrow(labels: Any) -> pa.Array:
     if getattr(labels, "ndim", 1) != 1 or isinstance(labels, str | bytes | set | frozenset | dict):
         raise InputError("Labels must be one column, in the order of the rows.")
-    column = _as_arrow(labels)
+    column = _try_to_arrow(labels)
     if column is None:
         raise InputError("The labels are not one column of one type: pass strings, integers or booleans.")
     return column

@@ -12,19 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 LossName = Literal["squared", "absolute", "poisson"]
 
 
 class Bins(NamedTuple):
     """The bin of each value of the range, the output of each bin, and the expected loss."""
 
-    places: Places
+    bin_indices: Indices
     outputs: Floats
     loss: float
 
 
-def best_bins(grid: Floats, prior: Floats, epsilon: float, loss: LossName) -> Bins:
+def optimize_bins(grid: Floats, prior: Floats, epsilon: float, loss: LossName) -> Bins:
     """Return the bins and outputs with the least expected loss after randomized response over the bins.
 
     With q = exp(-epsilon), k bins and outputs v, the expected loss is the sum over bins of
@@ -35,28 +35,28 @@ def best_bins(grid: Floats, prior: Floats, epsilon: float, loss: LossName) -> Bi
     nearer, where the cut between two possible values allows it; possible values are there already, because an output
     that suits a value better would have won it.
     """
-    known = np.flatnonzero(prior > 0)
-    values, mass = grid[known], prior[known] / prior[known].sum()
+    support = np.flatnonzero(prior > 0)
+    values, mass = grid[support], prior[support] / prior[support].sum()
     q, constant = math.exp(-epsilon), 0.0
     if loss == "absolute":
         cost, best_output = _median_costs(values, mass, epsilon)
     else:
         cost, best_output, constant = _mean_costs(values, mass, epsilon, loss)
-    alone = cost[0, -1]
-    least, count, steps = math.inf, 0, list[Places]()
-    for k, (total, before) in enumerate(_cheapest_paths(cost), 1):
+    single_bin_cost = cost[0, -1]
+    min_loss, n_bins, predecessors = math.inf, 0, list[Indices]()
+    for k, (total, path_steps) in enumerate(_shortest_paths(cost), 1):
         # A further bin must gain more than rounding can: two bins with one output are as good as one, and no better.
-        if total / (1 + (k - 1) * q) < least - 1e-13 * alone:
-            least, count, steps = total / (1 + (k - 1) * q), k, before
+        if total / (1 + (k - 1) * q) < min_loss - 1e-13 * single_bin_cost:
+            min_loss, n_bins, predecessors = total / (1 + (k - 1) * q), k, path_steps
         # Every bin pays q times at least what one bin alone pays, and that bound rises with the number of bins.
-        if (k + 1) * q * alone / (1 + k * q) >= least:
+        if (k + 1) * q * single_bin_cost / (1 + k * q) >= min_loss:
             break
-    cuts = _trace(steps, count)
+    cuts = _trace_path(predecessors, n_bins)
     outputs = best_output[cuts[:-1], cuts[1:]]
-    inner = cuts[1:-1]
-    middle = np.searchsorted(grid, (outputs[:-1] + outputs[1:]) / 2, "right")
-    edges = np.clip(middle, known[inner - 1] + 1, known[inner])
-    return Bins(np.searchsorted(edges, np.arange(grid.size), "right"), outputs, float(least + constant))
+    inner_cuts = cuts[1:-1]
+    midpoints = np.searchsorted(grid, (outputs[:-1] + outputs[1:]) / 2, "right")
+    edges = np.clip(midpoints, support[inner_cuts - 1] + 1, support[inner_cuts])
+    return Bins(np.searchsorted(edges, np.arange(grid.size), "right"), outputs, float(min_loss + constant))
 
 
 def _mean_costs(values: Floats, mass: Floats, epsilon: float, loss: LossName) -> tuple[Floats, Floats, float]:
@@ -65,73 +65,79 @@ def _mean_costs(values: Floats, mass: Floats, epsilon: float, loss: LossName) ->
     The Poisson loss is counted from its least value y - y log y, which moves every expected loss by one constant: so no
     cost is negative.
     """
-    centre = mass @ values if loss == "squared" else 0.0
-    shifted = values - centre
-    weight, first = _bin_sums(mass, epsilon), _bin_sums(mass * shifted, epsilon)
-    real = np.triu(np.ones(weight.shape, bool), 1)
-    mean = np.divide(first, weight, out=np.zeros_like(weight), where=real)
+    center = mass @ values if loss == "squared" else 0.0
+    shifted = values - center
+    weight, first_moment = _bin_sums(mass, epsilon), _bin_sums(mass * shifted, epsilon)
+    is_interval = np.triu(np.ones(weight.shape, bool), 1)
+    mean = np.divide(first_moment, weight, out=np.zeros_like(weight), where=is_interval)
     if loss == "squared":
-        least, constant = np.zeros(values.size), 0.0
-        cost = _bin_sums(mass * shifted**2, epsilon) - first * mean
+        least_losses, constant = np.zeros(values.size), 0.0
+        cost = _bin_sums(mass * shifted**2, epsilon) - first_moment * mean
     else:
-        least = values - values * np.log(np.where(values > 0, values, 1))
-        constant = float(mass @ least)
-        cost = first - first * np.log(np.where(mean > 0, mean, 1)) - _bin_sums(mass * least, epsilon)
-    outputs = np.clip(mean + centre, values[0], values[-1])
-    return np.where(real, np.maximum(cost, 0), np.inf), outputs, constant
+        least_losses = values - values * np.log(np.where(values > 0, values, 1))
+        constant = float(mass @ least_losses)
+        cost = (
+            first_moment - first_moment * np.log(np.where(mean > 0, mean, 1)) - _bin_sums(mass * least_losses, epsilon)
+        )
+    outputs = np.clip(mean + center, values[0], values[-1])
+    return np.where(is_interval, np.maximum(cost, 0), np.inf), outputs, constant
 
 
 def _median_costs(values: Floats, mass: Floats, epsilon: float) -> tuple[Floats, Floats]:
     """Return cost and best output of the bin [i, j) for absolute loss: a weighted median, found by halving."""
-    weight, first = _bin_sums(mass, epsilon), _bin_sums(mass * values, epsilon)
+    weight, first_moment = _bin_sums(mass, epsilon), _bin_sums(mass * values, epsilon)
     start, stop = np.indices(weight.shape)
-    up_to, moment_up_to = _cumulated(mass), _cumulated(mass * values)
-    inside, everywhere = -math.expm1(-epsilon), math.exp(-epsilon)
+    cumulative_mass, cumulative_moment = _cumulative_sum(mass), _cumulative_sum(mass * values)
+    inside_weight, base_weight = -math.expm1(-epsilon), math.exp(-epsilon)
 
-    def below(total: Floats, last: Places) -> Floats:
+    def weighted_sum_up_to(cumulative: Floats, last: Indices) -> Floats:
         """Sum over the values up to `last`, those of the bin weighing more."""
-        in_bin = total[np.clip(last + 1, start, np.maximum(start, stop))] - total[start]
-        return everywhere * total[last + 1] + inside * in_bin
+        in_bin = cumulative[np.clip(last + 1, start, np.maximum(start, stop))] - cumulative[start]
+        return base_weight * cumulative[last + 1] + inside_weight * in_bin
 
     low, high = np.zeros(weight.shape, np.int64), np.full(weight.shape, values.size - 1)
     while (low < high).any():
-        middle = (low + high) // 2
-        enough = below(up_to, middle) >= weight / 2
-        low, high = np.where(enough, low, middle + 1), np.where(enough, middle, high)
+        mid = (low + high) // 2
+        reaches_half = weighted_sum_up_to(cumulative_mass, mid) >= weight / 2
+        low, high = np.where(reaches_half, low, mid + 1), np.where(reaches_half, mid, high)
     median = values[low]
-    cost = median * (2 * below(up_to, low) - weight) + first - 2 * below(moment_up_to, low)
+    cost = (
+        median * (2 * weighted_sum_up_to(cumulative_mass, low) - weight)
+        + first_moment
+        - 2 * weighted_sum_up_to(cumulative_moment, low)
+    )
     return np.where(start < stop, np.maximum(cost, 0), np.inf), median
 
 
-def _cumulated(terms: Floats) -> Floats:
+def _cumulative_sum(terms: Floats) -> Floats:
     return np.concatenate([[0.0], np.cumsum(terms)])
 
 
 def _bin_sums(terms: Floats, epsilon: float) -> Floats:
     """Return (1 - q) sum over [i, j) + q sum over all, for every i and j."""
-    total = _cumulated(terms)
+    total = _cumulative_sum(terms)
     return -math.expm1(-epsilon) * (total - total[:, None]) + math.exp(-epsilon) * total[-1]
 
 
-def _cheapest_paths(cost: Floats) -> Iterator[tuple[float, list[Places]]]:
+def _shortest_paths(cost: Floats) -> Iterator[tuple[float, list[Indices]]]:
     """Yield, for paths of 1, 2, ... edges from the first node to the last, the least cost and the steps back."""
-    arriving = np.ascontiguousarray(cost.T)
-    nodes = len(cost)
-    reached, before = arriving[:, 0], [np.zeros(nodes, np.int64)]
-    yield float(reached[-1]), before
-    for edges in range(2, nodes):
+    incoming_cost = np.ascontiguousarray(cost.T)
+    n_nodes = len(cost)
+    path_cost, predecessors = incoming_cost[:, 0], [np.zeros(n_nodes, np.int64)]
+    yield float(path_cost[-1]), predecessors
+    for n_edges in range(2, n_nodes):
         # With that many edges, no node before number `edges` is reached, nor one before the last edge started from.
-        through = arriving[edges:, edges - 1 :] + reached[edges - 1 :]
-        best = through.argmin(axis=1)
-        reached = np.concatenate([np.full(edges, np.inf), through[np.arange(best.size), best]])
-        before = [*before, np.concatenate([np.zeros(edges, np.int64), best + edges - 1])]
-        yield float(reached[-1]), before
+        candidate_cost = incoming_cost[n_edges:, n_edges - 1 :] + path_cost[n_edges - 1 :]
+        best = candidate_cost.argmin(axis=1)
+        path_cost = np.concatenate([np.full(n_edges, np.inf), candidate_cost[np.arange(best.size), best]])
+        predecessors = [*predecessors, np.concatenate([np.zeros(n_edges, np.int64), best + n_edges - 1])]
+        yield float(path_cost[-1]), predecessors
 
 
-def _trace(before: list[Places], edges: int) -> Places:
+def _trace_path(predecessors: list[Indices], n_edges: int) -> Indices:
     """Return the nodes of the cheapest path of that many edges."""
-    nodes = [before[0].size - 1]
-    for step in reversed(before[:edges]):
+    nodes = [predecessors[0].size - 1]
+    for step in reversed(predecessors[:n_edges]):
         nodes.append(int(step[nodes[-1]]))
     return np.array(nodes[::-1])
 
@@ -139,11 +145,11 @@ def _trace(before: list[Places], edges: int) -> Places:
 class Points(NamedTuple):
     """The values of the range, by number, that labels are rounded to, and the expected variance."""
 
-    points: Places
+    points: Indices
     variance: float
 
 
-def best_points(grid: Floats, prior: Floats, epsilon: float) -> Points:
+def optimize_points(grid: Floats, prior: Floats, epsilon: float) -> Points:
     """Return the points, with both ends, for which unbiased decoding has the least expected variance.
 
     Let r = 1 / (exp(epsilon) - 1), count numbers from the prior's mean, and let k points a have the sum A and the sum
@@ -158,72 +164,72 @@ def best_points(grid: Floats, prior: Floats, epsilon: float) -> Points:
     """
     mass = prior / prior.sum()
     values = grid - mass @ grid
-    r, spread = math.exp(-epsilon) / -math.expm1(-epsilon), float(mass @ values**2)
-    rounding = _gap_costs(values, mass)
-    search = _Search(values, rounding, r, spread)
+    r, variance = math.exp(-epsilon) / -math.expm1(-epsilon), float(mass @ values**2)
+    rounding_cost = _rounding_costs(values, mass)
+    search = _PointSearch(values, rounding_cost, r, variance)
     for s in (0.0, values[0], values[-1]):
         search.add(float(s))
-    while (s := search.next()) is not None:
+    while (s := search.next_candidate()) is not None:
         search.add(s)
-    return Points(search.points, search.least)
+    return Points(search.points, search.min_variance)
 
 
-def _gap_costs(values: Floats, mass: Floats) -> Floats:
+def _rounding_costs(values: Floats, mass: Floats) -> Floats:
     """Return the variance of rounding the values between i and j to these two, for every i < j."""
-    zeroth, first, second = (_cumulated(mass * values**power)[:-1] for power in (0, 1, 2))
+    zeroth, first, second = (_cumulative_sum(mass * values**power)[:-1] for power in (0, 1, 2))
     low, high = values[:, None], values
     cost = (low + high) * (first - first[:, None]) - low * high * (zeroth - zeroth[:, None])
     cost -= second - second[:, None]
     return np.where(np.triu(np.ones(cost.shape, bool), 1), np.maximum(cost, 0), np.inf)
 
 
-class _Search:
+class _PointSearch:
     """What `best_points` has tried: for each s and each number of points, the cheapest path as a line in s."""
 
-    def __init__(self, values: Floats, rounding: Floats, r: float, spread: float) -> None:
-        self._values, self._rounding, self._r, self._spread = values, rounding, r, spread
-        self._most = values.size
+    def __init__(self, values: Floats, rounding_cost: Floats, r: float, variance: float) -> None:
+        self._values, self._rounding_cost, self._r, self._variance = values, rounding_cost, r, variance
+        self._max_points = values.size
         self._lines: dict[float, tuple[Floats, Floats]] = {}  # R + r B and r A, by number of points
-        self.least, self.points = math.inf, np.array([0, values.size - 1])
+        self.min_variance, self.points = math.inf, np.array([0, values.size - 1])
 
     def add(self, s: float) -> None:
         """Find the cheapest path of every length at this s."""
         values, r = self._values, self._r
-        at_point = r * values**2 - 2 * s * r * values
-        fixed, sums = [], []
-        for k, (total, before) in enumerate(_cheapest_paths(self._rounding + at_point), 2):
-            points = _trace(before, k - 1)
-            sums.append(r * float(values[points].sum()))
-            fixed.append(total + float(at_point[0]) + 2 * s * sums[-1])
-            variance = k * r * self._spread + (1 + k * r) * fixed[-1] - sums[-1] ** 2
-            if variance < self.least:
-                self.least, self.points = variance, points
-            if k >= self._most or self._floor(k + 1) >= self.least:
-                self._most = min(self._most, k)
+        point_cost = r * values**2 - 2 * s * r * values
+        offsets, slopes = [], []
+        for k, (total, predecessors) in enumerate(_shortest_paths(self._rounding_cost + point_cost), 2):
+            points = _trace_path(predecessors, k - 1)
+            slopes.append(r * float(values[points].sum()))
+            offsets.append(total + float(point_cost[0]) + 2 * s * slopes[-1])
+            variance = k * r * self._variance + (1 + k * r) * offsets[-1] - slopes[-1] ** 2
+            if variance < self.min_variance:
+                self.min_variance, self.points = variance, points
+            if k >= self._max_points or self._lower_bound(k + 1) >= self.min_variance:
+                self._max_points = min(self._max_points, k)
                 break
-        self._lines[s] = (np.array(fixed), np.array(sums))
+        self._lines[s] = (np.array(offsets), np.array(slopes))
 
-    def _floor(self, k: int) -> float:
+    def _lower_bound(self, k: int) -> float:
         """Bound the variance of k or more points: with both ends among them, k B - A^2 >= k (range)^2 / 2."""
         ends = self._values[[0, -1]]
-        return k * self._r * (self._spread + self._r * np.ptp(ends) ** 2 / 2) + self._r * float(ends @ ends)
+        return k * self._r * (self._variance + self._r * np.ptp(ends) ** 2 / 2) + self._r * float(ends @ ends)
 
-    def next(self) -> float | None:
+    def next_candidate(self) -> float | None:
         """Return the most promising s that was not tried, or None when nothing better is left."""
         tried = sorted(self._lines)
-        k = np.arange(2, self._most + 1)
-        fixed, sums = (np.array([self._lines[s][part][: k.size] for s in tried]) for part in (0, 1))
+        k = np.arange(2, self._max_points + 1)
+        offsets, slopes = (np.array([self._lines[s][part][: k.size] for s in tried]) for part in (0, 1))
         s = np.array(tried)[:, None]
-        cost = fixed - 2 * s * sums
+        cost = offsets - 2 * s * slopes
         width = np.diff(s, axis=0)
         slope = np.diff(cost, axis=0) / width
         scale = 1 + k * self._r
-        lowest = np.clip(-slope / (2 * scale), s[:-1], s[1:])
-        bound = k * self._r * self._spread + scale * (cost[:-1] + slope * (lowest - s[:-1]) + scale * lowest**2)
-        apart = np.diff(sums, axis=0)
-        meet = np.divide(np.diff(fixed, axis=0), 2 * apart, out=s[:-1] + 0 * apart, where=apart != 0)
+        minimizer = np.clip(-slope / (2 * scale), s[:-1], s[1:])
+        bound = k * self._r * self._variance + scale * (cost[:-1] + slope * (minimizer - s[:-1]) + scale * minimizer**2)
+        slope_gap = np.diff(slopes, axis=0)
+        crossing = np.divide(np.diff(offsets, axis=0), 2 * slope_gap, out=s[:-1] + 0 * slope_gap, where=slope_gap != 0)
         # Two lines that meet at an end of their interval are the whole truth about it.
-        open_ = (meet > s[:-1] + 1e-9 * width) & (meet < s[1:] - 1e-9 * width)
-        bound = np.where(open_, bound, np.inf)
+        is_undecided = (crossing > s[:-1] + 1e-9 * width) & (crossing < s[1:] - 1e-9 * width)
+        bound = np.where(is_undecided, bound, np.inf)
         at = np.unravel_index(bound.argmin(), bound.shape)
-        return float(meet[at]) if bound[at] < self.least * (1 - 1e-12) else None
+        return float(crossing[at]) if bound[at] < self.min_variance * (1 - 1e-12) else None

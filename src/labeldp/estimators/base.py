@@ -25,7 +25,7 @@ from sklearn.utils.validation import (
 )
 from threadpoolctl import threadpool_limits
 
-from labeldp.accounting.costs import capped_rows, number_users
+from labeldp.accounting.costs import cap_labels_per_user, encode_users
 from labeldp.core.errors import InputError, ReusedReleaseWarning
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import LabelSpace
@@ -130,8 +130,8 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         check_crosses(self.recipe, options, getattr(features, "columns", ()))
         rows, digest = fingerprint(X)
         identity = Identity("estimator", label, len(features), digest)
-        task, owner = self._task(features, space), None if users is None else number_users(users, len(features))
-        capped_rows(owner, None, len(features), self.labels_per_user)  # or it is said before there is a ledger
+        task, owner = self._task(features, space), None if users is None else encode_users(users, len(features))
+        cap_labels_per_user(owner, None, len(features), self.labels_per_user)  # or it is said before there is a ledger
         vault = Vault(y, space, self._budget(), users=owner, ledger=self.ledger, identity=identity)
         task = replace(task, rows=vault.capped(self.labels_per_user, task.seed))
         self._seen_before = seen_before(rows, None if self.ledger is None else str(Path(self.ledger).resolve()))
@@ -164,7 +164,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         self.guarantee_ = trained.overall_guarantee
         self.score_estimate_, self._widening = trained.score, trained.interval_widening
         self.effects_ = None if trained.effects is None else list(trained.effects)
-        self.release_ = next(release for release in reversed(trained.releases) if release.speaks_of_rows)
+        self.release_ = next(release for release in reversed(trained.releases) if release.has_row_evidence)
         spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
         facts = trained.to_json() | spent | self._about(trained, vault)
         own = [self._inferred_what] * bool(self._inferred_what) + [_ADDED_UP] * self._seen_before

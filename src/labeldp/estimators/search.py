@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted
 
-from labeldp.accounting.costs import Cost, Spending, group_sizes
+from labeldp.accounting.costs import Cost, Spending, rows_per_unit
 from labeldp.accounting.losses import Loss, compose
 from labeldp.core.errors import BudgetExceeded, InputError
 from labeldp.core.exact_real import exactly
@@ -120,8 +120,8 @@ class _Once:
         request = repr((what, mask.tobytes()))
         if request in self._known:
             return
-        self._spending.add(mask, {m: cost(m) for m in group_sizes(mask, self._vault.users)})
-        spent = self._spending.worst()
+        self._spending.add(mask, {m: cost(m) for m in rows_per_unit(mask, self._vault.users)})
+        spent = self._spending.max_cost()
         if spent.epsilon > self._epsilon or spent.delta > self._delta:
             raise InputError(_ANOTHER)
         self._known.add(request)

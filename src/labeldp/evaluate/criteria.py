@@ -22,7 +22,7 @@ from scipy.stats import rankdata
 
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
-from labeldp.privacy.mechanisms.base import smallest_integers
+from labeldp.privacy.mechanisms.base import downcast_integers
 
 Criterion = Literal["auto", "accuracy", "log-loss", "auc"]
 
@@ -58,7 +58,7 @@ def check_criterion(criterion: str, space: LabelSpace) -> None:
 def log_loss_scores(proba: NDArray[np.floating]) -> NDArray[np.signedinteger]:
     """Return minus the log-loss of each class of each row, (rows, classes), in 4096th parts of a nat."""
     floor = min(_MIN_PROBABILITY, _FLOOR_FRACTION / proba.shape[1])
-    return smallest_integers(np.rint(_STEPS_PER_NAT * np.log(np.clip(proba, floor, 1.0))).astype(np.int64))
+    return downcast_integers(np.rint(_STEPS_PER_NAT * np.log(np.clip(proba, floor, 1.0))).astype(np.int64))
 
 
 def auc_scores(proba: NDArray[np.floating]) -> NDArray[np.signedinteger]:
@@ -66,4 +66,4 @@ def auc_scores(proba: NDArray[np.floating]) -> NDArray[np.signedinteger]:
     with np.errstate(divide="ignore"):  # one of the two can be 0
         log_odds = np.round(np.log(proba[:, 1]) - np.log(proba[:, 0]), _LOG_ODDS_DIGITS)
     centered = np.rint(2 * rankdata(log_odds)).astype(np.int64) - (len(log_odds) + 1)
-    return smallest_integers(np.stack([np.zeros_like(centered), centered], axis=1))
+    return downcast_integers(np.stack([np.zeros_like(centered), centered], axis=1))

@@ -11,7 +11,7 @@ from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_epsilon
 from labeldp.evaluate.inputs import as_predicted_targets, as_row_ids
 from labeldp.evaluate.intervals import Interval, acceptance_interval, grid_around, quantile
-from labeldp.privacy.mechanisms.base import in_parts
+from labeldp.privacy.mechanisms.base import divide_epsilon
 from labeldp.privacy.mechanisms.sums import LossSum
 from labeldp.privacy.vault import Vault
 from labeldp.releases.base import Release
@@ -56,7 +56,7 @@ def measure_errors(
     targets, row_ids = as_predicted_targets(predictions, vault), as_row_ids(row_selection, vault.rows)
     if not row_ids.size:
         raise InputError("There are no rows to score on: set some aside.")
-    half_epsilon = in_parts(check_epsilon(epsilon), 2)
+    half_epsilon = divide_epsilon(check_epsilon(epsilon), 2)
 
     def release_loss(objective: Literal["squared", "absolute"]) -> NoisyLoss:
         mechanism = vault.shared(LossSum(targets, half_epsilon, objective), row_ids)
@@ -66,9 +66,9 @@ def measure_errors(
         return release
 
     noisy_squared = release_loss("squared")
-    squared, n_rows = estimate_mean_loss(noisy_squared), noisy_squared.size
+    squared, n_rows = estimate_mean_loss(noisy_squared), noisy_squared.n_labels
     careful = math.sqrt(
-        (squared.value or 0.0) + math.sqrt(2) * noisy_squared.scale * noisy_squared.unit / max(1, n_rows)
+        (squared.value or 0.0) + math.sqrt(2) * noisy_squared.scale * noisy_squared.step_size / max(1, n_rows)
     )
     roots = [None if each is None else math.sqrt(each) for each in (squared.value, squared.low, squared.high)]
     rmse = Interval(roots[0], roots[1] or 0.0, roots[2] or 0.0)
@@ -83,18 +83,18 @@ def estimate_mean_loss(noisy_loss: NoisyLoss) -> Interval:
     most. The interval holds every u from which the noisy sum is not too far for that variance and the known noise. So
     it errs on the wide side.
     """
-    observed = noisy_loss.total * noisy_loss.unit / noisy_loss.most / max(1, noisy_loss.size)
-    noise_scale = noisy_loss.scale * noisy_loss.unit / noisy_loss.most / max(1, noisy_loss.size)
+    observed = noisy_loss.total * noisy_loss.step_size / noisy_loss.max_row_loss / max(1, noisy_loss.n_labels)
+    noise_scale = noisy_loss.scale * noisy_loss.step_size / noisy_loss.max_row_loss / max(1, noisy_loss.n_labels)
     value = min(max(observed, 0.0), 1.0)
     theta = grid_around(value)
-    variance = 2 * noise_scale**2 + theta * (1 - theta) / max(1, noisy_loss.size)
+    variance = 2 * noise_scale**2 + theta * (1 - theta) / max(1, noisy_loss.n_labels)
     z = quantile(float(np.interp(value, theta, variance)), 12 * noise_scale**4)
     ends = acceptance_interval(theta, observed - theta, z * np.sqrt(variance))
     interval = Interval.of_proportion(value, *ends) if ends else Interval(None, 0.0, 1.0)
     interval = (
         interval if observed > 0 else Interval(None, interval.low, interval.high)
     )  # a loss of nothing is a joke of the noise
-    max_loss = noisy_loss.most
+    max_loss = noisy_loss.max_row_loss
     return Interval(
         None if interval.value is None else interval.value * max_loss, interval.low * max_loss, interval.high * max_loss
     )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.accounting.costs import number_users
+from labeldp.accounting.costs import encode_users
 from labeldp.core.errors import InputError
 
 
@@ -24,7 +24,7 @@ def split_rows(n_rows: int, fractions: Sequence[float], seed: int, users: Any = 
         or abs(part_fractions.sum() - 1) > 1e-6
     ):
         raise InputError("shares must be numbers above zero that add up to 1, for example (0.8, 0.1, 0.1).")
-    user_of_row = np.arange(n_rows) if users is None else number_users(users, n_rows)
+    user_of_row = np.arange(n_rows) if users is None else encode_users(users, n_rows)
     order = np.random.default_rng(seed).permutation(int(user_of_row.max(initial=-1)) + 1)
     rows_per_user = np.bincount(user_of_row, minlength=order.size)[order]
     # A user belongs to the part that holds the middle of its rows when all rows are laid out in the random order.

@@ -9,7 +9,7 @@ from labeldp.core.label_space import MISSING
 from labeldp.evaluate.inputs import as_predicted_codes
 from labeldp.evaluate.intervals import Interval, proportion_interval
 from labeldp.releases.base import Release
-from labeldp.releases.responses import Responses, response_chances
+from labeldp.releases.responses import Responses, response_probabilities
 
 
 def measure_responses(release: Release, proba: Any) -> Interval:
@@ -31,5 +31,5 @@ def measure_responses(release: Release, proba: Any) -> Interval:
     n_classes = len(release.space)
     predicted = as_predicted_codes(proba, row_ids, release.rows, n_classes)
     n_agreeing = int(np.count_nonzero(predicted[row_ids] == release.codes[row_ids]))
-    p_true, p_other = response_chances(release.epsilon, n_classes)
+    p_true, p_other = response_probabilities(release.epsilon, n_classes)
     return proportion_interval(n_agreeing, row_ids.size, 0.0, p_other, p_true)

@@ -11,13 +11,13 @@ from labeldp.core.guarantee import check_epsilon
 from labeldp.evaluate.inputs import as_predicted_codes, as_row_ids, check_probabilities, distributions
 from labeldp.evaluate.intervals import Interval, proportion_interval
 from labeldp.evaluate.table import PredictionTable, group_predictions
-from labeldp.privacy.mechanisms.base import in_parts
+from labeldp.privacy.mechanisms.base import divide_epsilon
 from labeldp.privacy.mechanisms.linear import GroupHistogram
 from labeldp.privacy.mechanisms.selection import RightCount
 from labeldp.privacy.vault import Vault
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
-from labeldp.releases.scores import NoisyRight
+from labeldp.releases.scores import NoisyCorrectCount
 
 METHOD = (
     "noisy counts of labels as predicted, and of labels by prediction and confidence, on {rows} held-out rows at "
@@ -74,7 +74,7 @@ def measure(
         raise InputError("bins must be a whole number above zero.")
     probabilities = check_probabilities(proba, vault.rows, len(vault.space))
     row_ids = as_row_ids(row_selection, vault.rows)
-    half_epsilon = in_parts(check_epsilon(epsilon), 2)
+    half_epsilon = divide_epsilon(check_epsilon(epsilon), 2)
     codes = as_predicted_codes(probabilities, row_ids, vault.rows, len(vault.space))
     correct_mechanism = vault.shared(RightCount(codes, half_epsilon), row_ids)
     correct = vault.release(correct_mechanism, rows=row_ids, derived_from=derived_from)
@@ -85,14 +85,14 @@ def measure(
     groups[row_ids] = group_predictions(row_probabilities, correct_mechanism.epsilon, int(n_bins))
     histogram_mechanism = vault.shared(GroupHistogram(groups, half_epsilon), row_ids)
     histogram = vault.release(histogram_mechanism, rows=row_ids, derived_from=derived_from)
-    if not isinstance(correct, NoisyRight) or not isinstance(histogram, NoisyCounts):
+    if not isinstance(correct, NoisyCorrectCount) or not isinstance(histogram, NoisyCounts):
         raise TypeError("Counting gave no counts.")
     prediction_table = PredictionTable(histogram, row_probabilities, groups[row_ids].astype(np.int64))
     class_codes = range(len(vault.space))
     return Score(
         rows=row_ids.size,
         epsilon=epsilon,
-        accuracy=proportion_interval(correct.right, correct.size, correct.scale),
+        accuracy=proportion_interval(correct.n_correct, correct.n_labels, correct.scale),
         recall=tuple(prediction_table.recall(c) for c in class_codes),
         precision=tuple(prediction_table.precision(c) for c in class_codes),
         log_loss=prediction_table.log_loss(),

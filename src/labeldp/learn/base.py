@@ -88,7 +88,7 @@ class Learner(ABC):
 def _mark(release: Release) -> str:
     """Tell a release from others, also from those that were made of it."""
     digest = hashlib.sha256(f"{release.mechanism} {release.entry} {getattr(release, 'confidence', '')}".encode())
-    for array in (release.active, getattr(release, "codes", None), getattr(release, "chances", None)):
+    for array in (release.active, getattr(release, "codes", None), getattr(release, "probabilities", None)):
         digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 

@@ -79,7 +79,7 @@ class EvidenceLoss(nn.Module):
 
 def uninformed(release: Release, how: Literal["bayes", "clamp", "project"]) -> Tensor:
     """Return a distribution for each row from its unbiased vector alone."""
-    vectors = torch.from_numpy(release.unbiased()).float()
+    vectors = torch.from_numpy(release.unbiased_labels()).float()
     if how == "project":
         return project_on_simplex(vectors)
     clamped = vectors.clamp_min(0) + 1e-9

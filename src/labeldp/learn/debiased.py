@@ -25,7 +25,7 @@ class Debiased(Learner):
         features = self._place(features, release)
         network = self._network(features, len(release.space), start)
         rows = active_rows(release, features.device)
-        unbiased = torch.from_numpy(release.unbiased()).float().to(features.device)
+        unbiased = torch.from_numpy(release.unbiased_labels()).float().to(features.device)
 
         def loss(positions: Tensor) -> Tensor:
             chosen = rows[positions]

@@ -87,7 +87,7 @@ def side_by_side(encoders: Sequence[Model], features: Features) -> Model:
         raise InputError("There is no encoder to stand beside another: give one or more.")
     networks, lengths = [], []
     for encoder in encoders:
-        if encoder.provenance.rests_on_labels:
+        if encoder.provenance.uses_labels:
             raise InputError("An encoder has learnt from labels: set those side by side that were trained without.")
         if not isinstance(encoder.network, Network):
             raise InputError("Single networks of this library stand side by side: take the `members` of several.")

@@ -40,7 +40,7 @@ class Model(HasProvenance):
         remembered = (vars(module).get(_REMEMBERED) for module in self.network.modules())
         found = Provenance.of(self.provenance, *remembered)
         object.__setattr__(self, "provenance", found)
-        if found.rests_on_labels:
+        if found.uses_labels:
             for module in self.network.modules():
                 setattr(module, _REMEMBERED, found)
 

@@ -22,7 +22,7 @@ from labeldp.learn.density import Density, grid_of
 from labeldp.learn.effort import tree_rounds
 from labeldp.learn.predictor import Predictor, load_predictor, not_a_model, read_facts, write_facts
 from labeldp.learn.trees import Trees, tree_matrix
-from labeldp.releases.numbers import Numbers
+from labeldp.releases.numbers import NumericResponses
 
 _ROWS_A_LEAF, _FEWEST_ROWS_A_LEAF = 50, 5
 _LARGEST_ERROR = 0.3  # of a leaf's value, in deviations of labels from the start
@@ -53,7 +53,7 @@ class NumberBoosting:
     validation: float = 0.2
     patience: int = 20
 
-    def fit(self, features: Features, responses: Numbers, start: Predictor) -> "BoostedNumberModel":
+    def fit(self, features: Features, responses: NumericResponses, start: Predictor) -> "BoostedNumberModel":
         """Fit trees to what a start leaves of noisy numbers.
 
         Args:

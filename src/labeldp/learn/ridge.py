@@ -16,7 +16,7 @@ from labeldp.data.row_normalizer import Lift
 from labeldp.learn.density import Density, grid_of
 from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
 from labeldp.releases.base import Release
-from labeldp.releases.moments import NoisyMoments, NoisySums, as_chances
+from labeldp.releases.moments import NoisyMoments, NoisySums, to_probabilities
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Ridge:
             raise InputError("The moments are of other columns than those of this lift: use the one of the query.")
         known = release.space, Provenance.of(release), self.lift
         if isinstance(release, NoisySums):
-            return LineModel(*known, release.coefficients, release.deviation)
+            return LineModel(*known, release.coefficients, release.residual_deviation)
         release = release if release.query is not None else release.with_query(self.lift(features))
-        return LinearModel(*known, release.scorer)
+        return LinearModel(*known, release.scoring_weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class LinearModel(HasProvenance):
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
         """Return the probability of each class for each row."""
-        return as_chances(self.lift(features) @ self.coefficients)
+        return to_probabilities(self.lift(features) @ self.coefficients)
 
     def predict(self, features: Features) -> NDArray[Any]:
         """Return the likeliest label of each row."""

@@ -49,7 +49,7 @@ class Weighted:
 
     def _first_guess(self, features: NDArray[np.floating], release: Release, rows: NDArray[np.int64]) -> Any:
         try:
-            unbiased = release.unbiased(rows)
+            unbiased = release.unbiased_labels(rows)
         except InputError:
             return 0.0
         # The noise of an unbiased label is known to be large: the penalty grows with its variance.

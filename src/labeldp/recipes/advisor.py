@@ -16,10 +16,10 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from labeldp.accounting.calibration import last_good
+from labeldp.accounting.calibration import bisect_largest
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta, check_epsilon
-from labeldp.privacy.mechanisms.base import in_parts
+from labeldp.privacy.mechanisms.base import divide_epsilon
 from labeldp.recipes.arithmetic import (
     RELIABLE_VOTE,
     Device,
@@ -283,7 +283,7 @@ def _forecast_smooth_moments(spec: ProblemSpec, clustering: str) -> RecipeForeca
 def _forecast_refine(spec: ProblemSpec, clustering: str) -> RecipeForecast:
     rows_per_class = spec.n_rows / spec.n_classes
     sum_epsilons, response_epsilon = split_refine_epsilon(spec.epsilon, rows_per_class)
-    uses = [Use("LinearQuery", epsilon, in_parts(spec.delta, len(sum_epsilons))) for epsilon in sum_epsilons]
+    uses = [Use("LinearQuery", epsilon, divide_epsilon(spec.delta, len(sum_epsilons))) for epsilon in sum_epsilons]
     if spec.epsilon * rows_per_class < CLUSTER_COUNTS_BELOW:
         uses = [Use("GroupHistogram", spec.epsilon)]
     uses += [Use("RRInformative", response_epsilon)] if response_epsilon else []
@@ -333,7 +333,7 @@ def _forecast_teachers(spec: ProblemSpec, clustering: str) -> Iterator[RecipeFor
     n_queries, limit = min(QUERIES_PER_ANSWER * n_answers, spec.n_rows), max_teachers(spec.n_rows, spec.n_classes)
     confident = calibrate_confident_votes(spec.epsilon, spec.delta, n_queries, n_answers)
     stable = calibrate_stable_votes(spec.epsilon, spec.delta, n_queries)
-    noise_per_lead = last_good(
+    noise_per_lead = bisect_largest(
         lambda noise_per_lead: (
             noisy_argmax_accuracy("gaussian", 1000.0, 1000 / noise_per_lead, spec.n_classes) >= RELIABLE_VOTE
         ),

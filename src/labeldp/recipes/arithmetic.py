@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, xlogy
 from scipy.stats import binom
 
-from labeldp.accounting.calibration import analytic_gaussian_ratio, last_good, unit_shift_sigma
+from labeldp.accounting.calibration import analytic_gaussian_ratio, bisect_largest, unit_shift_sigma
 from labeldp.accounting.losses import LATTICE_SIGMA, GaussianLoss
-from labeldp.releases.responses import response_chances
+from labeldp.releases.responses import response_probabilities
 
 Features = Literal["table", "embeddings", "images"]
 Device = Literal["cpu", "cuda"]
@@ -69,7 +69,7 @@ class ProblemSpec:
 
 def response_accuracy(epsilon: float, n_classes: int) -> float:
     """Return how often randomized response keeps the label: exp(epsilon) / (exp(epsilon) + K - 1)."""
-    return response_chances(epsilon, n_classes)[0]
+    return response_probabilities(epsilon, n_classes)[0]
 
 
 def prior_response_accuracy(epsilon: float, n_classes: int, quality: float) -> float:
@@ -232,7 +232,7 @@ def min_epsilon_for_count_vote(spec: ProblemSpec, delta: float) -> float:
     scale = max_noise_scale("gaussian" if delta else "laplace", spec)
     if not scale or not delta:
         return 2 / scale if scale else math.inf
-    return GaussianLoss(scale, math.sqrt(2), units=None if scale > _WIDE_SIGMA else 1).epsilon(delta)
+    return GaussianLoss(scale, math.sqrt(2), n_shifts=None if scale > _WIDE_SIGMA else 1).epsilon(delta)
 
 
 def max_noise_scale(noise: Noise, spec: ProblemSpec) -> float:
@@ -241,7 +241,7 @@ def max_noise_scale(noise: Noise, spec: ProblemSpec) -> float:
     def is_reliable(scale: float) -> bool:
         return noisy_argmax_accuracy(noise, scale, spec.margin, spec.n_classes) >= RELIABLE_VOTE
 
-    return last_good(is_reliable, 0.05, 1e12) if is_reliable(0.05) else 0.0
+    return bisect_largest(is_reliable, 0.05, 1e12) if is_reliable(0.05) else 0.0
 
 
 def response_vote_accuracy(spec: ProblemSpec, epsilon: float) -> float:
@@ -266,7 +266,7 @@ def min_epsilon_for_response_vote(spec: ProblemSpec) -> float:
     def is_reliable(noise: float) -> bool:
         return response_vote_accuracy(spec, 1 / noise) >= RELIABLE_VOTE
 
-    return 1 / last_good(is_reliable, 1 / 60, 1e9) if is_reliable(1 / 60) else math.inf
+    return 1 / bisect_largest(is_reliable, 1 / 60, 1e9) if is_reliable(1 / 60) else math.inf
 
 
 def max_clusters(spec: ProblemSpec) -> int:
@@ -279,7 +279,7 @@ def max_clusters(spec: ProblemSpec) -> int:
             >= RELIABLE_VOTE
         )
 
-    return math.floor(last_good(is_reliable, 0.5, 1e12))
+    return math.floor(bisect_largest(is_reliable, 0.5, 1e12))
 
 
 def noise_deviation(epsilon: float, delta: float) -> float:

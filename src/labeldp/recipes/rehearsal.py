@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 
 from labeldp.core.errors import BudgetExceeded, InputError, LabelDPError
 from labeldp.core.guarantee import Budget
-from labeldp.core.label_space import MISSING, Codes, Encoded, LabelSpace
+from labeldp.core.label_space import MISSING, Codes, EncodedLabels, LabelSpace
 from labeldp.core.lazy import has_torch
 from labeldp.data.base import Features
 from labeldp.learn.effort import STEPS, shortened
@@ -135,7 +135,7 @@ class _SyntheticVault(Vault):
         users = None if vault.users is None else vault.users[row_ids]
         budget = vault.budget
         limit = Budget(max(budget.epsilon, epsilon), max(budget.delta, delta), budget.composition)
-        super().__init__(Encoded(codes), vault.space, limit, users=users)
+        super().__init__(EncodedLabels(codes), vault.space, limit, users=users)
 
     def _check(self, mechanism: Mechanism) -> None:
         super()._check(_with_synthetic_votes(mechanism))

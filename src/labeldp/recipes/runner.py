@@ -75,7 +75,7 @@ class TrainingResult:
     @property
     def overall_guarantee(self) -> Guarantee:
         """What holds for every label: the model's guarantee, and that of held-out labels, which lose to the score."""
-        return self.guarantee.covering(0.0 if self.score is None else self.score.epsilon)
+        return self.guarantee.with_scoring_cost(0.0 if self.score is None else self.score.epsilon)
 
     def to_json(self) -> dict[str, Any]:
         """Describe the training for a report or a card."""
@@ -255,7 +255,7 @@ def _train_on_split(
         candidates = list(predictions.values())
         choice = choose(vault, candidates, split.selection, task.epsilon, releases, criterion=task.choose_by)
         releases.append(choice)
-        best_index = indices[choice.best]
+        best_index = indices[choice.best_index]
     model, majority_share, interval_widening = resting_on(models_of_variants[best_index][0], releases), 0.0, 1.0
     score: Score | ErrorScore | None = None
     if split.scoring is not None:

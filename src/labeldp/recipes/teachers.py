@@ -188,5 +188,5 @@ def choose_immutable_votes(poll: Poll) -> tuple[int, VoteMechanism]:
         return ImmutableArgmax(round(scale, 3), poll.n_answers)
 
     return n_teachers, with_noise(
-        calibrate_noise(lambda scale: with_noise(scale).claimed(poll.n_answers).epsilon(task.delta), task.epsilon)
+        calibrate_noise(lambda scale: with_noise(scale).claimed_loss(poll.n_answers).epsilon(task.delta), task.epsilon)
     )

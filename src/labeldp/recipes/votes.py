@@ -8,7 +8,7 @@ from labeldp.core.label_space import MISSING, Codes
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
-from labeldp.releases.responses import response_chances
+from labeldp.releases.responses import response_probabilities
 
 _MIN_DEVIATIONS = 3.0  # deviations by which a typical cluster's vote must stand above its noise
 _TYPICAL_LEAD = 0.5  # by what share of its rows a typical cluster's first class leads
@@ -25,7 +25,7 @@ def choose_n_clusters(task: Task, epsilon: float | None = None, from_responses: 
     n_rows, n_classes = int(task.rows.sum()), len(task.space)
     min_rows = _MIN_DEVIATIONS * 4 / epsilon / _TYPICAL_LEAD
     if from_responses:
-        p_true, p_other = response_chances(epsilon, n_classes)
+        p_true, p_other = response_probabilities(epsilon, n_classes)
         min_rows = 0.5 * (_MIN_DEVIATIONS / (_TYPICAL_LEAD * (p_true - p_other))) ** 2
     return int(np.clip(n_rows / max(min_rows, 20.0), n_classes, 30 * n_classes))
 

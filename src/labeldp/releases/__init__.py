@@ -4,24 +4,24 @@ from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.derived import Joined, Relabelled
 from labeldp.releases.moments import NoisyMoments, NoisySums
-from labeldp.releases.numbers import NoisyBins, NoisyGrid, Numbers
+from labeldp.releases.numbers import NoisyBins, NoisyGrid, NumericResponses
 from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
-from labeldp.releases.scores import Choice, Choices, NoisyLoss, NoisyRight
+from labeldp.releases.scores import Choice, Choices, NoisyCorrectCount, NoisyLoss
 
 __all__ = [
     "Choice",
     "Choices",
     "Joined",
     "NoisyBins",
+    "NoisyCorrectCount",
     "NoisyCounts",
     "NoisyGrid",
     "NoisyLoss",
     "NoisyMoments",
     "NoisyOneHot",
-    "NoisyRight",
     "NoisySums",
-    "Numbers",
+    "NumericResponses",
     "Relabelled",
     "Release",
     "Responses",

@@ -36,7 +36,7 @@ class Release(ABC):
     """
 
     kind: ClassVar[Literal["likelihood", "prior"]]
-    speaks_of_rows: ClassVar[bool] = True  # or of all of them together alone
+    has_row_evidence: ClassVar[bool] = True  # or of all of them together alone
 
     space: LabelSpace
     guarantee: Guarantee
@@ -51,23 +51,23 @@ class Release(ABC):
         cls.__repr__ = Release.__repr__  # type: ignore[method-assign]  # a dataclass would write out every row
 
     def __repr__(self) -> str:
-        told = self.rows if self.active is None else int(self.active.sum())
-        return f"{type(self).__name__}({self.mechanism}, {told:,} of {self.rows:,} rows, {self.guarantee})"
+        n_active = self.rows if self.active is None else int(self.active.sum())
+        return f"{type(self).__name__}({self.mechanism}, {n_active:,} of {self.rows:,} rows, {self.guarantee})"
 
     @abstractmethod
     def arrays(self) -> Arrays:
         """Return the compact form: what `save` writes and the ledger stores."""
 
     @abstractmethod
-    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
         """Return the scores of rows that are active."""
 
-    def log_evidence(self, rows: Any = None) -> Evidence:
+    def log_evidence(self, row_selection: Any = None) -> Evidence:
         """Return float32 scores (rows, classes); a row that was not released has zeros."""
-        chosen = self._chosen(rows)
-        out = np.zeros((chosen.size, len(self.space)), np.float32)
-        live = self._is_active(chosen)
-        out[live] = self._log_scores(chosen[live])
+        row_ids = self._resolve_rows(row_selection)
+        out = np.zeros((row_ids.size, len(self.space)), np.float32)
+        is_active = self._is_active(row_ids)
+        out[is_active] = self._log_scores(row_ids[is_active])
         return out
 
     def labels(self, seed: int = 0) -> Codes:
@@ -75,25 +75,25 @@ class Release(ABC):
 
         Ties are broken at random, from `seed`: this looks at nothing but the release, so it is no noise.
         """
-        generator = np.random.default_rng(seed)
+        rng = np.random.default_rng(seed)
         out = np.full(self.rows, MISSING, np.int32)
         for start in range(0, self.rows, _BLOCK):
-            rows = np.arange(start, min(start + _BLOCK, self.rows))
-            scores = self.log_evidence(rows)
-            best = scores == scores.max(axis=1, keepdims=True)
-            winner = np.where(best, generator.random(scores.shape), -1.0).argmax(axis=1)
-            out[rows] = np.where(self._is_active(rows), winner, MISSING)
+            row_ids = np.arange(start, min(start + _BLOCK, self.rows))
+            scores = self.log_evidence(row_ids)
+            is_best = scores == scores.max(axis=1, keepdims=True)
+            winner = np.where(is_best, rng.random(scores.shape), -1.0).argmax(axis=1)
+            out[row_ids] = np.where(self._is_active(row_ids), winner, MISSING)
         return out
 
-    def unbiased(self, rows: Any = None) -> NDArray[np.float64]:
+    def unbiased_labels(self, row_selection: Any = None) -> NDArray[np.float64]:
         """Return vectors whose mean, over the noise, is the one-hot label; zeros where nothing was released."""
-        chosen = self._chosen(rows)
-        live = self._is_active(chosen)
-        out = np.zeros((chosen.size, len(self.space)))
-        out[live] = self._unbiased(chosen[live])
+        row_ids = self._resolve_rows(row_selection)
+        is_active = self._is_active(row_ids)
+        out = np.zeros((row_ids.size, len(self.space)))
+        out[is_active] = self._unbiased_labels(row_ids[is_active])
         return out
 
-    def _unbiased(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _unbiased_labels(self, row_ids: NDArray[np.int64]) -> NDArray[np.float64]:
         raise InputError(f"{self.mechanism} has no unbiased labels: learn from its evidence.")
 
     def noise_matrix(self) -> NDArray[np.float64]:
@@ -109,8 +109,8 @@ class Release(ABC):
         mask = np.asarray(mask)
         if mask.shape != (self.rows,) or mask.dtype != bool:
             raise InputError(f"keep takes a boolean mask of {self.rows} rows.")
-        active = mask.copy() if self.active is None else mask & self.active
-        return replace(self, active=active, **derived_facts(self, *derived_from))
+        row_mask = mask.copy() if self.active is None else mask & self.active
+        return replace(self, active=row_mask, **derived_provenance(self, *derived_from))
 
     def relabel(
         self, codes: Codes, confidence: float = 1 - 1e-6, *, derived_from: Sequence[Source] = ()
@@ -120,14 +120,14 @@ class Release(ABC):
 
         return Relabelled.of(self, codes, confidence, derived_from)
 
-    def believe(self, chances: NDArray[np.floating], *, derived_from: Sequence[Source] = ()) -> "Believed":
+    def believe(self, probabilities: NDArray[np.floating], *, derived_from: Sequence[Source] = ()) -> "Believed":
         """Replace what is said of each row by probabilities that were worked out from this release and from others.
 
         A row of zeros is one of which nothing is said.
         """
         from labeldp.releases.derived import Believed
 
-        return Believed.of(self, chances, derived_from)
+        return Believed.of(self, probabilities, derived_from)
 
     @staticmethod
     def concat(*releases: "Release") -> "Joined":
@@ -149,22 +149,22 @@ class Release(ABC):
 
         return load(Path(path))
 
-    def _chosen(self, rows: Any) -> NDArray[np.int64]:
-        if rows is None:
+    def _resolve_rows(self, row_selection: Any) -> NDArray[np.int64]:
+        if row_selection is None:
             return np.arange(self.rows)
-        chosen = np.arange(self.rows)[rows] if isinstance(rows, slice) else np.asarray(rows)
-        if chosen.dtype == bool and chosen.shape == (self.rows,):
-            return np.flatnonzero(chosen)
-        whole = chosen.ndim == 1 and (np.issubdtype(chosen.dtype, np.integer) or not chosen.size)
-        if not whole or (chosen.size and not 0 <= chosen.min() <= chosen.max() < self.rows):
+        row_ids = np.arange(self.rows)[row_selection] if isinstance(row_selection, slice) else np.asarray(row_selection)
+        if row_ids.dtype == bool and row_ids.shape == (self.rows,):
+            return np.flatnonzero(row_ids)
+        is_integer = row_ids.ndim == 1 and (np.issubdtype(row_ids.dtype, np.integer) or not row_ids.size)
+        if not is_integer or (row_ids.size and not 0 <= row_ids.min() <= row_ids.max() < self.rows):
             raise InputError(f"Ask for rows by numbers from 0 to {self.rows - 1}, or by a mask of {self.rows} rows.")
-        return chosen.astype(np.int64)
+        return row_ids.astype(np.int64)
 
-    def _is_active(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return np.ones(rows.size, bool) if self.active is None else self.active[rows]
+    def _is_active(self, row_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return np.ones(row_ids.size, bool) if self.active is None else self.active[row_ids]
 
 
-def derived_facts(release: Release, *sources: Source) -> dict[str, Any]:
+def derived_provenance(release: Release, *sources: Source) -> dict[str, Any]:
     """Return guarantee and lineage of what was computed from a release, and from other sources."""
-    found = Provenance.of(release, *sources)
-    return {"guarantee": found.guarantee, "lineage": found.lineage}
+    provenance = Provenance.of(release, *sources)
+    return {"guarantee": provenance.guarantee, "lineage": provenance.lineage}

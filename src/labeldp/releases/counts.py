@@ -36,58 +36,60 @@ class NoisyCounts(Release):
         return {"groups": self.groups, "counts": self.counts, "sizes": self.sizes}
 
     @cached_property
-    def predictive(self) -> NDArray[np.float64]:
+    def class_probabilities(self) -> NDArray[np.float64]:
         """P(label = class | release) for a row of each group, (groups, classes)."""
-        classes = len(self.space)
+        n_classes = len(self.space)
         return np.array(
             [
-                expected_counts(noisy, size, self._log_noise, self.concentration / classes) / max(1, size)
+                expected_counts(noisy_counts, size, self._log_noise, self.concentration / n_classes) / max(1, size)
                 if size
-                else np.full(classes, 1 / classes)
-                for noisy, size in zip(self.counts, self.sizes, strict=True)
+                else np.full(n_classes, 1 / n_classes)
+                for noisy_counts, size in zip(self.counts, self.sizes, strict=True)
             ]
-        ).reshape(-1, classes)
+        ).reshape(-1, n_classes)
 
     def _log_noise(self, x: NDArray[Any]) -> NDArray[Any]:
         return -np.abs(x) / self.scale if self.noise == "geometric" else -(x**2) / (2 * self.scale**2)
 
-    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
-        return np.log(np.maximum(self.predictive, 1e-12))[self.groups[rows]]
+    def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
+        return np.log(np.maximum(self.class_probabilities, 1e-12))[self.groups[row_ids]]
 
 
 def expected_counts(
-    noisy: NDArray[np.int64],
+    noisy_counts: NDArray[np.int64],
     size: int,
     log_noise: Callable[[NDArray[Any]], NDArray[Any]],
-    weight: float,
+    pseudo_count: float,
 ) -> NDArray[np.float64]:
     """Return E[counts | noisy counts, sum of counts = size] under a Dirichlet-multinomial prior.
 
     Given the sum, the posterior is a product of one factor a class, so the marginal of a class is its factor
     times the convolution of the others.
     """
-    count = np.arange(size + 1)
-    log_factor = gammaln(count + weight) - gammaln(count + 1) + log_noise(noisy[:, None] - count)
+    count_grid = np.arange(size + 1)
+    log_factor = (
+        gammaln(count_grid + pseudo_count) - gammaln(count_grid + 1) + log_noise(noisy_counts[:, None] - count_grid)
+    )
     # A common tilt exp(t * count) leaves the conditional law as it is. It centres the sum of the factors on
     # the public size, so that the convolution is accurate where it is read.
-    log_factor = log_factor + _tilt(log_factor, size) * count
+    log_factor = log_factor + _find_tilt(log_factor, size) * count_grid
     factor = softmax(log_factor, axis=1)
-    before = _running_convolutions(factor)
-    after = _running_convolutions(factor[::-1])[::-1]
-    expected = np.empty(len(noisy))
-    for c, own in enumerate(factor):
-        others = np.maximum(fftconvolve(before[c], after[c])[: size + 1], 0)
-        law = own * others[::-1]
-        expected[c] = (law @ count) / law.sum()
+    convolutions_before = _running_convolutions(factor)
+    convolutions_after = _running_convolutions(factor[::-1])[::-1]
+    expected = np.empty(len(noisy_counts))
+    for c, class_factor in enumerate(factor):
+        other_factors = np.maximum(fftconvolve(convolutions_before[c], convolutions_after[c])[: size + 1], 0)
+        posterior = class_factor * other_factors[::-1]
+        expected[c] = (posterior @ count_grid) / posterior.sum()
     return expected * (size / expected.sum())
 
 
-def _tilt(log_factor: NDArray[np.float64], size: int) -> float:
-    count = np.arange(size + 1)
+def _find_tilt(log_factor: NDArray[np.float64], size: int) -> float:
+    count_grid = np.arange(size + 1)
 
     def mean_sum(t: float) -> float:
-        w = np.exp((x := log_factor + t * count) - x.max(axis=1, keepdims=True))
-        return float(((w @ count) / w.sum(axis=1)).sum())
+        weights = np.exp((x := log_factor + t * count_grid) - x.max(axis=1, keepdims=True))
+        return float(((weights @ count_grid) / weights.sum(axis=1)).sum())
 
     low, high = -1.0, 1.0
     while mean_sum(low) > size:
@@ -95,12 +97,12 @@ def _tilt(log_factor: NDArray[np.float64], size: int) -> float:
     while mean_sum(high) < size:
         high *= 2
     for _ in range(60):
-        middle = (low + high) / 2
-        gap = mean_sum(middle) - size
+        mid = (low + high) / 2
+        gap = mean_sum(mid) - size
         if abs(gap) < 0.1:
             break
-        low, high = (low, middle) if gap > 0 else (middle, high)
-    return middle
+        low, high = (low, mid) if gap > 0 else (mid, high)
+    return mid
 
 
 def _running_convolutions(factor: NDArray[np.float64]) -> list[NDArray[np.float64]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from labeldp.accounting.lineage import Source
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import MISSING, Codes
-from labeldp.releases.base import Arrays, Release, derived_facts
+from labeldp.releases.base import Arrays, Release, derived_provenance
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -26,22 +26,22 @@ class Relabelled(Release):
     def of(cls, source: Release, codes: Codes, confidence: float, derived_from: Sequence[Source] = ()) -> Self:
         """Put `codes` (-1 for none) in place of the labels of `source`."""
         codes = np.asarray(codes)
-        classes = len(source.space)
-        whole = np.issubdtype(codes.dtype, np.integer) and codes.shape == (source.rows,)
-        if not whole or not ((codes >= MISSING) & (codes < classes)).all():
-            raise InputError(f"relabel takes {source.rows} codes from -1 (none) to {classes - 1}.")
+        n_classes = len(source.space)
+        is_valid = np.issubdtype(codes.dtype, np.integer) and codes.shape == (source.rows,)
+        if not is_valid or not ((codes >= MISSING) & (codes < n_classes)).all():
+            raise InputError(f"relabel takes {source.rows} codes from -1 (none) to {n_classes - 1}.")
         if not 0 < confidence < 1:
             raise InputError("The confidence of a label must lie between 0 and 1.")
-        about = _about(f"relabelled {source.mechanism}", source, derived_from)
-        return cls(**about, active=codes != MISSING, codes=codes, confidence=confidence)
+        derived_fields = _derived_fields(f"relabelled {source.mechanism}", source, derived_from)
+        return cls(**derived_fields, active=codes != MISSING, codes=codes, confidence=confidence)
 
     def arrays(self) -> Arrays:
         """Return the codes."""
         return {"codes": self.codes}
 
-    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
-        said = self.codes[rows][:, None] == np.arange(len(self.space))
-        return np.log(np.where(said, self.confidence, (1 - self.confidence) / (len(self.space) - 1)))
+    def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
+        is_label = self.codes[row_ids][:, None] == np.arange(len(self.space))
+        return np.log(np.where(is_label, self.confidence, (1 - self.confidence) / (len(self.space) - 1)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,24 +50,27 @@ class Believed(Release):
 
     kind = "prior"
 
-    chances: NDArray[np.float32]
+    probabilities: NDArray[np.float32]
 
     @classmethod
-    def of(cls, source: Release, chances: NDArray[np.floating], derived_from: Sequence[Source] = ()) -> Self:
+    def of(cls, source: Release, probabilities: NDArray[np.floating], derived_from: Sequence[Source] = ()) -> Self:
         """Put `chances` (rows, classes), which may be off by a factor for each row, in place of what `source` says."""
-        chances = np.asarray(chances, np.float32)
-        if chances.shape != (source.rows, len(source.space)) or not (np.isfinite(chances) & (chances >= 0)).all():
+        probabilities = np.asarray(probabilities, np.float32)
+        if (
+            probabilities.shape != (source.rows, len(source.space))
+            or not (np.isfinite(probabilities) & (probabilities >= 0)).all()
+        ):
             raise InputError(f"believe takes probabilities for {source.rows} rows and {len(source.space)} classes.")
-        about = _about(f"beliefs from {source.mechanism}", source, derived_from)
-        return cls(**about, active=chances.max(axis=1) > 0, chances=chances)
+        derived_fields = _derived_fields(f"beliefs from {source.mechanism}", source, derived_from)
+        return cls(**derived_fields, active=probabilities.max(axis=1) > 0, probabilities=probabilities)
 
     def arrays(self) -> Arrays:
         """Return the probabilities."""
-        return {"chances": self.chances}
+        return {"probabilities": self.probabilities}
 
-    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
-        chances = self.chances[rows]
-        return np.log(np.maximum(chances / chances.sum(axis=1, keepdims=True), 1e-12))
+    def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
+        probabilities = self.probabilities[row_ids]
+        return np.log(np.maximum(probabilities / probabilities.sum(axis=1, keepdims=True), 1e-12))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,51 +89,53 @@ class Joined(Release):
         """Join `parts`; see `Release.concat`."""
         if not parts:
             raise InputError("concat needs at least one release.")
-        first = parts[0]
-        if any(p.space != first.space or p.rows != first.rows for p in parts):
+        first_part = parts[0]
+        if any(p.space != first_part.space or p.rows != first_part.rows for p in parts):
             raise InputError("concat joins releases of one vault: these differ in classes or in rows.")
-        active = np.stack([_mask(p.active, p.rows) for p in parts])
-        if (active[[p.kind == "prior" for p in parts]].sum(axis=0) > 1).any():
+        part_masks = np.stack([_as_full_mask(p.active, p.rows) for p in parts])
+        if (part_masks[[p.kind == "prior" for p in parts]].sum(axis=0) > 1).any():
             raise InputError("Two priors of one row cannot be added: keep each on rows of its own, or average them.")
-        for entry in {entry for p in parts for entry in _entries(p)}:
-            if (active[[entry in _entries(p) for p in parts]].sum(axis=0) > 1).any():
+        for entry in {entry for p in parts for entry in _entry_ids(p)}:
+            if (part_masks[[entry in _entry_ids(p) for p in parts]].sum(axis=0) > 1).any():
                 raise InputError("The same release is named twice for one row: its evidence counts once.")
         return cls(
-            space=first.space,
+            space=first_part.space,
             mechanism=" + ".join(dict.fromkeys(p.mechanism for p in parts)),
             parameters={},
-            entry=",".join(dict.fromkeys(entry for p in parts for entry in _entries(p))) or None,
-            rows=first.rows,
-            active=np.any(active, axis=0, keepdims=True)[0],
+            entry=",".join(dict.fromkeys(entry for p in parts for entry in _entry_ids(p))) or None,
+            rows=first_part.rows,
+            active=np.any(part_masks, axis=0, keepdims=True)[0],
             parts=tuple(parts),
-            **derived_facts(*parts),
+            **derived_provenance(*parts),
         )
 
     def labels(self, seed: int = 0) -> Codes:
         """Return what the only part says that speaks of a row, and else the class that all of them support best."""
-        active = np.stack([_mask(part.active, part.rows) for part in self.parts]) & _mask(self.active, self.rows)
-        alone, codes = active.sum(axis=0) == 1, super().labels(seed)
-        for part, speaks in zip(self.parts, active, strict=True):
-            codes = np.where(alone & speaks, part.labels(seed), codes)
+        part_masks = np.stack([_as_full_mask(part.active, part.rows) for part in self.parts]) & _as_full_mask(
+            self.active, self.rows
+        )
+        has_one_part, codes = part_masks.sum(axis=0) == 1, super().labels(seed)
+        for part, part_mask in zip(self.parts, part_masks, strict=True):
+            codes = np.where(has_one_part & part_mask, part.labels(seed), codes)
         return codes
 
     def arrays(self) -> Arrays:
         """Refuse: the parts are what is stored."""
         raise InputError("A joined release is saved by its parts: save each of them.")
 
-    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
-        return np.sum([part.log_evidence(rows) for part in self.parts], axis=0)
+    def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
+        return np.sum([part.log_evidence(row_ids) for part in self.parts], axis=0)
 
 
-def _about(mechanism: str, source: Release, derived_from: Sequence[Source]) -> dict[str, Any]:
+def _derived_fields(mechanism: str, source: Release, derived_from: Sequence[Source]) -> dict[str, Any]:
     """Describe a release that was worked out from one, and from what else it rests on."""
-    same = {name: getattr(source, name) for name in ("space", "parameters", "entry", "rows")}
-    return same | {"mechanism": mechanism} | derived_facts(source, *derived_from)
+    copied_fields = {name: getattr(source, name) for name in ("space", "parameters", "entry", "n_rows")}
+    return copied_fields | {"mechanism": mechanism} | derived_provenance(source, *derived_from)
 
 
-def _mask(rows: NDArray[np.bool_] | None, count: int) -> NDArray[np.bool_]:
-    return np.ones(count, bool) if rows is None else rows
+def _as_full_mask(row_mask: NDArray[np.bool_] | None, n_rows: int) -> NDArray[np.bool_]:
+    return np.ones(n_rows, bool) if row_mask is None else row_mask
 
 
-def _entries(release: Release) -> list[str]:
+def _entry_ids(release: Release) -> list[str]:
     return release.entry.split(",") if release.entry else []

@@ -17,12 +17,12 @@ from labeldp.releases.base import Arrays, Release
 Matrix: TypeAlias = NDArray[np.floating] | csr_array
 
 _BLOCK = 1 << 16  # rows that are looked at at once
-_WIDEST = 4096  # columns up to which A'A is computed where it was not stored
-_STEPS, _PRIOR = 60, 0.01  # of Newton; and the precision of weights in deviations of their columns
+_MAX_GRAM_COLUMNS = 4096  # columns up to which A'A is computed where it was not stored
+_NEWTON_STEPS, _PRIOR_PRECISION = 60, 0.01  # of Newton; and the precision of weights in deviations of their columns
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _OfQuery(Release):
+class _QueryRelease(Release):
     """Sums over rows of a public matrix A, and the public A'A.
 
     A itself is public and not stored; it comes from the mechanism, or from `with_query` after loading. A'A is stored
@@ -32,7 +32,7 @@ class _OfQuery(Release):
     kind: ClassVar[Literal["likelihood", "prior"]] = "prior"
 
     stored_gram: NDArray[np.float64] | None = None
-    scale: float  # grid steps in one unit of A
+    grid_scale: float  # grid steps in one unit of A
     sigma: float  # noise, in grid steps
     query: Matrix | None = None
 
@@ -42,33 +42,33 @@ class _OfQuery(Release):
 
     @property
     @abstractmethod
-    def columns(self) -> int:
+    def n_columns(self) -> int:
         """The number of columns of A."""
 
     @cached_property
     def gram(self) -> NDArray[np.float64]:
         """A'A over the rows that were summed, as stored or computed from A."""
-        return self._computed_gram() if self.stored_gram is None else self.stored_gram
+        return self._compute_gram() if self.stored_gram is None else self.stored_gram
 
-    def _computed_gram(self) -> NDArray[np.float64]:
+    def _compute_gram(self) -> NDArray[np.float64]:
         raise InputError("A'A of a sparse A is not computed for numbers: fit a model to the sums themselves.")
 
     def with_query(self, query: Matrix) -> Self:
         """Give back the public matrix A, so that rows can be scored."""
         query = csr_array(query) if issparse(query) else np.asarray(query)
-        if query.shape != (self.rows, self.columns):
-            raise InputError(f"The query must have {self.rows} rows and {self.columns} columns.")
+        if query.shape != (self.rows, self.n_columns):
+            raise InputError(f"The query must have {self.rows} rows and {self.n_columns} columns.")
         return replace(self, query=query)
 
-    def _queried(self, rows: NDArray[np.int64]) -> Any:
+    def _query_rows(self, row_ids: NDArray[np.int64]) -> Any:
         """Return rows of A in float64, sparse if A is."""
         if self.query is None:
             raise InputError("The public matrix A is not stored with its moments: give it back by with_query(A).")
-        return self.query[rows].astype(np.float64, copy=False)
+        return self.query[row_ids].astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NoisyMoments(_OfQuery):
+class NoisyMoments(_QueryRelease):
     """A'Y (columns of A, classes) on an integer grid plus noise, and the public A'A and A'1.
 
     The prior of a row is a linear model fitted to the moments: ridge regression whose penalty follows from the
@@ -80,35 +80,37 @@ class NoisyMoments(_OfQuery):
 
     def arrays(self) -> Arrays:
         """Return the noisy moments and the public sums."""
-        found = {"moments": self.moments, "totals": self.totals}
-        return found if self.stored_gram is None else found | {"gram": self.stored_gram}
+        arrays = {"moments": self.moments, "totals": self.totals}
+        return arrays if self.stored_gram is None else arrays | {"gram": self.stored_gram}
 
     @property
-    def columns(self) -> int:
+    def n_columns(self) -> int:
         """The number of columns of A."""
         return len(self.moments)
 
-    def _computed_gram(self) -> NDArray[np.float64]:
+    def _compute_gram(self) -> NDArray[np.float64]:
         """Compute A'A of the matrix at hand, if it is that of the sums: its columns must have the same totals."""
-        if self.columns > _WIDEST:
+        if self.n_columns > _MAX_GRAM_COLUMNS:
             raise InputError(
-                f"A'A of more than {_WIDEST:,} columns is not computed: fit a model to the sums themselves."
+                f"A'A of more than {_MAX_GRAM_COLUMNS:,} columns is not computed: fit a model to the sums themselves."
             )
-        grid = csr_array(self._queried(np.arange(self.rows) if self.active is None else np.flatnonzero(self.active)))
-        grid.sum_duplicates()
-        grid.data = np.rint(grid.data * self.scale)
-        if not np.array_equal(grid.sum(axis=0) / self.scale, self.totals):
+        grid_matrix = csr_array(
+            self._query_rows(np.arange(self.rows) if self.active is None else np.flatnonzero(self.active))
+        )
+        grid_matrix.sum_duplicates()
+        grid_matrix.data = np.rint(grid_matrix.data * self.grid_scale)
+        if not np.array_equal(grid_matrix.sum(axis=0) / self.grid_scale, self.totals):
             raise InputError("A'A needs the query of these sums and every row that was summed: read it before keep.")
-        return np.asarray((grid.T @ grid).toarray() / self.scale**2)
+        return np.asarray((grid_matrix.T @ grid_matrix).toarray() / self.grid_scale**2)
 
     @cached_property
     def coefficients(self) -> NDArray[np.float64]:
         """The fitted linear model: A @ coefficients estimates the probability of each class."""
-        directions, gain = self._fit
-        return directions @ (gain[:, None] * (directions.T @ self._told))
+        directions, gain = self._ridge_fit
+        return directions @ (gain[:, None] * (directions.T @ self._projected_moments))
 
     @cached_property
-    def scorer(self) -> NDArray[np.float64]:
+    def scoring_weights(self) -> NDArray[np.float64]:
         """What rows are multiplied by, to be read by `as_chances`: the linear model, or of two classes log-odds.
 
         A linear model of a rare class hardly ever reaches one half. Logistic regression needs nothing of the labels but
@@ -120,11 +122,15 @@ class NoisyMoments(_OfQuery):
         constant = np.linalg.lstsq(self.gram, self.totals, rcond=1e-9)[0]
         direction = self.coefficients[:, 1] - self.coefficients[:, 0]
         pair = np.stack([constant, direction], axis=1)
-        rows = np.arange(self.rows) if self.active is None else np.flatnonzero(self.active)
-        seen = np.concatenate([self._queried(part) @ pair for part in np.array_split(rows, 1 + len(rows) // _BLOCK)])
-        told = pair.T @ (self.totals + self.gram @ direction) / 2  # both classes together are all rows, which is known
-        told[0] = np.clip(told[0], 0.5, len(rows) - 0.5)  # rows of the second class
-        return (pair @ log_odds(seen, told))[:, None]
+        row_ids = np.arange(self.rows) if self.active is None else np.flatnonzero(self.active)
+        projections = np.concatenate(
+            [self._query_rows(id_block) @ pair for id_block in np.array_split(row_ids, 1 + len(row_ids) // _BLOCK)]
+        )
+        class_sums = (
+            pair.T @ (self.totals + self.gram @ direction) / 2
+        )  # both classes together are all rows, which is known
+        class_sums[0] = np.clip(class_sums[0], 0.5, len(row_ids) - 0.5)  # rows of the second class
+        return (pair @ fit_log_odds(projections, class_sums))[:, None]
 
     @cached_property
     def mean_score(self) -> float:
@@ -132,41 +138,41 @@ class NoisyMoments(_OfQuery):
 
         It is linear in labels, so the sums tell it; what the model owes to their noise is taken off.
         """
-        owed = (len(self.space) - 1) * (self.sigma / self.scale) ** 2 * self._fit[1].sum()
-        count = self.rows if self.active is None else int(self.active.sum())
-        return float(((self.coefficients * self._told).sum() - owed) / count)
+        noise_bias = (len(self.space) - 1) * (self.sigma / self.grid_scale) ** 2 * self._ridge_fit[1].sum()
+        n_summed = self.rows if self.active is None else int(self.active.sum())
+        return float(((self.coefficients * self._projected_moments).sum() - noise_bias) / n_summed)
 
     @cached_property
-    def _told(self) -> NDArray[np.float64]:
+    def _projected_moments(self) -> NDArray[np.float64]:
         """A'Y without the part of its noise that is known: its columns add up to A'1, which is public."""
-        z = self.moments / self.scale
+        z = self.moments / self.grid_scale
         z -= (z.sum(axis=1) - self.totals)[:, None] / len(self.space)
         return z
 
     @cached_property
-    def _fit(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _ridge_fit(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Directions of A'A, and by how much the fit multiplies the moments in each."""
-        classes = len(self.space)
-        size, directions = np.linalg.eigh(self.gram)
-        size = np.maximum(size, 0)
-        z = directions.T @ self._told
+        n_classes = len(self.space)
+        eigenvalues, directions = np.linalg.eigh(self.gram)
+        eigenvalues = np.maximum(eigenvalues, 0)
+        z = directions.T @ self._projected_moments
         # In each direction z = size * b + (label scatter) + (privacy noise), with b ~ N(0, spread).
-        other = size * (1 - 1 / classes) / classes + (self.sigma / self.scale) ** 2
+        noise_variance = eigenvalues * (1 - 1 / n_classes) / n_classes + (self.sigma / self.grid_scale) ** 2
 
-        def surprise(log_spread: float) -> float:
-            variance = np.exp(log_spread) * size**2 + other
-            return float(classes * np.log(variance).sum() + ((z**2).sum(axis=1) / variance).sum())
+        def negative_log_likelihood(log_prior_variance: float) -> float:
+            variance = np.exp(log_prior_variance) * eigenvalues**2 + noise_variance
+            return float(n_classes * np.log(variance).sum() + ((z**2).sum(axis=1) / variance).sum())
 
-        spread = np.exp(minimize_scalar(surprise, bounds=(-30, 30), method="bounded").x)
-        return directions, spread * size / (spread * size**2 + other)
+        prior_variance = np.exp(minimize_scalar(negative_log_likelihood, bounds=(-30, 30), method="bounded").x)
+        return directions, prior_variance * eigenvalues / (prior_variance * eigenvalues**2 + noise_variance)
 
-    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
         # Duller than `scorer`: a prior that is sure of its rows lets mechanisms ask nothing about them.
-        return np.log(as_chances(self._queried(rows) @ self.coefficients))
+        return np.log(to_probabilities(self._query_rows(row_ids) @ self.coefficients))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NoisySums(_OfQuery):
+class NoisySums(_QueryRelease):
     """A'c on an integer grid, then the sum of squares of c, plus noise; c counts labels in half steps from the middle.
 
     The prior of a row is a linear model, ridge regression whose penalty follows from the known noise, with the normal
@@ -174,7 +180,7 @@ class NoisySums(_OfQuery):
     """
 
     sums: NDArray[np.int64]
-    size: int  # labels that were summed
+    n_labels: int  # labels that were summed
     square_weight: float
 
     def arrays(self) -> Arrays:
@@ -182,17 +188,17 @@ class NoisySums(_OfQuery):
         return {"sums": self.sums} if self.stored_gram is None else {"sums": self.sums, "gram": self.stored_gram}
 
     @property
-    def columns(self) -> int:
+    def n_columns(self) -> int:
         """The number of columns of A."""
         return len(self.sums) - 1
 
     @property
     def released_sums(self) -> NDArray[np.float64]:
         """The noisy sums of A times numbers that are counted from the middle of the range."""
-        return self.sums[:-1].astype(np.float64) * (self._half / self.scale)
+        return self.sums[:-1].astype(np.float64) * (self._half_step / self.grid_scale)
 
     @property
-    def middle(self) -> float:
+    def center(self) -> float:
         """The middle of the range."""
         return (float(self.space.classes[0]) + float(self.space.classes[-1])) / 2
 
@@ -203,10 +209,14 @@ class NoisySums(_OfQuery):
         Where noise hides it, it is taken for half of what evenly spread labels have; between the two, each weighs by
         how sure it is.
         """
-        unit = self._half**2 * (len(self.space) - 1) / self.square_weight / max(1, self.size)
-        seen, unsure, usual = unit * float(self.sums[-1]), unit * self.sigma, self._width**2 / 24
-        sure = usual**2 / (usual**2 + unsure**2)
-        return float(np.clip(sure * seen + (1 - sure) * usual, self._half**2, self._width**2 / 4))
+        square_scale = self._half_step**2 * (len(self.space) - 1) / self.square_weight / max(1, self.n_labels)
+        observed, square_noise, expected = (
+            square_scale * float(self.sums[-1]),
+            square_scale * self.sigma,
+            self._range_width**2 / 24,
+        )
+        weight = expected**2 / (expected**2 + square_noise**2)
+        return float(np.clip(weight * observed + (1 - weight) * expected, self._half_step**2, self._range_width**2 / 4))
 
     @cached_property
     def coefficients(self) -> NDArray[np.float64]:
@@ -215,49 +225,53 @@ class NoisySums(_OfQuery):
         What is known beforehand stands for what little data cannot say: coefficients are as large as makes one half of
         the mean square; the other half is scatter around them.
         """
-        signal = scatter = min(self.mean_square, self._width**2 / 12) / 2
-        size, directions = np.linalg.eigh(self.gram)
-        size = np.maximum(size, 0)
+        signal = scatter = min(self.mean_square, self._range_width**2 / 12) / 2
+        eigenvalues, directions = np.linalg.eigh(self.gram)
+        eigenvalues = np.maximum(eigenvalues, 0)
         z = directions.T @ self.released_sums
         # In each direction z = size * b + (scatter of labels) + (privacy noise), with b ~ N(0, spread).
-        spread = signal * max(1, self.size) / max(float(size.sum()), 1e-12)
-        other = size * scatter + self.noise**2 + 1e-300  # where there is no noise, a direction may be empty
-        return directions @ (spread * size / (spread * size**2 + other) * z)
+        prior_variance = signal * max(1, self.n_labels) / max(float(eigenvalues.sum()), 1e-12)
+        noise_variance = (
+            eigenvalues * scatter + self.noise_deviation**2 + 1e-300
+        )  # where there is no noise, a direction may be empty
+        return directions @ (prior_variance * eigenvalues / (prior_variance * eigenvalues**2 + noise_variance) * z)
 
     @property
     def mean(self) -> float:
         """The mean of what the linear model says of the rows that were summed, counted from the middle."""
-        rows = np.arange(self.rows) if self.active is None else np.flatnonzero(self.active)
-        return float((self._queried(rows) @ self.coefficients).mean()) if rows.size else 0.0
+        row_ids = np.arange(self.rows) if self.active is None else np.flatnonzero(self.active)
+        return float((self._query_rows(row_ids) @ self.coefficients).mean()) if row_ids.size else 0.0
 
     @property
-    def noise(self) -> float:
+    def noise_deviation(self) -> float:
         """The deviation of the noise in a sum, in units of A times those of the labels."""
-        return self._half * self.sigma / self.scale
+        return self._half_step * self.sigma / self.grid_scale
 
     @cached_property
-    def deviation(self) -> float:
+    def residual_deviation(self) -> float:
         """How far numbers are expected to be from the linear model."""
         b = self.coefficients
         z = self.released_sums
-        left = self.mean_square - float(2 * b @ z - b @ self.gram @ b) / max(1, self.size)
-        return float(np.sqrt(np.clip(left, max(self.mean_square / 20, self._half**2), self.mean_square)))
+        residual_variance = self.mean_square - float(2 * b @ z - b @ self.gram @ b) / max(1, self.n_labels)
+        return float(
+            np.sqrt(np.clip(residual_variance, max(self.mean_square / 20, self._half_step**2), self.mean_square))
+        )
 
     @property
-    def _half(self) -> float:
+    def _half_step(self) -> float:
         return (self.space.step or 1.0) / 2
 
     @property
-    def _width(self) -> float:
-        return 2 * self._half * (len(self.space) - 1)
+    def _range_width(self) -> float:
+        return 2 * self._half_step * (len(self.space) - 1)
 
-    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
         grid = np.array(self.space.classes, np.float64)
-        location = self.middle + self._queried(rows) @ self.coefficients
-        return -((grid - location[:, None]) ** 2) / (2 * self.deviation**2)
+        location = self.center + self._query_rows(row_ids) @ self.coefficients
+        return -((grid - location[:, None]) ** 2) / (2 * self.residual_deviation**2)
 
 
-def as_chances(scores: NDArray[np.floating]) -> NDArray[np.floating]:
+def to_probabilities(scores: NDArray[np.floating]) -> NDArray[np.floating]:
     """Read estimated probabilities, which may lie outside 0 to 1, as a distribution.
 
     A single column is the log-odds of the second of two classes.
@@ -265,26 +279,28 @@ def as_chances(scores: NDArray[np.floating]) -> NDArray[np.floating]:
     if scores.shape[1] == 1:
         second = expit(scores)
         scores = np.concatenate([1 - second, second], axis=1)
-    chance = np.clip(scores, 1e-3, None)
-    return chance / chance.sum(axis=1, keepdims=True)
+    probabilities = np.clip(scores, 1e-3, None)
+    return probabilities / probabilities.sum(axis=1, keepdims=True)
 
 
-def log_odds(seen: NDArray[np.float64], told: NDArray[np.float64]) -> NDArray[np.float64]:
+def fit_log_odds(columns: NDArray[np.float64], class_sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the weights of two columns whose logistic model has the sums `told` over the rows of the second class.
 
     The first column is about constant. Where noise says that the second speaks against itself, it says nothing; a weak
     prior keeps weights finite where no model has such sums.
     """
-    unit = np.array([1.0, max(float(seen[:, 1].std()), 1e-12)])
-    columns, wanted, weights = seen / unit, told / unit, np.zeros(2)
-    for _ in range(_STEPS):
-        chance = expit(columns @ weights)
-        slope = (columns * (chance * (1 - chance))[:, None]).T @ columns + _PRIOR * np.eye(2)
-        step = np.linalg.solve(slope, wanted - columns.T @ chance - _PRIOR * weights)
+    column_scales = np.array([1.0, max(float(columns[:, 1].std()), 1e-12)])
+    scaled_columns, target_sums, weights = columns / column_scales, class_sums / column_scales, np.zeros(2)
+    for _ in range(_NEWTON_STEPS):
+        probabilities = expit(scaled_columns @ weights)
+        hessian = (
+            scaled_columns * (probabilities * (1 - probabilities))[:, None]
+        ).T @ scaled_columns + _PRIOR_PRECISION * np.eye(2)
+        step = np.linalg.solve(hessian, target_sums - scaled_columns.T @ probabilities - _PRIOR_PRECISION * weights)
         largest = float(np.abs(step).max())
         weights = weights + step * min(1.0, 2 / max(largest, 1e-12))
         if largest < 1e-8:
             break
     if weights[1] < 0:
-        weights = np.array([logit(wanted[0] / len(seen)), 0.0])
-    return weights / unit
+        weights = np.array([logit(target_sums[0] / len(columns)), 0.0])
+    return weights / column_scales

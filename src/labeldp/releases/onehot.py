@@ -25,11 +25,11 @@ class NoisyOneHot(Release):
         """Return the noisy vectors."""
         return {"values": self.values}
 
-    def _unbiased(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        return self.values[rows] / self.height
+    def _unbiased_labels(self, row_ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self.values[row_ids] / self.height
 
-    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
-        x = self.values[rows].astype(np.float64)
+    def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
+        x = self.values[row_ids].astype(np.float64)
         plain = self._log_density(x)
         return plain.sum(axis=1, keepdims=True) - plain + self._log_density(x - self.height)
 

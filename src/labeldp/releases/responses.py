@@ -35,53 +35,53 @@ class Responses(Release):
 
     def noise_matrix(self) -> NDArray[np.float64]:
         """Return the channel, averaged over the released rows where candidates differ."""
-        classes = len(self.space)
+        n_classes = len(self.space)
         if self.candidates is None:
-            return np.where(np.eye(classes, dtype=bool), *response_chances(self.epsilon, classes))
-        total = np.zeros((classes, classes))
-        live = np.flatnonzero(self._is_active(np.arange(self.rows)))
-        patterns, counts = np.unique(self.candidates[live], axis=0, return_counts=True)
-        for inside, count in zip(self._unpack(patterns), counts, strict=True):
-            k = int(inside.sum())
-            kept, other = response_chances(self.epsilon, k)
-            channel = np.where(inside[:, None] & inside, other, 0.0)
-            channel[inside, inside] = kept
-            channel[np.ix_(inside, ~inside)] = 1 / k
+            return np.where(np.eye(n_classes, dtype=bool), *response_probabilities(self.epsilon, n_classes))
+        total = np.zeros((n_classes, n_classes))
+        active_rows = np.flatnonzero(self._is_active(np.arange(self.rows)))
+        patterns, counts = np.unique(self.candidates[active_rows], axis=0, return_counts=True)
+        for is_candidate, count in zip(self._unpack(patterns), counts, strict=True):
+            k = int(is_candidate.sum())
+            p_same, p_other = response_probabilities(self.epsilon, k)
+            channel = np.where(is_candidate[:, None] & is_candidate, p_other, 0.0)
+            channel[is_candidate, is_candidate] = p_same
+            channel[np.ix_(is_candidate, ~is_candidate)] = 1 / k
             total += count * channel
-        return total / max(1, live.size)
+        return total / max(1, active_rows.size)
 
-    def _unbiased(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _unbiased_labels(self, row_ids: NDArray[np.int64]) -> NDArray[np.float64]:
         # The inverse channel over the k candidates. It is unbiased for a label among them; a label that is none has
         # left no trace, and its mean is 1/k for each candidate.
-        inside = self._inside(rows)
-        k, e = inside.sum(axis=1, keepdims=True), np.exp(-self.epsilon)
-        said = self.codes[rows][:, None] == np.arange(len(self.space))
-        scale = (1 + (k - 1) * e) / (1 - e)
-        return np.where(inside, scale * said - e / (1 - e), 0.0)
+        is_candidate = self._candidate_mask(row_ids)
+        k, inverse_odds = is_candidate.sum(axis=1, keepdims=True), np.exp(-self.epsilon)
+        is_response = self.codes[row_ids][:, None] == np.arange(len(self.space))
+        scale = (1 + (k - 1) * inverse_odds) / (1 - inverse_odds)
+        return np.where(is_candidate, scale * is_response - inverse_odds / (1 - inverse_odds), 0.0)
 
-    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
-        classes = len(self.space)
-        said = self.codes[rows][:, None] == np.arange(classes)
-        inside = self._inside(rows)
-        k = inside.sum(axis=1, keepdims=True)
+    def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
+        n_classes = len(self.space)
+        is_response = self.codes[row_ids][:, None] == np.arange(n_classes)
+        is_candidate = self._candidate_mask(row_ids)
+        k = is_candidate.sum(axis=1, keepdims=True)
         log_denominator = np.log1p((k - 1) * np.exp(-self.epsilon))
-        scores = np.where(said, 0.0, -self.epsilon) - log_denominator
-        return np.where(inside, scores, -np.log(k))
+        scores = np.where(is_response, 0.0, -self.epsilon) - log_denominator
+        return np.where(is_candidate, scores, -np.log(k))
 
-    def _inside(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _candidate_mask(self, row_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which classes are candidates of each row."""
         if self.candidates is None:
             return np.ones((1, len(self.space)), bool)
-        return self._unpack(self.candidates[rows])
+        return self._unpack(self.candidates[row_ids])
 
     def _unpack(self, packed: NDArray[np.uint8]) -> NDArray[np.bool_]:
         return np.unpackbits(packed, axis=1, count=len(self.space)).astype(bool)
 
 
-def response_chances(epsilon: float, classes: int) -> tuple[float, float]:
+def response_probabilities(epsilon: float, n_classes: int) -> tuple[float, float]:
     """Return the chance that randomized response keeps a label, and that of each other class.
 
     No release with this epsilon lets a guesser be right more often who takes all classes for equally likely.
     """
-    kept = 1 / (1 + (classes - 1) * math.exp(-epsilon))
-    return kept, kept * math.exp(-epsilon)
+    p_same = 1 / (1 + (n_classes - 1) * math.exp(-epsilon))
+    return p_same, p_same * math.exp(-epsilon)

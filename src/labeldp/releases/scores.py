@@ -11,11 +11,11 @@ from labeldp.releases.base import Arrays, Release
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _OfNoRow(Release):
+class _AggregateRelease(Release):
     """Facts about all rows together: they speak of no single one, so every class of every row scores alike."""
 
     kind: ClassVar[Literal["likelihood", "prior"]] = "prior"
-    speaks_of_rows: ClassVar[bool] = False
+    has_row_evidence: ClassVar[bool] = False
 
     def arrays(self) -> Arrays:
         """Return nothing: a few numbers are all there is."""
@@ -25,47 +25,47 @@ class _OfNoRow(Release):
         """Return -1 for each row: no row has a label from this."""
         return np.full(self.rows, MISSING, np.int32)
 
-    def _log_scores(self, rows: NDArray[np.int64]) -> NDArray[np.floating]:
-        return np.zeros((rows.size, len(self.space)))
+    def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
+        return np.zeros((row_ids.size, len(self.space)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NoisyRight(_OfNoRow):
+class NoisyCorrectCount(_AggregateRelease):
     """How many of `size` labels are as predicted, plus discrete Laplace noise of the given scale."""
 
-    right: int
-    size: int
+    n_correct: int
+    n_labels: int
     scale: float
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NoisyLoss(_OfNoRow):
+class NoisyLoss(_AggregateRelease):
     """The loss of `size` predictions in units of `unit`, plus discrete Laplace noise of the given scale.
 
     No label can make the loss of a row larger than `most`.
     """
 
     total: int
-    size: int
-    unit: float
-    most: float
+    n_labels: int
+    step_size: float
+    max_row_loss: float
     scale: float
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Choice(_OfNoRow):
+class Choice(_AggregateRelease):
     """Which of the candidates had the best noisy total: of right predictions, of scores, or of losses."""
 
-    best: int
-    candidates: int
+    best_index: int
+    n_candidates: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Choices(_OfNoRow):
+class Choices(_AggregateRelease):
     """Which of the candidates were picked by noisy scores, by their places and in the order of the picks."""
 
-    picked: tuple[int, ...]
-    candidates: int
+    picks: tuple[int, ...]
+    n_candidates: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "picked", tuple(self.picked))  # a stored one comes back as a list
+        object.__setattr__(self, "picks", tuple(self.picks))  # a stored one comes back as a list

@@ -24,20 +24,36 @@ from labeldp.releases.moments import NoisyMoments, NoisySums
 from labeldp.releases.numbers import NoisyBins, NoisyGrid
 from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
-from labeldp.releases.scores import Choice, Choices, NoisyLoss, NoisyRight
+from labeldp.releases.scores import Choice, Choices, NoisyCorrectCount, NoisyLoss
 
 FORMAT = 2  # 1 said of users which rows were released, not whose they were
-_BY_ROW = {"codes", "candidates", "values", "groups", "chances", "active"}
-_OF_CLASSES = (Responses, NoisyOneHot, NoisyCounts, NoisyMoments, NoisyRight, Choice, Choices, Relabelled, Believed)
-_STORED = (*_OF_CLASSES, NoisyBins, NoisyGrid, NoisySums, NoisyLoss)
-_FIELDS = {"gram": "stored_gram"}  # of the arrays whose field has another name
-_KINDS: dict[str, Any] = {cls.__name__: cls for cls in _STORED}
+_PER_ROW_ARRAYS = {"codes", "candidates", "values", "groups", "probabilities", "row_mask"}
+_CLASS_RELEASES = (
+    Responses,
+    NoisyOneHot,
+    NoisyCounts,
+    NoisyMoments,
+    NoisyCorrectCount,
+    Choice,
+    Choices,
+    Relabelled,
+    Believed,
+)
+_RELEASE_TYPES = (*_CLASS_RELEASES, NoisyBins, NoisyGrid, NoisySums, NoisyLoss)
+_FIELD_OF_ARRAY = {"gram": "stored_gram"}  # of the arrays whose field has another name
+_TYPE_BY_NAME: dict[str, Any] = {cls.__name__: cls for cls in _RELEASE_TYPES}
 
 
 def describe(release: Release) -> dict[str, Any]:
     """Return everything about a release but its arrays, as JSON."""
-    held = {_FIELDS.get(name, name) for name in release.arrays()} | {"lineage", "active", "query", "space", "guarantee"}
-    fields = {f.name: getattr(release, f.name) for f in dataclasses.fields(release) if f.name not in held}
+    excluded = {_FIELD_OF_ARRAY.get(name, name) for name in release.arrays()} | {
+        "lineage",
+        "row_mask",
+        "query",
+        "space",
+        "guarantee",
+    }
+    fields = {f.name: getattr(release, f.name) for f in dataclasses.fields(release) if f.name not in excluded}
     fields = {name: value for name, value in fields.items() if value is not None}
     return fields | {
         "format": FORMAT,
@@ -51,33 +67,33 @@ def describe(release: Release) -> dict[str, Any]:
 def rebuild(description: dict[str, Any], arrays: Arrays) -> Release:
     """Put a release together again from what `describe` and `arrays` gave."""
     fields = dict(description)
-    written = fields.pop("format")
-    if written not in (1, FORMAT):
+    format_version = fields.pop("format")
+    if format_version not in (1, FORMAT):
         raise InputError("This release was written by another version of labeldp: use that version to read it.")
-    kind = _kind(fields.pop("type"))
-    if any(len(arrays[name]) != fields["rows"] for name in _BY_ROW & arrays.keys()):
+    release_type = _find_release_type(fields.pop("type"))
+    if any(len(arrays[name]) != fields["n_rows"] for name in _PER_ROW_ARRAYS & arrays.keys()):
         raise InputError("This release is damaged: its arrays have other lengths than it says.")
     fields["space"] = LabelSpace.from_json(fields["space"])
     fields["guarantee"] = Guarantee(**fields["guarantee"])
     uses = [Use.from_json(use) for use in fields["lineage"]]
-    if written == 1 and fields["guarantee"].unit == "user":
-        uses = [dataclasses.replace(use, rows=None) for use in uses]
+    if format_version == 1 and fields["guarantee"].unit == "user":
+        uses = [dataclasses.replace(use, packed_rows=None) for use in uses]
     fields["lineage"] = tuple(uses)
-    return kind(**fields, **{_FIELDS.get(name, name): array for name, array in arrays.items()})
+    return release_type(**fields, **{_FIELD_OF_ARRAY.get(name, name): array for name, array in arrays.items()})
 
 
-def _kind(name: str) -> Any:
+def _find_release_type(name: str) -> Any:
     """Return a kind of release by name; one that is not of this library, if it has been imported."""
-    if name in _KINDS:
-        return _KINDS[name]
-    known, waiting = dict[str, Any](), [Release]
-    while waiting:
-        kinds = waiting.pop().__subclasses__()
-        known |= {kind.__name__: kind for kind in kinds}
-        waiting += kinds
-    if name not in known:
+    if name in _TYPE_BY_NAME:
+        return _TYPE_BY_NAME[name]
+    types, pending = dict[str, Any](), [Release]
+    while pending:
+        subclasses = pending.pop().__subclasses__()
+        types |= {kind.__name__: kind for kind in subclasses}
+        pending += subclasses
+    if name not in types:
         raise InputError(f"This release is a {name}, which is not of this library: import the module that defines it.")
-    return known[name]
+    return types[name]
 
 
 def to_bytes(release: Release) -> bytes:
@@ -118,7 +134,7 @@ def load(path: Path) -> Release:
 
 
 def _all_arrays(release: Release) -> Arrays:
-    return release.arrays() | ({} if release.active is None else {"active": release.active})
+    return release.arrays() | ({} if release.active is None else {"row_mask": release.active})
 
 
 def _checksum(description: str, arrays: Arrays) -> str:
@@ -137,7 +153,7 @@ def _to_table(release: Release) -> pa.Table:
     columns, extra = {}, {}
     arrays, description = _all_arrays(release), json.dumps(describe(release))
     for name, array in arrays.items():
-        if name not in _BY_ROW:
+        if name not in _PER_ROW_ARRAYS:
             buffer = io.BytesIO()
             np.save(buffer, array, allow_pickle=False)
             extra[name] = base64.b64encode(buffer.getvalue()).decode()

@@ -46,7 +46,7 @@ def _total_spent(ledger: Ledger, chain: Chain) -> dict[str, Any]:
             row_set = entry.row_set if is_exact else ""
             spending.add(unpack_rows(ledger.rows(row_set), n_rows), {1: entry.costs[max(entry.costs)]}, row_set)
     privacy_filter = Filter.from_json(chain.facts["budget"])
-    epsilon, delta = privacy_filter.guarantee(spending.worst())
+    epsilon, delta = privacy_filter.guarantee(spending.max_cost())
     if not is_exact and math.isfinite(epsilon):
         epsilon, delta = (
             min(epsilon, exactly(privacy_filter.budget.epsilon)),

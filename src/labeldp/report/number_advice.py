@@ -8,7 +8,7 @@ import numpy as np
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_epsilon
 from labeldp.core.label_space import LabelSpace
-from labeldp.privacy.mechanisms.binning import LARGEST_RANGE, DiscreteLaplace, RROnBins, UnbiasedBins
+from labeldp.privacy.mechanisms.binning import MAX_RANGE_VALUES, DiscreteLaplace, RROnBins, UnbiasedBins
 
 
 def number_advice(n_rows: int, space: LabelSpace, epsilon: float) -> dict[str, Any]:
@@ -16,8 +16,8 @@ def number_advice(n_rows: int, space: LabelSpace, epsilon: float) -> dict[str, A
     check_epsilon(epsilon)
     if n_rows < 1:
         raise InputError("rows must be a whole number from 1.")
-    if len(space) > LARGEST_RANGE:
-        raise InputError(f"The range has {len(space)} values and a plan takes {LARGEST_RANGE}: widen the step.")
+    if len(space) > MAX_RANGE_VALUES:
+        raise InputError(f"The range has {len(space)} values and a plan takes {MAX_RANGE_VALUES}: widen the step.")
     uniform_prior = np.full(len(space), 1 / len(space))
     low, high = float(space.classes[0]), float(space.classes[-1])
     laplace = DiscreteLaplace(epsilon)

@@ -16,7 +16,7 @@ from labeldp.core.atomic_files import append_line, check_free, read_lines
 from labeldp.core.errors import BudgetExceeded, InputError
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import Budget
-from labeldp.core.label_space import Encoded, LabelSpace
+from labeldp.core.label_space import EncodedLabels, LabelSpace
 from labeldp.data.base import Features
 from labeldp.evaluate import Score, split_rows
 from labeldp.learn.model import Model
@@ -185,7 +185,7 @@ def on_public_labels(
             owners = None if users is None else users[fit]
         else:
             learn, known, owners, (score, truth) = features, codes, users, test
-        vault = Vault(Encoded(known), table.space, Budget(plan.epsilon, plan.delta), users=owners)
+        vault = Vault(EncodedLabels(known), table.space, Budget(plan.epsilon, plan.delta), users=owners)
         rows = vault.capped(plan.labels_per_user, plan.seed)
         task = plan.task(learn, table.space, rows)
         trained = recipes.train(vault, task, plan.recipe, plan.options, score=False, with_rehearsal=False)

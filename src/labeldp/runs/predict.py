@@ -56,7 +56,7 @@ def _predicted_columns(model: Predictor, space: LabelSpace, features: Features, 
         low, high = intervals(model, features, 0.8, widening)
         return {"prediction": numbers, "low": low, "high": high}
     chances = model.predict_proba(features) if len(features) else np.zeros((0, len(space)))  # some models need a row
-    expected = {} if space.numbers is None else {"expected": chances @ space.numbers}
+    expected = {} if space.class_values is None else {"expected": chances @ space.class_values}
     named = {f"p({name})": chances[:, place] for place, name in enumerate(space)}
     return {"prediction": space.decode(chances.argmax(axis=1)).tolist()} | expected | named
 

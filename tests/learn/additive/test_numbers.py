@@ -114,7 +114,7 @@ def test_sums_and_noisy_numbers_together_are_better_than_either():
     for seed in range(5):
         vault, alone, sums = number_sums(problem, 0.1, seed)
         noisy = vault.release(UnbiasedBins(3.0, np.full(len(SPACE), 1 / len(SPACE))))
-        strong = vault.release(NumberQuery(np.ones((ROWS, 1)), 1e-3, values=len(SPACE)))
+        strong = vault.release(NumberQuery(np.ones((ROWS, 1)), 1e-3, n_values=len(SPACE)))
         assert strong.size == ROWS
         both = sums.fit(noisy)
         assert set(both.lineage) == {*sums.sums.lineage, *noisy.lineage}

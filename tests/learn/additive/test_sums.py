@@ -76,5 +76,5 @@ def test_sums_of_noisy_labels_of_two_classes_have_the_noise_of_randomized_respon
 
 def test_sums_of_noisy_labels_are_those_of_any_columns():
     release = responses(4, 0)
-    slow = sum(np.outer(row, label) for row, label in zip(MATRIX, release.unbiased(), strict=True))
+    slow = sum(np.outer(row, label) for row, label in zip(MATRIX, release.unbiased_labels(), strict=True))
     assert np.allclose(response_sums(DenseDesign(MATRIX), release, slice(None)).values, slow)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scripted import Uniform, exact_law
 
 import labeldp as ldp
-from labeldp.data.label_bins import best_bins
+from labeldp.data.label_bins import optimize_bins
 from labeldp.mechanisms import DiscreteLaplace, GroupHistogram, RROnBins, UnbiasedBins
 from labeldp.privacy.mechanisms import binning
 from labeldp.privacy.noise import samplers as noise
@@ -159,7 +159,7 @@ def test_the_search_promises_what_the_mechanism_loses():
     for loss in LOSSES:
         for prior in PRIORS.values():
             mechanism = RROnBins(1.5, prior, loss=loss)
-            promised = best_bins(GRID, prior, 1.5, loss).loss
+            promised = optimize_bins(GRID, prior, 1.5, loss).loss
             assert mechanism.expected_loss(SPACE, loss=loss) == pytest.approx(promised, abs=1e-12)
 
 
@@ -218,8 +218,8 @@ def test_groups_cost_the_mean_of_their_losses():
 
 def test_equal_priors_are_searched_once(monkeypatch):
     seen = []
-    search = binning.best_bins
-    monkeypatch.setattr(binning, "best_bins", lambda *a: seen.append(1) or search(*a))
+    search = binning.optimize_bins
+    monkeypatch.setattr(binning, "optimize_bins", lambda *a: seen.append(1) or search(*a))
     mechanism = RROnBins(1.0, np.tile(PRIORS["skewed"], (50, 1)), groups=np.arange(50))
     ldp.Vault([2.0] * 50, SPACE, ldp.Budget(1.0)).release(mechanism)
     assert len(seen) == 1
@@ -268,7 +268,7 @@ def test_noise_loses_epsilon_and_no_more(monkeypatch, epsilon):
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_the_mean_of_noise_before_the_cut_is_the_label(monkeypatch, epsilon):
     law = cut_law(monkeypatch, epsilon)
-    numbers = ldp.releases.numbers.uncut(GRID, 6 / epsilon)
+    numbers = ldp.releases.numbers.unbiased_grid(GRID, 6 / epsilon)
     assert numbers @ law == pytest.approx(GRID, abs=1e-9)
     prior, mechanism = PRIORS["skewed"], DiscreteLaplace(epsilon)
     for outputs, unbiased in ((GRID, False), (numbers, True)):
@@ -327,7 +327,7 @@ def test_a_prior_can_come_from_a_private_histogram():
     labels = np.random.default_rng(0).choice(GRID, 3000, p=PRIORS["skewed"])
     vault = ldp.Vault(labels, SPACE, ldp.Budget(1.0))
     counts = vault.release(GroupHistogram(np.zeros(3000, int), 0.1))
-    mechanism = RROnBins(0.9, counts.predictive[0])
+    mechanism = RROnBins(0.9, counts.class_probabilities[0])
     release = vault.release(mechanism, derived_from=[counts])
     assert release.guarantee.epsilon == pytest.approx(1.0)
     blind = RROnBins(1.0, PRIORS["uniform"])
@@ -338,7 +338,7 @@ def test_a_failed_search_costs_nothing(monkeypatch):
     def broken(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(binning, "best_bins", broken)
+    monkeypatch.setattr(binning, "optimize_bins", broken)
     vault = ldp.Vault([2.0], SPACE, ldp.Budget(1.0))
     with pytest.raises(KeyboardInterrupt):
         vault.release(RROnBins(1.0, PRIORS["skewed"]))
@@ -455,7 +455,7 @@ def test_numbers_that_are_written_as_texts_have_the_same_expected_loss():
 def test_bins_keep_the_delta_that_they_are_given():
     """A user with many labels is charged with it, so that it must not get lost."""
     mechanism = RROnBins(0.01, [0.5, 0.5], delta=1e-6)
-    assert mechanism.delta == mechanism.at(0.02).delta == 1e-6
+    assert mechanism.delta == mechanism.with_epsilon(0.02).delta == 1e-6
     assert mechanism.price(100)[1] == Fraction(1, 10**6)
     assert mechanism.price(100)[0] < 1
 
@@ -463,6 +463,6 @@ def test_bins_keep_the_delta_that_they_are_given():
 def test_the_search_promises_what_the_mechanism_loses_below_one_as_well():
     space, prior = ldp.LabelSpace.range(0, 1, 0.25), np.array([0.3, 0.3, 0.2, 0.1, 0.1])
     for epsilon in (0.5, 2.0, 6.0):
-        promised = best_bins(np.array(space.classes), prior, epsilon, "poisson").loss
+        promised = optimize_bins(np.array(space.classes), prior, epsilon, "poisson").loss
         mechanism = RROnBins(epsilon, prior, loss="poisson")
         assert mechanism.expected_loss(space, loss="poisson") == pytest.approx(promised, rel=1e-9)

@@ -29,7 +29,7 @@ def common(classes, rows=4):
 def seen(monkeypatch):
     """The scores and noise widths of each pick, which is drawn all the same."""
     scores, widths = [], []
-    pick, draw = crosses.noisy_maximum, selection.discrete_laplace
+    pick, draw = crosses.noisy_argmax, selection.discrete_laplace
 
     def noted_pick(totals, *rest):
         scores.append(totals)
@@ -40,7 +40,7 @@ def seen(monkeypatch):
         assert count == scores[-1].size
         return draw(width, count, bits)
 
-    monkeypatch.setattr(crosses, "noisy_maximum", noted_pick)
+    monkeypatch.setattr(crosses, "noisy_argmax", noted_pick)
     monkeypatch.setattr(selection, "discrete_laplace", noted_draw)
     return scores, widths
 
@@ -146,14 +146,14 @@ def test_the_code_draws_from_that_law(count):
     labels = np.array([1, 0, 0, 1])
     mechanism, bits = LargestResiduals(CODES, PAIRS, expected_of(2), count, 1.5), Seeded(0)
     law = law_of_picks(plain_scores(CODES, PAIRS, expected_of(2), labels), 2 * count / 1.5, count)
-    drawn = [mechanism.draw(labels, common(2), bits).picked for _ in range(3000)]
+    drawn = [mechanism.draw(labels, common(2), bits).picks for _ in range(3000)]
     assert set(drawn) <= set(law)
     assert chisquare([drawn.count(picks) for picks in law], [3000 * chance for chance in law.values()]).pvalue > 1e-4
 
 
 def test_each_pick_has_noise_of_its_own_and_leaves_out_what_was_picked(seen):
     mechanism = LargestResiduals(CODES, PAIRS, expected_of(2), 3, 1.0)
-    orders = {mechanism.draw(np.array([0, 1, 1, 0]), common(2), Seeded(seed)).picked for seed in range(200)}
+    orders = {mechanism.draw(np.array([0, 1, 1, 0]), common(2), Seeded(seed)).picks for seed in range(200)}
     assert orders == set(permutations(range(3)))
     assert [each.size for each in seen[0][:3]] == [3, 2, 1]
 
@@ -173,8 +173,8 @@ def test_an_interaction_is_found():
     pairs = np.array([(i, j) for i in range(5) for j in range(i)])
     vault = ldp.Vault(labels, ldp.LabelSpace(["a", "b"], missing="public"), ldp.Budget(1.0))
     release = vault.release(LargestResiduals(codes, pairs, expected, 2, 1.0))
-    assert pairs[release.picked[0]].tolist() == [3, 1]
-    assert (len(set(release.picked)), release.candidates) == (2, 10)
+    assert pairs[release.picks[0]].tolist() == [3, 1]
+    assert (len(set(release.picks)), release.n_candidates) == (2, 10)
     assert vault.guarantee().epsilon == 1.0
 
 
@@ -187,7 +187,7 @@ def test_the_release_is_stored_and_speaks_of_no_row(tmp_path, suffix):
     release.save(tmp_path / f"r{suffix}")
     for other in (again, ldp.Release.load(tmp_path / f"r{suffix}")):
         assert isinstance(other, Choices)
-        assert (other.picked, other.candidates) == (release.picked, 3)
+        assert (other.picks, other.n_candidates) == (release.picks, 3)
         assert other.entry == release.entry
     assert vault.guarantee().epsilon == 0.5
     assert not release.log_evidence().any()
@@ -219,8 +219,8 @@ def test_arrays_are_copied():
     mechanism = LargestResiduals(codes, PAIRS, expected, 1, 1.0)
     codes[0] = 9
     expected[0] = 0
-    assert mechanism.codes.max() == 1
-    assert mechanism.expected[0].sum() == pytest.approx(1)
+    assert mechanism.column_bins.max() == 1
+    assert mechanism.expected_probabilities[0].sum() == pytest.approx(1)
 
 
 def test_users_pay_for_each_of_their_labels():
@@ -230,32 +230,34 @@ def test_users_pay_for_each_of_their_labels():
     assert vault.release(mechanism).guarantee.epsilon == pytest.approx(0.3)
 
 
-GOOD = dict(codes=CODES, pairs=PAIRS, expected=expected_of(2), count=1, epsilon=1.0)
+GOOD = dict(
+    column_bins=CODES, column_pairs=PAIRS, expected_probabilities=expected_of(2), n_picks=1, epsilon=1.0
+)
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (dict(codes=CODES[:3]), "whole numbers with 4 rows"),
-        (dict(codes=CODES * 1.0), "whole numbers with 4 rows"),
-        (dict(codes=CODES[:, 0]), "whole numbers with 4 rows"),
-        (dict(codes=CODES - 1), "number the bins from 0"),
-        (dict(codes=CODES * 2**30), "number the bins from 0"),
-        (dict(codes=CODES * 5000), "too many cells"),
-        (dict(pairs=PAIRS[:, :1]), "two column numbers"),
-        (dict(pairs=PAIRS[:0]), "two column numbers"),
-        (dict(pairs=PAIRS * 1.0), "two column numbers"),
-        (dict(pairs=PAIRS + 1), "numbers from 0 to 2"),
-        (dict(pairs=PAIRS - 1), "numbers from 0 to 2"),
-        (dict(pairs=np.array([[1, 1]])), "two different columns"),
-        (dict(expected=expected_of(3)), "The table of expected probabilities has shape"),
-        (dict(expected=expected_of(2) * 2), "Each row of the table of expected probabilities must be a distribution"),
-        (dict(expected=np.full((4, 2), np.nan)), "must be a distribution"),
-        (dict(expected=np.eye(4, 2, dtype=int)), "a table of floats"),
-        (dict(count=0), "between 1 and 3"),
-        (dict(count=4), "between 1 and 3"),
-        (dict(count=1.0), "count must be a whole number"),
-        (dict(count=True), "count must be a whole number"),
+        (dict(column_bins=CODES[:3]), "whole numbers with 4 rows"),
+        (dict(column_bins=CODES * 1.0), "whole numbers with 4 rows"),
+        (dict(column_bins=CODES[:, 0]), "whole numbers with 4 rows"),
+        (dict(column_bins=CODES - 1), "number the bins from 0"),
+        (dict(column_bins=CODES * 2**30), "number the bins from 0"),
+        (dict(column_bins=CODES * 5000), "too many cells"),
+        (dict(column_pairs=PAIRS[:, :1]), "two column numbers"),
+        (dict(column_pairs=PAIRS[:0]), "two column numbers"),
+        (dict(column_pairs=PAIRS * 1.0), "two column numbers"),
+        (dict(column_pairs=PAIRS + 1), "numbers from 0 to 2"),
+        (dict(column_pairs=PAIRS - 1), "numbers from 0 to 2"),
+        (dict(column_pairs=np.array([[1, 1]])), "two different columns"),
+        (dict(expected_probabilities=expected_of(3)), "The table of expected probabilities has shape"),
+        (dict(expected_probabilities=expected_of(2) * 2), "Each row of the table of expected probabilities must be a distribution"),
+        (dict(expected_probabilities=np.full((4, 2), np.nan)), "must be a distribution"),
+        (dict(expected_probabilities=np.eye(4, 2, dtype=int)), "a table of floats"),
+        (dict(n_picks=0), "between 1 and 3"),
+        (dict(n_picks=4), "between 1 and 3"),
+        (dict(n_picks=1.0), "count must be a whole number"),
+        (dict(n_picks=True), "count must be a whole number"),
         (dict(epsilon=0.0), "epsilon must be"),
     ],
 )

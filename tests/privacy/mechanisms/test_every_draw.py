@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 
 import labeldp as ldp
-from labeldp.core.label_space import MISSING, Encoded
+from labeldp.core.label_space import MISSING, EncodedLabels
 from labeldp.privacy import mechanisms as m
 from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.votes import TeacherVotes
@@ -63,7 +63,7 @@ CLASSES = {
     "RightCount": lambda n, k, e: m.RightCount((np.arange(n) % k).astype(np.int32), e),
     "BestCandidate": lambda n, k, e: m.BestCandidate((np.arange(3 * n).reshape(n, 3) % k).astype(np.int32), e),
     "HighestScore": lambda n, k, e: m.HighestScore(np.arange(2 * n * k).reshape(2, n, k)[:, ::-1] ** 2 % 97, e),
-    "HighestScore of some rows": lambda n, k, e: m.HighestScore(-np.ones((1, 1, k), int), e, rows=np.array([n - 1])),
+    "HighestScore of some rows": lambda n, k, e: m.HighestScore(-np.ones((1, 1, k), int), e, row_ids=np.array([n - 1])),
     "LargestResiduals": lambda n, k, e: m.LargestResiduals(
         np.arange(3 * n).reshape(n, 3) % 5, np.array([[0, 1], [2, 0], [1, 2]]), prior(n, k), 2, e
     ),
@@ -78,8 +78,8 @@ NUMBERS = {
     "RROnBins, absolute": lambda n, k, e: m.RROnBins(e, np.full(k, 1 / k), "absolute"),
     "UnbiasedBins": lambda n, k, e: m.UnbiasedBins(e, np.full(k, 1 / k)),
     "DiscreteLaplace": lambda n, k, e: m.DiscreteLaplace(e),
-    "NumberQuery": lambda n, k, e: m.NumberQuery(points(n, 40), e, values=k),
-    "NumberQuery, gaussian": lambda n, k, e: m.NumberQuery(points(n), e, 1e-6, values=k),
+    "NumberQuery": lambda n, k, e: m.NumberQuery(points(n, 40), e, n_values=k),
+    "NumberQuery, gaussian": lambda n, k, e: m.NumberQuery(points(n), e, 1e-6, n_values=k),
     "LossSum": lambda n, k, e: m.LossSum(np.linspace(0, k - 1, n), e),
     "LossSum, absolute": lambda n, k, e: m.LossSum(np.zeros(n), e, "absolute"),
     "LeastLoss": lambda n, k, e: m.LeastLoss(np.linspace(0, k - 1, 2 * n).reshape(n, 2), e),
@@ -103,7 +103,7 @@ def vectors(draw):
 
 def check(make, codes, space, epsilon):
     """Release; an error is one of this library's, and then nothing was charged."""
-    vault = ldp.Vault(Encoded(codes), space, ldp.Budget(1e9, 0.1))
+    vault = ldp.Vault(EncodedLabels(codes), space, ldp.Budget(1e9, 0.1))
     try:
         release = vault.release(make(codes.size, len(space), epsilon))
     except ldp.LabelDPError:

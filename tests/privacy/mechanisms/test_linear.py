@@ -53,15 +53,15 @@ def test_counts_of_chosen_rows(silent):
 
 def test_the_histogram_is_the_one_hot_case(silent):
     release = vault(epsilon=1.0, delta=1e-5).release(LinearQuery(np.eye(4)[GROUPS], 1.0, 1e-5))
-    assert (release.moments / release.scale).tolist() == COUNTS
+    assert (release.moments / release.grid_scale).tolist() == COUNTS
 
 
-@pytest.mark.parametrize("block", [2, linear.BLOCK])
+@pytest.mark.parametrize("block", [2, linear.BLOCK_ROWS])
 def test_moments_are_exact_on_the_grid(silent, block, monkeypatch):
-    monkeypatch.setattr(linear, "BLOCK", block)
+    monkeypatch.setattr(linear, "BLOCK_ROWS", block)
     query = np.random.default_rng(0).normal(size=(6, 5))
     release = vault(epsilon=1.0, delta=1e-5).release(LinearQuery(query, 1.0, 1e-5))
-    assert np.allclose(release.moments / release.scale, query.T @ (LABELS[:, None] == list(SPACE)), atol=1e-2)
+    assert np.allclose(release.moments / release.grid_scale, query.T @ (LABELS[:, None] == list(SPACE)), atol=1e-2)
     assert np.allclose(release.totals, query.sum(axis=0), atol=1e-2)
     assert np.allclose(release.gram, query.T @ query, atol=2e-2)
     assert release.moments.dtype == np.int64
@@ -100,8 +100,8 @@ def test_one_label_moves_the_sums_by_no_more_than_the_sensitivity(silent):
 def test_lattice_noise_meets_delta_for_integer_moves(epsilon, delta):
     """The law of the loss, <noise, move>, by direct summation for moves of a few coordinates."""
     mechanism = LinearQuery(np.array([[1.0, 0.5]] * 6), epsilon, delta)
-    mechanism.__dict__["scale"] = 3.0  # a coarse grid, where the lattice matters
-    step = mechanism._on_grid(mechanism.query[0])
+    mechanism.__dict__["grid_scale"] = 3.0  # a coarse grid, where the lattice matters
+    step = mechanism._round_to_grid(mechanism.query[0])
     move = np.concatenate([step, -step])
     assert direct_delta(move.astype(int), mechanism.sigma, epsilon) <= delta
 
@@ -164,7 +164,7 @@ def test_bad_histograms(arguments, message):
 )
 def test_bad_queries(query, bound, message):
     with pytest.raises(ldp.InputError, match=message):
-        vault(epsilon=1.0, delta=1e-5).release(LinearQuery(query, 1.0, 1e-5, bound=bound))
+        vault(epsilon=1.0, delta=1e-5).release(LinearQuery(query, 1.0, 1e-5, max_row_norm=bound))
 
 
 def test_without_delta_the_loss_of_the_worst_label_is_epsilon_and_no_more(silent):
@@ -186,8 +186,8 @@ def test_the_deviation_of_pure_moments_is_that_of_their_noise():
     """Of three classes, noise is what the sum over classes has beyond the public total."""
     mechanism = LinearQuery(np.random.default_rng(0).normal(size=(4000, 300)), 1.0)
     moments = ldp.Vault(["a", "b", "c", "a"] * 1000, SPACE, ldp.Budget(1.0)).release(mechanism)
-    noise = moments.moments.sum(axis=1) / moments.scale - moments.totals
-    assert noise.std() * moments.scale / np.sqrt(3) == pytest.approx(moments.sigma, rel=0.25)
+    noise = moments.moments.sum(axis=1) / moments.grid_scale - moments.totals
+    assert noise.std() * moments.grid_scale / np.sqrt(3) == pytest.approx(moments.sigma, rel=0.25)
     assert (moments.guarantee.epsilon, moments.guarantee.delta) == (1.0, 0.0)
 
 
@@ -201,7 +201,7 @@ ROWS_OF_TWO = np.array([[1.0, -0.5], [0.25, 0.75], [0.0, 0.0]])
 def coarse(query, epsilon, scale=4.0):
     """Sums on a grid so coarse that the law of their noise can be summed out."""
     mechanism = LinearQuery(query, epsilon)
-    mechanism.__dict__["scale"] = scale
+    mechanism.__dict__["grid_scale"] = scale
     return mechanism
 
 
@@ -267,7 +267,7 @@ def test_of_two_classes_missing_labels_take_no_part_in_totals(silent):
         release = ldp.Vault(["a", None, "b", "a"], space, ldp.Budget(1.0)).release(
             LinearQuery(make(query), 1.0), rows=[0, 1, 2]
         )
-        assert np.allclose(release.moments / release.scale, [[1, 16], [2, 32]], atol=0.05)
+        assert np.allclose(release.moments / release.grid_scale, [[1, 16], [2, 32]], atol=0.05)
         assert np.allclose(release.totals, [17, 34], atol=0.1)
 
 
@@ -281,16 +281,16 @@ def sparse_query(rows=40, columns=7, seed=0):
     return dense
 
 
-@pytest.mark.parametrize("block", [3, linear.BLOCK])
+@pytest.mark.parametrize("block", [3, linear.BLOCK_ROWS])
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_sparse_sums_are_those_of_the_dense_matrix(silent, monkeypatch, block, delta, classes):
-    monkeypatch.setattr(linear, "BLOCK", block)
+    monkeypatch.setattr(linear, "BLOCK_ROWS", block)
     query, space = sparse_query(), ldp.LabelSpace(list(range(classes)), missing="public")
     labels = np.random.default_rng(1).integers(0, classes, 40)
     mine = ldp.Vault([None if i % 7 == 0 else each for i, each in enumerate(labels)], space, ldp.Budget(2.0, 1e-4))
     dense, sparse = (LinearQuery(make(query), 1.0, delta) for make in (np.asarray, csr_array))
-    assert (sparse.scale, sparse.sensitivity) == pytest.approx((dense.scale, dense.sensitivity), rel=1e-12)
+    assert (sparse.grid_scale, sparse.sensitivity) == pytest.approx((dense.grid_scale, dense.sensitivity), rel=1e-12)
     one, other = mine.release(dense), mine.release(sparse)
     assert np.array_equal(one.moments, other.moments)
     assert np.allclose(one.totals, other.totals, rtol=1e-12)
@@ -306,7 +306,7 @@ def test_rows_are_measured_after_duplicates_are_summed_and_entries_rounded(delta
     places = ([0] * 5 + [1, 1], [0] * 5 + [0, 1])
     query = coo_array(([0.3] * 5 + [1.0, 1.0], places), shape=(6, 2))
     mechanism = LinearQuery(query, 1.0, delta)
-    mechanism.__dict__["scale"] = 1.0
+    mechanism.__dict__["grid_scale"] = 1.0
     assert mechanism.sensitivity == pytest.approx((2**0.5 if delta else 2) * 2, rel=1e-9)
     assert np.array_equal(mechanism.query.toarray()[:2], [[1.5, 0], [1, 1]])
     mine = vault(epsilon=1.0, delta=1e-4).release(mechanism)
@@ -336,7 +336,7 @@ def test_a_matrix_that_misstates_its_own_form_is_read_anew():
     assert query.has_canonical_format
     mechanism = LinearQuery(query, 1.0, 1e-5)
     assert mechanism.query.toarray().tolist() == [[7, 0], [0, 0]]
-    assert mechanism.sensitivity == pytest.approx(2**0.5 * linear.GRID)
+    assert mechanism.sensitivity == pytest.approx(2**0.5 * linear.GRID_STEPS)
 
 
 def test_the_private_copy_is_frozen_and_shares_nothing(silent):
@@ -401,7 +401,7 @@ def test_bad_sparse_queries_cost_nothing(make, message):
 
 def test_a_sparse_row_longer_than_its_bound_is_refused():
     with pytest.raises(ldp.InputError, match="longer than bound"):
-        vault(epsilon=1.0).release(LinearQuery(csr_array(np.ones((6, 2))), 1.0, bound=1.0))
+        vault(epsilon=1.0).release(LinearQuery(csr_array(np.ones((6, 2))), 1.0, max_row_norm=1.0))
 
 
 def test_a_repeated_sparse_request_comes_back_with_its_query(silent):

@@ -199,14 +199,14 @@ def test_no_number_of_candidates_tells_more_than_the_informative_one(weights, ep
     ranked = np.sort(prior)[::-1][None]
     by_count = [told(law(RRTopK(epsilon, prior[None], k=k)), prior) for k in range(1, len(prior) + 1)]
     for k, expected in enumerate(by_count, 1):
-        assert randomized_response.told_by_response(ranked, k, epsilon)[0] == pytest.approx(expected, abs=1e-9)
+        assert randomized_response.response_information(ranked, k, epsilon)[0] == pytest.approx(expected, abs=1e-9)
     assert told(law(RRInformative(epsilon, prior[None])), prior) == pytest.approx(max(by_count), abs=1e-9)
 
 
 def test_a_fairly_sure_prior_is_asked_all_the_same():
     ranked = np.array([[0.9, 0.06, 0.04], [1.0, 0.0, 0.0]])
-    assert RRWithPrior(1.0, ranked).candidates(ranked).tolist() == [1, 1]
-    assert RRInformative(1.0, ranked).candidates(ranked).tolist() == [3, 1]
+    assert RRWithPrior(1.0, ranked).count_candidates(ranked).tolist() == [1, 1]
+    assert RRInformative(1.0, ranked).count_candidates(ranked).tolist() == [3, 1]
 
 
 def test_responses_are_stored_as_small_as_labels_are():
@@ -217,4 +217,4 @@ def test_responses_are_stored_as_small_as_labels_are():
 def test_a_prior_of_low_precision_is_added_up_in_double_precision():
     ranked = np.full((1, 3000), 1 / 3000, np.float16)
     mechanism = RRWithPrior(10.0, np.full((1, 2), 0.5))
-    assert mechanism.candidates(ranked) == mechanism.candidates(ranked.astype(np.float64)) == 3000
+    assert mechanism.count_candidates(ranked) == mechanism.count_candidates(ranked.astype(np.float64)) == 3000

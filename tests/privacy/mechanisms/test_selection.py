@@ -12,7 +12,7 @@ from scripted import Seeded
 import labeldp as ldp
 from labeldp.mechanisms import BestCandidate, HighestScore, RightCount
 from labeldp.privacy.mechanisms import selection
-from labeldp.releases import Choice, NoisyRight
+from labeldp.releases import Choice, NoisyCorrectCount
 
 SPACE = ldp.LabelSpace(["a", "b", "c"])
 LABELS = np.array(["a", "b", "c", "a", "a", "b"])
@@ -52,7 +52,7 @@ def test_the_code_draws_from_that_law(epsilon):
     mechanism, bits = BestCandidate(predictions, epsilon), Seeded(0)
     common = vault().release(ldp.RandomizedResponse(1.0))
     common = dict(space=SPACE, guarantee=common.guarantee, mechanism="", rows=6)
-    drawn = np.bincount([mechanism.draw(CODES, common, bits).best for _ in range(3000)], minlength=3)
+    drawn = np.bincount([mechanism.draw(CODES, common, bits).best_index for _ in range(3000)], minlength=3)
     assert chisquare(drawn, 3000 * winners(right, epsilon)).pvalue > 1e-4
 
 
@@ -71,17 +71,17 @@ def silent(monkeypatch):
 
 def test_right_predictions_are_counted(silent):
     release = vault().release(RightCount(np.array([0, 1, 1, 1, 0, 0]), 0.5))
-    assert isinstance(release, NoisyRight)
-    assert (release.right, release.size, release.scale) == (3, 6, 2.0)
+    assert isinstance(release, NoisyCorrectCount)
+    assert (release.n_correct, release.n_labels, release.scale) == (3, 6, 2.0)
     part = vault().release(RightCount(np.array([0, 1, 1, 1, 0, 0]), 0.5), rows=[1, 2])
-    assert (part.right, part.size) == (1, 2)
+    assert (part.n_correct, part.n_labels) == (1, 2)
     assert silent == [(2, 1), (2, 1)]
 
 
 def test_the_first_of_equals_wins_without_noise(silent):
     right, wrong = CODES, (CODES + 1) % 3
-    assert vault().release(BestCandidate(np.stack([wrong, right, right], axis=1), 0.5)).best == 1
-    assert vault().release(BestCandidate(np.stack([right, wrong, right], axis=1), 0.5)).best == 0
+    assert vault().release(BestCandidate(np.stack([wrong, right, right], axis=1), 0.5)).best_index == 1
+    assert vault().release(BestCandidate(np.stack([right, wrong, right], axis=1), 0.5)).best_index == 0
     assert silent == [(4, 3), (4, 3)]
 
 
@@ -105,7 +105,7 @@ def test_missing_labels_are_never_right():
     space = ldp.LabelSpace(["a", "b"], missing="public")
     labels = ["a", None, "b", None]
     release = ldp.Vault(labels, space, ldp.Budget(100.0)).release(RightCount(np.zeros(4, int), 100.0))
-    assert (release.right, release.size) == (1, 2)
+    assert (release.n_correct, release.n_labels) == (1, 2)
 
 
 @pytest.mark.parametrize("make", [lambda e: RightCount(CODES, e), lambda e: BestCandidate(CODES[:, None], e)])
@@ -128,7 +128,7 @@ def test_releases_are_stored_and_speak_of_no_row(tmp_path, mechanism, suffix):
     again = mine.release(mechanism, rows=[0, 1, 2])
     release.save(tmp_path / f"r{suffix}")
     loaded = ldp.Release.load(tmp_path / f"r{suffix}")
-    names = ("best", "candidates") if isinstance(release, Choice) else ("right", "size", "scale")
+    names = ("best_index", "n_candidates") if isinstance(release, Choice) else ("n_correct", "n_labels", "scale")
     for other in (again, loaded):
         assert type(other) is type(release)
         assert [getattr(other, n) for n in names] == [getattr(release, n) for n in names]
@@ -189,7 +189,7 @@ def largest_loss(scores, width):
 def test_no_winner_is_more_than_exp_epsilon_likelier_whatever_the_scores(seed, epsilon, monkeypatch):
     asked, rng = drawn_widths(monkeypatch), np.random.default_rng(seed)
     scores = rng.integers(-4, 5, (2 + seed % 2, 2, 3))
-    HighestScore(scores, epsilon, rows=np.array([0, 2])).draw(np.array([0, 1, 2]), COMMON, Seeded(0))
+    HighestScore(scores, epsilon, row_ids=np.array([0, 2])).draw(np.array([0, 1, 2]), COMMON, Seeded(0))
     assert largest_loss(scores, float(asked[0])) <= epsilon * (1 + 1e-9)
 
 
@@ -203,7 +203,7 @@ def test_less_noise_would_be_too_little(epsilon, monkeypatch):
     behind[1:] = math.ceil(12 * 6 / epsilon)
     scores = np.concatenate([moved, behind], axis=1)
     mechanism = HighestScore(scores, epsilon)
-    assert mechanism.reach == 6
+    assert mechanism.sensitivity == 6
     mechanism.draw(np.array([0, 1]), COMMON, Seeded(0))
     width = float(asked[0])
     assert 0.97 * epsilon < largest_loss(scores, width) <= epsilon * (1 + 1e-9)
@@ -222,23 +222,23 @@ def test_reach_is_the_largest_move_of_one_total_against_another(candidates, rows
         for r in range(rows)
         for a, b in product(range(classes), repeat=2)
     ]
-    assert HighestScore(scores, 1.0).reach == max(1, *moves)
+    assert HighestScore(scores, 1.0).sensitivity == max(1, *moves)
 
 
 def test_reach_is_measured_in_blocks_of_rows(monkeypatch):
     scores = np.zeros((2, 7, 2), np.int16)
     scores[1, 6, 1] = -30_000
     scores[0, 6, 1] = 30_000
-    monkeypatch.setattr(selection, "BLOCK", 3)
-    assert HighestScore(scores, 1.0).reach == 60_000
+    monkeypatch.setattr(selection, "BLOCK_ROWS", 3)
+    assert HighestScore(scores, 1.0).sensitivity == 60_000
 
 
 def test_right_predictions_are_a_case_of_scores(silent):
     predictions = np.array([[0, 1, 0], [1, 1, 0], [2, 0, 2], [1, 0, 0], [1, 0, 1], [1, 1, 0]])
     scores = np.eye(3, dtype=int)[predictions.T]
     mechanism = HighestScore(scores, 0.5)
-    best = [vault().release(each).best for each in (mechanism, BestCandidate(predictions, 0.5))]
-    assert mechanism.reach == 2
+    best = [vault().release(each).best_index for each in (mechanism, BestCandidate(predictions, 0.5))]
+    assert mechanism.sensitivity == 2
     assert best[0] == best[1]
     assert silent == [(4, 3), (4, 3)]
 
@@ -246,21 +246,23 @@ def test_right_predictions_are_a_case_of_scores(silent):
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_scores_are_drawn_from_the_law_of_their_totals(epsilon):
     scores = np.array([[[5, 0, 1], [2, 2, 0]], [[0, 3, 0], [4, 0, 1]], [[1, 1, 1], [6, 0, 0]]])
-    mechanism, bits = HighestScore(scores, epsilon, rows=np.array([0, 2])), Seeded(0)
+    mechanism, bits = HighestScore(scores, epsilon, row_ids=np.array([0, 2])), Seeded(0)
     totals = [5 + 2, 0 + 4, 1 + 6]
-    drawn = np.bincount([mechanism.draw(np.array([0, 1, 0]), COMMON, bits).best for _ in range(3000)], minlength=3)
-    assert chisquare(drawn, 3000 * winners(totals, 2 * epsilon / mechanism.reach)).pvalue > 1e-4
+    drawn = np.bincount(
+        [mechanism.draw(np.array([0, 1, 0]), COMMON, bits).best_index for _ in range(3000)], minlength=3
+    )
+    assert chisquare(drawn, 3000 * winners(totals, 2 * epsilon / mechanism.sensitivity)).pvalue > 1e-4
 
 
 def test_labels_of_other_rows_and_missing_ones_have_no_say(silent):
     space = ldp.LabelSpace(["a", "b"], missing="public")
     scores = np.array([[[1, 0], [0, 9]], [[0, 1], [9, 0]]])
-    mechanism = HighestScore(scores, 0.5, rows=np.array([1, 3]))
+    mechanism = HighestScore(scores, 0.5, row_ids=np.array([1, 3]))
     mine = ldp.Vault(["b", "a", "b", None], space, ldp.Budget(10.0))
-    assert mine.release(mechanism).best == 0
+    assert mine.release(mechanism).best_index == 0
     other = ldp.Vault(["b", "b", "b", None], space, ldp.Budget(10.0))
-    assert other.release(mechanism).best == 1
-    assert other.release(mechanism, rows=[0, 2]).best == 0  # no row has a say: the first of equals
+    assert other.release(mechanism).best_index == 1
+    assert other.release(mechanism, rows=[0, 2]).best_index == 0  # no row has a say: the first of equals
 
 
 def test_criteria_are_different_requests_that_the_ledger_names():
@@ -278,21 +280,21 @@ def test_criteria_are_different_requests_that_the_ledger_names():
         (HighestScore(np.zeros((6, 3), int), 1.0), "a table for each candidate: 6 rows, 3 classes"),
         (HighestScore(np.zeros((2, 6, 2), int), 1.0), "a table for each candidate"),
         (HighestScore(np.zeros((0, 6, 3), int), 1.0), "a table for each candidate"),
-        (HighestScore(np.zeros((2, 6, 3), int), 1.0, rows=np.arange(2)), "2 rows, 3 classes"),
+        (HighestScore(np.zeros((2, 6, 3), int), 1.0, row_ids=np.arange(2)), "2 rows, 3 classes"),
         (HighestScore(np.zeros((2, 6, 3)), 1.0), "whole numbers"),
         (HighestScore(np.full((2, 6, 3), 2**32), 1.0), "beyond 2.31"),
         (HighestScore(np.full((2, 6, 3), -(2**32)), 1.0), "beyond 2.31"),
         (
-            HighestScore(np.zeros((1, 2, 3), int), 1.0, rows=np.array([1, 1])),
+            HighestScore(np.zeros((1, 2, 3), int), 1.0, row_ids=np.array([1, 1])),
             "each once and in rising order",
         ),
         (
-            HighestScore(np.zeros((1, 2, 3), int), 1.0, rows=np.array([2, 1])),
+            HighestScore(np.zeros((1, 2, 3), int), 1.0, row_ids=np.array([2, 1])),
             "each once and in rising order",
         ),
-        (HighestScore(np.zeros((1, 2, 3), int), 1.0, rows=np.array([-1, 1])), "row numbers from 0 to 5"),
-        (HighestScore(np.zeros((1, 2, 3), int), 1.0, rows=np.array([1, 6])), "row numbers from 0 to 5"),
-        (HighestScore(np.zeros((1, 6, 3), int), 1.0, rows=np.ones(6, bool)), "row numbers"),
+        (HighestScore(np.zeros((1, 2, 3), int), 1.0, row_ids=np.array([-1, 1])), "row numbers from 0 to 5"),
+        (HighestScore(np.zeros((1, 2, 3), int), 1.0, row_ids=np.array([1, 6])), "row numbers from 0 to 5"),
+        (HighestScore(np.zeros((1, 6, 3), int), 1.0, row_ids=np.ones(6, bool)), "row numbers"),
     ],
 )
 def test_bad_scores_cost_nothing(mechanism, message):

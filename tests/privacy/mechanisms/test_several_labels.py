@@ -30,7 +30,7 @@ from labeldp.mechanisms import (
     UnbiasedBins,
 )
 from labeldp.privacy.mechanisms import additive, linear, selection
-from labeldp.privacy.mechanisms.base import in_parts
+from labeldp.privacy.mechanisms.base import divide_epsilon
 
 SEVERAL = [1, 2, 3]
 EPSILON, DELTA = 0.9, 1e-5
@@ -121,7 +121,7 @@ def test_the_labels_of_a_user_are_drawn_independently(name):
     one = law_of(make(EPSILON), space)[:, 0]
     rows = 12_000
     prior = {} if name == "RandomizedResponse" else {"prior": np.repeat(PRIOR, rows, axis=0)}
-    mechanism = make(EPSILON).at(EPSILON, **prior)
+    mechanism = make(EPSILON).with_epsilon(EPSILON, **prior)
     told = mechanism.draw(np.zeros(rows, np.int8), common(space, rows), Seeded(3)).codes.reshape(-1, 2)
     pairs = np.unique(told[:, 0] * 3 + told[:, 1], return_counts=True)[1]
     assert chisquare(pairs, rows / 2 * np.kron(one, one)).pvalue > 1e-4
@@ -149,7 +149,9 @@ def widths(monkeypatch):
 def drawn(mechanism, labels, widths, space=None):
     """The numbers that the mechanism noises for these labels, and the width of its noise."""
     release = mechanism.draw(np.array(labels, np.int8), common(space or THREE, len(labels)), Seeded(0))
-    values = release.right if hasattr(release, "right") else getattr(release, "counts", getattr(release, "moments", 0))
+    values = (
+        release.n_correct if hasattr(release, "n_correct") else getattr(release, "counts", getattr(release, "moments", 0))
+    )
     return np.atleast_1d(values).ravel(), widths[-1]
 
 
@@ -321,7 +323,7 @@ def test_delta_that_is_not_there_is_not_spent():
 @given(st.floats(1e-3, 50), st.integers(1, 200))
 @settings(max_examples=200)
 def test_parts_of_epsilon_never_add_up_to_more(epsilon, parts):
-    part = in_parts(epsilon, parts)
+    part = divide_epsilon(epsilon, parts)
     assert ldp.RandomizedResponse(part).price(parts)[0] <= ldp.RandomizedResponse(epsilon).price()[0]
     above = math.nextafter(part, math.inf)
     assert ldp.RandomizedResponse(above).price(parts)[0] > ldp.RandomizedResponse(epsilon).price()[0]

@@ -10,7 +10,7 @@ import labeldp as ldp
 from labeldp.accounting import PureLoss, compose
 from labeldp.core import unproven
 from labeldp.mechanisms import GNMax, ImmutableArgmax, LNMax, StableVote
-from labeldp.privacy.mechanisms.stable import distances
+from labeldp.privacy.mechanisms.stable import distances_to_instability
 from labeldp.privacy.mechanisms.tails import laplace_difference_tail
 
 
@@ -37,7 +37,7 @@ def by_search(votes):
 
 @pytest.mark.parametrize(("teachers", "classes"), [(5, 2), (6, 2), (5, 3), (6, 3), (4, 4)])
 def test_the_distance_is_what_a_search_finds_and_moves_by_one_at_most(teachers, classes):
-    known = {v: int(distances(np.array([v]))[0]) for v in all_votes(teachers, classes)}
+    known = {v: int(distances_to_instability(np.array([v]))[0]) for v in all_votes(teachers, classes)}
     for votes, distance in known.items():
         assert distance == by_search(votes)
         for other in moved(votes):
@@ -48,9 +48,9 @@ def test_the_distance_is_what_a_search_finds_and_moves_by_one_at_most(teachers, 
 
 def one_query_law(votes, m):
     """P(the winner is told) for one query: the difference of two Laplace noises against the threshold."""
-    short = m.threshold - int(distances(np.array([votes]))[0])
+    short = m.threshold - int(distances_to_instability(np.array([votes]))[0])
     k = np.array([max(short, 0), max(1 - short, 0)])
-    tail = np.exp(laplace_difference_tail(float(m.noise), k))
+    tail = np.exp(laplace_difference_tail(float(m.noise_scale), k))
     return tail[0] if short >= 1 else 1 - tail[1]
 
 
@@ -73,7 +73,7 @@ def outcome_law(votes, m):
 def threshold_noise(m):
     """The law of the noise on the threshold, and for each of its values the chance that a distance passes."""
     x = np.arange(-400, 401)
-    mass = np.exp(-np.abs(x) / float(m.noise))
+    mass = np.exp(-np.abs(x) / float(m.noise_scale))
     mass /= mass.sum()
     tail = np.append(np.cumsum(mass[::-1])[::-1], 0.0)  # P(X >= x[0] + i)
     return mass, lambda d: tail[np.clip(m.threshold + x - d - x[0], 0, x.size)]
@@ -115,24 +115,24 @@ def test_patterns_of_two_queries_by_summation():
 
 def test_an_unstable_query_passes_with_less_than_delta():
     for m in (StableVote(1.0, 1e-5, 1000, 1), StableVote(1.0, 1e-5, 1000, 50)):
-        chance = 1000 * m.max_unstable * math.exp(laplace_difference_tail(float(m.noise), m.threshold - 1))
+        chance = 1000 * m.max_unstable * math.exp(laplace_difference_tail(float(m.noise_scale), m.threshold - 1))
         assert 0.1 * m.delta < chance <= m.delta
-        assert math.exp(laplace_difference_tail(float(m.noise), m.distance_for(0.9) - m.threshold)) <= 0.1 + 1e-9
+        assert math.exp(laplace_difference_tail(float(m.noise_scale), m.distance_for(0.9) - m.threshold)) <= 0.1 + 1e-9
 
 
 def test_where_parts_are_composed_winners_have_the_other_half_of_delta():
     """Composition takes delta / 2, so that an unstable query may pass with chance delta / 2 at most."""
     m = StableVote(1.0, 1e-5, 1000, 100)
-    assert m.noise < 3 * 100  # composed, not added up
-    chance = 1000 * 100 * math.exp(laplace_difference_tail(float(m.noise), m.threshold - 1))
+    assert m.noise_scale < 3 * 100  # composed, not added up
+    chance = 1000 * 100 * math.exp(laplace_difference_tail(float(m.noise_scale), m.threshold - 1))
     assert 0.1 * m.delta < chance <= m.delta / 2
 
 
 def test_many_parts_are_composed_where_that_asks_for_less():
     few, many = StableVote(1.0, 1e-5, 1000, 2), StableVote(1.0, 1e-5, 1000, 100)
-    assert few.noise == 6  # 3 * 2 / 1: plain addition
-    assert many.noise < 300
-    assert compose([PureLoss(float(3 / many.noise))] * 100, 5e-6) <= 1.0
+    assert few.noise_scale == 6  # 3 * 2 / 1: plain addition
+    assert many.noise_scale < 300
+    assert compose([PureLoss(float(3 / many.noise_scale))] * 100, 5e-6) <= 1.0
     assert many.loss(1000, 1000).epsilon(1e-5) == 1.0
     assert many.guarantee(1e-5).epsilon == 1.0
     assert many.guarantee(1e-6).epsilon == math.inf
@@ -146,9 +146,9 @@ def test_agreed_queries_are_answered_and_the_run_halts():
     votes = np.array([agreed, agreed, split, agreed, split, agreed])
     answers = m.draw(votes, Seeded(0))
     assert answers.codes.tolist() == [0, 0, -1, 0, -1, -1]
-    assert (answers.asked, answers.answered) == (5, 3)
+    assert (answers.n_queries, answers.n_answered) == (5, 3)
     answers = m.draw(np.tile(agreed, (60, 1)), Seeded(0))
-    assert (answers.asked, answers.answered) == (50, 50)
+    assert (answers.n_queries, answers.n_answered) == (50, 50)
 
 
 def test_the_threshold_is_drawn_anew_after_each_unstable_query(monkeypatch):
@@ -181,7 +181,7 @@ def test_the_audit_breaks_the_immutable_argmax_and_not_the_stable_vote(immutable
     for noise, scale in (("laplace", 20.0), ("gaussian", 40.0)):
         m = immutable(scale, runs, noise)
         here, there = (m.draw(np.tile(c, (runs, 1)), Seeded(s)).codes for s, c in enumerate((counts, other)))
-        claimed = m.claimed(1).epsilon(delta)
+        claimed = m.claimed_loss(1).epsilon(delta)
         found = lower_bound((here == 0).sum(), (there == 0).sum(), runs, delta)
         assert claimed < 0.2
         assert found > 5
@@ -233,8 +233,8 @@ def test_its_noise_and_what_the_paper_claims_are_those_of_the_plain_maximum(immu
         m = immutable(20.0, 50, noise, constant=0.0)
         answers, same = m.draw(votes, Seeded(1)), plain(20.0, 50).draw(votes, Seeded(1))
         assert (answers.codes == same.codes).all()
-        assert (answers.asked, answers.answered) == (50, 50)
-        assert m.claimed(7) == plain(20.0, 7).loss(7, 7)
+        assert (answers.n_queries, answers.n_answered) == (50, 50)
+        assert m.claimed_loss(7) == plain(20.0, 7).loss(7, 7)
 
 
 @pytest.mark.parametrize("bad", [(0.0, 1e-5, 1, 1), (1.0, 0.0, 1, 1), (1.0, 1e-5, 0, 1), (1.0, 1e-5, 1, 0)])

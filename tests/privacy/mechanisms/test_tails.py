@@ -45,7 +45,7 @@ def test_far_tails_do_not_vanish():
 def test_wide_noise_is_bounded_by_an_integral(monkeypatch):
     for tail in (gaussian_tail, gaussian_difference_tail):
         summed = tail(4000.0, 8000)
-        monkeypatch.setattr(tails, "_SUMMED_BELOW", 3000.0)
+        monkeypatch.setattr(tails, "_MAX_SUMMED_DEVIATION", 3000.0)
         bound = tail(4000.0, 8000)
         monkeypatch.undo()
         assert (bound >= summed - 1e-8)[1:].all()

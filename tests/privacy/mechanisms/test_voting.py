@@ -11,7 +11,7 @@ import labeldp as ldp
 from labeldp.accounting import GaussianLoss, PureLoss, compose
 from labeldp.accounting.losses import rdp_to_epsilon, smallest_epsilon, unit_shift_delta
 from labeldp.mechanisms import ConfidentGNMax, GNMax, LNMax
-from labeldp.privacy.mechanisms.voting import Moves, VoteLoss
+from labeldp.privacy.mechanisms.voting import UnitShifts, VoteLoss
 
 ORDERS = [1.3, 2.0, 5.0, 20.0]
 
@@ -74,7 +74,7 @@ def test_noise_falls_on_the_largest_count_alone_before_the_threshold(monkeypatch
     answers = ConfidentGNMax(5, 3.0, 2.0, 4, 4).draw(votes)
     assert asked == [(3.0, 4), (2.0, 6)]  # one number for each query; then each count of the two that passed
     assert answers.codes.tolist() == [0, -1, 2, -1]
-    assert (answers.asked, answers.answered) == (4, 2)
+    assert (answers.n_queries, answers.n_answered) == (4, 2)
 
 
 def test_ties_go_to_the_first_class(monkeypatch):
@@ -86,10 +86,10 @@ def test_a_run_stops_at_its_caps():
     votes = np.tile([50, 0], (10, 1))
     answers = GNMax(1.0, 4).draw(votes, Seeded(0))
     assert answers.codes.tolist() == [0] * 4 + [-1] * 6
-    assert (answers.asked, answers.answered) == (4, 4)
+    assert (answers.n_queries, answers.n_answered) == (4, 4)
     answers = ConfidentGNMax(10, 1.0, 1.0, 8, 3).draw(votes, Seeded(0))
     assert answers.codes.tolist() == [0] * 3 + [-1] * 7
-    assert (answers.asked, answers.answered) == (3, 3)
+    assert (answers.n_queries, answers.n_answered) == (3, 3)
     assert ConfidentGNMax(10, 1.0, 1.0, 8, 3).caps == (8, 3)
 
 
@@ -102,9 +102,9 @@ def test_losses_add_up_and_compose():
     gaussian = GNMax(40.0, 100).loss(50, 50)
     assert gaussian.epsilon(0.0) == math.inf
     assert gaussian.rdp(4.0) == pytest.approx(50 * 4 / 1600)
-    assert gaussian.epsilon(1e-5) == pytest.approx(GaussianLoss(40.0, 10.0, units=50).epsilon(1e-5), rel=1e-3)
+    assert gaussian.epsilon(1e-5) == pytest.approx(GaussianLoss(40.0, 10.0, n_shifts=50).epsilon(1e-5), rel=1e-3)
     tested = ConfidentGNMax(200, 150, 40, 600, 300).loss(600, 300)
-    assert tested == VoteLoss((Moves("gaussian", 150, 600), Moves("gaussian", 40, 600)))
+    assert tested == VoteLoss((UnitShifts("gaussian", 150, 600), UnitShifts("gaussian", 40, 600)))
     assert tested.rdp(10.0) == pytest.approx(10 * (600 / (2 * 150**2) + 300 / 40**2))
     assert ConfidentGNMax(200, 150, 40, 600, 300).loss(600, 0).rdp(2.0) == pytest.approx(2 * 600 / (2 * 150**2))
     assert max(gaussian.epsilon(1e-5), tested.epsilon(1e-5)) < compose([gaussian, tested], 1e-5)

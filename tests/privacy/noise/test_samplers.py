@@ -17,23 +17,23 @@ LAST = 2**64 - 1
 
 def test_coin_has_the_law_that_was_asked_for():
     for p in (Fraction(1, 3), Fraction(1, 2), Fraction(1, 10**6), 1 - Fraction(1, 10**30)):
-        law = exact_law(lambda bits, p=p: bool(noise.coin(p, 1, bits)[0]))
+        law = exact_law(lambda bits, p=p: bool(noise.bernoulli(p, 1, bits)[0]))
         assert abs(law[True] - p) < ULP
 
 
 def test_coin_goes_on_drawing_where_64_bits_do_not_decide():
     third = (2**64 - 1) // 3  # 0101...: the first 64 bits of 1/3
-    assert noise.coin(Fraction(1, 3), 1, Uniform(third, third - 1))[0]
-    assert not noise.coin(Fraction(1, 3), 1, Uniform(third, third + 1))[0]
-    assert noise.coin(Fraction(1, 3), 1, Uniform(third, third, third, third - 1))[0]
+    assert noise.bernoulli(Fraction(1, 3), 1, Uniform(third, third - 1))[0]
+    assert not noise.bernoulli(Fraction(1, 3), 1, Uniform(third, third + 1))[0]
+    assert noise.bernoulli(Fraction(1, 3), 1, Uniform(third, third, third, third - 1))[0]
     tiny = Fraction(1, 2**70)  # below what 64 bits can express
-    assert noise.coin(tiny, 1, Uniform(0, 2**58 - 1))[0]
-    assert not noise.coin(tiny, 1, Uniform(0, 2**58))[0]
+    assert noise.bernoulli(tiny, 1, Uniform(0, 2**58 - 1))[0]
+    assert not noise.bernoulli(tiny, 1, Uniform(0, 2**58))[0]
 
 
 def test_certain_coins():
-    assert noise.coin(Fraction(1), 5).all()
-    assert not noise.coin(Fraction(0), 5).any()
+    assert noise.bernoulli(Fraction(1), 5).all()
+    assert not noise.bernoulli(Fraction(0), 5).any()
 
 
 @pytest.mark.parametrize("cells", [2, 3, 7, 10, 300])
@@ -67,7 +67,7 @@ def geometric_law(rate: Fraction) -> list[Fraction]:
     """The law of one geometric table: 0..m-1, and last "at least m, go on"."""
     table = noise._geometric_start(rate)
     law = exact_law(lambda bits: int(table.sample(1, bits)[0]))
-    return [law.get(g, Fraction(0)) for g in range(table.cells)]
+    return [law.get(g, Fraction(0)) for g in range(table.n_cells)]
 
 
 @pytest.mark.parametrize("rate", [Fraction(1, 20), Fraction(1, 2), Fraction(5)])
@@ -146,7 +146,7 @@ def test_acceptance_is_exact_at_the_edge(distance, sigma):
         second = int(mpmath.floor((true * 2**64 - first) * 2**64))
 
     def accepted(*words):
-        return bool(noise._accept(np.array([distance]), centre, width, Uniform(*words))[0])
+        return bool(noise._draw_acceptance(np.array([distance]), centre, width, Uniform(*words))[0])
 
     if first == 2**64:  # probability 1
         assert accepted(LAST)
@@ -218,9 +218,9 @@ def test_the_deviation_of_laplace_noise_is_that_of_its_law(decay):
 def test_exact_arithmetic_decides_wherever_float64_could_be_wrong(monkeypatch):
     """The chance exp(-1/2), and a uniform that is off by 2^-31 of it, then by 2^-29 of it."""
     asked = []
-    monkeypatch.setattr(noise, "_settle_tie", lambda *given: asked.append(given) or 0)
+    monkeypatch.setattr(noise, "_resolve_tie", lambda *given: asked.append(given) or 0)
     for off, settled in ((2.0**-31, 1), (-(2.0**-31), 1), (2.0**-29, 0), (-(2.0**-29), 0)):
         asked.clear()
         word = int(np.exp(-0.5) * (1 + off) * 2.0**64)
-        noise._accept(np.array([1]), Fraction(0), Fraction(2), Uniform(word))
+        noise._draw_acceptance(np.array([1]), Fraction(0), Fraction(2), Uniform(word))
         assert len(asked) == settled

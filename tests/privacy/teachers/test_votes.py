@@ -203,7 +203,7 @@ def test_who_has_a_label_does_not_move_other_records_to_other_teachers(monkeypat
         labels = [None if row in hidden else label for row, label in enumerate(LABELS[:1500].tolist())]
         mine = ldp.Vault(labels, ldp.LabelSpace(list(range(10)), missing="public"), ldp.Budget(20.0, 1e-5))
         told = mine.teach(POINTS[:1500], public=POINTS[1500:], teachers=40).release(GNMax(20, 297), 1e-5)
-        assert [use.rows for use in told.lineage] == [None]  # all rows took part, with a label or without
+        assert [use.packed_rows for use in told.lineage] == [None]  # all rows took part, with a label or without
     assert np.array_equal(*parts)
 
 

@@ -205,8 +205,8 @@ def test_a_label_whose_own_cost_is_not_known_is_charged_that_of_the_largest_coun
     vault = ldp.Vault([0, 1, 0, 1, 0], SPACE, ldp.Budget(9.0), users=users)
     vault.plan(RR(0.5))
     account, entries = vault._account, vault.ledger.entries()
-    assert account.spending(entries).worst().epsilon == 1.5
-    assert account.spending(entries, "label").worst().epsilon == 1.5
+    assert account.spending(entries).max_cost().epsilon == 1.5
+    assert account.spending(entries, "label").max_cost().epsilon == 1.5
 
 
 def test_a_ledger_whose_only_entry_is_reserved_is_not_bound_anew(path, monkeypatch):

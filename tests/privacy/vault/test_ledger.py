@@ -20,7 +20,7 @@ import labeldp as ldp
 from labeldp.accounting import PureLoss
 from labeldp.data import Embeddings
 from labeldp.mechanisms import GroupHistogram, LinearQuery
-from labeldp.privacy.mechanisms.base import _summary
+from labeldp.privacy.mechanisms.base import _fingerprint
 from labeldp.privacy.vault import Ledger, ledger
 from labeldp.privacy.vault.ledger import _explain, in_progress
 
@@ -142,7 +142,7 @@ def test_no_digest_travels(path):
     assert "sha256" in vault.ledger.entries()[0].details["parameters"]["query"]
     told = vault.ledger.entries()[0].redacted()
     assert "sha256" not in json.dumps(told)
-    assert "sha256" in json.dumps(_summary(Embeddings(np.eye(3))))  # so that those of features are left out as well
+    assert "sha256" in json.dumps(_fingerprint(Embeddings(np.eye(3))))  # so that those of features are left out as well
     assert told["parameters"]["epsilon"] == 0.5
 
 

@@ -10,7 +10,7 @@ from bound_vault import identity, open_vault
 
 import labeldp as ldp
 from labeldp.accounting import ApproximateLoss, GaussianLoss, PureLoss
-from labeldp.accounting.costs import capped_rows, unpack_rows
+from labeldp.accounting.costs import cap_labels_per_user, unpack_rows
 from labeldp.mechanisms import GroupHistogram, LinearQuery, LossSum, OneHotGaussian, OneHotLaplace, RRTopK, RRWithPrior
 from labeldp.privacy.vault import Ledger
 from labeldp.privacy.vault.vault import _digest
@@ -536,7 +536,7 @@ def test_rows_that_take_part_are_the_labelled_ones_of_a_seed():
     space = ldp.LabelSpace(["no", "yes"], missing="public")
     v = ldp.Vault([*LABELS[:5], None], space, ldp.Budget(1.0), users=[0, 0, 0, 1, 1, 1])
     for seed in range(8):
-        assert np.array_equal(v.capped(1, seed), capped_rows(v.users, v.labelled, 6, 1, seed))
+        assert np.array_equal(v.capped(1, seed), cap_labels_per_user(v.users, v.labelled, 6, 1, seed))
     assert np.array_equal(v.capped(1), v.capped(1, 0))
     assert len({tuple(v.capped(1, seed)) for seed in range(8)}) > 1
     assert not v.capped(3)[5]
@@ -704,8 +704,8 @@ def test_a_draw_that_was_interrupted_for_one_label_pays_for_no_other(tmp_path, m
 def test_a_release_names_the_rows_and_the_data_that_it_used():
     v = vault(9.0)
     (use,) = v.release(RR(0.5), rows=[0, 2]).lineage
-    assert (use.count, use.data) == (6, v._account.mark)
-    assert unpack_rows(use.rows, 6).tolist() == [True, False, True, False, False, False]
+    assert (use.n_rows, use.data) == (6, v._account.mark)
+    assert unpack_rows(use.packed_rows, 6).tolist() == [True, False, True, False, False, False]
 
 
 class WithoutDelta(LossSum):

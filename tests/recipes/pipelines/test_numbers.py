@@ -152,7 +152,7 @@ def test_a_histogram_is_asked_for_where_its_counts_stand_out():
         kind: numbers.LabelPrior.of(vault(labels, 0.3).release(kind))
         for kind in (
             numbers.make_prior_query(many, 0.3),
-            NumberQuery(np.ones((5000, 1)), 0.3, values=101),
+            NumberQuery(np.ones((5000, 1)), 0.3, n_values=101),
         )
     }
     for each in known.values():

@@ -5,7 +5,7 @@ import pytest
 from cardfacts import FACTS, NOT_PRIVATE
 
 import labeldp as ldp
-from labeldp.core.guarantee import best_guess
+from labeldp.core.guarantee import max_guess_accuracy
 from labeldp.report.card import make_card
 
 
@@ -119,6 +119,6 @@ def test_names_of_classes_cannot_break_the_text():
 
 
 def test_even_odds_become_at_most_the_logistic_of_epsilon():
-    assert best_guess(0.0) == 0.5
-    assert abs(best_guess(1.0) - 0.7311) < 1e-4
-    assert best_guess(1e7) == 1.0
+    assert max_guess_accuracy(0.0) == 0.5
+    assert abs(max_guess_accuracy(1.0) - 0.7311) < 1e-4
+    assert max_guess_accuracy(1e7) == 1.0

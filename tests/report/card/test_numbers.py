@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from labeldp.core.guarantee import best_guess
-from labeldp.releases.responses import response_chances
+from labeldp.core.guarantee import max_guess_accuracy
+from labeldp.releases.responses import response_probabilities
 from labeldp.report.card.numbers import (
     band,
     best_guess_error,
@@ -19,7 +19,7 @@ from labeldp.report.card.numbers import (
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_no_guesser_does_better_than_stated(epsilon, classes):
-    kept, other = response_chances(epsilon, classes)
+    kept, other = response_probabilities(epsilon, classes)
     channel = np.full((classes, classes), other) + (kept - other) * np.eye(classes)
     assert np.allclose(channel.sum(axis=0), 1)
     assert kept / other == pytest.approx(math.exp(epsilon))
@@ -27,12 +27,12 @@ def test_no_guesser_does_better_than_stated(epsilon, classes):
         belief = np.full(classes, (1 - prior) / (classes - 1))
         belief[0] = prior
         posterior = channel * belief / (channel @ belief)[:, None]
-        assert posterior[:, 0].max() <= best_guess(epsilon, prior) + 1e-12
+        assert posterior[:, 0].max() <= max_guess_accuracy(epsilon, prior) + 1e-12
 
 
 def test_what_is_not_private_keeps_every_label():
-    assert response_chances(math.inf, 10) == (1.0, 0.0)
-    assert best_guess(math.inf, 0.01) == 1.0
+    assert response_probabilities(math.inf, 10) == (1.0, 0.0)
+    assert max_guess_accuracy(math.inf, 0.01) == 1.0
 
 
 @pytest.mark.parametrize(

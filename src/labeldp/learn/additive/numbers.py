@@ -19,7 +19,7 @@ from labeldp.learn.additive.fit import Component, Fit, copies, curvature_of, pos
 from labeldp.learn.additive.model import AdditiveNumberModel, Term
 from labeldp.learn.additive.sums import combined, function_blocks
 from labeldp.releases.moments import NoisySums
-from labeldp.releases.numbers import Numbers
+from labeldp.releases.numbers import NumericResponses
 
 _ROUNDS = 40
 _LEAST_LEFT = 0.02  # of the variance of all numbers: what a model leaves at least
@@ -86,13 +86,13 @@ class NumberSums:
     @property
     def distribution(self) -> tuple[float, float]:
         """Mean and variance of all numbers, as far as the sums tell them."""
-        away = float(self.sums.released_sums[-1]) / max(1, self.sums.size)
+        away = float(self.sums.released_sums[-1]) / max(1, self.sums.n_labels)
         low, high = float(self.sums.space.classes[0]), float(self.sums.space.classes[-1])
-        mean = float(np.clip(self.sums.middle + away, low, high))
+        mean = float(np.clip(self.sums.center + away, low, high))
         most = (high - low) ** 2 / 4
-        return mean, float(np.clip(self.sums.mean_square - (mean - self.sums.middle) ** 2, most / 1_000, most))
+        return mean, float(np.clip(self.sums.mean_square - (mean - self.sums.center) ** 2, most / 1_000, most))
 
-    def fit(self, responses: Numbers | None = None) -> AdditiveNumberModel:
+    def fit(self, responses: NumericResponses | None = None) -> AdditiveNumberModel:
         """Fit the effects of all columns.
 
         Args:
@@ -107,20 +107,20 @@ class NumberSums:
         here = self.design if active is None else self.design.select(active)
         blocks, count = function_blocks(self.functions, self.design.widths), len(here)
         values, total = self.sums.released_sums[:-1, None], float(self.sums.released_sums[-1])
-        own_noise = self.sums.noise**2
+        own_noise = self.sums.noise_deviation**2
         noise: Floats | float = own_noise
         mean, variance = self.distribution
         if responses is not None:
-            found = responses.unbiased_values(np.arange(responses.rows)[rows]) - self.sums.middle
+            found = responses.unbiased_values(np.arange(responses.rows)[rows]) - self.sums.center
             scatter = max(float((found**2).mean()) - self.sums.mean_square, 1e-12)
             own, gram = here.sums(found[:, None]), here.gram(np.ones(count))
             if blocks is not None:
                 own, gram = blocks.T @ own, blocks.T @ gram @ blocks
             total += own_noise / (own_noise + scatter * count) * (float(found.sum()) - total)
             values, noise = combined(values, own_noise, own, scatter * gram)
-            mean = self.sums.middle + total / count
+            mean = self.sums.center + total / count
         sizes = here.sums(np.ones((count, 1)))
-        values = values - (mean - self.sums.middle) * (sizes if blocks is None else blocks.T @ sizes)
+        values = values - (mean - self.sums.center) * (sizes if blocks is None else blocks.T @ sizes)
         prior = prior_of(self.design.widths, [column.ordered for column in self.columns])
         fit = fit_numbers(here, values, noise, variance, prior, functions=blocks)
         terms = [

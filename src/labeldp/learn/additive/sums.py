@@ -35,8 +35,8 @@ def consistent_sums(release: NoisyMoments) -> Sums:
     Returns:
         The sums of the second class of two, or of all classes, in units of the matrix.
     """
-    classes, noise = len(release.space), release.sigma / release.scale
-    values = release.moments / release.scale
+    classes, noise = len(release.space), release.sigma / release.grid_scale
+    values = release.moments / release.grid_scale
     values -= (values.sum(axis=1) - release.totals)[:, None] / classes
     return Sums(values[:, 1:], noise / 2**0.5) if classes == 2 else Sums(values, noise)
 
@@ -54,7 +54,7 @@ def response_sums(design: Design, responses: Release, rows: Rows) -> Sums:
     Returns:
         Unbiased sums, and the deviation of the noise in the label of a row: the mean of all outputs.
     """
-    found = responses.unbiased(np.arange(responses.rows)[rows])
+    found = responses.unbiased_labels(np.arange(responses.rows)[rows])
     if found.shape[1] == 2:
         found = found[:, 1:]
     variance = float(np.mean(np.square(found).mean(axis=0) - found.mean(axis=0)))

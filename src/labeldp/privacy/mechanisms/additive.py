@@ -22,14 +22,14 @@ from labeldp.accounting.losses import GaussianLoss
 from labeldp.core.errors import InputError
 from labeldp.core.exact_real import exactly
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
-from labeldp.privacy.mechanisms.base import ByLabel, Mechanism, check_privacy, smallest_integers
-from labeldp.privacy.noise.samplers import WIDEST, discrete_gaussian, discrete_laplace
+from labeldp.privacy.mechanisms.base import Mechanism, PerLabelMechanism, check_privacy, downcast_integers
+from labeldp.privacy.noise.samplers import MAX_SCALE, discrete_gaussian, discrete_laplace
 from labeldp.privacy.noise.secure_stream import Bits
 from labeldp.releases.onehot import NoisyOneHot
 
 
 @dataclass(frozen=True, eq=False)
-class OneHotLaplace(ByLabel):
+class OneHotLaplace(PerLabelMechanism):
     """Discrete Laplace noise of scale 2 * height / epsilon on each coordinate (ALIBI, Malek et al. 2021).
 
     A one-hot row has `height` in the label's place. Height 1 tells most: each coordinate then says "likely" or
@@ -43,17 +43,19 @@ class OneHotLaplace(ByLabel):
         if isinstance(self.height, bool) or not isinstance(self.height, int) or self.height < 1:
             raise InputError("height must be a whole number from 1.")
 
-    def check(self, space: LabelSpace, rows: int) -> None:
+    def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check that the noise can be drawn."""
-        if 2 * self.height / self.epsilon >= WIDEST / 2:
+        if 2 * self.height / self.epsilon >= MAX_SCALE / 2:
             raise InputError("The noise would be wider than the sampler draws: take a smaller height.")
 
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyOneHot:
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisyOneHot:
         """Add the noise."""
-        noise = discrete_laplace(2 * self.height / exactly(self.epsilon), codes.size * len(common["space"]), bits)
-        values = _added(codes, noise, self.height)
+        noise = discrete_laplace(
+            2 * self.height / exactly(self.epsilon), codes.size * len(release_fields["space"]), bits
+        )
+        values = _add_one_hot(codes, noise, self.height)
         return NoisyOneHot(
-            **common, values=values, noise="laplace", scale=2 * self.height / self.epsilon, height=self.height
+            **release_fields, values=values, noise="laplace", scale=2 * self.height / self.epsilon, height=self.height
         )
 
 
@@ -72,23 +74,23 @@ class OneHotGaussian(Mechanism):
         """The deviation of the noise."""
         return unit_shift_sigma(self.epsilon, self.delta)
 
-    def loss(self, labels: int = 1) -> GaussianLoss:
+    def loss(self, n_labels: int = 1) -> GaussianLoss:
         """Return the loss of `labels` pairs of coordinates moved by one."""
-        return GaussianLoss(self.sigma, (2 * labels) ** 0.5, units=labels)
+        return GaussianLoss(self.sigma, (2 * n_labels) ** 0.5, n_shifts=n_labels)
 
-    def check(self, space: LabelSpace, rows: int) -> None:
+    def check(self, space: LabelSpace, n_rows: int) -> None:
         """Fit every vault."""
 
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyOneHot:
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisyOneHot:
         """Add the noise."""
-        noise = discrete_gaussian(exactly(self.sigma), codes.size * len(common["space"]), bits)
-        return NoisyOneHot(**common, values=_added(codes, noise, 1), noise="gaussian", scale=self.sigma)
+        noise = discrete_gaussian(exactly(self.sigma), codes.size * len(release_fields["space"]), bits)
+        return NoisyOneHot(**release_fields, values=_add_one_hot(codes, noise, 1), noise="gaussian", scale=self.sigma)
 
 
-def _added(codes: Codes, noise: NDArray[np.int64], height: int) -> NDArray[np.signedinteger]:
+def _add_one_hot(codes: Codes, noise: NDArray[np.int64], height: int) -> NDArray[np.signedinteger]:
     """Add one-hot rows to the noise; a row without a label stays zero."""
     values = noise.reshape(codes.size, -1)
-    labelled = np.flatnonzero(codes != MISSING)
-    values[labelled, codes[labelled]] += height
+    labelled_rows = np.flatnonzero(codes != MISSING)
+    values[labelled_rows, codes[labelled_rows]] += height
     values[codes == MISSING] = 0
-    return smallest_integers(values)
+    return downcast_integers(values)

@@ -20,8 +20,8 @@ from labeldp.core.label_space import Codes, LabelSpace
 from labeldp.privacy.noise.secure_stream import Bits
 from labeldp.releases.base import Release
 
-_ROUNDED = 1 + Fraction(1, 10**9)  # what a product of floats may be off by
-_WORTH = 1.01  # by how much each label's epsilon must grow for delta to be spent on it
+_ROUNDING_SLACK = 1 + Fraction(1, 10**9)  # what a product of floats may be off by
+_MIN_EPSILON_GAIN = 1.01  # by how much each label's epsilon must grow for delta to be spent on it
 
 
 class Mechanism(ABC):
@@ -36,45 +36,47 @@ class Mechanism(ABC):
     epsilon: float
 
     @abstractmethod
-    def loss(self, labels: int = 1) -> Loss:
+    def loss(self, n_labels: int = 1) -> Loss:
         """Return what a unit loses that owns at most `labels` of the released rows."""
 
-    def price(self, labels: int = 1) -> tuple[Fraction | float, Fraction]:
+    def price(self, n_labels: int = 1) -> tuple[Fraction | float, Fraction]:
         """Return the epsilon and delta that such a unit is charged: what was asked for, for one label."""
-        loss, delta = self.loss(labels), float(getattr(self, "delta", 0.0))
-        asked = labels * exactly(self.epsilon)
+        loss, delta = self.loss(n_labels), float(getattr(self, "delta", 0.0))
+        requested = n_labels * exactly(self.epsilon)
         if isinstance(loss, PureLoss):  # the sum, but for rounding, or more if it says so
-            return (asked if loss.bound <= asked * _ROUNDED else exactly(loss.bound)), exactly(delta)
-        return (asked if labels == 1 else exactly(loss.epsilon(delta))), exactly(delta)
+            return (requested if loss.bound <= requested * _ROUNDING_SLACK else exactly(loss.bound)), exactly(delta)
+        return (requested if n_labels == 1 else exactly(loss.epsilon(delta))), exactly(delta)
 
-    def at(self, epsilon: float, **changes: Any) -> Self:
+    def with_epsilon(self, epsilon: float, **changes: Any) -> Self:
         """Return the same mechanism at another epsilon."""
         return replace(self, epsilon=epsilon, **changes)  # type: ignore[type-var]
 
-    def shared(self, labels: int, delta: float = 0.0) -> "Mechanism":
+    def shared(self, n_labels: int, delta: float = 0.0) -> "Mechanism":
         """Return this mechanism with the least noise at which a unit with `labels` labels pays the price of one.
 
         So whoever says what one label may lose says it for the unit. `delta` may be spent by mechanisms that have none
         of their own and lose less with it.
         """
-        asked = self.price()
+        requested = self.price()
 
-        def within(mechanism: Mechanism) -> bool:
-            epsilon, chance = mechanism.price(labels)
-            return epsilon <= asked[0] and chance <= asked[1]
+        def is_within_price(mechanism: Mechanism) -> bool:
+            epsilon, failure_probability = mechanism.price(n_labels)
+            return epsilon <= requested[0] and failure_probability <= requested[1]
 
-        if within(self):
+        if is_within_price(self):
             return self
-        part = in_parts(self.epsilon, labels)
-        if isinstance(self.loss(labels), PureLoss):
-            return self.at(part)
-        return self.at(largest_epsilon(lambda epsilon: within(self.at(epsilon)), part, self.epsilon))
+        equal_part = divide_epsilon(self.epsilon, n_labels)
+        if isinstance(self.loss(n_labels), PureLoss):
+            return self.with_epsilon(equal_part)
+        return self.with_epsilon(
+            largest_epsilon(lambda epsilon: is_within_price(self.with_epsilon(epsilon)), equal_part, self.epsilon)
+        )
 
     @abstractmethod
-    def check(self, space: LabelSpace, rows: int) -> None:
+    def check(self, space: LabelSpace, n_rows: int) -> None:
         """Raise InputError if this mechanism does not fit the vault. Nothing is charged before this passes."""
 
-    def prepare(self, codes: Codes, space: LabelSpace, memory: dict[Any, Any]) -> "Mechanism":
+    def prepare(self, codes: Codes, space: LabelSpace, cache: dict[Any, Any]) -> "Mechanism":
         """Do the long work that needs labels and no noise, and return what will draw: a new object, for the vault only.
 
         It runs before the charge, so that an interrupted training costs no budget: nothing of it leaves the vault, and
@@ -83,7 +85,7 @@ class Mechanism(ABC):
         return self
 
     @abstractmethod
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Release:
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Release:
         """Draw the noise. Rows with code -1 take no part; `common` holds the fields that releases share."""
 
     def restore(self, release: Release) -> Release:
@@ -93,7 +95,7 @@ class Mechanism(ABC):
     def parameters(self) -> dict[str, Any]:
         """Return the public parameters, arrays by shape and digest. Equal parameters mean the same request."""
         public = [f.name for f in fields(self) if not f.name.startswith("_")]  # type: ignore[arg-type]
-        return {name: _summary(getattr(self, name)) for name in public}
+        return {name: _fingerprint(getattr(self, name)) for name in public}
 
     def protects(self, unit: Unit) -> Unit:
         """Return whom a release protects, from a vault that protects such units."""
@@ -105,7 +107,7 @@ class Mechanism(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class ByLabel(Mechanism):
+class PerLabelMechanism(Mechanism):
     """Noise for each label by itself, purely private for each.
 
     Proof for a unit with m labels: its rows are drawn independently, and each is epsilon-private. So the unit loses
@@ -120,50 +122,54 @@ class ByLabel(Mechanism):
         check_privacy(self.epsilon)
         check_delta(self.delta)
 
-    def loss(self, labels: int = 1) -> PureLoss | RepeatedLoss:
+    def loss(self, n_labels: int = 1) -> PureLoss | RepeatedLoss:
         """Return epsilon for one label, and the joint loss of several."""
-        return PureLoss(self.epsilon) if labels == 1 else RepeatedLoss(self.epsilon, labels)
+        return PureLoss(self.epsilon) if n_labels == 1 else RepeatedLoss(self.epsilon, n_labels)
 
-    def price(self, labels: int = 1) -> tuple[Fraction, Fraction]:
+    def price(self, n_labels: int = 1) -> tuple[Fraction, Fraction]:
         """Return the plain sum, or less with delta."""
-        plain, composed = labels * exactly(self.epsilon), exactly(self.loss(labels).epsilon(self.delta))
-        return (composed, exactly(self.delta)) if self.delta and composed < plain else (plain, Fraction(0))
+        plain_sum, composed = n_labels * exactly(self.epsilon), exactly(self.loss(n_labels).epsilon(self.delta))
+        return (composed, exactly(self.delta)) if self.delta and composed < plain_sum else (plain_sum, Fraction(0))
 
-    def shared(self, labels: int, delta: float = 0.0) -> "ByLabel":
+    def shared(self, n_labels: int, delta: float = 0.0) -> "PerLabelMechanism":
         """Return epsilon in equal parts, or larger ones that cost the unit as much at `delta`."""
-        if labels == 1:
+        if n_labels == 1:
             return self
-        part = in_parts(self.epsilon, labels)
+        equal_part = divide_epsilon(self.epsilon, n_labels)
         if not delta:
-            return self.at(part)
+            return self.with_epsilon(equal_part)
 
-        def within(epsilon: float) -> bool:
-            return RepeatedLoss(epsilon, labels).epsilon(delta) <= self.epsilon
+        def is_within_price(epsilon: float) -> bool:
+            return RepeatedLoss(epsilon, n_labels).epsilon(delta) <= self.epsilon
 
-        larger = largest_epsilon(within, part, self.epsilon)
-        return self.at(larger, delta=delta) if larger > _WORTH * part else self.at(part)
+        larger = largest_epsilon(is_within_price, equal_part, self.epsilon)
+        return (
+            self.with_epsilon(larger, delta=delta)
+            if larger > _MIN_EPSILON_GAIN * equal_part
+            else self.with_epsilon(equal_part)
+        )
 
     def parameters(self) -> dict[str, Any]:
         """Leave a delta out that is none."""
         return {name: value for name, value in super().parameters().items() if name != "delta" or value}
 
 
-def in_parts(epsilon: float, parts: int) -> float:
+def divide_epsilon(epsilon: float, n_parts: int) -> float:
     """Return the largest decimal of which so many are no more than epsilon."""
-    part = math.nextafter(epsilon / parts, math.inf)
-    while parts * exactly(part) > exactly(epsilon):
+    part = math.nextafter(epsilon / n_parts, math.inf)
+    while n_parts * exactly(part) > exactly(epsilon):
         part = math.nextafter(part, 0.0)
     return part
 
 
-def private_copy(values: Any, dtype: Any = None) -> NDArray[Any]:
+def frozen_copy(values: Any, dtype: Any = None) -> NDArray[Any]:
     """Copy an array and freeze the copy: noise was measured for these values, and no others may take their place."""
-    copied = np.array(values, dtype)
-    copied.setflags(write=False)
-    return copied
+    frozen = np.array(values, dtype)
+    frozen.setflags(write=False)
+    return frozen
 
 
-def private_rows(matrix: Any) -> csr_array:
+def frozen_csr(matrix: Any) -> csr_array:
     """Copy a sparse matrix as frozen rows (CSR) in one form: sorted columns, duplicates summed, no stored zeros.
 
     The order that the caller's matrix claims for itself is not relied on.
@@ -171,19 +177,22 @@ def private_rows(matrix: Any) -> csr_array:
     if len(matrix.shape) != 2 or matrix.dtype.kind not in "fiu":
         raise InputError("A sparse matrix must have rows and columns of whole numbers or floats: convert it.")
     dtype = matrix.dtype if matrix.dtype in (np.float32, np.float64) else np.float64
-    rows = matrix.astype(dtype, copy=False).tocsr()
+    csr = matrix.astype(dtype, copy=False).tocsr()
     try:
-        own = csr_array((np.array(rows.data), np.array(rows.indices), np.array(rows.indptr)), shape=rows.shape)
-        own.check_format(full_check=True)
+        frozen = csr_array((np.array(csr.data), np.array(csr.indices), np.array(csr.indptr)), shape=csr.shape)
+        frozen.check_format(full_check=True)
     except (ValueError, IndexError):
         raise InputError("The sparse matrix is damaged: an entry lies outside its rows or columns.") from None
-    own.sum_duplicates()
-    own.eliminate_zeros()
-    index = np.int32 if max(*own.shape, own.nnz) < 2**31 else np.int64  # of equal matrices the same
-    own.indices, own.indptr = own.indices.astype(index, copy=False), own.indptr.astype(index, copy=False)
-    for part in (own.data, own.indices, own.indptr):
-        part.setflags(write=False)
-    return own
+    frozen.sum_duplicates()
+    frozen.eliminate_zeros()
+    index_dtype = np.int32 if max(*frozen.shape, frozen.nnz) < 2**31 else np.int64  # of equal matrices the same
+    frozen.indices, frozen.indptr = (
+        frozen.indices.astype(index_dtype, copy=False),
+        frozen.indptr.astype(index_dtype, copy=False),
+    )
+    for array in (frozen.data, frozen.indices, frozen.indptr):
+        array.setflags(write=False)
+    return frozen
 
 
 def check_privacy(epsilon: float, delta: float | None = None) -> None:
@@ -193,16 +202,16 @@ def check_privacy(epsilon: float, delta: float | None = None) -> None:
         check_delta(delta, positive=True)
 
 
-def check_distributions(prior: NDArray[np.floating], space: LabelSpace, rows: int, name: str = "the prior") -> None:
+def check_distributions(prior: NDArray[np.floating], space: LabelSpace, n_rows: int, name: str = "the prior") -> None:
     """Check that `prior`, which messages call by `name`, holds one distribution over the classes for each row."""
-    if prior.shape != (rows, len(space)):
-        has = f"{name[0].upper()}{name[1:]} has shape {prior.shape}"
-        raise InputError(f"{has}; it must have {rows} rows and {len(space)} classes.")
+    if prior.shape != (n_rows, len(space)):
+        problem = f"{name[0].upper()}{name[1:]} has shape {prior.shape}"
+        raise InputError(f"{problem}; it must have {n_rows} rows and {len(space)} classes.")
     if not (np.isfinite(prior).all() and (prior >= 0).all() and np.allclose(prior.sum(axis=1), 1, atol=1e-5)):
         raise InputError(f"Each row of {name} must be a distribution: no negative or missing values, sum 1.")
 
 
-def smallest_integers(values: NDArray[np.int64]) -> NDArray[np.signedinteger]:
+def downcast_integers(values: NDArray[np.int64]) -> NDArray[np.signedinteger]:
     """Store integers in the smallest type that holds them."""
     for dtype in (np.int8, np.int16, np.int32):
         if not values.size or np.abs(values).max() <= np.iinfo(dtype).max:
@@ -215,14 +224,14 @@ def without_digests(parameters: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if not (isinstance(value, dict) and "sha256" in value)}
 
 
-def _summary(value: Any) -> Any:
+def _fingerprint(value: Any) -> Any:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return float(value)  # epsilon=1 and epsilon=1.0 are one request
     if hasattr(value, "tocsr"):  # of scipy.sparse
-        rows = value.tocsr()
-        parts = "".join(_summary(part)["sha256"] for part in (rows.data, rows.indices, rows.indptr))
-        digest = hashlib.sha256(parts.encode()).hexdigest()
-        return {"shape": list(rows.shape), "dtype": str(rows.dtype), "entries": int(rows.nnz), "sha256": digest}
+        csr = value.tocsr()
+        part_digests = "".join(_fingerprint(part)["sha256"] for part in (csr.data, csr.indices, csr.indptr))
+        digest = hashlib.sha256(part_digests.encode()).hexdigest()
+        return {"shape": list(csr.shape), "dtype": str(csr.dtype), "entries": int(csr.nnz), "sha256": digest}
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:  # of which memory holds addresses, others in each process
             raise InputError("A mechanism takes arrays of numbers, dates or texts, not of Python objects: convert it.")

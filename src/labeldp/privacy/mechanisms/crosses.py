@@ -31,13 +31,13 @@ from labeldp.core.errors import InputError
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import Trust
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
-from labeldp.privacy.mechanisms.base import Mechanism, check_distributions, check_privacy, private_copy
-from labeldp.privacy.mechanisms.selection import noisy_maximum
-from labeldp.privacy.noise.samplers import WIDEST
+from labeldp.privacy.mechanisms.base import Mechanism, check_distributions, check_privacy, frozen_copy
+from labeldp.privacy.mechanisms.selection import noisy_argmax
+from labeldp.privacy.noise.samplers import MAX_SCALE
 from labeldp.privacy.noise.secure_stream import Bits
 from labeldp.releases.scores import Choices
 
-_MOST_CELLS = 1 << 24  # counts of one cross that are in memory at once
+_MAX_CELLS = 1 << 24  # counts of one cross that are in memory at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,77 +58,90 @@ class LargestResiduals(Mechanism):
 
     trust: ClassVar[Trust] = "central"
 
-    codes: NDArray[np.integer]
-    pairs: NDArray[np.integer]
-    expected: NDArray[np.floating]
-    count: int
+    column_bins: NDArray[np.integer]
+    column_pairs: NDArray[np.integer]
+    expected_probabilities: NDArray[np.floating]
+    n_picks: int
     epsilon: float
 
     def __post_init__(self) -> None:
         check_privacy(self.epsilon)
-        for name in ("codes", "pairs", "expected"):
-            object.__setattr__(self, name, private_copy(getattr(self, name)))
+        for name in ("column_bins", "column_pairs", "expected_probabilities"):
+            object.__setattr__(self, name, frozen_copy(getattr(self, name)))
 
-    def loss(self, labels: int = 1) -> PureLoss:
+    def loss(self, n_labels: int = 1) -> PureLoss:
         """Return epsilon for each label."""
-        return PureLoss(labels * self.epsilon)
+        return PureLoss(n_labels * self.epsilon)
 
-    def check(self, space: LabelSpace, rows: int) -> None:
+    def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check the columns, the candidates, the expected probabilities and that the noise can be drawn."""
-        codes, pairs = self.codes, self.pairs
-        if codes.ndim != 2 or len(codes) != rows or not np.issubdtype(codes.dtype, np.integer):
-            raise InputError(f"codes must be a table of whole numbers with {rows} rows.")
-        if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs) or not np.issubdtype(pairs.dtype, np.integer):
+        column_bins, column_pairs = self.column_bins, self.column_pairs
+        if column_bins.ndim != 2 or len(column_bins) != n_rows or not np.issubdtype(column_bins.dtype, np.integer):
+            raise InputError(f"codes must be a table of whole numbers with {n_rows} rows.")
+        if (
+            column_pairs.ndim != 2
+            or column_pairs.shape[1] != 2
+            or not len(column_pairs)
+            or not np.issubdtype(column_pairs.dtype, np.integer)
+        ):
             raise InputError("pairs must hold two column numbers for each candidate.")
-        if pairs.min() < 0 or pairs.max() >= codes.shape[1] or (pairs[:, 0] == pairs[:, 1]).any():
-            raise InputError(f"pairs must name two different columns, by numbers from 0 to {codes.shape[1] - 1}.")
-        if codes.min(initial=0) < 0 or codes.max(initial=0) >= _MOST_CELLS:
-            raise InputError(f"codes must be whole numbers from 0 to {_MOST_CELLS - 1:,}: number the bins from 0.")
-        if self._bins()[pairs].prod(axis=1).max() * len(space) > _MOST_CELLS:
+        if (
+            column_pairs.min() < 0
+            or column_pairs.max() >= column_bins.shape[1]
+            or (column_pairs[:, 0] == column_pairs[:, 1]).any()
+        ):
+            raise InputError(f"pairs must name two different columns, by numbers from 0 to {column_bins.shape[1] - 1}.")
+        if column_bins.min(initial=0) < 0 or column_bins.max(initial=0) >= _MAX_CELLS:
+            raise InputError(f"codes must be whole numbers from 0 to {_MAX_CELLS - 1:,}: number the bins from 0.")
+        if self._bins_per_column()[column_pairs].prod(axis=1).max() * len(space) > _MAX_CELLS:
             raise InputError("A pair of columns has too many cells: use fewer bins.")
-        if not np.issubdtype(self.expected.dtype, np.floating):
+        if not np.issubdtype(self.expected_probabilities.dtype, np.floating):
             raise InputError("expected must be a table of floats: a probability for each row and class.")
-        check_distributions(self.expected, space, rows, "the table of expected probabilities")
-        if isinstance(self.count, bool) or not isinstance(self.count, int | np.integer):
+        check_distributions(self.expected_probabilities, space, n_rows, "the table of expected probabilities")
+        if isinstance(self.n_picks, bool) or not isinstance(self.n_picks, int | np.integer):
             raise InputError("count must be a whole number.")
-        if not 1 <= self.count <= len(pairs):
-            raise InputError(f"count must lie between 1 and {len(pairs)}, the number of candidates.")
-        if not self._reach(len(space)) / exactly(self.epsilon) < WIDEST:
+        if not 1 <= self.n_picks <= len(column_pairs):
+            raise InputError(f"count must lie between 1 and {len(column_pairs)}, the number of candidates.")
+        if not self._total_sensitivity(len(space)) / exactly(self.epsilon) < MAX_SCALE:
             raise InputError("This much noise cannot be drawn: raise epsilon, or pick fewer crosses.")
 
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Choices:
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Choices:
         """Score the candidates and pick by noisy maxima, with fresh noise for each pick."""
-        classes = len(common["space"])
-        scores, left, picked = self._scores(codes, classes), np.arange(len(self.pairs)), list[int]()
-        for _ in range(int(self.count)):
-            best = noisy_maximum(scores[left], self._reach(classes), self.epsilon, bits)
-            picked.append(int(left[best]))
-            left = np.delete(left, best)
-        return Choices(**common, picked=tuple(picked), candidates=len(self.pairs))
+        n_classes = len(release_fields["space"])
+        scores, remaining, picks = self._score_pairs(codes, n_classes), np.arange(len(self.column_pairs)), list[int]()
+        for _ in range(int(self.n_picks)):
+            position = noisy_argmax(scores[remaining], self._total_sensitivity(n_classes), self.epsilon, bits)
+            picks.append(int(remaining[position]))
+            remaining = np.delete(remaining, position)
+        return Choices(**release_fields, picks=tuple(picks), n_candidates=len(self.column_pairs))
 
-    def _reach(self, n_classes: int) -> int:
+    def _total_sensitivity(self, n_classes: int) -> int:
         """Return how far one label moves a score against another, times the number of picks that share epsilon."""
-        return 2 * (1 if n_classes == 2 else 2) * int(self.count)
+        return 2 * (1 if n_classes == 2 else 2) * int(self.n_picks)
 
-    def _bins(self) -> NDArray[np.int64]:
+    def _bins_per_column(self) -> NDArray[np.int64]:
         """Return the number of bins of each column."""
-        return self.codes.max(axis=0, initial=0).astype(np.int64) + 1
+        return self.column_bins.max(axis=0, initial=0).astype(np.int64) + 1
 
-    def _scores(self, codes: Codes, n_classes: int) -> NDArray[np.int64]:
-        here = np.flatnonzero(codes != MISSING)
-        labels, bins = codes[here].astype(np.int64), self._bins()
-        columns = self.codes[here].T.astype(np.int64, order="C")
-        scored = range(1, 2) if n_classes == 2 else range(n_classes)
-        chances = self.expected[here].T[scored.start :].astype(np.float64, order="C")
-        variances = chances * (1 - np.minimum(chances, 1.0))
-        scores = np.zeros(len(self.pairs), np.int64)
-        for place, (first, second) in enumerate(self.pairs):
-            cell, cells = columns[first] * bins[second] + columns[second], int(bins[first] * bins[second])
-            found = np.bincount(cell * n_classes + labels, minlength=cells * n_classes).reshape(cells, n_classes)
-            residual, sampled = 0, 0.0
-            for each, label in enumerate(scored):
-                expected = np.rint(np.bincount(cell, chances[each], minlength=cells)).astype(np.int64)
-                residual += int(np.abs(found[:, label] - expected).sum())
-                sampled += float(np.sqrt(2 / np.pi * np.bincount(cell, variances[each], minlength=cells)).sum())
-            scores[place] = residual - round(sampled)
+    def _score_pairs(self, codes: Codes, n_classes: int) -> NDArray[np.int64]:
+        labelled_rows = np.flatnonzero(codes != MISSING)
+        labels, bins = codes[labelled_rows].astype(np.int64), self._bins_per_column()
+        columns = self.column_bins[labelled_rows].T.astype(np.int64, order="C")
+        scored_classes = range(1, 2) if n_classes == 2 else range(n_classes)
+        probabilities = (
+            self.expected_probabilities[labelled_rows].T[scored_classes.start :].astype(np.float64, order="C")
+        )
+        variances = probabilities * (1 - np.minimum(probabilities, 1.0))
+        scores = np.zeros(len(self.column_pairs), np.int64)
+        for index, (first, second) in enumerate(self.column_pairs):
+            cell, n_cells = columns[first] * bins[second] + columns[second], int(bins[first] * bins[second])
+            counts = np.bincount(cell * n_classes + labels, minlength=n_cells * n_classes).reshape(n_cells, n_classes)
+            residual, expected_residual = 0, 0.0
+            for class_index, label in enumerate(scored_classes):
+                expected = np.rint(np.bincount(cell, probabilities[class_index], minlength=n_cells)).astype(np.int64)
+                residual += int(np.abs(counts[:, label] - expected).sum())
+                expected_residual += float(
+                    np.sqrt(2 / np.pi * np.bincount(cell, variances[class_index], minlength=n_cells)).sum()
+                )
+            scores[index] = residual - round(expected_residual)
         return scores

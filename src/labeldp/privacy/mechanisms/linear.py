@@ -38,15 +38,15 @@ from labeldp.core.errors import InputError
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import Trust
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
-from labeldp.privacy.mechanisms.base import Mechanism, check_privacy, private_copy, private_rows
-from labeldp.privacy.noise.samplers import WIDEST, discrete_gaussian, discrete_laplace, laplace_deviation
+from labeldp.privacy.mechanisms.base import Mechanism, check_privacy, frozen_copy, frozen_csr
+from labeldp.privacy.noise.samplers import MAX_SCALE, discrete_gaussian, discrete_laplace, laplace_deviation
 from labeldp.privacy.noise.secure_stream import Bits
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.moments import Matrix, NoisyMoments
 
-GRID = 4096  # grid steps in the longest row of A: finer than any noise that protects it
-BLOCK = 1 << 14
+GRID_STEPS = 4096  # grid steps in the longest row of A: finer than any noise that protects it
+BLOCK_ROWS = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,41 +71,41 @@ class GroupHistogram(Mechanism):
             raise InputError("Geometric noise is purely private: leave delta at 0.")
         check_privacy(self.epsilon, self.delta if noise == "gaussian" else None)
         object.__setattr__(self, "noise", noise)
-        object.__setattr__(self, "groups", private_copy(self.groups))
+        object.__setattr__(self, "groups", frozen_copy(self.groups))
 
     @cached_property
     def sigma(self) -> float:
         """The deviation of Gaussian noise."""
         return unit_shift_sigma(self.epsilon, self.delta)
 
-    def loss(self, labels: int = 1) -> Loss:
+    def loss(self, n_labels: int = 1) -> Loss:
         """Return the loss of one count moved up and another down by `labels`."""
         if self.noise == "geometric":
-            return PureLoss(labels * self.epsilon)
-        return GaussianLoss(self.sigma, labels * 2**0.5, units=1 if labels == 1 else None)
+            return PureLoss(n_labels * self.epsilon)
+        return GaussianLoss(self.sigma, n_labels * 2**0.5, n_shifts=1 if n_labels == 1 else None)
 
-    def check(self, space: LabelSpace, rows: int) -> None:
+    def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check that each row has a group."""
-        if self.groups.shape != (rows,) or not np.issubdtype(self.groups.dtype, np.integer):
-            raise InputError(f"groups must hold one whole number for each of the {rows} rows.")
-        if rows and (self.groups.min() < 0 or self.groups.max() >= max(rows, 1 << 20)):
+        if self.groups.shape != (n_rows,) or not np.issubdtype(self.groups.dtype, np.integer):
+            raise InputError(f"groups must hold one whole number for each of the {n_rows} rows.")
+        if n_rows and (self.groups.min() < 0 or self.groups.max() >= max(n_rows, 1 << 20)):
             raise InputError("Number the groups from 0 without large gaps.")
 
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyCounts:
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisyCounts:
         """Count, and add the noise."""
-        classes, total = len(common["space"]), int(self.groups.max(initial=-1)) + 1
+        n_classes, n_groups = len(release_fields["space"]), int(self.groups.max(initial=-1)) + 1
         labelled = codes != MISSING
         groups = self.groups[labelled].astype(np.int64)
-        counts = np.bincount(groups * classes + codes[labelled], minlength=total * classes)
+        counts = np.bincount(groups * n_classes + codes[labelled], minlength=n_groups * n_classes)
         if self.noise == "gaussian":
             scale, noise = self.sigma, discrete_gaussian(exactly(self.sigma), counts.size, bits)
         else:
             scale, noise = 2 / self.epsilon, discrete_laplace(2 / exactly(self.epsilon), counts.size, bits)
         return NoisyCounts(
-            **common,
+            **release_fields,
             groups=self.groups,
-            counts=(counts + noise).reshape(total, classes),
-            sizes=np.bincount(groups, minlength=total),
+            counts=(counts + noise).reshape(n_groups, n_classes),
+            sizes=np.bincount(groups, minlength=n_groups),
             noise=self.noise or "geometric",
             scale=scale,
         )
@@ -134,31 +134,31 @@ class LinearQuery(Mechanism):
     query: Matrix
     epsilon: float
     delta: float = 0.0
-    bound: float | None = None
+    max_row_norm: float | None = None
 
     def __post_init__(self) -> None:
         check_privacy(self.epsilon, self.delta or None)
-        own = private_rows(self.query) if issparse(self.query) else private_copy(self.query)
-        object.__setattr__(self, "query", own)
+        frozen = frozen_csr(self.query) if issparse(self.query) else frozen_copy(self.query)
+        object.__setattr__(self, "query", frozen)
 
     @cached_property
-    def scale(self) -> float:
+    def grid_scale(self) -> float:
         """Grid steps in one unit of A."""
-        return GRID / (self.bound or self._longest(lambda entries: entries) or 1.0)
+        return GRID_STEPS / (self.max_row_norm or self._max_l2_norm(lambda entries: entries) or 1.0)
 
     @cached_property
-    def largest(self) -> float:
+    def max_grid_norm(self) -> float:
         """The size of the largest row, in grid steps: its length, or without delta the sum of its magnitudes."""
         if self.delta:
-            return max(1.0, self._longest(self._on_grid)) * (1 + 1e-12)
-        return max(1.0, self._largest(lambda entries: np.abs(self._on_grid(entries))))
+            return max(1.0, self._max_l2_norm(self._round_to_grid)) * (1 + 1e-12)
+        return max(1.0, self._max_row_sum(lambda entries: np.abs(self._round_to_grid(entries))))
 
     @cached_property
     def sensitivity(self) -> float:
         """How far one label moves the sums of all classes, in grid steps."""
         if not self.delta:
-            return 2 * self.largest
-        return 2**0.5 * max(1.0, self._longest(self._on_grid)) * (1 + 1e-12)
+            return 2 * self.max_grid_norm
+        return 2**0.5 * max(1.0, self._max_l2_norm(self._round_to_grid)) * (1 + 1e-12)
 
     @cached_property
     def sigma(self) -> float:
@@ -169,116 +169,126 @@ class LinearQuery(Mechanism):
 
     def sigma_for(self, n_classes: int) -> float:
         """Return the sigma that a release of so many classes states: less than `sigma` for two without delta."""
-        if self._draws_one_column(n_classes):
-            return 2**0.5 * laplace_deviation(self.epsilon / self.largest)
+        if self._needs_one_noisy_column(n_classes):
+            return 2**0.5 * laplace_deviation(self.epsilon / self.max_grid_norm)
         return self.sigma
 
-    def loss(self, labels: int = 1) -> Loss:
+    def loss(self, n_labels: int = 1) -> Loss:
         """Return the loss of a move `labels` times as long."""
         if not self.delta:
-            return PureLoss(labels * self.epsilon)
-        return GaussianLoss(self.sigma, labels * self.sensitivity)
+            return PureLoss(n_labels * self.epsilon)
+        return GaussianLoss(self.sigma, n_labels * self.sensitivity)
 
-    def check(self, space: LabelSpace, rows: int) -> None:
+    def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check the matrix and the bound."""
         entries = self.query.data if isinstance(self.query, csr_array) else self.query
-        if self.query.ndim != 2 or self.query.shape[0] != rows or not np.issubdtype(self.query.dtype, np.number):
-            raise InputError(f"The query must be a matrix of numbers with {rows} rows.")
+        if self.query.ndim != 2 or self.query.shape[0] != n_rows or not np.issubdtype(self.query.dtype, np.number):
+            raise InputError(f"The query must be a matrix of numbers with {n_rows} rows.")
         if not np.isfinite(entries).all():
             raise InputError("The query holds a missing or infinite value: fill or drop it.")
-        if self.bound is not None and not 0 < self.bound < np.inf:
+        if self.max_row_norm is not None and not 0 < self.max_row_norm < np.inf:
             raise InputError("bound must be a finite length above zero.")
-        if self.bound and self._longest(lambda entries: entries) > self.bound * (1 + 1e-6):
+        if self.max_row_norm and self._max_l2_norm(lambda entries: entries) > self.max_row_norm * (1 + 1e-6):
             raise InputError("A row of the query is longer than bound: scale the rows or raise bound.")
-        if not 1e-100 < self.scale < 1e100:
+        if not 1e-100 < self.grid_scale < 1e100:
             raise InputError("The rows of the query are too long or too short for sums of squares: scale them.")
-        if rows * GRID >= 2**52:
+        if n_rows * GRID_STEPS >= 2**52:
             raise InputError("This many rows cannot be summed exactly: split them.")
-        if not self.sigma_for(len(space)) < WIDEST:
+        if not self.sigma_for(len(space)) < MAX_SCALE:
             raise InputError("This much noise cannot be drawn: raise epsilon, or take fewer columns.")
 
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyMoments:
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisyMoments:
         """Sum on the grid, exactly, and add the noise."""
-        width, classes = self.query.shape[1], len(common["space"])
-        sums, gram = self._sums(codes, classes)
+        n_columns, n_classes = self.query.shape[1], len(release_fields["space"])
+        sums, gram = self._sum_rows(codes, n_classes)
         totals = sums.sum(axis=1)  # whole numbers, so the order of the sum does not matter
         moments = sums.astype(np.int64)
-        if self._draws_one_column(classes):
-            moments[:, 1] += discrete_laplace(exactly(self.largest) / exactly(self.epsilon), width, bits)
+        if self._needs_one_noisy_column(n_classes):
+            moments[:, 1] += discrete_laplace(exactly(self.max_grid_norm) / exactly(self.epsilon), n_columns, bits)
             moments[:, 0] = totals.astype(np.int64) - moments[:, 1]
         else:
-            moments += self._noise(width * classes, bits).reshape(width, classes)
+            moments += self._draw_noise(n_columns * n_classes, bits).reshape(n_columns, n_classes)
         return NoisyMoments(
-            **common,
+            **release_fields,
             moments=moments,
             stored_gram=gram,
-            totals=totals / self.scale,
-            scale=self.scale,
-            sigma=self.sigma_for(classes),
+            totals=totals / self.grid_scale,
+            grid_scale=self.grid_scale,
+            sigma=self.sigma_for(n_classes),
         ).with_query(self.query)
 
     def restore(self, release: Release) -> Release:
         """Give the moments their public matrix back."""
         return release.with_query(self.query) if isinstance(release, NoisyMoments) else release
 
-    def _sums(self, codes: Codes, classes: int) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    def _sum_rows(self, codes: Codes, n_classes: int) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
         """Return the sums by column and class in grid steps, and A'A; of sparse rows none, as it could be too large.
 
         Whole numbers below 2^53 are exact in float64.
         """
         if isinstance(self.query, csr_array):
-            return self._sparse_sums(self.query, codes, classes), None
-        width = self.query.shape[1]
-        sums, gram = np.zeros((width, classes)), np.zeros((width, width))
-        for start in range(0, codes.size, BLOCK):
-            here = codes[start : start + BLOCK]
-            labelled = here != MISSING
-            block = self._on_grid(self.query[start : start + BLOCK][labelled])
-            sums += block.T @ (here[labelled][:, None] == np.arange(classes)).astype(np.float64)
-            gram += block.T @ block / self.scale**2
+            return self._sum_sparse_rows(self.query, codes, n_classes), None
+        n_columns = self.query.shape[1]
+        sums, gram = np.zeros((n_columns, n_classes)), np.zeros((n_columns, n_columns))
+        for start in range(0, codes.size, BLOCK_ROWS):
+            block_codes = codes[start : start + BLOCK_ROWS]
+            labelled = block_codes != MISSING
+            block = self._round_to_grid(self.query[start : start + BLOCK_ROWS][labelled])
+            sums += block.T @ (block_codes[labelled][:, None] == np.arange(n_classes)).astype(np.float64)
+            gram += block.T @ block / self.grid_scale**2
         return sums, gram
 
-    def _sparse_sums(self, rows: csr_array, codes: Codes, classes: int) -> NDArray[np.float64]:
-        sums = np.zeros(rows.shape[1] * classes)
-        for start, starts in entries(rows):
-            part = slice(starts[0], starts[-1])
-            code = np.repeat(codes[start : start + BLOCK].astype(np.int64), np.diff(starts))
-            place = rows.indices[part] * np.int64(classes) + code
-            labelled = code != MISSING
-            sums += np.bincount(place[labelled], self._on_grid(rows.data[part])[labelled], minlength=sums.size)
-        return sums.reshape(-1, classes)
+    def _sum_sparse_rows(self, matrix: csr_array, codes: Codes, n_classes: int) -> NDArray[np.float64]:
+        sums = np.zeros(matrix.shape[1] * n_classes)
+        for start, starts in iter_sparse_blocks(matrix):
+            entry_slice = slice(starts[0], starts[-1])
+            entry_codes = np.repeat(codes[start : start + BLOCK_ROWS].astype(np.int64), np.diff(starts))
+            cells = matrix.indices[entry_slice] * np.int64(n_classes) + entry_codes
+            labelled = entry_codes != MISSING
+            sums += np.bincount(
+                cells[labelled], self._round_to_grid(matrix.data[entry_slice])[labelled], minlength=sums.size
+            )
+        return sums.reshape(-1, n_classes)
 
-    def _draws_one_column(self, n_classes: int) -> bool:
+    def _needs_one_noisy_column(self, n_classes: int) -> bool:
         return not self.delta and n_classes == 2
 
-    def _noise(self, count: int, bits: Bits) -> NDArray[np.int64]:
+    def _draw_noise(self, n: int, bits: Bits) -> NDArray[np.int64]:
         if self.delta:
-            return discrete_gaussian(exactly(self.sigma), count, bits)
-        return discrete_laplace(exactly(self.sensitivity) / exactly(self.epsilon), count, bits)
+            return discrete_gaussian(exactly(self.sigma), n, bits)
+        return discrete_laplace(exactly(self.sensitivity) / exactly(self.epsilon), n, bits)
 
-    def _on_grid(self, entries: NDArray[np.floating]) -> NDArray[np.float64]:
-        return np.rint(np.asarray(entries, np.float64) * self.scale)
+    def _round_to_grid(self, entries: NDArray[np.floating]) -> NDArray[np.float64]:
+        return np.rint(np.asarray(entries, np.float64) * self.grid_scale)
 
-    def _longest(self, view: Callable[[Any], Any]) -> float:
+    def _max_l2_norm(self, transform: Callable[[Any], Any]) -> float:
         with np.errstate(over="ignore"):  # what is too long is refused
-            return self._largest(lambda entries: np.square(np.asarray(view(entries), np.float64))) ** 0.5
+            return self._max_row_sum(lambda entries: np.square(np.asarray(transform(entries), np.float64))) ** 0.5
 
-    def _largest(self, view: Callable[[Any], Any]) -> float:
+    def _max_row_sum(self, transform: Callable[[Any], Any]) -> float:
         """Return the largest sum over a row of `view`, which acts on each entry and leaves zeros as they are."""
         if isinstance(self.query, csr_array):
-            sizes = (_sparse_sizes(self.query, starts, view) for _, starts in entries(self.query))
+            block_sums = (
+                _sparse_row_sums(self.query, starts, transform) for _, starts in iter_sparse_blocks(self.query)
+            )
         else:
-            blocks = (self.query[start : start + BLOCK] for start in range(0, len(self.query), BLOCK))
-            sizes = (view(block).sum(axis=1) for block in blocks)
-        return float(max((size.max(initial=0.0) for size in sizes), default=0.0))
+            blocks = (self.query[start : start + BLOCK_ROWS] for start in range(0, len(self.query), BLOCK_ROWS))
+            block_sums = (transform(block).sum(axis=1) for block in blocks)
+        return float(max((row_sums.max(initial=0.0) for row_sums in block_sums), default=0.0))
 
 
-def entries(matrix: csr_array) -> Iterator[tuple[int, NDArray[np.int64]]]:
+def iter_sparse_blocks(matrix: csr_array) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield each block of sparse rows by its first row and by where the entries of its rows start, and the last end."""
-    for start in range(0, matrix.shape[0], BLOCK):
-        yield start, matrix.indptr[start : start + BLOCK + 1].astype(np.int64)
+    for start in range(0, matrix.shape[0], BLOCK_ROWS):
+        yield start, matrix.indptr[start : start + BLOCK_ROWS + 1].astype(np.int64)
 
 
-def _sparse_sizes(matrix: csr_array, starts: NDArray[np.int64], view: Callable[[Any], Any]) -> NDArray[np.float64]:
-    filled = starts[:-1][np.diff(starts) > 0] - starts[0]  # a row without entries has no part of its own
-    return np.add.reduceat(view(matrix.data[starts[0] : starts[-1]]), filled) if filled.size else np.zeros(0)
+def _sparse_row_sums(
+    matrix: csr_array, starts: NDArray[np.int64], transform: Callable[[Any], Any]
+) -> NDArray[np.float64]:
+    nonempty_starts = starts[:-1][np.diff(starts) > 0] - starts[0]  # a row without entries has no part of its own
+    return (
+        np.add.reduceat(transform(matrix.data[starts[0] : starts[-1]]), nonempty_starts)
+        if nonempty_starts.size
+        else np.zeros(0)
+    )

@@ -39,31 +39,31 @@ from labeldp.core.errors import InputError
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import Trust
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
-from labeldp.privacy.mechanisms.base import Mechanism, check_privacy, private_copy
-from labeldp.privacy.mechanisms.linear import BLOCK
-from labeldp.privacy.noise.samplers import WIDEST, discrete_laplace
+from labeldp.privacy.mechanisms.base import Mechanism, check_privacy, frozen_copy
+from labeldp.privacy.mechanisms.linear import BLOCK_ROWS
+from labeldp.privacy.noise.samplers import MAX_SCALE, discrete_laplace
 from labeldp.privacy.noise.secure_stream import Bits
-from labeldp.releases.scores import Choice, NoisyRight
+from labeldp.releases.scores import Choice, NoisyCorrectCount
 
-_LARGEST = 2**31  # magnitude of a score, so that int64 holds every total and its noise
+_MAX_SCORE = 2**31  # magnitude of a score, so that int64 holds every total and its noise
 
 
-class _Pure(Mechanism):
+class _PureCentralMechanism(Mechanism):
     trust: ClassVar[Trust] = "central"
 
-    def loss(self, labels: int = 1) -> PureLoss:
+    def loss(self, n_labels: int = 1) -> PureLoss:
         """Return epsilon for each label."""
-        return PureLoss(labels * self.epsilon)
+        return PureLoss(n_labels * self.epsilon)
 
 
 @dataclass(frozen=True, eq=False)
-class _Scoring(_Pure):
+class _PredictionScorer(_PureCentralMechanism):
     predictions: NDArray[np.signedinteger]
     epsilon: float
 
     def __post_init__(self) -> None:
         check_privacy(self.epsilon)
-        object.__setattr__(self, "predictions", private_copy(self.predictions))
+        object.__setattr__(self, "predictions", frozen_copy(self.predictions))
 
     def _check_codes(self, space: LabelSpace) -> None:
         codes = self.predictions
@@ -72,44 +72,46 @@ class _Scoring(_Pure):
 
 
 @dataclass(frozen=True, eq=False)
-class RightCount(_Scoring):
+class RightCount(_PredictionScorer):
     """Count the rows whose label is the public prediction: `predictions` holds one code for each row."""
 
-    def check(self, space: LabelSpace, rows: int) -> None:
+    def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check that each row has a prediction."""
-        if self.predictions.shape != (rows,):
-            raise InputError(f"predictions must hold one code for each of the {rows} rows.")
+        if self.predictions.shape != (n_rows,):
+            raise InputError(f"predictions must hold one code for each of the {n_rows} rows.")
         self._check_codes(space)
 
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyRight:
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisyCorrectCount:
         """Count, and add the noise."""
         labelled = codes != MISSING
-        right = np.count_nonzero(labelled & (codes == self.predictions))
+        n_correct = np.count_nonzero(labelled & (codes == self.predictions))
         noise = discrete_laplace(1 / exactly(self.epsilon), 1, bits)
-        size = np.count_nonzero(labelled)
-        return NoisyRight(**common, right=int(right + noise[0]), size=int(size), scale=1 / self.epsilon)
+        n_labels = np.count_nonzero(labelled)
+        return NoisyCorrectCount(
+            **release_fields, n_correct=int(n_correct + noise[0]), n_labels=int(n_labels), scale=1 / self.epsilon
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class BestCandidate(_Scoring):
+class BestCandidate(_PredictionScorer):
     """Tell which candidate is right most often, by a noisy maximum: `predictions` is (rows, candidates), of codes."""
 
-    def check(self, space: LabelSpace, rows: int) -> None:
+    def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check that each candidate has a prediction for each row."""
-        if self.predictions.ndim != 2 or len(self.predictions) != rows or not self.predictions.shape[1]:
-            raise InputError(f"predictions must be a table of codes: {rows} rows, and a column for each candidate.")
+        if self.predictions.ndim != 2 or len(self.predictions) != n_rows or not self.predictions.shape[1]:
+            raise InputError(f"predictions must be a table of codes: {n_rows} rows, and a column for each candidate.")
         self._check_codes(space)
 
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Choice:
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Choice:
         """Count for each candidate, add the noise and keep the place of the largest alone."""
         labelled = codes != MISSING
-        right = np.array([np.count_nonzero(labelled & (codes == column)) for column in self.predictions.T])
-        best = noisy_maximum(right, 2, self.epsilon, bits)
-        return Choice(**common, best=best, candidates=right.size)
+        n_correct = np.array([np.count_nonzero(labelled & (codes == column)) for column in self.predictions.T])
+        best = noisy_argmax(n_correct, 2, self.epsilon, bits)
+        return Choice(**release_fields, best_index=best, n_candidates=n_correct.size)
 
 
 @dataclass(frozen=True, eq=False)
-class HighestScore(_Pure):
+class HighestScore(_PureCentralMechanism):
     """Tell which candidate has the highest total score, by a noisy maximum.
 
     Args:
@@ -127,53 +129,55 @@ class HighestScore(_Pure):
     scores: NDArray[np.integer]
     epsilon: float
     by: str = "score"
-    rows: NDArray[np.integer] | None = None
+    row_ids: NDArray[np.integer] | None = None
 
     def __post_init__(self) -> None:
         check_privacy(self.epsilon)
-        object.__setattr__(self, "scores", private_copy(self.scores))
-        if self.rows is not None:
-            object.__setattr__(self, "rows", private_copy(self.rows))
+        object.__setattr__(self, "scores", frozen_copy(self.scores))
+        if self.row_ids is not None:
+            object.__setattr__(self, "row_ids", frozen_copy(self.row_ids))
 
     @cached_property
-    def reach(self) -> int:
+    def sensitivity(self) -> int:
         """How far one label can move a total against another one; at least 1."""
-        found = 1
-        for start in range(0, self.scores.shape[1], BLOCK):
-            block = self.scores[:, start : start + BLOCK].astype(np.int64)
-            for place, table in enumerate(block):
-                for other in block[:place]:
-                    found = max(found, int(np.ptp(table - other, axis=1).max()))
-        return found
+        sensitivity = 1
+        for start in range(0, self.scores.shape[1], BLOCK_ROWS):
+            block = self.scores[:, start : start + BLOCK_ROWS].astype(np.int64)
+            for index, table in enumerate(block):
+                for other in block[:index]:
+                    sensitivity = max(sensitivity, int(np.ptp(table - other, axis=1).max()))
+        return sensitivity
 
-    def check(self, space: LabelSpace, rows: int) -> None:
+    def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check that each candidate has a score for each class of each row, and that the noise can be drawn."""
-        here = rows if self.rows is None else self.rows.size
-        if self.rows is not None and not _rising(self.rows, rows):
-            raise InputError(f"rows must be row numbers from 0 to {rows - 1}, each once and in rising order.")
-        if self.scores.ndim != 3 or not len(self.scores) or self.scores.shape[1:] != (here, len(space)):
-            raise InputError(f"scores must hold a table for each candidate: {here} rows, {len(space)} classes.")
-        whole = np.issubdtype(self.scores.dtype, np.integer)
-        if not whole or self.scores.max(initial=0) > _LARGEST or self.scores.min(initial=0) < -_LARGEST:
+        n_scored = n_rows if self.row_ids is None else self.row_ids.size
+        if self.row_ids is not None and not _is_increasing(self.row_ids, n_rows):
+            raise InputError(f"rows must be row numbers from 0 to {n_rows - 1}, each once and in rising order.")
+        if self.scores.ndim != 3 or not len(self.scores) or self.scores.shape[1:] != (n_scored, len(space)):
+            raise InputError(f"scores must hold a table for each candidate: {n_scored} rows, {len(space)} classes.")
+        is_integer = np.issubdtype(self.scores.dtype, np.integer)
+        if not is_integer or self.scores.max(initial=0) > _MAX_SCORE or self.scores.min(initial=0) < -_MAX_SCORE:
             raise InputError("scores must be whole numbers, none beyond 2^31: round them to a coarser grid.")
-        if not self.reach / exactly(self.epsilon) < WIDEST:
+        if not self.sensitivity / exactly(self.epsilon) < MAX_SCALE:
             raise InputError("This much noise cannot be drawn: round the scores to a coarser grid, or raise epsilon.")
 
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Choice:
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Choice:
         """Add up the scores of each candidate, add the noise and keep the place of the largest alone."""
-        own = codes if self.rows is None else codes[self.rows]
-        here = np.flatnonzero(own != MISSING)
-        totals = np.array([table[here, own[here]].sum(dtype=np.int64) for table in self.scores])
-        best = noisy_maximum(totals, self.reach, self.epsilon, bits)
-        return Choice(**common, best=best, candidates=totals.size)
+        scored_codes = codes if self.row_ids is None else codes[self.row_ids]
+        labelled_rows = np.flatnonzero(scored_codes != MISSING)
+        totals = np.array(
+            [table[labelled_rows, scored_codes[labelled_rows]].sum(dtype=np.int64) for table in self.scores]
+        )
+        best = noisy_argmax(totals, self.sensitivity, self.epsilon, bits)
+        return Choice(**release_fields, best_index=best, n_candidates=totals.size)
 
 
-def _rising(rows: NDArray[Any], total: int) -> bool:
-    whole = rows.ndim == 1 and np.issubdtype(rows.dtype, np.integer)
-    return whole and bool((np.diff(rows.astype(np.int64), prepend=-1) > 0).all() and (rows < total).all())
+def _is_increasing(row_ids: NDArray[Any], n_rows: int) -> bool:
+    is_integer = row_ids.ndim == 1 and np.issubdtype(row_ids.dtype, np.integer)
+    return is_integer and bool((np.diff(row_ids.astype(np.int64), prepend=-1) > 0).all() and (row_ids < n_rows).all())
 
 
-def noisy_maximum(totals: NDArray[np.integer], reach: int, epsilon: float, bits: Bits) -> int:
+def noisy_argmax(totals: NDArray[np.integer], sensitivity: int, epsilon: float, bits: Bits) -> int:
     """Return the place of the largest total after discrete Laplace noise, the first of equal ones.
 
     Args:
@@ -185,5 +189,5 @@ def noisy_maximum(totals: NDArray[np.integer], reach: int, epsilon: float, bits:
     Privacy:
         Epsilon for each label, if `reach` holds.
     """
-    noise = discrete_laplace(reach / exactly(epsilon), totals.size, bits)
+    noise = discrete_laplace(sensitivity / exactly(epsilon), totals.size, bits)
     return int(np.argmax(totals + noise))

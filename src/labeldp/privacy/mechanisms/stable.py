@@ -54,27 +54,27 @@ from labeldp.privacy.mechanisms.voting import (
     Answers,
     GNMax,
     LNMax,
-    Moves,
-    Noise,
+    NoiseType,
+    UnitShifts,
     VoteLoss,
     VoteMechanism,
     Votes,
     check_counts,
     check_positive,
-    noisy_winners,
+    draw_noisy_winners,
 )
-from labeldp.privacy.noise.samplers import WIDEST, discrete_laplace
+from labeldp.privacy.noise.samplers import MAX_SCALE, discrete_laplace
 from labeldp.privacy.noise.secure_stream import Bits
 
-_FAR = 1 << 61  # beyond any noise, and room for counts in 64 bits
+_MAX_CONSTANT = 1 << 61  # beyond any noise, and room for counts in 64 bits
 
 
-def distances(votes: Votes) -> NDArray[np.int64]:
+def distances_to_instability(votes: Votes) -> NDArray[np.int64]:
     """Return how many votes must move to change each query's winner."""
     winner = np.argmax(votes, axis=1)[:, None]
-    ahead = np.take_along_axis(votes, winner, axis=1) - votes + (np.arange(votes.shape[1]) > winner)
-    np.put_along_axis(ahead, winner, np.iinfo(np.int64).max - 1, axis=1)
-    return (ahead.min(axis=1) + 1) // 2
+    lead = np.take_along_axis(votes, winner, axis=1) - votes + (np.arange(votes.shape[1]) > winner)
+    np.put_along_axis(lead, winner, np.iinfo(np.int64).max - 1, axis=1)
+    return (lead.min(axis=1) + 1) // 2
 
 
 @dataclass(frozen=True)
@@ -96,73 +96,75 @@ class StableVote(VoteMechanism):
         check_counts(max_queries=self.max_queries, max_unstable=self.max_unstable)
 
     @property
-    def noise(self) -> Fraction:
+    def noise_scale(self) -> Fraction:
         """The scale of the noise on distances and on the threshold."""
-        return self._setting[0]
+        return self._noise_and_threshold[0]
 
     @property
     def threshold(self) -> int:
         """The distance that a query must reach, with noise."""
-        return self._setting[1]
+        return self._noise_and_threshold[1]
 
-    def distance_for(self, chance: float) -> int:
+    def distance_for(self, probability: float) -> int:
         """Return the distance from which a query passes with at least this chance: so teachers must agree."""
-        return self.threshold + _steps(float(self.noise), 1 - chance)
+        return self.threshold + _difference_quantile(float(self.noise_scale), 1 - probability)
 
     @cached_property
-    def _setting(self) -> tuple[Fraction, int]:
+    def _noise_and_threshold(self) -> tuple[Fraction, int]:
         """Add up the losses of the parts, or compose them with half of delta: take what asks for less distance."""
-        parts, sum_ = self.max_unstable, exactly(self.epsilon) / self.max_unstable
-        options = [(3 / sum_, self.delta)]
-        if parts > 1:
-            options.append((3 / self._composed_part(), self.delta / 2))
-        pairs = self.max_queries * parts
-        settings = [(noise, 1 + _steps(float(noise), delta / pairs)) for noise, delta in options]
+        n_parts, part_epsilon = self.max_unstable, exactly(self.epsilon) / self.max_unstable
+        options = [(3 / part_epsilon, self.delta)]
+        if n_parts > 1:
+            options.append((3 / self._composed_part_epsilon(), self.delta / 2))
+        pairs = self.max_queries * n_parts
+        settings = [
+            (noise_scale, 1 + _difference_quantile(float(noise_scale), delta / pairs)) for noise_scale, delta in options
+        ]
         return min(settings, key=lambda setting: setting[1])
 
-    def _composed_part(self) -> Fraction:
+    def _composed_part_epsilon(self) -> Fraction:
         """Return the pure loss of a part such that all of them together lose epsilon at half of delta."""
         low, high = 0.0, self.epsilon
         while high - low > 1e-3 * high:
-            middle = (low + high) / 2
-            total = VoteLoss((Moves("laplace", 1 / middle, self.max_unstable),)).epsilon(self.delta / 2)
-            low, high = (middle, high) if total <= self.epsilon else (low, middle)
+            mid = (low + high) / 2
+            total = VoteLoss((UnitShifts("laplace", 1 / mid, self.max_unstable),)).epsilon(self.delta / 2)
+            low, high = (mid, high) if total <= self.epsilon else (low, mid)
         return exactly(max(low, SMALLEST_EPSILON / self.max_unstable))
 
-    def loss(self, queries: int, answers: int) -> ApproximateLoss:
+    def loss(self, n_queries: int, n_answers: int) -> ApproximateLoss:
         """Return epsilon and delta, reserved for the whole run however many queries it asks."""
-        if queries > self.max_queries:
+        if n_queries > self.max_queries:
             raise InputError("StableVote was made for fewer queries: raise max_queries.")
-        if not self.noise < WIDEST:
+        if not self.noise_scale < MAX_SCALE:
             raise InputError("This much noise cannot be drawn: raise epsilon, or lower max_unstable.")
         return ApproximateLoss(self.epsilon, self.delta)
 
     def _draw(self, votes: Votes, bits: Bits) -> Answers:
-        margin = distances(votes) + discrete_laplace(self.noise, len(votes), bits)
-        thresholds = self.threshold + discrete_laplace(self.noise, self.max_unstable, bits)
+        margin = distances_to_instability(votes) + discrete_laplace(self.noise_scale, len(votes), bits)
+        thresholds = self.threshold + discrete_laplace(self.noise_scale, self.max_unstable, bits)
         codes = np.argmax(votes, axis=1)
         start = 0
         for threshold in thresholds:
-            failed = np.flatnonzero(margin[start:] < threshold)
-            if not failed.size:
+            failures = np.flatnonzero(margin[start:] < threshold)
+            if not failures.size:
                 return Answers(codes, len(votes))
-            start += int(failed[0]) + 1
+            start += int(failures[0]) + 1
             codes[start - 1] = NOT_ANSWERED
         codes[start:] = NOT_ANSWERED
         return Answers(codes, start)
 
 
-def _steps(scale: float, chance: float) -> int:
+def _difference_quantile(scale: float, probability: float) -> int:
     """Return a whole number that the difference of two such noises reaches with at most this chance.
 
     The logarithm of the tail falls by at least 1/scale - 1/(1 + k) a step, so doubling and halving find it.
     """
     low, high = 0, 1
-    while laplace_difference_tail(scale, high) > math.log(chance):
+    while laplace_difference_tail(scale, high) > math.log(probability):
         low, high = high, 2 * high
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if laplace_difference_tail(scale, middle) > math.log(chance) else (low, middle)
+        mid = (low + high) // 2
+        low, high = (mid, high) if laplace_difference_tail(scale, mid) > math.log(probability) else (low, mid)
     return high
 
 
@@ -177,7 +179,7 @@ class ImmutableArgmax(VoteMechanism):
 
     scale: float
     max_queries: int
-    noise: Noise = "laplace"
+    noise: NoiseType = "laplace"
     tau: float = 1e-9
     constant: float | None = None
 
@@ -191,25 +193,25 @@ class ImmutableArgmax(VoteMechanism):
         if self.constant is not None and not 0 <= self.constant < math.inf:
             raise InputError("constant must be a finite number from 0.")
 
-    def constant_for(self, classes: int) -> float:
+    def constant_for(self, n_classes: int) -> float:
         """Return what is added to the leading count."""
         if self.constant is not None:
             return self.constant
         if self.noise == "laplace":
-            return self.scale * math.log(classes / self.tau)
-        return self.scale * math.sqrt(2 * math.log(2 * classes / self.tau))
+            return self.scale * math.log(n_classes / self.tau)
+        return self.scale * math.sqrt(2 * math.log(2 * n_classes / self.tau))
 
-    def claimed(self, queries: int) -> VoteLoss:
+    def claimed_loss(self, n_queries: int) -> VoteLoss:
         """Return the loss that the paper claims: that of the noise, as if the constant were none."""
-        plain: Any = LNMax if self.noise == "laplace" else GNMax
-        return plain(self.scale, queries).loss(queries, queries)
+        mechanism: Any = LNMax if self.noise == "laplace" else GNMax
+        return mechanism(self.scale, n_queries).loss(n_queries, n_queries)
 
-    def loss(self, queries: int, answers: int) -> Loss:
+    def loss(self, n_queries: int, n_answers: int) -> Loss:
         """Return an infinite loss."""
         return NoLoss()
 
     def _draw(self, votes: Votes, bits: Bits) -> Answers:
-        raised = votes.copy()
-        constant = min(math.ceil(self.constant_for(votes.shape[1])), _FAR)
-        np.put_along_axis(raised, np.argmax(votes, axis=1)[:, None], votes.max(axis=1)[:, None] + constant, axis=1)
-        return Answers(noisy_winners(raised, self.noise, self.scale, bits), len(votes))
+        boosted = votes.copy()
+        constant = min(math.ceil(self.constant_for(votes.shape[1])), _MAX_CONSTANT)
+        np.put_along_axis(boosted, np.argmax(votes, axis=1)[:, None], votes.max(axis=1)[:, None] + constant, axis=1)
+        return Answers(draw_noisy_winners(boosted, self.noise, self.scale, bits), len(votes))

@@ -35,15 +35,15 @@ from labeldp.core.errors import InputError
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import Trust
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
-from labeldp.privacy.mechanisms.base import Mechanism, check_privacy, private_copy
-from labeldp.privacy.mechanisms.linear import BLOCK, GRID, LinearQuery, entries
-from labeldp.privacy.noise.samplers import WIDEST, discrete_laplace
+from labeldp.privacy.mechanisms.base import Mechanism, check_privacy, frozen_copy
+from labeldp.privacy.mechanisms.linear import BLOCK_ROWS, GRID_STEPS, LinearQuery, iter_sparse_blocks
+from labeldp.privacy.noise.samplers import MAX_SCALE, discrete_laplace
 from labeldp.privacy.noise.secure_stream import Bits
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisySums
 from labeldp.releases.scores import Choice, NoisyLoss
 
-_UNITS = 1 << 16  # of a loss, in the largest that there can be
+_LOSS_STEPS = 1 << 16  # of a loss, in the largest that there can be
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +53,12 @@ class NumberQuery(LinearQuery):
     `values` is how many values the declared range has. Noise is as for `LinearQuery`: Gaussian with delta above 0.
     """
 
-    values: int = field(kw_only=True)
+    n_values: int = field(kw_only=True)
 
     @cached_property
     def sensitivity(self) -> float:
         """How far one label moves the sums, in grid steps times half steps of the range."""
-        return 2 * (self.values - 1) * self.largest + 1
+        return 2 * (self.n_values - 1) * self.max_grid_norm + 1
 
     def sigma_for(self, n_classes: int) -> float:
         """Return sigma: numbers have one column of sums, whatever their number of values."""
@@ -67,60 +67,66 @@ class NumberQuery(LinearQuery):
     @cached_property
     def square_weight(self) -> float:
         """What the square of a number at an end of the range adds, over that number."""
-        return self.largest if self.delta else self.largest / 2
+        return self.max_grid_norm if self.delta else self.max_grid_norm / 2
 
-    def check(self, space: LabelSpace, rows: int) -> None:
+    def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check the matrix, and that labels are numbers of so many values."""
         if space.step is None:
             raise InputError("NumberQuery needs numbers: declare LabelSpace.range(low, high, step).")
-        if len(space) != self.values:
+        if len(space) != self.n_values:
             raise InputError(f"The range has {len(space)} values: give values={len(space)}.")
-        if not self.sigma < WIDEST:
+        if not self.sigma < MAX_SCALE:
             raise InputError("This much noise on this many values cannot be drawn: widen the step, or raise epsilon.")
-        super().check(space, rows)
-        if rows * max(GRID, self.square_weight) * self.values >= 2**52:
+        super().check(space, n_rows)
+        if n_rows * max(GRID_STEPS, self.square_weight) * self.n_values >= 2**52:
             raise InputError("This many rows of this many values cannot be summed exactly: widen the step.")
 
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisySums:  # type: ignore[override]
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisySums:  # type: ignore[override]
         """Sum on the grid, exactly, and add the noise."""
-        reach = self.values - 1
-        number = 2 * np.arange(self.values, dtype=np.int64) - reach
-        square = np.floor(self.square_weight * number.astype(np.float64) ** 2 / reach)
-        labelled = codes[codes != MISSING]
-        exact, gram = self._number_sums(codes, np.append(number, 0).astype(np.float64))  # a missing code, -1, counts 0
-        sums = np.append(exact, square[labelled].sum())
+        max_code = self.n_values - 1
+        centered_codes = 2 * np.arange(self.n_values, dtype=np.int64) - max_code
+        weighted_squares = np.floor(self.square_weight * centered_codes.astype(np.float64) ** 2 / max_code)
+        label_codes = codes[codes != MISSING]
+        exact_sums, gram = self._sum_targets(
+            codes, np.append(centered_codes, 0).astype(np.float64)
+        )  # a missing code, -1, counts 0
+        sums = np.append(exact_sums, weighted_squares[label_codes].sum())
         return NoisySums(
-            **common,
-            sums=sums.astype(np.int64) + self._noise(sums.size, bits),
+            **release_fields,
+            sums=sums.astype(np.int64) + self._draw_noise(sums.size, bits),
             stored_gram=gram,
-            size=labelled.size,
-            scale=self.scale,
+            n_labels=label_codes.size,
+            grid_scale=self.grid_scale,
             sigma=self.sigma,
             square_weight=self.square_weight,
             query=self.query,
         )
 
-    def _number_sums(
-        self, codes: Codes, number: NDArray[np.float64]
+    def _sum_targets(
+        self, codes: Codes, centered_codes: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
         """Return A'c in grid steps, and A'A; of sparse rows none, as it could be too large.
 
         Whole numbers below 2^53 are exact in float64, so that the order of a sum does not matter.
         """
-        width = self.query.shape[1]
-        sums = np.zeros(width)
+        n_columns = self.query.shape[1]
+        sums = np.zeros(n_columns)
         if isinstance(self.query, csr_array):
-            for start, starts in entries(self.query):
-                part = slice(starts[0], starts[-1])
-                value = np.repeat(number[codes[start : start + BLOCK]], np.diff(starts))
-                sums += np.bincount(self.query.indices[part], self._on_grid(self.query.data[part]) * value, width)
+            for start, starts in iter_sparse_blocks(self.query):
+                entry_slice = slice(starts[0], starts[-1])
+                entry_values = np.repeat(centered_codes[codes[start : start + BLOCK_ROWS]], np.diff(starts))
+                sums += np.bincount(
+                    self.query.indices[entry_slice],
+                    self._round_to_grid(self.query.data[entry_slice]) * entry_values,
+                    n_columns,
+                )
             return sums, None
-        gram = np.zeros((width, width))
-        for start in range(0, codes.size, BLOCK):
-            here = codes[start : start + BLOCK]
-            block = self._on_grid(self.query[start : start + BLOCK][here != MISSING])
-            sums += block.T @ number[here[here != MISSING]]
-            gram += block.T @ block / self.scale**2
+        gram = np.zeros((n_columns, n_columns))
+        for start in range(0, codes.size, BLOCK_ROWS):
+            block_codes = codes[start : start + BLOCK_ROWS]
+            block = self._round_to_grid(self.query[start : start + BLOCK_ROWS][block_codes != MISSING])
+            sums += block.T @ centered_codes[block_codes[block_codes != MISSING]]
+            gram += block.T @ block / self.grid_scale**2
         return sums, gram
 
     def restore(self, release: Release) -> Release:
@@ -129,7 +135,7 @@ class NumberQuery(LinearQuery):
 
 
 @dataclass(frozen=True, eq=False)
-class _OfPredictions(Mechanism):
+class _PredictionLoss(Mechanism):
     trust: ClassVar[Trust] = "central"
 
     predictions: NDArray[np.floating]
@@ -140,77 +146,80 @@ class _OfPredictions(Mechanism):
         check_privacy(self.epsilon)
         if self.objective not in ("squared", "absolute"):
             raise InputError('A loss is "squared" or "absolute".')
-        object.__setattr__(self, "predictions", private_copy(self.predictions))
+        object.__setattr__(self, "predictions", frozen_copy(self.predictions))
 
-    def loss(self, labels: int = 1) -> PureLoss:
+    def loss(self, n_labels: int = 1) -> PureLoss:
         """Return epsilon for each label."""
-        return PureLoss(labels * self.epsilon)
+        return PureLoss(n_labels * self.epsilon)
 
-    def check(self, space: LabelSpace, rows: int) -> None:
+    def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check that labels are numbers and that each row has predictions within their range."""
         if space.step is None:
             raise InputError(f"{type(self).__name__} needs numbers: declare LabelSpace.range(low, high, step).")
-        if len(self.predictions) != rows or not np.issubdtype(self.predictions.dtype, np.number):
-            raise InputError(f"predictions must hold a number for each of the {rows} rows.")
+        if len(self.predictions) != n_rows or not np.issubdtype(self.predictions.dtype, np.number):
+            raise InputError(f"predictions must hold a number for each of the {n_rows} rows.")
         low, high = float(space.classes[0]), float(space.classes[-1])
         if not ((self.predictions >= low) & (self.predictions <= high)).all():
             raise InputError("A prediction is outside the declared range: cut the predictions at its ends.")
-        if not 1e-290 < float(self._lost(np.array([low]), high)[0]) < math.inf:
+        if not 1e-290 < float(self._row_losses(np.array([low]), high)[0]) < math.inf:
             raise InputError("Losses over this range are too large or too small to compute: use other units.")
-        if rows * _UNITS >= 2**52:
+        if n_rows * _LOSS_STEPS >= 2**52:
             raise InputError("This many rows cannot be summed exactly: score fewer.")
 
-    def _totals(self, codes: Codes, space: LabelSpace) -> tuple[NDArray[np.int64], float]:
+    def _total_losses(self, codes: Codes, space: LabelSpace) -> tuple[NDArray[np.int64], float]:
         """Return the loss of each candidate in whole units, and the unit. Which rows have a label is public."""
-        here = np.flatnonzero(codes != MISSING)
-        grid, predictions = np.array(space.classes, np.float64), self.predictions[here].reshape(here.size, -1)
-        largest = max(self._lost(predictions, end).max(initial=0.0) for end in (grid[0], grid[-1]))
-        unit = float(largest) / _UNITS or 1.0
-        lost = np.rint(self._lost(predictions, grid[codes[here]][:, None]) / unit)
-        return np.clip(lost, 0, _UNITS).astype(np.int64).sum(axis=0), unit
+        labelled_rows = np.flatnonzero(codes != MISSING)
+        grid, predictions = (
+            np.array(space.classes, np.float64),
+            self.predictions[labelled_rows].reshape(labelled_rows.size, -1),
+        )
+        max_loss = max(self._row_losses(predictions, end).max(initial=0.0) for end in (grid[0], grid[-1]))
+        step_size = float(max_loss) / _LOSS_STEPS or 1.0
+        losses = np.rint(self._row_losses(predictions, grid[codes[labelled_rows]][:, None]) / step_size)
+        return np.clip(losses, 0, _LOSS_STEPS).astype(np.int64).sum(axis=0), step_size
 
-    def _lost(self, predictions: NDArray[np.floating], labels: Any) -> NDArray[np.float64]:
+    def _row_losses(self, predictions: NDArray[np.floating], labels: Any) -> NDArray[np.float64]:
         with np.errstate(over="ignore"):  # `check` refuses what is infinite
-            away = np.abs(predictions.astype(np.float64) - labels)
-            return away**2 if self.objective == "squared" else away
+            distance = np.abs(predictions.astype(np.float64) - labels)
+            return distance**2 if self.objective == "squared" else distance
 
 
 @dataclass(frozen=True, eq=False)
-class LossSum(_OfPredictions):
+class LossSum(_PredictionLoss):
     """The sum of a loss of public predictions, "squared" or "absolute", over rows: what a mean error is made of."""
 
-    def check(self, space: LabelSpace, rows: int) -> None:
+    def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check that each row has one prediction."""
         if self.predictions.ndim != 1:
-            raise InputError(f"predictions must hold one number for each of the {rows} rows.")
-        super().check(space, rows)
+            raise InputError(f"predictions must hold one number for each of the {n_rows} rows.")
+        super().check(space, n_rows)
 
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> NoisyLoss:
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisyLoss:
         """Add up, and add the noise."""
-        (total,), unit = self._totals(codes, common["space"])
-        noise, size = discrete_laplace(_UNITS / exactly(self.epsilon), 1, bits), int((codes != MISSING).sum())
+        (total,), step_size = self._total_losses(codes, release_fields["space"])
+        noise, n_labels = discrete_laplace(_LOSS_STEPS / exactly(self.epsilon), 1, bits), int((codes != MISSING).sum())
         return NoisyLoss(
-            **common,
+            **release_fields,
             total=int(total + noise[0]),
-            size=size,
-            unit=unit,
-            most=_UNITS * unit,
-            scale=_UNITS / self.epsilon,
+            n_labels=n_labels,
+            step_size=step_size,
+            max_row_loss=_LOSS_STEPS * step_size,
+            scale=_LOSS_STEPS / self.epsilon,
         )
 
 
 @dataclass(frozen=True, eq=False)
-class LeastLoss(_OfPredictions):
+class LeastLoss(_PredictionLoss):
     """Tell which candidate has the least loss, by a noisy minimum: `predictions` is (rows, candidates), of numbers."""
 
-    def check(self, space: LabelSpace, rows: int) -> None:
+    def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check that each candidate has a prediction for each row."""
         if self.predictions.ndim != 2 or not self.predictions.shape[1]:
-            raise InputError(f"predictions must be a table of numbers: {rows} rows, and a column for each candidate.")
-        super().check(space, rows)
+            raise InputError(f"predictions must be a table of numbers: {n_rows} rows, and a column for each candidate.")
+        super().check(space, n_rows)
 
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Choice:
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Choice:
         """Add up for each candidate, add the noise and keep the place of the least alone."""
-        totals, _ = self._totals(codes, common["space"])
-        noise = discrete_laplace(2 * _UNITS / exactly(self.epsilon), totals.size, bits)
-        return Choice(**common, best=int(np.argmin(totals + noise)), candidates=int(totals.size))
+        totals, _ = self._total_losses(codes, release_fields["space"])
+        noise = discrete_laplace(2 * _LOSS_STEPS / exactly(self.epsilon), totals.size, bits)
+        return Choice(**release_fields, best_index=int(np.argmin(totals + noise)), n_candidates=int(totals.size))

@@ -13,40 +13,40 @@ from scipy.special import log_ndtr
 
 Floats = NDArray[np.float64]
 
-_HAIR = 1e-9
-_SUMMED_BELOW = 5e3  # above this deviation the sums get long, and an integral bounds them within a step
+_ROUNDING_MARGIN = 1e-9
+_MAX_SUMMED_DEVIATION = 5e3  # above this deviation the sums get long, and an integral bounds them within a step
 
 
-def gaussian_tail(sigma: float, last: int) -> Floats:
+def gaussian_tail(sigma: float, max_k: int) -> Floats:
     """Return log P(X >= k) for k from 0 to `last`, X discrete Gaussian noise."""
-    return _gaussian_tail(sigma * sigma, last, np.zeros(2))
+    return _gaussian_tail(sigma * sigma, max_k, np.zeros(2))
 
 
-def gaussian_difference_tail(sigma: float, last: int) -> Floats:
+def gaussian_difference_tail(sigma: float, max_k: int) -> Floats:
     """Return log P(X - Y >= k) for k from 0 to `last`, X and Y independent discrete Gaussian noise.
 
     P(d) is exp(-d^2 / (4 sigma^2)) times the sum over x of exp(-(x - d/2)^2 / sigma^2), which depends only on whether
     d is even.
     """
-    if sigma >= _SUMMED_BELOW:
-        return _gaussian_tail(2 * sigma * sigma, last, np.zeros(2))
+    if sigma >= _MAX_SUMMED_DEVIATION:
+        return _gaussian_tail(2 * sigma * sigma, max_k, np.zeros(2))
     x = np.arange(-math.ceil(40 * sigma) - 2, math.ceil(40 * sigma) + 3)
-    parity = [np.log(np.exp(-((x - half) ** 2) / sigma**2).sum()) for half in (0.0, 0.5)]
-    return _gaussian_tail(2 * sigma * sigma, last, np.array(parity))
+    parity_log_weights = [np.log(np.exp(-((x - half) ** 2) / sigma**2).sum()) for half in (0.0, 0.5)]
+    return _gaussian_tail(2 * sigma * sigma, max_k, np.array(parity_log_weights))
 
 
-def _gaussian_tail(variance: float, last: int, parity: Floats) -> Floats:
+def _gaussian_tail(variance: float, max_k: int, parity_log_weights: Floats) -> Floats:
     deviation = math.sqrt(variance)
-    if deviation >= _SUMMED_BELOW:
+    if deviation >= _MAX_SUMMED_DEVIATION:
         # A falling density: the sum from k is below the integral from k - 1, and the sum over all integers is above
         # the whole integral (Poisson summation has positive terms).
-        k = np.arange(last + 1)
-        return np.minimum(log_ndtr((1 - k) / deviation) + _HAIR, 0.0)
-    x = np.arange(last + math.ceil(60 * deviation) + 3)
-    log_mass = -(x.astype(float) ** 2) / (2 * variance) + parity[x % 2]
+        k = np.arange(max_k + 1)
+        return np.minimum(log_ndtr((1 - k) / deviation) + _ROUNDING_MARGIN, 0.0)
+    x = np.arange(max_k + math.ceil(60 * deviation) + 3)
+    log_mass = -(x.astype(float) ** 2) / (2 * variance) + parity_log_weights[x % 2]
     tail = np.logaddexp.accumulate(log_mass[::-1])[::-1]
     total = np.logaddexp(tail[0], tail[1])  # zero and above, and the mirror image of one and above
-    return np.minimum(tail[: last + 1] - total + _HAIR, 0.0)
+    return np.minimum(tail[: max_k + 1] - total + _ROUNDING_MARGIN, 0.0)
 
 
 def laplace_difference_tail(scale: float, k: Any) -> Any:
@@ -55,8 +55,10 @@ def laplace_difference_tail(scale: float, k: Any) -> Any:
     With q = exp(-1/scale), P(d) = ((1-q)/(1+q))^2 q^d (d + 1 + 2 q^2 / (1 - q^2)) for d >= 0, a geometric sum.
     """
     q, p = math.exp(-1 / scale), -math.expm1(-1 / scale)
-    outside = 2 * q * q / (p * (1 + q))
-    return np.minimum(2 * math.log(p / (1 + q)) - k / scale + np.log((k + 1 + outside) / p + q / p**2) + _HAIR, 0.0)
+    tail_correction = 2 * q * q / (p * (1 + q))
+    return np.minimum(
+        2 * math.log(p / (1 + q)) - k / scale + np.log((k + 1 + tail_correction) / p + q / p**2) + _ROUNDING_MARGIN, 0.0
+    )
 
 
 def log_one_minus_exp(x: Floats) -> Floats:

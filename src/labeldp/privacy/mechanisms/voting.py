@@ -36,7 +36,7 @@ from labeldp.accounting.losses import (
     ORDERS,
     Loss,
     PureLoss,
-    _epsilon_of,
+    _epsilon_from_distribution,
     gaussian_delta,
     rdp_to_epsilon,
     smallest_epsilon,
@@ -49,10 +49,12 @@ from labeldp.privacy.noise.samplers import discrete_gaussian, discrete_laplace
 from labeldp.privacy.noise.secure_stream import SYSTEM, Bits
 
 Votes = NDArray[np.int64]
-Noise = Literal["laplace", "gaussian"]
+NoiseType = Literal["laplace", "gaussian"]
 NOT_ANSWERED = -1
-_SMOOTH = 50.0  # where the lattice bound loses less than a thousandth, and the exact sums begin to get long
-_LARGE = 30.0  # such an epsilon protects nothing, so that the last percent of it is not worth seconds of computing
+_MIN_SMOOTH_SIGMA = 50.0  # where the lattice bound loses less than a thousandth, and the exact sums begin to get long
+_LARGE_EPSILON = (
+    30.0  # such an epsilon protects nothing, so that the last percent of it is not worth seconds of computing
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,35 +62,35 @@ class Answers:
     """The answers to queries: class codes, -1 where there is none; the first `asked` queries were asked."""
 
     codes: NDArray[np.int64]
-    asked: int
+    n_queries: int
 
     @property
-    def answered(self) -> int:
+    def n_answered(self) -> int:
         """How many queries have an answer."""
         return int(np.count_nonzero(self.codes != NOT_ANSWERED))
 
 
 @dataclass(frozen=True)
-class Moves:
+class UnitShifts:
     """So many integers with independent noise of one law, each moved by one."""
 
-    noise: Noise
+    noise: NoiseType
     scale: float
-    count: int
+    n: int
 
     def rdp(self, order: float) -> float:
         """Return a bound on the Renyi divergence of all moves together."""
         if self.noise == "laplace":
-            return self.count * PureLoss(1 / self.scale).rdp(order)
-        return self.count * order / (2 * self.scale**2)
+            return self.n * PureLoss(1 / self.scale).rdp(order)
+        return self.n * order / (2 * self.scale**2)
 
     def distribution(self) -> Any:
         """Return the exact loss distribution, discretised upwards."""
         from dp_accounting.pld import privacy_loss_distribution as pld
 
         if self.noise == "laplace":
-            return PureLoss(1 / self.scale).distribution().self_compose(self.count)
-        return pld.from_discrete_gaussian_mechanism(self.scale).self_compose(self.count)
+            return PureLoss(1 / self.scale).distribution().self_compose(self.n)
+        return pld.from_discrete_gaussian_mechanism(self.scale).self_compose(self.n)
 
 
 @dataclass(frozen=True)
@@ -99,30 +101,30 @@ class VoteLoss:
     moves together are then one of length sqrt(sum of 1 / sigma^2), for which the loss is known in closed form.
     """
 
-    parts: tuple[Moves, ...]
+    shifts: tuple[UnitShifts, ...]
 
     def epsilon(self, delta: float) -> float:
         """Return the smaller of what the Renyi bound and the loss distribution prove, or the sum of pure losses."""
-        pure = all(part.noise == "laplace" for part in self.parts)
-        total = math.fsum(part.count / part.scale for part in self.parts) if pure else math.inf
+        is_pure = all(shift.noise == "laplace" for shift in self.shifts)
+        total = math.fsum(shift.n / shift.scale for shift in self.shifts) if is_pure else math.inf
         if delta <= 0:
             return total
         best = min(total, *(rdp_to_epsilon(self.rdp(order), order, delta) for order in ORDERS))
-        if all(part.noise == "gaussian" and part.scale >= _SMOOTH for part in self.parts):
-            moved = math.sqrt(math.fsum(part.count / smooth_sigma(part.scale) ** 2 for part in self.parts))
-            return min(best, smallest_epsilon(lambda eps: gaussian_delta(eps, 1 / moved), delta))
-        return best if best > _LARGE else min(best, _epsilon_of(self.distribution(), delta))
+        if all(shift.noise == "gaussian" and shift.scale >= _MIN_SMOOTH_SIGMA for shift in self.shifts):
+            shift_norm = math.sqrt(math.fsum(shift.n / smooth_sigma(shift.scale) ** 2 for shift in self.shifts))
+            return min(best, smallest_epsilon(lambda eps: gaussian_delta(eps, 1 / shift_norm), delta))
+        return best if best > _LARGE_EPSILON else min(best, _epsilon_from_distribution(self.distribution(), delta))
 
     def rdp(self, order: float) -> float:
         """Return the sum over the parts."""
-        return math.fsum(part.rdp(order) for part in self.parts)
+        return math.fsum(shift.rdp(order) for shift in self.shifts)
 
     def distribution(self) -> Any:
         """Return the composed loss distribution."""
-        first, *rest = [part.distribution() for part in self.parts]
-        for part in rest:
-            first = first.compose(part)
-        return first
+        composed, *rest = [shift.distribution() for shift in self.shifts]
+        for shift in rest:
+            composed = composed.compose(shift)
+        return composed
 
 
 class VoteMechanism(ABC):
@@ -136,7 +138,7 @@ class VoteMechanism(ABC):
         return self.max_queries, int(getattr(self, "max_answers", self.max_queries))
 
     @abstractmethod
-    def loss(self, queries: int, answers: int) -> Loss:
+    def loss(self, n_queries: int, n_answers: int) -> Loss:
         """Return what one label loses to at most so many queries and answers, whatever the votes."""
 
     @abstractmethod
@@ -153,10 +155,10 @@ class VoteMechanism(ABC):
     def draw(self, votes: NDArray[np.integer[Any]], bits: Bits = SYSTEM) -> Answers:
         """Answer the queries in their order until a cap is reached; the rest get no answer."""
         self.check(votes)
-        asked = self._draw(votes[: self.max_queries].astype(np.int64), bits)
+        answers = self._draw(votes[: self.max_queries].astype(np.int64), bits)
         codes = np.full(len(votes), NOT_ANSWERED, np.int64)
-        codes[: asked.codes.size] = asked.codes
-        return Answers(codes, asked.asked)
+        codes[: answers.codes.size] = answers.codes
+        return Answers(codes, answers.n_queries)
 
     def guarantee(self, delta: float = 0.0, unit: Unit = "label") -> Guarantee:
         """Return what a whole run guarantees, up to its caps."""
@@ -175,12 +177,12 @@ class LNMax(VoteMechanism):
         check_positive(scale=self.scale)
         check_counts(max_queries=self.max_queries)
 
-    def loss(self, queries: int, answers: int) -> VoteLoss:
+    def loss(self, n_queries: int, n_answers: int) -> VoteLoss:
         """Return two moves for each query: all are answered."""
-        return VoteLoss((Moves("laplace", self.scale, 2 * queries),))
+        return VoteLoss((UnitShifts("laplace", self.scale, 2 * n_queries),))
 
     def _draw(self, votes: Votes, bits: Bits) -> Answers:
-        return Answers(noisy_winners(votes, "laplace", self.scale, bits), len(votes))
+        return Answers(draw_noisy_winners(votes, "laplace", self.scale, bits), len(votes))
 
 
 @dataclass(frozen=True)
@@ -194,12 +196,12 @@ class GNMax(VoteMechanism):
         check_positive(sigma=self.sigma)
         check_counts(max_queries=self.max_queries)
 
-    def loss(self, queries: int, answers: int) -> VoteLoss:
+    def loss(self, n_queries: int, n_answers: int) -> VoteLoss:
         """Return two moves for each query: all are answered."""
-        return VoteLoss((Moves("gaussian", self.sigma, 2 * queries),))
+        return VoteLoss((UnitShifts("gaussian", self.sigma, 2 * n_queries),))
 
     def _draw(self, votes: Votes, bits: Bits) -> Answers:
-        return Answers(noisy_winners(votes, "gaussian", self.sigma, bits), len(votes))
+        return Answers(draw_noisy_winners(votes, "gaussian", self.sigma, bits), len(votes))
 
 
 @dataclass(frozen=True)
@@ -221,24 +223,24 @@ class ConfidentGNMax(VoteMechanism):
         if not _is_number(self.threshold):
             raise InputError("threshold must be a finite number of votes.")
 
-    def loss(self, queries: int, answers: int) -> VoteLoss:
+    def loss(self, n_queries: int, n_answers: int) -> VoteLoss:
         """Return one move for each query's test and two for each answer."""
-        tests = Moves("gaussian", self.sigma1, queries)
-        return VoteLoss((tests, Moves("gaussian", self.sigma2, 2 * answers)) if answers else (tests,))
+        tests = UnitShifts("gaussian", self.sigma1, n_queries)
+        return VoteLoss((tests, UnitShifts("gaussian", self.sigma2, 2 * n_answers)) if n_answers else (tests,))
 
     def _draw(self, votes: Votes, bits: Bits) -> Answers:
-        noisy = votes.max(axis=1) + discrete_gaussian(exactly(self.sigma1), len(votes), bits)
-        passed = np.flatnonzero(noisy >= self.threshold)
-        asked = len(votes)
-        if passed.size >= self.max_answers:
-            passed = passed[: self.max_answers]
-            asked = int(passed[-1]) + 1
+        noisy_maxima = votes.max(axis=1) + discrete_gaussian(exactly(self.sigma1), len(votes), bits)
+        passing_queries = np.flatnonzero(noisy_maxima >= self.threshold)
+        n_queries = len(votes)
+        if passing_queries.size >= self.max_answers:
+            passing_queries = passing_queries[: self.max_answers]
+            n_queries = int(passing_queries[-1]) + 1
         codes = np.full(len(votes), NOT_ANSWERED, np.int64)
-        codes[passed] = noisy_winners(votes[passed], "gaussian", self.sigma2, bits)
-        return Answers(codes, asked)
+        codes[passing_queries] = draw_noisy_winners(votes[passing_queries], "gaussian", self.sigma2, bits)
+        return Answers(codes, n_queries)
 
 
-def noisy_winners(votes: Votes, noise: Noise, scale: float, bits: Bits) -> NDArray[np.int64]:
+def draw_noisy_winners(votes: Votes, noise: NoiseType, scale: float, bits: Bits) -> NDArray[np.int64]:
     """Return the first of the largest noisy counts of each query."""
     sampler = discrete_laplace if noise == "laplace" else discrete_gaussian
     return np.argmax(votes + sampler(exactly(scale), votes.size, bits).reshape(votes.shape), axis=1)

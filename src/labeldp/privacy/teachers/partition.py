@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.accounting.costs import number_users
+from labeldp.accounting.costs import encode_users
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import MISSING, Codes
 
@@ -17,7 +17,7 @@ def deal(rows: NDArray[np.bool_], teachers: int, seed: int, users: Any = None) -
     parts are never balanced by class: that would take a look at labels, and one label could move another row.
     """
     chosen = np.flatnonzero(rows)
-    owner = np.arange(chosen.size) if users is None else number_users(np.asarray(users)[chosen], chosen.size)
+    owner = np.arange(chosen.size) if users is None else encode_users(np.asarray(users)[chosen], chosen.size)
     count = int(owner.max(initial=-1)) + 1
     if not 1 <= teachers <= count:
         what = "rows" if users is None else "users"

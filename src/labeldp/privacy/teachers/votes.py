@@ -19,13 +19,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.accounting.costs import joint_cost, number_users
+from labeldp.accounting.costs import encode_users, joint_cost
 from labeldp.accounting.lineage import Source
 from labeldp.accounting.losses import Loss, NoLoss
 from labeldp.core.errors import InputError
-from labeldp.core.guarantee import Trust, Unit, check_delta, plain_number
+from labeldp.core.guarantee import Trust, Unit, check_delta, json_number
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
-from labeldp.privacy.mechanisms.base import Mechanism, private_copy
+from labeldp.privacy.mechanisms.base import Mechanism, frozen_copy
 from labeldp.privacy.mechanisms.voting import VoteMechanism
 from labeldp.privacy.noise.secure_stream import Bits
 from labeldp.privacy.teachers.heads import Heads
@@ -66,11 +66,11 @@ class TeacherVotes(Mechanism):
         if self.public is not None and self.public is self.points:
             raise InputError("The public rows are those of the vault: give rows of other people, or none.")
         if self.users is not None:  # numbers are the same in every process: the same request stays the same
-            object.__setattr__(self, "users", number_users(self.users, len(self.users)))
+            object.__setattr__(self, "users", encode_users(self.users, len(self.users)))
         for name in ("points", "queries", "public"):
             value = getattr(self, name)
             if value is not None and not hasattr(value, "batch"):  # features have no way to be changed in place
-                object.__setattr__(self, name, private_copy(value))
+                object.__setattr__(self, name, frozen_copy(value))
 
     @cached_property
     def epsilon(self) -> float:  # type: ignore[override]
@@ -84,21 +84,21 @@ class TeacherVotes(Mechanism):
             )
         return float(math.ceil(epsilon * 1e9) / 1e9)
 
-    def loss(self, labels: int = 1) -> Loss:
+    def loss(self, n_labels: int = 1) -> Loss:
         """Return the loss of one teacher: a unit with several labels must not reach more than one."""
-        if labels > 1 and self.users is None:
+        if n_labels > 1 and self.users is None:
             raise InputError("A user with several rows would reach several teachers: give users=, to deal users out.")
         return self.votes.loss(*self.votes.caps)
 
-    def price(self, labels: int = 1) -> tuple[Any, Any]:
+    def price(self, n_labels: int = 1) -> tuple[Any, Any]:
         """Return the cost of one teacher, however many labels of it a unit owns."""
-        if isinstance(self.loss(labels), NoLoss):
+        if isinstance(self.loss(n_labels), NoLoss):
             return math.inf, 0
         return super().price(1)
 
     def parameters(self) -> dict[str, Any]:
         """Describe the request; the mechanism and the teaching by their own settings."""
-        told = {"votes": repr(self.votes), "taught": self.taught.settings(), "epsilon": plain_number(self.epsilon)}
+        told = {"votes": repr(self.votes), "taught": self.taught.settings(), "epsilon": json_number(self.epsilon)}
         return super().parameters() | told
 
     def protects(self, unit: Unit) -> Unit:
@@ -110,17 +110,17 @@ class TeacherVotes(Mechanism):
         secret = () if self.public is None else ("points", "users")
         return {name: value for name, value in self.parameters().items() if name not in secret}
 
-    def check(self, space: LabelSpace, rows: int) -> None:
+    def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check rows and queries, and that the teaching can learn from them."""
-        if len(self.points) != rows:
-            raise InputError(f"There are {len(self.points)} points for {rows} rows of the vault.")
+        if len(self.points) != n_rows:
+            raise InputError(f"There are {len(self.points)} points for {n_rows} rows of the vault.")
         if self.public is not None and not len(self.public):
             raise InputError("There is no public row to vote on.")
         if self.queries is not None:
             self._check_queries(self.queries, len(self._askable))
         elif self.public is None:
             raise InputError("There is nothing to vote on: name queries, rows of the vault, or give public rows.")
-        deal(np.ones(rows, bool), self.teachers, self.seed, self.users)
+        deal(np.ones(n_rows, bool), self.teachers, self.seed, self.users)
         self.taught.check(self.points, self._asked, space, self.public is not None)
 
     @staticmethod
@@ -142,35 +142,35 @@ class TeacherVotes(Mechanism):
             return rows
         return rows[self.queries] if isinstance(rows, np.ndarray) else rows.select(self.queries)
 
-    def prepare(self, codes: Codes, space: LabelSpace, memory: dict[Any, Any]) -> "TeacherVotes":
+    def prepare(self, codes: Codes, space: LabelSpace, cache: dict[Any, Any]) -> "TeacherVotes":
         """Train and count, before anything is charged; several mechanisms on the same votes train once."""
         about = ("votes", "delta", "epsilon")
         taught = {name: value for name, value in self.parameters().items() if name not in about}
         key = repr(taught), np.packbits(codes != MISSING).tobytes()
-        if key not in memory:
+        if key not in cache:
             dealt = codes != MISSING if self.public is None else np.ones(codes.size, bool)
             teacher = deal(dealt, self.teachers, self.seed, self.users)
             counts = self.taught.count(Lesson(self.points, codes, teacher, self._asked, space))
-            memory.clear()
-            memory[key] = counts
-        return replace(self, _counts=memory[key])
+            cache.clear()
+            cache[key] = counts
+        return replace(self, _counts=cache[key])
 
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Relabelled:
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Relabelled:
         """Tell the winners."""
         answers = self.votes.draw(self._counts, bits)  # type: ignore[arg-type]  # prepared before
-        return self._release(answers.codes, common)
+        return self._release(answers.codes, release_fields)
 
-    def _release(self, answers: NDArray[np.integer], common: dict[str, Any]) -> Relabelled:
+    def _release(self, answers: NDArray[np.integer], release_fields: dict[str, Any]) -> Relabelled:
         told = np.full(len(self._askable), MISSING, np.int32)
         told[slice(None) if self.queries is None else self.queries] = answers
         if self.public is not None:
-            common = common | self._about_records(common)
-        return Relabelled(**common | {"active": told != MISSING}, codes=told, confidence=1 - 1e-6)
+            release_fields = release_fields | self._about_records(release_fields)
+        return Relabelled(**release_fields | {"active": told != MISSING}, codes=told, confidence=1 - 1e-6)
 
-    def _about_records(self, common: dict[str, Any]) -> dict[str, Any]:
+    def _about_records(self, release_fields: dict[str, Any]) -> dict[str, Any]:
         """Change the facts of a release: it speaks of public rows, and rests on all rows of the vault."""
-        uses = tuple(replace(use, rows=None) for use in common["lineage"])
-        cost, stated = joint_cost(uses), common["guarantee"]
+        uses = tuple(replace(use, rows=None) for use in release_fields["lineage"])
+        cost, stated = joint_cost(uses), release_fields["guarantee"]
         whole = replace(stated, epsilon=float(cost.epsilon), delta=float(cost.delta), unit=self.protects(stated.unit))
         return {"rows": len(self.public), "lineage": uses, "guarantee": whole}
 

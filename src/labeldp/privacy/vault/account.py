@@ -143,7 +143,7 @@ class Account:
             BudgetExceeded: A unit cannot pay.
         """
         spending = self.spent(chain)
-        before, after = spending.worst(mask, key=row_set), spending.worst(mask, costs, row_set)
+        before, after = spending.max_cost(mask, key=row_set), spending.max_cost(mask, costs, row_set)
         try:
             filter_of(chain).admit(before, after, costs[max(costs)])
         except BudgetExceeded as problem:
@@ -179,7 +179,7 @@ class Account:
         new = Filter(chosen(old.budget), old.order) if chain.spent else old
         if new == old:
             return
-        epsilon, delta = new.guarantee(self.spent(chain).worst())
+        epsilon, delta = new.guarantee(self.spent(chain).max_cost())
         if epsilon > exactly(new.budget.epsilon) or delta > exactly(new.budget.delta):
             raise InputError(
                 f"Epsilon {float(epsilon):g} and delta {float(delta):g} are spent already: a budget cannot be less."

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from labeldp.accounting.costs import Cost
-from labeldp.core.guarantee import plain_number
+from labeldp.core.guarantee import json_number
 from labeldp.privacy.mechanisms.base import without_digests
 
 
@@ -57,7 +57,7 @@ class Entry:
             "kind": self.kind,
             "status": self.status,
             "label": self.label,
-            "epsilon": plain_number(float(worst.epsilon)),
+            "epsilon": json_number(float(worst.epsilon)),
             "delta": float(worst.delta),
             "created": self.created,
             "finished": self.finished,

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from labeldp.accounting.costs import capped_rows
+from labeldp.accounting.costs import cap_labels_per_user
 from labeldp.core.errors import BudgetExceeded, InputError
 from labeldp.core.guarantee import Budget
-from labeldp.core.label_space import MISSING, Encoded, Label, LabelSpace
+from labeldp.core.label_space import MISSING, EncodedLabels, Label, LabelSpace
 from labeldp.data.files import TableFile
 from labeldp.privacy.vault import Ledger, Vault, identify
 from labeldp.privacy.vault.account import Chosen
@@ -204,8 +204,8 @@ class SecretTable:
             raise InputError(f"{self.file.path} has no rows.")
         limit = budget_of(epsilon, delta, budget, delta_budget)
         users = None if self.users is None else numbered(owners)
-        capped_rows(users, codes != MISSING, codes.size, labels_per_user)
-        return Vault(Encoded(codes), self.space, limit, users=users, ledger=path, identity=identity)
+        cap_labels_per_user(users, codes != MISSING, codes.size, labels_per_user)
+        return Vault(EncodedLabels(codes), self.space, limit, users=users, ledger=path, identity=identity)
 
     def owners(self) -> np.ndarray | None:
         """Read a number for the owner of each row; None without a column of users."""

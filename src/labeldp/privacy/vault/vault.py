@@ -14,13 +14,13 @@ from labeldp.accounting.costs import (
     Cost,
     Mask,
     Use,
-    capped_rows,
-    group_sizes,
+    cap_labels_per_user,
+    encode_users,
+    expand_to_units,
     joint_cost,
-    number_users,
     pack_rows,
     row_set_name,
-    rows_of_units,
+    rows_per_unit,
 )
 from labeldp.accounting.lineage import Source
 from labeldp.accounting.losses import Loss
@@ -70,7 +70,7 @@ class Vault:
         if not self.rows:
             raise InputError("There are no labels: a vault needs at least one row.")
         self._labelled = None if (self.__codes != MISSING).all() else _frozen(self.__codes != MISSING)
-        self._owner = None if users is None else number_users(users, self.rows)
+        self._owner = None if users is None else encode_users(users, self.rows)
         self._bits: Bits = SYSTEM
         self.__memory: dict[Any, Any] = {}  # as secret as the labels
         self._drawn: dict[str, None] = {}
@@ -111,7 +111,7 @@ class Vault:
 
         Without users it is the mechanism itself. See `Mechanism.shared`.
         """
-        labels = max(group_sizes(self._mask(rows), self._owner))
+        labels = max(rows_per_unit(self._mask(rows), self._owner))
         if labels == 1:
             return mechanism
         self._check(mechanism)
@@ -142,7 +142,7 @@ class Vault:
 
         Without a number, every user must own one row. The choice is public, and has a seed.
         """
-        return capped_rows(self._owner, self._labelled, self.rows, labels_per_user, seed)
+        return cap_labels_per_user(self._owner, self._labelled, self.rows, labels_per_user, seed)
 
     def plan(self, *steps: Mechanism | Loss, rows: Any = None, delta: float = 0.0, name: str = "") -> Plan:
         """Reserve several releases at once, which together cost less than one after another.
@@ -193,7 +193,7 @@ class Vault:
         if not steps or not all(hasattr(step, "loss") or hasattr(step, "rdp") for step in steps):
             raise InputError("A plan needs at least one step, each a mechanism or a loss.")
         mask = self._mask(rows)
-        sizes = group_sizes(mask, self._owner)
+        sizes = rows_per_unit(mask, self._owner)
         if max(sizes) > 1 and not all(isinstance(s, Mechanism) for s in steps):
             raise InputError("With users who own several rows, declare each step of a plan as a mechanism.")
         losses = {m: step_losses(steps, m) for m in sizes}
@@ -232,7 +232,7 @@ class Vault:
         entries = chain.entries()
         trusts = {e.details.get("trust") for e in entries if e.kind != "budget"}
         trust: Trust = "local" if trusts == {"local"} else "central"
-        epsilon, delta = filter_of(chain).guarantee(self._account.spent(chain).worst())
+        epsilon, delta = filter_of(chain).guarantee(self._account.spent(chain).max_cost())
         how = f"{self.budget.composition} over {sum(e.kind != 'budget' for e in entries)} ledger entries"
         return Guarantee(float(epsilon), float(delta), self.unit, trust, how)
 
@@ -259,8 +259,8 @@ class Vault:
         spending = self._account.spending(entries, unit)
         if more is not None:
             mask = self._mask(rows)
-            spending.add(mask, {m: price(filter_of(chain), more, m) for m in group_sizes(mask, owner)})
-        spent = spending.worst()
+            spending.add(mask, {m: price(filter_of(chain), more, m) for m in rows_per_unit(mask, owner)})
+        spent = spending.max_cost()
         trusts = [entry.details["trust"] for entry in entries] + ([] if more is None else [more.trust])
         local = all(trust == "local" for trust in trusts)
         kinds = [entry.details["mechanism"] for entry in entries] + ([] if more is None else [type(more).__name__])
@@ -271,7 +271,7 @@ class Vault:
         """Return the epsilon and delta that releases of `rows` can still cost in total."""
         mask = None if rows is None else self._mask(rows)
         chain = self._account.snapshot()
-        return filter_of(chain).left(self._account.spent(chain).worst(mask))
+        return filter_of(chain).left(self._account.spent(chain).max_cost(mask))
 
     @property
     def budget(self) -> Budget:
@@ -306,7 +306,7 @@ class Vault:
         if mechanism.protects(self.unit) == "record" and any(stated(each).unit != "record" for each in derived_from):
             raise InputError("What protects whole records cannot be derived from a release that protects labels alone.")
         chain = self._account.snapshot()
-        budget, sizes = filter_of(chain), {1, *group_sizes(mask, self._owner)}
+        budget, sizes = filter_of(chain), {1, *rows_per_unit(mask, self._owner)}
         plan = chain.entry(step.rpartition(":")[0]) if step else None
         costs = plan.costs if plan else {m: price(budget, mechanism, m) for m in sizes}
         packed, asked = pack_rows(mask), self._asked(mechanism, step)
@@ -342,7 +342,7 @@ class Vault:
                 entry = interrupted  # see the note of `ledger` on why it is not charged again
             else:
                 self.ledger.reserve(entry, packed, check)
-            touched = pack_rows(rows_of_units(mask, self._owner))
+            touched = pack_rows(expand_to_units(mask, self._owner))
             own = Use(entry.payer, costs[max(costs)], touched, self.rows, self._account.mark)
             lineage = lineage_of([*derived_from], own)
             common = {
@@ -445,7 +445,7 @@ class Vault:
             )
         others = getattr(mechanism, "users", None)
         if self._owner is not None and others is not None:
-            together = np.stack([self._owner, number_users(others, self.rows)], axis=1)
+            together = np.stack([self._owner, encode_users(others, self.rows)], axis=1)
             if len(np.unique(together, axis=0)) > len(np.unique(self._owner)):
                 raise InputError("A user of this vault would reach several teachers: give the vault's own users.")
 

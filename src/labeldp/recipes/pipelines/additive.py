@@ -18,7 +18,7 @@ from labeldp.learn.additive import AdditiveSums, BinDesign, Bins, Column, CrossS
 from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.additive.model import AdditiveModel, Term, as_table
 from labeldp.privacy.mechanisms import LargestResiduals, LinearQuery
-from labeldp.privacy.mechanisms.base import in_parts
+from labeldp.privacy.mechanisms.base import divide_epsilon
 from labeldp.recipes.base import Ask, Reserve, Steps, recipe
 from labeldp.recipes.budget_split import bin_count_snr, default_n_crosses, split_composed, split_with_crosses
 from labeldp.recipes.crosses import parse_crosses
@@ -197,7 +197,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
                 derived_from=list(releases),
             )
             releases.append(choice)
-            pair = candidates.pop(choice.picked[0])
+            pair = candidates.pop(choice.picks[0])
         crossed_columns = cells.columns[pair[0]], cells.columns[pair[1]]
         cross = yield from _query_cross(table, crossed_columns, next(remaining_budgets), releases)
         sums.crosses.append(cross)
@@ -220,7 +220,7 @@ def _reserve_budgets(
     if is_reserved:
         return budgets
     pure_budgets = split_composed(epsilon, 0.0, fractions)
-    delta_each = in_parts(delta, n_crosses + 1) if delta else 0.0
+    delta_each = divide_epsilon(delta, n_crosses + 1) if delta else 0.0
     return [
         (budget, delta_each if noise == "gaussian" else 0.0)
         for (budget, _), (_, noise) in zip(pure_budgets, fractions, strict=True)

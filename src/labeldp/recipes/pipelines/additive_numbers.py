@@ -11,7 +11,7 @@ from labeldp.learn.additive import NumberSums
 from labeldp.learn.additive.model import AdditiveNumberModel
 from labeldp.learn.density import grid_of
 from labeldp.learn.number_boosting import NumberBoosting
-from labeldp.privacy.mechanisms.binning import LARGEST_RANGE, UnbiasedBins
+from labeldp.privacy.mechanisms.binning import MAX_RANGE_VALUES, UnbiasedBins
 from labeldp.privacy.mechanisms.sums import NumberQuery
 from labeldp.recipes.base import Ask, Steps
 from labeldp.recipes.budget_split import MAX_BINNED_COLUMNS, min_snr_for_bins, split_epsilon, sums_epsilon_fraction
@@ -65,14 +65,14 @@ def additive_number_steps(task: Task, epsilon: float) -> Generator[Ask, Any, tup
     """
     layout = choose_layout(task, epsilon / task.full_task.labels_per_user, n_crosses=0)
     table, column_bins, design, functions = bin_columns(task, layout)
-    query = NumberQuery(add_constant_column(design.matrix(functions)), epsilon, task.delta, values=len(task.space))
+    query = NumberQuery(add_constant_column(design.matrix(functions)), epsilon, task.delta, n_values=len(task.space))
     sums = NumberSums(table, column_bins, design, functions, (yield Ask(query)))
     return sums.fit(), sums
 
 
 def _split_sums_epsilon(task: Task) -> tuple[float, float]:
     """Return what sums get, and what is left for noisy numbers of single rows."""
-    fraction = 1.0 if len(task.space) > LARGEST_RANGE else sums_epsilon_fraction(task.full_task.label_epsilon, True)
+    fraction = 1.0 if len(task.space) > MAX_RANGE_VALUES else sums_epsilon_fraction(task.full_task.label_epsilon, True)
     return split_epsilon(task.epsilon, fraction) if fraction < 1 else (task.epsilon, 0.0)
 
 

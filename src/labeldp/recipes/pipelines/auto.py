@@ -227,5 +227,5 @@ def sufficient_epsilon_for_sums(task: Task) -> float:
     sampling_error = row_norm * np.sqrt(n_rows / task.sum_normalizer.columns * (1 - 1 / n_classes) / n_classes)
     unit_query = LinearQuery(task.normalized_for_sums, 1.0, task.delta)
     return float(
-        unit_query.sigma_for(n_classes) / unit_query.scale / (_MAX_NOISE_RATIO * sampling_error)
+        unit_query.sigma_for(n_classes) / unit_query.grid_scale / (_MAX_NOISE_RATIO * sampling_error)
     )  # noise goes with 1 / epsilon

@@ -42,7 +42,7 @@ def lp_mst(
     """
     if stages < 1 or not (first_fraction is None or 0 < first_fraction < 1) or not temperature > 0:
         raise InputError("lp-mst needs a stage or more, a first share between 0 and 1, and a temperature above 0.")
-    class_values = task.space.numbers if loss != "right" else None
+    class_values = task.space.class_values if loss != "right" else None
     if loss == "squared" and class_values is None:
         raise InputError("A squared loss needs ordered classes that are numbers: declare them so, or take loss right.")
     default_mixup = 4.0 if class_values is None else 0.0

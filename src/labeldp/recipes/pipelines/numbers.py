@@ -23,7 +23,7 @@ from labeldp.learn.density import check_loss, grid_of
 from labeldp.learn.predictor import Predictor
 from labeldp.learn.regression import Anchor, Regression
 from labeldp.learn.ridge import Ridge
-from labeldp.privacy.mechanisms.binning import LARGEST_RANGE, DiscreteLaplace, RROnBins
+from labeldp.privacy.mechanisms.binning import MAX_RANGE_VALUES, DiscreteLaplace, RROnBins
 from labeldp.privacy.mechanisms.linear import GroupHistogram
 from labeldp.privacy.mechanisms.sums import NumberQuery
 from labeldp.recipes.base import Ask, Steps, recipe
@@ -93,7 +93,9 @@ def bins(task: Task, loss: LossName = "squared", epsilon_fraction: float | None 
 def sums(task: Task) -> Steps:
     """One query for the whole budget; the model is a line, and its loss is the squared one."""
     normalizer = _fit_normalizer(task)
-    noisy = yield Ask(NumberQuery(normalizer(task.encoded_features), task.epsilon, task.delta, values=len(task.space)))
+    noisy = yield Ask(
+        NumberQuery(normalizer(task.encoded_features), task.epsilon, task.delta, n_values=len(task.space))
+    )
     return task.with_encoder(Ridge(normalizer).fit(task.encoded_features, noisy))
 
 
@@ -109,7 +111,7 @@ def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
         prior_epsilon, labels_epsilon = split_epsilon(task.epsilon, prior_epsilon_fraction(task))
         normalizer, learners = _fit_normalizer(task), make_number_learners(task, loss)
         moments = yield Ask(
-            NumberQuery(normalizer(task.encoded_features), prior_epsilon, task.delta, values=len(task.space))
+            NumberQuery(normalizer(task.encoded_features), prior_epsilon, task.delta, n_values=len(task.space))
         )
         linear_model = task.with_encoder(Ridge(normalizer).fit(task.encoded_features, moments))
         label_prior = LabelPrior.of(moments)
@@ -136,7 +138,7 @@ def has_several_number_candidates(task: Task, loss: LossName = "squared") -> boo
 
 def _exceeds_bin_range(task: Task) -> bool:
     """Whether the range has more values than the search for bins takes."""
-    return len(task.space) > LARGEST_RANGE
+    return len(task.space) > MAX_RANGE_VALUES
 
 
 # What to learn with.
@@ -152,7 +154,7 @@ def make_number_learners(task: Task, loss: LossName) -> dict[str, Fit]:
     check_loss(loss, task.space)
     if _exceeds_bin_range(task):
         raise InputError(
-            f"The range has {len(task.space):,} values and the search for bins takes {LARGEST_RANGE:,}: widen the "
+            f"The range has {len(task.space):,} values and the search for bins takes {MAX_RANGE_VALUES:,}: widen the "
             "step, or take the recipe sums."
         )
     model = _resolve_regressor(task, loss)
@@ -251,7 +253,7 @@ class LabelPrior:
             error = release.scale * 2**0.5 * float(np.linalg.norm(grid - midpoint)) / max(1, int(release.sizes[0]))
         elif isinstance(release, NoisySums):
             mean_offset, mean_square = release.mean, release.mean_square
-            error = release.noise / max(1, release.size)
+            error = release.noise_deviation / max(1, release.n_labels)
         else:
             raise TypeError("Neither a histogram nor sums.")
         center = float(np.clip(midpoint + mean_offset, grid[0], grid[-1]))
@@ -273,7 +275,7 @@ def make_prior_query(task: Task, epsilon: float) -> Any:
     n_rows, n_values = int(task.full_task.rows.sum()), len(task.space)
     if n_rows * epsilon / task.full_task.labels_per_user / n_values >= _MIN_COUNT_SNR:
         return GroupHistogram(np.zeros(len(task.rows), np.int64), epsilon)
-    return NumberQuery(np.ones((len(task.rows), 1)), epsilon, values=n_values)
+    return NumberQuery(np.ones((len(task.rows), 1)), epsilon, n_values=n_values)
 
 
 def prior_epsilon_fraction(task: Task) -> float:
@@ -304,8 +306,8 @@ def sums_are_better(task: Task) -> bool:
     if len(task.features.shape) > 1 and task.encoder is None:  # pixels make no line, and ids have no sums
         return False
     normalized = _normalize_rows(task)
-    query = NumberQuery(normalized, task.label_epsilon, task.delta, values=len(task.space))
-    noise = (query.sigma / query.scale / (2 * (len(task.space) - 1))) ** 2  # the range being 1 wide
+    query = NumberQuery(normalized, task.label_epsilon, task.delta, n_values=len(task.space))
+    noise = (query.sigma / query.grid_scale / (2 * (len(task.space) - 1))) ** 2  # the range being 1 wide
     return _linear_error(normalized, 1.0, noise) < _bins_error(task, normalized)
 
 

@@ -15,7 +15,7 @@ from labeldp.data.embeddings import Embeddings
 from labeldp.data.row_normalizer import Lift
 from labeldp.learn.training import Training
 from labeldp.privacy.mechanisms import GroupHistogram, LinearQuery, RRInformative
-from labeldp.privacy.mechanisms.base import in_parts
+from labeldp.privacy.mechanisms.base import divide_epsilon
 from labeldp.recipes.base import Ask, Steps, recipe
 from labeldp.recipes.budget_split import CLUSTER_COUNTS_BELOW, split_refine_epsilon
 from labeldp.recipes.cached_models import cached_embeddings, train_or_load
@@ -24,7 +24,7 @@ from labeldp.recipes.task import Task
 from labeldp.recipes.votes import cluster_class_posterior, select_confident_rows
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
-from labeldp.releases.moments import NoisyMoments, as_chances
+from labeldp.releases.moments import NoisyMoments, to_probabilities
 from labeldp.representation.clusters import kmeans
 from labeldp.representation.smooth import smooth_rows
 
@@ -68,7 +68,7 @@ def refine(task: Task, rows_per_class: int = 1000, clusters: int = 100) -> Steps
     (first_epsilon, *later_epsilons), response_epsilon = split_refine_epsilon(
         task.epsilon, mean_rows_per_class, labels_per_user
     )
-    task = replace(task, delta=in_parts(task.delta, 1 + len(later_epsilons)))
+    task = replace(task, delta=divide_epsilon(task.delta, 1 + len(later_epsilons)))
     embeddings = cached_embeddings(task, encoders)
     result = yield from (
         _query_balanced_clusters(task)
@@ -200,7 +200,7 @@ def calibrate(normalized: NDArray[np.floating], sums: NoisyMoments) -> NDArray[n
     it is linear in the labels; probabilities that are right expect the same, so a power is chosen for which they do.
     """
     scores, row_selection = normalized @ sums.coefficients, slice(None) if sums.active is None else sums.active
-    log_probabilities = np.log(as_chances(scores))
+    log_probabilities = np.log(to_probabilities(scores))
 
     def sharpen(power: float) -> NDArray[np.float64]:
         return softmax(power * log_probabilities, axis=1)

@@ -10,8 +10,8 @@ from typing import Any
 
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
-from labeldp.core.guarantee import Guarantee, plain_number
-from labeldp.releases.responses import response_chances
+from labeldp.core.guarantee import Guarantee, json_number
+from labeldp.releases.responses import response_probabilities
 from labeldp.report.card.audit import audit_blocks, read_audits
 from labeldp.report.card.blocks import Sections
 from labeldp.report.card.effects import effect_blocks
@@ -85,7 +85,7 @@ def make_card(facts: dict[str, Any]) -> Card:
     and `audits`.
     """
     model = Guarantee(**facts["guarantee"])
-    stated = model.covering(
+    stated = model.with_scoring_cost(
         float((facts.get("score") or {}).get("epsilon") or 0.0)
     )  # held-out labels lose to the score
     ledger = mark_own_entries(facts.get("ledger") or [], facts.get("entries"))
@@ -159,10 +159,10 @@ def _computed_figures(stated: Guarantee, classes: list[Any], is_numeric: bool) -
         error, prior_error = best_guess_error(stated.epsilon, classes[-1] - classes[0], len(classes))
         noisy: dict[str, Any] = {"values": len(classes), "guess_off_by": error, "without_label": prior_error}
     else:
-        p_true, p_other = response_chances(stated.epsilon, len(classes))
+        p_true, p_other = response_probabilities(stated.epsilon, len(classes))
         noisy = {"classes": len(classes), "unchanged": p_true, "each_other": p_other}
     return {
-        "stated": {"epsilon": plain_number(stated.epsilon), "delta": stated.delta, "protection": band(stated.epsilon)},
+        "stated": {"epsilon": json_number(stated.epsilon), "delta": stated.delta, "protection": band(stated.epsilon)},
         "gains": guess_gains(stated.epsilon, stated.delta),
         "noisy_label": noisy,
     }

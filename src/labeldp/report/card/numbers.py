@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from labeldp.core.guarantee import best_guess
+from labeldp.core.guarantee import max_guess_accuracy
 
 # Names for epsilons up to each bound. They are a convention; what a guesser can gain is the fact.
 BANDS = ((0.1, "very strong"), (1.0, "strong"), (3.0, "moderate"), (8.0, "weak"), (math.inf, "hardly any"))
@@ -17,7 +17,7 @@ def band(epsilon: float) -> str:
 
 def guess_gains(epsilon: float, delta: float = 0.0) -> list[dict[str, Any]]:
     """Return what guessers with several chances beforehand can reach."""
-    return [{"words": text, "before": p, "at_most": best_guess(epsilon, p, delta)} for p, text in _PRIORS]
+    return [{"words": text, "before": p, "at_most": max_guess_accuracy(epsilon, p, delta)} for p, text in _PRIORS]
 
 
 def best_guess_error(epsilon: float, width: float, n_values: int) -> tuple[float, float]:

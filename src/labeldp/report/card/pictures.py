@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from labeldp.releases.responses import response_chances
+from labeldp.releases.responses import response_probabilities
 from labeldp.report.card.blocks import Figure
 from labeldp.report.card.numbers import BANDS, band, format_lower, format_upper, percent, truncate
 from labeldp.report.card.svg import svg_image, svg_line, svg_rect
@@ -49,7 +49,7 @@ def draw_epsilon_scale(epsilon: float, lower: float | None = None) -> Figure:
 def draw_noisy_label(epsilon: float, classes: Sequence[Any]) -> Figure:
     """Draw what becomes of a hundred equal labels, and the chance of each answer."""
     names = [str(name) for name in classes]
-    p_true, p_other = response_chances(epsilon, len(names))
+    p_true, p_other = response_probabilities(epsilon, len(names))
     label_text, other_text = (
         f"“{truncate(names[0], _MAX_LETTERS)}”",
         "the other class" if len(names) == 2 else "other classes",

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from labeldp.core.guarantee import Guarantee, best_guess
+from labeldp.core.guarantee import Guarantee, max_guess_accuracy
 from labeldp.report.card.audit import proven_epsilon
 from labeldp.report.card.blocks import Block, TableBlock, Tiles
 from labeldp.report.card.numbers import (
@@ -34,7 +34,7 @@ _TRUSTED = {"local": "nobody but their owners", "central": "the curator who hold
 def summary_blocks(stated: Guarantee, facts: dict[str, Any]) -> list[Block]:
     """Give the figures that a reader wants first."""
     lower = proven_epsilon(facts.get("audits"))
-    is_finite, guess = math.isfinite(stated.epsilon), best_guess(stated.epsilon, delta=stated.delta)
+    is_finite, guess = math.isfinite(stated.epsilon), max_guess_accuracy(stated.epsilon, delta=stated.delta)
     epsilon = f"≤ {format_upper(stated.epsilon)}" if is_finite else "infinite"
     protection = f"{band(stated.epsilon)} protection" if is_finite else "no protection"
     audited = ("none yet", "the proofs stand alone")
@@ -120,7 +120,7 @@ def epsilon_blocks(stated: Guarantee, model: Guarantee, facts: dict[str, Any]) -
     if math.isinf(stated.epsilon):
         return ["Epsilon is infinite: what the model tells about a label is not bounded.", figure]
     epsilon, delta = format_upper(stated.epsilon), f"{stated.delta:g}"
-    guess = best_guess(stated.epsilon, delta=stated.delta)
+    guess = max_guess_accuracy(stated.epsilon, delta=stated.delta)
     factor = format_upper(math.exp(min(stated.epsilon, 700)))
     blocks: list[Block] = [
         f"Epsilon {epsilon} and delta {delta}, against the strongest guesser.",
