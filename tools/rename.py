@@ -27,7 +27,7 @@ ROOT = pathlib.Path.cwd()
 CODE = ("src", "tests", "benchmarks", "examples")
 # Attributes and keywords of other libraries, and modules: they are not renamed by name alone.
 FOREIGN = set(
-    "when at heads which real columns parts done show choices poll name rows take map shape labels classes count start left right data text sum "
+    "affine printable corrupt balanced Column when at heads which real columns parts done show choices poll name rows take map shape labels classes count start left right data text sum "
     "values index items keys get add set update copy pop append path file size find split fixmatch augdescent pate first "
     "last mean best low high kind schema"
     .split()

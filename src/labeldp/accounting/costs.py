@@ -279,7 +279,7 @@ def _merge_uses(one: Use, other: Use) -> Use:
     """Return two uses of one entry as one, of the rows of both."""
     first, second = (unpack_rows(use.packed_rows, use.n_rows) for use in (one, other))
     union = None if first is None or second is None else first | second
-    return replace(one, cost=one.cost | other.cost, packed_packed_rows=pack_rows(union))
+    return replace(one, cost=one.cost | other.cost, packed_rows=pack_rows(union))
 
 
 def pack_rows(mask: Mask | None) -> bytes | None:
