@@ -25,7 +25,7 @@ from labeldp.mechanisms import GroupHistogram, LinearQuery
 from labeldp.recipes.runner import all_rows
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import assign_cluster_classes
-from labeldp.representation.balanced import balanced
+from labeldp.representation.balanced import balanced_kmeans
 from labeldp.representation.smooth import smooth_rows
 
 DELTA = 1e-5
@@ -68,7 +68,7 @@ def main():
     for name in ("epsilon", "256 directions", "fewer", "how many", "and smoothed", "by kind"):
         shown.add_column(name, justify="right")
     cells, all_directions, smooth = {}, Lift.fit(points)(points), smooth_rows(points, 32)
-    kinds = [balanced(smooth, len(space), seed).argmax(axis=1) for seed in range(chosen.draws)]
+    kinds = [balanced_kmeans(smooth, len(space), seed).argmax(axis=1) for seed in range(chosen.draws)]
     for epsilon in map(float, chosen.epsilons.split(",")):
         task = Task(points, space, all_rows(len(labels)), epsilon, DELTA)
         queries = {"all": all_directions, "fewer": task.normalized, "smooth": smooth_rows(points, task.n_columns)}
@@ -76,9 +76,14 @@ def main():
         cell["kinds"] = right_by_kind(kinds, labels, space, epsilon)
         told = {name: f"{each['mean']:.1f} ± {each['deviation']:.1f}" for name, each in cell.items()}
         shown.add_row(
-            f"{epsilon:g}", told["all"], told["fewer"], f"{task.normalizer.columns - 1}", told["smooth"], told["kinds"]
+            f"{epsilon:g}",
+            told["all"],
+            told["fewer"],
+            f"{task.normalizer.n_columns - 1}",
+            told["smooth"],
+            told["kinds"],
         )
-        cells[epsilon] = cell | {"columns": task.normalizer.columns - 1}
+        cells[epsilon] = cell | {"columns": task.normalizer.n_columns - 1}
     Console(width=100).print(shown)
     save(f"faint_sums-{chosen.name}", {"rows": len(labels), "draws": chosen.draws, "cells": cells})
 

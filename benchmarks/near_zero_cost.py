@@ -122,7 +122,11 @@ def losses(mechanism, queries):
     if mechanism is None:
         return math.inf, math.inf
     proved = mechanism.loss(*mechanism.caps).epsilon(DELTA)
-    return (mechanism.claimed_loss(queries).epsilon(DELTA), proved) if hasattr(mechanism, "claimed_loss") else (proved, proved)
+    return (
+        (mechanism.claimed_loss(queries).epsilon(DELTA), proved)
+        if hasattr(mechanism, "claimed_loss")
+        else (proved, proved)
+    )
 
 
 def main():

@@ -48,15 +48,15 @@ class Clothes(paper.LightlyVaried):
     """Pictures whose views keep most of a garment and its sides, and vary in light."""
 
     def view(self, batch, size=None):
-        crop = augment.resized_crop(batch, (0.4, 1.0), flip_chance=0.0)
-        varied = augment.jitter(crop, 0.4, 0.4, saturation=0.0, hue=0.0, gray_chance=0.0)
+        crop = augment.resized_crop(batch, (0.4, 1.0), flip_probability=0.0)
+        varied = augment.jitter(crop, 0.4, 0.4, saturation=0.0, hue=0.0, gray_probability=0.0)
         return varied.contiguous(memory_format=torch.channels_last)
 
 
 def encode(images, seed):
     """Return encodings of all pictures by an encoder that learnt the public ones."""
     training = Training(30, 256, "adamw", 2e-3, decay=1e-2, device="cpu", precision="bfloat16", seed=seed)
-    method = SimCLR(partial(paper.teacher, width=48), training, temperature=0.2, hidden=256)
+    method = SimCLR(partial(paper.teacher, width=48), training, temperature=0.2, hidden_features=256)
     return method.fit(Clothes.of(images.select(np.arange(PUBLIC)))).embed(images)
 
 

@@ -215,7 +215,7 @@ class Bench:
         self.work, self.device = chosen.work, chosen.device
         images, self.labels = load("fashion-mnist", chosen.data, "test", flip=False)
         images = images.to(chosen.device)
-        self.pictures, self.new = images.select(np.arange(PUBLIC)), images.select(np.arange(PUBLIC, len(images)))
+        self.images, self.new = images.select(np.arange(PUBLIC)), images.select(np.arange(PUBLIC, len(images)))
         self.counts = votes(chosen.data, chosen.work, chosen.workers)
 
     def run(self, cell):
@@ -224,7 +224,7 @@ class Bench:
         if cell.student == "PATE++":
             release = release.keep(trusted(release, self.doubts(cell, release), cell.tau))
         wrong = release.labels()[release.active] != self.labels[:PUBLIC][release.active]
-        model, doubts = learner(cell, self.device).fit_and_count(self.pictures, release)
+        model, doubts = learner(cell, self.device).fit_and_count(self.images, release)
         if cell.student == "PATE+":
             np.save(self._doubts(cell), doubts)
         right = (model.predict(self.new) == self.labels[PUBLIC:]).mean()
@@ -238,7 +238,7 @@ class Bench:
     def doubts(self, cell, release):
         """Return the counts of the first of the two trainings, which is that of PATE+."""
         if not self._doubts(cell).is_file():
-            _, counts = learner(cell, self.device).fit_and_count(self.pictures, release)
+            _, counts = learner(cell, self.device).fit_and_count(self.images, release)
             np.save(self._doubts(cell), counts)
         return np.load(self._doubts(cell))
 

@@ -41,7 +41,7 @@ def digits(seed):
     training = Training(epochs=40, batch=256, optimizer="adamw", rate=3e-3, device="cpu", seed=seed)
     encoder = SimCLR(partial(build, "cnn", width=16), training).fit(pictures)
     training = Training(epochs=40, batch=128, optimizer="adamw", rate=1e-3, device="cpu", seed=seed)
-    scan = SCAN(10, near=10, entropy=3.0, threshold=0.9, training=training, self_label_epochs=15)
+    scan = SCAN(10, n_neighbors=10, entropy_weight=3.0, threshold=0.9, training=training, self_label_epochs=15)
     return pictures, labels, encoder, scan
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from labeldp.core.lazy import exports
+from labeldp.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from labeldp import accounting as accounting
@@ -65,7 +65,7 @@ _PACKAGES = [
     "releases",
     "representation",
 ]
-__all__, __getattr__, _names = exports("labeldp", _EXPORTS, _PACKAGES)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__, __getattr__, _names = lazy_exports("labeldp", _EXPORTS, _PACKAGES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:

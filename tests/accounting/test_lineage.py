@@ -26,7 +26,7 @@ from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.data import Embeddings, Images, Table
 from labeldp.data.row_normalizer import Lift
 from labeldp.learn import Model, Training
-from labeldp.learn.additive import AdditiveSums, BinDesign, Column, CrossSums, NumberSums
+from labeldp.learn.additive import AdditiveSums, BinDesign, BinnedColumn, CrossSums, NumberSums
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.learn.additive.model import AdditiveModel
 from labeldp.learn.average import AveragedModel, averaged
@@ -51,7 +51,7 @@ from labeldp.recipes.pipelines.numbers import LabelPrior, make_number_learners
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import keep_agreeing
 from labeldp.releases.base import Release
-from labeldp.representation.restart import two_encoders, with_restart
+from labeldp.representation.restart import train_two_encoders, train_with_restart
 
 torch.set_num_threads(1)
 SOURCE = Path(ldp.__file__).parent
@@ -61,7 +61,7 @@ ONCE = Training(epochs=1, batch=16, rate=0.01, device="cpu")
 
 def _additive_sums(vault):
     """Counts of the bins of one column, and of a cross of it with itself."""
-    column, codes = Column("x", np.array([0.0], np.float32), None, 3), np.arange(ROWS) % 3
+    column, codes = BinnedColumn("x", np.array([0.0], np.float32), None, 3), np.arange(ROWS) % 3
     matrix, cells = np.column_stack([np.eye(3)[codes], np.ones(ROWS)]), 3 * codes + codes
     counts = vault.release(LinearQuery(matrix, 0.3, 1e-6))
     crossed = vault.release(LinearQuery(np.eye(9)[cells], 0.2, 1e-6), derived_from=[counts])
@@ -89,7 +89,7 @@ class World:
         self.additive_sums = _additive_sums(vault)
         self.unbiased = numbers.release(UnbiasedBins(0.4, np.full(3, 1 / 3)))
         design, columns = self.additive_sums.design, self.additive_sums.columns
-        matrix = add_constant_column(design.matrix())
+        matrix = add_constant_column(design.to_sparse())
         self.number_sums = NumberSums(
             None, columns, design, [None], numbers.release(NumberQuery(matrix, 0.3, 1e-6, n_values=3))
         )
@@ -176,7 +176,7 @@ MADE = {
         [*w.additive_sums.releases, w.new],
     ),
     "learn.additive.terms.AdditiveSums.main_effects": lambda w: (
-        w.additive_sums.main_effects(w.new)[0],
+        w.additive_sums.fit_main_effects(w.new)[0],
         [w.additive_sums.counts, w.new],
     ),
     "learn.additive.terms.AdditiveSums.releases": lambda w: (w.additive_sums.releases[-1:], w.additive_sums.releases),
@@ -247,9 +247,11 @@ MADE = {
     "learn.softmatch.SoftMatch.together": fits_together(learn.SoftMatch(training=ONCE)),
     "learn.supervised.Supervised.fit": fits(learn.Supervised(training=ONCE)),
     "representation.contrastive.SimCLR.fit": represents(representation.SimCLR),
-    "representation.momentum.Momentum.fit": represents(partial(representation.MoCo, hidden=8, projection=8)),
+    "representation.momentum.Momentum.fit": represents(
+        partial(representation.MoCo, hidden_features=8, projection_features=8)
+    ),
     "representation.scan.SCAN.fit": lambda w: (
-        representation.SCAN(3, near=3, training=ONCE, self_label_epochs=1).fit(w.images, w.network),
+        representation.SCAN(3, n_neighbors=3, training=ONCE, self_label_epochs=1).fit(w.images, w.network),
         [w.network],
     ),
     "recipes.pipelines.auto.smoothed": lambda w: (
@@ -278,10 +280,10 @@ MADE = {
 # What refuses a model that learnt from labels.
 REFUSED = {
     "learn.encoded.side_by_side": lambda w: side_by_side([w.network], w.images),
-    "representation.restart.two_encoders": lambda w: two_encoders(
+    "representation.restart.two_encoders": lambda w: train_two_encoders(
         w.images, lambda shape, classes: copy.deepcopy(w.network.network), 1, batch=16, device="cpu"
     ),
-    "representation.restart.with_restart": lambda w: with_restart(
+    "representation.restart.with_restart": lambda w: train_with_restart(
         representation.SimCLR(lambda shape, classes: copy.deepcopy(w.network.network), ONCE), w.images, 1
     ),
 }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.core.atomic_files import append_line, check_free, kept_array, read_lines, written_whole
+from labeldp.core.atomic_files import append_json_line, check_writable, kept_array, read_json_lines, written_whole
 
 HERE = os.environ | {"PYTHONPATH": str(Path(ldp.__file__).parents[1])}
 
@@ -38,9 +38,9 @@ def test_what_appeared_meanwhile_is_not_overwritten(tmp_path):
 
 def test_what_is_written_anew_takes_the_place_of_what_was_there(tmp_path):
     (tmp_path / "out").write_text("old")
-    with written_whole(tmp_path / "out", anew=True) as partial:
+    with written_whole(tmp_path / "out", overwrite=True) as partial:
         partial.write_text("new")
-    with pytest.raises(TypeError), written_whole(tmp_path / "out", anew=True) as partial:
+    with pytest.raises(TypeError), written_whole(tmp_path / "out", overwrite=True) as partial:
         partial.write_text(None)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     assert (tmp_path / "out").read_text() == "new"
@@ -110,26 +110,26 @@ def test_an_array_is_made_once_and_kept_whole(tmp_path):
 def test_what_cannot_be_written_is_said_at_once(tmp_path):
     (tmp_path / "there.csv").write_text("")
     with pytest.raises(ldp.InputError, match="exists"):
-        check_free(tmp_path / "there.csv")
+        check_writable(tmp_path / "there.csv")
     with pytest.raises(ldp.InputError, match=r"must end in \.npz"):
-        check_free(tmp_path / "x.csv", ".npz")
+        check_writable(tmp_path / "x.csv", ".npz")
     with pytest.raises(ldp.InputError, match="no folder"):
-        check_free(tmp_path / "absent" / "x.csv")
+        check_writable(tmp_path / "absent" / "x.csv")
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(ldp.InputError, match="cannot be written"):
-        check_free(tmp_path / "x.csv")
+        check_writable(tmp_path / "x.csv")
 
 
 def test_a_line_that_was_cut_off_harms_no_other(tmp_path):
     path = tmp_path / "lines.jsonl"
-    assert read_lines(path) == []
-    append_line(path, {"a": 1})
+    assert read_json_lines(path) == []
+    append_json_line(path, {"a": 1})
     with path.open("a") as file:
         file.write('{"a": 2, "b')
-    append_line(path, {"a": 3})
-    append_line(path, {"a": 4})
-    assert read_lines(path) == [{"a": 1}, {"a": 3}, {"a": 4}]
+    append_json_line(path, {"a": 3})
+    append_json_line(path, {"a": 4})
+    assert read_json_lines(path) == [{"a": 1}, {"a": 3}, {"a": 4}]

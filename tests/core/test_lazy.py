@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from labeldp.core.errors import LabelDPError, MissingExtra
-from labeldp.core.lazy import exports, has_torch, require_torch
+from labeldp.core.lazy import has_torch, lazy_exports, require_torch
 
 PACKAGES = ["labeldp", *(f"labeldp.{room}" for room in ("audit", "features", "learn", "recipes", "represent", "teach"))]
 
@@ -39,7 +39,7 @@ def test_without_torch_it_is_said_what_to_install(monkeypatch):
         raise ModuleNotFoundError(f"No module named {name}", name="torch")
 
     monkeypatch.setattr("labeldp.core.lazy.import_module", absent)
-    _, get, _ = exports("labeldp.learn", {"model": ["Model"]})
+    _, get, _ = lazy_exports("labeldp.learn", {"model": ["Model"]})
     with pytest.raises(ImportError, match=r"Model needs torch.*: pip install 'labeldp\[learn\]'") as caught:
         get("Model")
     assert isinstance(caught.value, LabelDPError)

@@ -1,6 +1,6 @@
 import pytest
 
-from labeldp.core.printable import printable
+from labeldp.core.printable import escape_control_characters
 
 
 @pytest.mark.parametrize(
@@ -16,4 +16,4 @@ from labeldp.core.printable import printable
     ],
 )
 def test_only_what_commands_a_terminal_is_written_out(text, shown):
-    assert printable(text) == shown
+    assert escape_control_characters(text) == shown

@@ -21,7 +21,7 @@ AUGMENTATIONS = {
     "jitter": augment.jitter,
     "randaugment": augment.randaugment,
     "cutout": augment.cutout,
-    "strong": augment.strong,
+    "strong": augment.randaugment_and_cutout,
 }
 
 
@@ -47,10 +47,10 @@ def test_settings_that_ask_for_nothing_return_the_input_exactly(channels):
         augment.shift(pictures, 0),
         augment.shift(pictures, 0, reflect=False),
         augment.resized_crop(pictures, (1, 1), (1, 1)),
-        augment.jitter(pictures, chance=0, gray_chance=0),
-        augment.jitter(pictures, 0, 0, 0, 0, chance=1, gray_chance=0),
+        augment.jitter(pictures, probability=0, gray_probability=0),
+        augment.jitter(pictures, 0, 0, 0, 0, probability=1, gray_probability=0),
         augment.cutout(pictures, 0.0),
-        augment.strong(pictures, operations=0, cutout_share=0.0),
+        augment.randaugment_and_cutout(pictures, n_operations=0, cutout_fraction=0.0),
     ):
         assert torch.equal(same, pictures)
 
@@ -91,19 +91,19 @@ def test_resized_crop_keeps_to_the_area_asked_for():
     assert torch.allclose(width, height, atol=0.03)
     assert 0.45 < width.min() < 0.53
     assert 0.66 < width.max() < 0.74
-    flipped = augment.resized_crop(picture, flip_chance=1.0)
+    flipped = augment.resized_crop(picture, flip_probability=1.0)
     assert (flipped[:, 0, 16, 0] > flipped[:, 0, 16, -1]).all()
 
 
 def test_jitter_grays_its_share_of_rows():
-    varied = augment.jitter(repeated(400, size=4), chance=0.0, gray_chance=0.25)
+    varied = augment.jitter(repeated(400, size=4), probability=0.0, gray_probability=0.25)
     gray = (varied - varied.mean(1, keepdim=True)).abs().flatten(1).amax(1) < 1e-5
     assert 60 < gray.sum() < 145
 
 
 def test_randaugment_uses_every_operation_and_changes_nothing_too_often():
     pictures = repeated(2000, size=8)
-    same = (augment.randaugment(pictures, operations=1) == pictures).flatten(1).all(1).float().mean()
+    same = (augment.randaugment(pictures, n_operations=1) == pictures).flatten(1).all(1).float().mean()
     assert 0.03 < same < 0.2  # one operation of fourteen is to do nothing
     assert augment.OPERATIONS["nothing"] == (0, 0, 0)
 
@@ -113,8 +113,8 @@ def test_no_degrees_no_rotation(monkeypatch):
     still = torch.tensor([only[n] if n == "degrees" else (v[2], v[2], v[2]) for n, v in only.items()]).T
     monkeypatch.setattr(augment, "_RANGES", still)
     pictures = repeated(200)
-    assert torch.equal(augment.randaugment(pictures, 14, degrees=0.0), pictures)
-    assert not torch.equal(augment.randaugment(pictures, 14, degrees=10.0), pictures)
+    assert torch.equal(augment.randaugment(pictures, 14, max_degrees=0.0), pictures)
+    assert not torch.equal(augment.randaugment(pictures, 14, max_degrees=10.0), pictures)
 
 
 def test_cutout_covers_at_most_its_square():
@@ -127,17 +127,17 @@ def test_cutout_covers_at_most_its_square():
 
 def test_the_same_seed_gives_the_same_batch():
     pictures = repeated()
-    first, second = (torch.manual_seed(3) and augment.strong(pictures) for _ in range(2))
+    first, second = (torch.manual_seed(3) and augment.randaugment_and_cutout(pictures) for _ in range(2))
     assert torch.equal(first, second)
 
 
 def test_autocast_does_not_round_pictures():
     pictures = repeated(size=8)
     torch.manual_seed(3)
-    plain = augment.strong(augment.jitter(augment.resized_crop(pictures)))
+    plain = augment.randaugment_and_cutout(augment.jitter(augment.resized_crop(pictures)))
     torch.manual_seed(3)
     with torch.autocast("cpu", torch.bfloat16):
-        inside = augment.strong(augment.jitter(augment.resized_crop(pictures)))
+        inside = augment.randaugment_and_cutout(augment.jitter(augment.resized_crop(pictures)))
     assert torch.equal(plain, inside)
 
 
@@ -157,7 +157,7 @@ def test_a_batch_without_rows_stays_so(name):
 def test_all_of_it_is_one_graph_for_the_compiler():
     def chain(images: torch.Tensor) -> torch.Tensor:
         images = augment.shift(augment.flip(images), 2)
-        return augment.strong(augment.jitter(augment.resized_crop(images)))
+        return augment.randaugment_and_cutout(augment.jitter(augment.resized_crop(images)))
 
     compiled = torch.compile(chain, backend="eager", fullgraph=True)
     pictures = repeated(8)

@@ -45,9 +45,9 @@ def test_an_intake_that_is_not_whole_says_so_when_it_is_read():
 
 
 def test_texts_are_the_columns_that_a_file_must_not_turn_into_numbers():
-    assert Intake.fit(FRAME)[0].texts == ["job"]
-    assert Intake.fit(np.zeros((3, 2)))[0].texts == []
-    assert Intake.fit(np.zeros((3, 2)), "embeddings")[0].texts == []
+    assert Intake.fit(FRAME)[0].text_columns == ["job"]
+    assert Intake.fit(np.zeros((3, 2)))[0].text_columns == []
+    assert Intake.fit(np.zeros((3, 2)), "embeddings")[0].text_columns == []
 
 
 def test_a_matrix_is_a_table_of_numbers():

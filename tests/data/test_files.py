@@ -84,7 +84,7 @@ def test_a_rehearsal_writes_every_batch_and_leaves_nothing(request, kind, tmp_pa
         seen.append(batch.num_rows)
         return batch
 
-    TableFile(path).rehearse(tmp_path / "copy", change, "y", {}, first=7)
+    TableFile(path).rehearse(tmp_path / "copy", change, "y", {}, min_rows=7)
     assert seen == [9]  # three rows, as often as seven need
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 

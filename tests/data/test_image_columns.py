@@ -7,7 +7,7 @@ from PIL import Image
 
 import labeldp as ldp
 from labeldp.data.feature_reader import Intake
-from labeldp.data.image_columns import picture_column, read_pictures
+from labeldp.data.image_columns import image_column, read_images
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 6, 5, 3), np.uint8)
 
@@ -24,8 +24,8 @@ FILES = [png(pixels) for pixels in PIXELS]
 @pytest.mark.parametrize("column", [pl.Series(FILES), pl.Series([{"bytes": file, "path": "a.png"} for file in FILES])])
 def test_pictures_are_read_exactly_from_bytes_and_from_records(column):
     frame = pl.DataFrame({"image": column, "note": ["x"] * 4})
-    assert picture_column(frame.schema) == "image"
-    assert np.array_equal(read_pictures(frame["image"]), PIXELS.transpose(0, 3, 1, 2))
+    assert image_column(frame.schema) == "image"
+    assert np.array_equal(read_images(frame["image"]), PIXELS.transpose(0, 3, 1, 2))
     intake, images = Intake.fit(frame, "images")
     assert images.shape == (3, 6, 5)
     assert intake.columns == ("image",)
@@ -33,7 +33,7 @@ def test_pictures_are_read_exactly_from_bytes_and_from_records(column):
 
 
 def test_gray_pictures_have_one_channel():
-    gray = read_pictures(pl.Series([png(pixels[..., 0]) for pixels in PIXELS]))
+    gray = read_images(pl.Series([png(pixels[..., 0]) for pixels in PIXELS]))
     assert np.array_equal(gray[:, 0], PIXELS[..., 0])
 
 
@@ -50,16 +50,16 @@ def test_gray_pictures_have_one_channel():
 )
 def test_what_cannot_be_read_is_one_sentence(column, message):
     with pytest.raises(ldp.InputError, match=message):
-        read_pictures(column)
+        read_images(column)
 
 
 def test_a_picture_that_is_too_large_to_be_one_is_refused(monkeypatch):
     monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 5)
     with pytest.raises(ldp.InputError, match="Row 0 holds no picture"):
-        read_pictures(pl.Series(FILES))
+        read_images(pl.Series(FILES))
 
 
 @pytest.mark.parametrize("columns", [{"a": [1]}, {"a": [b"x"], "b": [b"y"]}])
 def test_images_need_one_column_of_files(columns):
     with pytest.raises(ldp.InputError, match="one column of picture files"):
-        picture_column(pl.DataFrame(columns).schema)
+        image_column(pl.DataFrame(columns).schema)

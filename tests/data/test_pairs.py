@@ -57,7 +57,7 @@ def test_the_intake_takes_the_same_rows_again_after_json(data):
     again = Intake.from_json(intake.to_json())
     assert again == intake
     assert again(data).digest() == pairs.digest()
-    assert again.texts == (["who"] if intake.columns else [])
+    assert again.text_columns == (["who"] if intake.columns else [])
 
 
 @pytest.mark.parametrize(

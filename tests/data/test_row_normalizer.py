@@ -67,15 +67,15 @@ def test_constant_features_leave_the_constant_alone(value):
 def test_one_row_is_enough(columns):
     features = Embeddings(RANDOM.normal(size=(1, 5)))
     lift = Lift.fit(features, columns)
-    assert np.allclose(lift(features), [0] * (lift.columns - 1) + [1], atol=1e-6)
+    assert np.allclose(lift(features), [0] * (lift.n_columns - 1) + [1], atol=1e-6)
     assert lengths(lift(Embeddings(RANDOM.normal(size=(4, 5))))) == pytest.approx(1, abs=1e-5)
 
 
 def test_many_columns_are_reduced_to_those_that_vary_most():
     strong = RANDOM.normal(size=(300, 3)) * 10
     features = Embeddings(np.c_[RANDOM.normal(size=(300, 40)) * 0.01, strong])
-    lift = Lift.fit(features, columns=3)
-    assert lift.columns == 4
+    lift = Lift.fit(features, n_columns=3)
+    assert lift.n_columns == 4
     assert np.abs(lift.basis[:40]).max() < 0.05
     assert np.allclose(lift.basis.T @ lift.basis, np.eye(3), atol=1e-5)
     likeness = lift(features)[:, :-1] @ lift(features)[:, :-1].T
@@ -108,21 +108,21 @@ def test_of_a_table_wider_than_its_sample_a_gram_matrix_of_rows_is_used(monkeypa
     found = np.linalg.eigh
     monkeypatch.setattr(np.linalg, "eigh", lambda gram: sides.append(len(gram)) or found(gram))
     wide = Embeddings(RANDOM.normal(size=(30, 5000)))
-    assert Lift.fit(wide, cut=True)(wide).shape == (30, 30)
+    assert Lift.fit(wide, clip=True)(wide).shape == (30, 30)
     assert sides == [30]
 
 
 def test_as_many_columns_as_are_allowed_are_kept_as_they_are():
     features = Embeddings(RANDOM.normal(size=(9, 4)))
-    assert Lift.fit(features, columns=4).basis is None
-    assert Lift.fit(features, columns=3).basis.shape == (4, 3)
+    assert Lift.fit(features, n_columns=4).basis is None
+    assert Lift.fit(features, n_columns=3).basis.shape == (4, 3)
 
 
 def test_a_table_with_categories_and_missing_values():
     table = Table.fit(frame())
     lift = Lift.fit(table)
     rows = lift(table)
-    assert rows.shape == (50, len(table.names) + 1)
+    assert rows.shape == (50, len(table.encoded_columns) + 1)
     assert np.isfinite(rows).all()
     assert lengths(rows) == pytest.approx(1, abs=1e-5)
     one_hot = rows[:, 2:-1]
@@ -147,12 +147,12 @@ def test_the_map_is_the_same_for_new_rows(columns):
     assert np.allclose(lift(table.apply(frame().tail(7))), whole[-7:], atol=1e-6)
     strange = frame(3).with_columns(town=pl.lit("never seen"))
     assert lengths(lift(table.apply(strange))) == pytest.approx(1, abs=1e-5)
-    assert lift(table.select(np.arange(0))).shape == (0, lift.columns)
+    assert lift(table.select(np.arange(0))).shape == (0, lift.n_columns)
 
 
 def test_pictures_are_lifted_by_their_pixels():
     images = Images(RANDOM.integers(0, 255, (30, 3, 4, 4)).astype(np.uint8))
-    lift = Lift.fit(images, columns=10)
+    lift = Lift.fit(images, n_columns=10)
     assert lift(images).shape == (30, 11)
     assert lengths(lift(images)) == pytest.approx(1, abs=1e-5)
 
@@ -175,6 +175,6 @@ def test_other_columns_are_refused():
 def test_the_difference_of_two_huge_numbers_of_a_table_is_cut():
     huge = pl.DataFrame({"x": [-3.4e38, 3.4e38, 3.4e38, 3.4e38], "y": [0.0, 1.0, 2.0, 3.0]})
     table = Table.fit(huge)
-    rows = Lift.fit(table, cut=True)(table)
+    rows = Lift.fit(table, clip=True)(table)
     assert np.isfinite(rows).all()
     assert rows[0, 0] < 0 < rows[1, 0]

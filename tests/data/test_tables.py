@@ -40,7 +40,7 @@ def test_numbers_medians_indicators_and_one_hot():
     table = Table.fit(FRAME)
     assert table.kind == "table"
     assert table.columns == ["age", "hours", "town", "member"]
-    named = dict(zip(table.names, everything(table).T.tolist(), strict=True))
+    named = dict(zip(table.encoded_columns, everything(table).T.tolist(), strict=True))
     assert named == {
         "age": [30, 40, 50, 40],
         "hours": [1, 2, 3, 4],
@@ -62,7 +62,7 @@ def test_other_rows_are_encoded_as_the_training_rows_were():
     other = pl.DataFrame(
         {"member": [None, False], "hours": [None, 9.5], "town": ["unseen", "b"], "age": [np.nan, np.inf]}
     )
-    named = dict(zip(table.names, everything(table.apply(other)).T.tolist(), strict=True))
+    named = dict(zip(table.encoded_columns, everything(table.apply(other)).T.tolist(), strict=True))
     assert named["age"] == [40, 40]
     assert named["age is missing"] == [1, 1]
     assert named["hours"] == [2.5, 9.5]  # missing only here: the median, and no column to say so
@@ -74,21 +74,21 @@ def test_other_rows_are_encoded_as_the_training_rows_were():
 
 def test_only_the_most_frequent_values_have_a_name():
     frame = pl.DataFrame({"t": list("ccbbad"), "n": range(6)})
-    table = Table.fit(frame, categories=3)
-    assert table.encoder.categories[0].values == ("b", "c")  # among equals, by alphabet; what occurs once names a row
+    table = Table.fit(frame, max_categories=3)
+    assert table.encoder.categorical[0].values == ("b", "c")  # among equals, by alphabet; what occurs once names a row
     assert everything(table)[:, 1:].argmax(1).tolist() == [1, 1, 0, 0, 2, 2]
-    assert Table.fit(frame, categories=4).encoder.categories[0].values == ("b", "c", "a", "d")
+    assert Table.fit(frame, max_categories=4).encoder.categorical[0].values == ("b", "c", "a", "d")
 
 
 def test_a_column_of_ids_has_no_named_values():
     table = Table.fit(pl.DataFrame({"id": [f"P{i}" for i in range(300)], "n": range(300)}))
-    assert table.encoder.categories[0].values == ()
+    assert table.encoder.categorical[0].values == ()
 
 
 def test_many_categories_need_wider_codes_and_work_alike():
     values = [f"v{i:04}" for i in range(700)] * 2
     for most, kind in ((254, np.uint8), (255, np.int16), (700, np.int16)):
-        table = Table.fit(pl.DataFrame({"t": values}), categories=most)
+        table = Table.fit(pl.DataFrame({"t": values}), max_categories=most)
         assert table._codes.dtype == kind
         assert everything(table).argmax(1).tolist() == [min(i, most) for i in range(700)] * 2
 
@@ -109,7 +109,7 @@ def test_kinds_of_columns():
         }
     )
     table = Table.fit(frame)
-    named = dict(zip(table.names, everything(table).T.tolist(), strict=True))
+    named = dict(zip(table.encoded_columns, everything(table).T.tolist(), strict=True))
     assert [named[c] for c in ("day", "when", "time", "span")] == [[2, 2], [1.5, 0], [0.25, 0.5], [1.5, 0]]
     assert (named["empty"], named["empty is missing"]) == ([0, 0], [1, 1])
     assert (named["huge"], named["huge is missing"]) == ([2, 2], [1, 0])
@@ -128,11 +128,11 @@ def test_one_hot_columns_move_together_and_come_from_other_rows(name):
     varied = getattr(table, name)(batch)
     assert not torch.equal(varied, batch)
     owners = {"x": ("x", "x is missing"), "y": ("y",)} | {
-        c: tuple(n for n in table.names if n.startswith(f"{c} = ")) for c in "tu"
+        c: tuple(n for n in table.encoded_columns if n.startswith(f"{c} = ")) for c in "tu"
     }
     changed = torch.zeros(300, dtype=torch.long)
     for parts in owners.values():
-        places = [table.names.index(part) for part in parts]
+        places = [table.encoded_columns.index(part) for part in parts]
         known = {tuple(row) for row in batch[:, places].tolist()}
         assert {tuple(row) for row in varied[:, places].tolist()} <= known
         changed += (varied[:, places] != batch[:, places]).any(1)
@@ -154,7 +154,7 @@ def test_the_encoding_survives_json():
     table = Table.fit(mixed(200))
     again = Table.from_json(json.loads(json.dumps(table.to_json())))
     assert again.encoder == table.encoder
-    assert (len(again), again.names) == (0, table.names)
+    assert (len(again), again.encoded_columns) == (0, table.encoded_columns)
     other = mixed(50, seed=1)
     assert torch.equal(everything(again.apply(other)), everything(table.apply(other)))
 
@@ -184,7 +184,7 @@ def test_parquet_in_batches_gives_what_the_frame_gives(tmp_path, monkeypatch):
     path = tmp_path / "rows.parquet"
     frame = mixed(1000)
     frame.write_parquet(path, row_group_size=300)
-    read, fitted = Table.from_parquet(path, frame.columns, categories=3), Table.fit(frame, categories=3)
+    read, fitted = Table.from_parquet(path, frame.columns, max_categories=3), Table.fit(frame, max_categories=3)
     assert read.encoder == fitted.encoder
     assert torch.equal(everything(read), everything(fitted))
     some = Table.from_parquet(path, ["u", "x"])
@@ -204,11 +204,11 @@ def test_parquet_with_dictionaries(tmp_path):
 
 
 def test_counting_forgets_rare_values_first(monkeypatch):
-    monkeypatch.setattr(encoding, "_COUNTED", 20)
+    monkeypatch.setattr(encoding, "_MAX_COUNTED_VALUES", 20)
     frames = [
         pl.DataFrame({"t": ["often"] * 5 + ["second"] * 3 + [f"{part}-{i}" for i in range(15)]}) for part in range(9)
     ]
-    assert encoding.learn_categories(["t"], frames, 2)[0].values == ("often", "second")
+    assert encoding.fit_categorical_columns(["t"], frames, 2)[0].values == ("often", "second")
 
 
 def test_tables_that_cannot_be_encoded(tmp_path):
@@ -224,7 +224,7 @@ def test_tables_that_cannot_be_encoded(tmp_path):
             Table.fit(empty)
     for wrong in (0, 40_000):
         with pytest.raises(InputError, match="between 1 and"):
-            Table.fit(FRAME, categories=wrong)
+            Table.fit(FRAME, max_categories=wrong)
     FRAME.head(0).write_parquet(tmp_path / "empty.parquet")
     FRAME.write_parquet(tmp_path / "rows.parquet")
     FRAME.write_csv(tmp_path / "rows.csv")
@@ -242,7 +242,7 @@ def test_tables_that_cannot_be_encoded(tmp_path):
 
 def test_the_median_of_huge_numbers_is_finite():
     table = Table.fit(pl.DataFrame({"x": [3.4e38, 3.3e38, None]}))
-    assert table.encoder.numbers[0].median == pytest.approx(3.35e38)
+    assert table.encoder.numeric[0].median == pytest.approx(3.35e38)
     assert table.batch(torch.arange(3)).isfinite().all()
 
 

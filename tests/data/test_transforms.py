@@ -16,7 +16,7 @@ def dot(height: int, width: int, y: int, x: int, rows: int = 1) -> torch.Tensor:
 
 def maps(size: tuple[int, int], rows: int = 1, **settings: float) -> torch.Tensor:
     names = {"degrees": 0.0, "shear_right": 0.0, "shear_down": 0.0, "right": 0.0, "down": 0.0, "zoom": 1.0} | settings
-    return transforms.affine(*(torch.full((rows,), value) for value in names.values()), size)
+    return transforms.make_affine_maps(*(torch.full((rows,), value) for value in names.values()), size)
 
 
 def brightest(image: torch.Tensor) -> tuple[int, int]:
@@ -59,7 +59,7 @@ def test_shear_moves_lines_in_proportion_to_their_height():
 
 
 def test_each_row_has_its_own_map():
-    moves = transforms.affine(*torch.zeros(3, 2), values(0.0, 0.25), torch.zeros(2), torch.ones(2), (8, 8))
+    moves = transforms.make_affine_maps(*torch.zeros(3, 2), values(0.0, 0.25), torch.zeros(2), torch.ones(2), (8, 8))
     warped = transforms.warp(dot(8, 8, 4, 4, rows=2), moves)
     assert torch.equal(warped[0], dot(8, 8, 4, 4)[0])
     assert brightest(warped[1:]) == (4, 6)
@@ -72,12 +72,12 @@ def test_neutral_parameters_return_the_input_exactly():
         pictures = torch.rand(4, channels, 7, 5)
         for same in (
             transforms.warp(pictures, maps((7, 5), 4)),
-            transforms.recolour(pictures, one, one, one, zero),
+            transforms.adjust_color(pictures, one, one, one, zero),
             transforms.sharpen(pictures, one),
             transforms.solarize(pictures, one),
             transforms.posterize(pictures, 8 * one),
-            transforms.spread(pictures, zero > 1, zero > 1),
-            transforms.cover(pictures, zero, zero, zero),
+            transforms.stretch_or_equalize(pictures, zero > 1, zero > 1),
+            transforms.cover_square(pictures, zero, zero, zero),
         ):
             assert torch.equal(same, pictures)
 
@@ -86,11 +86,11 @@ def test_colours_follow_their_definitions():
     pictures = torch.rand(1, 3, 4, 4) * 0.5 + 0.1
     one, zero = values(1.0), values(0.0)
     luma = (pictures * torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1, keepdim=True)
-    brighter = transforms.recolour(pictures, values(1.5), one, one, zero)
+    brighter = transforms.adjust_color(pictures, values(1.5), one, one, zero)
     assert torch.allclose(brighter, pictures * 1.5)
-    flatter = transforms.recolour(pictures, one, values(0.25), one, zero)
+    flatter = transforms.adjust_color(pictures, one, values(0.25), one, zero)
     assert torch.allclose(flatter, luma.mean() + 0.25 * (pictures - luma.mean()), atol=1e-6)
-    gray = transforms.recolour(pictures, one, one, zero, zero)
+    gray = transforms.adjust_color(pictures, one, one, zero, zero)
     assert torch.allclose(gray, luma.expand(-1, 3, -1, -1), atol=1e-6)
 
 
@@ -99,9 +99,9 @@ def test_hue_turns_about_the_gray_axis():
     one = values(1.0)
     turned = pictures
     for _ in range(3):
-        turned = transforms.recolour(turned, one, one, one, values(1 / 3))
+        turned = transforms.adjust_color(turned, one, one, one, values(1 / 3))
     assert torch.allclose(turned, pictures, atol=1e-5)
-    once = transforms.recolour(pictures, one, one, one, values(1 / 3))
+    once = transforms.adjust_color(pictures, one, one, one, values(1 / 3))
     weights = torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)
     assert torch.allclose((once * weights).sum(1), (pictures * weights).sum(1), atol=1e-5)
     assert not torch.allclose(once, pictures, atol=1e-3)
@@ -109,7 +109,7 @@ def test_hue_turns_about_the_gray_axis():
 
 def test_one_channel_has_brightness_and_contrast_only():
     pictures = torch.rand(1, 1, 4, 4) * 0.5
-    varied = transforms.recolour(pictures, values(1.5), values(1.0), values(0.0), values(0.3))
+    varied = transforms.adjust_color(pictures, values(1.5), values(1.0), values(0.0), values(0.3))
     assert torch.allclose(varied, pictures * 1.5)
 
 
@@ -127,7 +127,9 @@ def test_stretch_fills_the_range_and_equalize_makes_values_even():
     torch.manual_seed(0)
     pictures = (0.4 + 0.05 * torch.randn(3, 3, 32, 32)).clamp(0, 1)
     pictures[2] = 0.3
-    spread = transforms.spread(pictures, torch.tensor([True, False, True]), torch.tensor([False, True, False]))
+    spread = transforms.stretch_or_equalize(
+        pictures, torch.tensor([True, False, True]), torch.tensor([False, True, False])
+    )
     assert spread[:2].amin() == 0
     assert spread[:2].amax() == 1
     assert spread[1].std() == pytest.approx(12**-0.5, abs=0.02)  # the deviation of a uniform law
@@ -143,7 +145,7 @@ def test_sharpen_leaves_flat_pictures_and_blurs_dots():
 
 
 def test_cover_covers_a_square_cut_off_at_the_edge():
-    covered = transforms.cover(torch.zeros(2, 3, 8, 8), values(4.0, 0.0), values(4.0, 8.0), values(4.0, 4.0))
+    covered = transforms.cover_square(torch.zeros(2, 3, 8, 8), values(4.0, 0.0), values(4.0, 8.0), values(4.0, 4.0))
     assert torch.equal(covered[0, 0] == 0.5, torch.nn.functional.pad(torch.ones(4, 4), (2, 2, 2, 2)).bool())
     assert covered[1, 2].sum() == 0.5 * 4
     assert covered[1, 2, 0, 7] == 0.5

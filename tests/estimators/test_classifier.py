@@ -29,7 +29,7 @@ CLASSES = ["no", "yes"]
 
 @pytest.fixture(autouse=True)
 def no_row_was_fitted_before(monkeypatch):
-    monkeypatch.setattr("labeldp.estimators.seen_rows._SEEN", [])
+    monkeypatch.setattr("labeldp.estimators.seen_rows._FITTED_ROWS", [])
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ RANGE = (0, 100, 1)
 
 @pytest.fixture(autouse=True)
 def no_row_was_fitted_before(monkeypatch):
-    monkeypatch.setattr("labeldp.estimators.seen_rows._SEEN", [])
+    monkeypatch.setattr("labeldp.estimators.seen_rows._FITTED_ROWS", [])
 
 
 @pytest.fixture(scope="module")

@@ -125,7 +125,9 @@ def test_intervals_come_some_rows_at_a_time(monkeypatch):
             return chances[features.batch(torch.arange(len(features)))[:, 0].long().numpy()]
 
     asked, chances = [], np.random.default_rng(0).dirichlet(np.ones(10), 7)
-    monkeypatch.setattr("labeldp.learn.density.blocks", lambda rows, _: [slice(i, min(i + 3, rows)) for i in (0, 3, 6)])
+    monkeypatch.setattr(
+        "labeldp.learn.density.iter_blocks", lambda rows, _: [slice(i, min(i + 3, rows)) for i in (0, 3, 6)]
+    )
     found = intervals(Model(), Embeddings(np.arange(7.0)[:, None]), 0.8, 1.5)
     assert asked == [3, 3, 1]
     assert np.array_equal(found, between(chances, np.arange(10.0), 0.8, 1.5))

@@ -22,7 +22,7 @@ def people(rows, seed=0):
 
 def line(rows, epsilon, delta=0.0, seed=0):
     features, labels = people(rows)
-    lift = Lift.fit(features, cut=True)
+    lift = Lift.fit(features, clip=True)
     vault = ldp.Vault(labels, SPACE, ldp.Budget(epsilon, delta))
     vault._bits = Seeded(seed)
     sums = vault.release(NumberQuery(lift(features), epsilon, delta, n_values=101))
@@ -36,7 +36,7 @@ def error(model):
 
 def test_long_rows_are_cut_and_short_ones_stay():
     features, _ = people(500)
-    lift = Lift.fit(features, cut=True)
+    lift = Lift.fit(features, clip=True)
     length = np.linalg.norm(lift(features)[:, :-1], axis=1)
     plain = np.linalg.norm(features._matrix - lift.mean, axis=1)
     assert length.max() <= 1 + 1e-6

@@ -36,7 +36,7 @@ class Problem:
     def trained(self, epsilon, seed=0, **settings):
         vault = ldp.Vault(self.labels, SPACE, ldp.Budget(100.0))
         vault._bits = Seeded(seed)
-        lift = Lift.fit(self.table, columns=8, cut=True)
+        lift = Lift.fit(self.table, n_columns=8, clip=True)
         sums = vault.release(NumberQuery(lift(self.table), 5.0, n_values=len(SPACE)))
         start = Ridge(lift).fit(self.table, sums)
         noisy = vault.release(UnbiasedBins(epsilon, EVEN))

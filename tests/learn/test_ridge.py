@@ -57,7 +57,7 @@ def test_other_releases_and_other_columns_are_refused(digits):
     with pytest.raises(ldp.InputError, match="learns from a LinearQuery, not from RandomizedResponse"):
         Ridge(lift).fit(digits.features, digits.release(RR(1.0)))
     with pytest.raises(ldp.InputError, match="of other columns"):
-        Ridge(Lift.fit(digits.features, columns=9)).fit(digits.features, sums(digits, lift))
+        Ridge(Lift.fit(digits.features, n_columns=9)).fit(digits.features, sums(digits, lift))
 
 
 def test_features_of_other_columns_are_refused(digits):
@@ -81,11 +81,11 @@ def test_a_saved_model_predicts_the_same(digits, columns, tmp_path):
 def test_moments_of_two_classes_are_log_odds_also_without_their_query(tmp_path):
     rows = np.random.default_rng(0).normal(size=(500, 4))
     features = Embeddings(rows)
-    lift = Lift.fit(features, cut=True)
+    lift = Lift.fit(features, clip=True)
     vault = ldp.Vault((rows[:, 0] > 1).astype(int), ldp.LabelSpace([0, 1]), ldp.Budget(4.0, 1e-5))
     release = vault.release(LinearQuery(lift(features), 4.0, 1e-5))
     model = Ridge(lift).fit(features, release)
-    assert model.coefficients.shape == (lift.columns, 1)
+    assert model.coefficients.shape == (lift.n_columns, 1)
     assert (model.predict(features) == (rows[:, 0] > 1)).mean() > 0.85
     again = Ridge(lift).fit(features, replace(release, query=None))
     assert np.array_equal(again.coefficients, model.coefficients)

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
 from labeldp.data.feature_reader import Intake
-from labeldp.data.row_normalizer import CONSTANT, Lift
+from labeldp.data.row_normalizer import CONSTANT_WEIGHT, Lift
 from labeldp.mechanisms import LinearQuery
 from labeldp.releases import NoisyMoments, storage
 from labeldp.releases.moments import fit_log_odds, to_probabilities
@@ -231,7 +231,7 @@ def test_where_noise_is_large_log_odds_are_about_as_good_as_the_linear_model():
     """Of few rows: what the sums say of the size of a class is as noisy as the rest of them."""
     rows, labels = load_breast_cancer(return_X_y=True)
     features = Intake.fit(rows, "table")[1]
-    query = Lift.fit(features, cut=True, constant=CONSTANT)(features)
+    query = Lift.fit(features, clip=True, constant=CONSTANT_WEIGHT)(features)
     found = []
     for _ in range(12):
         vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(0.4))

@@ -3,7 +3,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 
 import labeldp as ldp
-from labeldp.representation.balanced import _distances, _shares, balanced
+from labeldp.representation.balanced import _distances, _memberships, balanced_kmeans
 from labeldp.representation.clusters import kmeans
 
 SIZE = 200
@@ -26,12 +26,12 @@ def classes():
 
 def test_kinds_of_one_size_are_the_classes_where_plain_clusters_are_not(classes):
     rows, labels = classes
-    shares = balanced(rows, 3)
+    shares = balanced_kmeans(rows, 3)
     assert matched(shares.argmax(axis=1), labels) > 0.95
     assert matched(kmeans(rows, 3), labels) < 0.9
     assert np.allclose(shares.sum(axis=1), 1, atol=1e-5)
     assert np.allclose(shares.sum(axis=0), SIZE, rtol=0.05)
-    assert np.array_equal(shares, balanced(rows, 3))  # no noise, no labels: the same again
+    assert np.array_equal(shares, balanced_kmeans(rows, 3))  # no noise, no labels: the same again
 
 
 def test_shares_by_plain_loops():
@@ -48,9 +48,9 @@ def test_shares_by_plain_loops():
         if max(abs(total - 1) for total in totals) < 0.05:
             break
         slow = [[value / total for value, total in zip(row, totals, strict=True)] for row in slow]
-    assert np.allclose(_shares(unit, centres), slow, atol=1e-4)
+    assert np.allclose(_memberships(unit, centres), slow, atol=1e-4)
 
 
 def test_there_are_no_more_kinds_than_rows():
     with pytest.raises(ldp.InputError, match="choose between 1 and as many kinds"):
-        balanced(np.eye(3), 4)
+        balanced_kmeans(np.eye(3), 4)

@@ -6,7 +6,7 @@ import labeldp as ldp
 from labeldp.core.errors import InputError
 from labeldp.data import Embeddings
 from labeldp.learn import Model, Supervised, Training
-from labeldp.representation.contrastive import SimCLR, find_partners
+from labeldp.representation.contrastive import SimCLR, nt_xent_loss
 
 
 @pytest.mark.parametrize("views", [2, 3, 4])
@@ -22,7 +22,7 @@ def test_finding_partners_is_cross_entropy_over_one_partner_and_all_other_rows(v
             if j != i:
                 terms.append(-np.log(np.exp(likeness[j]) / (np.exp(likeness[j]) + others)))
     assert len(terms) == views * (views - 1) * rows
-    assert float(find_partners(z, views, 0.5)) == pytest.approx(np.mean(terms), rel=1e-5)
+    assert float(nt_xent_loss(z, views, 0.5)) == pytest.approx(np.mean(terms), rel=1e-5)
 
 
 def test_two_views_give_the_loss_of_the_paper():
@@ -30,7 +30,7 @@ def test_two_views_give_the_loss_of_the_paper():
     unit = torch.nn.functional.normalize(z, dim=1)
     likeness = (unit @ unit.T / 0.2).fill_diagonal_(-torch.inf)
     paper = torch.nn.functional.cross_entropy(likeness, torch.arange(12).roll(6))
-    ours = find_partners(z, 2, 0.2)
+    ours = nt_xent_loss(z, 2, 0.2)
     assert torch.equal(ours, paper)
     (slope,), (wanted,) = (torch.autograd.grad(value, z) for value in (ours, paper))
     assert torch.equal(slope, wanted)
@@ -39,7 +39,7 @@ def test_two_views_give_the_loss_of_the_paper():
 @pytest.mark.parametrize("views", [0, 1])
 def test_one_view_has_no_partner(digits, views):
     with pytest.raises(InputError, match="two views"):
-        SimCLR("mlp", views=views).fit(Embeddings(digits.pixels / 16))
+        SimCLR("mlp", n_views=views).fit(Embeddings(digits.pixels / 16))
 
 
 def test_an_encoder_learns_without_labels(digits, encoder, cnn):
@@ -55,7 +55,7 @@ def test_an_encoder_learns_without_labels(digits, encoder, cnn):
 def test_tables_and_embeddings_have_encoders_too(digits, views):
     rows = Embeddings(digits.pixels / 16)
     settings = Training(epochs=20, batch=256, optimizer="adamw", rate=3e-3, device="cpu")
-    model = SimCLR("mlp", settings, views=views).fit(rows)
+    model = SimCLR("mlp", settings, n_views=views).fit(rows)
     assert digits.nearest_accuracy(model.embed(rows)) > 0.9
 
 

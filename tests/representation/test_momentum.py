@@ -15,7 +15,9 @@ from labeldp.representation.momentum import BYOL, MoCo
 def test_a_slow_copy_teaches(digits, method, cnn):
     images = digits.images
     settings = Training(epochs=20, batch=256, optimizer="adamw", rate=3e-3, device="cpu")
-    model = method(cnn, settings, inertia=0.9, last_inertia=0.99, hidden=128, projection=32).fit(images)
+    model = method(cnn, settings, inertia=0.9, final_ema_decay=0.99, hidden_features=128, projection_features=32).fit(
+        images
+    )
     embeddings = model.embed(images)
     assert digits.nearest_accuracy(embeddings) > 0.87
     assert embeddings.std(axis=0).mean() > 0.01  # it has not collapsed to a constant
@@ -28,12 +30,12 @@ def test_finding_ones_own_row_in_the_copys_view():
     for i in range(5):
         likeness = [float(a[i] @ b[j]) / 0.2 for j in range(5)]
         terms.append(-np.log(np.exp(likeness[i]) / np.exp(likeness).sum()))
-    assert float(MoCo().compare(said, meant)) == pytest.approx(np.mean(terms), rel=1e-5)
+    assert float(MoCo().prediction_loss(said, meant)) == pytest.approx(np.mean(terms), rel=1e-5)
 
 
 def test_the_copy_follows_more_and_more_slowly():
-    method = MoCo(inertia=0.9, last_inertia=1.0)
-    assert [method.inertia_at(done) for done in (0, 0.5, 1)] == pytest.approx([0.9, 0.95, 1.0])
+    method = MoCo(ema_decay=0.9, final_ema_decay=1.0)
+    assert [method.ema_decay_at(done) for done in (0, 0.5, 1)] == pytest.approx([0.9, 0.95, 1.0])
 
 
 def test_views_may_be_smaller_than_the_pictures(digits):
@@ -44,14 +46,14 @@ def test_views_may_be_smaller_than_the_pictures(digits):
     view = images.view
     images.view = lambda batch, size: sizes.append(view(batch, size).shape[2:]) or view(batch, size)
     images.to = lambda _: images
-    model = MoCo(small, settings, size=6, views=3, hidden=16, projection=8).fit(images)
+    model = MoCo(small, settings, view_size=6, n_views=3, hidden_features=16, projection_features=8).fit(images)
     assert set(sizes) == {(6, 6)}
     assert model.embed(images).shape == (64, 32)
 
 
 def test_smaller_views_need_a_backbone_that_takes_any_size(digits, cnn):
     with pytest.raises(InputError, match="one size of pictures"):
-        MoCo(cnn, Training(epochs=1, device="cpu"), size=6).fit(digits.images)
+        MoCo(cnn, Training(epochs=1, device="cpu"), view_size=6).fit(digits.images)
 
 
 def test_the_copy_follows_slowly():

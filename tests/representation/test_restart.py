@@ -8,17 +8,17 @@ from labeldp.data import Images
 from labeldp.learn import Training
 from labeldp.learn.encoded import members
 from labeldp.representation.contrastive import SimCLR
-from labeldp.representation.restart import two_encoders, with_restart
+from labeldp.representation.restart import train_two_encoders, train_with_restart
 
 
 def test_the_second_encoder_goes_on_from_the_first_which_stays(digits, cnn):
     settings = Training(epochs=2, batch=256, optimizer="adamw", rate=3e-3, device="cpu")
     method, begun = SimCLR(cnn, settings), []
-    first, second = members(with_restart(method, digits.images, 1))
+    first, second = members(train_with_restart(method, digits.images, 1))
     assert first.digest() == method.fit(digits.images).digest()
     assert first.digest() != second.digest()
     still = Training(epochs=2, batch=256, rate=1e-12, decay=0.0, device="cpu")
-    before, after = members(with_restart(SimCLR(cnn, still), digits.images, 1))
+    before, after = members(train_with_restart(SimCLR(cnn, still), digits.images, 1))
     for (name, one), two in zip(before.network.named_parameters(), after.network.parameters(), strict=True):
         begun.append(name)
         assert np.allclose(one.detach(), two.detach(), atol=1e-5)  # it went nowhere from there
@@ -29,11 +29,11 @@ def test_the_second_encoder_goes_on_from_the_first_which_stays(digits, cnn):
 def test_the_two_have_checkpoints_of_their_own(digits, cnn, tmp_path, place):
     checkpoint = tmp_path / "encoder.pt" if place == "a file" else tmp_path
     method = SimCLR(cnn, Training(epochs=1, batch=256, device="cpu", checkpoint=checkpoint))
-    whole = with_restart(method, digits.images, 1)
+    whole = train_with_restart(method, digits.images, 1)
     first, second = members(whole)
     assert first.digest() != second.digest()
     assert len(list(tmp_path.iterdir())) == 2
-    assert with_restart(method, digits.images, 1).digest() == whole.digest()
+    assert train_with_restart(method, digits.images, 1).digest() == whole.digest()
 
 
 def test_a_training_goes_on_with_the_pictures_that_it_began_with(digits, cnn, tmp_path):
@@ -59,10 +59,10 @@ def test_a_training_goes_on_with_the_pictures_that_it_began_with(digits, cnn, tm
 def test_two_encoders_are_trained_as_those_of_cifar10(rows, height, gpu, asked, size, epochs, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
     found = []
-    monkeypatch.setattr("labeldp.representation.restart.with_restart", lambda *words: found.append(words))
+    monkeypatch.setattr("labeldp.representation.restart.train_with_restart", lambda *words: found.append(words))
     images = Images(np.zeros((rows, 1, height, height), np.uint8), device="cpu")
-    two_encoders(images, epochs=asked)
-    two_encoders(images, "cnn", asked, compile=False, rate=0.1)
+    train_two_encoders(images, epochs=asked)
+    train_two_encoders(images, "cnn", asked, compile=False, rate=0.1)
     (method, _, again), (other, *_) = found
     assert method.backbone == ("resnet18" if gpu else "cnn")
     assert (method.size, method.training.epochs, again) == (size, *epochs)
@@ -77,4 +77,4 @@ def test_two_encoders_are_trained_as_those_of_cifar10(rows, height, gpu, asked, 
 def test_pictures_that_cannot_be_encoded_are_refused(shape, message):
     training = {"epochs": 1, "device": "cpu"}
     with pytest.raises(ldp.InputError, match=message):
-        two_encoders(Images(np.zeros(shape, np.uint8)), "cnn", **training)
+        train_two_encoders(Images(np.zeros(shape, np.uint8)), "cnn", **training)

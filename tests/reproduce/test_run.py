@@ -136,7 +136,7 @@ def test_the_encoder_is_made_once(cifar, tmp_path, monkeypatch):
     data = run.read_dataset(EXPERIMENTS["tang-table-6"], cifar, "cpu", max_rows=8)
     setting = CellConfig(tmp_path, "cpu", epochs=1, model=partial(build, "resnet18", width=4))
     first = run.train_or_load_encoder(data, setting, lambda what: None)
-    monkeypatch.setattr("labeldp.reproduce.run.two_encoders", None)
+    monkeypatch.setattr("labeldp.reproduce.run.train_two_encoders", None)
     again = run.train_or_load_encoder(data, setting, lambda what: None)
     assert np.array_equal(first.embed(data.test), again.embed(data.test))
 

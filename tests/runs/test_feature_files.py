@@ -11,7 +11,7 @@ from labeldp.data import Table, files
 from labeldp.data.files import TableFile
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.runs.config import Plan
-from labeldp.runs.feature_files import column_of_pictures, read_columns
+from labeldp.runs.feature_files import find_image_column, read_columns
 from labeldp.runs.predict import predict as predict_run
 from labeldp.runs.training import train as train_run
 
@@ -19,11 +19,11 @@ from labeldp.runs.training import train as train_run
 def test_columns_come_in_the_order_asked_for_and_texts_stay_texts(tmp_path):
     (tmp_path / "t.csv").write_text("a,b,c\n1,01,NA\n2,02,3.5\n")
     file = TableFile(tmp_path / "t.csv")
-    frame = read_columns(file, ["c", "b", "a"], texts=["b"])
+    frame = read_columns(file, ["c", "b", "a"], text_columns=["b"])
     assert frame.columns == ["c", "b", "a"]
     assert frame["b"].to_list() == ["01", "02"]
     assert frame["c"].to_list() == [None, 3.5]
-    assert read_columns(file, ["c"], texts=["c"])["c"].to_list() == ["NA", "3.5"]
+    assert read_columns(file, ["c"], text_columns=["c"])["c"].to_list() == ["NA", "3.5"]
     with pytest.raises(ldp.InputError, match="lacks the column 'd'"):
         read_columns(file, ["d"])
 
@@ -77,7 +77,7 @@ def test_a_type_that_polars_lacks_is_one_sentence(tmp_path):
 def test_pictures_are_not_in_a_csv(tmp_path):
     (tmp_path / "t.csv").write_text("a\n1\n")
     with pytest.raises(ldp.InputError, match=r"write the table as \.parquet"):
-        column_of_pictures(TableFile(tmp_path / "t.csv"), ["a"])
+        find_image_column(TableFile(tmp_path / "t.csv"), ["a"])
 
 
 def test_columns_that_are_not_what_they_seem_are_named(tmp_path):

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from labeldp.core.lazy import exports
+from labeldp.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from labeldp.accounting.calibration import calibrate as calibrate
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from labeldp.accounting.losses import compose as compose
     from labeldp.accounting.losses import rdp_to_epsilon as rdp_to_epsilon
 
-__all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDunderAll]
+__all__, __getattr__, __dir__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
     "labeldp.accounting",
     {
         "calibration": ["calibrate"],

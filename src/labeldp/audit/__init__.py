@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from labeldp.core.lazy import exports
+from labeldp.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from labeldp.audit.folder import audit_run as audit_run
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from labeldp.audit.worlds import pair_of_votes as pair_of_votes
     from labeldp.audit.worlds import worst_neighbor_pairs as worst_neighbor_pairs
 
-__all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDunderAll]
+__all__, __getattr__, __dir__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
     "labeldp.audit",
     {
         "folder": ["audit_run"],

@@ -130,7 +130,7 @@ def audit_run(
 def _read_inputs(run: Path, data: Path, facts: dict[str, Any], config: AuditConfig) -> tuple[Any, Plan, Any]:
     """Read the features as the run did, and its plan from what the run says of itself."""
     reader = intake_of(run)
-    features = reader(read_columns(TableFile(data), list(reader.columns), reader.texts))
+    features = reader(read_columns(TableFile(data), list(reader.columns), reader.text_columns))
     if len(features) != facts["data"]["rows"]:
         raise InputError(
             f"{data} has {len(features)} rows and the run was trained on {facts['data']['rows']}: give the table that "
@@ -138,7 +138,7 @@ def _read_inputs(run: Path, data: Path, facts: dict[str, Any], config: AuditConf
         )
     public, run_settings = None, facts.get("plan", {})  # what the training was given, where the run keeps that
     if config.public is not None:
-        public = reader(read_columns(TableFile(config.public), list(reader.columns), reader.texts))
+        public = reader(read_columns(TableFile(config.public), list(reader.columns), reader.text_columns))
     elif run_settings.get("public") or _protects_records(facts):
         raise InputError("The teachers of this run voted on public rows: name their table by --public.")
     _check_encoder(config.encoder, facts.get("encoder"))

@@ -292,7 +292,12 @@ def _residual_pairs(mechanism: LargestResiduals) -> list[Worlds]:
     """Two rows that share a cell in the first cross alone: the label of one moves the two scores against each other."""
     pairs = np.tile([[0, 2], [0, 1]], (int(mechanism.n_picks), 1))
     n_classes = mechanism.expected_probabilities.shape[1]
-    small = replace(mechanism, column_bins=np.array([[0, 0, 0], [0, 1, 0]]), column_pairs=pairs, expected_probabilities=np.eye(2, n_classes))
+    small = replace(
+        mechanism,
+        column_bins=np.array([[0, 0, 0], [0, 1, 0]]),
+        column_pairs=pairs,
+        expected_probabilities=np.eye(2, n_classes),
+    )
     view: Callable[[Any], tuple[int, ...]] = lambda release: release.picks  # noqa: E731
     return [pair_of_labels(small, _space(n_classes), [0, 0], [1, 0], view)]
 

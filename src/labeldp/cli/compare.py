@@ -118,7 +118,7 @@ def compare(
         test_data = None
         if test_table is not None:
             test_data = (
-                reader(read_columns(test_table.file, list(reader.columns), reader.texts)),
+                reader(read_columns(test_table.file, list(reader.columns), reader.text_columns)),
                 test_table.public_codes(),
             )
         train_cell = comparison.on_public_labels(X, codes, table, test_data)

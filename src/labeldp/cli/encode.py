@@ -24,12 +24,12 @@ def encode(
     import json
     import time
 
-    from labeldp.core.atomic_files import check_free, written_whole
+    from labeldp.core.atomic_files import check_writable, written_whole
     from labeldp.core.errors import InputError
     from labeldp.core.version import __version__
     from labeldp.data.files import TableFile
 
-    check_free(out)
+    check_writable(out)
     if data.suffix != ".parquet":
         raise InputError(
             "Pictures come as PNG or JPEG files in a column of a .parquet table, which Polars writes: "
@@ -38,17 +38,17 @@ def encode(
     file = TableFile(data)
     from labeldp.data.base import choose_device  # torch, only now that the request makes sense
     from labeldp.learn.model import Model
-    from labeldp.representation.restart import check_backbone, two_encoders
+    from labeldp.representation.restart import check_backbone, train_two_encoders
     from labeldp.runs.checkpoints import checkpoints_of
-    from labeldp.runs.feature_files import read_pictures_of
+    from labeldp.runs.feature_files import read_image_column
 
     choose_device(device)
     check_backbone(model)
-    images = read_pictures_of(file, flip, leave_out or ())
+    images = read_image_column(file, flip, leave_out or ())
     start = time.perf_counter()
     with checkpoints_of(out) as checkpoints:
         options = {"device": device, "seed": seed, "progress": not as_json, "checkpoint": checkpoints}
-        encoders = two_encoders(images, model, epochs, **options)
+        encoders = train_two_encoders(images, model, epochs, **options)
         with written_whole(out) as partial:
             encoders.save(partial, small=True)
             # The digest is of weights as they are kept, by which runs name their encoder.

@@ -49,7 +49,7 @@ def _options(
 def main() -> None:
     """Run the command line; anything wrong with the request is one sentence and exit code 2, a bug one and code 1."""
     from labeldp.core.errors import BudgetExceeded, LabelDPError, MissingExtra
-    from labeldp.privacy.vault.failure_notes import sentence
+    from labeldp.privacy.vault.failure_notes import message_with_notes
 
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # they are for who writes code: python -W default -m labeldp shows them
@@ -60,7 +60,7 @@ def main() -> None:
         if isinstance(problem, BudgetExceeded):
             delta = "" if sys.argv[1:2] == ["privatize"] else "; where delta is spent, --delta-budget does"
             hint = f" (--budget sets the total for this data set{delta}.)"
-        _fail(f"{sentence(problem)}{hint}", 2)
+        _fail(f"{message_with_notes(problem)}{hint}", 2)
     except ModuleNotFoundError as problem:
         if problem.name not in ("torch", "safetensors", "PIL", "matplotlib"):
             _fail_unexpectedly(problem)

@@ -21,15 +21,15 @@ def predict(
 
     In CSV, a text that a spreadsheet would take for a formula has a quote (') before it; Parquet has it as it is.
     """
-    from labeldp.core.atomic_files import check_free, written_whole
-    from labeldp.data.spreadsheets import without_formulas
+    from labeldp.core.atomic_files import check_writable, written_whole
+    from labeldp.data.spreadsheets import escape_formulas
     from labeldp.runs.predict import predict as predict_run
 
     if out is not None:
-        check_free(out, ".csv", ".parquet")
+        check_writable(out, ".csv", ".parquet")
     frame = predict_run(run, data, ids, note=lambda message: echo(f"Note: {message}", err=True))
     if out is None or out.suffix == ".csv":
-        frame, n_changed = without_formulas(frame)
+        frame, n_changed = escape_formulas(frame)
         if n_changed:
             echo(
                 f"Note: {n_changed:,} texts begin as a spreadsheet's formulas do and have a quote (') before them: a "

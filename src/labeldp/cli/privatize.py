@@ -45,10 +45,10 @@ def privatize(
     Classes and all other cells stay as they are written, also where a spreadsheet would take them for formulas, so that
     the copy can be trained on as the table was.
     """
-    from labeldp.core.atomic_files import check_free
+    from labeldp.core.atomic_files import check_writable
     from labeldp.privacy.mechanisms import DiscreteLaplace, Mechanism, RandomizedResponse
     from labeldp.privacy.noise.samplers import laplace_deviation
-    from labeldp.privacy.vault.failure_notes import paid_if_it_fails
+    from labeldp.privacy.vault.failure_notes import note_charge_on_failure
     from labeldp.privacy.vault.labeled_table import SecretTable, check_total
     from labeldp.releases.responses import response_probabilities
 
@@ -58,9 +58,9 @@ def privatize(
         data, label, classes, missing, ids, user_column, numbers=value_range, left_out=leave_out or ()
     )
     table.check_replaced()
-    check_free(out, data.suffix)
+    check_writable(out, data.suffix)
     check_total(epsilon, budget)
-    with progress_bar(table.file.rows) as progress:
+    with progress_bar(table.file.n_rows) as progress:
         progress.start("checking output")
         _check_output(table, out, progress)
         progress.start("reading labels")
@@ -69,7 +69,7 @@ def privatize(
         progress.start("drawing noise")
         row_mask = vault.capped(labels_per_user)
         mechanism = vault.shared(base_mechanism, row_mask)
-        with paid_if_it_fails(vault):
+        with note_charge_on_failure(vault):
             codes = vault.release(mechanism, row_mask).labels()
             progress.start("writing")
             n_done = 0

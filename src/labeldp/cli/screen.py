@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import typer
 
-from labeldp.core.printable import printable
+from labeldp.core.printable import escape_control_characters
 
 REUSE_NOTE = (
     "Note: Nothing was drawn: the same was asked for before, and what was released then was used again. Labels that "
@@ -61,7 +61,7 @@ def progress_bar(total: int | None) -> Iterator[ProgressBar]:
 
 def echo(text: str, err: bool = False, end: bool = True) -> None:
     """Print a text, with a line's end or without, in which no name from a file can command the terminal."""
-    typer.echo(printable(text), err=err, nl=end)
+    typer.echo(escape_control_characters(text), err=err, nl=end)
 
 
 def print_result(data: dict[str, Any], sentence: str, as_json: bool) -> None:
@@ -89,7 +89,7 @@ class StatusDisplay:
         from rich.text import Text
 
         if self._console.is_terminal:
-            self._console.print(Text(f"{printable(message)} ...", style="dim"))
+            self._console.print(Text(f"{escape_control_characters(message)} ...", style="dim"))
 
     def show_progress(self, n_done: int, n_planned: int) -> None:
         """Show how many steps of a plan are done; the bar goes when all are."""

@@ -79,15 +79,15 @@ def train(
 ) -> None:
     """Train a model on a table whose labels stay private: a classifier, or a regressor for numbers."""
     from labeldp.core import unproven
-    from labeldp.core.atomic_files import check_free
+    from labeldp.core.atomic_files import check_writable
     from labeldp.core.errors import InputError
     from labeldp.core.guarantee import check_delta, check_epsilon
-    from labeldp.privacy.vault.failure_notes import paid_if_it_fails
+    from labeldp.privacy.vault.failure_notes import note_charge_on_failure
     from labeldp.privacy.vault.labeled_table import SecretTable, check_total
 
     check_epsilon(epsilon)
     check_delta(delta)
-    check_free(out)
+    check_writable(out)
     if task not in (None, "classification", "regression"):
         raise InputError("--task must be classification or regression.")
     if task is not None and (task == "regression") != (value_range is not None):
@@ -115,7 +115,7 @@ def train(
     config = Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **training_options)
     config.check(table.space, table)
     check_total(epsilon, budget)
-    with progress_bar(table.file.rows) as progress:
+    with progress_bar(table.file.n_rows) as progress:
         progress.start("reading labels")
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget, "labels_per_user": labels_per_user}
         vault = table.vault(epsilon, delta, **totals, ledger=ledger, progress=progress.advance)
@@ -126,7 +126,7 @@ def train(
             shown.add(message)
             echo(message, err=True)
 
-    with paid_if_it_fails(vault), StatusDisplay() as steps:
+    with note_charge_on_failure(vault), StatusDisplay() as steps:
 
         def show(message: str) -> None:
             (note if message.startswith("Note:") else steps.show_status)(message)

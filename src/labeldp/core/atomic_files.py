@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from labeldp.core.errors import InputError
 
 
-def check_free(out: Path, *suffixes: str) -> None:
+def check_writable(out: Path, *suffixes: str) -> None:
     """Say at once if `out` could not be written, before anything is spent on what would go there."""
     if out.exists():
         raise InputError(f"{out} exists: choose another path or remove it.")
@@ -31,15 +31,15 @@ def check_free(out: Path, *suffixes: str) -> None:
 
 
 @contextmanager
-def written_whole(out: Path, anew: bool = False) -> Iterator[Path]:
+def written_whole(out: Path, overwrite: bool = False) -> Iterator[Path]:
     """Give a path to write to (a file, or a folder to make), which becomes `out` only if all goes well.
 
     What is there already stays and is an error; if it is written `anew`, a file is replaced.
     """
-    check = check_free if not anew else lambda out: None
+    check = check_writable if not overwrite else lambda out: None
     check(out)
     try:
-        with partial_beside(out) as partial:
+        with temporary_path(out) as partial:
             yield partial
             check(out)
             os.replace(partial, out)
@@ -48,22 +48,22 @@ def written_whole(out: Path, anew: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def partial_beside(out: Path) -> Iterator[Path]:
+def temporary_path(out: Path) -> Iterator[Path]:
     """Give a path in the folder of `out` for an unfinished file or folder, and remove what is there at the end.
 
     Unfinished outputs of processes that were killed are removed, too. A process holds a lock on its own, which the
     operating system releases when the process ends, so that those of running processes stay.
     """
     _remove_abandoned(out)
-    partial, lock = _locked_partial(out)
+    partial, lock = _lock_new_partial(out)
     try:
         yield partial
     finally:
         _remove(partial)
-        _discard(lock)
+        _remove_lock(lock)
 
 
-def _locked_partial(out: Path) -> tuple[Path, FileLock]:
+def _lock_new_partial(out: Path) -> tuple[Path, FileLock]:
     """Choose a name that no other process uses, and lock it."""
     while True:
         partial = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.partial")
@@ -76,21 +76,21 @@ def _locked_partial(out: Path) -> tuple[Path, FileLock]:
 
 
 def _remove_abandoned(out: Path) -> None:
-    name = re.compile(rf"(\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.partial)(\.lock)?")
-    found = [match[1] for path in out.absolute().parent.iterdir() if (match := name.fullmatch(path.name))]
-    for partial in {out.with_name(each) for each in found}:
+    pattern = re.compile(rf"(\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.partial)(\.lock)?")
+    names = [match[1] for path in out.absolute().parent.iterdir() if (match := pattern.fullmatch(path.name))]
+    for partial in {out.with_name(each) for each in names}:
         lock = _lock_of(partial)
         with suppress(Timeout, NotImplementedError, OSError):
             lock.acquire(timeout=0)
             _remove(partial)
-            _discard(lock)
+            _remove_lock(lock)
 
 
 def _lock_of(partial: Path) -> FileLock:
     return FileLock(partial.with_name(f"{partial.name}.lock"))
 
 
-def _discard(lock: FileLock) -> None:
+def _remove_lock(lock: FileLock) -> None:
     """Remove a lock file while it is locked, so that nobody can lock what is about to vanish; then release it."""
     with suppress(OSError):
         os.unlink(lock.lock_file)
@@ -113,20 +113,20 @@ def alone(path: Path) -> FileLock:
     return FileLock(path.with_name(f".{path.name}.lock"))
 
 
-def append_line(path: Path, row: dict[str, Any]) -> None:
+def append_json_line(path: Path, row: dict[str, Any]) -> None:
     """Add a row to a file of JSON lines; one that was cut off, when a process died while it wrote, stays apart."""
-    cut_off = path.is_file() and not path.read_text().endswith("\n")
+    is_cut_off = path.is_file() and not path.read_text().endswith("\n")
     with path.open("a") as file:
-        file.write(("\n" if cut_off else "") + json.dumps(row) + "\n")
+        file.write(("\n" if is_cut_off else "") + json.dumps(row) + "\n")
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """Read the rows of a file of JSON lines, but for those that were cut off; of no file, none."""
     lines = path.read_text().splitlines() if path.is_file() else []
-    return [row for row in map(_row, lines) if isinstance(row, dict)]
+    return [row for row in map(_parse_line, lines) if isinstance(row, dict)]
 
 
-def _row(line: str) -> Any:
+def _parse_line(line: str) -> Any:
     try:
         return json.loads(line)
     except ValueError:

@@ -8,28 +8,28 @@ from typing import Any
 from labeldp.core.errors import MissingExtra
 
 
-def exports(
-    package: str, homes: Mapping[str, Sequence[str]], rooms: Sequence[str] = ()
+def lazy_exports(
+    package: str, modules: Mapping[str, Sequence[str]], submodules: Sequence[str] = ()
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__all__`, `__getattr__` and `__dir__` of a package, by the names that each of its modules is home to.
 
     `rooms` are packages within it, which are there without an import of their own.
     """
-    home_of = {name: home for home, names in homes.items() for name in names}
+    module_of = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:
-        if name in rooms:
+        if name in submodules:
             return import_module(f"{package}.{name}")
-        if name not in home_of:
+        if name not in module_of:
             raise AttributeError(f"{package} has no attribute {name!r}")
         try:
-            return getattr(import_module(f"{package}.{home_of[name]}"), name)
+            return getattr(import_module(f"{package}.{module_of[name]}"), name)
         except ModuleNotFoundError as problem:
             if problem.name != "torch":
                 raise
             raise MissingExtra(name) from None
 
-    return sorted(home_of), get, lambda: sorted([*home_of, *rooms])
+    return sorted(module_of), get, lambda: sorted([*module_of, *submodules])
 
 
 def has_torch() -> bool:
@@ -40,7 +40,7 @@ def has_torch() -> bool:
         return False
 
 
-def require_torch(what: str) -> None:
+def require_torch(subject: str) -> None:
     """Raise MissingExtra if torch is not installed; `what` begins its sentence and names what needs torch."""
     if not has_torch():
-        raise MissingExtra(what)
+        raise MissingExtra(subject)

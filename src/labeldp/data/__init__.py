@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from labeldp.core.lazy import exports
+from labeldp.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from labeldp.data.base import Features as Features
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from labeldp.data.ratings import read_ratings as read_ratings
     from labeldp.data.tables import Table as Table
 
-__all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDunderAll]
+__all__, __getattr__, __dir__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
     "labeldp.data",
     {
         "base": ["Features", "choose_device"],

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from labeldp.core.errors import InputError
 
-_SCALARS = (
+_SCALAR_TESTS = (
     pa.types.is_null,
     pa.types.is_boolean,
     pa.types.is_integer,
@@ -25,7 +25,7 @@ _SCALARS = (
     pa.types.is_fixed_size_binary,
     pa.types.is_decimal,
 )
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_LIST_TESTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 def to_polars(batch: pa.RecordBatch) -> pl.DataFrame:
@@ -40,7 +40,7 @@ def to_polars(batch: pa.RecordBatch) -> pl.DataFrame:
     Raises:
         InputError: A column has a type that Polars cannot read, such as a map or a list view.
     """
-    schema = pa.schema(map(_readable, batch.schema))
+    schema = pa.schema(map(_readable_field, batch.schema))
     columns = [_cast(column, field.type) for field, column in zip(schema, batch.columns, strict=True)]
     return pl.DataFrame(pa.record_batch(columns, schema=schema))
 
@@ -51,44 +51,44 @@ def polars_schema(schema: pa.Schema, columns: Sequence[str]) -> pl.Schema:
     Raises:
         InputError: A column has a type that Polars cannot read.
     """
-    return pl.DataFrame(pa.schema(_readable(schema.field(name)) for name in columns).empty_table()).schema
+    return pl.DataFrame(pa.schema(_readable_field(schema.field(name)) for name in columns).empty_table()).schema
 
 
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast(column: pa.Array, dtype: pa.DataType) -> pa.Array:
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
-    return column if column.type == kind else column.cast(kind)
+    return column if column.type == dtype else column.cast(dtype)
 
 
-def _readable(field: pa.Field) -> pa.Field:
+def _readable_field(field: pa.Field) -> pa.Field:
     """Return a column's field in a type that Polars reads."""
-    kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
-    if pa.types.is_timestamp(kind) and not _plain(kind):
-        kind = pa.timestamp(kind.unit)
-    if pa.types.is_decimal256(kind):
-        kind = pa.float64()
-    if _plain(kind):
-        return field if kind == field.type else pa.field(field.name, kind)
+    dtype = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
+    if pa.types.is_timestamp(dtype) and not _is_readable(dtype):
+        dtype = pa.timestamp(dtype.unit)
+    if pa.types.is_decimal256(dtype):
+        dtype = pa.float64()
+    if _is_readable(dtype):
+        return field if dtype == field.type else pa.field(field.name, dtype)
     raise InputError(
         f"Column {field.name!r} holds {field.type}, which is not read: leave it out (--leave-out), or write it as "
         "numbers, times or texts."
     )
 
 
-def _plain(kind: pa.DataType) -> bool:
+def _is_readable(dtype: pa.DataType) -> bool:
     """Whether Polars reads a type as it is, and the types inside it, too."""
-    if pa.types.is_dictionary(kind) or any(is_list(kind) for is_list in _LISTS):
-        return _plain(kind.value_type)
-    if pa.types.is_struct(kind):
-        return all(_plain(child.type) for child in kind)
-    if pa.types.is_timestamp(kind):
-        return kind.tz is None or _known_zone(kind.tz)
-    if pa.types.is_decimal(kind):
-        return not pa.types.is_decimal256(kind) and kind.scale >= 0
-    return any(is_kind(kind) for is_kind in _SCALARS)
+    if pa.types.is_dictionary(dtype) or any(is_list(dtype) for is_list in _LIST_TESTS):
+        return _is_readable(dtype.value_type)
+    if pa.types.is_struct(dtype):
+        return all(_is_readable(child.type) for child in dtype)
+    if pa.types.is_timestamp(dtype):
+        return dtype.tz is None or _is_known_zone(dtype.tz)
+    if pa.types.is_decimal(dtype):
+        return not pa.types.is_decimal256(dtype) and dtype.scale >= 0
+    return any(is_scalar(dtype) for is_scalar in _SCALAR_TESTS)
 
 
-def _known_zone(name: str) -> bool:
+def _is_known_zone(name: str) -> bool:
     try:
         pl.Series([0]).cast(pl.Datetime("us", name))
     except pl.exceptions.PolarsError:

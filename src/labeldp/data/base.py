@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-_BLOCK = 1 << 12  # rows that a digest reads at once
+_DIGEST_BLOCK_ROWS = 1 << 12  # rows that a digest reads at once
 
 
 class Features(ABC):
@@ -51,14 +51,14 @@ class Features(ABC):
         """Return these rows with their tensors on another device."""
 
     @abstractmethod
-    def select(self, rows: Any) -> Self:
+    def select(self, row_selection: Any) -> Self:
         """Return the features of some rows (indices or mask)."""
 
-    def matrix(self, rows: NDArray[np.integer]) -> NDArray[Any]:
+    def matrix(self, row_ids: NDArray[np.integer]) -> NDArray[Any]:
         """Return what `batch` returns for these indices as a NumPy array with one line for each row."""
         import torch
 
-        return self.batch(torch.from_numpy(np.asarray(rows, np.int64))).flatten(1).cpu().numpy()
+        return self.batch(torch.from_numpy(np.asarray(row_ids, np.int64))).flatten(1).cpu().numpy()
 
     def matrices(self, size: int) -> Iterator[NDArray[Any]]:
         """Yield `matrix` of all rows in order, at most `size` rows at a time; one empty block of no rows."""
@@ -66,7 +66,7 @@ class Features(ABC):
             yield self.matrix(np.arange(start, min(start + size, len(self))))
 
     @abstractmethod
-    def batch(self, rows: Tensor) -> Tensor:
+    def batch(self, row_ids: Tensor) -> Tensor:
         """Return network input for rows, by index, not varied and not normalised: float32, or ids as whole numbers."""
 
     @abstractmethod
@@ -88,16 +88,16 @@ class Features(ABC):
     def moments(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return mean and deviation for each channel or column, by which models normalise their input."""
 
-    def extreme_rows(self) -> NDArray[np.int64]:
+    def extreme_row_ids(self) -> NDArray[np.int64]:
         """Return some rows with extreme values, for trials on few rows; none where rows of a kind are much alike."""
         return np.empty(0, np.int64)
 
     def digest(self) -> str:
         """Tell these rows from others, wherever they are."""
-        found = hashlib.sha256(f"{self.kind} {self.shape} {len(self)}".encode())
-        for block in self.matrices(_BLOCK):
-            found.update(block.tobytes())
-        return found.hexdigest()
+        digest = hashlib.sha256(f"{self.kind} {self.shape} {len(self)}".encode())
+        for block in self.matrices(_DIGEST_BLOCK_ROWS):
+            digest.update(block.tobytes())
+        return digest.hexdigest()
 
 
 def choose_device(name: str = "auto") -> torch.device:

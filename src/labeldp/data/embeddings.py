@@ -13,21 +13,21 @@ from labeldp.core.errors import InputError
 from labeldp.data.base import Features, check_device
 from labeldp.data.row_selection import (
     Moments,
-    blocks,
     column_moments,
-    extremes,
-    normalising,
+    find_extreme_rows,
+    iter_blocks,
+    replace_zero_deviations,
     row_indices,
-    some_columns,
+    spaced_columns,
 )
-from labeldp.data.tensors import to_tensor, without_tensors
+from labeldp.data.tensors import state_without_tensors, to_tensor
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 _WEAK_NOISE, _STRONG_NOISE = 0.1, 0.3  # in deviations of the column
-_STRONG_SHARE, _VIEW_SHARE = 0.2, 0.5
+_STRONG_FRACTION, _VIEW_FRACTION = 0.2, 0.5
 
 
 class Embeddings(Features):
@@ -48,10 +48,10 @@ class Embeddings(Features):
             raise InputError(
                 f"Embeddings must be floats of shape (rows, columns), not {array.dtype} of shape {array.shape}."
             )
-        kept = np.float16 if array.dtype.itemsize == 2 else np.float32
+        dtype = np.float16 if array.dtype.itemsize == 2 else np.float32
         with np.errstate(over="ignore"):  # what becomes infinite is refused
-            self._matrix: NDArray[np.floating] = np.ascontiguousarray(array, kept)
-        if not all(bool(np.isfinite(self._matrix[part]).all()) for part in blocks(*array.shape)):
+            self._matrix: NDArray[np.floating] = np.ascontiguousarray(array, dtype)
+        if not all(bool(np.isfinite(self._matrix[part]).all()) for part in iter_blocks(*array.shape)):
             raise InputError("Embeddings must be finite: some are infinite or not numbers.")
         self._device = check_device(str(device))
 
@@ -77,60 +77,60 @@ class Embeddings(Features):
         other._device = target
         return other
 
-    def select(self, rows: Any) -> Self:
+    def select(self, row_selection: Any) -> Self:
         """Return the embeddings of some rows."""
         other = copy.copy(self)
         vars(other).pop("_column_moments", None)
-        other._matrix = self._matrix[row_indices(rows, len(self))]
+        other._matrix = self._matrix[row_indices(row_selection, len(self))]
         return other
 
-    def matrix(self, rows: NDArray[np.integer]) -> NDArray[np.float32]:
+    def matrix(self, row_ids: NDArray[np.integer]) -> NDArray[np.float32]:
         """Return rows as float32."""
-        return self._matrix[rows].astype(np.float32, copy=False)
+        return self._matrix[row_ids].astype(np.float32, copy=False)
 
-    def batch(self, rows: Tensor) -> Tensor:
+    def batch(self, row_ids: Tensor) -> Tensor:
         """Return the rows of `matrix` as a tensor on the device."""
-        return self._matrix_tensor[rows.to(self.device)].float()
+        return self._matrix_tensor[row_ids.to(self.device)].float()
 
     def weak(self, batch: Tensor) -> Tensor:
         """Add a little Gaussian noise, in proportion to each column's deviation."""
-        return self._noisy(batch, _WEAK_NOISE)
+        return self._add_noise(batch, _WEAK_NOISE)
 
     def strong(self, batch: Tensor) -> Tensor:
         """Add more noise, and take a fifth of each row's columns from other rows."""
-        from labeldp.data.corrupt import corrupt
+        from labeldp.data.corrupt import corrupt_columns
 
-        return self._noisy(corrupt(batch, _STRONG_SHARE), _STRONG_NOISE)
+        return self._add_noise(corrupt_columns(batch, _STRONG_FRACTION), _STRONG_NOISE)
 
     def view(self, batch: Tensor, size: int | None = None) -> Tensor:
         """Take half of each row's columns from other rows."""
-        from labeldp.data.corrupt import corrupt
+        from labeldp.data.corrupt import corrupt_columns
 
-        return corrupt(batch, _VIEW_SHARE)
+        return corrupt_columns(batch, _VIEW_FRACTION)
 
     def moments(self) -> Moments:
         """Return mean and deviation of each column."""
-        return normalising(self._column_moments)
+        return replace_zero_deviations(self._column_moments)
 
-    def extreme_rows(self) -> NDArray[np.int64]:
+    def extreme_row_ids(self) -> NDArray[np.int64]:
         """Return rows with the least and the largest value of a column."""
-        return extremes(self._matrix[:, some_columns(self._matrix.shape[1])])
+        return find_extreme_rows(self._matrix[:, spaced_columns(self._matrix.shape[1])])
 
-    def _noisy(self, batch: Tensor, scale: float) -> Tensor:
+    def _add_noise(self, batch: Tensor, scale: float) -> Tensor:
         import torch
 
-        return batch + scale * self._spread_tensor * torch.randn_like(batch)
+        return batch + scale * self._deviation_tensor * torch.randn_like(batch)
 
     @cached_property
     def _column_moments(self) -> Moments:
-        return column_moments((self._matrix[part] for part in blocks(*self._matrix.shape)), self._matrix.shape[1])
+        return column_moments((self._matrix[part] for part in iter_blocks(*self._matrix.shape)), self._matrix.shape[1])
 
     @cached_property
     def _matrix_tensor(self) -> Tensor:
         return to_tensor(self._matrix, self._device)
 
     @cached_property
-    def _spread_tensor(self) -> Tensor:
+    def _deviation_tensor(self) -> Tensor:
         return to_tensor(self._column_moments[1], self._device)
 
-    __getstate__ = without_tensors
+    __getstate__ = state_without_tensors

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from labeldp.core.atomic_files import partial_beside, written_whole
+from labeldp.core.atomic_files import temporary_path, written_whole
 from labeldp.core.errors import InputError
 from labeldp.data.arrow_types import polars_schema, to_polars
 
-Change = Callable[[pa.RecordBatch], pa.RecordBatch]
+BatchTransform = Callable[[pa.RecordBatch], pa.RecordBatch]
 _BATCH = 1 << 18
-_REHEARSED = 8  # rows of each batch that a rehearsal writes
+_REHEARSAL_ROWS = 8  # rows of each batch that a rehearsal writes
 _CSV: dict[str, Any] = {
     "read_options": pa.csv.ReadOptions(block_size=1 << 24),
     "parse_options": pa.csv.ParseOptions(newlines_in_values=True),
@@ -41,7 +41,7 @@ class TableFile:
         self._types = {field.name: field.type for field in self.schema}
 
     @property
-    def rows(self) -> int | None:
+    def n_rows(self) -> int | None:
         """The number of rows, where the file says so without being read."""
         return pq.ParquetFile(self.path).metadata.num_rows if self.path.suffix == ".parquet" else None
 
@@ -49,9 +49,9 @@ class TableFile:
         """Return the type of a column, or say that there is none of that name."""
         if name not in self._types:
             known = ", ".join(self.schema.names[:20])
-            others = [mark for mark in ";\t|" if mark in known and self.path.suffix == ".csv"]
-            apart = f" Its fields seem to be apart by {others[0]!r}: write commas." if others else ""
-            raise InputError(f"{self.path} has no column {name!r}: it has {known}.{apart}")
+            separators = [mark for mark in ";\t|" if mark in known and self.path.suffix == ".csv"]
+            hint = f" Its fields seem to be apart by {separators[0]!r}: write commas." if separators else ""
+            raise InputError(f"{self.path} has no column {name!r}: it has {known}.{hint}")
         return self._types[name]
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -77,7 +77,7 @@ class TableFile:
         self.frame_schema(columns)
         for batch in self.batches(columns):
             frame = self._attempt(partial(to_polars, batch))
-            yield frame.with_columns(_present()) if self.path.suffix == ".csv" else frame
+            yield frame.with_columns(_empty_as_null()) if self.path.suffix == ".csv" else frame
 
     def frame_schema(self, columns: Sequence[str]) -> pl.Schema:
         """Return the types of public columns in Polars.
@@ -90,7 +90,12 @@ class TableFile:
         return polars_schema(self.schema, columns)
 
     def rewrite(
-        self, out: Path, change: Change, secret: str, facts: dict[str, str], columns: Sequence[str] | None = None
+        self,
+        out: Path,
+        transform: BatchTransform,
+        label: str,
+        metadata: dict[str, str],
+        columns: Sequence[str] | None = None,
     ) -> None:
         """Copy the file, or some columns, to `out` with each batch changed: whole or not at all. Parquet keeps `facts`.
 
@@ -98,17 +103,17 @@ class TableFile:
         metadata can count classes.
         """
         with written_whole(out) as unfinished:
-            self._write(unfinished, map(change, self.batches(columns)), secret, facts, columns)
+            self._write(unfinished, map(transform, self.batches(columns)), label, metadata, columns)
 
     def rehearse(
         self,
         out: Path,
-        change: Change,
-        secret: str,
-        facts: dict[str, str],
+        transform: BatchTransform,
+        label: str,
+        metadata: dict[str, str],
         columns: Sequence[str] | None = None,
         *,
-        first: int = _REHEARSED,
+        min_rows: int = _REHEARSAL_ROWS,
     ) -> None:
         """Read the whole file and write a few rows of each batch as `rewrite` would, beside `out`; nothing stays.
 
@@ -122,17 +127,17 @@ class TableFile:
             InputError: The file cannot be read, or its copy cannot be written.
         """
 
-        def some_rows() -> Iterator[pa.RecordBatch]:
-            for number, batch in enumerate(self.batches(columns)):
-                few = batch.slice(0, _REHEARSED)
-                if number == 0 and batch.num_rows:  # by repeating, for Arrow cannot take rows of every type
-                    copies = [few] * -(-first // few.num_rows)
-                    few = pa.Table.from_batches(copies).combine_chunks().to_batches()[0]
-                yield change(few)
+        def sample_batches() -> Iterator[pa.RecordBatch]:
+            for index, batch in enumerate(self.batches(columns)):
+                head = batch.slice(0, _REHEARSAL_ROWS)
+                if index == 0 and batch.num_rows:  # by repeating, for Arrow cannot take rows of every type
+                    copies = [head] * -(-min_rows // head.num_rows)
+                    head = pa.Table.from_batches(copies).combine_chunks().to_batches()[0]
+                yield transform(head)
 
         try:
-            with partial_beside(out) as unfinished:
-                self._write(unfinished, some_rows(), secret, facts, columns)
+            with temporary_path(out) as unfinished:
+                self._write(unfinished, sample_batches(), label, metadata, columns)
             return
         except InputError:
             raise
@@ -144,20 +149,20 @@ class TableFile:
         self,
         path: Path,
         batches: Iterator[pa.RecordBatch],
-        secret: str,
-        facts: dict[str, str],
+        label: str,
+        metadata: dict[str, str],
         columns: Sequence[str] | None,
     ) -> None:
         if self.path.suffix == ".csv":
             with path.open("wb") as stream:  # by Polars: Arrow would put every text in quotes
-                for number, batch in enumerate(batches):
-                    frame = pl.DataFrame(batch).with_columns(_present())
-                    frame.write_csv(stream, include_header=number == 0)
+                for index, batch in enumerate(batches):
+                    frame = pl.DataFrame(batch).with_columns(_empty_as_null())
+                    frame.write_csv(stream, include_header=index == 0)
             return
         fields = [field for field in self.schema if columns is None or field.name in columns]
         # A label that was required can be missing from the copy, where a user has more labels than take part.
-        fields = [f.remove_metadata().with_nullable(True) if f.name == secret else f for f in fields]
-        schema = pa.schema(fields, facts)
+        fields = [f.remove_metadata().with_nullable(True) if f.name == label else f for f in fields]
+        schema = pa.schema(fields, metadata)
         # Ids and measurements hardly repeat: a dictionary of them costs half of the writing and gains nothing.
         wide = (pa.types.is_floating, pa.types.is_int64, pa.types.is_uint64)
         repeating = [f.name for f in schema if not any(is_wide(f.type) for is_wide in wide)]
@@ -184,10 +189,10 @@ class TableFile:
         except (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as problem:
             kind = getattr(problem, "strerror", None) or type(problem).__name__
         remedy = "a UTF-8 text with a header and equally many fields in each line"
-        wanted = remedy if self.path.suffix == ".csv" else "a whole Parquet file"
-        raise InputError(f"{self.path} cannot be read ({kind}): it must be {wanted}.")
+        expected = remedy if self.path.suffix == ".csv" else "a whole Parquet file"
+        raise InputError(f"{self.path} cannot be read ({kind}): it must be {expected}.")
 
 
-def _present() -> pl.Expr:
+def _empty_as_null() -> pl.Expr:
     """Return texts, where an empty one is missing."""
     return pl.when(pl.all() != "").then(pl.all())

@@ -14,7 +14,7 @@ from labeldp.data import augment
 from labeldp.data.base import Features, choose_device
 from labeldp.data.row_selection import row_indices
 
-_LARGE_ANGLE, _SMALL_ANGLE = 30.0, 10.0
+_MAX_DEGREES, _MAX_DEGREES_WITHOUT_FLIP = 30.0, 10.0
 
 
 class Images(Features):
@@ -57,36 +57,36 @@ class Images(Features):
 
     def to(self, device: str | torch.device) -> Self:
         """Return these images on another device."""
-        return self._with(self._pixels.to(choose_device(str(device))))
+        return self._with_pixels(self._pixels.to(choose_device(str(device))))
 
-    def select(self, rows: Any) -> Self:
+    def select(self, row_selection: Any) -> Self:
         """Return the images of some rows."""
-        return self._with(self._pixels[torch.from_numpy(row_indices(rows, len(self))).to(self.device)])
+        return self._with_pixels(self._pixels[torch.from_numpy(row_indices(row_selection, len(self))).to(self.device)])
 
-    def batch(self, rows: Tensor) -> Tensor:
+    def batch(self, row_ids: Tensor) -> Tensor:
         """Return rows as float32 in [0, 1], in the channels-last memory format."""
-        return self._pixels[rows.to(self.device)].permute(0, 3, 1, 2).float().div_(255)
+        return self._pixels[row_ids.to(self.device)].permute(0, 3, 1, 2).float().div_(255)
 
     def weak(self, batch: Tensor) -> Tensor:
         """Flip (where the label bears it) and shift by up to an eighth of the height."""
         if self.flip:
             batch = augment.flip(batch)
         # Reflection suits photographs. It would put mirrored pieces of strokes beside a digit.
-        return _channels_last(augment.shift(batch, self.shape[1] // 8, reflect=self._photographs))
+        return _channels_last(augment.shift(batch, self.shape[1] // 8, reflect=self._is_photographic))
 
     def strong(self, batch: Tensor) -> Tensor:
         """Vary weakly, then by two operations of RandAugment, then cover a square."""
-        degrees = _LARGE_ANGLE if self.flip else _SMALL_ANGLE
-        return _channels_last(augment.strong(self.weak(batch), degrees=degrees))
+        degrees = _MAX_DEGREES if self.flip else _MAX_DEGREES_WITHOUT_FLIP
+        return _channels_last(augment.randaugment_and_cutout(self.weak(batch), max_degrees=degrees))
 
     def view(self, batch: Tensor, size: int | None = None) -> Tensor:
         """Crop, flip (where the label bears it) and vary colours, as SimCLR does; crops may be smaller."""
         height, width = batch.shape[2:]
-        small = None if size is None else (size, round(size * width / height))
-        crop = augment.resized_crop(batch, flip_chance=0.5 if self.flip else 0.0, size=small)
+        crop_size = None if size is None else (size, round(size * width / height))
+        crop = augment.resized_crop(batch, flip_probability=0.5 if self.flip else 0.0, size=crop_size)
         varied = augment.jitter(crop, saturation=0.2)
         # Inverting what is bright suits photographs too. It would erase the strokes of a digit.
-        return _channels_last(augment.invert_bright(varied) if self._photographs else varied)
+        return _channels_last(augment.invert_bright(varied) if self._is_photographic else varied)
 
     def moments(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return mean and deviation of each channel over all pixels, in the units of `batch`."""
@@ -94,9 +94,9 @@ class Images(Features):
             raise InputError("There are no images, so their channels have no mean.")
         values = torch.arange(256, dtype=torch.float64, device=self.device) / 255
         counts = [torch.bincount(channel.flatten(), minlength=256) for channel in self._pixels.unbind(3)]
-        shares = torch.stack(counts).double() / counts[0].sum()
-        mean = (shares * values).sum(1)
-        deviation = (shares * (values - mean[:, None]).square()).sum(1).sqrt()
+        frequencies = torch.stack(counts).double() / counts[0].sum()
+        mean = (frequencies * values).sum(1)
+        deviation = (frequencies * (values - mean[:, None]).square()).sum(1).sqrt()
         deviation = torch.where(deviation < 1e-6, 1.0, deviation)  # a channel that never changes
         return mean.float().cpu().numpy(), deviation.float().cpu().numpy()
 
@@ -105,10 +105,10 @@ class Images(Features):
         return hashlib.sha256(f"{super().digest()} {self.flip}".encode()).hexdigest()
 
     @property
-    def _photographs(self) -> bool:
+    def _is_photographic(self) -> bool:
         return self.flip and self._pixels.shape[3] == 3
 
-    def _with(self, pixels: Tensor) -> Self:
+    def _with_pixels(self, pixels: Tensor) -> Self:
         other = copy.copy(self)
         other._pixels = pixels
         return other

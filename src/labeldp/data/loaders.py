@@ -18,11 +18,11 @@ from labeldp.data.images import Images
 from labeldp.data.pickles import read_pickle
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
-_PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 _SPLITS = ("train", "valid", "val", "test")
 
 
-class _Source(NamedTuple):
+class _ImageSource(NamedTuple):
     read: Callable[[Path, str], Arrays]
     flip: bool
 
@@ -49,43 +49,43 @@ def load(
     return Images(pixels, source.flip if flip is None else flip, device), labels
 
 
-def _cifar(inner: str, parts: dict[str, list[str]], key: str) -> Callable[[Path, str], Arrays]:
+def _cifar_reader(subfolder: str, parts: dict[str, list[str]], key: str) -> Callable[[Path, str], Arrays]:
     def read(folder: Path, split: str) -> Arrays:
-        folder = folder / inner if (folder / inner).is_dir() else folder
+        folder = folder / subfolder if (folder / subfolder).is_dir() else folder
         pixels, labels = [], []
-        for name in parts[_known(split, tuple(parts))]:
-            path = _existing(folder / name)
+        for name in parts[_check_split(split, tuple(parts))]:
+            path = _check_file(folder / name)
             part = read_pickle(path)
             data = part.get("data")
             if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
                 raise InputError(f"{path} is no CIFAR batch: it holds no uint8 rows of 3072 pixels.")
             pixels.append(data.reshape(-1, 3, 32, 32))
-            labels.append(_classes(part.get(key), len(data), path))
+            labels.append(_parse_labels(part.get(key), len(data), path))
         return np.concatenate(pixels), np.concatenate(labels)
 
     return read
 
 
-def _classes(values: Any, count: int, path: Path) -> NDArray[np.int64]:
+def _parse_labels(values: Any, n_images: int, path: Path) -> NDArray[np.int64]:
     try:
-        classes = np.asarray(values)
+        labels = np.asarray(values)
     except ValueError:
-        classes = np.empty(0)
-    if classes.shape != (count,) or (count and classes.dtype.kind not in "iu"):
-        raise InputError(f"{path} must hold one integer label for each of its {count} images.")
-    return classes.astype(np.int64)
+        labels = np.empty(0)
+    if labels.shape != (n_images,) or (n_images and labels.dtype.kind not in "iu"):
+        raise InputError(f"{path} must hold one integer label for each of its {n_images} images.")
+    return labels.astype(np.int64)
 
 
-def _idx(folder: Path, split: str) -> Arrays:
-    start = {"train": "train", "test": "t10k"}[_known(split, ("train", "test"))]
-    images = _idx_file(folder, f"{start}-images", 3)
-    return images[:, None], _idx_file(folder, f"{start}-labels", 1).astype(np.int64)
+def _read_idx(folder: Path, split: str) -> Arrays:
+    prefix = {"train": "train", "test": "t10k"}[_check_split(split, ("train", "test"))]
+    images = _read_idx_file(folder, f"{prefix}-images", 3)
+    return images[:, None], _read_idx_file(folder, f"{prefix}-labels", 1).astype(np.int64)
 
 
-def _idx_file(folder: Path, name: str, dimensions: int) -> NDArray[np.uint8]:
+def _read_idx_file(folder: Path, name: str, dimensions: int) -> NDArray[np.uint8]:
     stems = [f"{name}{mark}idx{dimensions}-ubyte" for mark in "-."]
-    found = [path for stem in stems for end in ("", ".gz") if (path := folder / (stem + end)).is_file()]
-    path = _existing(found[0] if found else folder / stems[0])
+    existing = [path for stem in stems for end in ("", ".gz") if (path := folder / (stem + end)).is_file()]
+    path = _check_file(existing[0] if existing else folder / stems[0])
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             if file.read(4) != bytes([0, 0, 8, dimensions]):
@@ -100,10 +100,10 @@ def _idx_file(folder: Path, name: str, dimensions: int) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-def _svhn(folder: Path, split: str) -> Arrays:
+def _read_svhn(folder: Path, split: str) -> Arrays:
     from scipy.io import loadmat  # slow to import, and only this needs it
 
-    path = _existing(folder / f"{_known(split, ('train', 'test', 'extra'))}_32x32.mat")
+    path = _check_file(folder / f"{_check_split(split, ('train', 'test', 'extra'))}_32x32.mat")
     try:
         content = loadmat(path, variable_names=["X", "y"])
         pixels, labels = content["X"], content["y"]
@@ -111,10 +111,12 @@ def _svhn(folder: Path, split: str) -> Arrays:
         raise InputError(f"{path} is damaged or no MATLAB file with X and y.") from None
     if pixels.ndim != 4 or pixels.shape[:3] != (32, 32, 3) or pixels.dtype != np.uint8:
         raise InputError(f"{path} is no SVHN file: X must be uint8 of shape (32, 32, 3, rows).")
-    return pixels.transpose(3, 2, 0, 1), _classes(labels.ravel(), pixels.shape[3], path) % 10  # a 0 is written as 10
+    return pixels.transpose(3, 2, 0, 1), _parse_labels(
+        labels.ravel(), pixels.shape[3], path
+    ) % 10  # a 0 is written as 10
 
 
-def _folder(folder: Path, split: str) -> Arrays:
+def _read_folder(folder: Path, split: str) -> Arrays:
     try:
         from PIL import Image  # not needed by anything else
     except ImportError:
@@ -130,51 +132,53 @@ def _folder(folder: Path, split: str) -> Arrays:
             (path, label)
             for label, name in enumerate(classes)
             for path in (folder / split / name).glob("*")
-            if path.suffix.lower() in _PICTURES and path.name[0] != "." and path.is_file()
+            if path.suffix.lower() in _IMAGE_SUFFIXES and path.name[0] != "." and path.is_file()
         ),
         key=lambda each: (hashlib.sha256(each[0].read_bytes()).digest(), each[0].name),
     )
     pixels = np.empty((0, 0, 0, 3), np.uint8)
-    for place, (path, _) in enumerate(paths):
+    for index, (path, _) in enumerate(paths):
         try:
             with Image.open(path) as image:
-                picture = np.asarray(image.convert("RGB"))
+                array = np.asarray(image.convert("RGB"))
         except Exception:  # a damaged picture can raise nearly anything
             raise InputError(f"The picture {path.name} is damaged or none.") from None
-        if place == 0:
-            pixels = np.empty((len(paths), *picture.shape), np.uint8)
-        if picture.shape != pixels.shape[1:]:
+        if index == 0:
+            pixels = np.empty((len(paths), *array.shape), np.uint8)
+        if array.shape != pixels.shape[1:]:
             raise InputError(
-                f"Pictures must have one size: {path.name} is {picture.shape[1]} x {picture.shape[0]}, "
+                f"Pictures must have one size: {path.name} is {array.shape[1]} x {array.shape[0]}, "
                 f"{paths[0][0].name} is {pixels.shape[2]} x {pixels.shape[1]}."
             )
-        pixels[place] = picture
+        pixels[index] = array
     if not paths:
         raise InputError(f"{folder / split} holds no pictures in folders named by class.")
     return pixels.transpose(0, 3, 1, 2), np.array([label for _, label in paths], np.int64)
 
 
-def _known(split: str, splits: tuple[str, ...]) -> str:
+def _check_split(split: str, splits: tuple[str, ...]) -> str:
     if split not in splits:
         raise InputError(f"There is no split {split!r}: choose {' or '.join(splits)}.")
     return split
 
 
-def _existing(path: Path) -> Path:
+def _check_file(path: Path) -> Path:
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
     return path
 
 
 _CIFAR10 = {"train": [f"data_batch_{part}" for part in range(1, 6)], "test": ["test_batch"]}
-SOURCES: dict[str, _Source] = {
-    "cifar10": _Source(_cifar("cifar-10-batches-py", _CIFAR10, "labels"), True),
-    "cifar100": _Source(_cifar("cifar-100-python", {"train": ["train"], "test": ["test"]}, "fine_labels"), True),
-    "mnist": _Source(_idx, False),
-    "fashionmnist": _Source(_idx, True),
-    "kmnist": _Source(_idx, False),
-    "svhn": _Source(_svhn, False),
-    "cinic10": _Source(_folder, True),
-    "idx": _Source(_idx, False),
-    "folder": _Source(_folder, False),
+SOURCES: dict[str, _ImageSource] = {
+    "cifar10": _ImageSource(_cifar_reader("cifar-10-batches-py", _CIFAR10, "labels"), True),
+    "cifar100": _ImageSource(
+        _cifar_reader("cifar-100-python", {"train": ["train"], "test": ["test"]}, "fine_labels"), True
+    ),
+    "mnist": _ImageSource(_read_idx, False),
+    "fashionmnist": _ImageSource(_read_idx, True),
+    "kmnist": _ImageSource(_read_idx, False),
+    "svhn": _ImageSource(_read_svhn, False),
+    "cinic10": _ImageSource(_read_folder, True),
+    "idx": _ImageSource(_read_idx, False),
+    "folder": _ImageSource(_read_folder, False),
 }

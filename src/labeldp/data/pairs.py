@@ -23,9 +23,9 @@ class Pairs(Features):
 
     kind: ClassVar[str] = "pairs"
 
-    def __init__(self, ids: dict[str, dict[str, Any]], cells: Tensor) -> None:
+    def __init__(self, ids: dict[str, dict[str, Any]], indices: Tensor) -> None:
         """Hold places; `fit` and `apply` are the usual ways to get them."""
-        self._ids, self._cells = ids, cells
+        self._ids, self._indices = ids, indices
 
     @classmethod
     def fit(cls, frame: pl.DataFrame, device: str | torch.device = "cpu") -> Self:
@@ -40,16 +40,16 @@ class Pairs(Features):
             raise InputError("The training table has no rows.")
         ids = {
             column.name: {
-                "values": _texts(column).drop_nulls().unique().sort().to_list(),
+                "values": _to_strings(column).drop_nulls().unique().sort().to_list(),
                 "text": column.dtype in (pl.String, pl.Categorical, pl.Enum),
             }
             for column in frame
         }
-        return cls(ids, _places(ids, frame)).to(device)
+        return cls(ids, _encode_ids(ids, frame)).to(device)
 
     def apply(self, frame: pl.DataFrame) -> Self:
         """Hold other rows, on the same device."""
-        return type(self)(self._ids, _places(self._ids, frame)).to(self.device)
+        return type(self)(self._ids, _encode_ids(self._ids, frame)).to(self.device)
 
     def to_json(self) -> dict[str, Any]:
         """Describe the ids, without any row."""
@@ -58,38 +58,40 @@ class Pairs(Features):
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Read what `to_json` wrote: pairs without rows, whose `apply` takes new ones."""
-        ids = {name: {"values": list(known["values"]), "text": bool(known["text"])} for name, known in data.items()}
+        ids = {name: {"values": list(column["values"]), "text": bool(column["text"])} for name, column in data.items()}
         return cls(ids, torch.empty(0, 2, dtype=torch.long))
 
     def __len__(self) -> int:
-        return len(self._cells)
+        return len(self._indices)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """How many people and how many items there are to tell apart, the unknown one included: (people, items)."""
-        return tuple(len(known["values"]) + 1 for known in self._ids.values())
+        return tuple(len(column["values"]) + 1 for column in self._ids.values())
 
     @property
-    def texts(self) -> list[str]:
+    def text_columns(self) -> list[str]:
         """The columns whose ids were texts in training: a file must not turn them into numbers, for 007 is not 7."""
-        return [name for name, known in self._ids.items() if known["text"]]
+        return [name for name, column in self._ids.items() if column["text"]]
 
     @property
     def device(self) -> torch.device:
         """Where the rows are."""
-        return self._cells.device
+        return self._indices.device
 
     def to(self, device: str | torch.device) -> Self:
         """Return these pairs on another device."""
-        return self._with(self._cells.to(choose_device(str(device))))
+        return self._with_indices(self._indices.to(choose_device(str(device))))
 
-    def select(self, rows: Any) -> Self:
+    def select(self, row_selection: Any) -> Self:
         """Return some rows."""
-        return self._with(self._cells[torch.from_numpy(row_indices(rows, len(self))).to(self.device)])
+        return self._with_indices(
+            self._indices[torch.from_numpy(row_indices(row_selection, len(self))).to(self.device)]
+        )
 
-    def batch(self, rows: Tensor) -> Tensor:
+    def batch(self, row_ids: Tensor) -> Tensor:
         """Return the places of both ids, as whole numbers."""
-        return self._cells[rows.to(self.device)]
+        return self._indices[row_ids.to(self.device)]
 
     def weak(self, batch: Tensor) -> Tensor:
         """Return the batch as it is."""
@@ -105,29 +107,31 @@ class Pairs(Features):
         """Return 0 and 1: places are no quantities, and nothing is to be normalised."""
         return np.zeros(1, np.float32), np.ones(1, np.float32)
 
-    def _with(self, cells: Tensor) -> Self:
+    def _with_indices(self, indices: Tensor) -> Self:
         other = copy.copy(self)
-        other._cells = cells
+        other._indices = indices
         return other
 
 
-def _places(ids: dict[str, dict[str, Any]], frame: pl.DataFrame) -> Tensor:
-    places = np.zeros((frame.height, len(ids)), np.int64)
-    for at, (name, known) in enumerate(ids.items()):
+def _encode_ids(ids: dict[str, dict[str, Any]], frame: pl.DataFrame) -> Tensor:
+    indices = np.zeros((frame.height, len(ids)), np.int64)
+    for column_index, (name, column) in enumerate(ids.items()):
         if name not in frame.columns:
             raise InputError(f"The data lack the column {name!r}, which the model was trained on.")
-        values = pl.Series("id", known["values"], pl.String)
-        place = pl.DataFrame({"id": values, "at": np.arange(1, len(values) + 1)})
-        found = pl.DataFrame({"id": _texts(frame[name])}).join(place, on="id", how="left", maintain_order="left")
-        places[:, at] = found["at"].fill_null(0).to_numpy()
-    return torch.from_numpy(places)
+        values = pl.Series("id", column["values"], pl.String)
+        index_of_id = pl.DataFrame({"id": values, "at": np.arange(1, len(values) + 1)})
+        found = pl.DataFrame({"id": _to_strings(frame[name])}).join(
+            index_of_id, on="id", how="left", maintain_order="left"
+        )
+        indices[:, column_index] = found["at"].fill_null(0).to_numpy()
+    return torch.from_numpy(indices)
 
 
-def _texts(column: pl.Series) -> pl.Series:
+def _to_strings(column: pl.Series) -> pl.Series:
     """Return ids as texts, so that 7 is the same id in every type of column."""
     if column.dtype.is_float():
-        whole = column.cast(pl.Int64, strict=False)
-        if not (whole.cast(column.dtype) == column).all():
+        integers = column.cast(pl.Int64, strict=False)
+        if not (integers.cast(column.dtype) == column).all():
             raise InputError(f"The ids in column {column.name!r} are fractions: ids are texts or whole numbers.")
-        column = whole
+        column = integers
     return column.cast(pl.String)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from labeldp.core.errors import InputError
 
 
-class _Type:
+class _PickledDtype:
     """A written dtype: its code, such as u1, and its byte order."""
 
     def __init__(self, code: Any = b"", *_: Any) -> None:
@@ -33,7 +33,7 @@ class _Type:
         return np.dtype(self.order + self.code)
 
 
-class _Array:
+class _PickledArray:
     """A written array: what is needed to make it, once all has been read."""
 
     def __init__(self, *_: Any) -> None:
@@ -43,49 +43,52 @@ class _Array:
         _, *self.state = state
 
     def array(self) -> NDArray[Any]:
-        shape, kind, fortran, raw = self.state
+        shape, pickled_dtype, fortran, raw = self.state
         raw = raw.encode("latin1") if isinstance(raw, str) else raw
-        flat = np.frombuffer(raw, kind.dtype())
+        flat = np.frombuffer(raw, pickled_dtype.dtype())
         return flat.reshape(shape, order="F" if fortran else "C")
 
 
-def _from_buffer(raw: Any, kind: Any, shape: Any, order: Any, *_: Any) -> _Array:
-    written = _Array()
-    written.__setstate__((1, shape, kind, order in ("F", b"F"), raw))
-    return written
+def _from_buffer(raw: Any, pickled_dtype: Any, shape: Any, order: Any, *_: Any) -> _PickledArray:
+    array = _PickledArray()
+    array.__setstate__((1, shape, pickled_dtype, order in ("F", b"F"), raw))
+    return array
 
 
-def _encoded(text: Any, *_: Any) -> bytes:
+def _encode_latin1(text: Any, *_: Any) -> bytes:
     return text.encode("latin1")
 
 
-def _empty() -> bytes:
+def _empty_bytes() -> bytes:
     return b""
 
 
-_KNOWN: dict[tuple[str, str], Any] = {("numpy", "ndarray"): _Array, ("numpy", "dtype"): _Type}
-_KNOWN[("_codecs", "encode")] = _encoded  # how old protocols write bytes, and then empty ones
-_KNOWN[("__builtin__", "bytes")] = _KNOWN[("builtins", "bytes")] = _empty
+_ALLOWED: dict[tuple[str, str], Any] = {("numpy", "ndarray"): _PickledArray, ("numpy", "dtype"): _PickledDtype}
+_ALLOWED[("_codecs", "encode")] = _encode_latin1  # how old protocols write bytes, and then empty ones
+_ALLOWED[("__builtin__", "bytes")] = _ALLOWED[("builtins", "bytes")] = _empty_bytes
 for _core in ("numpy.core", "numpy._core"):
-    _KNOWN[(f"{_core}.multiarray", "_reconstruct")] = _Array
-    _KNOWN[(f"{_core}.numeric", "_frombuffer")] = _from_buffer
+    _ALLOWED[(f"{_core}.multiarray", "_reconstruct")] = _PickledArray
+    _ALLOWED[(f"{_core}.numeric", "_frombuffer")] = _from_buffer
 
 
-class _Reader(pickle.Unpickler):
+class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _KNOWN:
+        if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"{module}.{name}, which no array needs")
-        return _KNOWN[module, name]
+        return _ALLOWED[module, name]
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
     """Read a pickled dictionary of integer arrays, texts and lists; refuse one that asks for anything else."""
     try:
         with path.open("rb") as file:
-            found = _Reader(file, encoding="bytes").load()
-        if not isinstance(found, dict):
+            content = _ArrayUnpickler(file, encoding="bytes").load()
+        if not isinstance(content, dict):
             raise pickle.UnpicklingError("no dictionary")
-        return {_text(key): value.array() if isinstance(value, _Array) else value for key, value in found.items()}
+        return {
+            _to_string(key): value.array() if isinstance(value, _PickledArray) else value
+            for key, value in content.items()
+        }
     except pickle.UnpicklingError as problem:
         raise InputError(f"{path} is damaged or no plain pickle of arrays ({problem}).") from None
     except OSError as problem:
@@ -94,5 +97,5 @@ def read_pickle(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is damaged or no plain pickle of arrays ({type(problem).__name__}).") from None
 
 
-def _text(key: Any) -> str:
+def _to_string(key: Any) -> str:
     return key.decode("latin1") if isinstance(key, bytes) else str(key)

@@ -6,7 +6,7 @@ import polars as pl
 
 from labeldp.core.errors import InputError
 
-NAMES = ("user", "item", "rating")
+COLUMNS = ("user", "item", "rating")
 
 
 def read_ratings(path: str | Path) -> pl.DataFrame:
@@ -18,7 +18,7 @@ def read_ratings(path: str | Path) -> pl.DataFrame:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
-    readers = {".data": _tabs, ".dat": _colons, ".csv": _commas}
+    readers = {".data": _read_tabs, ".dat": _read_colons, ".csv": _read_commas}
     if path.suffix not in readers:
         raise InputError(f"{path} is not named as MovieLens names ratings: u.data, ratings.dat or ratings.csv.")
     try:
@@ -28,19 +28,19 @@ def read_ratings(path: str | Path) -> pl.DataFrame:
         frame = pl.DataFrame()
     if frame.width != 3 or not frame.height or any(frame.null_count().row(0)):
         raise InputError(f"{path} is damaged or holds no ratings: each line is a user, an item, a rating and a time.")
-    frame.columns = NAMES
-    whole = bool((frame["rating"] == frame["rating"].round()).all())
-    return frame.with_columns(pl.col("rating").cast(pl.Int64)) if whole else frame
+    frame.columns = COLUMNS
+    are_whole = bool((frame["rating"] == frame["rating"].round()).all())
+    return frame.with_columns(pl.col("rating").cast(pl.Int64)) if are_whole else frame
 
 
-def _tabs(path: Path) -> pl.DataFrame:
+def _read_tabs(path: Path) -> pl.DataFrame:
     return pl.read_csv(path, separator="\t", has_header=False)
 
 
-def _commas(path: Path) -> pl.DataFrame:
+def _read_commas(path: Path) -> pl.DataFrame:
     return pl.read_csv(path)
 
 
-def _colons(path: Path) -> pl.DataFrame:
+def _read_colons(path: Path) -> pl.DataFrame:
     lines = pl.Series(path.read_text(encoding="latin-1").splitlines(), dtype=pl.String)
     return lines.str.split("::").list.to_struct(fields=["user", "item", "rating", "time"]).struct.unnest()

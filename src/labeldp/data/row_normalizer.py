@@ -11,13 +11,17 @@ from labeldp.core.errors import InputError
 from labeldp.data.base import Features
 from labeldp.data.tables import Table
 
-_LARGEST = 4.0  # deviations at which a number of a table is cut: an outlier must not drown its row's other columns
-CONSTANT = 0.25  # weight of the constant column beside a row of length 1, for classes of unequal size
-_SAMPLE = 10_000  # rows from which principal directions are found
-_WIDE = 4096  # columns from which directions are found in fewer rows, as the work grows with the third power of either
-_SAMPLE_OF_WIDE = 2048
-_NOTHING = 1e-10  # of the largest variance: directions with less are rounding errors
-_BLOCK, _NUMBERS = 1 << 13, 1 << 25  # rows that are lifted at once, and the most numbers in them
+_MAX_DEVIATIONS = (
+    4.0  # deviations at which a number of a table is cut: an outlier must not drown its row's other columns
+)
+CONSTANT_WEIGHT = 0.25  # weight of the constant column beside a row of length 1, for classes of unequal size
+_SAMPLE_ROWS = 10_000  # rows from which principal directions are found
+_MANY_COLUMNS = (
+    4096  # columns from which directions are found in fewer rows, as the work grows with the third power of either
+)
+_SAMPLE_ROWS_IF_WIDE = 2048
+_RELATIVE_TOLERANCE = 1e-10  # of the largest variance: directions with less are rounding errors
+_BLOCK_ROWS, _BLOCK_SIZE = 1 << 13, 1 << 25  # rows that are lifted at once, and the most numbers in them
 
 
 @dataclass(frozen=True)
@@ -34,38 +38,40 @@ class Lift:
     mean: NDArray[np.float32]
     scale: NDArray[np.float32]
     basis: NDArray[np.float32] | None = None
-    reach: float | None = None
+    clip_length: float | None = None
     constant: float = 1.0  # beside rows that are cut
 
     @classmethod
-    def fit(cls, features: Features, columns: int = 256, *, cut: bool = False, constant: float = 1.0) -> "Lift":
+    def fit(cls, features: Features, n_columns: int = 256, *, clip: bool = False, constant: float = 1.0) -> "Lift":
         """Learn means, scales and directions; and, if rows shall be `cut`, their median length."""
-        total = np.zeros(_width(features), np.float64)
-        for block in _blocks(features):
+        total = np.zeros(_n_columns(features), np.float64)
+        for block in _iter_blocks(features):
             total += block.sum(axis=0, dtype=np.float64)
         mean = (total / len(features)).astype(np.float32)
         scale = np.ones_like(mean)
         if isinstance(features, Table):
-            numbers = len(features.encoder.numbers)
-            mean[numbers:] = 0.0
-            scale[:numbers] = features.moments()[1][:numbers]
+            n_numeric = len(features.encoder.numeric)
+            mean[n_numeric:] = 0.0
+            scale[:n_numeric] = features.moments()[1][:n_numeric]
         scale[scale == 0] = 1.0
-        plain, basis = cls(mean, scale), None
-        if len(mean) > columns:
-            basis = principal_directions(plain._scaled(features.matrix(_spread(features, len(mean)))), columns)
-        if not cut:
+        standardizer, basis = cls(mean, scale), None
+        if len(mean) > n_columns:
+            basis = principal_directions(
+                standardizer._standardize(features.matrix(_spaced_row_ids(features, len(mean)))), n_columns
+            )
+        if not clip:
             return cls(mean, scale, basis)
-        rows = cls(mean, scale, basis)._reduced(features.matrix(_spread(features, len(mean))))
-        return cls(mean, scale, basis, float(np.median(np.linalg.norm(rows, axis=1))) or 1.0, constant)
+        projected = cls(mean, scale, basis)._project(features.matrix(_spaced_row_ids(features, len(mean))))
+        return cls(mean, scale, basis, float(np.median(np.linalg.norm(projected, axis=1))) or 1.0, constant)
 
     def __call__(self, features: Features) -> NDArray[np.float32]:
         """Return a row of bounded length for each row of features."""
-        if _width(features) != len(self.mean):
-            raise InputError(f"These features have {_width(features)} columns, and {len(self.mean)} are expected.")
-        return np.concatenate([self._lifted(block) for block in _blocks(features)])
+        if _n_columns(features) != len(self.mean):
+            raise InputError(f"These features have {_n_columns(features)} columns, and {len(self.mean)} are expected.")
+        return np.concatenate([self._normalize(block) for block in _iter_blocks(features)])
 
     @property
-    def columns(self) -> int:
+    def n_columns(self) -> int:
         """The length of a lifted row."""
         return (len(self.mean) if self.basis is None else self.basis.shape[1]) + 1
 
@@ -73,29 +79,35 @@ class Lift:
         """Return what `Lift(**arrays)` reads back."""
         arrays: dict[str, NDArray[Any]] = {"mean": self.mean, "scale": self.scale}
         arrays |= {} if self.basis is None else {"basis": self.basis}
-        cut = {} if self.reach is None else {"reach": np.array(self.reach), "constant": np.array(self.constant)}
-        return arrays | cut
+        clipping = (
+            {}
+            if self.clip_length is None
+            else {"clip_length": np.array(self.clip_length), "constant": np.array(self.constant)}
+        )
+        return arrays | clipping
 
-    def _scaled(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _standardize(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
         with np.errstate(over="ignore"):  # the difference of two huge numbers of a table is cut
-            scaled = (block - self.mean) / self.scale
-        return np.clip(scaled, -_LARGEST, _LARGEST) if (self.scale != 1).any() else scaled
+            standardized = (block - self.mean) / self.scale
+        return np.clip(standardized, -_MAX_DEVIATIONS, _MAX_DEVIATIONS) if (self.scale != 1).any() else standardized
 
-    def _reduced(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
-        rows = self._scaled(block)
-        return rows if self.basis is None else rows @ self.basis
+    def _project(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
+        standardized = self._standardize(block)
+        return standardized if self.basis is None else standardized @ self.basis
 
-    def _lifted(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
-        rows = self._reduced(block)
-        if self.reach is not None:
-            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(self.reach))
-            return np.concatenate([rows, np.full((len(rows), 1), self.constant, np.float32)], axis=1)
-        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
-        rows = np.concatenate([rows, np.full((len(rows), 1), CONSTANT, np.float32)], axis=1)
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    def _normalize(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
+        normalized = self._project(block)
+        if self.clip_length is not None:
+            normalized = normalized / np.maximum(
+                np.linalg.norm(normalized, axis=1, keepdims=True), np.float32(self.clip_length)
+            )
+            return np.concatenate([normalized, np.full((len(normalized), 1), self.constant, np.float32)], axis=1)
+        normalized = normalized / np.maximum(np.linalg.norm(normalized, axis=1, keepdims=True), 1e-6)
+        normalized = np.concatenate([normalized, np.full((len(normalized), 1), CONSTANT_WEIGHT, np.float32)], axis=1)
+        return normalized / np.linalg.norm(normalized, axis=1, keepdims=True)
 
 
-def principal_directions(rows: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+def principal_directions(matrix: NDArray[np.float32], max_directions: int) -> NDArray[np.float32]:
     """Return the directions in which rows are longest, by the smaller of the two Gram matrices.
 
     Args:
@@ -106,28 +118,28 @@ def principal_directions(rows: NDArray[np.float32], count: int) -> NDArray[np.fl
         An orthonormal basis, one direction a column, the longest first. Fewer rows than columns span fewer directions
         than `count` may ask for; then there are only as many as the rows span, and at least one.
     """
-    height, width = rows.shape
-    if width <= height:
-        _, directions = np.linalg.eigh(rows.T @ rows)
-        return directions[:, ::-1][:, :count].astype(np.float32).copy()
-    wide = rows.astype(np.float64)
-    lengths, places = np.linalg.eigh(wide @ wide.T)
-    lengths, places = lengths[::-1][:count], places[:, ::-1][:, :count]
-    kept = lengths > max(lengths[0], 0.0) * _NOTHING
-    if not kept.any():
-        return np.eye(width, 1, dtype=np.float32)
-    return ((wide.T @ places[:, kept]) / np.sqrt(lengths[kept])).astype(np.float32)
+    n_rows, n_columns = matrix.shape
+    if n_columns <= n_rows:
+        _, directions = np.linalg.eigh(matrix.T @ matrix)
+        return directions[:, ::-1][:, :max_directions].astype(np.float32).copy()
+    matrix_64 = matrix.astype(np.float64)
+    eigenvalues, eigenvectors = np.linalg.eigh(matrix_64 @ matrix_64.T)
+    eigenvalues, eigenvectors = eigenvalues[::-1][:max_directions], eigenvectors[:, ::-1][:, :max_directions]
+    is_significant = eigenvalues > max(eigenvalues[0], 0.0) * _RELATIVE_TOLERANCE
+    if not is_significant.any():
+        return np.eye(n_columns, 1, dtype=np.float32)
+    return ((matrix_64.T @ eigenvectors[:, is_significant]) / np.sqrt(eigenvalues[is_significant])).astype(np.float32)
 
 
-def _spread(features: Features, width: int) -> NDArray[np.int64]:
+def _spaced_row_ids(features: Features, n_columns: int) -> NDArray[np.int64]:
     """Return the places of rows from all over the features, from which directions and lengths are learnt."""
-    most = _SAMPLE if width <= _WIDE else _SAMPLE_OF_WIDE
-    return np.linspace(0, len(features) - 1, min(len(features), most)).astype(np.int64)
+    max_rows = _SAMPLE_ROWS if n_columns <= _MANY_COLUMNS else _SAMPLE_ROWS_IF_WIDE
+    return np.linspace(0, len(features) - 1, min(len(features), max_rows)).astype(np.int64)
 
 
-def _blocks(features: Features) -> Any:
-    return features.matrices(max(1, min(_BLOCK, _NUMBERS // _width(features))))
+def _iter_blocks(features: Features) -> Any:
+    return features.matrices(max(1, min(_BLOCK_ROWS, _BLOCK_SIZE // _n_columns(features))))
 
 
-def _width(features: Features) -> int:
+def _n_columns(features: Features) -> int:
     return math.prod(features.shape)

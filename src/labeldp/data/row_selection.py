@@ -9,69 +9,71 @@ from numpy.typing import NDArray
 from labeldp.core.errors import InputError
 
 
-def row_indices(rows: Any, count: int) -> NDArray[np.int64]:
+def row_indices(row_selection: Any, n_rows: int) -> NDArray[np.int64]:
     """Return the indices of the chosen rows, given as indices or as a mask, after checking that they are there."""
-    chosen: NDArray[Any] = rows.detach().cpu().numpy() if hasattr(rows, "detach") else np.asarray(rows)
-    if chosen.dtype == np.bool_:
-        if chosen.shape != (count,):
-            raise InputError(f"The mask must have one entry for each of the {count} rows, not shape {chosen.shape}.")
-        chosen = np.flatnonzero(chosen)
-    if chosen.size == 0:
-        chosen = chosen.astype(np.int64)
-    if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+    row_ids: NDArray[Any] = (
+        row_selection.detach().cpu().numpy() if hasattr(row_selection, "detach") else np.asarray(row_selection)
+    )
+    if row_ids.dtype == np.bool_:
+        if row_ids.shape != (n_rows,):
+            raise InputError(f"The mask must have one entry for each of the {n_rows} rows, not shape {row_ids.shape}.")
+        row_ids = np.flatnonzero(row_ids)
+    if row_ids.size == 0:
+        row_ids = row_ids.astype(np.int64)
+    if row_ids.ndim != 1 or row_ids.dtype.kind not in "iu":
         raise InputError("Rows must be chosen by a list of integers or by a mask.")
-    if chosen.size and (chosen.min() < -count or chosen.max() >= count):
-        raise InputError(f"A chosen row is beyond the {count} rows that there are.")
-    return chosen.astype(np.int64) % max(count, 1)
+    if row_ids.size and (row_ids.min() < -n_rows or row_ids.max() >= n_rows):
+        raise InputError(f"A chosen row is beyond the {n_rows} rows that there are.")
+    return row_ids.astype(np.int64) % max(n_rows, 1)
 
 
-def blocks(count: int, width: int) -> Iterator[slice]:
+def iter_blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
     """Cut rows into slices of about 16 million numbers."""
-    step = max(1, (1 << 24) // max(width, 1))
-    for start in range(0, count, step):
-        yield slice(start, min(start + step, count))
+    step = max(1, (1 << 24) // max(n_columns, 1))
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
 
 
-_TRIED = 50  # columns whose extreme values are looked for
+_MAX_SAMPLED_COLUMNS = 50  # columns whose extreme values are looked for
 
 
-def some_columns(count: int) -> NDArray[np.int64]:
+def spaced_columns(n_columns: int) -> NDArray[np.int64]:
     """Return columns from all over so many, or all of few."""
-    return np.unique(np.linspace(0, count - 1, min(count, _TRIED)).astype(np.int64))
+    return np.unique(np.linspace(0, n_columns - 1, min(n_columns, _MAX_SAMPLED_COLUMNS)).astype(np.int64))
 
 
-def extremes(numbers: NDArray[np.floating]) -> NDArray[np.int64]:
+def find_extreme_rows(values: NDArray[np.floating]) -> NDArray[np.int64]:
     """Return the rows in which a column has its least value, its largest one, or none (NaN)."""
-    if not numbers.size:
+    if not values.size:
         return np.empty(0, np.int64)
-    missing = np.isnan(numbers)
-    least = np.where(missing, np.inf, numbers).argmin(axis=0)
-    largest = np.where(missing, -np.inf, numbers).argmax(axis=0)
+    missing = np.isnan(values)
+    least = np.where(missing, np.inf, values).argmin(axis=0)
+    largest = np.where(missing, -np.inf, values).argmax(axis=0)
     return np.unique(np.concatenate([least, largest, missing.argmax(axis=0)]))
 
 
 Moments = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
-def column_moments(parts: Iterable[NDArray[np.floating]], width: int) -> Moments:
+def column_moments(parts: Iterable[NDArray[np.floating]], n_columns: int) -> Moments:
     """Return mean and deviation of each column over all parts, summed in float64 about the first row."""
-    count, centre = 0, np.zeros(width)
-    total, squares = np.zeros(width), np.zeros(width)
+    n_rows, center = 0, np.zeros(n_columns)
+    total, squares = np.zeros(n_columns), np.zeros(n_columns)
     for part in parts:
-        if count == 0:
-            centre = part[0].astype(np.float64)
-        count += len(part)
-        wide = part - centre
-        total += wide.sum(axis=0)
-        squares += np.einsum("ij,ij->j", wide, wide)
-    if count == 0:
+        if n_rows == 0:
+            center = part[0].astype(np.float64)
+        n_rows += len(part)
+        centered = part - center
+        total += centered.sum(axis=0)
+        squares += np.einsum("ij,ij->j", centered, centered)
+    if n_rows == 0:
         raise InputError("There are no rows, so their columns have no mean.")
-    mean = total / count
-    deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
-    return (mean + centre).astype(np.float32), deviation.astype(np.float32)
+    mean = total / n_rows
+    deviation = np.sqrt(np.maximum(squares / n_rows - mean**2, 0))
+    return (mean + center).astype(np.float32), deviation.astype(np.float32)
 
 
-def normalising(moments: Moments) -> Moments:
+def replace_zero_deviations(moments: Moments) -> Moments:
     """Replace the deviation of columns that never change by 1, so that one can divide by it."""
     mean, deviation = moments
     return mean, np.where(deviation > 0, deviation, np.float32(1.0))

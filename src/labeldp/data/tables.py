@@ -17,22 +17,28 @@ from labeldp.data.base import Features, check_device
 from labeldp.data.files import TableFile
 from labeldp.data.row_selection import (
     Moments,
-    blocks,
     column_moments,
-    extremes,
-    normalising,
+    find_extreme_rows,
+    iter_blocks,
+    replace_zero_deviations,
     row_indices,
-    some_columns,
+    spaced_columns,
 )
-from labeldp.data.table_encoder import Encoder, Number, is_number, learn_categories, learn_number
-from labeldp.data.tensors import to_tensor, without_tensors
+from labeldp.data.table_encoder import (
+    NumericColumn,
+    TableEncoder,
+    fit_categorical_columns,
+    fit_numeric_column,
+    is_numeric,
+)
+from labeldp.data.tensors import state_without_tensors, to_tensor
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 _BATCH = 1 << 18
-_WEAK_SHARE, _STRONG_SHARE, _VIEW_SHARE = 0.1, 0.3, 0.5
+_WEAK_FRACTION, _STRONG_FRACTION, _VIEW_FRACTION = 0.1, 0.3, 0.5
 
 
 class Table(Features):
@@ -45,24 +51,26 @@ class Table(Features):
     kind: ClassVar[str] = "table"
 
     def __init__(
-        self, encoder: Encoder, numbers: NDArray[np.float32], codes: NDArray[np.integer], device: str = "cpu"
+        self, encoder: TableEncoder, numeric: NDArray[np.float32], codes: NDArray[np.integer], device: str = "cpu"
     ) -> None:
         """Hold encoded rows; `fit`, `apply` and `from_parquet` are the usual ways to get them."""
         self.encoder = encoder
-        self._numbers, self._codes, self._device = numbers, codes, device
-        categories = encoder.categories
-        self._flagged = np.array([place for place, column in enumerate(encoder.numbers) if column.missing], np.int64)
-        self._medians = np.array([column.median for column in encoder.numbers], np.float32)
+        self._numeric, self._codes, self._device = numeric, codes, device
+        categories = encoder.categorical
+        self._flagged_columns = np.array(
+            [index for index, column in enumerate(encoder.numeric) if column.has_missing], np.int64
+        )
+        self._medians = np.array([column.median for column in encoder.numeric], np.float32)
         *starts, self._codes_width = accumulate((column.width for column in categories), initial=0)
         self._starts = np.array(starts, np.int64)
 
     @classmethod
-    def fit(cls, frame: pl.DataFrame, categories: int = 100, device: str | torch.device = "cpu") -> Self:
+    def fit(cls, frame: pl.DataFrame, max_categories: int = 100, device: str | torch.device = "cpu") -> Self:
         """Learn the encoding of a table, with at most so many named values in a column, and encode it."""
         if not frame.height or not frame.width:
             raise InputError("The training table has no rows or no columns.")
-        return cls._learned(
-            frame.schema, lambda names: frame.select(names).iter_slices(_BATCH), frame.height, categories, device
+        return cls._fit_frames(
+            frame.schema, lambda names: frame.select(names).iter_slices(_BATCH), frame.height, max_categories, device
         )
 
     @classmethod
@@ -70,7 +78,7 @@ class Table(Features):
         cls,
         path: str | Path,
         columns: Sequence[str] | None,
-        categories: int = 100,
+        max_categories: int = 100,
         *,
         like: Table | None = None,
         device: str | torch.device = "cpu",
@@ -81,26 +89,28 @@ class Table(Features):
         default of all columns, since one of them is likely to be the label.
         """
         file = TableFile(path)
-        if file.rows is None:
+        if file.n_rows is None:
             raise InputError(f"{file.path} must be a .parquet file.")
         if (like is None) == (columns is None) or (columns is not None and not len(columns)):
             raise InputError("Name the columns that are features, without the label, or give a table to be like.")
-        wanted = list(columns or ()) if like is None else like.columns
-        for name in wanted:
+        column_names = list(columns or ()) if like is None else like.columns
+        for name in column_names:
             file.column_type(name)
 
         def frames(names: list[str]) -> Iterator[pl.DataFrame]:
             return file.frames(names)
 
         if like is not None:
-            return cls(like.encoder, *_encode(like.encoder, frames(wanted), file.rows)).to(device)
-        if not file.rows:
+            return cls(like.encoder, *_encode_frames(like.encoder, frames(column_names), file.n_rows)).to(device)
+        if not file.n_rows:
             raise InputError(f"{file.path} has no rows.")
-        return cls._learned(file.frame_schema(wanted), frames, file.rows, categories, device)
+        return cls._fit_frames(file.frame_schema(column_names), frames, file.n_rows, max_categories, device)
 
     def apply(self, frame: pl.DataFrame) -> Self:
         """Encode other rows as the training table was, on the same device."""
-        return type(self)(self.encoder, *_encode(self.encoder, frame.iter_slices(_BATCH), frame.height), self._device)
+        return type(self)(
+            self.encoder, *_encode_frames(self.encoder, frame.iter_slices(_BATCH), frame.height), self._device
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Describe the encoding, without any row."""
@@ -109,34 +119,34 @@ class Table(Features):
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Read what `to_json` wrote: a table without rows, whose `apply` encodes new ones."""
-        encoder = Encoder.from_json(data)
-        return cls(encoder, *_encode(encoder, (), 0))
+        encoder = TableEncoder.from_json(data)
+        return cls(encoder, *_encode_frames(encoder, (), 0))
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._numeric)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The number of columns after encoding."""
-        return (len(self.names),)
+        return (len(self.encoded_columns),)
 
     @property
     def columns(self) -> list[str]:
         """The original columns: numbers, then categories."""
-        return [c.name for c in self.encoder.numbers] + [c.name for c in self.encoder.categories]
+        return [c.name for c in self.encoder.numeric] + [c.name for c in self.encoder.categorical]
 
     @property
-    def names(self) -> list[str]:
+    def encoded_columns(self) -> list[str]:
         """What each column of a batch holds."""
-        numbers, categories = self.encoder.numbers, self.encoder.categories
-        missing = [f"{c.name} is missing" for c in numbers if c.missing]
-        codes = [f"{c.name} = {v}" for c in categories for v in (*c.values, "(other)", "(missing)")]
-        return [c.name for c in numbers] + missing + codes
+        numeric, categorical = self.encoder.numeric, self.encoder.categorical
+        missing = [f"{c.name} is missing" for c in numeric if c.has_missing]
+        codes = [f"{c.name} = {v}" for c in categorical for v in (*c.values, "(other)", "(missing)")]
+        return [c.name for c in numeric] + missing + codes
 
     @property
-    def number_values(self) -> NDArray[np.float32]:
+    def numeric_values(self) -> NDArray[np.float32]:
         """The numeric columns in the order of the encoder, NaN where a value is missing: (rows, numbers)."""
-        return self._numbers
+        return self._numeric
 
     @property
     def category_codes(self) -> NDArray[np.integer]:
@@ -146,113 +156,115 @@ class Table(Features):
     @property
     def device(self) -> torch.device:
         """The device of the tensors."""
-        return self._numbers_tensor.device
+        return self._numeric_tensor.device
 
     def to(self, device: str | torch.device) -> Self:
         """Return this table with its tensors on another device."""
         target = check_device(str(device))
-        return self if target == self._device else type(self)(self.encoder, self._numbers, self._codes, target)
+        return self if target == self._device else type(self)(self.encoder, self._numeric, self._codes, target)
 
-    def select(self, rows: Any) -> Self:
+    def select(self, row_selection: Any) -> Self:
         """Return some rows."""
-        chosen = row_indices(rows, len(self))
-        return type(self)(self.encoder, self._numbers[chosen], self._codes[chosen], self._device)
+        chosen = row_indices(row_selection, len(self))
+        return type(self)(self.encoder, self._numeric[chosen], self._codes[chosen], self._device)
 
-    def matrix(self, rows: NDArray[np.integer]) -> NDArray[np.float32]:
+    def matrix(self, row_ids: NDArray[np.integer]) -> NDArray[np.float32]:
         """Return rows as float32: numbers as they are, medians for what is missing, one-hot codes."""
-        width = len(self._medians) + len(self._flagged)
-        found = np.zeros((len(rows), width + self._codes_width), np.float32)
-        self._fill(self._numbers[rows], found[:, :width])
-        np.put_along_axis(found, self._codes[rows] + (self._starts + width), 1.0, axis=1)
-        return found
+        width = len(self._medians) + len(self._flagged_columns)
+        matrix = np.zeros((len(row_ids), width + self._codes_width), np.float32)
+        self._fill_into(self._numeric[row_ids], matrix[:, :width])
+        np.put_along_axis(matrix, self._codes[row_ids] + (self._starts + width), 1.0, axis=1)
+        return matrix
 
-    def batch(self, rows: Tensor) -> Tensor:
+    def batch(self, row_ids: Tensor) -> Tensor:
         """Return the rows of `matrix` as a tensor on the device."""
         import torch
 
-        rows = rows.to(self.device)
-        codes = self._codes_tensor[rows].long() + self._starts_tensor
-        one_hot = torch.zeros(len(rows), self._codes_width, device=self.device).scatter_(1, codes, 1.0)
-        numbers = self._numbers_tensor[rows]
-        missing = numbers.isnan()
-        filled = torch.where(missing, self._medians_tensor, numbers)
-        return torch.cat([filled, missing[:, self._flagged_tensor].float(), one_hot], 1)
+        row_ids = row_ids.to(self.device)
+        codes = self._codes_tensor[row_ids].long() + self._starts_tensor
+        one_hot = torch.zeros(len(row_ids), self._codes_width, device=self.device).scatter_(1, codes, 1.0)
+        numeric = self._numeric_tensor[row_ids]
+        is_missing = numeric.isnan()
+        filled = torch.where(is_missing, self._medians_tensor, numeric)
+        return torch.cat([filled, is_missing[:, self._flagged_columns_tensor].float(), one_hot], 1)
 
     def weak(self, batch: Tensor) -> Tensor:
         """Take a tenth of each row's original columns from other rows."""
-        return self._corrupted(batch, _WEAK_SHARE)
+        return self._corrupt(batch, _WEAK_FRACTION)
 
     def strong(self, batch: Tensor) -> Tensor:
         """Take three tenths of each row's original columns from other rows."""
-        return self._corrupted(batch, _STRONG_SHARE)
+        return self._corrupt(batch, _STRONG_FRACTION)
 
     def view(self, batch: Tensor, size: int | None = None) -> Tensor:
         """Take half of each row's original columns from other rows."""
-        return self._corrupted(batch, _VIEW_SHARE)
+        return self._corrupt(batch, _VIEW_FRACTION)
 
     def moments(self) -> Moments:
         """Return mean and deviation of each encoded column; those of one-hot columns follow from counts."""
-        width = len(self._medians) + len(self._flagged)
-        parts = (self._filled(self._numbers[part]) for part in blocks(len(self), width))
+        width = len(self._medians) + len(self._flagged_columns)
+        parts = (self._fill_missing(self._numeric[part]) for part in iter_blocks(len(self), width))
         mean, deviation = column_moments(parts, width)
         counts = [
             np.bincount(codes, minlength=column.width)
-            for codes, column in zip(self._codes.T, self.encoder.categories, strict=True)
+            for codes, column in zip(self._codes.T, self.encoder.categorical, strict=True)
         ]
-        shares = np.concatenate([np.empty(0), *counts]) / len(self)
-        spread = np.sqrt(shares * (1 - shares))
-        return normalising(
-            (np.append(mean, shares.astype(np.float32)), np.append(deviation, spread.astype(np.float32)))
+        frequencies = np.concatenate([np.empty(0), *counts]) / len(self)
+        code_deviation = np.sqrt(frequencies * (1 - frequencies))
+        return replace_zero_deviations(
+            (np.append(mean, frequencies.astype(np.float32)), np.append(deviation, code_deviation.astype(np.float32)))
         )
 
-    def extreme_rows(self) -> NDArray[np.int64]:
+    def extreme_row_ids(self) -> NDArray[np.int64]:
         """Return rows with the least, the largest or a missing value of a number, or the rarest value of a category."""
-        found = [extremes(self._numbers[:, some_columns(self._numbers.shape[1])])]
-        for place in some_columns(self._codes.shape[1]):
-            codes = self._codes[:, place]
+        row_ids = [find_extreme_rows(self._numeric[:, spaced_columns(self._numeric.shape[1])])]
+        for index in spaced_columns(self._codes.shape[1]):
+            codes = self._codes[:, index]
             counts = np.bincount(codes)
             rarest = np.where(counts > 0, counts, len(codes) + 1).argmin()
-            found.append((codes == rarest).argmax(keepdims=True))
-        return np.unique(np.concatenate(found))
+            row_ids.append((codes == rarest).argmax(keepdims=True))
+        return np.unique(np.concatenate(row_ids))
 
     @classmethod
-    def _learned(
+    def _fit_frames(
         cls,
         schema: pl.Schema,
         frames: Callable[[list[str]], Iterable[pl.DataFrame]],
-        rows: int,
-        categories: int,
+        n_rows: int,
+        max_categories: int,
         device: str | torch.device,
     ) -> Self:
         """Go through a table twice: for its categories, and for its rows, whose numbers then give the medians."""
-        numbers, named = _split(schema)
-        draft = Encoder(numbers, learn_categories(named, frames(named) if named else (), categories))
-        matrix, codes = _encode(draft, frames(list(schema)), rows)
-        learned = (learn_number(c.name, v) for c, v in zip(numbers, matrix.T, strict=True))
-        return cls(Encoder(tuple(learned), draft.categories), matrix, codes).to(device)
+        numeric, categorical = _split_columns(schema)
+        draft = TableEncoder(
+            numeric, fit_categorical_columns(categorical, frames(categorical) if categorical else (), max_categories)
+        )
+        matrix, codes = _encode_frames(draft, frames(list(schema)), n_rows)
+        numeric_columns = (fit_numeric_column(c.name, v) for c, v in zip(numeric, matrix.T, strict=True))
+        return cls(TableEncoder(tuple(numeric_columns), draft.categorical), matrix, codes).to(device)
 
-    def _fill(self, numbers: NDArray[np.float32], found: NDArray[np.float32]) -> None:
+    def _fill_into(self, numeric: NDArray[np.float32], out: NDArray[np.float32]) -> None:
         """Write numbers, with medians for what is missing, and then what was missing into `found`."""
-        missing, width = np.isnan(numbers), len(self._medians)
-        np.copyto(found[:, :width], numbers)
-        np.copyto(found[:, :width], self._medians, where=missing)
-        found[:, width:] = missing[:, self._flagged]
+        is_missing, width = np.isnan(numeric), len(self._medians)
+        np.copyto(out[:, :width], numeric)
+        np.copyto(out[:, :width], self._medians, where=is_missing)
+        out[:, width:] = is_missing[:, self._flagged_columns]
 
-    def _filled(self, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-        found = np.empty((len(numbers), len(self._medians) + len(self._flagged)), np.float32)
-        self._fill(numbers, found)
-        return found
+    def _fill_missing(self, numeric: NDArray[np.float32]) -> NDArray[np.float32]:
+        out = np.empty((len(numeric), len(self._medians) + len(self._flagged_columns)), np.float32)
+        self._fill_into(numeric, out)
+        return out
 
-    def _corrupted(self, batch: Tensor, share: float) -> Tensor:
-        from labeldp.data.corrupt import corrupt
+    def _corrupt(self, batch: Tensor, fraction: float) -> Tensor:
+        from labeldp.data.corrupt import corrupt_columns
 
-        return corrupt(batch, share, self._owner_tensor, len(self.columns))
+        return corrupt_columns(batch, fraction, self._original_column_tensor, len(self.columns))
 
     # Tensors on the device, each made at its first use.
 
     @cached_property
-    def _numbers_tensor(self) -> Tensor:
-        return to_tensor(self._numbers, self._device)
+    def _numeric_tensor(self) -> Tensor:
+        return to_tensor(self._numeric, self._device)
 
     @cached_property
     def _codes_tensor(self) -> Tensor:
@@ -263,39 +275,39 @@ class Table(Features):
         return to_tensor(self._medians, self._device)
 
     @cached_property
-    def _flagged_tensor(self) -> Tensor:
-        return to_tensor(self._flagged, self._device)
+    def _flagged_columns_tensor(self) -> Tensor:
+        return to_tensor(self._flagged_columns, self._device)
 
     @cached_property
     def _starts_tensor(self) -> Tensor:
         return to_tensor(self._starts, self._device)
 
     @cached_property
-    def _owner_tensor(self) -> Tensor:
+    def _original_column_tensor(self) -> Tensor:
         """The original column of each column of a batch."""
-        numbers, widths = len(self.encoder.numbers), [column.width for column in self.encoder.categories]
-        of_codes = np.repeat(numbers + np.arange(len(widths)), widths)
-        return to_tensor(np.concatenate([np.arange(numbers), self._flagged, of_codes]), self._device)
+        n_numeric, widths = len(self.encoder.numeric), [column.width for column in self.encoder.categorical]
+        of_codes = np.repeat(n_numeric + np.arange(len(widths)), widths)
+        return to_tensor(np.concatenate([np.arange(n_numeric), self._flagged_columns, of_codes]), self._device)
 
-    __getstate__ = without_tensors
+    __getstate__ = state_without_tensors
 
 
-def _split(schema: pl.Schema) -> tuple[tuple[Number, ...], list[str]]:
+def _split_columns(schema: pl.Schema) -> tuple[tuple[NumericColumn, ...], list[str]]:
     """Return the numeric columns, their medians still to be learned, and the names of the others."""
-    numeric = {name: is_number(name, kind) for name, kind in schema.items()}
-    numbers = tuple(Number(name, 0.0, False) for name, number in numeric.items() if number)
-    return numbers, [name for name, number in numeric.items() if not number]
+    is_numeric_column = {name: is_numeric(name, dtype) for name, dtype in schema.items()}
+    numeric = tuple(NumericColumn(name, 0.0, False) for name, is_number in is_numeric_column.items() if is_number)
+    return numeric, [name for name, is_number in is_numeric_column.items() if not is_number]
 
 
-def _encode(
-    encoder: Encoder, frames: Iterable[pl.DataFrame], rows: int
+def _encode_frames(
+    encoder: TableEncoder, frames: Iterable[pl.DataFrame], n_rows: int
 ) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
     """Encode a table that comes in parts, into memory taken once."""
-    numbers = np.empty((rows, len(encoder.numbers)), np.float32)
-    codes = np.empty((rows, len(encoder.categories)), encoder.code_type)
+    numeric = np.empty((n_rows, len(encoder.numeric)), np.float32)
+    codes = np.empty((n_rows, len(encoder.categorical)), encoder.code_dtype)
     start = 0
     for frame in frames:
         part = slice(start, start + frame.height)
-        numbers[part], codes[part] = encoder.number_matrix(frame), encoder.code_matrix(frame)
+        numeric[part], codes[part] = encoder.numeric_matrix(frame), encoder.code_matrix(frame)
         start += frame.height
-    return numbers, codes
+    return numeric, codes

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch import Tensor
 
-_ENDING = "_tensor"  # of the names of attributes that hold such a tensor
+_TENSOR_SUFFIX = "_tensor"  # of the names of attributes that hold such a tensor
 
 
 def to_tensor(array: NDArray[Any], device: str) -> Tensor:
@@ -20,6 +20,6 @@ def to_tensor(array: NDArray[Any], device: str) -> Tensor:
     return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
 
 
-def without_tensors(features: Any) -> dict[str, Any]:
+def state_without_tensors(features: Any) -> dict[str, Any]:
     """Return the state of features for a copy or a pickle: all but their tensors, which can be made again."""
-    return {name: value for name, value in vars(features).items() if not name.endswith(_ENDING)}
+    return {name: value for name, value in vars(features).items() if not name.endswith(_TENSOR_SUFFIX)}

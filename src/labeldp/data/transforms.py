@@ -16,21 +16,21 @@ _YIQ = torch.tensor([_LUMA, (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112
 _QUARTER_TURN = torch.tensor([[0.0, 0, 0], [0, 0, -1], [0, 1, 0]], dtype=torch.float64)
 # A colour is its luma plus its chroma. The first map leaves the chroma, the second turns it by a quarter.
 _CHROMA = (torch.eye(3, dtype=torch.float64) - _YIQ[0]).float()
-_TURNED = (torch.linalg.solve(_YIQ, _QUARTER_TURN) @ _YIQ).float()
+_ROTATED_CHROMA = (torch.linalg.solve(_YIQ, _QUARTER_TURN) @ _YIQ).float()
 
 
-def each(parameter: Tensor) -> Tensor:
+def broadcast_per_row(parameter: Tensor) -> Tensor:
     """Shape one value for each row so that it meets the rows of a batch."""
     return parameter.view(-1, 1, 1, 1)
 
 
-def take(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
+def gather_pixels(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
     """Gather pixels: `down` (rows, height) and `right` (rows, width) say where each line and column comes from."""
-    row = torch.arange(len(images), device=images.device)[:, None, None]
-    return images.permute(0, 2, 3, 1)[row, down[:, :, None], right[:, None, :]].permute(0, 3, 1, 2)
+    row_ids = torch.arange(len(images), device=images.device)[:, None, None]
+    return images.permute(0, 2, 3, 1)[row_ids, down[:, :, None], right[:, None, :]].permute(0, 3, 1, 2)
 
 
-def affine(
+def make_affine_maps(
     degrees: Tensor,
     shear_right: Tensor,
     shear_down: Tensor,
@@ -64,30 +64,32 @@ def warp(images: Tensor, maps: Tensor, padding: str = "zeros", size: tuple[int, 
     warped = functional.grid_sample(images, grid, mode="bilinear", padding_mode=padding, align_corners=False)
     if warped.shape != images.shape:
         return warped
-    still = (maps == torch.eye(2, 3, device=maps.device)).flatten(1).all(1)
-    return torch.where(each(still), images, warped)
+    is_identity = (maps == torch.eye(2, 3, device=maps.device)).flatten(1).all(1)
+    return torch.where(broadcast_per_row(is_identity), images, warped)
 
 
-def recolour(images: Tensor, brightness: Tensor, contrast: Tensor, saturation: Tensor, hue: Tensor) -> Tensor:
+def adjust_color(images: Tensor, brightness: Tensor, contrast: Tensor, saturation: Tensor, hue: Tensor) -> Tensor:
     """Change brightness, contrast and saturation by factors, and turn the hue (1 is a full turn), in one matrix.
 
     Contrast is about the picture's mean luma, which neither hue nor saturation changes; so all four are one linear
     map of the colour and one offset. One channel has no saturation and no hue: both are passed over.
     """
-    gain = each(brightness * contrast)
+    gain = broadcast_per_row(brightness * contrast)
     means = images.mean((2, 3))
     if images.shape[1] == 1:
         luma, mixed = means[:, 0], images
     else:
         luma = means[:, 0] * _LUMA[0] + means[:, 1] * _LUMA[1] + means[:, 2] * _LUMA[2]
-        turn = 2 * math.pi * hue
-        kept, turned = saturation * turn.cos() - 1, saturation * turn.sin()
+        angle = 2 * math.pi * hue
+        chroma_weight, rotated_weight = saturation * angle.cos() - 1, saturation * angle.sin()
         # Copies of nine numbers that need not wait for the device. Zero where neutral: the picture stays exact.
-        chroma, quarter = (m.to(images.device, non_blocking=True) for m in (_CHROMA, _TURNED))
-        change = (kept.view(-1, 1, 1) * chroma + turned.view(-1, 1, 1) * quarter)[..., None, None]
+        chroma, rotated_chroma = (m.to(images.device, non_blocking=True) for m in (_CHROMA, _ROTATED_CHROMA))
+        change = (chroma_weight.view(-1, 1, 1) * chroma + rotated_weight.view(-1, 1, 1) * rotated_chroma)[
+            ..., None, None
+        ]
         red, green, blue = (images[:, channel, None] for channel in range(3))
         mixed = images + (change[:, :, 0] * red + change[:, :, 1] * green + change[:, :, 2] * blue)
-    return (mixed * gain + each(brightness * (1 - contrast) * luma)).clamp(0, 1)
+    return (mixed * gain + broadcast_per_row(brightness * (1 - contrast) * luma)).clamp(0, 1)
 
 
 def sharpen(images: Tensor, factor: Tensor) -> Tensor:
@@ -96,22 +98,22 @@ def sharpen(images: Tensor, factor: Tensor) -> Tensor:
     lines = tall[:, :, :-2] + images + tall[:, :, 2:]
     wide = torch.cat([lines[..., :1], lines, lines[..., -1:]], 3)
     blurred = (wide[..., :-2] + lines + wide[..., 2:]) / 9
-    return (images + each(factor - 1) * (images - blurred)).clamp(0, 1)
+    return (images + broadcast_per_row(factor - 1) * (images - blurred)).clamp(0, 1)
 
 
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:
     """Invert what is brighter than the threshold; 1 is neutral."""
-    return torch.where(images > each(threshold), 1 - images, images)
+    return torch.where(images > broadcast_per_row(threshold), 1 - images, images)
 
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
     """Keep so many bits of each 8-bit pixel; 8 is neutral."""
-    step = each(torch.exp2(8 - bits.floor()))
-    coarse = (images * 255 + 0.01).div(step).floor() * step / 255  # a hundredth: 8-bit values survive rounding
-    return torch.where(each(bits < 8), coarse, images)
+    step = broadcast_per_row(torch.exp2(8 - bits.floor()))
+    quantized = (images * 255 + 0.01).div(step).floor() * step / 255  # a hundredth: 8-bit values survive rounding
+    return torch.where(broadcast_per_row(bits < 8), quantized, images)
 
 
-def spread(images: Tensor, stretch: Tensor, equalize: Tensor) -> Tensor:
+def stretch_or_equalize(images: Tensor, stretch: Tensor, equalize: Tensor) -> Tensor:
     """Stretch each channel of the rows so marked over [0, 1], evenly or so that its values are about equally common.
 
     The second is a smooth stand-in for histogram equalization: values go through the normal distribution function
@@ -123,15 +125,15 @@ def spread(images: Tensor, stretch: Tensor, equalize: Tensor) -> Tensor:
     ranks, lowest, highest = (torch.erf((value - mean) * scale) for value in (images, low, high))
     even = (images - low) / (high - low).clamp_min(1e-6)
     equal = (ranks - lowest) / (highest - lowest).clamp_min(1e-6)
-    flat = high - low < 1e-3  # a channel of one value has nothing to spread
-    varied = torch.where(each(equalize), equal, even).clamp(0, 1)
-    return torch.where(each(equalize | stretch) & ~flat, varied, images)
+    is_constant = high - low < 1e-3  # a channel of one value has nothing to spread
+    varied = torch.where(broadcast_per_row(equalize), equal, even).clamp(0, 1)
+    return torch.where(broadcast_per_row(equalize | stretch) & ~is_constant, varied, images)
 
 
-def cover(images: Tensor, down: Tensor, right: Tensor, side: Tensor, fill: float = 0.5) -> Tensor:
+def cover_square(images: Tensor, down: Tensor, right: Tensor, side: Tensor, fill: float = 0.5) -> Tensor:
     """Cover a square of `side` pixels whose centre is at (down, right), in pixels; it may reach over the edge."""
     y = torch.arange(images.shape[2], device=images.device) + 0.5
     x = torch.arange(images.shape[3], device=images.device) + 0.5
-    rows = (y - down[:, None]).abs() < side[:, None] / 2
-    columns = (x - right[:, None]).abs() < side[:, None] / 2
-    return torch.where((rows[:, :, None] & columns[:, None, :])[:, None], fill, images)
+    row_mask = (y - down[:, None]).abs() < side[:, None] / 2
+    column_mask = (x - right[:, None]).abs() < side[:, None] / 2
+    return torch.where((row_mask[:, :, None] & column_mask[:, None, :])[:, None], fill, images)

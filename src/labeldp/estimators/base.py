@@ -33,7 +33,7 @@ from labeldp.core.lazy import has_torch
 from labeldp.core.version import __version__
 from labeldp.data.base import Features
 from labeldp.data.feature_reader import Intake, is_frame
-from labeldp.estimators.seen_rows import fingerprint, seen_before
+from labeldp.estimators.seen_rows import fingerprint, warn_if_fitted_before
 from labeldp.learn.training import Training
 from labeldp.privacy.vault import Identity, Vault
 from labeldp.privacy.vault.account import Chosen
@@ -134,7 +134,9 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         cap_labels_per_user(owner, None, len(features), self.labels_per_user)  # or it is said before there is a ledger
         vault = Vault(y, space, self._budget(), users=owner, ledger=self.ledger, identity=identity)
         task = replace(task, rows=vault.capped(self.labels_per_user, task.seed))
-        self._seen_before = seen_before(rows, None if self.ledger is None else str(Path(self.ledger).resolve()))
+        self._seen_before = warn_if_fitted_before(
+            rows, None if self.ledger is None else str(Path(self.ledger).resolve())
+        )
         return task, vault
 
     def _label_name(self, y: Any) -> str | None:

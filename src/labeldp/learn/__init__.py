@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from labeldp.core.lazy import exports
+from labeldp.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from labeldp.learn.augdescent import AugDescent as AugDescent
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from labeldp.learn.training import Training as Training
     from labeldp.learn.weighted import Weighted as Weighted
 
-__all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDunderAll]
+__all__, __getattr__, __dir__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
     "labeldp.learn",
     {
         "augdescent": ["AugDescent"],

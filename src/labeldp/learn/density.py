@@ -17,7 +17,7 @@ from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
 from labeldp.data.label_bins import Floats, LossName
-from labeldp.data.row_selection import blocks
+from labeldp.data.row_selection import iter_blocks
 
 LOSSES = ("squared", "absolute", "poisson")
 _ALL_GAPS = 2_000  # of a range, up to which a table of means has a line for each
@@ -75,7 +75,7 @@ def intervals(model: Any, features: Features, share: float, widening: float = 1.
     grid = grid_of(model.space)
     parts = [
         between(model.predict_proba(features.select(range(part.start, part.stop))), grid, share, widening)
-        for part in blocks(len(features), grid.size)
+        for part in iter_blocks(len(features), grid.size)
     ]
     low, high = zip(*parts, strict=True) if parts else ([np.zeros(0)], [np.zeros(0)])
     return np.concatenate(low), np.concatenate(high)
@@ -122,7 +122,7 @@ class Density:
         tilts = np.unique(np.concatenate([slopes[0] - further, inside, slopes[-1] + further]))
         means = [
             softmax(self._base + tilts[part, None] * self.grid, axis=1) @ self.grid
-            for part in blocks(tilts.size, self.grid.size)
+            for part in iter_blocks(tilts.size, self.grid.size)
         ]
         return np.maximum.accumulate(np.concatenate(means)), tilts
 

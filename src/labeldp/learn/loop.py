@@ -179,7 +179,7 @@ def _save(path: Path | None, epoch: int, network: nn.Module, average: Any, optim
         "average": average.state_dict() if average is not None else None,
         "optimizer": optimizer.state_dict(),
     }
-    with written_whole(path, anew=True) as partial:
+    with written_whole(path, overwrite=True) as partial:
         torch.save(state, partial)
 
 

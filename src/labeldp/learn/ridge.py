@@ -29,7 +29,7 @@ class Ridge:
         """Return the linear model of the moments, whose rows `features` are."""
         if not isinstance(release, NoisyMoments | NoisySums):
             raise InputError(f"Ridge learns from a LinearQuery, not from {release.mechanism}: use another learner.")
-        if len(release.gram) != self.lift.columns:
+        if len(release.gram) != self.lift.n_columns:
             raise InputError("The moments are of other columns than those of this lift: use the one of the query.")
         known = release.space, Provenance.of(release), self.lift
         if isinstance(release, NoisySums):

@@ -19,7 +19,7 @@ _CATEGORICAL, _DEFAULT_LEFT, _MISSING, _NAN = 1, 2, 12, 8  # bits of LightGBM's 
 def tree_matrix(features: Features) -> NDArray[np.float32]:
     """Return the rows as trees read them: of a table, its numbers with NaN for missing values, then category codes."""
     if isinstance(features, Table):
-        return np.concatenate([features.number_values, features.category_codes.astype(np.float32)], axis=1)
+        return np.concatenate([features.numeric_values, features.category_codes.astype(np.float32)], axis=1)
     return np.concatenate(list(features.matrices(_BLOCK)))
 
 

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from labeldp.core.lazy import exports
+from labeldp.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from labeldp.privacy import mechanisms as mechanisms
     from labeldp.privacy import teachers as teachers
     from labeldp.privacy import vault as vault
 
-__all__, __getattr__, __dir__ = exports("labeldp.privacy", {}, ["mechanisms", "teachers", "vault"])
+__all__, __getattr__, __dir__ = lazy_exports("labeldp.privacy", {}, ["mechanisms", "teachers", "vault"])

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from labeldp.core.lazy import exports
+from labeldp.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from labeldp.recipes.base import Ask as Ask
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from labeldp.recipes.task import Task as Task
     from labeldp.recipes.task import default_training as default_training
 
-__all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDunderAll]
+__all__, __getattr__, __dir__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
     "labeldp.recipes",
     {
         "base": ["Ask", "Recipe", "Reserve", "find", "recipe"],

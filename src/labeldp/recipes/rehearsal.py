@@ -193,7 +193,7 @@ def sample_row_ids(features: Features, split: RowSplit, labeled_mask: Rows) -> N
     else:
         max_rows = {"fit": _N_TRAINING, "held out": _N_HELD_OUT, "others": _N_UNLABELED}
     generator = np.random.default_rng(_SEED)
-    row_id_groups = [_sample_at_most(features.extreme_rows(), _N_EXTREME, generator)]
+    row_id_groups = [_sample_at_most(features.extreme_row_ids(), _N_EXTREME, generator)]
     row_id_groups.append(_sample_at_most(np.flatnonzero(split.training), max_rows["fit"], generator))
     for row_mask in (split.selection, split.scoring):
         if row_mask is not None:

@@ -16,12 +16,12 @@ from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import SMALLEST_EPSILON, Guarantee
 from labeldp.data.tables import Table
 from labeldp.evaluate import ErrorScore, Score, check_criterion, choose, measure, measure_errors
-from labeldp.learn.additive.effects import Effect, effects_of
+from labeldp.learn.additive.effects import Effect, describe_effects
 from labeldp.learn.density import believed_error, grid_of
 from labeldp.learn.predictor import Predictor, resting_on
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.vault import Vault
-from labeldp.privacy.vault.failure_notes import paid_if_it_fails
+from labeldp.privacy.vault.failure_notes import note_charge_on_failure
 from labeldp.privacy.vault.release_plan import Plan, step_losses
 from labeldp.recipes.base import Ask, Recipe, Reserve, find
 from labeldp.recipes.candidates import dropped_note
@@ -216,7 +216,7 @@ def train_best(
             rehearsal_hook(result, synthetic_vault)
 
         rehearse(vault, tasks, recipe, options, split, train_short)
-    with paid_if_it_fails(vault):
+    with note_charge_on_failure(vault):
         result = _train_on_split(vault, tasks, recipe, options, split, report)
     return replace(result, user_summary=_summarize_users(vault, unsplit_task, result.releases))
 
@@ -271,7 +271,7 @@ def _train_on_split(
     selection_facts = len(indices), indices.index(best_index), models_of_variants[best_index][1]
     notes = tuple(dict.fromkeys(note for variant in tasks for note in variant.notes))
     guarantee = vault.guarantee_of(releases)
-    effects = effects_of(model, task.features.encoder) if isinstance(task.features, Table) else None
+    effects = describe_effects(model, task.features.encoder) if isinstance(task.features, Table) else None
     return TrainingResult(
         recipe.name,
         model,

@@ -20,7 +20,7 @@ from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.core.lazy import has_torch, require_torch
 from labeldp.data.base import Features, choose_device
 from labeldp.data.embeddings import Embeddings
-from labeldp.data.row_normalizer import CONSTANT, Lift
+from labeldp.data.row_normalizer import CONSTANT_WEIGHT, Lift
 from labeldp.evaluate.criteria import Criterion
 from labeldp.learn.boosting import Boosting, require_lightgbm
 from labeldp.learn.classical import Classical, Standardised
@@ -28,7 +28,7 @@ from labeldp.learn.predictor import Predictor
 from labeldp.learn.training import Training
 from labeldp.recipes.models import find_model
 from labeldp.recipes.progress import Progress
-from labeldp.representation.balanced import balanced
+from labeldp.representation.balanced import balanced_kmeans
 from labeldp.representation.clusters import kmeans
 from labeldp.representation.smooth import smooth_rows
 
@@ -194,7 +194,7 @@ class Task:
     @cached_property
     def normalizer(self) -> Lift:
         """The map to rows of bounded length."""
-        return Lift.fit(self.encoded_features, columns=self.n_columns)
+        return Lift.fit(self.encoded_features, n_columns=self.n_columns)
 
     @cached_property
     def normalized(self) -> NDArray[np.float32]:
@@ -206,7 +206,7 @@ class Task:
         """The map to rows that are summed: of a table, a short row stays short, as numbers near the mean say less."""
         if self.encoded_features.kind != "table":
             return self.normalizer
-        return Lift.fit(self.encoded_features, columns=self.n_columns, cut=True, constant=CONSTANT)
+        return Lift.fit(self.encoded_features, n_columns=self.n_columns, clip=True, constant=CONSTANT_WEIGHT)
 
     @cached_property
     def normalized_for_sums(self) -> NDArray[np.float32]:
@@ -251,7 +251,7 @@ class Task:
         """Return how much each row is of each of so many kinds, found without labels and all of about one size."""
         path = self._cluster_cache_path(f"balanced-{n_clusters}")
         return kept_array(
-            path, lambda: balanced(smooth_rows(self.encoded_features, _CLUSTER_COLUMNS), n_clusters, self.seed)
+            path, lambda: balanced_kmeans(smooth_rows(self.encoded_features, _CLUSTER_COLUMNS), n_clusters, self.seed)
         )
 
     def _cluster_cache_path(self, name: str) -> Path | None:

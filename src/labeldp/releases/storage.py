@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from labeldp.accounting.costs import Use
-from labeldp.core.atomic_files import check_free, written_whole
+from labeldp.core.atomic_files import check_writable, written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
 from labeldp.core.label_space import LabelSpace
@@ -113,7 +113,7 @@ def from_bytes(data: bytes) -> Release:
 
 def save(release: Release, path: Path) -> None:
     """Write `path` (.npz or .parquet) whole or not at all."""
-    check_free(path, ".npz", ".parquet")
+    check_writable(path, ".npz", ".parquet")
     with written_whole(path) as partial:
         if path.suffix == ".npz":
             partial.write_bytes(to_bytes(release))

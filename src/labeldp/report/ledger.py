@@ -8,7 +8,7 @@ from labeldp.accounting.costs import Spending, unpack_rows
 from labeldp.accounting.filter import Filter
 from labeldp.core.errors import LedgerError
 from labeldp.core.exact_real import exactly
-from labeldp.core.printable import printable
+from labeldp.core.printable import escape_control_characters
 from labeldp.privacy.vault.chain import Chain
 from labeldp.privacy.vault.ledger import Ledger, in_progress, ledger_beside
 
@@ -65,22 +65,22 @@ def print_ledger(report: dict[str, Any]) -> None:
     labels = list(dict.fromkeys(entry["label"] for entry in report["entries"] if entry["kind"] != "budget"))
     label = labels[0] if len(labels) == 1 else report["identity"]["label"] if not labels else None
     title = report["identity"]["name"] + (f": column {label}" if label is not None else "")
-    table = Table(box=SIMPLE_HEAD, title=Text(printable(title)), title_justify="left")
+    table = Table(box=SIMPLE_HEAD, title=Text(escape_control_characters(title)), title_justify="left")
     for name in ("when (UTC)", *["label"] * (len(labels) > 1), "what", "epsilon", "delta", "rows", "status"):
         is_numeric = name in ("epsilon", "delta", "rows")
         table.add_column(name, justify="right" if is_numeric else "left", no_wrap=name != "status")
     for entry in report["entries"]:
         new_budget = entry["kind"] == "budget"
         table.add_row(
-            Text(printable(entry["created"][5:16].replace("T", " "))),
-            *[Text(printable(entry["label"] or ""))] * (len(labels) > 1),
-            Text(printable(entry["mechanism"])),
+            Text(escape_control_characters(entry["created"][5:16].replace("T", " "))),
+            *[Text(escape_control_characters(entry["label"] or ""))] * (len(labels) > 1),
+            Text(escape_control_characters(entry["mechanism"])),
             f"{entry['to']['epsilon']:g} in all" if new_budget else _format_number(entry["epsilon"]),
             "" if new_budget else f"{entry['delta']:g}",
             f"{entry['released']:,}" if "released" in entry else "",
             entry["status"],
         )
-    spent, budget, unit = report["spent"], report["budget"], printable(report["unit"])
+    spent, budget, unit = report["spent"], report["budget"], escape_control_characters(report["unit"])
     remaining = max(0.0, budget["epsilon"] - spent["epsilon"])
     console = Console()
     console.print(table)

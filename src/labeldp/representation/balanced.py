@@ -11,54 +11,56 @@ from sklearn.cluster import KMeans
 
 from labeldp.core.errors import InputError
 
-_SOFTNESS = 0.05  # of shares, in units of squared distance between rows of length 1
-_RESTARTS, _TRIED = 16, 10_000  # restarts on so many rows, the best of which is finished on all
-_MOVES, _BALANCINGS, _UNEVEN = 30, 100, 0.05  # kinds may differ that much from one size
+_TEMPERATURE = 0.05  # of shares, in units of squared distance between rows of length 1
+_RESTARTS, _SAMPLE_ROWS = 16, 10_000  # restarts on so many rows, the best of which is finished on all
+_MAX_ITERATIONS, _SINKHORN_STEPS, _SIZE_TOLERANCE = 30, 100, 0.05  # kinds may differ that much from one size
 
-Shares = NDArray[np.float32]
+Matrix = NDArray[np.float32]
 
 
-def balanced(rows: NDArray[np.floating], kinds: int, seed: int = 0) -> Shares:
+def balanced_kmeans(embeddings: NDArray[np.floating], n_clusters: int, seed: int = 0) -> Matrix:
     """Return the share of each row in each kind; rows are compared by direction. The least costly of restarts wins."""
-    if not 1 <= kinds <= len(rows):
-        raise InputError(f"There are {len(rows)} rows: choose between 1 and as many kinds.")
-    unit = np.asarray(rows, np.float32)
-    unit = unit / np.linalg.norm(unit, axis=1, keepdims=True).clip(1e-12)
-    some = unit[np.random.default_rng(seed).permutation(len(unit))[: max(_TRIED, 20 * kinds)]]
-    tried = [_settled(some, _begun(some, kinds, seed + restart)) for restart in range(_RESTARTS)]
-    return _shares(unit, _settled(unit, min(tried, key=lambda each: _cost(some, each))))
+    if not 1 <= n_clusters <= len(embeddings):
+        raise InputError(f"There are {len(embeddings)} rows: choose between 1 and as many kinds.")
+    normalized = np.asarray(embeddings, np.float32)
+    normalized = normalized / np.linalg.norm(normalized, axis=1, keepdims=True).clip(1e-12)
+    sample = normalized[np.random.default_rng(seed).permutation(len(normalized))[: max(_SAMPLE_ROWS, 20 * n_clusters)]]
+    candidates = [
+        _refine_centers(sample, _initial_centers(sample, n_clusters, seed + restart)) for restart in range(_RESTARTS)
+    ]
+    return _memberships(normalized, _refine_centers(normalized, min(candidates, key=lambda each: _cost(sample, each))))
 
 
-def _begun(unit: Shares, kinds: int, seed: int) -> Shares:
-    few = np.random.default_rng(seed).permutation(len(unit))[: max(2000, 20 * kinds)]
-    centres: Shares = KMeans(kinds, n_init=1, random_state=seed).fit(unit[few]).cluster_centers_
-    return centres
+def _initial_centers(normalized: Matrix, n_clusters: int, seed: int) -> Matrix:
+    sample_ids = np.random.default_rng(seed).permutation(len(normalized))[: max(2000, 20 * n_clusters)]
+    centers: Matrix = KMeans(n_clusters, n_init=1, random_state=seed).fit(normalized[sample_ids]).cluster_centers_
+    return centers
 
 
-def _settled(unit: Shares, centres: Shares) -> Shares:
-    for _ in range(_MOVES):
-        before, centres = centres, _shares(unit, centres).T @ unit
-        if np.allclose(centres, before, rtol=1e-3, atol=1e-3 * abs(centres).max()):
+def _refine_centers(normalized: Matrix, centers: Matrix) -> Matrix:
+    for _ in range(_MAX_ITERATIONS):
+        previous, centers = centers, _memberships(normalized, centers).T @ normalized
+        if np.allclose(centers, previous, rtol=1e-3, atol=1e-3 * abs(centers).max()):
             break
-    return centres
+    return centers
 
 
-def _distances(unit: Shares, centres: Shares) -> Shares:
-    directions = centres / np.linalg.norm(centres, axis=1, keepdims=True).clip(1e-12)
-    return 2 - 2 * unit @ directions.T
+def _distances(normalized: Matrix, centers: Matrix) -> Matrix:
+    directions = centers / np.linalg.norm(centers, axis=1, keepdims=True).clip(1e-12)
+    return 2 - 2 * normalized @ directions.T
 
 
-def _shares(unit: Shares, centres: Shares) -> Shares:
-    far = _distances(unit, centres)
-    shares = np.exp((far.min(axis=1, keepdims=True) - far) / _SOFTNESS)
-    for _ in range(_BALANCINGS):
-        shares /= shares.sum(axis=1, keepdims=True)
-        sizes = shares.sum(axis=0) * (shares.shape[1] / len(shares))  # 1 each, if they were equal
-        if abs(sizes - 1).max() < _UNEVEN:
+def _memberships(normalized: Matrix, centers: Matrix) -> Matrix:
+    distances = _distances(normalized, centers)
+    memberships = np.exp((distances.min(axis=1, keepdims=True) - distances) / _TEMPERATURE)
+    for _ in range(_SINKHORN_STEPS):
+        memberships /= memberships.sum(axis=1, keepdims=True)
+        sizes = memberships.sum(axis=0) * (memberships.shape[1] / len(memberships))  # 1 each, if they were equal
+        if abs(sizes - 1).max() < _SIZE_TOLERANCE:
             break
-        shares /= sizes.clip(1e-12)
-    return shares / shares.sum(axis=1, keepdims=True)
+        memberships /= sizes.clip(1e-12)
+    return memberships / memberships.sum(axis=1, keepdims=True)
 
 
-def _cost(unit: Shares, centres: Shares) -> float:
-    return float((_shares(unit, centres) * _distances(unit, centres)).sum())
+def _cost(normalized: Matrix, centers: Matrix) -> float:
+    return float((_memberships(normalized, centers) * _distances(normalized, centers)).sum())

@@ -23,7 +23,7 @@ class Representation(ABC):
 
     backbone: Backbone = "auto"
     training: Training = field(default_factory=Training)
-    size: int | None = None  # the height of views of pictures, if it is not the pictures' own
+    view_size: int | None = None  # the height of views of pictures, if it is not the pictures' own
 
     @abstractmethod
     def fit(self, features: Features) -> Model:
@@ -42,29 +42,31 @@ class Representation(ABC):
         return features, network
 
     def _check_size(self, features: Features, network: Network) -> None:
-        rows = torch.zeros(1, dtype=torch.long, device=features.device)
+        row_ids = torch.zeros(1, dtype=torch.long, device=features.device)
         try:
             with torch.no_grad():
-                network.eval().embed(features.view(features.batch(rows), self.size))
+                network.eval().embed(features.view(features.batch(row_ids), self.view_size))
         except RuntimeError:
-            if self.size is not None:
+            if self.view_size is not None:
                 raise InputError(
                     "This backbone takes one size of pictures: leave out size, or take resnet18."
                 ) from None
             shape = " x ".join(map(str, features.shape))
             raise InputError(f"This backbone cannot take rows of {shape}: they are too small for it.") from None
 
-    def _finish(
+    def _train_encoder(
         self, modules: nn.ModuleList, features: Features, loss: Callable[[Tensor], Tensor], **hooks: Any
     ) -> Model:
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("backbone", "training")}
-        identity = f"{type(self).__name__} {own} on {len(features)} rows of {features.kind}"
+        settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("backbone", "training")}
+        identity = f"{type(self).__name__} {settings} on {len(features)} rows of {features.kind}"
         identity += f" {features.digest()}" if self.training.checkpoint else ""  # a stopped training saw these rows
         trained = train(modules, len(features), loss, self.training, identity=identity, **hooks)
         return Model(next(trained.children()), None)
 
 
-def projector(inside: int, hidden: int, outside: int, *last: nn.Module) -> nn.Module:
+def make_projector(in_features: int, hidden_features: int, out_features: int, *final_layers: nn.Module) -> nn.Module:
     """Two layers, or more, between the encoding and where views are compared."""
-    first = nn.Linear(inside, hidden, bias=False)
-    return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, outside), *last)
+    first = nn.Linear(in_features, hidden_features, bias=False)
+    return nn.Sequential(
+        first, nn.BatchNorm1d(hidden_features), nn.ReLU(), nn.Linear(hidden_features, out_features), *final_layers
+    )

@@ -16,16 +16,16 @@ from labeldp.learn.fixmatch import confident
 from labeldp.learn.loop import train
 from labeldp.learn.model import Model
 from labeldp.learn.training import Training
-from labeldp.representation.clusters import neighbours
+from labeldp.representation.clusters import nearest_neighbors
 
 
 @dataclass(frozen=True)
 class SCAN:
     """A network whose classes are clusters. It starts from an encoder and rests on no labels but the encoder's."""
 
-    clusters: int
-    near: int = 20  # neighbours of each row, mined once from the encoder
-    entropy: float = 5.0  # weight of the term that keeps all clusters in use
+    n_clusters: int
+    n_neighbors: int = 20  # neighbours of each row, mined once from the encoder
+    entropy_weight: float = 5.0  # weight of the term that keeps all clusters in use
     threshold: float = 0.99  # how sure a row must be to teach, in self-labelling
     training: Training = field(default_factory=lambda: Training(optimizer="adamw", rate=1e-3, decay=1e-4))
     self_label_epochs: int = 20
@@ -34,35 +34,37 @@ class SCAN:
         """Cluster, then self-label."""
         features = place(features, self.training)
         embeddings = encoder.embed(features)
-        nearest = torch.from_numpy(neighbours(embeddings, self.near, str(features.device))).to(features.device)
+        nearest = torch.from_numpy(nearest_neighbors(embeddings, self.n_neighbors, str(features.device))).to(
+            features.device
+        )
         torch.manual_seed(self.training.seed)
-        network = start_network(encoder, self.clusters, features)
+        network = start_network(encoder, self.n_clusters, features)
 
-        def agree(rows: Tensor) -> Tensor:
-            friends = nearest[rows, torch.randint(self.near, (len(rows),), device=rows.device)]
-            inputs = torch.cat([features.weak(features.batch(rows)), features.weak(features.batch(friends))])
+        def agreement_loss(row_ids: Tensor) -> Tensor:
+            neighbor_ids = nearest[row_ids, torch.randint(self.n_neighbors, (len(row_ids),), device=row_ids.device)]
+            inputs = torch.cat([features.weak(features.batch(row_ids)), features.weak(features.batch(neighbor_ids))])
             own, other = network(inputs).float().chunk(2)
-            return scan_loss(own, other, self.entropy)
+            return scan_loss(own, other, self.entropy_weight)
 
-        network = train(network, len(features), agree, self.training)
+        network = train(network, len(features), agreement_loss, self.training)
         if self.self_label_epochs:
             network.requires_grad_(True)
 
-            def teach(rows: Tensor) -> Tensor:
-                batch = features.batch(rows)
+            def self_training_loss(row_ids: Tensor) -> Tensor:
+                batch = features.batch(row_ids)
                 # Guesses come from the network as it predicts, not from the statistics of strongly varied batches.
                 network.eval()
                 with torch.no_grad():
-                    weak = network(features.weak(batch)).float()
+                    weak_logits = network(features.weak(batch)).float()
                 network.train()
-                both = torch.cat([features.weak(batch), features.strong(batch)])
-                return self_label_loss(weak.repeat(2, 1), network(both).float(), self.threshold)
+                inputs = torch.cat([features.weak(batch), features.strong(batch)])
+                return self_label_loss(weak_logits.repeat(2, 1), network(inputs).float(), self.threshold)
 
             # A tenth of the rate: guesses that change fast follow each other into one cluster.
-            gentle = self.training.rate / 10
-            schedule = replace(self.training, epochs=self.self_label_epochs, rate=gentle, checkpoint=None)
-            network = train(network, len(features), teach, schedule)
-        return Model(network, LabelSpace(list(range(self.clusters))), Provenance.of(encoder))
+            lower_rate = self.training.rate / 10
+            schedule = replace(self.training, epochs=self.self_label_epochs, rate=lower_rate, checkpoint=None)
+            network = train(network, len(features), self_training_loss, schedule)
+        return Model(network, LabelSpace(list(range(self.n_clusters))), Provenance.of(encoder))
 
     @staticmethod
     def assign(model: Model, features: Features) -> NDArray[np.int64]:
@@ -70,17 +72,21 @@ class SCAN:
         return model.predict_proba(features).argmax(axis=1)
 
 
-def scan_loss(logits: Tensor, friends: Tensor, entropy: float) -> Tensor:
+def scan_loss(logits: Tensor, neighbor_logits: Tensor, entropy_weight: float) -> Tensor:
     """-log of the chance that a row and its neighbour share a cluster, minus the entropy of the average assignment."""
-    p, q = torch.softmax(logits, dim=1), torch.softmax(friends, dim=1)
-    together = -(p * q).sum(dim=1).clamp_min(1e-9).log().mean()
+    p, q = torch.softmax(logits, dim=1), torch.softmax(neighbor_logits, dim=1)
+    agreement = -(p * q).sum(dim=1).clamp_min(1e-9).log().mean()
     mean = p.mean(dim=0).clamp_min(1e-9)
-    return together + entropy * (mean * mean.log()).sum()
+    return agreement + entropy_weight * (mean * mean.log()).sum()
 
 
-def self_label_loss(weak: Tensor, strong: Tensor, threshold: float) -> Tensor:
+def self_label_loss(weak_logits: Tensor, strong_logits: Tensor, threshold: float) -> Tensor:
     """Cross-entropy of strongly varied rows with confident guesses, every cluster weighing the same."""
-    guess, sure = confident(weak, threshold)
-    count = torch.zeros_like(weak[0]).scatter_add(0, guess, sure.to(weak.dtype)).clamp_min(1)
-    weight = sure / count[guess]
-    return (F.cross_entropy(strong, guess, reduction="none") * weight).sum() / weight.sum().clamp_min(1e-9)
+    pseudo_labels, is_confident = confident(weak_logits, threshold)
+    counts = (
+        torch.zeros_like(weak_logits[0]).scatter_add(0, pseudo_labels, is_confident.to(weak_logits.dtype)).clamp_min(1)
+    )
+    weight = is_confident / counts[pseudo_labels]
+    return (F.cross_entropy(strong_logits, pseudo_labels, reduction="none") * weight).sum() / weight.sum().clamp_min(
+        1e-9
+    )

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from labeldp.core.atomic_files import append_line, read_lines
+from labeldp.core.atomic_files import append_json_line, read_json_lines
 from labeldp.data.loaders import load
 from labeldp.learn.model import Model
-from labeldp.representation.restart import two_encoders
+from labeldp.representation.restart import train_two_encoders
 from labeldp.reproduce.cells import CellConfig, ExperimentCell, ImageDataset, run_cell
 from labeldp.reproduce.tables import Experiment
 
@@ -35,7 +35,7 @@ def fill_table(
 ) -> list[Line]:
     """Return a line for every cell asked for, training those that are not in the results yet."""
     results = config.work_folder / f"{experiment.name}.jsonl"
-    done = {line["cell"]: line for line in read_lines(results)}
+    done = {line["cell"]: line for line in read_json_lines(results)}
     if any(cell.row.encoder and cell.key not in done for cell in cells) and config.encoder is None:
         config = replace(config, encoder=train_or_load_encoder(data, config, report))
     for index, cell in enumerate(cells, 1):
@@ -43,7 +43,7 @@ def fill_table(
             continue
         report(f"{index} of {len(cells)}: {cell.key}")
         done[cell.key] = run_cell(cell, data, experiment.delta, config, report)
-        append_line(results, done[cell.key])
+        append_json_line(results, done[cell.key])
         shutil.rmtree(cell.checkpoint_folder(config.work_folder))
     return [done[cell.key] | {"method": cell.row.method, "epsilon": cell.epsilon} for cell in cells]
 
@@ -55,7 +55,7 @@ def train_or_load_encoder(data: ImageDataset, config: CellConfig, report: Callab
         report("training encoders without labels")
         training: dict[str, Any] = {"device": config.device, "progress": config.progress}
         training |= {"checkpoint": config.work_folder / "encoder.checkpoint"}
-        two_encoders(data.train, config.model or "resnet18", config.epochs, **training).save(folder)
+        train_two_encoders(data.train, config.model or "resnet18", config.epochs, **training).save(folder)
         for checkpoint in config.work_folder.glob("encoder*.checkpoint"):
             checkpoint.unlink()
     return Model.load(folder, config.device)
@@ -64,7 +64,7 @@ def train_or_load_encoder(data: ImageDataset, config: CellConfig, report: Callab
 def compare_with_paper(experiment: Experiment, results: Path) -> list[Line]:
     """Return a line for every cell of the paper's table: its figure, ours over all seeds, and the difference."""
     lines_by_cell: dict[tuple[str, float], list[Line]] = {}
-    for line in read_lines(results):
+    for line in read_json_lines(results):
         method, _, rest = line["cell"].rpartition(", epsilon ")
         lines_by_cell.setdefault((method, float(rest.split(",")[0])), []).append(line)
     lines = []

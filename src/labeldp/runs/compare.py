@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student_t
 
-from labeldp.core.atomic_files import append_line, check_free, read_lines
+from labeldp.core.atomic_files import append_json_line, check_writable, read_json_lines
 from labeldp.core.errors import BudgetExceeded, InputError
 from labeldp.core.exact_real import exactly
 from labeldp.core.guarantee import Budget
@@ -70,14 +70,14 @@ class Comparison:
         for name in self.recipes:
             self.plan.by(name).check(space)
         if not self.folder.is_dir():
-            check_free(self.folder)
+            check_writable(self.folder)
         note = self.folder / "comparison.json"
         if note.is_file() and note.read_text().strip() != self._own():
             raise InputError(f"{self.folder} holds another comparison: choose another folder for this one.")
 
     def done(self) -> list[dict[str, Any]]:
         """Return the rows of the cells that are finished."""
-        rows = {_cell(row): row for row in read_lines(self.folder / "cells.jsonl") if row.keys() >= _FIELDS}
+        rows = {_cell(row): row for row in read_json_lines(self.folder / "cells.jsonl") if row.keys() >= _FIELDS}
         return [rows[cell] for cell in self.cells() if cell in rows]
 
     def missing(self) -> list[Cell]:
@@ -97,7 +97,7 @@ class Comparison:
             begun = time.perf_counter()
             outcome = train(self.plan.by(cell.recipe, epsilon=cell.epsilon, seed=cell.seed))
             row = asdict(cell) | outcome | {"seconds": round(time.perf_counter() - begun, 1)}
-            append_line(self.folder / "cells.jsonl", row)
+            append_json_line(self.folder / "cells.jsonl", row)
         (self.folder / "begun.json").unlink(missing_ok=True)
         rows = self.done()
         self._draw(rows)
@@ -107,7 +107,7 @@ class Comparison:
         return sum((exactly(c.epsilon) for c in cells), Fraction(0)), len(cells) * exactly(self.plan.delta)
 
     def _begun(self) -> Cell | None:
-        rows = read_lines(self.folder / "begun.json")
+        rows = read_json_lines(self.folder / "begun.json")
         return _cell(rows[0]) if rows and rows[0].keys() >= _FIELDS else None
 
     def _own(self) -> str:

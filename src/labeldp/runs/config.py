@@ -21,7 +21,7 @@ from labeldp.recipes.crosses import CROSSING_RECIPES as CROSSING
 from labeldp.recipes.crosses import check_crosses
 from labeldp.recipes.models import find_model
 from labeldp.recipes.task import Rows, Task, default_training
-from labeldp.runs.feature_files import column_of_pictures, read_columns, read_features
+from labeldp.runs.feature_files import find_image_column, read_columns, read_features
 
 if TYPE_CHECKING:
     from labeldp.learn.model import Model
@@ -74,7 +74,7 @@ class Plan:
             table.file.frame_schema(table.features)
             check_crosses(self.recipe, self.options, table.features)
         if table is not None and self.features == "images":
-            column_of_pictures(table.file, table.features)
+            find_image_column(table.file, table.features)
         if self.encoder is not None:
             _check_encoder(_load_encoder(self.encoder, "cpu"), self.model)
 
@@ -90,7 +90,7 @@ class Plan:
             return *read_features(table, self.features, rows, self.flip), None
         frame = read_columns(TableFile(self.public), table.features)
         intake, public = Intake.fit(frame, self.features, self.flip)  # type: ignore[arg-type]
-        return intake, intake(read_columns(table.file, list(intake.columns), intake.texts)), public
+        return intake, intake(read_columns(table.file, list(intake.columns), intake.text_columns)), public
 
     def task(
         self, features: Features, space: LabelSpace, rows: Rows, checkpoints: Path | None = None, **more: Any

@@ -12,7 +12,7 @@ from labeldp.core.lazy import require_torch
 from labeldp.data.base import Features
 from labeldp.data.feature_reader import Intake
 from labeldp.data.files import TableFile
-from labeldp.data.image_columns import picture_column, read_pictures
+from labeldp.data.image_columns import image_column, read_images
 from labeldp.data.tables import Table
 from labeldp.privacy.vault.labeled_table import ABSENT, SecretTable
 
@@ -20,118 +20,118 @@ if TYPE_CHECKING:
     from labeldp.data.images import Images
 
 
-def read_features(table: SecretTable, kind: str, rows: int, flip: bool = False) -> tuple[Intake, Features]:
+def read_features(table: SecretTable, kind: str, n_rows: int, flip: bool = False) -> tuple[Intake, Features]:
     """Read the features of a table of `rows` labels, in batches where the file allows it, and never the label."""
     columns = table.features
     if not columns:
         raise InputError(f"{table.file.path} has no features: add a column beside the label and the row ids.")
     if kind == "table" and table.file.path.suffix == ".parquet":
         features: Features = (read := Table.from_parquet(table.file.path, columns))
-        intake = Intake("table", tuple(columns), read.to_json())
+        reader = Intake("table", tuple(columns), read.to_json())
     else:
-        intake, features = Intake.fit(read_columns(table.file, columns), kind, flip)  # type: ignore[arg-type]
-    if len(features) != rows:
+        reader, features = Intake.fit(read_columns(table.file, columns), kind, flip)  # type: ignore[arg-type]
+    if len(features) != n_rows:
         raise InputError(f"{table.file.path} changed while it was read: run the command again.")
-    return intake, features
+    return reader, features
 
 
-def read_pictures_of(file: TableFile, flip: bool = False, left_out: Sequence[str] = ()) -> Images:
+def read_image_column(file: TableFile, flip: bool = False, excluded_columns: Sequence[str] = ()) -> Images:
     """Read the one column of pictures that is not left out, and no other."""
     require_torch("Learning from pictures")
     from labeldp.data.images import Images
 
-    column = column_of_pictures(file, [name for name in file.schema.names if name not in left_out])
-    return Images(read_pictures(read_columns(file, [column]).to_series()), flip)
+    column = find_image_column(file, [name for name in file.schema.names if name not in excluded_columns])
+    return Images(read_images(read_columns(file, [column]).to_series()), flip)
 
 
-def picture_of(table: SecretTable) -> str:
+def image_column_of(table: SecretTable) -> str:
     """Return the column of pictures of a table."""
-    return column_of_pictures(table.file, table.features)
+    return find_image_column(table.file, table.features)
 
 
-def column_of_pictures(file: TableFile, columns: Sequence[str]) -> str:
+def find_image_column(file: TableFile, columns: Sequence[str]) -> str:
     """Return the one column that holds pictures, or say why there is none."""
     if file.path.suffix == ".csv":
         raise InputError(f"Pictures are bytes, which {file.path} cannot hold: write the table as .parquet.")
-    return picture_column(file.frame_schema(columns))
+    return image_column(file.frame_schema(columns))
 
 
-def read_columns(file: TableFile, columns: list[str], texts: Sequence[str] = ()) -> pl.DataFrame:
+def read_columns(file: TableFile, columns: list[str], text_columns: Sequence[str] = ()) -> pl.DataFrame:
     """Read features, and never the label. Numbers in a CSV become numbers.
 
     So do numbers among which missing ones are marked by a word, as R marks them by NA. Columns in `texts` stay as they
     are written, because they were texts in the training.
     """
-    absent = [name for name in columns if name not in file.schema.names]
-    if absent:
-        raise InputError(f"{file.path} lacks the column {absent[0]!r}, which the model was trained on.")
-    inferred = [] if file.path.suffix == ".parquet" else [name for name in columns if name not in texts]
-    kinds = _kinds(file, inferred) if inferred else {}
+    missing = [name for name in columns if name not in file.schema.names]
+    if missing:
+        raise InputError(f"{file.path} lacks the column {missing[0]!r}, which the model was trained on.")
+    inferred = [] if file.path.suffix == ".parquet" else [name for name in columns if name not in text_columns]
+    dtypes = _infer_dtypes(file, inferred) if inferred else {}
     empty = pl.DataFrame(schema=file.frame_schema(columns))
-    return pl.concat([_typed(frame, kinds) for frame in (empty, *file.frames(columns))])
+    return pl.concat([_cast_columns(frame, dtypes) for frame in (empty, *file.frames(columns))])
 
 
-_NUMBERS = (pl.Int64(), pl.Float64())
+_NUMERIC_DTYPES = (pl.Int64(), pl.Float64())
 
 
-def _kinds(file: TableFile, columns: list[str]) -> dict[str, pl.DataType]:
+def _infer_dtypes(file: TableFile, columns: list[str]) -> dict[str, pl.DataType]:
     """Return the type of each column of a CSV file whose texts are all numbers, or all true or false.
 
     A word that marks a missing number makes whole numbers decimals.
     """
-    possible = {name: [*_NUMBERS, pl.Boolean()] for name in columns}
+    possible = {name: [*_NUMERIC_DTYPES, pl.Boolean()] for name in columns}
     empty = set(columns)
     for frame in file.frames(columns):
         for column in frame:
-            marked = column.alias("").is_in(ABSENT)
-            present = column.filter(~marked)  # a missing text is neither
-            kinds = [pl.Float64()] if marked.any() else possible[column.name]
-            kinds = [kind for kind in kinds if kind in possible[column.name]]
-            possible[column.name] = [kind for kind in kinds if not _parsed(present, kind).null_count()]
+            is_absent = column.alias("").is_in(ABSENT)
+            present = column.filter(~is_absent)  # a missing text is neither
+            dtypes = [pl.Float64()] if is_absent.any() else possible[column.name]
+            dtypes = [dtype for dtype in dtypes if dtype in possible[column.name]]
+            possible[column.name] = [dtype for dtype in dtypes if not _parse_texts(present, dtype).null_count()]
             empty -= {column.name} if len(present) else set()
-    return {name: kinds[0] for name, kinds in possible.items() if kinds and name not in empty}
+    return {name: dtypes[0] for name, dtypes in possible.items() if dtypes and name not in empty}
 
 
-def _typed(frame: pl.DataFrame, kinds: dict[str, pl.DataType]) -> pl.DataFrame:
-    return frame.with_columns(_parsed(frame[name], kind).alias(name) for name, kind in kinds.items())
+def _cast_columns(frame: pl.DataFrame, dtypes: dict[str, pl.DataType]) -> pl.DataFrame:
+    return frame.with_columns(_parse_texts(frame[name], dtype).alias(name) for name, dtype in dtypes.items())
 
 
-def _parsed(texts: pl.Series, kind: pl.DataType) -> pl.Series:
+def _parse_texts(texts: pl.Series, dtype: pl.DataType) -> pl.Series:
     """Return texts in another type, missing where they cannot be, without their name."""
     texts = texts.alias("")  # Polars takes a name like ^a$ for a pattern of names
-    if kind == pl.Boolean:
+    if dtype == pl.Boolean:
         words = texts.str.to_lowercase()
-        return words.replace_strict(["true", "false"], [True, False], default=None, return_dtype=kind)
-    return texts.replace(ABSENT, None).cast(kind, strict=False)
+        return words.replace_strict(["true", "false"], [True, False], default=None, return_dtype=dtype)
+    return texts.replace(ABSENT, None).cast(dtype, strict=False)
 
 
 def doubts(table: SecretTable, features: Features) -> list[str]:
     """Name columns that are unlikely to be what they should be; features are public, so that they may be named."""
-    file, found = table.file, list[str]()
-    if table.ids is not None and (names := read_columns(file, [table.ids]).to_series().n_unique()) < len(features):
-        found.append(
-            f"Column {table.ids!r} has {names:,} different ids for {len(features):,} rows. If they are people, name it "
+    file, messages = table.file, list[str]()
+    if table.ids is not None and (n_ids := read_columns(file, [table.ids]).to_series().n_unique()) < len(features):
+        messages.append(
+            f"Column {table.ids!r} has {n_ids:,} different ids for {len(features):,} rows. If they are people, name it "
             "by --user-column, which protects all rows of one."
         )
-    if features.kind == "images" and (unused := [name for name in table.features if name != picture_of(table)]):
-        found.append(f"Images are learnt alone: {', '.join(map(repr, unused))} had no part in it.")
+    if features.kind == "images" and (unused := [name for name in table.features if name != image_column_of(table)]):
+        messages.append(f"Images are learnt alone: {', '.join(map(repr, unused))} had no part in it.")
     if not isinstance(features, Table):
-        return found
-    texts = [column.name for column in features.encoder.categories]
-    many = {column.name for column in features.encoder.categories if not column.values}
+        return messages
+    texts = [column.name for column in features.encoder.categorical]
+    unnamed_columns = {column.name for column in features.encoder.categorical if not column.values}
     for column in read_columns(file, texts) if texts else []:
         present = column.drop_nulls().cast(pl.String)
         present = present.filter(present != "")
         odd = int(present.cast(pl.Float64, strict=False).null_count())
         if present.is_empty():
-            found.append(f"Column {column.name!r} is empty.")
+            messages.append(f"Column {column.name!r} is empty.")
         elif file.path.suffix == ".csv" and 0 < odd < len(present) / 2:
-            what = f"{odd:,} row{'s' * (odd > 1)}"
-            found.append(f"Column {column.name!r} holds numbers but for {what}, so it was read as categories.")
+            other_rows = f"{odd:,} row{'s' * (odd > 1)}"
+            messages.append(f"Column {column.name!r} holds numbers but for {other_rows}, so it was read as categories.")
         elif file.path.suffix == ".csv" and present.str.contains(r"^-?\d+,\d+$").mean() > 0.5:  # type: ignore[operator]
-            found.append(f"Column {column.name!r} has decimal commas, so it was read as categories: write points.")
-        elif column.name in many:
-            found.append(
+            messages.append(f"Column {column.name!r} has decimal commas, so it was read as categories: write points.")
+        elif column.name in unnamed_columns:
+            messages.append(
                 f"Column {column.name!r} has another text in nearly every row: name it by --ids if it identifies rows."
             )
-    return found
+    return messages

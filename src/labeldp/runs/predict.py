@@ -33,7 +33,7 @@ def predict(
     if ids is not None:
         file.column_type(ids)  # it is there, or that is said
     named = [] if ids is None else [read_columns(file, [ids], [ids]).to_series()]
-    frame = read_columns(file, list(intake.columns), intake.texts)
+    frame = read_columns(file, list(intake.columns), intake.text_columns)
     for name in intake.strangers(frame):
         note(f"No value of column {name!r} occurred in training: they count as unknown. Are they written as then?")
     model = load_predictor(run / "model", "auto")

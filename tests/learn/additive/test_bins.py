@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from labeldp.data import Table
-from labeldp.learn.additive import Bins, Column, Functions
+from labeldp.learn.additive import BasisFunctions, BinnedColumn, Bins
 from labeldp.learn.additive.bins import quantile_edges
 
 FEW = st.integers(-6, 6).map(np.float32)
@@ -76,31 +76,31 @@ def table():
 
 
 def test_numbers_come_first_and_missing_values_have_the_last_bin(table):
-    bins = Bins.learn(table, 8, 5)
+    bins = Bins.fit(table, 8, 5)
     assert [column.name for column in bins.columns] == ["x", "none", "one", "kind"]
     assert [column.width for column in bins.columns] == [9, 2, 2, 5]
-    assert [column.ordered for column in bins.columns] == [8, 1, 1, 0]
-    codes = [bins.codes(table, place) for place in range(4)]
+    assert [column.n_ordered for column in bins.columns] == [8, 1, 1, 0]
+    codes = [bins.encode(table, place) for place in range(4)]
     assert {code.dtype for code in codes} == {np.dtype(np.uint8)}
-    assert np.array_equal(codes[0] == 8, np.isnan(table.number_values[:, 0]))
+    assert np.array_equal(codes[0] == 8, np.isnan(table.numeric_values[:, 0]))
     assert np.array_equal(codes[1], np.ones(1_000))  # only missing values
     assert np.array_equal(codes[2], np.zeros(1_000))
-    order = np.argsort(table.number_values[codes[0] < 8, 0])
+    order = np.argsort(table.numeric_values[codes[0] < 8, 0])
     assert (np.diff(codes[0][codes[0] < 8][order].astype(int)) >= 0).all()
 
 
 @pytest.mark.parametrize(("most", "width", "map_"), [(5, 5, [0, 1, 2, 3, 4]), (4, 4, [0, 1, 2, 2, 3]), (1, 3, None)])
 def test_rare_categories_share_a_bin_with_those_that_are_new(table, most, width, map_):
-    kind = Bins.learn(table, 8, most).columns[-1]
+    kind = Bins.fit(table, 8, most).columns[-1]
     assert kind.width == width
-    assert np.array_equal(kind.map, map_ or [0, 1, 1, 1, 2])  # "a", "b", "c", other, missing
-    assert kind.codes(table.category_codes[:, 0]).max() == width - 1  # missing
+    assert np.array_equal(kind.bin_of_code, map_ or [0, 1, 1, 1, 2])  # "a", "b", "c", other, missing
+    assert kind.encode(table.category_codes[:, 0]).max() == width - 1  # missing
 
 
 def test_wide_bins_have_wider_codes():
     wide = Table.fit(pl.DataFrame({"x": np.arange(900.0)}))
-    bins = Bins.learn(wide, 300, 5)
-    codes = bins.codes(wide, 0)
+    bins = Bins.fit(wide, 300, 5)
+    codes = bins.encode(wide, 0)
     assert codes.dtype == np.uint16
     assert codes.max() == 299
 
@@ -108,15 +108,15 @@ def test_wide_bins_have_wider_codes():
 def test_edges_of_many_rows_come_from_evenly_spaced_ones(monkeypatch):
     monkeypatch.setattr("labeldp.learn.additive.bins._EDGE_ROWS", 500)
     table = Table.fit(pl.DataFrame({"x": np.arange(1_000.0)}))
-    assert np.array_equal(Bins.learn(table, 4, 4).columns[0].edges, quantile_edges(np.arange(0, 1_000, 2), 4))
+    assert np.array_equal(Bins.fit(table, 4, 4).columns[0].edges, quantile_edges(np.arange(0, 1_000, 2), 4))
 
 
 def ordered_column(ordered):
-    return Column("x", np.arange(ordered - 1, dtype=np.float32), None, ordered + 1)
+    return BinnedColumn("x", np.arange(ordered - 1, dtype=np.float32), None, ordered + 1)
 
 
 FUNCTIONS = st.builds(
-    Functions, st.integers(2, 12), st.floats(0, 2), st.just(0.0) | st.floats(0.05, 0.9), st.sampled_from([1, 2])
+    BasisFunctions, st.integers(2, 12), st.floats(0, 2), st.just(0.0) | st.floats(0.05, 0.9), st.sampled_from([1, 2])
 )
 
 
@@ -124,7 +124,7 @@ FUNCTIONS = st.builds(
 def test_the_values_of_functions_have_length_one_at_each_bin(functions, ordered, missing):
     """So every row moves the sums equally far, and no row has a length that noise need not follow."""
     values = functions.of(ordered_column(ordered), missing)
-    count = min(functions.cosines, ordered - 1) + (ordered if functions.detail and ordered > 2 else 0)
+    count = min(functions.n_cosines, ordered - 1) + (ordered if functions.detail_fraction and ordered > 2 else 0)
     assert values.shape == (ordered + 1, count + missing)
     lengths = np.linalg.norm(values, functions.norm, axis=1)
     assert lengths[:ordered] == pytest.approx(np.ones(ordered))
@@ -135,9 +135,9 @@ def test_the_values_of_functions_have_length_one_at_each_bin(functions, ordered,
 @given(FUNCTIONS, st.integers(3, 70))
 def test_counts_of_bins_have_their_share_of_the_length(functions, ordered):
     values = functions.of(ordered_column(ordered), False)[:ordered]
-    counts = values[:, min(functions.cosines, ordered - 1) :]
-    if functions.detail:
-        assert np.allclose(counts, np.eye(ordered) * functions.detail ** (1 / functions.norm))
+    counts = values[:, min(functions.n_cosines, ordered - 1) :]
+    if functions.detail_fraction:
+        assert np.allclose(counts, np.eye(ordered) * functions.detail_fraction ** (1 / functions.norm))
     else:
         assert counts.shape == (ordered, 0)
 
@@ -148,33 +148,35 @@ def test_functions_are_slow_cosines_first(functions, ordered):
     values = functions.of(ordered_column(ordered), True)
     places = (np.arange(ordered) + 0.5) / ordered
     for place, x in enumerate(places):
-        wanted = [np.cos(np.pi * j * x) / j**functions.power for j in range(1, min(functions.cosines, ordered - 1) + 1)]
+        wanted = [
+            np.cos(np.pi * j * x) / j**functions.power for j in range(1, min(functions.n_cosines, ordered - 1) + 1)
+        ]
         own = values[place, : len(wanted)]
         assert np.allclose(own / np.linalg.norm(own), wanted / np.linalg.norm(wanted), atol=1e-6)
     assert np.allclose(values[:ordered][::-1, 0], -values[:ordered, 0])
 
 
 def test_with_counts_functions_tell_all_bins_apart_and_without_only_what_is_slow():
-    some, all_ = Functions(3, 1.0, 0.0, 2), Functions(3, 1.0, 0.3, 2)
-    assert np.linalg.matrix_rank(some.of(ordered_column(20), True)) == 4
-    assert np.linalg.matrix_rank(all_.of(ordered_column(20), True)) == 21
+    some, all_ = BasisFunctions(3, 1.0, 0.0, 2), BasisFunctions(3, 1.0, 0.3, 2)
+    assert np.linalg.matrix_rank(some.evaluate(ordered_column(20), True)) == 4
+    assert np.linalg.matrix_rank(all_.evaluate(ordered_column(20), True)) == 21
 
 
 @pytest.mark.parametrize("detail", [0.0, 0.3])
 @pytest.mark.parametrize("norm", [1, 2])
 def test_columns_of_one_or_two_values_need_few_functions(detail, norm):
-    functions = Functions(5, 0.75, detail, norm)
-    assert np.allclose(functions.of(ordered_column(2), False), [[1.0], [-1.0], [0.0]])
-    assert np.allclose(functions.of(ordered_column(2), True), [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
+    functions = BasisFunctions(5, 0.75, detail, norm)
+    assert np.allclose(functions.evaluate(ordered_column(2), False), [[1.0], [-1.0], [0.0]])
+    assert np.allclose(functions.evaluate(ordered_column(2), True), [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
 
 
 def test_categories_are_counted():
-    assert Functions(5, 0.75, 0.3, 2).of(Column("kind", None, np.arange(4), 4), True) is None
+    assert BasisFunctions(5, 0.75, 0.3, 2).evaluate(BinnedColumn("kind", None, np.arange(4), 4), True) is None
 
 
 def test_constant_columns_have_few_functions_and_no_empty_ones(table):
     """Their bins tell nothing that the number of rows does not."""
-    none, one = Bins.learn(table, 8, 5).columns[1:3]
-    functions = Functions(5, 0.75, 0.0, 1)
-    assert functions.of(one, False).shape == (2, 0)
-    assert np.array_equal(functions.of(none, True), [[0.0], [1.0]])
+    none, one = Bins.fit(table, 8, 5).columns[1:3]
+    functions = BasisFunctions(5, 0.75, 0.0, 1)
+    assert functions.evaluate(one, False).shape == (2, 0)
+    assert np.array_equal(functions.evaluate(none, True), [[0.0], [1.0]])

@@ -50,7 +50,7 @@ def test_a_dense_design_multiplies():
     design, wide = DenseDesign(matrix), matrix.astype(np.float64)
     weights, values, scale = generator.normal(size=(7, 2)), generator.normal(size=(50, 2)), generator.random(50)
     assert np.allclose(design.dot(weights), wide @ weights, atol=1e-5)
-    assert np.allclose(design.sums(values), wide.T @ values, atol=1e-5)
+    assert np.allclose(design.transpose_dot(values), wide.T @ values, atol=1e-5)
     assert np.allclose(design.gram(scale), wide.T @ np.diag(scale) @ wide, atol=1e-5)
     assert design.gram(scale).dtype == np.float64
 
@@ -89,4 +89,4 @@ def test_functions_of_a_column_take_the_place_of_its_bins(pair, seed):
 def test_a_list_of_functions_must_have_one_entry_for_each_column():
     design = BinDesign([np.array([0, 1]), np.array([1, 0])], [2, 2])
     with pytest.raises(ValueError, match="zip"):
-        design.matrix([np.eye(2)])
+        design.to_sparse([np.eye(2)])

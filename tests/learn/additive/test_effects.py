@@ -7,27 +7,29 @@ import pytest
 import labeldp as ldp
 from labeldp.accounting.lineage import Provenance
 from labeldp.core.label_space import LabelSpace
-from labeldp.data.table_encoder import Category, Encoder, Number
+from labeldp.data.table_encoder import CategoricalColumn, NumericColumn, TableEncoder
 from labeldp.data.tables import Table
-from labeldp.learn.additive import Bins, Column
-from labeldp.learn.additive.effects import MISSING, OTHERS, effects_of
+from labeldp.learn.additive import BinnedColumn, Bins
+from labeldp.learn.additive.effects import MISSING_LABEL, OTHER_LABEL, describe_effects
 from labeldp.learn.additive.model import AdditiveModel, Term
 from labeldp.learn.boosting import BoostedModel
 from labeldp.learn.trees import Trees
 
 SPACE = LabelSpace(["no", "yes"])
 NAMES = tuple(f"town {place:02d}" for place in range(20))
-ENCODER = Encoder((Number("age", 0.0, True), Number("pay", 0.0, False)), (Category("town", NAMES),))
+ENCODER = TableEncoder(
+    (NumericColumn("age", 0.0, True), NumericColumn("pay", 0.0, False)), (CategoricalColumn("town", NAMES),)
+)
 
 
 def number(name="age", edges=(20, 30, 40)):
-    return Column(name, np.array(edges, np.float32), None, len(edges) + 2)
+    return BinnedColumn(name, np.array(edges, np.float32), None, len(edges) + 2)
 
 
 def town(kept=15):
     places = np.minimum(np.arange(len(NAMES) + 2), kept)
     places[-1] = kept + 1
-    return Column("town", None, places, kept + 2)
+    return BinnedColumn("town", None, places, kept + 2)
 
 
 def model(*terms, space=SPACE):
@@ -37,14 +39,14 @@ def model(*terms, space=SPACE):
 
 
 def one(columns, weights, **how):
-    (found,) = effects_of(model((columns, weights), **how), ENCODER)
+    (found,) = describe_effects(model((columns, weights), **how), ENCODER)
     return found
 
 
 def test_a_number_is_described_by_inner_edges_and_centred():
     found = one((number(),), [1.0, 2.0, 3.0, 6.0, -2.0])
     assert (found.names, found.name, found.kind) == (("age",), "age", "number")
-    assert found.bins == (("below 30", "up to 30", "30 to 40", "above 40", MISSING),)
+    assert found.bins == (("below 30", "up to 30", "30 to 40", "above 40", MISSING_LABEL),)
     assert found.values == pytest.approx([-1, 0, 1, 4, -4])
     assert found.strength == pytest.approx(np.std([1, 2, 3, 6, -2]))
     assert found.edges == ((30, 40),)
@@ -71,8 +73,8 @@ def test_few_bins_do_not_show_the_smallest_value(edges, labels):
 def test_no_label_or_edge_is_the_smallest_or_largest_value(distinct):
     values = 1000.5 + np.arange(4000) % distinct
     table = Table.fit(pl.DataFrame({"pay": values}))
-    (column,) = Bins.learn(table, 16, 16).columns
-    (found,) = effects_of(model(((column,), np.arange(1.0, column.width + 1))), table.encoder)
+    (column,) = Bins.fit(table, 16, 16).columns
+    (found,) = describe_effects(model(((column,), np.arange(1.0, column.width + 1))), table.encoder)
     text = json.dumps(found.to_json()).replace(",", "")
     for extreme in (values.min(), values.max()):
         assert f"{extreme:.6g}" not in text
@@ -97,7 +99,7 @@ def test_twelve_frequent_categories_are_named_and_the_others_share_their_mean():
     weights = np.arange(17.0) ** 2 + 1
     found = one((town(),), weights)
     assert found.kind == "category"
-    assert found.bins == ((*NAMES[:12], OTHERS, MISSING),)
+    assert found.bins == ((*NAMES[:12], OTHER_LABEL, MISSING_LABEL),)
     assert found.values[:12] == pytest.approx(weights[:12] - weights.mean())
     assert found.values[12] == pytest.approx(weights[12:16].mean() - weights.mean())
     assert found.strength == pytest.approx(weights.std())
@@ -106,13 +108,13 @@ def test_twelve_frequent_categories_are_named_and_the_others_share_their_mean():
 
 def test_a_category_of_a_shared_bin_is_not_named():
     found = one((town(kept=3),), [1, 2, 3, 4, 0])
-    assert found.bins == ((*NAMES[:3], OTHERS),)
+    assert found.bins == ((*NAMES[:3], OTHER_LABEL),)
 
 
 def test_a_bin_for_unknown_categories_without_rows_is_left_out():
-    few = Encoder((), (Category("town", ("a", "b")),))
-    column = Column("town", None, np.array([0, 1, 2, 3]), 4)
-    (found,) = effects_of(model(((column,), [1, 3, 0, 0])), few)
+    few = TableEncoder((), (CategoricalColumn("town", ("a", "b")),))
+    column = BinnedColumn("town", None, np.array([0, 1, 2, 3]), 4)
+    (found,) = describe_effects(model(((column,), [1, 3, 0, 0])), few)
     assert found.bins == (("a", "b"),)
     assert found.values == pytest.approx([-1, 1])
 
@@ -137,7 +139,7 @@ def test_a_cross_is_a_grid_whose_empty_rows_are_left_out():
     grid[:4, :16] = np.random.default_rng(1).normal(size=(4, 16))
     found = one((number(), town()), grid)
     assert (found.name, found.kind, found.edges) == ("age x town", "cross", ((30, 40), ()))
-    assert found.bins == (("below 30", "up to 30", "30 to 40", "above 40"), (*NAMES[:12], OTHERS))
+    assert found.bins == (("below 30", "up to 30", "30 to 40", "above 40"), (*NAMES[:12], OTHER_LABEL))
     inner = grid[:4, :16] - grid[:4, :16].mean()
     assert found.values[:, :12] == pytest.approx(inner[:, :12])
     assert found.values[:, 12] == pytest.approx(inner[:, 12:].mean(axis=1))
@@ -147,11 +149,11 @@ def test_a_cross_is_a_grid_whose_empty_rows_are_left_out():
 def test_effects_come_strongest_first_also_below_trees_and_other_models_have_none():
     weak, strong = ((number("pay"),), [0.1, 0.2, 0, 0.1, 0]), ((number(),), [1, 2, 3, 6, 0])
     start = model(weak, strong)
-    assert [effect.name for effect in effects_of(start, ENCODER)] == ["age", "pay"]
+    assert [effect.name for effect in describe_effects(start, ENCODER)] == ["age", "pay"]
     trees = Trees.from_lightgbm("", 3, 1)
     boosted = BoostedModel(SPACE, start.provenance, trees, np.zeros(1), start)
-    assert [effect.name for effect in effects_of(boosted, ENCODER)] == ["age", "pay"]
-    assert effects_of(BoostedModel(SPACE, start.provenance, trees, np.zeros(1)), ENCODER) is None
+    assert [effect.name for effect in describe_effects(boosted, ENCODER)] == ["age", "pay"]
+    assert describe_effects(BoostedModel(SPACE, start.provenance, trees, np.zeros(1)), ENCODER) is None
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -167,7 +169,7 @@ def test_a_training_shows_bins_for_missing_values_only_where_it_had_some(classes
         3.0, list(range(classes)), "additive", delta=1e-6, cross=pairs, estimate=False
     ).fit(frame, y)
     found = {effect.name: effect for effect in estimator.effects_}
-    shows = {name: [MISSING in labels for labels in effect.bins] for name, effect in found.items()}
+    shows = {name: [MISSING_LABEL in labels for labels in effect.bins] for name, effect in found.items()}
     assert shows == {
         "whole": [False], "holes": [True], "job": [False], "town": [True],
         "job x holes": [False, True], "town x whole": [True, False],

@@ -8,8 +8,17 @@ from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from labeldp.learn.additive import BinDesign, Column, Component, DenseDesign, Functions, fit_block, fit_sums, prior_of
-from labeldp.learn.additive.fit import linear_kernel, probabilities, smooth_kernel
+from labeldp.learn.additive import (
+    BasisFunctions,
+    BinDesign,
+    BinnedColumn,
+    DenseDesign,
+    PriorComponent,
+    fit_block,
+    fit_sums,
+    make_prior,
+)
+from labeldp.learn.additive.fit import linear_kernel, output_probabilities, smooth_kernel
 
 ROWS = 4_000
 
@@ -34,7 +43,7 @@ class Problem:
         chances = np.concatenate([1 - expit(scores), expit(scores)], axis=1) if outputs == 1 else softmax(scores, 1)
         labels = drawn(chances, generator)
         self.labels, self.new_labels = labels[:rows], labels[rows:]
-        self.sums = self.design.sums(self.labels[:, -outputs:])
+        self.sums = self.design.transpose_dot(self.labels[:, -outputs:])
         self.totals = self.labels[:, -outputs:].sum(axis=0)
 
     def noisy(self, noise, seed):
@@ -50,13 +59,13 @@ class Problem:
 
 
 def surprise(scores, labels):
-    found = probabilities(scores)
+    found = output_probabilities(scores)
     found = np.concatenate([1 - found, found], axis=1) if found.shape[1] == 1 else found
     return float(-np.log(np.maximum((found * labels).sum(axis=1), 1e-12)).mean())
 
 
 def wide_prior(columns, variance=100.0):
-    return [Component(slice(0, columns), None, variance)]
+    return [PriorComponent(slice(0, columns), None, variance)]
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -67,9 +76,9 @@ def test_without_noise_and_with_a_wide_prior_it_is_logistic_regression_on_the_la
     chances = np.concatenate([1 - expit(scores), expit(scores)], axis=1) if outputs == 1 else softmax(scores, 1)
     labels = drawn(chances, generator)
     sums, totals = matrix.T @ labels[:, -outputs:], labels[:, -outputs:].sum(axis=0)
-    fit = fit_sums(DenseDesign(matrix), sums, totals, 0.0, wide_prior(4), steps=30)
+    fit = fit_sums(DenseDesign(matrix), sums, totals, 0.0, wide_prior(4), max_steps=30)
     slow = LogisticRegression(C=1e6, tol=1e-10, max_iter=1000).fit(matrix, labels.argmax(axis=1))
-    found, wanted = probabilities(matrix @ fit.weights + fit.intercept), slow.predict_proba(matrix)[:, -outputs:]
+    found, wanted = output_probabilities(matrix @ fit.weights + fit.intercept), slow.predict_proba(matrix)[:, -outputs:]
     assert np.abs(found - wanted).max() < 0.01
     if outputs == 1:
         assert fit.weights[:, 0] == pytest.approx(slow.coef_[0], abs=0.01)
@@ -79,9 +88,9 @@ def test_without_noise_and_with_a_wide_prior_it_is_logistic_regression_on_the_la
 def test_bins_are_fitted_as_their_dense_matrix():
     problem = Problem()
     sums = problem.noisy(5.0, 1)
-    prior = prior_of(problem.widths, [6, 0, 6])
+    prior = make_prior(problem.widths, [6, 0, 6])
     one = fit_sums(problem.design, sums, problem.totals, 25.0, prior)
-    two = fit_sums(DenseDesign(problem.design.matrix().toarray()), sums, problem.totals, 25.0, prior)
+    two = fit_sums(DenseDesign(problem.design.to_sparse().toarray()), sums, problem.totals, 25.0, prior)
     assert np.allclose(one.weights, two.weights, atol=1e-3)
     given = [0.1, 0.1, 0.05, 0.2, 0.1, 0.1, 0.05]
     assert [part.variance for part in prior] == given  # the search leaves what it is given
@@ -91,9 +100,9 @@ def test_bins_are_fitted_as_their_dense_matrix():
 def test_the_weights_are_the_posterior_mean_around_themselves(noise):
     """Of one column: solve the posterior by least squares in whitened form, with the variances that were found."""
     problem = Problem()
-    fit = fit_sums(problem.design, problem.noisy(noise, 2), problem.totals, noise**2, wide_prior(18, 0.3), steps=60)
+    fit = fit_sums(problem.design, problem.noisy(noise, 2), problem.totals, noise**2, wide_prior(18, 0.3), max_steps=60)
     chance = expit(problem.design.dot(fit.weights) + fit.intercept)[:, 0]
-    dense = problem.design.matrix().toarray()
+    dense = problem.design.to_sparse().toarray()
     weight = chance * (1 - chance)
     curvature = dense.T @ (dense * weight[:, None])
     curvature -= np.outer(dense.T @ weight, dense.T @ weight) / weight.sum()
@@ -111,8 +120,8 @@ def test_the_weights_are_the_posterior_mean_around_themselves(noise):
 
 def smooth_functions(column, cosines=3, detail=0.3):
     """The values of some functions at the bins of a column that are all in order, but for the last one."""
-    return Functions(cosines, 0.75, detail, 2).of(
-        Column("x", np.arange(column - 2, dtype=np.float32), None, column), True
+    return BasisFunctions(cosines, 0.75, detail, 2).evaluate(
+        BinnedColumn("x", np.arange(column - 2, dtype=np.float32), None, column), True
     )
 
 
@@ -128,9 +137,9 @@ def test_sums_of_functions_have_the_posterior_of_these_sums(detail, noise):
     sums = functions.T @ problem.sums + generator.multivariate_normal(np.zeros(count), of_noise)[:, None]
     stated = 100.0 if noise == "variance" else of_noise
     prior = wide_prior(18, 0.3)
-    fit = fit_sums(problem.design, sums, problem.totals, stated, prior, functions=functions, steps=60)
+    fit = fit_sums(problem.design, sums, problem.totals, stated, prior, functions=functions, max_steps=60)
     chance = expit(problem.design.dot(fit.weights) + fit.intercept)[:, 0]
-    dense, weight = problem.design.matrix().toarray(), chance * (1 - chance)
+    dense, weight = problem.design.to_sparse().toarray(), chance * (1 - chance)
     curvature = dense.T @ (dense * weight[:, None])
     curvature -= np.outer(dense.T @ weight, dense.T @ weight) / weight.sum()
     residual = sums[:, 0] - functions.T @ (dense.T @ chance - curvature @ fit.weights[:, 0])
@@ -146,7 +155,7 @@ def test_functions_that_say_the_same_as_the_bins_give_the_same_weights(outputs):
     """Sums of an invertible F, with the covariance that follows for them."""
     problem, generator = Problem(outputs=outputs), np.random.default_rng(0)
     sums, functions = problem.noisy(10.0, 0), generator.normal(size=(18, 18)) + 3 * np.eye(18)
-    prior, totals = prior_of(problem.widths, [5, 0, 5]), problem.totals
+    prior, totals = make_prior(problem.widths, [5, 0, 5]), problem.totals
     plain = fit_sums(problem.design, sums, totals, 100.0, prior)
     noise = 100.0 * functions.T @ functions
     other = fit_sums(problem.design, functions.T @ sums, totals, noise, prior, functions=functions)
@@ -167,11 +176,11 @@ def test_effects_over_many_bins_are_found_better_from_functions_than_from_counts
     for seed in range(12):
         random = np.random.default_rng(seed)
         labels = drawn(np.concatenate([1 - chance, chance], 1), random)[:, 1:]
-        exact, totals, fits = design.sums(labels), labels.sum(axis=0), []
+        exact, totals, fits = design.transpose_dot(labels), labels.sum(axis=0), []
         for own in (None, functions):
             sums = exact if own is None else own.T @ exact
             sums = sums + 40.0 * random.normal(size=sums.shape)
-            fits.append(fit_sums(design, sums, totals, 1_600.0, prior_of([33], [32]), functions=own))
+            fits.append(fit_sums(design, sums, totals, 1_600.0, make_prior([33], [32]), functions=own))
         losses.append([float(np.square((fit.weights + fit.intercept)[:32] - truth).mean()) for fit in fits])
     counts, smooth = np.mean(losses, axis=0)
     assert smooth < 0.7 * counts
@@ -179,7 +188,7 @@ def test_effects_over_many_bins_are_found_better_from_functions_than_from_counts
 
 def test_the_variances_of_the_prior_say_which_columns_are_relevant():
     problem = Problem(rows=20_000)
-    prior = [Component(slice(start, start + 6), None, 0.1) for start in (0, 6, 12)]
+    prior = [PriorComponent(slice(start, start + 6), None, 0.1) for start in (0, 6, 12)]
     apart = [replace(each, kind=str(place)) for place, each in enumerate(prior)]
     for noise in (0.0, 20.0):
         sums = problem.noisy(noise, 0)
@@ -203,8 +212,8 @@ def test_columns_of_one_kind_tell_of_each_other_how_much_there_is_to_find():
         truth = 0.4 * generator.normal(size=(48, 1))
         chance = expit(design.dot(truth))
         labels = drawn(np.concatenate([1 - chance, chance], axis=1), generator)[:, 1:]
-        sums = design.sums(labels) + 40.0 * generator.normal(size=(48, 1))
-        prior = [Component(slice(start, start + 4), None, 0.2) for start in range(0, 48, 4)]
+        sums = design.transpose_dot(labels) + 40.0 * generator.normal(size=(48, 1))
+        prior = [PriorComponent(slice(start, start + 4), None, 0.2) for start in range(0, 48, 4)]
         apart = [replace(each, kind=str(place)) for place, each in enumerate(prior)]
         fits = [fit_sums(design, sums, labels.sum(axis=0), 1_600.0, each) for each in (prior, apart)]
         found = [expit(design.dot(fit.weights) + fit.intercept) for fit in fits]
@@ -219,7 +228,7 @@ def test_under_noise_it_is_better_than_no_penalty_and_than_the_shares(outputs):
     for seed in range(6):
         problem, noise = Problem(rows=2_000, seed=seed, outputs=outputs, widths=(12, 12, 12)), 25.0
         sums = problem.noisy(noise, seed)
-        fit = fit_sums(problem.design, sums, problem.totals, noise**2, prior_of(problem.widths, [0, 0, 0]))
+        fit = fit_sums(problem.design, sums, problem.totals, noise**2, make_prior(problem.widths, [0, 0, 0]))
         bare = fit_sums(problem.design, sums, problem.totals, 0.0, wide_prior(36))
         shares = replace(fit, weights=0 * fit.weights, intercept=np.log(problem.labels.mean(axis=0))[-outputs:])
         if outputs == 1:
@@ -234,7 +243,7 @@ def test_pure_noise_gives_about_the_shares():
     owed = []
     for seed in range(8):
         problem, noise = Problem(strength=0.0, seed=seed), 40.0
-        sums, prior = problem.noisy(noise, seed), prior_of(problem.widths, [0, 6, 0])
+        sums, prior = problem.noisy(noise, seed), make_prior(problem.widths, [0, 6, 0])
         fit = fit_sums(problem.design, sums, problem.totals, noise**2, prior)
         share = np.full(ROWS, problem.labels[:, 1].mean())
         owed.append(problem.loss(fit) - log_loss(problem.new_labels[:, 1], share))
@@ -244,22 +253,22 @@ def test_pure_noise_gives_about_the_shares():
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_the_mean_probability_is_the_total(outputs):
     problem = Problem(outputs=outputs)
-    fit = fit_sums(problem.design, problem.noisy(9.0, 0), problem.totals, 81.0, prior_of(problem.widths, [0] * 3))
-    chances = probabilities(problem.design.dot(fit.weights) + fit.intercept)
+    fit = fit_sums(problem.design, problem.noisy(9.0, 0), problem.totals, 81.0, make_prior(problem.widths, [0] * 3))
+    chances = output_probabilities(problem.design.dot(fit.weights) + fit.intercept)
     assert np.allclose(chances.sum(axis=0), problem.totals, atol=0.5)
 
 
 @pytest.mark.parametrize("total", [-50.0, 0.0, ROWS + 9.0])
 def test_totals_outside_the_rows_give_finite_weights(total):
     problem = Problem()
-    fit = fit_sums(problem.design, problem.noisy(3.0, 0), np.array([total]), 9.0, prior_of(problem.widths, [0] * 3))
+    fit = fit_sums(problem.design, problem.noisy(3.0, 0), np.array([total]), 9.0, make_prior(problem.widths, [0] * 3))
     assert np.isfinite(fit.weights).all()
     assert np.isfinite(fit.intercept).all()
 
 
 def test_a_sample_of_the_rows_gives_about_the_same_curvature(monkeypatch):
     problem = Problem(rows=20_000)
-    given = problem.design, problem.noisy(9.0, 0), problem.totals, 81.0, prior_of(problem.widths, [6, 6, 6])
+    given = problem.design, problem.noisy(9.0, 0), problem.totals, 81.0, make_prior(problem.widths, [6, 6, 6])
     whole = fit_sums(*given)
     monkeypatch.setattr("labeldp.learn.additive.fit._CURVATURE_ROWS", 4_000)
     one, two = (expit(problem.new.dot(fit.weights) + fit.intercept) for fit in (whole, fit_sums(*given)))
@@ -275,10 +284,10 @@ def test_a_block_is_fitted_as_sums_of_the_same_column(outputs, noise):
     offset[:] = np.log(problem.labels.mean(axis=0))[-outputs:] if outputs > 1 else offset
     sums = problem.noisy(noise, 3)
     codes = problem.design.codes[0]
-    weights, variance = fit_block(codes, 9, sums, noise**2, offset, steps=40)
-    prior = [Component(slice(0, 9), None, 0.05)]
-    fit = fit_sums(problem.design, sums, problem.totals, noise**2, prior, offset, steps=40)
-    one, two = (probabilities(np.eye(9) @ each + offset[0]) for each in (weights, fit.weights + fit.intercept))
+    weights, variance = fit_block(codes, 9, sums, noise**2, offset, max_steps=40)
+    prior = [PriorComponent(slice(0, 9), None, 0.05)]
+    fit = fit_sums(problem.design, sums, problem.totals, noise**2, prior, offset, max_steps=40)
+    one, two = (output_probabilities(np.eye(9) @ each + offset[0]) for each in (weights, fit.weights + fit.intercept))
     assert np.abs(one - two).max() < 0.01
     assert 0.3 < variance / fit.components[0].variance < 3
 
@@ -292,14 +301,14 @@ def test_the_noise_of_each_bin_of_a_block_may_differ(outputs):
         problem.sums + noise**0.5 * generator.normal(size=problem.sums.shape),
         np.full((20_000, outputs), -0.5),
     )
-    weights, variance = fit_block(problem.design.codes[0], 9, sums, noise, offset, steps=60)
-    chance = probabilities(offset + problem.design.dot(weights))
-    curvature = (1.0 if outputs == 1 else 1.5) * problem.design.sums(chance * (1 - chance))
-    residual = sums - problem.design.sums(chance) + curvature * weights
+    weights, variance = fit_block(problem.design.codes[0], 9, sums, noise, offset, max_steps=60)
+    chance = output_probabilities(offset + problem.design.dot(weights))
+    curvature = (1.0 if outputs == 1 else 1.5) * problem.design.transpose_dot(chance * (1 - chance))
+    residual = sums - problem.design.transpose_dot(chance) + curvature * weights
     slow = variance * curvature * residual / (variance * curvature**2 + curvature + noise)
     slow -= slow.mean(axis=1, keepdims=True) * (outputs > 1)
     assert np.allclose(weights, slow, atol=0.01)
-    quiet, _ = fit_block(problem.design.codes[0], 9, sums, 100.0, offset, steps=60)
+    quiet, _ = fit_block(problem.design.codes[0], 9, sums, 100.0, offset, max_steps=60)
     assert np.abs(weights - quiet)[::3].max() > 0.1
 
 
@@ -337,8 +346,8 @@ def test_the_linear_kernel_is_that_of_a_line_over_ordered_bins():
 
 
 def test_the_prior_has_a_smooth_a_linear_and_a_rough_part_for_many_ordered_bins():
-    parts = prior_of([9, 5, 3], [8, 4, 0])
-    assert [(part.place.start, part.place.stop, part.kernel is None) for part in parts] == [
+    parts = make_prior([9, 5, 3], [8, 4, 0])
+    assert [(part.columns.start, part.columns.stop, part.kernel is None) for part in parts] == [
         (0, 9, False),
         (0, 9, False),
         (0, 9, True),
@@ -355,9 +364,9 @@ def test_smooth_effects_are_found_better_with_the_kernel():
     design = BinDesign([codes], [40])
     for seed in range(5):
         labels = drawn(np.concatenate([1 - expit(truth[codes]), expit(truth[codes])], 1), np.random.default_rng(seed))
-        sums = design.sums(labels[:, 1:]) + noise * np.random.default_rng(seed).normal(size=(40, 1))
+        sums = design.transpose_dot(labels[:, 1:]) + noise * np.random.default_rng(seed).normal(size=(40, 1))
         fits = [
-            fit_sums(design, sums, labels[:, 1:].sum(axis=0), noise**2, prior_of([40], [ordered]))
+            fit_sums(design, sums, labels[:, 1:].sum(axis=0), noise**2, make_prior([40], [ordered]))
             for ordered in (40, 0)
         ]
         losses.append([float(np.square(fit.weights + fit.intercept - truth).mean()) for fit in fits])

@@ -38,7 +38,7 @@ def table():
 def made(table, classes=2, seed=0):
     """A model with random weights: two effects and a cross."""
     generator, outputs = np.random.default_rng(seed), 1 if classes == 2 else classes
-    x, y, kind = Bins.learn(table, 4, 4).columns
+    x, y, kind = Bins.fit(table, 4, 4).columns
     sides = [(x,), (kind,), (kind, y)]
     terms = [Term(side, generator.normal(size=(np.prod([c.width for c in side]), outputs))) for side in sides]
     provenance = Provenance(Guarantee(1.0, 1e-6), ())
@@ -51,9 +51,9 @@ def test_scores_are_sums_of_the_weights_of_a_rows_bins(table, classes):
     model = made(table, classes)
     x, kind, (_, y) = model.terms[0].columns[0], model.terms[1].columns[0], model.terms[2].columns
     for row in range(6):
-        of_x = x.codes(table.number_values[row : row + 1, 0])[0]
-        of_y = y.codes(table.number_values[row : row + 1, 1])[0]
-        of_kind = kind.codes(table.category_codes[row : row + 1, 0])[0]
+        of_x = x.encode(table.numeric_values[row : row + 1, 0])[0]
+        of_y = y.encode(table.numeric_values[row : row + 1, 1])[0]
+        of_kind = kind.encode(table.category_codes[row : row + 1, 0])[0]
         cell = of_kind * y.width + of_y
         slow = model.intercept + sum(term.weights[at] for term, at in zip(model.terms, (of_x, of_kind, cell)))  # noqa: B905
         assert np.allclose(model.scores(table)[row], slow)

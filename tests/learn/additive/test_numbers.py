@@ -7,9 +7,9 @@ from scripted import Seeded
 
 import labeldp as ldp
 from labeldp.data.tables import Table
-from labeldp.learn.additive import BinDesign, Component, Functions, prior_of
+from labeldp.learn.additive import BasisFunctions, BinDesign, PriorComponent, make_prior
 from labeldp.learn.additive.model import AdditiveModel, AdditiveNumberModel
-from labeldp.learn.additive.numbers import fit_numbers
+from labeldp.learn.additive.numbers import fit_number_sums
 from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import NumberQuery
 from labeldp.privacy.mechanisms.binning import UnbiasedBins
@@ -54,7 +54,7 @@ def error(model, problem):
     return float(((model.predict(table) - truth) ** 2).mean())
 
 
-@pytest.mark.parametrize("functions", [None, Functions(5, 0.75, 0.3, 2)])
+@pytest.mark.parametrize("functions", [None, BasisFunctions(5, 0.75, 0.3, 2)])
 @pytest.mark.parametrize("noise", [5.0, 40.0])
 def test_weights_are_the_posterior_mean_of_slow_linear_algebra(noise, functions):
     """The variances of the prior and of the scatter are those that the fit has found."""
@@ -62,17 +62,17 @@ def test_weights_are_the_posterior_mean_of_slow_linear_algebra(noise, functions)
     codes = [generator.integers(0, width, 2_000) for width in (6, 4)]
     design, values = BinDesign(codes, [6, 4]), generator.normal(size=2_000) + codes[0] / 3
     values -= values.mean()
-    dense = design.matrix().toarray()
+    dense = design.to_sparse().toarray()
     blocks = None if functions is None else np.linalg.qr(generator.normal(size=(10, 7)))[0]
     exact = dense.T @ values[:, None]
     sums = exact if blocks is None else blocks.T @ exact
     sums = sums + noise * generator.normal(size=sums.shape)
-    fit = fit_numbers(design, sums, noise**2, float(values.var()), prior_of([6, 4], [5, 0]), functions=blocks)
+    fit = fit_number_sums(design, sums, noise**2, float(values.var()), make_prior([6, 4], [5, 0]), functions=blocks)
     left = values.var() - (design.dot(fit.weights)[:, 0]).var()
     spread = np.zeros((10, 10))
     for part in fit.components:
-        kernel = np.eye(part.place.stop - part.place.start) if part.kernel is None else part.kernel
-        spread[part.place, part.place] += part.variance * kernel
+        kernel = np.eye(part.columns.stop - part.columns.start) if part.kernel is None else part.kernel
+        spread[part.columns, part.columns] += part.variance * kernel
     centred = dense - dense.mean(axis=0)
     gram, seen = centred.T @ centred, np.eye(10) if blocks is None else blocks
     total = seen.T @ (gram @ spread @ gram + left * gram) @ seen + noise**2 * np.eye(seen.shape[1])
@@ -87,13 +87,13 @@ def test_effects_that_nothing_supports_are_small():
     values = np.where(codes[0] > 3, 1.0, -1.0) + 0.1 * generator.normal(size=3_000)
     values -= values.mean()
     design = BinDesign(codes, [8, 8])
-    sums = design.sums(values[:, None]) + 20 * generator.normal(size=(16, 1))
-    components = [Component(slice(0, 8)), Component(slice(8, 16))]
-    fit = fit_numbers(design, sums, 400.0, float(values.var()), components)
+    sums = design.transpose_dot(values[:, None]) + 20 * generator.normal(size=(16, 1))
+    components = [PriorComponent(slice(0, 8)), PriorComponent(slice(8, 16))]
+    fit = fit_number_sums(design, sums, 400.0, float(values.var()), components)
     assert np.ptp(fit.weights[:8]) > 10 * np.ptp(fit.weights[8:])
 
 
-@pytest.mark.parametrize("functions", [None, Functions(5, 0.75, 0.3, 2)])
+@pytest.mark.parametrize("functions", [None, BasisFunctions(5, 0.75, 0.3, 2)])
 def test_known_effects_are_found(problem, functions):
     _, model, sums = number_sums(problem, 2.0, functions=functions)
     assert error(model, problem) < 0.05 * problem[2].var()
@@ -153,8 +153,8 @@ def test_the_unit_of_numbers_does_not_matter(unit):
     values = np.sin(codes[0]) + 0.3 * generator.normal(size=2_000)
     values -= values.mean()
     design = BinDesign(codes, [8, 8])
-    sums = design.sums(values[:, None]) + 10 * generator.normal(size=(16, 1))
-    prior = prior_of([8, 8], [8, 8])
-    one = fit_numbers(design, sums, 100.0, float(values.var()), prior)
-    two = fit_numbers(design, sums * unit, 100.0 * unit**2, float(values.var()) * unit**2, prior)
+    sums = design.transpose_dot(values[:, None]) + 10 * generator.normal(size=(16, 1))
+    prior = make_prior([8, 8], [8, 8])
+    one = fit_number_sums(design, sums, 100.0, float(values.var()), prior)
+    two = fit_number_sums(design, sums * unit, 100.0 * unit**2, float(values.var()) * unit**2, prior)
     assert np.allclose(two.weights, one.weights * unit, rtol=1e-6)

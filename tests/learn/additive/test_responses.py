@@ -4,8 +4,8 @@ from scipy.special import logsumexp, softmax
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp.learn.additive.responses import _best_factor, fit_responses
-from labeldp.learn.additive.softmax import Rotated
+from labeldp.learn.additive.responses import _fit_factor, fit_responses
+from labeldp.learn.additive.softmax import RotatedRows
 from labeldp.mechanisms import RRWithPrior
 
 CLASSES, ROWS = 4, 12_000
@@ -37,7 +37,7 @@ def released(problem, epsilon, seed=0, prior=None):
 
 
 def fitted(problem, evidence, start):
-    rotated = Rotated.of(problem[0][:ROWS])
+    rotated = RotatedRows.of(problem[0][:ROWS])
     return rotated.basis @ fit_responses(rotated, evidence, rotated.basis.T @ start)
 
 
@@ -71,13 +71,13 @@ def test_the_best_factor_is_that_of_the_true_model(problem):
     matrix, _, truth = problem
     scores = (matrix[:ROWS] @ truth).astype(np.float32)
     for by in (0.5, 1.0, 2.0):
-        assert _best_factor(by * scores, released(problem, 2.0)) == pytest.approx(1 / by, rel=0.15)
-    assert _best_factor(scores, np.zeros((ROWS, CLASSES), np.float32)) == 1.0
+        assert _fit_factor(by * scores, released(problem, 2.0)) == pytest.approx(1 / by, rel=0.15)
+    assert _fit_factor(scores, np.zeros((ROWS, CLASSES), np.float32)) == 1.0
 
 
 def test_releases_that_say_nothing_and_few_rows_give_finite_weights(problem):
     matrix, _, truth = problem
     for rows in (1, 2, 5, 50):
-        rotated = Rotated.of(matrix[:rows])
+        rotated = RotatedRows.of(matrix[:rows])
         found = fit_responses(rotated, np.zeros((rows, CLASSES), np.float32), rotated.basis.T @ truth)
         assert np.isfinite(found).all()

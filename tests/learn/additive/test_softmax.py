@@ -4,9 +4,9 @@ from scipy.optimize import check_grad, minimize
 from scipy.special import logsumexp, softmax
 
 from labeldp.learn.additive import softmax as module
-from labeldp.learn.additive.calibration import calibration_factor
+from labeldp.learn.additive.calibration import fit_calibration_factor
 from labeldp.learn.additive.design import DenseDesign
-from labeldp.learn.additive.softmax import Rotated, fit_softmax, openness_of, usual_penalty
+from labeldp.learn.additive.softmax import RotatedRows, compute_uncertainty, default_penalty, fit_softmax
 
 CLASSES, COLUMNS = 5, 8
 
@@ -27,7 +27,7 @@ class Problem:
             .clip(0, classes - 1)
             for each in (self.matrix, self.new)
         )
-        self.rotated = Rotated.of(self.matrix)
+        self.rotated = RotatedRows.of(self.matrix)
         self.sums = self.rotated.basis.T @ (self.matrix.T @ np.eye(classes)[self.labels])
 
     def noisy(self, noise, seed=0):
@@ -69,9 +69,9 @@ def test_rotated_rows_have_uncorrelated_directions(problem):
 
 def test_a_direction_without_length_is_left_out():
     matrix = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
-    rotated = Rotated.of(np.concatenate([matrix, matrix[:, :1]], axis=1))
+    rotated = RotatedRows.of(np.concatenate([matrix, matrix[:, :1]], axis=1))
     assert rotated.basis.shape == (4, 3)
-    assert (rotated.lengths > 0).all()
+    assert (rotated.eigenvalues > 0).all()
 
 
 def test_the_gradient_is_that_of_the_loss(problem, monkeypatch):
@@ -83,7 +83,7 @@ def test_the_gradient_is_that_of_the_loss(problem, monkeypatch):
         return minimize(loss, begin, **how)
 
     monkeypatch.setattr(module, "minimize", caught)
-    penalty = usual_penalty(problem.rotated, CLASSES, 10.0, 0.25)
+    penalty = default_penalty(problem.rotated, CLASSES, 10.0, 0.25)
     fit_softmax(problem.rotated, problem.sums, penalty)
     point = np.random.default_rng(0).normal(size=given["begin"].size)
     unit = np.repeat(1 / np.sqrt(penalty + problem.rotated.lengths / CLASSES), CLASSES)
@@ -96,7 +96,7 @@ def test_the_gradient_is_that_of_the_loss(problem, monkeypatch):
 
 @pytest.mark.parametrize("noise", [1.0, 30.0])
 def test_it_finds_the_minimum(problem, noise):
-    sums, penalty = problem.noisy(noise), usual_penalty(problem.rotated, CLASSES, noise, 0.25)
+    sums, penalty = problem.noisy(noise), default_penalty(problem.rotated, CLASSES, noise, 0.25)
     value, slope = energy(problem, sums, penalty)
     slow = minimize(value, np.zeros(sums.size), jac=slope, method="L-BFGS-B", options={"maxiter": 5_000}).fun
     found = value(fit_softmax(problem.rotated, sums, penalty).ravel())
@@ -106,26 +106,26 @@ def test_it_finds_the_minimum(problem, noise):
 
 
 def test_the_penalty_grows_with_noise_and_certainty_and_for_short_directions(problem):
-    one, two = (usual_penalty(problem.rotated, CLASSES, noise, 0.25) for noise in (1.0, 10.0))
+    one, two = (default_penalty(problem.rotated, CLASSES, noise, 0.25) for noise in (1.0, 10.0))
     assert (two > one).all()
     assert (np.diff(one) < 0).all()  # lengths rise
     lengths = problem.rotated.lengths
     curvature = 0.25 * lengths.mean() / CLASSES
     assert np.allclose(one, (1 + 1 / curvature) / 25 * (lengths / lengths.mean()) ** -0.5)
-    assert (usual_penalty(problem.rotated, CLASSES, 1.0, 0.1) > one).all()
+    assert (default_penalty(problem.rotated, CLASSES, 1.0, 0.1) > one).all()
 
 
 def test_even_probabilities_are_open_and_sure_ones_are_not():
-    assert openness_of(np.full((5, 4), 0.25)) == pytest.approx(1.0)
-    assert openness_of(np.eye(4)) == 1e-3
-    assert 0.1 < openness_of(np.array([[0.9, 0.1], [0.95, 0.05]])) < 0.5
+    assert compute_uncertainty(np.full((5, 4), 0.25)) == pytest.approx(1.0)
+    assert compute_uncertainty(np.eye(4)) == 1e-3
+    assert 0.1 < compute_uncertainty(np.array([[0.9, 0.1], [0.95, 0.05]])) < 0.5
 
 
 def calibrated(rotated, sums, noise, penalty, weights):
     def refit(changed):
         return fit_softmax(rotated, changed, penalty, weights)
 
-    return weights * calibration_factor(DenseDesign(rotated.rows), sums, noise, weights, refit)
+    return weights * fit_calibration_factor(DenseDesign(rotated.rows), sums, noise, weights, refit)
 
 
 @pytest.mark.parametrize("noise", [2.0, 20.0, 60.0])
@@ -133,7 +133,7 @@ def test_calibrated_weights_are_near_the_best_factor_on_new_rows(noise):
     losses = []
     for seed in range(4):
         problem = Problem(seed=seed)
-        sums, penalty = problem.noisy(noise, seed), usual_penalty(problem.rotated, CLASSES, noise, 0.25)
+        sums, penalty = problem.noisy(noise, seed), default_penalty(problem.rotated, CLASSES, noise, 0.25)
         weights = fit_softmax(problem.rotated, sums, penalty)
         found = calibrated(problem.rotated, sums, noise, penalty, weights)
         ratio = found / weights
@@ -148,14 +148,14 @@ def test_calibrated_weights_are_near_the_best_factor_on_new_rows(noise):
 
 def test_sums_that_are_only_noise_get_a_small_factor():
     problem = Problem(strength=0.0)
-    penalty = usual_penalty(problem.rotated, CLASSES, 100.0, 0.25)
+    penalty = default_penalty(problem.rotated, CLASSES, 100.0, 0.25)
     sums = problem.noisy(100.0)
     weights = fit_softmax(problem.rotated, sums, penalty)
     assert problem.loss(calibrated(problem.rotated, sums, 100.0, penalty, weights)) < np.log(CLASSES) + 0.02
 
 
 def test_calibration_is_the_same_each_time(problem):
-    penalty = usual_penalty(problem.rotated, CLASSES, 5.0, 0.25)
+    penalty = default_penalty(problem.rotated, CLASSES, 5.0, 0.25)
     weights = fit_softmax(problem.rotated, problem.noisy(5.0), penalty)
     one, two = (calibrated(problem.rotated, problem.noisy(5.0), 5.0, penalty, weights) for _ in range(2))
     assert np.array_equal(one, two)

@@ -11,13 +11,13 @@ from scripted import Seeded
 import labeldp as ldp
 from labeldp.accounting.lineage import Provenance
 from labeldp.data import Table
-from labeldp.learn.additive import AdditiveSums, BinDesign, Bins, CrossSums, Functions, fit_sums, prior_of
+from labeldp.learn.additive import AdditiveSums, BasisFunctions, BinDesign, Bins, CrossSums, fit_sums, make_prior
 from labeldp.learn.additive.fit import class_probabilities
-from labeldp.learn.additive.sums import combined, response_sums
+from labeldp.learn.additive.sums import combine_estimates, estimate_response_sums
 from labeldp.mechanisms import LinearQuery
 
 ROWS = 4_000
-FUNCTIONS = Functions(4, 0.75, 0.3, 2)
+FUNCTIONS = BasisFunctions(4, 0.75, 0.3, 2)
 
 
 @given(st.integers(1, 6), st.integers(1, 3), st.floats(0.01, 100), st.integers(0, 999))
@@ -31,7 +31,7 @@ def test_two_estimates_are_combined_by_generalised_least_squares(count, outputs,
     both = np.vstack([np.eye(count)] * 2)
     precision = both.T @ np.linalg.solve(whole, both)
     slow = np.linalg.solve(precision, both.T @ np.linalg.solve(whole, np.vstack([first, second])))
-    found, left = combined(first, variance, second, covariance)
+    found, left = combine_estimates(first, variance, second, covariance)
     assert np.allclose(found, slow, atol=1e-6)
     assert np.allclose(left, np.linalg.inv(precision), atol=1e-6)
     assert np.array_equal(left, left.T)
@@ -43,7 +43,7 @@ def test_the_combined_noise_has_the_covariance_that_is_stated():
     errors = []
     for _ in range(20_000):
         first, second = exact + generator.normal(size=(3, 1)) * 1.5, exact + root @ generator.normal(size=(3, 1))
-        found, stated = combined(first, 2.25, second, root @ root.T)
+        found, stated = combine_estimates(first, 2.25, second, root @ root.T)
         errors.append(found[:, 0] - exact[:, 0])
     assert np.allclose(np.cov(np.array(errors).T), stated, atol=0.05)  # an entry has a deviation of at most 0.015
     assert np.abs(np.mean(errors, axis=0)).max() < 0.06
@@ -52,10 +52,10 @@ def test_the_combined_noise_has_the_covariance_that_is_stated():
 def test_what_one_estimate_does_not_tell_comes_from_the_other():
     """Bins of two columns: their totals agree, so that the covariance of the sums of all bins is singular."""
     first, second = np.array([[1.0], [2.0], [3.0]]), np.array([[10.0], [20.0], [30.0]])
-    found, left = combined(first, 4.0, second, np.diag([0.0, 4.0, 1e12]))
+    found, left = combine_estimates(first, 4.0, second, np.diag([0.0, 4.0, 1e12]))
     assert found[:, 0] == pytest.approx([10.0, 11.0, 3.0])
     assert left == pytest.approx(np.diag([0.0, 2.0, 4.0]), abs=1e-6)
-    found, left = combined(first, 0.0, second, np.eye(3))
+    found, left = combine_estimates(first, 0.0, second, np.eye(3))
     assert np.array_equal(found, first)
     assert not left.any()
 
@@ -76,9 +76,9 @@ class Problem:
         self.table = Table.fit(frame[:rows])
         self.new, self.truth = self.table.apply(frame[rows:]), codes[rows:]
         self.codes, self.space = codes[:rows], ldp.LabelSpace(list(range(classes)), missing="public")
-        self.bins = Bins.learn(self.table, 20, 8)
+        self.bins = Bins.fit(self.table, 20, 8)
         widths = [column.width for column in self.bins.columns]
-        self.design = BinDesign([self.bins.codes(self.table, place) for place in range(4)], widths)
+        self.design = BinDesign([self.bins.encode(self.table, place) for place in range(4)], widths)
 
     def vault(self, seed=0, labels=None):
         vault = ldp.Vault(list(self.codes) if labels is None else labels, self.space, ldp.Budget(100.0, 1e-3))
@@ -90,20 +90,20 @@ class Problem:
             return [None] * 4
         if kind == "identity":
             return [np.eye(width) for width in self.design.widths]
-        return [FUNCTIONS.of(column, column.name == "c") for column in self.bins.columns]
+        return [FUNCTIONS.evaluate(column, column.name == "c") for column in self.bins.columns]
 
     def sums(self, vault, epsilon, kind="functions", delta=1e-6):
         functions = self.functions(kind)
-        matrix = np.column_stack([self.design.matrix(functions).toarray(), np.ones(len(self.table))])
+        matrix = np.column_stack([self.design.to_sparse(functions).toarray(), np.ones(len(self.table))])
         counts = vault.release(LinearQuery(matrix, epsilon, delta))
         return AdditiveSums(self.table, self.bins.columns, self.design, functions, counts)
 
     def crossed(self, sums, vault, epsilon):
         """The sums with the counts of the cross of a and b."""
-        columns = Bins.learn(self.table, 6, 6).columns[:2]
+        columns = Bins.fit(self.table, 6, 6).columns[:2]
         cells = np.zeros(len(self.table), np.int64)
         for place, column in enumerate(columns):
-            cells = cells * column.width + column.codes(self.table.number_values[:, place])
+            cells = cells * column.width + column.encode(self.table.numeric_values[:, place])
         width = columns[0].width * columns[1].width
         counts = vault.release(LinearQuery(np.eye(width)[cells], epsilon, 1e-6))
         sums.crosses.append(CrossSums(columns, cells, counts))
@@ -118,9 +118,9 @@ class Problem:
 
 def of_responses_alone(problem, noisy):
     """What `fit_sums` makes of sums of noisy labels, for comparison."""
-    found = response_sums(problem.design, noisy, slice(None))
-    prior = prior_of(problem.design.widths, [column.ordered for column in problem.bins.columns])
-    covariance = found.noise**2 * problem.design.gram(np.ones(ROWS))
+    found = estimate_response_sums(problem.design, noisy, slice(None))
+    prior = make_prior(problem.design.widths, [column.ordered for column in problem.bins.columns])
+    covariance = found.noise_std**2 * problem.design.gram(np.ones(ROWS))
     totals = np.clip(found.values[: problem.design.widths[0]].sum(axis=0), 0.5, ROWS - 0.5)
     fit = fit_sums(problem.design, found.values, totals, covariance, prior)
     new = BinDesign([problem.bins.codes(problem.new, place) for place in range(4)], problem.design.widths)
@@ -152,8 +152,8 @@ def test_crosses_are_fitted_to_both_as_well():
         crossed = problem.crossed(sums, vault, 0.1)
         losses = []
         for responses in (None, noisy):
-            model, scores = crossed.main_effects(noisy)
-            term, found = crossed.cross_effect(crossed.crosses[0], scores, responses)
+            model, scores = crossed.fit_main_effects(noisy)
+            term, found = crossed.fit_cross_effect(crossed.crosses[0], scores, responses)
             whole = model.with_terms([term], model.provenance)
             assert np.allclose(whole.scores(problem.table), found)
             losses.append([problem.loss(each.predict_proba(problem.new)) for each in (model, whole)])
@@ -179,7 +179,7 @@ def test_a_model_rests_on_all_that_it_was_fitted_to(crossed):
         assert model.guarantee.epsilon == pytest.approx(0.5 + 0.25 * crossed + (1.0 if responses else 0.0))
         assert model.guarantee.delta == pytest.approx(1e-6 * (1 + crossed))
         assert [term.name for term in model.terms] == ["a", "b", "c", "town", *["a x b"] * crossed]
-    assert sums.main_effects(noisy)[0].lineage == Provenance.of(sums.counts, noisy).lineage
+    assert sums.fit_main_effects(noisy)[0].lineage == Provenance.of(sums.counts, noisy).lineage
 
 
 @pytest.mark.parametrize("responses", [False, True])
@@ -198,7 +198,7 @@ def test_the_scores_are_those_of_the_model(responses):
     problem = Problem(4, rows=1_000)
     vault = problem.vault()
     sums, noisy = problem.sums(vault, 1.0), vault.release(ldp.RandomizedResponse(1.0))
-    model, scores = sums.main_effects(noisy if responses else None)
+    model, scores = sums.fit_main_effects(noisy if responses else None)
     assert np.allclose(model.scores(problem.table), scores)
     assert scores.shape == (1_000, 4)
 

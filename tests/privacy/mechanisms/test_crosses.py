@@ -230,9 +230,7 @@ def test_users_pay_for_each_of_their_labels():
     assert vault.release(mechanism).guarantee.epsilon == pytest.approx(0.3)
 
 
-GOOD = dict(
-    column_bins=CODES, column_pairs=PAIRS, expected_probabilities=expected_of(2), n_picks=1, epsilon=1.0
-)
+GOOD = dict(column_bins=CODES, column_pairs=PAIRS, expected_probabilities=expected_of(2), n_picks=1, epsilon=1.0)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +249,10 @@ GOOD = dict(
         (dict(column_pairs=PAIRS - 1), "numbers from 0 to 2"),
         (dict(column_pairs=np.array([[1, 1]])), "two different columns"),
         (dict(expected_probabilities=expected_of(3)), "The table of expected probabilities has shape"),
-        (dict(expected_probabilities=expected_of(2) * 2), "Each row of the table of expected probabilities must be a distribution"),
+        (
+            dict(expected_probabilities=expected_of(2) * 2),
+            "Each row of the table of expected probabilities must be a distribution",
+        ),
         (dict(expected_probabilities=np.full((4, 2), np.nan)), "must be a distribution"),
         (dict(expected_probabilities=np.eye(4, 2, dtype=int)), "a table of floats"),
         (dict(n_picks=0), "between 1 and 3"),

@@ -150,7 +150,9 @@ def drawn(mechanism, labels, widths, space=None):
     """The numbers that the mechanism noises for these labels, and the width of its noise."""
     release = mechanism.draw(np.array(labels, np.int8), common(space or THREE, len(labels)), Seeded(0))
     values = (
-        release.n_correct if hasattr(release, "n_correct") else getattr(release, "counts", getattr(release, "moments", 0))
+        release.n_correct
+        if hasattr(release, "n_correct")
+        else getattr(release, "counts", getattr(release, "moments", 0))
     )
     return np.atleast_1d(values).ravel(), widths[-1]
 

@@ -6,7 +6,7 @@ from labeldp import LabelPrivateClassifier, LabelPrivateRegressor
 from labeldp.learn.effort import is_shortened
 from labeldp.learn.ridge import Ridge
 from labeldp.privacy.vault import Ledger
-from labeldp.privacy.vault.failure_notes import PAID, paid_if_it_fails, sentence
+from labeldp.privacy.vault.failure_notes import PAID_NOTE, message_with_notes, note_charge_on_failure
 
 
 def rows_and_labels(seed):
@@ -43,7 +43,7 @@ def test_a_fit_that_fails_after_a_release_says_so_and_the_next_one_is_free(faili
     estimator, *data = given(place, tmp_path / "ledger", 1)
     with pytest.raises(ZeroDivisionError) as caught:
         estimator.fit(*data)
-    assert caught.value.__notes__ == [PAID]
+    assert caught.value.__notes__ == [PAID_NOTE]
     (release,) = Ledger(tmp_path / "ledger").entries()
     estimator.fit(*data)
     assert estimator.guarantee_.epsilon == 1.0
@@ -69,13 +69,13 @@ def test_the_note_is_added_once_and_is_part_of_the_sentence(tmp_path):
     )
 
     def charge_and_fail():
-        with paid_if_it_fails(vault), paid_if_it_fails(vault):
+        with note_charge_on_failure(vault), note_charge_on_failure(vault):
             vault.release(ldp.RandomizedResponse(1.0))
             raise KeyError("what")
 
     with pytest.raises(KeyError) as caught:
         charge_and_fail()
-    assert sentence(caught.value) == f"'what' {PAID}"
+    assert message_with_notes(caught.value) == f"'what' {PAID_NOTE}"
     with pytest.raises(KeyError) as caught:
         charge_and_fail()  # which is charged nothing
-    assert sentence(caught.value) == "'what'"
+    assert message_with_notes(caught.value) == "'what'"

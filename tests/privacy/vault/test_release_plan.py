@@ -194,7 +194,7 @@ def test_a_model_of_two_steps_costs_their_plan_once(tmp_path):
     whole = float(charged.costs[1].epsilon), 1e-6
     assert 0.8 < whole[0] < 1.0  # neither the sum of the steps nor one of them
     points = Embeddings(rows)
-    lift = Lift.fit(points, columns=2)
+    lift = Lift.fit(points, n_columns=2)
     model = Ridge(lift).fit(points, first)
     both = Provenance.of(model, second)
     model.save(tmp_path / "model")

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 import labeldp as ldp
 from labeldp.accounting.losses import compose
 from labeldp.data import Embeddings, Table
-from labeldp.learn.additive import AdditiveSums, Functions
+from labeldp.learn.additive import AdditiveSums, BasisFunctions
 from labeldp.learn.additive.model import AdditiveModel
 from labeldp.privacy.mechanisms import LargestResiduals, LinearQuery
 from labeldp.privacy.vault import Identity, Ledger
@@ -288,13 +288,13 @@ def test_the_layout_follows_rows_and_noise():
         assert double > 1.5 * task_snr(task, 1.0)
     assert [each.bins for each in layouts] == sorted(each.bins for each in layouts)
     assert layouts[0].selected == 0
-    assert layouts[0].functions == Functions(2, 0.75, 0.0, 2)  # few rows tell little of single bins
-    assert layouts[1].functions.detail == 0 < layouts[2].functions.detail < 1
-    cosines = [each.functions.cosines for each in layouts[:3]]
+    assert layouts[0].functions == BasisFunctions(2, 0.75, 0.0, 2)  # few rows tell little of single bins
+    assert layouts[1].functions.detail_fraction == 0 < layouts[2].functions.detail_fraction < 1
+    cosines = [each.functions.n_cosines for each in layouts[:3]]
     assert cosines == sorted(set(cosines))
     assert layouts[-1] == Layout(64, 60, 31, (), 8, None)  # so many that counts of bins have little noise
     few = Task(table.select(np.arange(300) % 100), space, all_rows(300), 1.0)
-    assert choose_layout(few, 0.01) == Layout(16, 12, 4, (), 0, Functions(2, 1.0, 0.0, 1))
+    assert choose_layout(few, 0.01) == Layout(16, 12, 4, (), 0, BasisFunctions(2, 1.0, 0.0, 1))
     assert task_snr(few, 1.0) == pytest.approx(300 / (2**0.5 * 5))
 
 
@@ -305,7 +305,7 @@ def test_large_tables_have_fewer_functions_and_then_counts(columns, cosines):
     rows = 200_000
     task = Task(table.select(np.arange(rows) % 50), SPACE, all_rows(rows), 0.1, 1e-6)
     found = choose_layout(task, 0.1).functions
-    assert (None if found is None else found.cosines) == cosines
+    assert (None if found is None else found.n_cosines) == cosines
 
 
 def test_a_rehearsal_asks_for_what_the_training_will(people):
@@ -360,16 +360,16 @@ def longest_share(query, delta):
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
-@pytest.mark.parametrize("functions", [Functions(3, 0.75, 0.3, 2), Functions(3, 1.0, 0.0, 1), None])
+@pytest.mark.parametrize("functions", [BasisFunctions(3, 0.75, 0.3, 2), BasisFunctions(3, 1.0, 0.0, 1), None])
 def test_what_is_summed_are_functions_of_bins_and_the_rows_of_each_class(people, delta, functions):
     (asked,), (model, sums) = stepped(people, 1.0, delta, functions=functions)
     query = asked.query.toarray()
     assert (query[:, -1] == 1).all()
     assert type(sums) is AdditiveSums
-    assert np.allclose(query[:, :-1], sums.design.matrix(sums.functions).toarray(), atol=1e-6)
+    assert np.allclose(query[:, :-1], sums.design.to_sparse(sums.functions).toarray(), atol=1e-6)
     for column, codes, own in zip(sums.columns, sums.design.codes, sums.functions, strict=True):
         missing = bool((codes == column.width - 1).any())
-        wanted = None if functions is None or column.map is not None else functions.of(column, missing)
+        wanted = None if functions is None or column.bin_of_code is not None else functions.of(column, missing)
         assert (own is None) == (wanted is None)
         assert own is None or np.array_equal(own, wanted)
     assert [own is None for own in sums.functions] == [functions is None] * 3 + [True]

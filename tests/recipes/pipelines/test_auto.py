@@ -21,7 +21,7 @@ from labeldp.recipes.pipelines.additive import additive_steps, choose_layout
 from labeldp.recipes.pipelines.auto import auto, has_several_candidates, smooth_pseudo_labels, split_counts_epsilon
 from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
-from labeldp.representation.clusters import neighbours
+from labeldp.representation.clusters import nearest_neighbors
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_smoothing_over_neighbours_corrects_labels(digits):
     sums = digits.vault(0.5, 1e-5).release(LinearQuery(task.normalized, 0.5, 1e-5))
     before, after = (
         np.mean(r.labels() == digits.labels)
-        for r in (sums, smooth_pseudo_labels(task, sums, neighbours(task.normalized, 10)))
+        for r in (sums, smooth_pseudo_labels(task, sums, nearest_neighbors(task.normalized, 10)))
     )
     assert after > before + 0.02
 

@@ -140,7 +140,7 @@ def test_scan_is_run_once_for_all_tasks_of_a_folder(digits, tmp_path, monkeypatc
 def test_kinds_are_found_once_for_all_tasks_of_a_folder(digits, tmp_path, monkeypatch):
     task, runs = digits.task(5.0, count=100, folder=tmp_path), []
     shares = np.random.default_rng(0).random((100, 10))
-    monkeypatch.setattr("labeldp.recipes.task.balanced", lambda rows, kinds, seed: runs.append(seed) or shares)
+    monkeypatch.setattr("labeldp.recipes.task.balanced_kmeans", lambda rows, kinds, seed: runs.append(seed) or shares)
     first = task.clusters(10, "balanced")
     assert np.array_equal(first, shares.argmax(axis=1))
     assert np.array_equal(replace(task, epsilon=1.0).clusters(10, "balanced"), first)
@@ -155,7 +155,7 @@ def test_a_row_between_two_kinds_is_half_of_each_and_rows_set_aside_are_not_lear
     shares = np.full((100, 10), 0.05)
     shares[np.arange(100), digits.labels[:100]] = shares[np.arange(100), (digits.labels[:100] + 1) % 10] = 0.3
     shares[np.arange(100), digits.labels[:100]] += 1e-6
-    monkeypatch.setattr("labeldp.recipes.task.balanced", lambda *words: shares)
+    monkeypatch.setattr("labeldp.recipes.task.balanced_kmeans", lambda *words: shares)
     fit = Supervised.fit
     monkeypatch.setattr(Supervised, "fit", lambda self, *words: learnt.append((self, words[1])) or fit(self, *words))
     task = replace(digits.task(50.0, count=100), rows=rows)

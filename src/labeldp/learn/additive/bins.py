@@ -12,7 +12,7 @@ _EDGE_ROWS = 200_000  # rows from which the edges of numeric columns are compute
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class BinnedColumn:
     """The bins of one column.
 
     Attributes:
@@ -24,15 +24,15 @@ class Column:
 
     name: str
     edges: NDArray[np.float32] | None
-    map: NDArray[np.int64] | None
+    bin_of_code: NDArray[np.int64] | None
     width: int
 
     @property
-    def ordered(self) -> int:
+    def n_ordered(self) -> int:
         """The number of leading bins that are in the order of their values; 0 for categories."""
         return 0 if self.edges is None else self.width - 1
 
-    def codes(self, values: NDArray[Any]) -> NDArray[np.integer]:
+    def encode(self, values: NDArray[Any]) -> NDArray[np.integer]:
         """Return the bin of each value.
 
         Args:
@@ -41,14 +41,14 @@ class Column:
         Returns:
             An array of the same length, with bins from 0 to `width` - 1.
         """
-        if self.map is not None:
-            return self.map[values]
+        if self.bin_of_code is not None:
+            return self.bin_of_code[values]
         edges = np.empty(0, np.float32) if self.edges is None else self.edges
         return np.where(np.isnan(values), self.width - 1, np.searchsorted(edges, values, side="left"))
 
 
 @dataclass(frozen=True)
-class Functions:
+class BasisFunctions:
     """Functions of ordered bins whose sums tell smooth effects with less noise than the counts of all bins do.
 
     They are cosines of the position of a bin, slow ones first, with the j-th divided by j^power, and counts of bins for
@@ -61,12 +61,12 @@ class Functions:
         norm: 1 where noise follows the sum of magnitudes of a row, 2 where it follows its Euclidean length.
     """
 
-    cosines: int
+    n_cosines: int
     power: float
-    detail: float
+    detail_fraction: float
     norm: Literal[1, 2]
 
-    def of(self, column: Column, missing: bool) -> NDArray[np.float64] | None:
+    def evaluate(self, column: BinnedColumn, has_missing: bool) -> NDArray[np.float64] | None:
         """Return the values of the functions at the bins of a column.
 
         Args:
@@ -76,20 +76,22 @@ class Functions:
         Returns:
             Values of (width, functions); None for categories, whose bins are counted.
         """
-        ordered = column.ordered
-        if not ordered:
+        n_ordered = column.n_ordered
+        if not n_ordered:
             return None
-        turns = np.arange(1, min(self.cosines, ordered - 1) + 1)
-        waves = np.cos(np.pi * np.outer((np.arange(ordered) + 0.5) / ordered, turns)) / turns**self.power
+        frequencies = np.arange(1, min(self.n_cosines, n_ordered - 1) + 1)
+        waves = (
+            np.cos(np.pi * np.outer((np.arange(n_ordered) + 0.5) / n_ordered, frequencies)) / frequencies**self.power
+        )
         waves /= np.maximum(np.linalg.norm(waves, self.norm, axis=1, keepdims=True), 1e-12)
-        detail = self.detail if ordered > 2 else 0.0
-        parts = [waves * (1 - detail) ** (1 / self.norm)]
-        if detail:
-            parts.append(np.eye(ordered) * detail ** (1 / self.norm))
+        detail_fraction = self.detail_fraction if n_ordered > 2 else 0.0
+        parts = [waves * (1 - detail_fraction) ** (1 / self.norm)]
+        if detail_fraction:
+            parts.append(np.eye(n_ordered) * detail_fraction ** (1 / self.norm))
         inner = np.hstack(parts)
-        values = np.zeros((column.width, inner.shape[1] + missing))
-        values[:ordered, : inner.shape[1]] = inner
-        if missing:
+        values = np.zeros((column.width, inner.shape[1] + has_missing))
+        values[:n_ordered, : inner.shape[1]] = inner
+        if has_missing:
             values[-1, -1] = 1.0
         return values
 
@@ -98,10 +100,10 @@ class Functions:
 class Bins:
     """The bins of all columns of a table, numbers first, as its encoder orders them."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[BinnedColumn, ...]
 
     @classmethod
-    def learn(cls, table: Table, numeric: int, categories: int) -> "Bins":
+    def fit(cls, table: Table, max_numeric_bins: int, max_category_bins: int) -> "Bins":
         """Learn the bins from features alone.
 
         Args:
@@ -113,14 +115,16 @@ class Bins:
             The bins of every column.
         """
         step = max(1, len(table) // _EDGE_ROWS)
-        found = [
-            _number(column.name, values, numeric)
-            for column, values in zip(table.encoder.numbers, table.number_values[::step].T, strict=True)
+        columns = [
+            _bin_numeric(column.name, values, max_numeric_bins)
+            for column, values in zip(table.encoder.numeric, table.numeric_values[::step].T, strict=True)
         ]
-        found += [_category(column.name, column.width, categories) for column in table.encoder.categories]
-        return cls(tuple(found))
+        columns += [
+            _bin_categories(column.name, column.width, max_category_bins) for column in table.encoder.categorical
+        ]
+        return cls(tuple(columns))
 
-    def codes(self, table: Table, place: int) -> NDArray[np.integer]:
+    def encode(self, table: Table, index: int) -> NDArray[np.integer]:
         """Return the bin of each row in one column.
 
         Args:
@@ -130,25 +134,25 @@ class Bins:
         Returns:
             The bins, as the smallest unsigned integers that hold them.
         """
-        column, numbers = self.columns[place], table.number_values.shape[1]
-        values = table.number_values[:, place] if place < numbers else table.category_codes[:, place - numbers]
-        return column.codes(values).astype(np.min_scalar_type(column.width))
+        column, n_numeric = self.columns[index], table.numeric_values.shape[1]
+        values = table.numeric_values[:, index] if index < n_numeric else table.category_codes[:, index - n_numeric]
+        return column.encode(values).astype(np.min_scalar_type(column.width))
 
 
-def _number(name: str, values: NDArray[np.float32], most: int) -> Column:
-    edges = quantile_edges(values[~np.isnan(values)], most)
-    return Column(name, edges, None, edges.size + 2)
+def _bin_numeric(name: str, values: NDArray[np.float32], max_bins: int) -> BinnedColumn:
+    edges = quantile_edges(values[~np.isnan(values)], max_bins)
+    return BinnedColumn(name, edges, None, edges.size + 2)
 
 
-def _category(name: str, width: int, most: int) -> Column:
+def _bin_categories(name: str, width: int, max_bins: int) -> BinnedColumn:
     """Keep the most frequent categories, which have the lowest codes; the last two codes are other and missing."""
-    own = min(width - 2, max(most - 2, 1))
-    places = np.minimum(np.arange(width), own)
-    places[-1] = own + 1
-    return Column(name, None, places, own + 2)
+    n_own = min(width - 2, max(max_bins - 2, 1))
+    bin_of_code = np.minimum(np.arange(width), n_own)
+    bin_of_code[-1] = n_own + 1
+    return BinnedColumn(name, None, bin_of_code, n_own + 2)
 
 
-def quantile_edges(values: NDArray[np.float32], most: int) -> NDArray[np.float32]:
+def quantile_edges(values: NDArray[np.float32], max_bins: int) -> NDArray[np.float32]:
     """Return the largest value of each bin but the last, for bins of about equal counts.
 
     A value that fills a bin alone gets one, and the others share the remaining bins.
@@ -161,26 +165,26 @@ def quantile_edges(values: NDArray[np.float32], most: int) -> NDArray[np.float32
         Rising edges, at most `most` - 1; a number belongs to the first bin whose edge is not below it.
     """
     distinct, counts = np.unique(values, return_counts=True)
-    if distinct.size <= most:
+    if distinct.size <= max_bins:
         return distinct[:-1]
     # Light values between heavy ones can need more bins than their counts say: then aim at fewer.
-    cuts = (_cuts(counts, aim) for aim in range(most, 0, -1))
-    return distinct[next(found for found in cuts if len(found) < most)]
+    cuts = (_cut_indices(counts, n_bins) for n_bins in range(max_bins, 0, -1))
+    return distinct[next(found for found in cuts if len(found) < max_bins)]
 
 
-def _cuts(counts: NDArray[np.integer], most: int) -> list[int]:
+def _cut_indices(counts: NDArray[np.integer], max_bins: int) -> list[int]:
     """Return the places of the last distinct value of each bin but the last, for about `most` bins."""
     heavy = np.zeros(counts.size, bool)
     while True:
-        limit = counts[~heavy].sum() / max(most - int(heavy.sum()), 1)
-        more = (counts >= limit) & ~heavy
-        if not more.any() or heavy.sum() + more.sum() >= most:
+        limit = counts[~heavy].sum() / max(max_bins - int(heavy.sum()), 1)
+        new_heavy = (counts >= limit) & ~heavy
+        if not new_heavy.any() or heavy.sum() + new_heavy.sum() >= max_bins:
             break
-        heavy |= more
-    cuts, filled = list[int](), 0
-    for place in range(counts.size - 1):
-        filled += 0 if heavy[place] else int(counts[place])
-        if heavy[place] or heavy[place + 1] or filled >= limit:
-            cuts.append(place)
-            filled = 0
+        heavy |= new_heavy
+    cuts, bin_size = list[int](), 0
+    for index in range(counts.size - 1):
+        bin_size += 0 if heavy[index] else int(counts[index])
+        if heavy[index] or heavy[index + 1] or bin_size >= limit:
+            cuts.append(index)
+            bin_size = 0
     return cuts

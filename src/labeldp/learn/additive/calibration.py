@@ -17,13 +17,13 @@ from scipy.special import logsumexp, softmax
 
 from labeldp.learn.additive.design import Design, Floats
 
-_CHANGE = 0.5  # the random change, in deviations of the sums
+_PERTURBATION_SCALE = 0.5  # the random change, in deviations of the sums
 _LOG_FACTORS = (math.log(1e-2), math.log(1e2))
 _SEED = 20_240_102  # of the random change
 
 
-def calibration_factor(
-    design: Design, sums: Floats, noise: float, weights: Floats, refit: Callable[[Floats], Floats]
+def fit_calibration_factor(
+    design: Design, sums: Floats, noise_std: float, weights: Floats, refit: Callable[[Floats], Floats]
 ) -> float:
     """Return the factor that minimises the estimated loss on new labels.
 
@@ -37,22 +37,26 @@ def calibration_factor(
     Returns:
         A number above 0.
     """
-    generator = np.random.default_rng(_SEED)
+    rng = np.random.default_rng(_SEED)
     scores, factor = design.dot(weights), 1.0
-    privacy = generator.normal(size=sums.shape) * noise
-    privacy -= privacy.mean(axis=1, keepdims=True)
-    unsure = noise * float(np.linalg.norm(weights))
+    simulated_noise = rng.normal(size=sums.shape) * noise_std
+    simulated_noise -= simulated_noise.mean(axis=1, keepdims=True)
+    noise_margin = noise_std * float(np.linalg.norm(weights))
     for _ in range(2):  # how far labels scatter depends on the factor
-        chance = softmax(factor * scores, axis=1)
-        drawn = (generator.random((len(scores), 1)) > chance.cumsum(axis=1)).sum(axis=1).clip(0, chance.shape[1] - 1)
-        chance[np.arange(len(drawn)), drawn] -= 1
-        change = privacy - design.sums(chance)
-        excess = (change * (refit(sums + _CHANGE * change) - weights)).sum() / _CHANGE
-        gain = float((sums * weights).sum() - excess - unsure)
+        residual = softmax(factor * scores, axis=1)
+        sampled_classes = (
+            (rng.random((len(scores), 1)) > residual.cumsum(axis=1)).sum(axis=1).clip(0, residual.shape[1] - 1)
+        )
+        residual[np.arange(len(sampled_classes)), sampled_classes] -= 1
+        perturbation = simulated_noise - design.transpose_dot(residual)
+        covariance_penalty = (
+            perturbation * (refit(sums + _PERTURBATION_SCALE * perturbation) - weights)
+        ).sum() / _PERTURBATION_SCALE
+        gain = float((sums * weights).sum() - covariance_penalty - noise_margin)
 
         def loss(log_factor: float, gain: float = gain) -> float:
-            by = math.exp(log_factor)
-            return float(logsumexp(by * scores, axis=1).sum() - by * gain)
+            multiplier = math.exp(log_factor)
+            return float(logsumexp(multiplier * scores, axis=1).sum() - multiplier * gain)
 
         factor = math.exp(float(minimize_scalar(loss, bounds=_LOG_FACTORS, method="bounded").x))
     return factor

@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 class Design(ABC):
     """A public matrix A of (rows, columns)."""
 
-    columns: int
+    n_columns: int
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -24,15 +24,15 @@ class Design(ABC):
         """Return A times weights of shape (columns, outputs): (rows, outputs)."""
 
     @abstractmethod
-    def sums(self, values: Floats) -> Floats:
+    def transpose_dot(self, values: Floats) -> Floats:
         """Return A' times values of shape (rows, outputs): (columns, outputs)."""
 
     @abstractmethod
-    def gram(self, weight: Floats) -> Floats:
+    def gram(self, row_weights: Floats) -> Floats:
         """Return A' diag(weight) A, dense, for one weight a row: (columns, columns)."""
 
     @abstractmethod
-    def sample(self, most: int) -> tuple["Design", NDArray[np.int64]]:
+    def sample(self, max_rows: int) -> tuple["Design", NDArray[np.int64]]:
         """Return at most so many evenly spaced rows as a design, and their numbers."""
 
 
@@ -44,7 +44,7 @@ class BinDesign(Design):
         self.codes = list(codes)
         self.widths = list(widths)
         self.starts = np.cumsum([0, *self.widths])
-        self.columns = int(self.starts[-1])
+        self.n_columns = int(self.starts[-1])
 
     def __len__(self) -> int:
         return len(self.codes[0])
@@ -56,28 +56,32 @@ class BinDesign(Design):
             total += weights[start : start + width].take(codes, axis=0)
         return total
 
-    def sums(self, values: Floats) -> Floats:
+    def transpose_dot(self, values: Floats) -> Floats:
         """Add up the values of each bin's rows."""
-        total = np.empty((self.columns, values.shape[1]))
+        total = np.empty((self.n_columns, values.shape[1]))
         for codes, start, width in zip(self.codes, self.starts, self.widths, strict=False):
-            for place, column in enumerate(values.T):
-                total[start : start + width, place] = np.bincount(codes, column, width)
+            for output, column in enumerate(values.T):
+                total[start : start + width, output] = np.bincount(codes, column, width)
         return total
 
-    def gram(self, weight: Floats) -> Floats:
+    def gram(self, row_weights: Floats) -> Floats:
         """Add up the weights of each pair of bins."""
-        total = np.zeros((self.columns, self.columns))
-        for place, (codes, start, width) in enumerate(zip(self.codes, self.starts, self.widths, strict=False)):
-            rows = slice(start, start + width)
-            total[rows, rows] = np.diag(np.bincount(codes, weight, width))
-            wide = codes.astype(np.int64)
-            for other, begin, size in zip(self.codes[:place], self.starts, self.widths, strict=False):
-                table = np.bincount(wide * size + other, weight, width * size).reshape(width, size)
-                total[rows, begin : begin + size] = table
-                total[begin : begin + size, rows] = table.T
+        total = np.zeros((self.n_columns, self.n_columns))
+        for index, (codes, start, width) in enumerate(zip(self.codes, self.starts, self.widths, strict=False)):
+            own_bins = slice(start, start + width)
+            total[own_bins, own_bins] = np.diag(np.bincount(codes, row_weights, width))
+            wide_codes = codes.astype(np.int64)
+            for other_codes, other_start, other_width in zip(
+                self.codes[:index], self.starts, self.widths, strict=False
+            ):
+                crosstab = np.bincount(
+                    wide_codes * other_width + other_codes, row_weights, width * other_width
+                ).reshape(width, other_width)
+                total[own_bins, other_start : other_start + other_width] = crosstab
+                total[other_start : other_start + other_width, own_bins] = crosstab.T
         return total
 
-    def matrix(self, functions: Sequence[Floats | None] = ()) -> csr_array:
+    def to_sparse(self, functions: Sequence[Floats | None] = ()) -> csr_array:
         """Return a sparse matrix with some functions of the bins of each column.
 
         Args:
@@ -87,25 +91,27 @@ class BinDesign(Design):
         Returns:
             A matrix of (rows, functions of all columns), in the order of the columns.
         """
-        bounds = np.arange(0, len(self) * len(self.codes) + 1, len(self.codes))
-        places = np.empty((len(self), len(self.codes)), np.int32)
-        for place, (codes, start) in enumerate(zip(self.codes, self.starts, strict=False)):
-            np.add(codes, start, out=places[:, place], casting="unsafe")
-        counted = csr_array((np.ones(places.size, np.float32), places.ravel(), bounds), (len(self), self.columns))
+        row_starts = np.arange(0, len(self) * len(self.codes) + 1, len(self.codes))
+        indices = np.empty((len(self), len(self.codes)), np.int32)
+        for index, (codes, start) in enumerate(zip(self.codes, self.starts, strict=False)):
+            np.add(codes, start, out=indices[:, index], casting="unsafe")
+        one_hot = csr_array(
+            (np.ones(indices.size, np.float32), indices.ravel(), row_starts), (len(self), self.n_columns)
+        )
         pairs = list(zip(functions, self.widths, strict=True)) if functions else []
-        if all(own is None for own, _ in pairs):
-            return counted
-        blocks = [eye_array(width, format="csr") if own is None else csr_array(own) for own, width in pairs]
-        return csr_array(counted @ csr_array(block_diag(blocks, format="csr", dtype=np.float32)))
+        if all(values is None for values, _ in pairs):
+            return one_hot
+        blocks = [eye_array(width, format="csr") if values is None else csr_array(values) for values, width in pairs]
+        return csr_array(one_hot @ csr_array(block_diag(blocks, format="csr", dtype=np.float32)))
 
-    def select(self, rows: NDArray[Any]) -> "BinDesign":
+    def select(self, row_selection: NDArray[Any]) -> "BinDesign":
         """Return the rows of a mask or with these numbers."""
-        return BinDesign([codes[rows] for codes in self.codes], self.widths)
+        return BinDesign([codes[row_selection] for codes in self.codes], self.widths)
 
-    def sample(self, most: int) -> tuple["BinDesign", NDArray[np.int64]]:
+    def sample(self, max_rows: int) -> tuple["BinDesign", NDArray[np.int64]]:
         """Return evenly spaced rows."""
-        rows = _spaced(len(self), most)
-        return self if rows.size == len(self) else self.select(rows), rows
+        row_ids = _spaced_rows(len(self), max_rows)
+        return self if row_ids.size == len(self) else self.select(row_ids), row_ids
 
 
 class DenseDesign(Design):
@@ -114,7 +120,7 @@ class DenseDesign(Design):
     def __init__(self, matrix: NDArray[np.floating]) -> None:
         """Hold the matrix, (rows, columns)."""
         self.matrix = matrix
-        self.columns = matrix.shape[1]
+        self.n_columns = matrix.shape[1]
 
     def __len__(self) -> int:
         return len(self.matrix)
@@ -123,20 +129,20 @@ class DenseDesign(Design):
         """Multiply."""
         return (self.matrix @ weights.astype(self.matrix.dtype)).astype(np.float64)
 
-    def sums(self, values: Floats) -> Floats:
+    def transpose_dot(self, values: Floats) -> Floats:
         """Multiply by the transpose."""
         return (self.matrix.T @ values.astype(self.matrix.dtype)).astype(np.float64)
 
-    def gram(self, weight: Floats) -> Floats:
+    def gram(self, row_weights: Floats) -> Floats:
         """Multiply the weighted matrix by its transpose."""
-        weighted = self.matrix * weight.astype(self.matrix.dtype)[:, None]
+        weighted = self.matrix * row_weights.astype(self.matrix.dtype)[:, None]
         return (weighted.T @ self.matrix).astype(np.float64)
 
-    def sample(self, most: int) -> tuple["DenseDesign", NDArray[np.int64]]:
+    def sample(self, max_rows: int) -> tuple["DenseDesign", NDArray[np.int64]]:
         """Return evenly spaced rows."""
-        rows = _spaced(len(self), most)
-        return DenseDesign(self.matrix[rows]), rows
+        row_ids = _spaced_rows(len(self), max_rows)
+        return DenseDesign(self.matrix[row_ids]), row_ids
 
 
-def _spaced(rows: int, most: int) -> NDArray[np.int64]:
-    return np.arange(rows) if rows <= most else np.linspace(0, rows - 1, most).astype(np.int64)
+def _spaced_rows(n_rows: int, max_rows: int) -> NDArray[np.int64]:
+    return np.arange(n_rows) if n_rows <= max_rows else np.linspace(0, n_rows - 1, max_rows).astype(np.int64)

@@ -12,19 +12,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.data.table_encoder import Encoder
-from labeldp.learn.additive.bins import Column
+from labeldp.data.table_encoder import TableEncoder
+from labeldp.learn.additive.bins import BinnedColumn
 from labeldp.learn.additive.design import Floats
 from labeldp.learn.additive.model import AdditiveModel, Term
 from labeldp.learn.boosting import BoostedModel
 from labeldp.learn.number_boosting import BoostedNumberModel
 from labeldp.learn.predictor import Predictor
 
-MOST_NAMED = 12  # categories of a column whose names are shown
-MOST_CLASSES = 6  # of several classes, whose effects are described in JSON
-OTHERS, MISSING = "other values", "no value"
+MAX_NAMED_CATEGORIES = 12  # categories of a column whose names are shown
+MAX_CLASSES = 6  # of several classes, whose effects are described in JSON
+OTHER_LABEL, MISSING_LABEL = "other values", "no value"
 
-Group = tuple[str, list[int]]  # a label, and the bins of the model that it stands for
+BinGroup = tuple[str, list[int]]  # a label, and the bins of the model that it stands for
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +59,9 @@ class Effect:
         """Describe the effect; of several classes, only those that it moves most, which `classes` lists by place."""
         values, classes = self.values, None
         if values.ndim > len(self.names):
-            moved = np.sqrt((values**2).mean(axis=tuple(range(len(self.names)))))
-            most = 1 if self.kind == "cross" else MOST_CLASSES
-            classes = np.sort(np.argsort(-moved, kind="stable")[:most])
+            magnitudes = np.sqrt((values**2).mean(axis=tuple(range(len(self.names)))))
+            max_classes = 1 if self.kind == "cross" else MAX_CLASSES
+            classes = np.sort(np.argsort(-magnitudes, kind="stable")[:max_classes])
             values, classes = values[..., classes], classes.tolist()
         return {
             "names": list(self.names),
@@ -74,7 +74,7 @@ class Effect:
         }
 
 
-def effects_of(model: Predictor, encoder: Encoder) -> tuple[Effect, ...] | None:
+def describe_effects(model: Predictor, encoder: TableEncoder) -> tuple[Effect, ...] | None:
     """Describe the effects of a model.
 
     Args:
@@ -91,81 +91,81 @@ def effects_of(model: Predictor, encoder: Encoder) -> tuple[Effect, ...] | None:
         model = model.start
     if not isinstance(model, AdditiveModel):
         return None
-    names = {column.name: column.values for column in encoder.categories}
-    found = [_effect(term, names) for term in model.terms]
-    return tuple(sorted(found, key=lambda effect: -effect.strength))
+    category_names = {column.name: column.values for column in encoder.categorical}
+    effects = [_describe_term(term, category_names) for term in model.terms]
+    return tuple(sorted(effects, key=lambda effect: -effect.strength))
 
 
-def _effect(term: Term, names: dict[str, tuple[str, ...]]) -> Effect:
-    outputs = term.weights.shape[1]
-    weights = term.weights.reshape(*(column.width for column in term.columns), outputs)
-    if outputs > 1:  # what all classes have in common changes no probability
+def _describe_term(term: Term, category_names: dict[str, tuple[str, ...]]) -> Effect:
+    n_outputs = term.weights.shape[1]
+    weights = term.weights.reshape(*(column.width for column in term.columns), n_outputs)
+    if n_outputs > 1:  # what all classes have in common changes no probability
         weights = weights - weights.mean(axis=-1, keepdims=True)
     axes = [
-        _groups(column, np.moveaxis(weights, place, 0), names.get(column.name, ()))
-        for place, column in enumerate(term.columns)
+        _group_bins(column, np.moveaxis(weights, axis, 0), category_names.get(column.name, ()))
+        for axis, column in enumerate(term.columns)
     ]
-    present = [[place for _, places in groups for place in places] for groups in axes]
-    inner = weights[np.ix_(*present)]
+    bins = [[axis for _, group in groups for axis in group] for groups in axes]
+    inner = weights[np.ix_(*bins)]
     mean = inner.mean(axis=tuple(range(len(axes))), keepdims=True)
     strength = float(np.sqrt(((inner - mean) ** 2).mean()))
     values = weights - mean
-    for place, groups in enumerate(axes):
-        values = np.stack([values.take(places, axis=place).mean(axis=place) for _, places in groups], axis=place)
-    kinds: tuple[Any, ...] = tuple("category" if column.edges is None else "number" for column in term.columns)
+    for axis, groups in enumerate(axes):
+        values = np.stack([values.take(group, axis=axis).mean(axis=axis) for _, group in groups], axis=axis)
+    column_types: tuple[Any, ...] = tuple("category" if column.edges is None else "number" for column in term.columns)
     return Effect(
         tuple(column.name for column in term.columns),
-        kinds[0] if len(axes) == 1 else "cross",
+        column_types[0] if len(axes) == 1 else "cross",
         tuple(tuple(label for label, _ in groups) for groups in axes),
-        values[..., 0] if outputs == 1 else values,
+        values[..., 0] if n_outputs == 1 else values,
         strength,
         tuple(() if column.edges is None else tuple(column.edges[1:].tolist()) for column in term.columns),
     )
 
 
-def _groups(column: Column, weights: Floats, names: Sequence[str]) -> list[Group]:
+def _group_bins(column: BinnedColumn, weights: Floats, names: Sequence[str]) -> list[BinGroup]:
     """Label the bins of a column. A bin for other or missing values that no row of the training had is left out.
 
     Such a bin has weights of exactly zero, because the fit gives a bin without rows none.
     """
-    groups: list[Group] = []
+    groups: list[BinGroup] = []
     if column.edges is not None:
-        groups = [(label, [place]) for place, label in enumerate(_ranges(column.edges))]
-    elif column.map is not None:
-        groups = _categories(column.map, names)
-    taken = {place for _, places in groups for place in places}
-    held = [place for place in range(column.width - 1) if place not in taken and weights[place].any()]
-    groups += [(OTHERS, held)] if held else []
+        groups = [(label, [index]) for index, label in enumerate(_range_labels(column.edges))]
+    elif column.bin_of_code is not None:
+        groups = _group_categories(column.bin_of_code, names)
+    labeled = {index for _, group in groups for index in group}
+    other = [index for index in range(column.width - 1) if index not in labeled and weights[index].any()]
+    groups += [(OTHER_LABEL, other)] if other else []
     missing = column.width - 1
-    groups += [(MISSING, [missing])] if weights[missing].any() else []
-    return groups or [(OTHERS, [missing])]
+    groups += [(MISSING_LABEL, [missing])] if weights[missing].any() else []
+    return groups or [(OTHER_LABEL, [missing])]
 
 
-def _categories(bin_of: NDArray[np.int64], names: Sequence[str]) -> list[Group]:
+def _group_categories(bin_of: NDArray[np.int64], names: Sequence[str]) -> list[BinGroup]:
     """Return the frequent categories that have a bin of their own; codes are in the order of frequency."""
-    shared = np.bincount(bin_of) > 1
-    shown = zip(names[:MOST_NAMED], bin_of.tolist(), strict=False)
-    return [(name, [place]) for name, place in shown if not shared[place]]
+    is_shared = np.bincount(bin_of) > 1
+    candidates = zip(names[:MAX_NAMED_CATEGORIES], bin_of.tolist(), strict=False)
+    return [(name, [index]) for name, index in candidates if not is_shared[index]]
 
 
-def _ranges(edges: NDArray[np.floating]) -> list[str]:
+def _range_labels(edges: NDArray[np.floating]) -> list[str]:
     """Return a label for each ordered bin. The first edge may be the smallest value, so no label shows it."""
     if not edges.size:
         return ["any value"]
     if edges.size == 1:
         return ["lower values", "higher values"]
-    words = _written(edges)
-    between = [f"{low} to {high}" for low, high in pairwise(words[1:])]
-    return [f"below {words[1]}", f"up to {words[1]}", *between, f"above {words[-1]}"]
+    values = _format_edges(edges)
+    between = [f"{low} to {high}" for low, high in pairwise(values[1:])]
+    return [f"below {values[1]}", f"up to {values[1]}", *between, f"above {values[-1]}"]
 
 
-def _written(edges: NDArray[np.floating]) -> list[str]:
+def _format_edges(edges: NDArray[np.floating]) -> list[str]:
     """Write edges in few digits that tell them apart: whole numbers in full, others with four digits or more."""
     if (edges == np.rint(edges)).all() and np.abs(edges).max() < 1e15:
         return [f"{edge:,.0f}" for edge in edges]
-    words = list[str]()
+    texts = list[str]()
     for digits in range(4, 10):
-        words = [np.format_float_positional(edge, digits, fractional=False, trim="-") for edge in edges]
-        if len(set(words)) == len(words):
+        texts = [np.format_float_positional(edge, digits, fractional=False, trim="-") for edge in edges]
+        if len(set(texts)) == len(texts):
             break
-    return words
+    return texts

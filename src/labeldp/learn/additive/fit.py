@@ -28,15 +28,15 @@ from threadpoolctl import threadpool_limits
 from labeldp.learn.additive.design import BinDesign, Design, Floats
 
 _CURVATURE_ROWS = 50_000  # rows from which the curvature is computed, if there are more
-_LARGEST_STEP = 4.0  # of a score in one step
-_SMALLEST, _LARGEST = 1e-7, 1e5  # prior variances
-_ROUNDS = 5  # of the search for variances in each step
-_COMMON = 0.3  # degrees of freedom that the mean variance of a kind of components counts as
-_ENOUGH = 0.02  # a step that moves no score further ends the fit
+_MAX_STEP = 4.0  # of a score in one step
+_MIN_VARIANCE, _MAX_VARIANCE = 1e-7, 1e5  # prior variances
+_VARIANCE_ROUNDS = 5  # of the search for variances in each step
+_POOLING_WEIGHT = 0.3  # degrees of freedom that the mean variance of a kind of components counts as
+_TOLERANCE = 0.02  # a step that moves no score further ends the fit
 
 
 @dataclass
-class Component:
+class PriorComponent:
     """A part of the prior covariance of the weights.
 
     Attributes:
@@ -46,14 +46,14 @@ class Component:
         kind: Components of one kind are expected to have similar variances.
     """
 
-    place: slice
+    columns: slice
     kernel: Floats | None = None
     variance: float = 0.1
     kind: str = ""
 
 
 @dataclass(frozen=True)
-class Fit:
+class FitResult:
     """Weights of a fitted model.
 
     Attributes:
@@ -64,32 +64,32 @@ class Fit:
 
     weights: Floats
     intercept: Floats
-    components: tuple[Component, ...] = field(repr=False)
+    components: tuple[PriorComponent, ...] = field(repr=False)
 
 
-def probabilities(scores: Floats) -> Floats:
+def output_probabilities(scores: Floats) -> Floats:
     """Return the probability of each output: of one score its logistic function, of several their softmax."""
     return expit(scores) if scores.shape[1] == 1 else softmax(scores, axis=1)
 
 
 def class_probabilities(scores: Floats) -> Floats:
     """Return the probability of each class, (rows, classes): of two classes from their log-odds, (rows, 1)."""
-    found = probabilities(scores)
-    return np.concatenate([1 - found, found], axis=1) if found.shape[1] == 1 else found
+    probabilities = output_probabilities(scores)
+    return np.concatenate([1 - probabilities, probabilities], axis=1) if probabilities.shape[1] == 1 else probabilities
 
 
 def fit_sums(
     design: Design,
     sums: Floats,
     totals: Floats,
-    noise: float | Floats,
-    components: Sequence[Component],
+    noise_covariance: float | Floats,
+    components: Sequence[PriorComponent],
     offset: Floats | None = None,
     *,
     functions: Floats | None = None,
-    steps: int = 8,
-    search: bool = True,
-) -> Fit:
+    max_steps: int = 8,
+    fit_variances: bool = True,
+) -> FitResult:
     """Fit a logistic model to noisy sums.
 
     Args:
@@ -108,69 +108,75 @@ def fit_sums(
         The fitted weights.
     """
     with threadpool_limits(1, user_api="blas"):
-        return _fitted(design, sums, totals, noise, components, offset, functions, steps, search)
+        return _fit_sums(
+            design, sums, totals, noise_covariance, components, offset, functions, max_steps, fit_variances
+        )
 
 
-def _fitted(
+def _fit_sums(
     design: Design,
     sums: Floats,
     totals: Floats,
-    noise: float | Floats,
-    components: Sequence[Component],
+    noise_covariance: float | Floats,
+    components: Sequence[PriorComponent],
     offset: Floats | None,
     functions: Floats | None,
-    steps: int,
-    search: bool,
-) -> Fit:
+    max_steps: int,
+    fit_variances: bool,
+) -> FitResult:
     """Fit on one thread: several wait for each other in small matrices, and change the last bits of the result."""
-    rows, outputs = len(design), sums.shape[1]
-    factor = 1.0 if outputs == 1 else outputs / (outputs - 1)
-    parts = copies(components)
+    n_rows, n_outputs = len(design), sums.shape[1]
+    factor = 1.0 if n_outputs == 1 else n_outputs / (n_outputs - 1)
+    fitted_components = copy_components(components)
     sample = design.sample(_CURVATURE_ROWS)
-    base = np.zeros((rows, outputs)) if offset is None else offset
-    share = np.clip(totals / rows, 0.5 / rows, 1 - 0.5 / rows)
-    wanted = share * rows
-    intercept = np.zeros(outputs) if offset is not None else _log_odds(share)
-    weights = np.zeros((design.columns, outputs))
-    scores = base + intercept
-    for step in range(steps):
-        intercept, chance = _level(scores, intercept, wanted)
-        curve = factor * chance * (1 - chance)
-        residual = sums - applied(functions, design.sums(chance))
+    base_scores = np.zeros((n_rows, n_outputs)) if offset is None else offset
+    fraction = np.clip(totals / n_rows, 0.5 / n_rows, 1 - 0.5 / n_rows)
+    target_totals = fraction * n_rows
+    intercept = np.zeros(n_outputs) if offset is not None else _log_odds(fraction)
+    weights = np.zeros((design.n_columns, n_outputs))
+    scores = base_scores + intercept
+    for step in range(max_steps):
+        intercept, probabilities = _fit_intercept(scores, intercept, target_totals)
+        likelihood_weights = factor * probabilities * (1 - probabilities)
+        residual = sums - apply_functions(functions, design.transpose_dot(probabilities))
         problems = []
-        for place in range(outputs):
-            curvature = curvature_of(design, curve[:, place], sample)
-            problems.append((curvature, residual[:, place] + applied(functions, curvature @ weights[:, place])))
-        for _ in range(_ROUNDS if search and step + 1 < steps else 1):
-            found, changes = posterior(problems, parts, noise, functions)
-            if search:
-                with_changes(parts, changes)
-        change = np.stack(found, axis=1) - weights
-        if outputs > 1:
+        for output in range(n_outputs):
+            curvature = compute_curvature(design, likelihood_weights[:, output], sample)
+            problems.append(
+                (curvature, residual[:, output] + apply_functions(functions, curvature @ weights[:, output]))
+            )
+        for _ in range(_VARIANCE_ROUNDS if fit_variances and step + 1 < max_steps else 1):
+            means, factors = compute_posterior(problems, fitted_components, noise_covariance, functions)
+            if fit_variances:
+                scale_variances(fitted_components, factors)
+        change = np.stack(means, axis=1) - weights
+        if n_outputs > 1:
             change -= change.mean(axis=1, keepdims=True)
-        moved = design.dot(change)
-        largest = float(np.abs(moved).max(initial=0.0))
-        length = min(1.0, _LARGEST_STEP / max(largest, 1e-12))
+        score_change = design.dot(change)
+        largest = float(np.abs(score_change).max(initial=0.0))
+        length = min(1.0, _MAX_STEP / max(largest, 1e-12))
         weights += length * change
-        scores += length * moved
-        if largest < _ENOUGH:
+        scores += length * score_change
+        if largest < _TOLERANCE:
             break
-    intercept, _ = _level(scores, intercept, wanted)
-    return Fit(weights, intercept, tuple(parts))
+    intercept, _ = _fit_intercept(scores, intercept, target_totals)
+    return FitResult(weights, intercept, tuple(fitted_components))
 
 
-def copies(components: Sequence[Component], variance: float = 1.0) -> list[Component]:
+def copy_components(components: Sequence[PriorComponent], factor: float = 1.0) -> list[PriorComponent]:
     """Return components that a fit may change, with all variances multiplied by a number."""
-    return [replace(each, variance=each.variance * variance) for each in components]
+    return [replace(each, variance=each.variance * factor) for each in components]
 
 
-def with_changes(parts: Sequence[Component], changes: Sequence[float]) -> None:
+def scale_variances(components: Sequence[PriorComponent], factors: Sequence[float]) -> None:
     """Multiply the variance of each component by its change."""
-    for part, change in zip(parts, changes, strict=True):
-        part.variance = float(np.clip(part.variance * change, _SMALLEST, _LARGEST))
+    for component, factor in zip(components, factors, strict=True):
+        component.variance = float(np.clip(component.variance * factor, _MIN_VARIANCE, _MAX_VARIANCE))
 
 
-def curvature_of(design: Design, weight: Floats, sample: tuple[Design, NDArray[np.int64]] | None = None) -> Floats:
+def compute_curvature(
+    design: Design, row_weights: Floats, sample: tuple[Design, NDArray[np.int64]] | None = None
+) -> Floats:
     """Return A' diag(weight) A less the part that an intercept takes, which all rows have in common.
 
     Args:
@@ -181,95 +187,99 @@ def curvature_of(design: Design, weight: Floats, sample: tuple[Design, NDArray[n
     Returns:
         A positive semidefinite matrix, (columns, columns).
     """
-    some, places = sample or design.sample(_CURVATURE_ROWS)
-    total, mean = weight.sum(), design.sums(weight[:, None])[:, 0]
-    found = some.gram(weight[places]) * (total / max(weight[places].sum(), 1e-300))
-    return found - np.outer(mean, mean) / total
+    sampled_design, row_ids = sample or design.sample(_CURVATURE_ROWS)
+    total, mean = row_weights.sum(), design.transpose_dot(row_weights[:, None])[:, 0]
+    curvature = sampled_design.gram(row_weights[row_ids]) * (total / max(row_weights[row_ids].sum(), 1e-300))
+    return curvature - np.outer(mean, mean) / total
 
 
-def posterior(
+def compute_posterior(
     problems: Sequence[tuple[Floats, Floats]],
-    parts: Sequence[Component],
-    noise: float | Floats,
+    components: Sequence[PriorComponent],
+    noise_covariance: float | Floats,
     functions: Floats | None,
 ) -> tuple[list[Floats], list[float]]:
     """Return the posterior mean of each output, and the factor by which each component's variance changes."""
-    means, fits, freedom = [], np.zeros(len(parts)), np.zeros(len(parts))
+    means, fits, dof = [], np.zeros(len(components)), np.zeros(len(components))
     for curvature, residual in problems:
-        spread = np.zeros(curvature.shape)  # H T
-        for part in parts:
-            block = curvature[:, part.place]
-            spread[:, part.place] += part.variance * (block if part.kernel is None else block @ part.kernel)
-        total = spread @ curvature
+        prior_product = np.zeros(curvature.shape)  # H T
+        for component in components:
+            block = curvature[:, component.columns]
+            prior_product[:, component.columns] += component.variance * (
+                block if component.kernel is None else block @ component.kernel
+            )
+        total = prior_product @ curvature
         total += curvature
-        seen = curvature
+        observed = curvature
         if functions is not None and not functions.shape[1]:  # every column is constant: there is nothing to fit
             means.append(np.zeros(len(curvature)))
             continue
         if functions is not None:
-            total, seen = functions.T @ total @ functions, functions.T @ curvature
-        total += noise * np.eye(len(total)) if np.ndim(noise) == 0 else noise
-        factored = _factored(total)
-        solved = cho_solve(factored, residual, check_finite=False)
-        dual = seen.T @ solved
-        explained = seen.T @ cho_solve(factored, seen, check_finite=False)
-        means.append(spread.T @ (solved if functions is None else functions @ solved))
-        for place, part in enumerate(parts):
-            own, inner = dual[part.place], explained[part.place, part.place]
-            fits[place] += own @ own if part.kernel is None else own @ part.kernel @ own
-            freedom[place] += np.trace(inner) if part.kernel is None else np.sum(part.kernel * inner)
-    return means, _changes(parts, fits, freedom, len(problems))
+            total, observed = functions.T @ total @ functions, functions.T @ curvature
+        total += noise_covariance * np.eye(len(total)) if np.ndim(noise_covariance) == 0 else noise_covariance
+        cholesky = _robust_cholesky(total)
+        solution = cho_solve(cholesky, residual, check_finite=False)
+        dual = observed.T @ solution
+        explained = observed.T @ cho_solve(cholesky, observed, check_finite=False)
+        means.append(prior_product.T @ (solution if functions is None else functions @ solution))
+        for index, component in enumerate(components):
+            own, inner = dual[component.columns], explained[component.columns, component.columns]
+            fits[index] += own @ own if component.kernel is None else own @ component.kernel @ own
+            dof[index] += np.trace(inner) if component.kernel is None else np.sum(component.kernel * inner)
+    return means, _variance_factors(components, fits, dof, len(problems))
 
 
-def _changes(parts: Sequence[Component], fits: Floats, freedom: Floats, outputs: int) -> list[float]:
+def _variance_factors(components: Sequence[PriorComponent], fits: Floats, dof: Floats, n_outputs: int) -> list[float]:
     """Return the factor by which each variance changes, from what its weights fit and how many the sums determine."""
-    variances = np.array([part.variance for part in parts])
-    energy, freedom = variances * fits, variances * freedom  # the fixed point has energy = freedom
-    kinds = np.array([part.kind for part in parts])
-    found = np.empty(len(parts))
-    for kind in set(kinds):
-        own = kinds == kind
-        weight = _COMMON * outputs * (np.count_nonzero(own) > 1)
-        common = float(np.exp(np.log(variances[own]).mean()))
-        found[own] = (energy[own] + weight * common / variances[own]) / np.maximum(freedom[own] + weight, 1e-300)
-    return [float(change) for change in np.sqrt(found)]
+    variances = np.array([component.variance for component in components])
+    energy, dof = variances * fits, variances * dof  # the fixed point has energy = freedom
+    component_kind = np.array([component.kind for component in components])
+    squared_factors = np.empty(len(components))
+    for kind in set(component_kind):
+        same_kind = component_kind == kind
+        weight = _POOLING_WEIGHT * n_outputs * (np.count_nonzero(same_kind) > 1)
+        mean_variance = float(np.exp(np.log(variances[same_kind]).mean()))
+        squared_factors[same_kind] = (energy[same_kind] + weight * mean_variance / variances[same_kind]) / np.maximum(
+            dof[same_kind] + weight, 1e-300
+        )
+    return [float(factor) for factor in np.sqrt(squared_factors)]
 
 
-def applied(functions: Floats | None, values: Floats) -> Floats:
+def apply_functions(functions: Floats | None, values: Floats) -> Floats:
     """Return F' times values, or the values themselves without functions."""
     return values if functions is None else functions.T @ values
 
 
-def _factored(matrix: Floats) -> Any:
+def _robust_cholesky(matrix: Floats) -> Any:
     """Return the Cholesky factor of a covariance, with as little added to its diagonal as rounding errors need."""
-    places, largest = np.diag_indices(len(matrix)), max(float(matrix.diagonal().max()), 1e-300)
+    diagonal, largest = np.diag_indices(len(matrix)), max(float(matrix.diagonal().max()), 1e-300)
     for exponent in (-12, -9, -6, -3):
         trial = matrix.copy()
-        trial[places] += largest * 10.0**exponent
+        trial[diagonal] += largest * 10.0**exponent
         with suppress(LinAlgError):
             return cho_factor(trial, lower=True, overwrite_a=True, check_finite=False)
     return cho_factor(np.diag(matrix.diagonal() + largest), lower=True)
 
 
-def _log_odds(share: Floats) -> Floats:
-    return np.log(share / (1 - share)) if share.size == 1 else np.log(share / share.sum())
+def _log_odds(fraction: Floats) -> Floats:
+    return np.log(fraction / (1 - fraction)) if fraction.size == 1 else np.log(fraction / fraction.sum())
 
 
-def _level(scores: Floats, intercept: Floats, wanted: Floats) -> tuple[Floats, Floats]:
+def _fit_intercept(scores: Floats, intercept: Floats, target_totals: Floats) -> tuple[Floats, Floats]:
     """Shift all scores in place until the expected number of rows of each output is the wanted one."""
     for _ in range(4):
-        chance = probabilities(scores)
-        found = chance.sum(axis=0)
-        slope = np.maximum((chance * (1 - chance)).sum(axis=0), 1e-9)
-        shift = np.clip((wanted - found) / slope, -1.0, 1.0)
+        probabilities = output_probabilities(scores)
+        totals = probabilities.sum(axis=0)
+        slope = np.maximum((probabilities * (1 - probabilities)).sum(axis=0), 1e-9)
+        shift = np.clip((target_totals - totals) / slope, -1.0, 1.0)
         scores += shift
         intercept = intercept + shift
         if float(np.abs(shift).max()) < 1e-4:
             break
-    return intercept, probabilities(scores)
+    return intercept, output_probabilities(scores)
 
 
-def smooth_kernel(ordered: int, width: int, reach: float = 0.2) -> Floats:
+def smooth_kernel(n_ordered: int, width: int, length_scale: float = 0.2) -> Floats:
     """Return the covariance of a smooth function over ordered bins; other bins have none.
 
     Args:
@@ -280,25 +290,25 @@ def smooth_kernel(ordered: int, width: int, reach: float = 0.2) -> Floats:
     Returns:
         A positive semidefinite matrix, (width, width), with zeros for other bins.
     """
-    places = np.arange(ordered) / max(ordered - 1, 1)
+    positions = np.arange(n_ordered) / max(n_ordered - 1, 1)
     kernel = np.zeros((width, width))
-    kernel[:ordered, :ordered] = np.exp(-0.5 * ((places[:, None] - places) / reach) ** 2)
+    kernel[:n_ordered, :n_ordered] = np.exp(-0.5 * ((positions[:, None] - positions) / length_scale) ** 2)
     return kernel
 
 
-def linear_kernel(ordered: int, width: int) -> Floats:
+def linear_kernel(n_ordered: int, width: int) -> Floats:
     """Return the covariance of a linear function over ordered bins; other bins have none.
 
     Args:
         ordered: The number of leading bins that are in order.
         width: The number of all bins.
     """
-    places = np.zeros(width)
-    places[:ordered] = np.linspace(-1, 1, ordered) * 3**0.5
-    return np.outer(places, places)
+    values = np.zeros(width)
+    values[:n_ordered] = np.linspace(-1, 1, n_ordered) * 3**0.5
+    return np.outer(values, values)
 
 
-def prior_of(widths: Sequence[int], ordered: Sequence[int], variance: float = 0.1) -> list[Component]:
+def make_prior(widths: Sequence[int], n_ordered: Sequence[int], variance: float = 0.1) -> list[PriorComponent]:
     """Return a prior for one-hot bins: linear, smooth and rough for ordered bins, independent for categories.
 
     Args:
@@ -309,28 +319,33 @@ def prior_of(widths: Sequence[int], ordered: Sequence[int], variance: float = 0.
     Returns:
         Three components for each column of ordered bins and one for others, in the order of the columns.
     """
-    found, start = [], 0
-    for width, count in zip(widths, ordered, strict=True):
-        place = slice(start, start + width)
-        if count > 4:
-            found.append(Component(place, smooth_kernel(count, width), variance, "smooth"))
-            found.append(Component(place, linear_kernel(count, width), variance, "linear"))
-        found.append(
-            Component(place, None, variance / 2 if count > 4 else 2 * variance, "rough" if count > 4 else "free")
+    components, start = [], 0
+    for width, n_column_ordered in zip(widths, n_ordered, strict=True):
+        columns = slice(start, start + width)
+        if n_column_ordered > 4:
+            components.append(PriorComponent(columns, smooth_kernel(n_column_ordered, width), variance, "smooth"))
+            components.append(PriorComponent(columns, linear_kernel(n_column_ordered, width), variance, "linear"))
+        components.append(
+            PriorComponent(
+                columns,
+                None,
+                variance / 2 if n_column_ordered > 4 else 2 * variance,
+                "rough" if n_column_ordered > 4 else "free",
+            )
         )
         start += width
-    return found
+    return components
 
 
 def fit_block(
     codes: NDArray[np.integer],
     width: int,
     sums: Floats,
-    noise: float | Floats,
+    noise_variance: float | Floats,
     offset: Floats,
     *,
     variance: float = 0.05,
-    steps: int = 6,
+    max_steps: int = 6,
 ) -> tuple[Floats, float]:
     """Fit the weights of one column of bins on top of another model.
 
@@ -349,24 +364,24 @@ def fit_block(
     Returns:
         The weights, (width, outputs), and their prior variance.
     """
-    outputs = sums.shape[1]
-    factor = 1.0 if outputs == 1 else outputs / (outputs - 1)
-    design, weights = BinDesign([codes], [width]), np.zeros((width, outputs))
-    for _ in range(steps):
-        chance = probabilities(offset + design.dot(weights))
-        curvature = factor * design.sums(chance * (1 - chance))
-        residual = sums - design.sums(chance) + curvature * weights
-        for _ in range(_ROUNDS):
-            total = variance * curvature**2 + curvature + noise + 1e-12
+    n_outputs = sums.shape[1]
+    factor = 1.0 if n_outputs == 1 else n_outputs / (n_outputs - 1)
+    design, weights = BinDesign([codes], [width]), np.zeros((width, n_outputs))
+    for _ in range(max_steps):
+        probabilities = output_probabilities(offset + design.dot(weights))
+        curvature = factor * design.transpose_dot(probabilities * (1 - probabilities))
+        residual = sums - design.transpose_dot(probabilities) + curvature * weights
+        for _ in range(_VARIANCE_ROUNDS):
+            total = variance * curvature**2 + curvature + noise_variance + 1e-12
             fits = float(((curvature * residual / total) ** 2).sum())
-            freedom = float((curvature**2 / total).sum())
-            variance = float(np.clip(variance * np.sqrt(fits / max(freedom, 1e-300)), _SMALLEST, _LARGEST))
-        total = variance * curvature**2 + curvature + noise + 1e-12
+            dof = float((curvature**2 / total).sum())
+            variance = float(np.clip(variance * np.sqrt(fits / max(dof, 1e-300)), _MIN_VARIANCE, _MAX_VARIANCE))
+        total = variance * curvature**2 + curvature + noise_variance + 1e-12
         change = variance * curvature * residual / total - weights
-        if outputs > 1:
+        if n_outputs > 1:
             change -= change.mean(axis=1, keepdims=True)
         largest = float(np.abs(change).max(initial=0.0))
-        weights = weights + change * min(1.0, _LARGEST_STEP / max(largest, 1e-12))
-        if largest < _ENOUGH:
+        weights = weights + change * min(1.0, _MAX_STEP / max(largest, 1e-12))
+        if largest < _TOLERANCE:
             break
     return weights, variance

@@ -13,19 +13,19 @@ from scipy.special import softmax
 from labeldp.accounting.lineage import Provenance
 from labeldp.data.base import Features
 from labeldp.data.row_normalizer import Lift
-from labeldp.learn.additive.calibration import calibration_factor
+from labeldp.learn.additive.calibration import fit_calibration_factor
 from labeldp.learn.additive.design import DenseDesign, Floats
-from labeldp.learn.additive.fit import Component, class_probabilities, fit_sums
+from labeldp.learn.additive.fit import PriorComponent, class_probabilities, fit_sums
 from labeldp.learn.additive.responses import fit_responses
-from labeldp.learn.additive.softmax import Rotated, fit_softmax, openness_of, usual_penalty
-from labeldp.learn.additive.sums import consistent_sums
+from labeldp.learn.additive.softmax import RotatedRows, compute_uncertainty, default_penalty, fit_softmax
+from labeldp.learn.additive.sums import compute_consistent_sums
 from labeldp.learn.predictor import not_a_model
 from labeldp.learn.ridge import LinearModel
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments
 
-_FIRST_OPENNESS, _PASSES = 0.25, 2  # of the search for a penalty
-_FEW_CLASSES = 20  # up to which prior variances are searched for, by matrices of the columns for each class
+_INITIAL_UNCERTAINTY, _PENALTY_ROUNDS = 0.25, 2  # of the search for a penalty
+_MAX_CLASSES_FOR_SEARCH = 20  # up to which prior variances are searched for, by matrices of the columns for each class
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +41,11 @@ class LogLinearModel(LinearModel):
         Raises:
             InputError: The folder holds no such model, or its arrays do not fit each other.
         """
-        model, found = super().load(folder), None
+        model, is_valid = super().load(folder), None
         with suppress(Exception):
-            shape = model.lift.columns, 1 if len(model.space) == 2 else len(model.space)
-            found = model.coefficients.shape == shape and np.isfinite(model.coefficients).all()
-        if not found:
+            shape = model.lift.n_columns, 1 if len(model.space) == 2 else len(model.space)
+            is_valid = model.coefficients.shape == shape and np.isfinite(model.coefficients).all()
+        if not is_valid:
             raise not_a_model(folder)
         return model
 
@@ -62,9 +62,9 @@ class LogLinear:
     long, and a fixed penalty that follows from the noise takes its place.
     """
 
-    lift: Lift
+    normalizer: Lift
 
-    def fit(self, rows: NDArray[np.float32], sums: NoisyMoments) -> LogLinearModel:
+    def fit(self, X: NDArray[np.float32], sums: NoisyMoments) -> LogLinearModel:
         """Fit the sums.
 
         Args:
@@ -74,14 +74,14 @@ class LogLinear:
         Returns:
             The model.
         """
-        matrix = rows if sums.active is None else rows[sums.active]
-        found = consistent_sums(sums)
-        classes = len(sums.space)
-        if classes <= _FEW_CLASSES:
-            return self._model(sums, _searched(matrix, found.values, found.noise))
-        return self._model(sums, _penalised(matrix, found.values, found.noise))
+        matrix = X if sums.active is None else X[sums.active]
+        column_sums = compute_consistent_sums(sums)
+        n_classes = len(sums.space)
+        if n_classes <= _MAX_CLASSES_FOR_SEARCH:
+            return self._make_model(sums, _fit_with_variance_search(matrix, column_sums.values, column_sums.noise_std))
+        return self._make_model(sums, _fit_penalized(matrix, column_sums.values, column_sums.noise_std))
 
-    def refine(self, rows: NDArray[np.float32], labels: Release, model: LogLinearModel) -> LogLinearModel:
+    def refine(self, X: NDArray[np.float32], labels: Release, model: LogLinearModel) -> LogLinearModel:
         """Fit noisy labels of single rows, beginning from a model of sums.
 
         Args:
@@ -92,39 +92,39 @@ class LogLinear:
         Returns:
             A further model.
         """
-        chosen = np.arange(len(rows)) if labels.active is None else np.flatnonzero(labels.active)
-        rotated = Rotated.of(rows[chosen])
+        row_ids = np.arange(len(X)) if labels.active is None else np.flatnonzero(labels.active)
+        rotated = RotatedRows.of(X[row_ids])
         weights = model.coefficients
         if weights.shape[1] == 1:
             weights = weights / 2 * [[-1, 1]]
-        found = fit_responses(rotated, labels.log_evidence(chosen), rotated.basis.T @ weights)
+        fitted = fit_responses(rotated, labels.log_evidence(row_ids), rotated.basis.T @ weights)
         if model.coefficients.shape[1] == 1:
-            found = found[:, 1:] - found[:, :1]
-        return self._model(labels, rotated.basis @ found, model)
+            fitted = fitted[:, 1:] - fitted[:, :1]
+        return self._make_model(labels, rotated.basis @ fitted, model)
 
-    def _model(self, release: Release, weights: Floats, start: LogLinearModel | None = None) -> LogLinearModel:
-        return LogLinearModel(release.space, Provenance.of(release, start), self.lift, weights)
+    def _make_model(self, release: Release, weights: Floats, start: LogLinearModel | None = None) -> LogLinearModel:
+        return LogLinearModel(release.space, Provenance.of(release, start), self.normalizer, weights)
 
 
-def _penalised(matrix: NDArray[np.float32], sums: Floats, noise: float) -> Floats:
+def _fit_penalized(matrix: NDArray[np.float32], sums: Floats, noise_std: float) -> Floats:
     """Fit with the usual penalty, which depends on how sure the fitted and calibrated model is."""
-    rotated, classes = Rotated.of(matrix), sums.shape[1]
-    wanted, design = rotated.basis.T @ sums, DenseDesign(rotated.rows)
-    weights, openness = np.zeros_like(wanted), _FIRST_OPENNESS
-    for _ in range(_PASSES):
-        penalty = usual_penalty(rotated, classes, noise, openness)
-        plain = fit_softmax(rotated, wanted, penalty)
+    rotated, n_classes = RotatedRows.of(matrix), sums.shape[1]
+    rotated_sums, design = rotated.basis.T @ sums, DenseDesign(rotated.matrix)
+    weights, uncertainty = np.zeros_like(rotated_sums), _INITIAL_UNCERTAINTY
+    for _ in range(_PENALTY_ROUNDS):
+        penalty = default_penalty(rotated, n_classes, noise_std, uncertainty)
+        uncalibrated = fit_softmax(rotated, rotated_sums, penalty)
 
-        def refit(changed: Floats, penalty: Floats = penalty, plain: Floats = plain) -> Floats:
-            return fit_softmax(rotated, changed, penalty, plain)
+        def refit(new_sums: Floats, penalty: Floats = penalty, uncalibrated: Floats = uncalibrated) -> Floats:
+            return fit_softmax(rotated, new_sums, penalty, uncalibrated)
 
-        weights = plain * calibration_factor(design, wanted, noise, plain, refit)
-        openness = (openness * openness_of(softmax(design.dot(weights), axis=1))) ** 0.5
-    found: Floats = rotated.basis @ weights
-    return found
+        weights = uncalibrated * fit_calibration_factor(design, rotated_sums, noise_std, uncalibrated, refit)
+        uncertainty = (uncertainty * compute_uncertainty(softmax(design.dot(weights), axis=1))) ** 0.5
+    coefficients: Floats = rotated.basis @ weights
+    return coefficients
 
 
-def _searched(matrix: NDArray[np.float32], sums: Floats, noise: float) -> Floats:
+def _fit_with_variance_search(matrix: NDArray[np.float32], sums: Floats, noise_std: float) -> Floats:
     """Fit with prior variances that maximise the likelihood of the sums.
 
     The last column of lifted rows is constant: its sums give the number of rows of each class, and its weights hold
@@ -132,15 +132,17 @@ def _searched(matrix: NDArray[np.float32], sums: Floats, noise: float) -> Floats
     """
     design, constant = DenseDesign(matrix), float(matrix[:, -1].mean())
 
-    def fitted(values: Floats, prior: Sequence[Component], search: bool) -> tuple[Floats, tuple[Component, ...]]:
+    def fit(
+        values: Floats, prior: Sequence[PriorComponent], fit_variances: bool
+    ) -> tuple[Floats, tuple[PriorComponent, ...]]:
         totals = np.clip(values[-1] / constant, 1.0, len(matrix) - 1.0)
-        fit = fit_sums(design, values, totals, noise**2, prior, search=search)
-        weights = fit.weights.copy()
-        weights[-1] += fit.intercept / constant
-        return weights, fit.components
+        result = fit_sums(design, values, totals, noise_std**2, prior, fit_variances=fit_variances)
+        weights = result.weights.copy()
+        weights[-1] += result.intercept / constant
+        return weights, result.components
 
-    weights, prior = fitted(sums, [Component(slice(0, matrix.shape[1]), None, 20.0)], True)
+    weights, prior = fit(sums, [PriorComponent(slice(0, matrix.shape[1]), None, 20.0)], True)
     if sums.shape[1] == 1:
         return weights
-    factor = calibration_factor(design, sums, noise, weights, lambda changed: fitted(changed, prior, False)[0])
+    factor = fit_calibration_factor(design, sums, noise_std, weights, lambda new_sums: fit(new_sums, prior, False)[0])
     return weights * max(factor, 1.0)  # the prior makes probabilities of several classes too even, never too uneven

@@ -16,7 +16,7 @@ from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
 from labeldp.data.tables import Table
-from labeldp.learn.additive.bins import Column
+from labeldp.learn.additive.bins import BinnedColumn
 from labeldp.learn.additive.design import Floats
 from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.density import Density, grid_of
@@ -33,7 +33,7 @@ class Term:
             first column times the width of the second, plus the bin of the second.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[BinnedColumn, ...]
     weights: Floats
 
     @property
@@ -43,10 +43,10 @@ class Term:
 
     def cells(self, table: Table) -> NDArray[np.int64]:
         """Return the bin or the cell of each row."""
-        found = np.zeros(len(table), np.int64)
+        cells = np.zeros(len(table), np.int64)
         for column in self.columns:
-            found = found * column.width + column.codes(_values(table, column))
-        return found
+            cells = cells * column.width + column.encode(_raw_values(table, column))
+        return cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,18 +97,18 @@ class AdditiveModel(HasProvenance):
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new folder, whole or not at all."""
-        arrays: dict[str, Any] = {"intercept": self.intercept} | self._own_arrays()
-        facts = []
-        for place, term in enumerate(self.terms):
-            arrays[f"{place}.weights"] = term.weights
-            facts.append([{"name": column.name, "width": column.width} for column in term.columns])
-            for side, column in enumerate(term.columns):
-                name, held = ("edges", column.edges) if column.edges is not None else ("map", column.map)
-                arrays[f"{place}.{side}.{name}"] = held
+        arrays: dict[str, Any] = {"intercept": self.intercept} | self._extra_arrays()
+        columns_of_terms = []
+        for term_index, term in enumerate(self.terms):
+            arrays[f"{term_index}.weights"] = term.weights
+            columns_of_terms.append([{"name": column.name, "width": column.width} for column in term.columns])
+            for column_index, column in enumerate(term.columns):
+                name, values = ("edges", column.edges) if column.edges is not None else ("map", column.bin_of_code)
+                arrays[f"{term_index}.{column_index}.{name}"] = values
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
             write_facts(partial, self, {"kind": self.kind})
-            (partial / "terms.json").write_text(json.dumps(facts) + "\n")
+            (partial / "terms.json").write_text(json.dumps(columns_of_terms) + "\n")
             np.savez(partial / "arrays.npz", **arrays)
 
     @classmethod
@@ -122,27 +122,27 @@ class AdditiveModel(HasProvenance):
         try:
             with np.load(Path(folder) / "arrays.npz", allow_pickle=False) as file:
                 arrays = dict(file.items())
-            outputs = cls._outputs(facts["space"])
+            n_outputs = cls._n_outputs(facts["space"])
             terms = [
-                _term(place, columns, arrays, outputs)
-                for place, columns in enumerate(json.loads((Path(folder) / "terms.json").read_text()))
+                _read_term(term_index, columns, arrays, n_outputs)
+                for term_index, columns in enumerate(json.loads((Path(folder) / "terms.json").read_text()))
             ]
-            intercept = _finite(arrays["intercept"], (outputs,))
-            return cls(facts["space"], facts["provenance"], intercept, tuple(terms), **cls._own_fields(arrays))
+            intercept = _check_finite(arrays["intercept"], (n_outputs,))
+            return cls(facts["space"], facts["provenance"], intercept, tuple(terms), **cls._extra_fields(arrays))
         except Exception:
             raise not_a_model(folder) from None
 
     @classmethod
-    def _outputs(cls, space: LabelSpace) -> int:
+    def _n_outputs(cls, space: LabelSpace) -> int:
         if space.step is not None:
             raise ValueError("These labels are numbers.")
         return 1 if len(space) == 2 else len(space)
 
-    def _own_arrays(self) -> dict[str, Any]:
+    def _extra_arrays(self) -> dict[str, Any]:
         return {}
 
     @classmethod
-    def _own_fields(cls, arrays: dict[str, Any]) -> dict[str, Any]:
+    def _extra_fields(cls, arrays: dict[str, Any]) -> dict[str, Any]:
         return {}
 
 
@@ -167,17 +167,17 @@ class AdditiveNumberModel(AdditiveModel):
         return np.clip(self.scores(features)[:, 0], self.space.classes[0], self.space.classes[-1])
 
     @classmethod
-    def _outputs(cls, space: LabelSpace) -> int:
+    def _n_outputs(cls, space: LabelSpace) -> int:
         if space.step is None:
             raise ValueError("These labels are classes.")
         return 1
 
-    def _own_arrays(self) -> dict[str, Any]:
+    def _extra_arrays(self) -> dict[str, Any]:
         return {"deviation": np.array([self.deviation])}
 
     @classmethod
-    def _own_fields(cls, arrays: dict[str, Any]) -> dict[str, Any]:
-        deviation = float(_finite(arrays["deviation"], (1,))[0])
+    def _extra_fields(cls, arrays: dict[str, Any]) -> dict[str, Any]:
+        deviation = float(_check_finite(arrays["deviation"], (1,))[0])
         if deviation <= 0:
             raise ValueError("A deviation is above 0.")
         return {"deviation": deviation}
@@ -194,46 +194,48 @@ def as_table(features: Features) -> Table:
     return features
 
 
-def _term(place: int, columns: Sequence[dict[str, Any]], arrays: dict[str, Any], outputs: int) -> Term:
+def _read_term(term_index: int, columns: Sequence[dict[str, Any]], arrays: dict[str, Any], n_outputs: int) -> Term:
     """Return a term that was read, or raise an error if its arrays do not fit each other."""
-    found = []
+    binned_columns = []
     if not 1 <= len(columns) <= 2:
         raise ValueError("A term has one column or two.")
-    for side, about in enumerate(columns):
-        edges, places = (arrays.get(f"{place}.{side}.{name}") for name in ("edges", "map"))
-        if (edges is None) == (places is None):
+    for column_index, description in enumerate(columns):
+        edges, bin_of_code = (arrays.get(f"{term_index}.{column_index}.{name}") for name in ("edges", "map"))
+        if (edges is None) == (bin_of_code is None):
             raise ValueError("A column has edges or a map.")
-        width = int(about["width"])
-        if places is not None and not (
-            places.ndim == 1 and np.issubdtype(places.dtype, np.integer) and ((places >= 0) & (places < width)).all()
+        width = int(description["width"])
+        if bin_of_code is not None and not (
+            bin_of_code.ndim == 1
+            and np.issubdtype(bin_of_code.dtype, np.integer)
+            and ((bin_of_code >= 0) & (bin_of_code < width)).all()
         ):
             raise ValueError("A category has no bin.")
-        if edges is not None and not (_finite(edges, (width - 2,))[1:] > edges[:-1]).all():
+        if edges is not None and not (_check_finite(edges, (width - 2,))[1:] > edges[:-1]).all():
             raise ValueError("The edges of a column do not rise.")
-        found.append(Column(str(about["name"]), edges, places, width))
-    shape = math.prod(column.width for column in found), outputs
-    return Term(tuple(found), _finite(arrays[f"{place}.weights"], shape))
+        binned_columns.append(BinnedColumn(str(description["name"]), edges, bin_of_code, width))
+    shape = math.prod(column.width for column in binned_columns), n_outputs
+    return Term(tuple(binned_columns), _check_finite(arrays[f"{term_index}.weights"], shape))
 
 
-def _finite(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+def _check_finite(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     if values.shape != shape or not np.issubdtype(values.dtype, np.floating) or not np.isfinite(values).all():
         raise ValueError("An array has another shape than its model, or a value that is no number.")
     return values
 
 
-def _values(table: Table, column: Column) -> NDArray[Any]:
+def _raw_values(table: Table, column: BinnedColumn) -> NDArray[Any]:
     """Return the numbers or the category codes of a column in another table.
 
     Raises:
         InputError: The table has no such column.
     """
     encoder = table.encoder
-    if column.map is None:
-        numbers = [each.name for each in encoder.numbers]
-        if column.name in numbers:
-            return table.number_values[:, numbers.index(column.name)]
+    if column.bin_of_code is None:
+        numeric_names = [each.name for each in encoder.numeric]
+        if column.name in numeric_names:
+            return table.numeric_values[:, numeric_names.index(column.name)]
     else:
-        widths = [(each.name, each.width) for each in encoder.categories]
-        if (column.name, len(column.map)) in widths:
-            return table.category_codes[:, widths.index((column.name, len(column.map)))]
+        widths = [(each.name, each.width) for each in encoder.categorical]
+        if (column.name, len(column.bin_of_code)) in widths:
+            return table.category_codes[:, widths.index((column.name, len(column.bin_of_code)))]
     raise InputError(f"The column {column.name!r} is not as the model was trained with: encode rows by its table.")

@@ -13,28 +13,36 @@ from threadpoolctl import threadpool_limits
 
 from labeldp.accounting.lineage import Provenance
 from labeldp.data.tables import Table
-from labeldp.learn.additive.bins import Column
+from labeldp.learn.additive.bins import BinnedColumn
 from labeldp.learn.additive.design import BinDesign, Design, Floats
-from labeldp.learn.additive.fit import Component, Fit, copies, curvature_of, posterior, prior_of, with_changes
+from labeldp.learn.additive.fit import (
+    FitResult,
+    PriorComponent,
+    compute_curvature,
+    compute_posterior,
+    copy_components,
+    make_prior,
+    scale_variances,
+)
 from labeldp.learn.additive.model import AdditiveNumberModel, Term
-from labeldp.learn.additive.sums import combined, function_blocks
+from labeldp.learn.additive.sums import combine_estimates, stack_functions
 from labeldp.releases.moments import NoisySums
 from labeldp.releases.numbers import NumericResponses
 
-_ROUNDS = 40
-_LEAST_LEFT = 0.02  # of the variance of all numbers: what a model leaves at least
-_SETTLED = 1e-3  # change of the scatter that ends the search
+_MAX_ROUNDS = 40
+_MIN_RESIDUAL_FRACTION = 0.02  # of the variance of all numbers: what a model leaves at least
+_TOLERANCE = 1e-3  # change of the scatter that ends the search
 
 
-def fit_numbers(
+def fit_number_sums(
     design: Design,
     sums: Floats,
-    noise: float | Floats,
+    noise_covariance: float | Floats,
     variance: float,
-    components: Sequence[Component],
+    components: Sequence[PriorComponent],
     *,
     functions: Floats | None = None,
-) -> Fit:
+) -> FitResult:
     """Fit a linear model of public columns to noisy sums of numbers.
 
     Args:
@@ -50,19 +58,28 @@ def fit_numbers(
         The fitted weights; their mean over the rows is the negative of the intercept.
     """
     with threadpool_limits(1, user_api="blas"):
-        rows, unit = len(design), variance**0.5  # numbers are fitted in deviations, whatever their unit
-        parts, curvature, left = copies(components), curvature_of(design, np.ones(rows)), 1.0
-        wanted, spread = sums[:, 0] / unit, noise / variance
-        for _ in range(_ROUNDS):
-            before = left
-            (weights,), changes = posterior([(curvature / left, wanted / left)], parts, spread / left**2, functions)
-            with_changes(parts, changes)
-            left = float(np.clip(1 - weights @ curvature @ weights / rows, _LEAST_LEFT, 1.0))
-            if abs(left - before) < _SETTLED:
+        n_rows, scale = len(design), variance**0.5  # numbers are fitted in deviations, whatever their unit
+        fitted_components, curvature, residual_fraction = (
+            copy_components(components),
+            compute_curvature(design, np.ones(n_rows)),
+            1.0,
+        )
+        scaled_sums, scaled_noise = sums[:, 0] / scale, noise_covariance / variance
+        for _ in range(_MAX_ROUNDS):
+            previous = residual_fraction
+            (weights,), factors = compute_posterior(
+                [(curvature / residual_fraction, scaled_sums / residual_fraction)],
+                fitted_components,
+                scaled_noise / residual_fraction**2,
+                functions,
+            )
+            scale_variances(fitted_components, factors)
+            residual_fraction = float(np.clip(1 - weights @ curvature @ weights / n_rows, _MIN_RESIDUAL_FRACTION, 1.0))
+            if abs(residual_fraction - previous) < _TOLERANCE:
                 break
-        weights = unit * weights[:, None]
-        intercept = -(design.sums(np.ones((rows, 1))).T @ weights)[0] / rows
-        return Fit(weights, intercept, tuple(copies(parts, variance)))
+        weights = scale * weights[:, None]
+        intercept = -(design.transpose_dot(np.ones((n_rows, 1))).T @ weights)[0] / n_rows
+        return FitResult(weights, intercept, tuple(copy_components(fitted_components, variance)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,19 +95,21 @@ class NumberSums:
     """
 
     table: Table
-    columns: Sequence[Column]
+    columns: Sequence[BinnedColumn]
     design: BinDesign
     functions: Sequence[Floats | None]
     sums: NoisySums
 
     @property
-    def distribution(self) -> tuple[float, float]:
+    def mean_and_variance(self) -> tuple[float, float]:
         """Mean and variance of all numbers, as far as the sums tell them."""
-        away = float(self.sums.released_sums[-1]) / max(1, self.sums.n_labels)
+        shift = float(self.sums.released_sums[-1]) / max(1, self.sums.n_labels)
         low, high = float(self.sums.space.classes[0]), float(self.sums.space.classes[-1])
-        mean = float(np.clip(self.sums.center + away, low, high))
-        most = (high - low) ** 2 / 4
-        return mean, float(np.clip(self.sums.mean_square - (mean - self.sums.center) ** 2, most / 1_000, most))
+        mean = float(np.clip(self.sums.center + shift, low, high))
+        max_variance = (high - low) ** 2 / 4
+        return mean, float(
+            np.clip(self.sums.mean_square - (mean - self.sums.center) ** 2, max_variance / 1_000, max_variance)
+        )
 
     def fit(self, responses: NumericResponses | None = None) -> AdditiveNumberModel:
         """Fit the effects of all columns.
@@ -102,32 +121,37 @@ class NumberSums:
         Returns:
             The model. It rests on the sums, and on the noisy numbers if there are any.
         """
-        active = self.sums.active
-        rows = slice(None) if active is None else active
-        here = self.design if active is None else self.design.select(active)
-        blocks, count = function_blocks(self.functions, self.design.widths), len(here)
+        row_mask = self.sums.active
+        row_selection = slice(None) if row_mask is None else row_mask
+        active_design = self.design if row_mask is None else self.design.select(row_mask)
+        block_functions, n_rows = stack_functions(self.functions, self.design.widths), len(active_design)
         values, total = self.sums.released_sums[:-1, None], float(self.sums.released_sums[-1])
-        own_noise = self.sums.noise_deviation**2
-        noise: Floats | float = own_noise
-        mean, variance = self.distribution
+        sum_variance = self.sums.noise_deviation**2
+        noise_covariance: Floats | float = sum_variance
+        mean, variance = self.mean_and_variance
         if responses is not None:
-            found = responses.unbiased_values(np.arange(responses.rows)[rows]) - self.sums.center
-            scatter = max(float((found**2).mean()) - self.sums.mean_square, 1e-12)
-            own, gram = here.sums(found[:, None]), here.gram(np.ones(count))
-            if blocks is not None:
-                own, gram = blocks.T @ own, blocks.T @ gram @ blocks
-            total += own_noise / (own_noise + scatter * count) * (float(found.sum()) - total)
-            values, noise = combined(values, own_noise, own, scatter * gram)
-            mean = self.sums.center + total / count
-        sizes = here.sums(np.ones((count, 1)))
-        values = values - (mean - self.sums.center) * (sizes if blocks is None else blocks.T @ sizes)
-        prior = prior_of(self.design.widths, [column.ordered for column in self.columns])
-        fit = fit_numbers(here, values, noise, variance, prior, functions=blocks)
+            values_of_responses = responses.unbiased_values(np.arange(responses.rows)[row_selection]) - self.sums.center
+            scatter = max(float((values_of_responses**2).mean()) - self.sums.mean_square, 1e-12)
+            response_sums, gram = (
+                active_design.transpose_dot(values_of_responses[:, None]),
+                active_design.gram(np.ones(n_rows)),
+            )
+            if block_functions is not None:
+                response_sums, gram = block_functions.T @ response_sums, block_functions.T @ gram @ block_functions
+            total += sum_variance / (sum_variance + scatter * n_rows) * (float(values_of_responses.sum()) - total)
+            values, noise_covariance = combine_estimates(values, sum_variance, response_sums, scatter * gram)
+            mean = self.sums.center + total / n_rows
+        bin_sizes = active_design.transpose_dot(np.ones((n_rows, 1)))
+        values = values - (mean - self.sums.center) * (
+            bin_sizes if block_functions is None else block_functions.T @ bin_sizes
+        )
+        prior = make_prior(self.design.widths, [column.n_ordered for column in self.columns])
+        result = fit_number_sums(active_design, values, noise_covariance, variance, prior, functions=block_functions)
         terms = [
-            Term((column,), fit.weights[start : start + column.width])
+            Term((column,), result.weights[start : start + column.width])
             for column, start in zip(self.columns, self.design.starts[:-1], strict=True)
         ]
-        explained = float((here.dot(fit.weights) + fit.intercept).var())
-        left = max(variance - explained, _LEAST_LEFT * variance)
-        known = self.sums.space, Provenance.of(self.sums, responses), fit.intercept + mean, tuple(terms)
-        return AdditiveNumberModel(*known, deviation=left**0.5)
+        explained = float((active_design.dot(result.weights) + result.intercept).var())
+        residual_variance = max(variance - explained, _MIN_RESIDUAL_FRACTION * variance)
+        model_fields = self.sums.space, Provenance.of(self.sums, responses), result.intercept + mean, tuple(terms)
+        return AdditiveNumberModel(*model_fields, deviation=residual_variance**0.5)

@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
 from labeldp.learn.additive.design import Floats
-from labeldp.learn.additive.softmax import Matrix, Rotated, fit_softmax, openness_of, usual_penalty
+from labeldp.learn.additive.softmax import Matrix, RotatedRows, compute_uncertainty, default_penalty, fit_softmax
 
 _ROUNDS, _STEPS = 4, 15
 _HELD_OUT = 0.25
@@ -22,7 +22,7 @@ _LOG_FACTORS = (math.log(0.3), math.log(10.0))
 _SEED = 20_240_103  # of the choice of rows
 
 
-def fit_responses(rotated: Rotated, evidence: NDArray[np.float32], start: Floats) -> Floats:
+def fit_responses(rotated: RotatedRows, evidence: NDArray[np.float32], start: Floats) -> Floats:
     """Fit weights to released labels.
 
     Args:
@@ -35,38 +35,46 @@ def fit_responses(rotated: Rotated, evidence: NDArray[np.float32], start: Floats
     """
     held_out = np.random.default_rng(_SEED).random(len(evidence)) < _HELD_OUT
     if not held_out.any() or held_out.all():
-        return _fit(rotated, evidence, start)
-    seen = Rotated(rotated.rows[~held_out], rotated.basis, rotated.lengths * (1 - _HELD_OUT))
-    trial = _fit(seen, evidence[~held_out], start)
-    factor = _best_factor(rotated.rows[held_out] @ trial.astype(np.float32), evidence[held_out])
-    return factor * _fit(rotated, evidence, start)
+        return _fit_em(rotated, evidence, start)
+    training_rows = RotatedRows(rotated.matrix[~held_out], rotated.basis, rotated.eigenvalues * (1 - _HELD_OUT))
+    trial = _fit_em(training_rows, evidence[~held_out], start)
+    factor = _fit_factor(rotated.matrix[held_out] @ trial.astype(np.float32), evidence[held_out])
+    return factor * _fit_em(rotated, evidence, start)
 
 
-def _fit(rotated: Rotated, evidence: NDArray[np.float32], start: Floats) -> Floats:
+def _fit_em(rotated: RotatedRows, evidence: NDArray[np.float32], start: Floats) -> Floats:
     weights = start
     for _ in range(_ROUNDS):
-        posterior = _posterior(rotated.rows @ weights.astype(np.float32) + evidence)
-        spread = float((posterior * (1 - posterior)).sum(dtype=np.float64) / weights.size)
-        penalty = usual_penalty(rotated, weights.shape[1], spread**0.5, openness_of(posterior))
-        sums = (rotated.rows.T @ posterior).astype(np.float64)
+        posterior = _softmax(rotated.matrix @ weights.astype(np.float32) + evidence)
+        mean_variance = float((posterior * (1 - posterior)).sum(dtype=np.float64) / weights.size)
+        penalty = default_penalty(rotated, weights.shape[1], mean_variance**0.5, compute_uncertainty(posterior))
+        sums = (rotated.matrix.T @ posterior).astype(np.float64)
         weights = fit_softmax(rotated, sums, penalty, weights, _STEPS)
     return weights
 
 
-def _posterior(scores: Matrix) -> Matrix:
+def _softmax(scores: Matrix) -> Matrix:
     scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-    found: Matrix = scores / scores.sum(axis=1, keepdims=True)
-    return found
+    probabilities: Matrix = scores / scores.sum(axis=1, keepdims=True)
+    return probabilities
 
 
-def _best_factor(scores: Matrix, evidence: NDArray[np.float32]) -> float:
+def _fit_factor(scores: Matrix, evidence: NDArray[np.float32]) -> float:
     informative = np.ptp(evidence, axis=1) > 0  # a release that fits all classes alike says nothing
-    wide, known = scores[informative].astype(np.float64), evidence[informative].astype(np.float64)
-    if not len(wide):
+    informative_scores, informative_evidence = (
+        scores[informative].astype(np.float64),
+        evidence[informative].astype(np.float64),
+    )
+    if not len(informative_scores):
         return 1.0
 
     def loss(log_factor: float) -> float:
-        by = np.exp(log_factor)
-        return float((logsumexp(by * wide, axis=1) - logsumexp(by * wide + known, axis=1)).sum())
+        multiplier = np.exp(log_factor)
+        return float(
+            (
+                logsumexp(multiplier * informative_scores, axis=1)
+                - logsumexp(multiplier * informative_scores + informative_evidence, axis=1)
+            ).sum()
+        )
 
     return float(np.exp(minimize_scalar(loss, bounds=_LOG_FACTORS, method="bounded").x))

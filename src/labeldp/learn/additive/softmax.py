@@ -18,15 +18,15 @@ from scipy.optimize import minimize
 
 from labeldp.learn.additive.design import Floats
 
-_STEPS, _AGAIN = 40, 15  # of L-BFGS, from zero and from earlier weights
+_MAX_STEPS, _MAX_STEPS_FROM_START = 40, 15  # of L-BFGS, from zero and from earlier weights
 _VARIANCE = 25.0  # of weights for rows of length 1
-_LEAST_OPEN = 1e-3
+_MIN_UNCERTAINTY = 1e-3
 
 Matrix = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class Rotated:
+class RotatedRows:
     """Public rows in the eigenvectors of their Gram matrix.
 
     Attributes:
@@ -35,20 +35,20 @@ class Rotated:
         lengths: The eigenvalues, (directions,).
     """
 
-    rows: Matrix
+    matrix: Matrix
     basis: Matrix
-    lengths: Floats
+    eigenvalues: Floats
 
     @classmethod
-    def of(cls, matrix: Matrix) -> "Rotated":
+    def of(cls, matrix: Matrix) -> "RotatedRows":
         """Rotate the rows of a matrix of few columns."""
-        lengths, basis = np.linalg.eigh((matrix.T @ matrix).astype(np.float64))
-        used = lengths > 1e-7 * max(float(lengths[-1]), 1e-300)
-        narrow = basis[:, used].astype(np.float32)
-        return cls(matrix @ narrow, narrow, lengths[used])
+        eigenvalues, basis = np.linalg.eigh((matrix.T @ matrix).astype(np.float64))
+        is_used = eigenvalues > 1e-7 * max(float(eigenvalues[-1]), 1e-300)
+        used_basis = basis[:, is_used].astype(np.float32)
+        return cls(matrix @ used_basis, used_basis, eigenvalues[is_used])
 
 
-def usual_penalty(rotated: Rotated, classes: int, noise: float, openness: float) -> Floats:
+def default_penalty(rotated: RotatedRows, n_classes: int, noise_std: float, uncertainty: float) -> Floats:
     """Return the penalty of each direction for sums with noise of this deviation.
 
     Args:
@@ -61,20 +61,22 @@ def usual_penalty(rotated: Rotated, classes: int, noise: float, openness: float)
     Returns:
         A positive number for each direction.
     """
-    mean = float(rotated.lengths.mean())
-    found: Floats = (1 + noise**2 * classes / (openness * mean)) / _VARIANCE * (rotated.lengths / mean) ** -0.5
-    return found
+    mean = float(rotated.eigenvalues.mean())
+    penalty: Floats = (
+        (1 + noise_std**2 * n_classes / (uncertainty * mean)) / _VARIANCE * (rotated.eigenvalues / mean) ** -0.5
+    )
+    return penalty
 
 
-def openness_of(probabilities: NDArray[np.floating]) -> float:
+def compute_uncertainty(probabilities: NDArray[np.floating]) -> float:
     """Return by how much probabilities leave the classes open: 1 if all are even, and near 0 if all are sure."""
-    classes = probabilities.shape[1]
-    spread = (probabilities * (1 - probabilities)).sum(dtype=np.float64) / len(probabilities)
-    return float(np.clip(spread * classes / (classes - 1), _LEAST_OPEN, 1.0))
+    n_classes = probabilities.shape[1]
+    mean_variance = (probabilities * (1 - probabilities)).sum(dtype=np.float64) / len(probabilities)
+    return float(np.clip(mean_variance * n_classes / (n_classes - 1), _MIN_UNCERTAINTY, 1.0))
 
 
 def fit_softmax(
-    rotated: Rotated, sums: Floats, penalty: Floats, start: Floats | None = None, steps: int | None = None
+    rotated: RotatedRows, sums: Floats, penalty: Floats, start: Floats | None = None, max_steps: int | None = None
 ) -> Floats:
     """Minimise the penalised loss.
 
@@ -89,24 +91,24 @@ def fit_softmax(
         The weights, (directions, classes).
     """
     shape = sums.shape
-    unit = (1 / np.sqrt(penalty + rotated.lengths / shape[1])).astype(np.float32)[:, None]
-    wanted, held = sums.astype(np.float32), penalty.astype(np.float32)[:, None]
-    begin = np.zeros(shape) if start is None else start / unit
+    scale = (1 / np.sqrt(penalty + rotated.eigenvalues / shape[1])).astype(np.float32)[:, None]
+    target_sums, penalty_column = sums.astype(np.float32), penalty.astype(np.float32)[:, None]
+    initial = np.zeros(shape) if start is None else start / scale
 
     def loss(flat: Floats) -> tuple[float, Floats]:
-        weights = flat.reshape(shape).astype(np.float32) * unit
-        scores = rotated.rows @ weights
-        top = scores.max(axis=1, keepdims=True)
-        scores -= top
+        weights = flat.reshape(shape).astype(np.float32) * scale
+        scores = rotated.matrix @ weights
+        max_score = scores.max(axis=1, keepdims=True)
+        scores -= max_score
         np.exp(scores, out=scores)
         total = scores.sum(axis=1, keepdims=True)
-        value = (np.log(total) + top).sum(dtype=np.float64) - (wanted * weights).sum(dtype=np.float64)
-        value += 0.5 * (held * weights * weights).sum(dtype=np.float64)
+        value = (np.log(total) + max_score).sum(dtype=np.float64) - (target_sums * weights).sum(dtype=np.float64)
+        value += 0.5 * (penalty_column * weights * weights).sum(dtype=np.float64)
         scores /= total
-        slope = (rotated.rows.T @ scores - wanted + held * weights) * unit
-        return float(value), slope.astype(np.float64).ravel()
+        gradient = (rotated.matrix.T @ scores - target_sums + penalty_column * weights) * scale
+        return float(value), gradient.astype(np.float64).ravel()
 
-    most = steps or (_STEPS if start is None else _AGAIN)
-    given: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": most}}
-    found = minimize(loss, begin.ravel(), **given)
-    return found.x.reshape(shape) * unit
+    max_iterations = max_steps or (_MAX_STEPS if start is None else _MAX_STEPS_FROM_START)
+    options: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": max_iterations}}
+    result = minimize(loss, initial.ravel(), **options)
+    return result.x.reshape(shape) * scale

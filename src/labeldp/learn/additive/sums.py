@@ -11,7 +11,7 @@ from labeldp.learn.additive.design import Design, Floats
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments
 
-Rows = NDArray[np.bool_] | slice
+RowSelection = NDArray[np.bool_] | slice
 
 
 class Sums(NamedTuple):
@@ -23,10 +23,10 @@ class Sums(NamedTuple):
     """
 
     values: Floats
-    noise: float
+    noise_std: float
 
 
-def consistent_sums(release: NoisyMoments) -> Sums:
+def compute_consistent_sums(release: NoisyMoments) -> Sums:
     """Return the released sums, shifted so that they add up to the public totals over the classes.
 
     Args:
@@ -35,13 +35,13 @@ def consistent_sums(release: NoisyMoments) -> Sums:
     Returns:
         The sums of the second class of two, or of all classes, in units of the matrix.
     """
-    classes, noise = len(release.space), release.sigma / release.grid_scale
+    n_classes, noise_std = len(release.space), release.sigma / release.grid_scale
     values = release.moments / release.grid_scale
-    values -= (values.sum(axis=1) - release.totals)[:, None] / classes
-    return Sums(values[:, 1:], noise / 2**0.5) if classes == 2 else Sums(values, noise)
+    values -= (values.sum(axis=1) - release.totals)[:, None] / n_classes
+    return Sums(values[:, 1:], noise_std / 2**0.5) if n_classes == 2 else Sums(values, noise_std)
 
 
-def response_sums(design: Design, responses: Release, rows: Rows) -> Sums:
+def estimate_response_sums(design: Design, responses: Release, row_selection: RowSelection) -> Sums:
     """Estimate the sums of columns from noisy labels of single rows, the channel inverted.
 
     With an unbiased estimate u of a label y, which is 0 or 1, the mean of u^2 - u is the variance of its noise.
@@ -54,14 +54,14 @@ def response_sums(design: Design, responses: Release, rows: Rows) -> Sums:
     Returns:
         Unbiased sums, and the deviation of the noise in the label of a row: the mean of all outputs.
     """
-    found = responses.unbiased_labels(np.arange(responses.rows)[rows])
-    if found.shape[1] == 2:
-        found = found[:, 1:]
-    variance = float(np.mean(np.square(found).mean(axis=0) - found.mean(axis=0)))
-    return Sums(design.sums(found), max(variance, 0.0) ** 0.5)
+    label_estimates = responses.unbiased_labels(np.arange(responses.rows)[row_selection])
+    if label_estimates.shape[1] == 2:
+        label_estimates = label_estimates[:, 1:]
+    variance = float(np.mean(np.square(label_estimates).mean(axis=0) - label_estimates.mean(axis=0)))
+    return Sums(design.transpose_dot(label_estimates), max(variance, 0.0) ** 0.5)
 
 
-def combined(first: Floats, variance: float, second: Floats, covariance: Floats) -> tuple[Floats, Floats]:
+def combine_estimates(first: Floats, variance: float, second: Floats, covariance: Floats) -> tuple[Floats, Floats]:
     """Average two unbiased estimates of the same sums by the precision of their noise.
 
     Args:
@@ -73,14 +73,16 @@ def combined(first: Floats, variance: float, second: Floats, covariance: Floats)
     Returns:
         The best linear unbiased estimate, and the covariance of its noise.
     """
-    both = covariance + variance * np.eye(len(covariance))
-    weight = variance * np.linalg.solve(both, np.eye(len(both)))
-    left = variance * (np.eye(len(both)) - weight)
-    return first + weight @ (second - first), (left + left.T) / 2
+    total_covariance = covariance + variance * np.eye(len(covariance))
+    weight = variance * np.linalg.solve(total_covariance, np.eye(len(total_covariance)))
+    combined_covariance = variance * (np.eye(len(total_covariance)) - weight)
+    return first + weight @ (second - first), (combined_covariance + combined_covariance.T) / 2
 
 
-def function_blocks(functions: Sequence[Floats | None], widths: Sequence[int]) -> Floats | None:
+def stack_functions(functions: Sequence[Floats | None], widths: Sequence[int]) -> Floats | None:
     """Return the functions of all columns in one block matrix, (bins, functions); None if every bin was counted."""
-    if all(own is None for own in functions):
+    if all(values is None for values in functions):
         return None
-    return block_diag(*[np.eye(width) if own is None else own for own, width in zip(functions, widths, strict=True)])
+    return block_diag(
+        *[np.eye(width) if values is None else values for values, width in zip(functions, widths, strict=True)]
+    )

@@ -9,11 +9,16 @@ from numpy.typing import NDArray
 
 from labeldp.accounting.lineage import Provenance
 from labeldp.data.tables import Table
-from labeldp.learn.additive.bins import Column
+from labeldp.learn.additive.bins import BinnedColumn
 from labeldp.learn.additive.design import BinDesign, Floats
-from labeldp.learn.additive.fit import fit_block, fit_sums, prior_of
+from labeldp.learn.additive.fit import fit_block, fit_sums, make_prior
 from labeldp.learn.additive.model import AdditiveModel, Term
-from labeldp.learn.additive.sums import combined, consistent_sums, function_blocks, response_sums
+from labeldp.learn.additive.sums import (
+    combine_estimates,
+    compute_consistent_sums,
+    estimate_response_sums,
+    stack_functions,
+)
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments
 
@@ -27,7 +32,7 @@ class CrossSums(NamedTuple):
         counts: The noisy counts by label.
     """
 
-    columns: tuple[Column, Column]
+    columns: tuple[BinnedColumn, BinnedColumn]
     cells: NDArray[np.integer]
     counts: NoisyMoments
 
@@ -46,7 +51,7 @@ class AdditiveSums:
     """
 
     table: Table
-    columns: Sequence[Column]
+    columns: Sequence[BinnedColumn]
     design: BinDesign
     functions: Sequence[Floats | None]
     counts: NoisyMoments
@@ -57,7 +62,7 @@ class AdditiveSums:
         """What was released, selections of crosses left out."""
         return [self.counts, *(cross.counts for cross in self.crosses)]
 
-    def main_effects(self, responses: Release | None = None) -> tuple[AdditiveModel, Floats]:
+    def fit_main_effects(self, responses: Release | None = None) -> tuple[AdditiveModel, Floats]:
         """Fit the effects of single columns.
 
         Args:
@@ -66,30 +71,38 @@ class AdditiveSums:
         Returns:
             The model, and the scores of all rows (rows, outputs).
         """
-        active, blocks = self.counts.active, function_blocks(self.functions, self.design.widths)
-        here = self.design if active is None else self.design.select(active)
-        sums = consistent_sums(self.counts)
-        totals, noise = sums.values[-1], np.float64(sums.noise)
+        row_mask, block_functions = self.counts.active, stack_functions(self.functions, self.design.widths)
+        active_design = self.design if row_mask is None else self.design.select(row_mask)
+        sums = compute_consistent_sums(self.counts)
+        totals, noise_std = sums.values[-1], np.float64(sums.noise_std)
         values: Floats = sums.values[:-1]
-        covariance: Floats | float = sums.noise**2
+        covariance: Floats | float = sums.noise_std**2
         if responses is not None:
-            found = response_sums(here, responses, self._rows)
-            gram = here.gram(np.ones(len(here)))
-            own, other = (found.values, gram) if blocks is None else (blocks.T @ found.values, blocks.T @ gram @ blocks)
-            values, covariance = combined(values, sums.noise**2, own, found.noise**2 * other)
-            weight = noise**2 / (noise**2 + found.noise**2 * len(here))
-            totals = totals + weight * (found.values[: self.design.widths[0]].sum(axis=0) - totals)
-        prior = prior_of(self.design.widths, [column.ordered for column in self.columns])
-        totals = np.clip(totals, 0.5, len(here) - 0.5)
-        fit = fit_sums(here, values, totals, covariance, prior, functions=blocks)
+            response_sums = estimate_response_sums(active_design, responses, self._row_selection)
+            gram = active_design.gram(np.ones(len(active_design)))
+            other_values, other_covariance = (
+                (response_sums.values, gram)
+                if block_functions is None
+                else (block_functions.T @ response_sums.values, block_functions.T @ gram @ block_functions)
+            )
+            values, covariance = combine_estimates(
+                values, sums.noise_std**2, other_values, response_sums.noise_std**2 * other_covariance
+            )
+            weight = noise_std**2 / (noise_std**2 + response_sums.noise_std**2 * len(active_design))
+            totals = totals + weight * (response_sums.values[: self.design.widths[0]].sum(axis=0) - totals)
+        prior = make_prior(self.design.widths, [column.n_ordered for column in self.columns])
+        totals = np.clip(totals, 0.5, len(active_design) - 0.5)
+        result = fit_sums(active_design, values, totals, covariance, prior, functions=block_functions)
         terms = [
-            Term((column,), fit.weights[start : start + column.width])
+            Term((column,), result.weights[start : start + column.width])
             for column, start in zip(self.columns, self.design.starts[:-1], strict=True)
         ]
-        model = AdditiveModel(self.counts.space, Provenance.of(self.counts, responses), fit.intercept, tuple(terms))
-        return model, fit.intercept + self.design.dot(fit.weights)
+        model = AdditiveModel(self.counts.space, Provenance.of(self.counts, responses), result.intercept, tuple(terms))
+        return model, result.intercept + self.design.dot(result.weights)
 
-    def cross_effect(self, cross: CrossSums, scores: Floats, responses: Release | None = None) -> tuple[Term, Floats]:
+    def fit_cross_effect(
+        self, cross: CrossSums, scores: Floats, responses: Release | None = None
+    ) -> tuple[Term, Floats]:
         """Fit the effect of a cross to what a model so far leaves.
 
         Args:
@@ -100,15 +113,17 @@ class AdditiveSums:
         Returns:
             The effect, and the scores of all rows with it.
         """
-        cells, width = cross.cells[self._rows], cross.columns[0].width * cross.columns[1].width
-        sums = consistent_sums(cross.counts)
-        values, variance = sums.values, np.full((width, 1), sums.noise**2)
+        cells, width = cross.cells[self._row_selection], cross.columns[0].width * cross.columns[1].width
+        sums = compute_consistent_sums(cross.counts)
+        values, variance = sums.values, np.full((width, 1), sums.noise_std**2)
         if responses is not None:
-            found = response_sums(BinDesign([cells], [width]), responses, self._rows)
-            other = found.noise**2 * np.maximum(np.bincount(cells, minlength=width), 1e-9)[:, None]
-            values = values + variance / (variance + other) * (found.values - values)
-            variance = variance * other / (variance + other)
-        weights, _ = fit_block(cells, width, values, variance, scores[self._rows])
+            response_sums = estimate_response_sums(BinDesign([cells], [width]), responses, self._row_selection)
+            response_variance = (
+                response_sums.noise_std**2 * np.maximum(np.bincount(cells, minlength=width), 1e-9)[:, None]
+            )
+            values = values + variance / (variance + response_variance) * (response_sums.values - values)
+            variance = variance * response_variance / (variance + response_variance)
+        weights, _ = fit_block(cells, width, values, variance, scores[self._row_selection])
         return Term(cross.columns, weights), scores + weights.take(cross.cells, axis=0)
 
     def fit(self, responses: Release | None = None) -> AdditiveModel:
@@ -120,12 +135,12 @@ class AdditiveSums:
         Returns:
             The model. It rests on the sums, and on the noisy labels if there are any.
         """
-        model, scores = self.main_effects(responses)
+        model, scores = self.fit_main_effects(responses)
         for cross in self.crosses:
-            term, scores = self.cross_effect(cross, scores, responses)
+            term, scores = self.fit_cross_effect(cross, scores, responses)
             model = model.with_terms([term], Provenance.of(model, cross.counts))
         return model
 
     @property
-    def _rows(self) -> NDArray[np.bool_] | slice:
+    def _row_selection(self) -> NDArray[np.bool_] | slice:
         return slice(None) if self.counts.active is None else self.counts.active

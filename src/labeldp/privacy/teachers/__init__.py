@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from labeldp.core.lazy import exports
+from labeldp.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from labeldp.privacy.teachers.heads import Heads as Heads
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from labeldp.privacy.teachers.votes import SealedVotes as SealedVotes
     from labeldp.privacy.teachers.votes import TeacherVotes as TeacherVotes
 
-__all__, __getattr__, __dir__ = exports(  # pyright: ignore[reportUnsupportedDunderAll]
+__all__, __getattr__, __dir__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
     "labeldp.privacy.teachers",
     {
         "heads": ["Heads"],

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-PAID = "What was released is paid for and in the ledger: the same request uses it at no further cost."
+PAID_NOTE = "What was released is paid for and in the ledger: the same request uses it at no further cost."
 
 
 @contextmanager
-def paid_if_it_fails(vault: Any) -> Iterator[None]:
+def note_charge_on_failure(vault: Any) -> Iterator[None]:
     """Add a note to any exception that is raised inside after something was charged to a ledger that stays.
 
     Args:
@@ -17,16 +17,20 @@ def paid_if_it_fails(vault: Any) -> Iterator[None]:
     Raises:
         Exception: Whatever is raised inside, with `PAID` among its notes (`__notes__`) if a charge preceded it.
     """
-    before = len(vault.ledger.snapshot().charges)
+    n_charges_before = len(vault.ledger.snapshot().charges)
     try:
         yield
     except Exception as problem:
-        stays = vault.ledger.path is not None
-        if stays and len(vault.ledger.snapshot().charges) > before and PAID not in getattr(problem, "__notes__", ()):
-            problem.add_note(PAID)
+        is_persistent = vault.ledger.path is not None
+        if (
+            is_persistent
+            and len(vault.ledger.snapshot().charges) > n_charges_before
+            and PAID_NOTE not in getattr(problem, "__notes__", ())
+        ):
+            problem.add_note(PAID_NOTE)
         raise
 
 
-def sentence(problem: BaseException) -> str:
+def message_with_notes(problem: BaseException) -> str:
     """Return the message of an exception with its notes."""
     return " ".join([str(problem), *getattr(problem, "__notes__", ())])

@@ -14,7 +14,7 @@ from labeldp.accounting.calibration import calibrated_loss
 from labeldp.accounting.lineage import Provenance
 from labeldp.core.atomic_files import kept_array
 from labeldp.data.tables import Table
-from labeldp.learn.additive import AdditiveSums, BinDesign, Bins, Column, CrossSums, Functions
+from labeldp.learn.additive import AdditiveSums, BasisFunctions, BinDesign, BinnedColumn, Bins, CrossSums
 from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.additive.model import AdditiveModel, Term, as_table
 from labeldp.privacy.mechanisms import LargestResiduals, LinearQuery
@@ -69,7 +69,7 @@ class Layout:
     max_cross_bins: int
     named_crosses: tuple[tuple[str, str], ...]
     n_selected: int
-    functions: Functions | None
+    functions: BasisFunctions | None
 
 
 @recipe(
@@ -129,7 +129,7 @@ def choose_layout(task: Task, epsilon: float, n_crosses: int | None = None, cros
     )
 
 
-def _choose_functions(snr: float, max_bins: int, table: Table, is_gaussian: bool) -> Functions | None:
+def _choose_functions(snr: float, max_bins: int, table: Table, is_gaussian: bool) -> BasisFunctions | None:
     """Return what to sum of numeric columns with so many bins, at this ratio of rows to noise; None for counts."""
     n_columns = max(1, len(table.columns))
     max_functions = _MAX_ENTRIES // (len(table) * n_columns) - 2  # beside one entry of detail
@@ -138,7 +138,7 @@ def _choose_functions(snr: float, max_bins: int, table: Table, is_gaussian: bool
     factor, decay = (_COSINES_FACTOR, _COSINE_DECAY) if is_gaussian else (_PURE_COSINES_FACTOR, _PURE_COSINE_DECAY)
     n_cosines = int(np.clip(factor * snr**0.5, _MIN_COSINES, min(max_functions, max_bins)))
     detailed = is_gaussian and snr >= _MIN_SNR_FOR_DETAIL and (max_bins + n_cosines) * n_columns <= _MAX_SUMS
-    return Functions(n_cosines, decay, _DETAIL_WEIGHT if detailed else 0.0, 2 if is_gaussian else 1)
+    return BasisFunctions(n_cosines, decay, _DETAIL_WEIGHT if detailed else 0.0, 2 if is_gaussian else 1)
 
 
 def task_snr(task: Task, epsilon: float) -> float:
@@ -175,14 +175,14 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
     task.progress.plan(1 + n_crosses)
     budgets = yield from _reserve_budgets(layout, epsilon, delta)
     table, column_bins, design, functions = bin_columns(task, layout)
-    counts = yield Ask(LinearQuery(add_constant_column(design.matrix(functions)), *budgets[0]))
+    counts = yield Ask(LinearQuery(add_constant_column(design.to_sparse(functions)), *budgets[0]))
     sums, releases = AdditiveSums(table, column_bins, design, functions, counts), [counts]
-    model, scores = sums.main_effects()
+    model, scores = sums.fit_main_effects()
     task.progress.step()
     if not n_crosses:
         return model, sums
-    cells = Bins.learn(table, layout.max_cross_bins, layout.max_cross_bins)
-    codes = np.stack([cells.codes(table, index) for index in range(len(cells.columns))], axis=1)
+    cells = Bins.fit(table, layout.max_cross_bins, layout.max_cross_bins)
+    codes = np.stack([cells.encode(table, index) for index in range(len(cells.columns))], axis=1)
     index_of = {column.name: index for index, column in enumerate(cells.columns)}
     candidates = _candidate_crosses(model, layout)
     remaining_budgets = iter(budgets[1:])
@@ -201,7 +201,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
         crossed_columns = cells.columns[pair[0]], cells.columns[pair[1]]
         cross = yield from _query_cross(table, crossed_columns, next(remaining_budgets), releases)
         sums.crosses.append(cross)
-        term, scores = sums.cross_effect(cross, scores)
+        term, scores = sums.fit_cross_effect(cross, scores)
         model = model.with_terms([term], Provenance.of(model, *releases))
         task.progress.step()
     return model, sums
@@ -229,7 +229,7 @@ def _reserve_budgets(
 
 def bin_columns(
     task: Task, layout: Layout
-) -> tuple[Table, tuple[Column, ...], BinDesign, list[NDArray[np.float64] | None]]:
+) -> tuple[Table, tuple[BinnedColumn, ...], BinDesign, list[NDArray[np.float64] | None]]:
     """Cut the columns of a task's table into bins.
 
     Args:
@@ -240,12 +240,12 @@ def bin_columns(
         The table, the bins of its columns, the rows in bins, and the functions of each column that are summed.
     """
     table = as_table(task.encoded_features)
-    bins = Bins.learn(table, layout.max_bins, layout.max_categories)
-    codes = [bins.codes(table, index) for index in range(len(bins.columns))]
+    bins = Bins.fit(table, layout.max_bins, layout.max_categories)
+    codes = [bins.encode(table, index) for index in range(len(bins.columns))]
     functions = [
         None
         if layout.functions is None
-        else layout.functions.of(column, bool((column_codes == column.width - 1).any()))
+        else layout.functions.evaluate(column, bool((column_codes == column.width - 1).any()))
         for column, column_codes in zip(bins.columns, codes, strict=True)
     ]
     return table, bins.columns, BinDesign(codes, [column.width for column in bins.columns]), functions
@@ -257,12 +257,12 @@ def add_constant_column(matrix: csr_array) -> csr_array:
 
 
 def _query_cross(
-    table: Table, columns: tuple[Column, Column], budget: tuple[float, float], releases: list[Release]
+    table: Table, columns: tuple[BinnedColumn, BinnedColumn], budget: tuple[float, float], releases: list[Release]
 ) -> Generator[Ask | Reserve, Any, CrossSums]:
     """Ask for the counts of a cross."""
     width = columns[0].width * columns[1].width
     cells = Term(columns, np.zeros((width, 1))).cells(table)
-    counts = yield Ask(LinearQuery(BinDesign([cells], [width]).matrix(), *budget), derived_from=list(releases))
+    counts = yield Ask(LinearQuery(BinDesign([cells], [width]).to_sparse(), *budget), derived_from=list(releases))
     releases.append(counts)
     return CrossSums(columns, cells, counts)
 

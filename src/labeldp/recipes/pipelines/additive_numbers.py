@@ -65,7 +65,7 @@ def additive_number_steps(task: Task, epsilon: float) -> Generator[Ask, Any, tup
     """
     layout = choose_layout(task, epsilon / task.full_task.labels_per_user, n_crosses=0)
     table, column_bins, design, functions = bin_columns(task, layout)
-    query = NumberQuery(add_constant_column(design.matrix(functions)), epsilon, task.delta, n_values=len(task.space))
+    query = NumberQuery(add_constant_column(design.to_sparse(functions)), epsilon, task.delta, n_values=len(task.space))
     sums = NumberSums(table, column_bins, design, functions, (yield Ask(query)))
     return sums.fit(), sums
 
@@ -78,6 +78,6 @@ def _split_sums_epsilon(task: Task) -> tuple[float, float]:
 
 def _normal_prior(sums: NumberSums) -> NDArray[np.float64]:
     """Return a normal distribution over the range with the mean and variance that the sums tell."""
-    grid, (mean, variance) = grid_of(sums.sums.space), sums.distribution
+    grid, (mean, variance) = grid_of(sums.sums.space), sums.mean_and_variance
     density = np.exp(-((grid - mean) ** 2) / (2 * variance)) + 1e-6
     return density / density.sum()

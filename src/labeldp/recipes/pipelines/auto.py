@@ -24,8 +24,8 @@ from labeldp.recipes.pipelines.refine import refine, starts_from_encoder
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import label_posterior
 from labeldp.releases.base import Release
-from labeldp.representation.clusters import averaged as average_neighbors
-from labeldp.representation.clusters import neighbours
+from labeldp.representation.clusters import average_neighbors as average_neighbors
+from labeldp.representation.clusters import nearest_neighbors
 
 _MAX_NOISE_RATIO = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
 _MAX_FEW_ROWS = 10_000  # with more, sums have little noise without the help of neighbours
@@ -153,7 +153,7 @@ def _dense_steps(task: Task) -> Steps:
     """Fit sums of rows; where epsilon allows, learn from noisy labels, too, and choose the best model."""
     learner = task.learner("Supervised", targets="posteriors") if task.trains_networks else None
     neighbor_ids = (
-        neighbours(task.normalized, min(_N_NEIGHBORS, len(task.features) - 1)) if _has_few_rows(task) else None
+        nearest_neighbors(task.normalized, min(_N_NEIGHBORS, len(task.features) - 1)) if _has_few_rows(task) else None
     )
     fitted = yield from log_linear_steps(task, sums_fraction(task))
     candidates = []
@@ -224,7 +224,7 @@ def sufficient_epsilon_for_sums(task: Task) -> float:
         np.einsum("ij,ij->", task.normalized_for_sums, task.normalized_for_sums, dtype=np.float64)
         / len(task.normalized_for_sums)
     )
-    sampling_error = row_norm * np.sqrt(n_rows / task.sum_normalizer.columns * (1 - 1 / n_classes) / n_classes)
+    sampling_error = row_norm * np.sqrt(n_rows / task.sum_normalizer.n_columns * (1 - 1 / n_classes) / n_classes)
     unit_query = LinearQuery(task.normalized_for_sums, 1.0, task.delta)
     return float(
         unit_query.sigma_for(n_classes) / unit_query.grid_scale / (_MAX_NOISE_RATIO * sampling_error)

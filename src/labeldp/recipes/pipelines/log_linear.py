@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import SMALLEST_EPSILON
-from labeldp.data.row_normalizer import CONSTANT, Lift
+from labeldp.data.row_normalizer import CONSTANT_WEIGHT, Lift
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse, RRWithPrior
 from labeldp.recipes.base import Ask, Steps, recipe
@@ -93,9 +93,9 @@ def log_linear_steps(task: Task, fraction: float) -> Generator[Ask, Any, LogLine
     if labels_epsilon < SMALLEST_EPSILON:  # the share is 1, or is rounded to it
         sums_epsilon, labels_epsilon = task.epsilon, 0.0
     normalizer_options: dict[str, Any] = (
-        {"cut": True, "constant": CONSTANT} if task.encoded_features.kind == "table" else {}
+        {"cut": True, "constant": CONSTANT_WEIGHT} if task.encoded_features.kind == "table" else {}
     )
-    normalizer = Lift.fit(task.encoded_features, columns=_choose_n_columns(task), **normalizer_options)
+    normalizer = Lift.fit(task.encoded_features, n_columns=_choose_n_columns(task), **normalizer_options)
     normalized, learner = normalizer(task.encoded_features), LogLinear(normalizer)
     sums = yield Ask(LinearQuery(normalized, sums_epsilon, task.delta))
     model = learner.fit(normalized, sums)

@@ -293,7 +293,7 @@ def prior_epsilon_fraction(task: Task) -> float:
 
 def _fit_normalizer(task: Task) -> Lift:
     is_dense = task.encoded_features.kind != "table"
-    return Lift.fit(task.encoded_features, columns=32 if is_dense and not task.delta else 256, cut=True)
+    return Lift.fit(task.encoded_features, n_columns=32 if is_dense and not task.delta else 256, clip=True)
 
 
 def sums_are_better(task: Task) -> bool:

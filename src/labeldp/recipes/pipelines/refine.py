@@ -138,7 +138,7 @@ def _query_sums(
     query_rows = (
         smooth_rows(points, query_task.n_columns)
         if needs_smoothing(query_task)
-        else Lift.fit(points, columns=query_task.n_columns)(points)
+        else Lift.fit(points, n_columns=query_task.n_columns)(points)
     )
     sums = yield Ask(LinearQuery(query_rows, epsilon, task.delta), None, derived_from)
     return _QueryResult(query_rows, sums, calibrate(query_rows, sums))

@@ -134,7 +134,7 @@ def write_card(run: Path) -> Card:
         path, text = run / f"card.{extension}", card.text(extension)
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
-        with written_whole(path, anew=True) as partial:
+        with written_whole(path, overwrite=True) as partial:
             partial.write_text(text, encoding="utf-8")
     return card
 
