@@ -46,7 +46,7 @@ def train(path):
     started = time.perf_counter()
     secret = SecretTable.open(Path(path), "y", "false,true")
     release = secret.vault(2.0).release(ldp.RandomizedResponse(2.0))
-    features = Table.from_parquet(path, secret.features)
+    features = Table.from_parquet(path, secret.feature_columns)
     read = time.perf_counter() - started
     settings = Training(epochs=1, batch=4096, rate=0.05, device="cpu")
     model = Supervised("mlp", settings).fit(features, release)

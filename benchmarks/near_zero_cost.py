@@ -32,7 +32,7 @@ from labeldp.privacy.mechanisms.stable import ImmutableArgmax, StableVote, dista
 from labeldp.privacy.mechanisms.voting import GNMax, LNMax
 from labeldp.privacy.teachers import engines
 from labeldp.privacy.teachers.networks import Networks
-from labeldp.privacy.teachers.partition import deal
+from labeldp.privacy.teachers.partition import assign_teachers
 from labeldp.privacy.teachers.teacher_data import Lesson
 from labeldp.releases.derived import Relabelled
 
@@ -62,9 +62,11 @@ def votes_of(teachers, pictures, labels, asked, chosen):
     if not path.is_file():
         epochs = 30 if teachers > 100 else 5
         kept = chosen.work / f"teachers-{teachers}"
-        how = Networks(network(chosen.device, epochs, 32), workers=chosen.workers, keep=kept, progress=True)
-        dealt = deal(np.ones(len(labels), bool), teachers, 0)
-        np.save(path, how.count(Lesson(pictures, labels, dealt, asked, SPACE)))
+        how = Networks(
+            network(chosen.device, epochs, 32), workers=chosen.workers, checkpoint_folder=kept, progress=True
+        )
+        dealt = assign_teachers(np.ones(len(labels), bool), teachers, 0)
+        np.save(path, how.count_votes(Lesson(pictures, labels, dealt, asked, SPACE)))
     return np.load(path)
 
 

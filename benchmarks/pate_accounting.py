@@ -14,8 +14,8 @@ import numpy as np
 from results import save, show, use_one_core
 
 from labeldp.mechanisms import ConfidentGNMax, GNMax, LNMax, StableVote
-from labeldp.privacy.teachers.sanitizing import sanitised
-from labeldp.privacy.teachers.vote_accounting import ORDERS, account, data_dependent_rdp
+from labeldp.privacy.teachers.sanitizing import sanitize
+from labeldp.privacy.teachers.vote_accounting import ORDERS, account_votes, data_dependent_rdp
 
 DELTA = 1e-5
 CONFIDENT = ConfidentGNMax(200, 150, 40, 9000, 286)
@@ -45,7 +45,7 @@ def published(votes):
         "GNMax (40), 1,000 queries": (GNMax(40, 9000), {"queries": 1000}),
     }
     return {
-        f"{name}, {conversion}": row(account(votes, mechanism, DELTA, conversion=conversion, **stop))
+        f"{name}, {conversion}": row(account_votes(votes, mechanism, DELTA, conversion=conversion, **stop))
         for name, (mechanism, stop) in settings.items()
         for conversion in ("classic", "tight")
     }
@@ -55,7 +55,7 @@ def random_orders(votes, runs=100):
     """The first of those settings with the queries in random orders: how much the order of the file matters."""
     generator = np.random.default_rng(0)
     found = [
-        account(votes[generator.permutation(len(votes))], CONFIDENT, DELTA, answers=286, conversion="classic")
+        account_votes(votes[generator.permutation(len(votes))], CONFIDENT, DELTA, n_answers=286, conversion="classic")
         for _ in range(runs)
     ]
     epsilons = [result.epsilon_data_dependent for result in found]
@@ -75,9 +75,9 @@ def figures_to_publish(votes):
     }.items():
         part = times * votes[:1000].astype(np.int64)
         for mechanism in mechanisms:
-            result = account(part, mechanism, DELTA)
+            result = account_votes(part, mechanism, DELTA)
             start = time.perf_counter()
-            result = sanitised(result, part, mechanism)
+            result = sanitize(result, part, mechanism)
             name = f"{type(mechanism).__name__}, {250 * times} teachers"
             found[name] = row(result) | {"seconds": round(time.perf_counter() - start, 2)}
     return found

@@ -25,7 +25,7 @@ from labeldp.data import Embeddings
 from labeldp.data.row_normalizer import Lift
 from labeldp.learn import FixMatch, Training
 from labeldp.privacy.teachers.heads import Heads
-from labeldp.privacy.teachers.partition import deal
+from labeldp.privacy.teachers.partition import assign_teachers
 from labeldp.privacy.teachers.votes import TeacherVotes
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll, choose_confident_votes
@@ -47,7 +47,7 @@ def main():
     space = ldp.LabelSpace(list(range(10)))
 
     begun = time.perf_counter()
-    weights = Heads().fit(points, labels, deal(np.ones(len(labels), bool), chosen.teachers, 0), 10)
+    weights = Heads().fit(points, labels, assign_teachers(np.ones(len(labels), bool), chosen.teachers, 0), 10)
     seconds = time.perf_counter() - begun
     plurality = float((Heads.vote(weights, new).argmax(axis=1) == truth).mean())
     print(f"{chosen.teachers} teachers in {seconds:.1f} s; their plurality is right for {plurality:.1%} of new rows")

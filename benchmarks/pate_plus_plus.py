@@ -161,15 +161,15 @@ def votes(data, work, workers):
 def teach(data, workers):
     """Train the teachers and count their votes; a vault would keep the counts, but here they are what is studied."""
     from labeldp.privacy.teachers.networks import Networks
-    from labeldp.privacy.teachers.partition import deal
+    from labeldp.privacy.teachers.partition import assign_teachers
     from labeldp.privacy.teachers.teacher_data import Lesson
 
     (pictures, labels), (asked, _) = (load("fashion-mnist", data, part, flip=False) for part in ("train", "test"))
     pictures = LightlyVaried.of(pictures)
     training = Training(epochs=60, batch=60, optimizer="adamw", rate=5e-3, decay=1e-2, device="cpu")
-    dealt = deal(np.ones(len(labels), bool), TEACHERS, 0)
+    dealt = assign_teachers(np.ones(len(labels), bool), TEACHERS, 0)
     lesson = Lesson(pictures, labels, dealt, asked.select(np.arange(PUBLIC)), SPACE)
-    return Networks(Supervised(teacher, training, smoothing=0.1), workers=workers, progress=True).count(lesson)
+    return Networks(Supervised(teacher, training, smoothing=0.1), workers=workers, progress=True).count_votes(lesson)
 
 
 def paper_epsilon(sigma2, queries=QUERIES, answers=ANSWERS):

@@ -17,8 +17,8 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.data.row_normalizer import Lift
 from labeldp.privacy.teachers.heads import Heads
-from labeldp.privacy.teachers.partition import deal
-from labeldp.privacy.teachers.vote_accounting import account, answer_chances
+from labeldp.privacy.teachers.partition import assign_teachers
+from labeldp.privacy.teachers.vote_accounting import account_votes, answer_probabilities
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll, choose_confident_votes
 from labeldp.report.votes import plot_accuracy_by_teachers, plot_agreement, plot_leads, plot_spending
@@ -42,7 +42,7 @@ def main():
 
     counts, single = {}, {}
     for number in NUMBERS:
-        weights = Heads().fit(points, labels, deal(everything, number, 0), 10)
+        weights = Heads().fit(points, labels, assign_teachers(everything, number, 0), 10)
         counts[number] = Heads.vote(weights, asked)
         few = weights[:50]
         single[number] = float(np.mean([((asked @ head).argmax(axis=1) == truth).mean() for head in few]))
@@ -53,13 +53,13 @@ def main():
     count, votes = choose_confident_votes(
         Poll(Task(train, space, everything, chosen.epsilon, DELTA), None, ANSWERS, QUERIES, 0.5)
     )
-    weights = Heads().fit(points, labels, deal(everything, count, 0), 10)
+    weights = Heads().fit(points, labels, assign_teachers(everything, count, 0), 10)
     cast = Heads.vote(weights, asked)[:QUERIES]
     plot_agreement(cast, IMAGES / "pate-agreement.png", votes.threshold)
-    chances = answer_chances(cast, votes).cumsum()
+    chances = answer_probabilities(cast, votes).cumsum()
     halts = min(QUERIES, int(np.searchsorted(chances, ANSWERS)) + 1)  # as expected: chance decides
     steps = [*range(10, halts, 10), halts]
-    accounts = [account(cast, votes, DELTA, queries=queries) for queries in steps]
+    accounts = [account_votes(cast, votes, DELTA, n_queries=queries) for queries in steps]
     spent = {
         "reserved before the first draw": [votes.loss(QUERIES, ANSWERS).epsilon(DELTA)] * len(steps),
         "whatever the votes are": [votes.loss(n, min(ANSWERS, round(chances[n - 1]))).epsilon(DELTA) for n in steps],

@@ -31,14 +31,14 @@ class Steps:
     """Tells how often each step of the recipe is right, as it comes."""
 
     def __init__(self, pictures, labels, known):
-        self._pictures, self._labels, self._known = pictures, labels, known
+        self._pictures, self._labels, self._released = pictures, labels, known
         self._begun, self.lines = time.perf_counter(), []
 
     def tell(self, step, chances):
         chances = np.asarray(chances)
         right, said = chances.argmax(axis=1) == self._labels, np.ptp(chances, axis=1) > 0
         line = {"step": step}
-        for name, part in (("told", self._known), ("declared", ~self._known)):
+        for name, part in (("told", self._released), ("declared", ~self._released)):
             line[name] = round(100 * float(right[part].mean()), 2) if said[part].any() else None
         line["minutes"] = round((time.perf_counter() - self._begun) / 60, 1)
         self.lines.append(line)

@@ -47,7 +47,7 @@ def cell(kind, name, epsilon, cap, seed):
     users, delta = owners(kind, rng), RECIPES[name]
     features, labels = rows_of(users, weights, rng)
     vault = ldp.Vault(labels, SPACE, ldp.Budget(epsilon, delta), users=users)
-    rows = vault.capped(cap or int(np.bincount(users).max()), seed)
+    rows = vault.cap_labels_per_user(cap or int(np.bincount(users).max()), seed)
     recipe = name.partition(",")[0]
     model = "auto" if recipe == "moments" else LogisticRegression(C=0.1)
     task = Task(features, SPACE, rows, epsilon, delta, model, seed=seed)

@@ -175,7 +175,7 @@ MADE = {
         w.additive_sums.fit(w.new),
         [*w.additive_sums.releases, w.new],
     ),
-    "learn.additive.terms.AdditiveSums.main_effects": lambda w: (
+    "learn.additive.terms.AdditiveSums.fit_main_effects": lambda w: (
         w.additive_sums.fit_main_effects(w.new)[0],
         [w.additive_sums.counts, w.new],
     ),
@@ -247,7 +247,7 @@ MADE = {
     "learn.softmatch.SoftMatch.together": fits_together(learn.SoftMatch(training=ONCE)),
     "learn.supervised.Supervised.fit": fits(learn.Supervised(training=ONCE)),
     "representation.contrastive.SimCLR.fit": represents(representation.SimCLR),
-    "representation.momentum.Momentum.fit": represents(
+    "representation.momentum.MomentumLearner.fit": represents(
         partial(representation.MoCo, hidden_features=8, projection_features=8)
     ),
     "representation.scan.SCAN.fit": lambda w: (
@@ -280,10 +280,10 @@ MADE = {
 # What refuses a model that learnt from labels.
 REFUSED = {
     "learn.encoded.side_by_side": lambda w: side_by_side([w.network], w.images),
-    "representation.restart.two_encoders": lambda w: train_two_encoders(
+    "representation.restart.train_two_encoders": lambda w: train_two_encoders(
         w.images, lambda shape, classes: copy.deepcopy(w.network.network), 1, batch=16, device="cpu"
     ),
-    "representation.restart.with_restart": lambda w: train_with_restart(
+    "representation.restart.train_with_restart": lambda w: train_with_restart(
         representation.SimCLR(lambda shape, classes: copy.deepcopy(w.network.network), ONCE), w.images, 1
     ),
 }
@@ -428,7 +428,7 @@ def test_a_source_without_named_uses_keeps_counting():
 
 def test_shared_uses_count_once_and_disjoint_rows_compose_in_parallel():
     vault = ldp.Vault([0, 1, 2, 0], SPACE, ldp.Budget(9.0))
-    left, right = (vault.release(ldp.RandomizedResponse(1.0), rows=rows) for rows in ([0, 1], [2, 3]))
+    left, right = (vault.release(ldp.RandomizedResponse(1.0), row_selection=rows) for rows in ([0, 1], [2, 3]))
     everywhere = vault.release(ldp.RandomizedResponse(3.0))
     assert Provenance.of(left, right).guarantee.epsilon == 1.0
     assert Provenance.of(left, everywhere, left).guarantee.epsilon == 4.0

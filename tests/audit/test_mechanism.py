@@ -228,7 +228,7 @@ def test_immutable_is_broken_and_told_so():
 def test_a_label_is_enough_to_break_immutable_votes_of_teachers():
     """Not only votes: ten teachers of one row each, and one label that decides which class is ahead."""
     points = np.ones((10, 1), np.float32)
-    common = {"points": points, "queries": np.array([0]), "teachers": 10}
+    common = {"points": points, "queries": np.array([0]), "n_teachers": 10}
     space = ldp.LabelSpace([0, 1])
     here = np.array([0] * 5 + [1] * 5)
     there = here.copy()

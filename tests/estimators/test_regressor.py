@@ -195,7 +195,7 @@ def test_a_fine_range_is_held_to_the_error_without_a_table_of_all_its_values(dat
     X, y = data
     monkeypatch.setattr("labeldp.recipes.runner.believed_error", None)  # which takes such a table, after the charge
     fitted = private(2.0, range=(0, 100, 0.01), recipe="sums").fit(X, y)
-    assert fitted._widening == max(1, fitted.score_estimate_.careful / fitted._model.deviation)
+    assert fitted._interval_widening == max(1, fitted.score_estimate_.careful / fitted._model.deviation)
 
 
 def test_a_fine_range_is_learnt_and_predicted_without_a_table_of_all_its_numbers():

@@ -5,7 +5,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 import labeldp as ldp
-from labeldp.estimators.search import _Once
+from labeldp.estimators.search import _LimitedVault
 from labeldp.learn.classical import Classical
 from labeldp.mechanisms import GroupHistogram, OneHotGaussian
 from labeldp.privacy.vault import Ledger
@@ -93,7 +93,7 @@ def test_an_option_that_changes_the_release_is_refused_before_it_is_drawn(data, 
 
 def test_a_search_is_held_to_its_delta_as_to_its_epsilon():
     vault = ldp.Vault([0, 1] * 5, ldp.LabelSpace([0, 1]), ldp.Budget(4.0, 1e-5))
-    once = _Once(vault, 2.0, 1e-6)
+    once = _LimitedVault(vault, 2.0, 1e-6)
     first = once.release(OneHotGaussian(0.5, 1e-6))
     assert once.release(OneHotGaussian(0.5, 1e-6)).entry == first.entry
     with pytest.raises(ldp.InputError, match="another release than the first"):

@@ -35,7 +35,7 @@ def test_the_better_candidate_is_chosen():
 
 def test_the_choice_knows_what_the_models_learned_from():
     mine = vault(2.0)
-    learned = mine.release(ldp.RandomizedResponse(1.0), rows=np.arange(200))
+    learned = mine.release(ldp.RandomizedResponse(1.0), row_selection=np.arange(200))
     choose(mine, [CODES, CODES], np.arange(200, 400), 1.0, derived_from=[learned])
     assert mine.ledger.entries()[-1].details["origin"] == [learned.entry]
 

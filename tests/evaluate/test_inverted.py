@@ -20,7 +20,7 @@ SAID = np.where(RNG.random(3000) < 0.7, CODES, (CODES + 1) % 4)
 def release(mechanism, rows=None):
     vault = ldp.Vault(CODES, SPACE, ldp.Budget(9.0, 1e-5))
     vault._bits = Seeded(0)
-    return vault.release(mechanism, rows=rows)
+    return vault.release(mechanism, row_selection=rows)
 
 
 def test_the_channel_is_inverted():

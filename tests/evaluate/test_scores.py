@@ -82,7 +82,7 @@ def test_scores_are_kept_as_json():
 
 def test_a_score_rests_on_what_the_model_learned_from():
     mine = vault(2.0)
-    learned = mine.release(ldp.RandomizedResponse(1.0), rows=np.arange(200))
+    learned = mine.release(ldp.RandomizedResponse(1.0), row_selection=np.arange(200))
     measure(mine, PROBA, ROWS, 1.0, derived_from=[learned])
     assert [e.details["origin"] for e in mine.ledger.entries()] == ["declared public", [learned.entry], [learned.entry]]
     assert mine.guarantee().epsilon == 1.0  # other rows

@@ -31,7 +31,7 @@ class Digits:
         """A draw of the mechanism on the digits' labels."""
         vault = ldp.Vault(self.labels, SPACE, ldp.Budget(mechanism.epsilon, 1e-5))
         vault._bits = Seeded(seed)
-        return vault.release(mechanism, rows=rows)
+        return vault.release(mechanism, row_selection=rows)
 
     def accuracy(self, model):
         return float((model.predict(self.new) == self.new_labels).mean())

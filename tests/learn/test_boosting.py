@@ -51,7 +51,7 @@ class Problem:
         return ldp.Vault(self.labels, SPACE, ldp.Budget(epsilon))
 
     def release(self, mechanism, rows=None):
-        return self.vault().release(mechanism, rows=rows)
+        return self.vault().release(mechanism, row_selection=rows)
 
 
 @pytest.fixture(scope="module")

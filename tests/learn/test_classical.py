@@ -169,7 +169,7 @@ def test_a_prepared_learner_gives_the_same_model():
     table = Table.fit(pl.DataFrame(rows, schema=["a", "b"]))
     vault = ldp.Vault((rows[:, 0] > 0).astype(int), ldp.LabelSpace([0, 1]), ldp.Budget(3.0))
     chosen = np.arange(600) < 500
-    release = vault.release(RR(3.0), rows=chosen)
+    release = vault.release(RR(3.0), row_selection=chosen)
     learner = Classical(HistGradientBoostingClassifier(max_iter=10, random_state=0), 2)
     plain, prepared = (each.fit(table, release) for each in (learner, learner.prepare(table, chosen)))
     assert np.array_equal(plain.predict_proba(table), prepared.predict_proba(table))

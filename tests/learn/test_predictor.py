@@ -29,7 +29,7 @@ def make(kind):
     if kind == "linear":
         lift = Lift.fit(ROWS)
         return Ridge(lift).fit(ROWS, vault.release(LinearQuery(lift(ROWS), 0.3)))
-    noisy = vault.release(ldp.RandomizedResponse(0.3), rows=np.arange(100))
+    noisy = vault.release(ldp.RandomizedResponse(0.3), row_selection=np.arange(100))
     if kind == "network":
         return Supervised("linear", Training(epochs=1, device="cpu")).fit(ROWS, noisy)
     classifier = LogisticRegression() if kind == "logistic" else HistGradientBoostingClassifier(max_iter=3)

@@ -22,7 +22,7 @@ def patients():
 def released(labels, mechanism, rows=None, seed=0):
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(mechanism.epsilon, 1e-5))
     vault._bits = Seeded(seed)
-    return vault.release(mechanism, rows=rows)
+    return vault.release(mechanism, row_selection=rows)
 
 
 def test_learning_from_evidence_beats_learning_from_noisy_labels(patients):

@@ -8,7 +8,7 @@ from scripted import Seeded
 import labeldp as ldp
 from labeldp.accounting import PureLoss
 from labeldp.accounting.calibration import calibrated_loss
-from labeldp.estimators.search import _Once
+from labeldp.estimators.search import _LimitedVault
 from labeldp.learn import Supervised
 from labeldp.mechanisms import BestCandidate, GroupHistogram, LinearQuery, OneHotLaplace
 from labeldp.privacy.vault import Identity, Ledger
@@ -283,7 +283,7 @@ def test_what_cannot_be_drawn_is_found_by_the_rehearsal_before_anything_is_reser
 
 def test_a_search_reserves_once_and_draws_the_same_steps():
     vault = ldp.Vault([0, 1] * 5, ldp.LabelSpace([0, 1]), ldp.Budget(9.0))
-    once = _Once(vault, 0.75, 0.0)
+    once = _LimitedVault(vault, 0.75, 0.0)
     steps = ldp.RandomizedResponse(0.5), PureLoss(0.25)
     for _ in range(2):
         plan = once.plan(*steps)
@@ -306,7 +306,7 @@ def test_a_search_reserves_once_and_draws_the_same_steps():
 )
 def test_a_search_reserves_no_more_than_its_epsilon_and_delta(ask):
     vault = ldp.Vault([0, 1] * 5, ldp.LabelSpace([0, 1]), ldp.Budget(9.0, 1e-3))
-    once, steps = _Once(vault, 1.0, 1e-6), [PureLoss(0.5), PureLoss(0.25)]
+    once, steps = _LimitedVault(vault, 1.0, 1e-6), [PureLoss(0.5), PureLoss(0.25)]
     once.plan(*steps)
     with pytest.raises(ldp.InputError, match="another release than the first"):
         ask(once, steps)

@@ -44,7 +44,7 @@ def paid(vault):
 
 def trained(digits, name, epsilon, delta=0.0, most=3, **options):
     vault = digits.vault(epsilon, delta, count=SOME, users=USERS)
-    task = digits.task(epsilon, delta, count=SOME, rows=vault.capped(most))
+    task = digits.task(epsilon, delta, count=SOME, rows=vault.cap_labels_per_user(most))
     return vault, train(vault, task, name, options or None)
 
 

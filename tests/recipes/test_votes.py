@@ -55,7 +55,7 @@ def test_a_share_of_epsilon_bears_fewer_clusters():
 def test_a_vote_is_the_plurality_of_what_was_said_in_the_group(case):
     labels, groups, said = map(np.array, case)
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2]), ldp.Budget(1.0))
-    release = vault.release(ldp.RandomizedResponse(1.0), rows=said)
+    release = vault.release(ldp.RandomizedResponse(1.0), row_selection=said)
     released, found = release.labels(), plurality_vote(release, groups.astype(np.int32))
     for row, group in enumerate(groups):
         there = released[(groups == group) & said]

@@ -144,7 +144,7 @@ def test_a_vault_counts_only_the_rows_it_releases(delta):
     groups = np.array([0, 0, 0, 0, 4, 4, 4, 4, 4, 4] * 50)
     vault = ldp.Vault(labels, ldp.LabelSpace(range(3)), ldp.Budget(9.0, 1e-6))
     rows = np.arange(500) % 10 < 9
-    release = vault.release(GroupHistogram(groups, 9.0, delta), rows=rows)
+    release = vault.release(GroupHistogram(groups, 9.0, delta), row_selection=rows)
     assert release.sizes.tolist() == [200, 0, 0, 0, 250]
     assert release.class_probabilities[0] == pytest.approx([0.75, 0.25, 0], abs=0.05)
     assert release.class_probabilities[4] == pytest.approx([0, 0.4, 0.6], abs=0.05)

@@ -28,7 +28,7 @@ def histogram(vault, epsilon, rows=None, delta=0.0):
 
 def test_likelihoods_add_where_they_overlap():
     v = vault()
-    everywhere, half = response(v, 1.0), v.release(OneHotLaplace(2.0), rows=FIRST)
+    everywhere, half = response(v, 1.0), v.release(OneHotLaplace(2.0), row_selection=FIRST)
     joined = ldp.Release.concat(everywhere, half)
     assert joined.kind == "likelihood"
     total = everywhere.log_evidence() + half.log_evidence()
@@ -109,12 +109,12 @@ def parts_of_a_vault(draw):
         if kind == "response":
             parts.append(response(v, epsilon, rows))
         elif kind == "laplace":
-            parts.append(v.release(OneHotLaplace(epsilon), rows=rows))
+            parts.append(v.release(OneHotLaplace(epsilon), row_selection=rows))
         elif kind == "counts":
-            parts.append(v.release(GroupHistogram(np.arange(12) % 4, epsilon), rows=rows))
+            parts.append(v.release(GroupHistogram(np.arange(12) % 4, epsilon), row_selection=rows))
         else:
             prior = np.tile([0.0, 0.0, 1.0], (12, 1))
-            parts.append(v.release(RRWithPrior(epsilon, prior), rows=rows))
+            parts.append(v.release(RRWithPrior(epsilon, prior), row_selection=rows))
         if draw(st.booleans()):
             parts[-1] = parts[-1].keep(draw(masks))
     return parts, draw(st.none() | masks), draw(st.integers(0, 5))
@@ -175,8 +175,8 @@ def test_disjoint_rows_cost_the_largest(make):
 
 def test_overlapping_rows_cost_the_sum():
     v = vault()
-    gaussian = v.release(OneHotGaussian(1.0, 1e-4), rows=FIRST)
-    other = v.release(OneHotGaussian(2.0, 1e-5), rows=[0, 39])
+    gaussian = v.release(OneHotGaussian(1.0, 1e-4), row_selection=FIRST)
+    other = v.release(OneHotGaussian(2.0, 1e-5), row_selection=[0, 39])
     guarantee = ldp.Release.concat(gaussian, other).guarantee
     assert guarantee.epsilon == pytest.approx(3.0)
     assert guarantee.delta == pytest.approx(1.1e-4)

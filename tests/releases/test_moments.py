@@ -43,7 +43,7 @@ def moments(query, labels, classes=3, scale=1000.0, sigma=1.0, shift=0):
 
 def vault_release(query, labels, epsilon=1.0, rows=None):
     vault = ldp.Vault(labels, ldp.LabelSpace(range(3)), ldp.Budget(epsilon, 1e-5))
-    return vault.release(LinearQuery(query, epsilon, 1e-5), rows=rows)
+    return vault.release(LinearQuery(query, epsilon, 1e-5), row_selection=rows)
 
 
 def test_most_labels_of_an_easy_problem_come_back():
@@ -213,7 +213,7 @@ def test_of_two_classes_the_sums_give_a_logistic_model_which_says_yes_of_a_rare_
 def test_noise_hardly_moves_what_is_said_of_a_rare_class(active):
     query, labels = rare_problem(20_000)
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(1.0, 1e-5))
-    release = vault.release(LinearQuery(query, 1.0, 1e-5), rows=active)
+    release = vault.release(LinearQuery(query, 1.0, 1e-5), row_selection=active)
     said = to_probabilities(query @ release.scoring_weights).argmax(axis=1)
     assert (said == labels).mean() > max(0.945, 1 - labels.mean())
 

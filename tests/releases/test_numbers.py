@@ -27,7 +27,7 @@ EVERY = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS
 
 
 def release(mechanism, rows=None, labels=LABELS):
-    return ldp.Vault(labels, SPACE, ldp.Budget(9.0)).release(mechanism, rows=rows)
+    return ldp.Vault(labels, SPACE, ldp.Budget(9.0)).release(mechanism, row_selection=rows)
 
 
 @EVERY

@@ -119,7 +119,7 @@ def test_a_vaults_answers_are_the_likeliest_among_their_candidates(classes):
 
 def test_rows_not_released_are_zeros_and_minus_one():
     vault = ldp.Vault(["a", None, "b", "a"], ldp.LabelSpace(["a", "b"], missing="public"), ldp.Budget(1.0))
-    release = vault.release(ldp.RandomizedResponse(1.0), rows=[0, 1, 2])
+    release = vault.release(ldp.RandomizedResponse(1.0), row_selection=[0, 1, 2])
     assert (release.labels() == -1).tolist() == [False, True, False, True]
     assert (release.log_evidence() == 0).all(axis=1).tolist() == [False, True, False, True]
 

@@ -37,7 +37,7 @@ SUFFIXES = [".npz", ".parquet"]
 
 def release(mechanism=MECHANISMS["responses"], rows=None):
     vault = ldp.Vault(LABELS, ldp.LabelSpace(["a", "b", "c"], ordered=True), ldp.Budget(9.0, 0.1))
-    return vault.release(mechanism, rows=rows)
+    return vault.release(mechanism, row_selection=rows)
 
 
 def with_query(loaded, original):
@@ -235,7 +235,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch, suffix):
 
 def test_what_was_written_of_users_before_is_taken_to_touch_everybody():
     vault = ldp.Vault(["no", "yes"] * 2, ldp.LabelSpace(["no", "yes"]), ldp.Budget(2.0), users=[0, 0, 1, 1])
-    release = vault.release(ldp.RandomizedResponse(1.0), rows=[0])
+    release = vault.release(ldp.RandomizedResponse(1.0), row_selection=[0])
     now = storage.describe(release)
     before = now | {"format": 1}
     assert all(use.packed_rows is not None for use in storage.rebuild(now, release.arrays()).lineage)

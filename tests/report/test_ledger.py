@@ -17,8 +17,8 @@ def vault(path, **options):
 
 def test_disjoint_rows_are_not_added(tmp_path):
     v = vault(tmp_path / "l")
-    v.release(ldp.RandomizedResponse(1.0), rows=[0, 1])
-    v.release(ldp.RandomizedResponse(0.5), rows=[2, 3])
+    v.release(ldp.RandomizedResponse(1.0), row_selection=[0, 1])
+    v.release(ldp.RandomizedResponse(0.5), row_selection=[2, 3])
     report = read_ledger_report(tmp_path / "l")
     assert report["spent"] == {"epsilon": 1.0, "delta": 0.0, "exact": True}
     assert report["spent"]["epsilon"] == v.guarantee().epsilon
@@ -27,7 +27,7 @@ def test_disjoint_rows_are_not_added(tmp_path):
 def test_for_users_the_sum_is_an_upper_bound(tmp_path):
     v = vault(tmp_path / "l", users=["u", "v", "v", "w"])
     v.release(ldp.RandomizedResponse(0.5))
-    v.release(ldp.RandomizedResponse(0.3), rows=[0])
+    v.release(ldp.RandomizedResponse(0.3), row_selection=[0])
     report = read_ledger_report(tmp_path / "l")
     assert report["spent"]["exact"] is False
     assert report["spent"]["epsilon"] >= v.guarantee().epsilon

@@ -62,7 +62,7 @@ def test_tables_and_embeddings_have_encoders_too(digits, views):
 def test_a_learner_starts_from_an_encoder(digits, encoder, cnn):
     images = digits.images
     vault = ldp.Vault(digits.labels, ldp.LabelSpace(list(range(10))), ldp.Budget(30.0))
-    release = vault.release(ldp.RandomizedResponse(30.0), rows=np.arange(40))
+    release = vault.release(ldp.RandomizedResponse(30.0), row_selection=np.arange(40))
     barely = Training(epochs=1, batch=20, rate=1e-9, decay=0.0, device="cpu")
     started = Supervised(cnn, barely).fit(images, release, start=encoder)
     pairs = zip(started.network.encoder.parameters(), encoder.network.encoder.parameters(), strict=True)

@@ -11,7 +11,7 @@ from labeldp.learn.base import follow
 from labeldp.representation.momentum import BYOL, MoCo
 
 
-@pytest.mark.parametrize("method", [BYOL, partial(MoCo, views=3)])
+@pytest.mark.parametrize("method", [BYOL, partial(MoCo, n_views=3)])
 def test_a_slow_copy_teaches(digits, method, cnn):
     images = digits.images
     settings = Training(epochs=20, batch=256, optimizer="adamw", rate=3e-3, device="cpu")

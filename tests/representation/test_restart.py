@@ -65,9 +65,9 @@ def test_two_encoders_are_trained_as_those_of_cifar10(rows, height, gpu, asked, 
     train_two_encoders(images, "cnn", asked, compile=False, rate=0.1)
     (method, _, again), (other, *_) = found
     assert method.backbone == ("resnet18" if gpu else "cnn")
-    assert (method.size, method.training.epochs, again) == (size, *epochs)
+    assert (method.view_size, method.training.epochs, again) == (size, *epochs)
     assert (method.training.compile, method.training.rate, method.training.batch) == (gpu, 0.5, 256)
-    assert (other.size, other.training.compile, other.training.rate) == (None, False, 0.1)
+    assert (other.view_size, other.training.compile, other.training.rate) == (None, False, 0.1)
 
 
 @pytest.mark.parametrize(

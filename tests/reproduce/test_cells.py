@@ -35,7 +35,7 @@ def test_cells_of_a_row_hear_the_same_and_each_pays_for_it(tmp_path, mechanism):
 
 def test_some_rows_are_heard_again_too(tmp_path):
     some = np.arange(60) < 30
-    ours, theirs = (cell(tmp_path).release(ldp.RandomizedResponse(0.5), rows=some) for _ in range(2))
+    ours, theirs = (cell(tmp_path).release(ldp.RandomizedResponse(0.5), row_selection=some) for _ in range(2))
     assert np.array_equal(ours.log_evidence(), theirs.log_evidence())
     assert np.array_equal(theirs.active, some)
 

@@ -10,7 +10,7 @@ import pytest
 import labeldp as ldp
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.report.plots import Point
-from labeldp.runs.compare import Cell, Comparison, on_private_labels, on_public_labels, summarise
+from labeldp.runs.compare import Comparison, ComparisonCell, private_label_trainer, public_label_trainer, summarize
 from labeldp.runs.config import Plan
 from labeldp.runs.feature_files import read_features
 
@@ -136,16 +136,16 @@ def test_a_wrong_request_is_one_sentence(request_, tmp_path):
 
 def test_seeds_are_averaged_and_one_seed_keeps_its_interval():
     one = {"recipe": "a", "epsilon": 1.0, "seed": 0, "accuracy": 0.8, "low": 0.7, "high": 0.85}
-    assert list(summarise([one], "a")) == [Point(1.0, 0.8, 0.7, 0.85)]
-    (point,) = summarise([one, one | {"seed": 1, "accuracy": 0.81, "low": 0.71, "high": 0.86}], "a")
+    assert list(summarize([one], "a")) == [Point(1.0, 0.8, 0.7, 0.85)]
+    (point,) = summarize([one, one | {"seed": 1, "accuracy": 0.81, "low": 0.71, "high": 0.86}], "a")
     assert point.accuracy == pytest.approx(0.805)
     between = 12.706 * np.std([0.8, 0.81], ddof=1) / np.sqrt(2)  # Student's law, of two
     assert point.high == pytest.approx(0.805 + np.hypot(0.05, between), abs=1e-4)
     assert point.low == pytest.approx(0.805 - np.hypot(0.1, between), abs=1e-4)
-    (apart,) = summarise([one, one | {"seed": 1, "accuracy": 0.9}], "a")
+    (apart,) = summarize([one, one | {"seed": 1, "accuracy": 0.9}], "a")
     assert (apart.low, apart.high) == (pytest.approx(0.85 - np.hypot(0.635, 0.15), abs=1e-3), 1.0)
-    assert list(summarise([one | {"accuracy": None}], "a")) == []
-    assert list(summarise([one], "b")) == []
+    assert list(summarize([one | {"accuracy": None}], "a")) == []
+    assert list(summarize([one], "b")) == []
 
 
 # On real labels
@@ -154,7 +154,7 @@ def test_seeds_are_averaged_and_one_seed_keeps_its_interval():
 def test_private_labels_are_charged_for_each_cell_and_scored_privately(request_, people):
     request_ = replace(request_, recipes=["moments"])
     vault = people.vault(3.0)
-    rows = request_.run(on_private_labels(people, vault, request_), nothing)
+    rows = request_.run(private_label_trainer(people, vault, request_), nothing)
     assert vault.guarantee().epsilon == 3.0
     assert {row["measured"] for row in rows} == {"privately"}
     assert all(row["low"] <= row["accuracy"] <= row["high"] for row in rows)
@@ -163,14 +163,14 @@ def test_private_labels_are_charged_for_each_cell_and_scored_privately(request_,
 def test_a_comparison_above_the_budget_is_refused_before_anything_is_spent(request_, people):
     vault = people.vault(5.0)
     with pytest.raises(ldp.BudgetExceeded, match=r"cost epsilon 6 .* has epsilon 5 and delta 0 left.*--labels-public"):
-        on_private_labels(people, vault, request_)
+        private_label_trainer(people, vault, request_)
     assert vault.guarantee().epsilon == 0
 
 
 def test_a_comparison_that_was_stopped_within_its_last_epsilon_can_go_on(request_, people):
     request_ = replace(request_, recipes=["moments"])
     vault = people.vault(3.0)
-    train = on_private_labels(people, vault, request_)
+    train = private_label_trainer(people, vault, request_)
 
     def stopped(plan):
         train(plan)
@@ -181,21 +181,21 @@ def test_a_comparison_that_was_stopped_within_its_last_epsilon_can_go_on(request
     with pytest.raises(KeyboardInterrupt):
         request_.run(stopped, nothing)
     assert vault.remaining() == (0.0, 0.0)
-    rows = request_.run(on_private_labels(people, vault, request_), nothing)
+    rows = request_.run(private_label_trainer(people, vault, request_), nothing)
     assert len(rows) == 2
     assert vault.guarantee().epsilon == 3.0
 
 
 def test_public_labels_score_on_other_rows_and_leave_no_ledger(request_, people, tmp_path):
     request_ = replace(request_, recipes=["moments"], epsilons=[5.0])
-    codes = people.public_codes()
+    codes = people.read_public_codes()
     features = read_features(people, "table", N)[1]
-    (row,) = request_.run(on_public_labels(features, codes, people), nothing)
+    (row,) = request_.run(public_label_trainer(features, codes, people), nothing)
     assert row["accuracy"] > 0.8
     assert row["measured"] == "on true labels"
     assert not list(tmp_path.glob("*.ledger"))
     test = features.select(np.arange(10)), 1 - codes[:10]
-    wrong = on_public_labels(features, codes, people, test)(replace(request_.plan, recipe="moments", epsilon=50.0))
+    wrong = public_label_trainer(features, codes, people, test)(replace(request_.plan, recipe="moments", epsilon=50.0))
     assert wrong["accuracy"] < 0.5
 
 
@@ -203,10 +203,10 @@ def test_a_cell_that_cannot_be_scored_says_so(request_, tmp_path):
     pl.DataFrame({"x": np.arange(50.0), "y": ["a", "b"] * 25}).write_csv(tmp_path / "few.csv")
     table = SecretTable.open(tmp_path / "few.csv", "y", "a,b")
     few = replace(request_, recipes=["moments"], epsilons=[1.0])
-    (row,) = few.run(on_private_labels(table, table.vault(1.0), few), nothing)
+    (row,) = few.run(private_label_trainer(table, table.vault(1.0), few), nothing)
     assert row["accuracy"] is None
     assert not (few.folder / "accuracy.png").exists()
-    assert Cell(row["recipe"], row["epsilon"], row["seed"]) == few.cells()[0]
+    assert ComparisonCell(row["recipe"], row["epsilon"], row["seed"]) == few.cells()[0]
 
 
 def test_cells_of_another_encoder_or_with_mirrors_are_another_comparison(request_, tmp_path, monkeypatch):

@@ -122,6 +122,6 @@ def test_numbers_stay_numbers_where_a_word_stands_for_a_missing_one(tmp_path, wo
 def test_ids_that_repeat_may_be_people(tmp_path):
     frame = pl.DataFrame({"person": np.arange(400) // 2, "x": np.arange(400) % 2, "y": ["no", "yes"] * 200})
     frame.write_parquet(tmp_path / "t.parquet")
-    table = SecretTable.open(tmp_path / "t.parquet", "y", "no,yes", ids="person")
+    table = SecretTable.open(tmp_path / "t.parquet", "y", "no,yes", id_column="person")
     found = train_run(table, table.vault(4.0), Plan(4.0, recipe="moments"), tmp_path / "run")["warnings"]
     assert "200 different ids for 400 rows. If they are people, name it by --user-column" in found[-1]

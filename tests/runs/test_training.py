@@ -22,7 +22,7 @@ from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.report.card import FORMATS, card_of_run
 from labeldp.runs.config import Plan
 from labeldp.runs.predict import predict as predict_run
-from labeldp.runs.record import read_report
+from labeldp.runs.record import read_run
 from labeldp.runs.training import train as train_run
 
 N = 2000
@@ -69,7 +69,7 @@ def test_another_person_can_read_the_run_folder(trained):
         "model",
         "run.json",
     ]
-    assert report == read_report(run)
+    assert report == read_run(run)
     assert report["guarantee"]["epsilon"] == report["spent"]["epsilon"] == report["epsilon"] == 1.0
     assert report["data"] == {"name": "people.parquet", "rows": N, "label": "rich"}
     assert report["space"]["classes"] == [False, True]
@@ -210,7 +210,7 @@ def test_row_ids_are_not_learnt_from(tmp_path):
     x = generator.normal(size=300)
     frame = pl.DataFrame({"id": np.arange(300), "x": x, "y": np.where(x > 0, "b", "a")})
     frame.write_csv(tmp_path / "t.csv")
-    table = SecretTable.open(tmp_path / "t.csv", "y", "a,b", ids="id")
+    table = SecretTable.open(tmp_path / "t.csv", "y", "a,b", id_column="id")
     train_run(table, table.vault(5.0), Plan(5.0, recipe="moments"), tmp_path / "run")
     frame.select("x").write_csv(tmp_path / "new.csv")
     assert predict_run(tmp_path / "run", tmp_path / "new.csv").height == 300
@@ -323,7 +323,7 @@ def test_column_names_may_hold_quotes(tmp_path):
     header = '"say ""hi""",y\n'
     (tmp_path / "t.csv").write_text(header + "1,no\n2,yes\n" * 30)
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
-    assert table.features == ['say "hi"']
+    assert table.feature_columns == ['say "hi"']
     train_run(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")
     assert predict_run(tmp_path / "run", tmp_path / "t.csv").height == 60
 
@@ -332,10 +332,10 @@ def test_a_column_that_cannot_be_read_is_named_before_there_is_a_ledger(tmp_path
     kind = pa.map_(pa.string(), pa.int64())
     columns = {"x": [1, 2], "tags": pa.array([[("a", 1)], []], kind), "y": ["no", "yes"]}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    table = SecretTable.open(tmp_path / "t.parquet", "y", "no,yes", ids="x")
+    table = SecretTable.open(tmp_path / "t.parquet", "y", "no,yes", id_column="x")
     with pytest.raises(ldp.InputError, match="Column 'tags' holds map"):
         Plan(1.0, recipe="moments").check(table.space, table)
-    assert not table.ledger_path.exists()
+    assert not table.default_ledger_path.exists()
 
 
 def test_an_interrupted_training_leaves_nothing_and_goes_on_without_a_second_charge(people, tmp_path):
@@ -374,8 +374,8 @@ def test_an_interrupted_training_leaves_nothing_and_goes_on_without_a_second_cha
 def test_texts_that_are_written_in_another_way_are_noted(trained, tmp_path):
     table, run, _ = trained
     frame, notes = pl.read_parquet(table.file.path).head(20), []
-    predict_run(run, table.file.path, note=notes.append)
+    predict_run(run, table.file.path, warn=notes.append)
     assert notes == []
     frame.with_columns(city=pl.lit("elsewhere")).write_csv(tmp_path / "new.csv")
-    predict_run(run, tmp_path / "new.csv", note=notes.append)
+    predict_run(run, tmp_path / "new.csv", warn=notes.append)
     assert [note.partition(":")[0] for note in notes] == ["No value of column 'city' occurred in training"]

@@ -19,14 +19,14 @@ from labeldp.core.guarantee import Budget
 
 
 @dataclass(frozen=True)
-class Filter:
+class PrivacyFilter:
     """A budget, and the Renyi order that it adds up at (None: it adds epsilons and deltas)."""
 
     budget: Budget
     order: float | None = None
 
     @classmethod
-    def of(cls, budget: Budget) -> "Filter":
+    def of(cls, budget: Budget) -> "PrivacyFilter":
         """Choose the order at which Gaussian noise may spend most within the budget."""
         if budget.composition == "sum":
             return cls(budget)
@@ -34,7 +34,7 @@ class Filter:
         return cls(budget, max(slack, key=lambda order: slack[order] / order))
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Filter":
+    def from_json(cls, data: dict[str, Any]) -> "PrivacyFilter":
         """Read what `to_json` wrote."""
         return cls(Budget(data["epsilon"], data["delta"], data["composition"]), data["order"])
 
@@ -64,11 +64,11 @@ class Filter:
         delta = self.budget.delta
         return exactly(rdp_to_epsilon(float(spent.rdp), self.order, delta)), exactly(delta)
 
-    def left(self, spent: Cost) -> tuple[float, float]:
+    def remaining(self, spent: Cost) -> tuple[float, float]:
         """Return the epsilon and delta that remain."""
         epsilon, delta = self.guarantee(spent)
-        more_delta = exactly(self.budget.delta) - (delta if self.order is None else 0)
-        return float(max(exactly(self.budget.epsilon) - epsilon, Fraction(0))), float(max(more_delta, Fraction(0)))
+        delta_left = exactly(self.budget.delta) - (delta if self.order is None else 0)
+        return float(max(exactly(self.budget.epsilon) - epsilon, Fraction(0))), float(max(delta_left, Fraction(0)))
 
     def admit(self, before: Cost, after: Cost, cost: Cost) -> None:
         """Raise BudgetExceeded if a unit would end at `after`.
@@ -80,9 +80,9 @@ class Filter:
             return
         epsilon, delta = self.guarantee(after)
         if epsilon > exactly(self.budget.epsilon) or delta > exactly(self.budget.delta):
-            left = self.left(before)
+            remaining = self.remaining(before)
             raise BudgetExceeded(
                 f"This release costs epsilon {float(cost.epsilon):.6g} and delta {float(cost.delta):.3g}, and the "
-                f"budget has epsilon {left[0]:.6g} and delta {left[1]:.3g} left for these rows: ask for less, for "
+                f"budget has epsilon {remaining[0]:.6g} and delta {remaining[1]:.3g} left for these rows: ask for less, for "
                 "other rows, or raise the budget."
             )

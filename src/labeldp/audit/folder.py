@@ -48,7 +48,7 @@ from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes.task import Task
 from labeldp.runs.config import Plan
 from labeldp.runs.feature_files import read_columns
-from labeldp.runs.record import intake_of, read_report
+from labeldp.runs.record import load_reader, read_run
 
 RESULT_FILE = "audit.json"
 _FORMAT_VERSION = 1
@@ -83,7 +83,7 @@ def audit_run(
     same request goes on from there.
     """
     config = config or AuditConfig()
-    facts = read_report(run)
+    facts = read_run(run)
     if (run / RESULT_FILE).exists():
         raise InputError(f"{run / RESULT_FILE} holds an audit of this run: remove it to audit again.")
     if (facts.get("space") or {}).get("step") is not None:
@@ -110,7 +110,7 @@ def audit_run(
         report(f"training {index + 1} of {config.trainings}")
         training_folder = folder / str(index)
         training_folder.mkdir(exist_ok=True)
-        task = train_config.task(features, space, row_mask, training_folder, public=public, users=users)
+        task = train_config.make_task(features, space, row_mask, training_folder, public=public, users=users)
         canary_sets.append(
             _plant_canaries(task, train_config.recipe, probabilities, [saved_request["seed"], index], canary_limits)
         )
@@ -129,7 +129,7 @@ def audit_run(
 
 def _read_inputs(run: Path, data: Path, facts: dict[str, Any], config: AuditConfig) -> tuple[Any, Plan, Any]:
     """Read the features as the run did, and its plan from what the run says of itself."""
-    reader = intake_of(run)
+    reader = load_reader(run)
     features = reader(read_columns(TableFile(data), list(reader.columns), reader.text_columns))
     if len(features) != facts["data"]["rows"]:
         raise InputError(
@@ -173,9 +173,9 @@ def _read_users(data: Path, facts: dict[str, Any]) -> NDArray[np.int64] | None:
     if not facts.get("users"):
         return None
     space = LabelSpace.from_json(facts["space"])
-    table = SecretTable(TableFile(data), facts["data"]["label"], space, users=facts["users"]["column"])
+    table = SecretTable(TableFile(data), facts["data"]["label"], space, user_column=facts["users"]["column"])
     table.file.column_type(facts["users"]["column"])
-    return table.owners()
+    return table.read_user_ids()
 
 
 def _checkpoint_folder(run: Path, facts: dict[str, Any], config: AuditConfig) -> Path:

@@ -37,7 +37,7 @@ def account(
     """Say what answers from teachers' votes cost, from a file of vote counts alone."""
     from labeldp.cli.screen import print_result
     from labeldp.core.errors import InputError
-    from labeldp.privacy.teachers.vote_accounting import account as account_votes
+    from labeldp.privacy.teachers.vote_accounting import account_votes as account_votes
 
     if order is not None and not sanitise:
         raise InputError("--order is the order of the sanitised figure: add --sanitise, or leave it out.")
@@ -46,12 +46,12 @@ def account(
     parameters = {"scale": scale, "sigma": sigma, "threshold": threshold, "sigma1": sigma1, "sigma2": sigma2}
     vote_mechanism = _make_mechanism(mechanism, parameters)
     counts = _read_votes(votes)
-    result = account_votes(counts, vote_mechanism, delta, queries=queries, answers=answers, conversion=conversion)  # type: ignore[arg-type]
+    result = account_votes(counts, vote_mechanism, delta, n_queries=queries, n_answers=answers, conversion=conversion)  # type: ignore[arg-type]
     caps_from_votes = "epsilon_data_independent" not in result.publishable
     if sanitise:
-        from labeldp.privacy.teachers.sanitizing import sanitised
+        from labeldp.privacy.teachers.sanitizing import sanitize
 
-        result = sanitised(result, counts, vote_mechanism, order)
+        result = sanitize(result, counts, vote_mechanism, order)
     print_result(result.to_json(), _format_result(result, caps_from_votes), as_json)
 
 

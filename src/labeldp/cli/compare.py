@@ -71,8 +71,8 @@ def compare(
     for item in epsilon_values:
         check_epsilon(item)
     check_delta(delta)
-    table_options: dict[str, Any] = {"ids": ids, "users": user_column, "pairs": features == "pairs"}
-    table_options |= {"left_out": leave_out or ()}
+    table_options: dict[str, Any] = {"id_column": ids, "user_column": user_column, "is_pairs": features == "is_pairs"}
+    table_options |= {"excluded_columns": leave_out or ()}
     table = SecretTable.open(data, label, classes, **table_options)
     if test is not None and not labels_public:
         raise InputError("True labels score only where they are declared public: add --labels-public, or drop --test.")
@@ -95,16 +95,16 @@ def compare(
     description += f", {user_column}" if user_column else ""
     description += f", without {', '.join(leave_out)}" if leave_out else ""
     description += f", crosses {config.options['cross']}" if config.options else ""
-    check_crosses(cross_recipe, config.options, table.features)
+    check_crosses(cross_recipe, config.options, table.feature_columns)
     comparison_request = comparison.Comparison(out, config, recipe_names, epsilon_values, seeds, description)
     comparison_request.check(table.space)
-    epsilon, total_delta = comparison_request.total()
+    epsilon, total_delta = comparison_request.total_cost()
     unit = "user" if user_column else "label"
     test_table = None
     if test is not None:
         absent = [name for name in leave_out or () if name in TableFile(test).schema.names]
-        test_table = SecretTable.open(test, label, classes, **table_options | {"left_out": absent})
-    ledger_paths = (ledger, table.ledger_path, None if test_table is None else test_table.ledger_path)
+        test_table = SecretTable.open(test, label, classes, **table_options | {"excluded_columns": absent})
+    ledger_paths = (ledger, table.default_ledger_path, None if test_table is None else test_table.default_ledger_path)
     ledgers = [path for path in ledger_paths if path is not None and path.exists()]
     if labels_public and ledgers:
         raise InputError(
@@ -113,17 +113,17 @@ def compare(
         )
     if labels_public:
         show_status("labels are declared public: nothing is protected, every cell starts from a fresh budget")
-        codes = table.public_codes()
+        codes = table.read_public_codes()
         reader, X = read_features(table, features, len(codes), flip)
         test_data = None
         if test_table is not None:
             test_data = (
                 reader(read_columns(test_table.file, list(reader.columns), reader.text_columns)),
-                test_table.public_codes(),
+                test_table.read_public_codes(),
             )
-        train_cell = comparison.on_public_labels(X, codes, table, test_data)
+        train_cell = comparison.public_label_trainer(X, codes, table, test_data)
     else:
-        if budget is None and not (ledger or table.ledger_path).exists():
+        if budget is None and not (ledger or table.default_ledger_path).exists():
             flags = f"--budget {float(epsilon):g}" + (f" --delta-budget {float(total_delta):g}" if total_delta else "")
             raise InputError(
                 f"All cells together cost a {unit} epsilon {float(epsilon):g} and delta {float(total_delta):g}: allow "
@@ -131,7 +131,7 @@ def compare(
             )
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget, "labels_per_user": labels_per_user}
         vault = table.vault(float(epsilon), float(total_delta), **totals, ledger=ledger)
-        train_cell = comparison.on_private_labels(table, vault, comparison_request)
+        train_cell = comparison.private_label_trainer(table, vault, comparison_request)
         cost = f"epsilon {float(epsilon):g} and delta {float(total_delta):g}"
         echo(f"All cells together cost a {unit} {cost} at most.", err=True)
     cells = comparison_request.run(train_cell, show_status)
@@ -142,7 +142,7 @@ def compare(
         total = None if labels_public else {"epsilon": float(epsilon), "delta": float(total_delta)}
         print_result({"cells": cells, "measured": method, "total": total}, "", as_json)
     else:
-        curves = {name: list(comparison.summarise(cells, name)) for name in recipe_names}
+        curves = {name: list(comparison.summarize(cells, name)) for name in recipe_names}
         print_comparison(
             curves, f"Accuracy {method}, ± half of its 95 % interval; {seeds} seed{'s' * (seeds > 1)}, delta {delta:g}"
         )

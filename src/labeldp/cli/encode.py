@@ -39,14 +39,14 @@ def encode(
     from labeldp.data.base import choose_device  # torch, only now that the request makes sense
     from labeldp.learn.model import Model
     from labeldp.representation.restart import check_backbone, train_two_encoders
-    from labeldp.runs.checkpoints import checkpoints_of
+    from labeldp.runs.checkpoints import checkpoint_folder
     from labeldp.runs.feature_files import read_image_column
 
     choose_device(device)
     check_backbone(model)
     images = read_image_column(file, flip, leave_out or ())
     start = time.perf_counter()
-    with checkpoints_of(out) as checkpoints:
+    with checkpoint_folder(out) as checkpoints:
         options = {"device": device, "seed": seed, "progress": not as_json, "checkpoint": checkpoints}
         encoders = train_two_encoders(images, model, epochs, **options)
         with written_whole(out) as partial:

@@ -27,7 +27,7 @@ def predict(
 
     if out is not None:
         check_writable(out, ".csv", ".parquet")
-    frame = predict_run(run, data, ids, note=lambda message: echo(f"Note: {message}", err=True))
+    frame = predict_run(run, data, ids, warn=lambda message: echo(f"Note: {message}", err=True))
     if out is None or out.suffix == ".csv":
         frame, n_changed = escape_formulas(frame)
         if n_changed:

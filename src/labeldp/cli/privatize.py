@@ -49,17 +49,17 @@ def privatize(
     from labeldp.privacy.mechanisms import DiscreteLaplace, Mechanism, RandomizedResponse
     from labeldp.privacy.noise.samplers import laplace_deviation
     from labeldp.privacy.vault.failure_notes import note_charge_on_failure
-    from labeldp.privacy.vault.labeled_table import SecretTable, check_total
+    from labeldp.privacy.vault.labeled_table import SecretTable, check_total_budget
     from labeldp.releases.responses import response_probabilities
 
     base_mechanism: Mechanism = RandomizedResponse(epsilon) if value_range is None else DiscreteLaplace(epsilon)
     missing: Literal["public", "error"] = "public" if missing_public else "error"
     table = SecretTable.open(
-        data, label, classes, missing, ids, user_column, numbers=value_range, left_out=leave_out or ()
+        data, label, classes, missing, ids, user_column, label_range=value_range, excluded_columns=leave_out or ()
     )
-    table.check_replaced()
+    table.check_label_type()
     check_writable(out, data.suffix)
-    check_total(epsilon, budget)
+    check_total_budget(epsilon, budget)
     with progress_bar(table.file.n_rows) as progress:
         progress.start("checking output")
         _check_output(table, out, progress)
@@ -67,8 +67,8 @@ def privatize(
         totals: dict[str, Any] = {"budget": budget, "labels_per_user": labels_per_user}
         vault = table.vault(epsilon, **totals, ledger=ledger, progress=progress.advance)
         progress.start("drawing noise")
-        row_mask = vault.capped(labels_per_user)
-        mechanism = vault.shared(base_mechanism, row_mask)
+        row_mask = vault.cap_labels_per_user(labels_per_user)
+        mechanism = vault.scaled_to_unit(base_mechanism, row_mask)
         with note_charge_on_failure(vault):
             codes = vault.release(mechanism, row_mask).labels()
             progress.start("writing")
@@ -76,15 +76,15 @@ def privatize(
 
             def change(batch: Any) -> Any:
                 nonlocal n_done
-                noisy = table.replaced(batch, codes[n_done : n_done + batch.num_rows])
+                noisy = table.replace_labels(batch, codes[n_done : n_done + batch.num_rows])
                 n_done += batch.num_rows
                 progress.advance(batch.num_rows)
                 return noisy
 
             facts = {"labeldp.guarantee": json.dumps(vault.guarantee().to_json())}
-            table.file.rewrite(out, change, label, facts, table.kept)
+            table.file.rewrite(out, change, label, facts, table.included_columns)
     note_reuse(vault)
-    spent, n_dropped = vault.guarantee(), int((vault.labelled & ~row_mask).sum())
+    spent, n_dropped = vault.guarantee(), int((vault.labeled_mask & ~row_mask).sum())
     dropped_text = f", of which {n_dropped:,} lost their label, as a user keeps {labels_per_user}" if n_dropped else ""
     noise_facts: dict[str, float]
     if table.space.step is None:

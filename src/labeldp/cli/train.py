@@ -83,7 +83,7 @@ def train(
     from labeldp.core.errors import InputError
     from labeldp.core.guarantee import check_delta, check_epsilon
     from labeldp.privacy.vault.failure_notes import note_charge_on_failure
-    from labeldp.privacy.vault.labeled_table import SecretTable, check_total
+    from labeldp.privacy.vault.labeled_table import SecretTable, check_total_budget
 
     check_epsilon(epsilon)
     check_delta(delta)
@@ -93,7 +93,11 @@ def train(
     if task is not None and (task == "regression") != (value_range is not None):
         raise InputError("Regression needs --range low,high,step, and classification needs --classes.")
     missing: Literal["error", "public"] = "public" if missing_public else "error"
-    table_options: dict[str, Any] = {"pairs": features == "pairs", "numbers": value_range, "left_out": leave_out or ()}
+    table_options: dict[str, Any] = {
+        "pairs": features == "pairs",
+        "label_range": value_range,
+        "excluded_columns": leave_out or (),
+    }
     table = SecretTable.open(data, label, classes, missing, ids, user_column, **table_options)
     from labeldp.recipes.crosses import add_crosses, parse_cross
     from labeldp.recipes.progress import Progress
@@ -114,7 +118,7 @@ def train(
     options = add_crosses(recipe, options, [parse_cross(each) for each in cross or ()])
     config = Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **training_options)
     config.check(table.space, table)
-    check_total(epsilon, budget)
+    check_total_budget(epsilon, budget)
     with progress_bar(table.file.n_rows) as progress:
         progress.start("reading labels")
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget, "labels_per_user": labels_per_user}

@@ -37,7 +37,7 @@ from labeldp.estimators.seen_rows import fingerprint, warn_if_fitted_before
 from labeldp.learn.training import Training
 from labeldp.privacy.vault import Identity, Vault
 from labeldp.privacy.vault.account import Chosen
-from labeldp.privacy.vault.labeled_table import budget_of
+from labeldp.privacy.vault.labeled_table import budget_chooser
 from labeldp.recipes.base import find
 from labeldp.recipes.crosses import check_crosses
 from labeldp.recipes.runner import TrainingResult, all_rows, train
@@ -45,14 +45,14 @@ from labeldp.recipes.task import Task
 from labeldp.report.card import make_card
 from labeldp.report.card.origin import describe_model, package_versions
 
-_FEWEST = 2  # rows of a training
+_MIN_ROWS = 2  # rows of a training
 
-_ADDED_UP = (
+_REFIT_WARNING = (
     "These rows were fitted before in the same process, and this training's ledger does not count that: if it was with "
     "the same labels, what is learnt of them adds up, and this card states the last training alone."
 )
 
-_REUSED = (
+_REUSED_WARNING = (
     "The ledger had {count} of the releases of this training already, and they were used again at no cost: labels that "
     "changed since are not in them. If y is another label of the same rows, give it a name of its own: label=..."
 )
@@ -78,12 +78,12 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
     n_jobs: int | None
 
     @abstractmethod
-    def _space(self, y: Any) -> LabelSpace:
+    def _label_space(self, y: Any) -> LabelSpace:
         """Return the declared labels."""
 
     @property
     @abstractmethod
-    def _inferred_what(self) -> str:
+    def _inference_warning(self) -> str:
         """What was inferred from the labels, in a sentence; empty if they were declared."""
 
     def fit(self, X: Any, y: Any, users: Any = None) -> Self:
@@ -92,7 +92,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         `users` names the owner of each row, a public fact: then the guarantee is for users.
         """
         task, vault = self._open(X, y, users)
-        with threads(self.n_jobs):
+        with limit_threads(self.n_jobs):
             self._keep(train(vault, task, self.recipe, self._recipe_options(), score=self.estimate), vault)
         return self
 
@@ -115,27 +115,29 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
 
     # How the labels go into a vault, and what is kept of a training.
 
-    def _open(self, X: Any, y: Any, users: Any = None, searched: bool = False) -> tuple[Task, Vault]:
+    def _open(self, X: Any, y: Any, users: Any = None, is_search: bool = False) -> tuple[Task, Vault]:
         """Check the input, put the labels into a vault, describe the task; a search gives encoder and model later."""
         label = self._label_name(y)
-        X, y = self._checked(X, y)
-        space = self._space(y)
+        X, y = self._check_data(X, y)
+        space = self._label_space(y)
         recipe, options = find(self.recipe), self._recipe_options()
-        model = None if searched else self.model
-        recipe.check(space, options, delta=self.delta, encoder=searched or self.encoder is not None, model=model)
+        model = None if is_search else self.model
+        recipe.check(space, options, delta=self.delta, encoder=is_search or self.encoder is not None, model=model)
         if isinstance(X, Features):
-            self._intake, features = None, X
+            self._reader, features = None, X
         else:
-            self._intake, features = Intake.fit(X, self.features)  # type: ignore[arg-type]
+            self._reader, features = Intake.fit(X, self.features)  # type: ignore[arg-type]
         check_crosses(self.recipe, options, getattr(features, "columns", ()))
-        rows, digest = fingerprint(X)
+        row_hashes, digest = fingerprint(X)
         identity = Identity("estimator", label, len(features), digest)
-        task, owner = self._task(features, space), None if users is None else encode_users(users, len(features))
-        cap_labels_per_user(owner, None, len(features), self.labels_per_user)  # or it is said before there is a ledger
-        vault = Vault(y, space, self._budget(), users=owner, ledger=self.ledger, identity=identity)
-        task = replace(task, rows=vault.capped(self.labels_per_user, task.seed))
-        self._seen_before = warn_if_fitted_before(
-            rows, None if self.ledger is None else str(Path(self.ledger).resolve())
+        task, user_ids = self._task(features, space), None if users is None else encode_users(users, len(features))
+        cap_labels_per_user(
+            user_ids, None, len(features), self.labels_per_user
+        )  # or it is said before there is a ledger
+        vault = Vault(y, space, self._budget(), users=user_ids, ledger=self.ledger, identity=identity)
+        task = replace(task, rows=vault.cap_labels_per_user(self.labels_per_user, task.seed))
+        self._was_fitted_before = warn_if_fitted_before(
+            row_hashes, None if self.ledger is None else str(Path(self.ledger).resolve())
         )
         return task, vault
 
@@ -149,7 +151,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         return None if len(names) != 1 or names[0] in (None, "") else str(names[0])
 
     def _budget(self) -> Budget | Chosen:
-        return self.budget if isinstance(self.budget, Budget) else budget_of(self.epsilon, self.delta, self.budget)
+        return self.budget if isinstance(self.budget, Budget) else budget_chooser(self.epsilon, self.delta, self.budget)
 
     def _task(self, features: Features, space: LabelSpace, seed: int | None = None) -> Task:
         if self.training is not None and not isinstance(self.training, Training):
@@ -157,42 +159,44 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         # Without a random state the seed is 0, so that a fit that is repeated asks for nothing that was not told.
         state = 0 if self.random_state is None else self.random_state
         seed = int(check_random_state(state).randint(2**31 - 1)) if seed is None else seed
-        everything = all_rows(len(features))
-        learning = {"model": self.model, "training": self.training, "encoder": self.encoder, "seed": seed}
-        return Task(features, space, everything, self.epsilon, self.delta, **learning)
+        row_mask = all_rows(len(features))
+        learning_options = {"model": self.model, "training": self.training, "encoder": self.encoder, "seed": seed}
+        return Task(features, space, row_mask, self.epsilon, self.delta, **learning_options)
 
     def _keep(self, trained: TrainingResult, vault: Vault) -> None:
         self._model = trained.model
         self.guarantee_ = trained.overall_guarantee
-        self.score_estimate_, self._widening = trained.score, trained.interval_widening
+        self.score_estimate_, self._interval_widening = trained.score, trained.interval_widening
         self.effects_ = None if trained.effects is None else list(trained.effects)
         self.release_ = next(release for release in reversed(trained.releases) if release.has_row_evidence)
         spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
-        facts = trained.to_json() | spent | self._about(trained, vault)
-        own = [self._inferred_what] * bool(self._inferred_what) + [_ADDED_UP] * self._seen_before
-        if vault.reused:
-            own.append(_REUSED.format(count=len(vault.reused)))
-            warnings.warn(own[-1], ReusedReleaseWarning, stacklevel=3)
-        self.card_ = make_card(facts | {"warnings": [*facts["warnings"], *own]})
+        facts = trained.to_json() | spent | self._training_facts(trained, vault)
+        extra_warnings = [self._inference_warning] * bool(self._inference_warning) + [
+            _REFIT_WARNING
+        ] * self._was_fitted_before
+        if vault.reused_entries:
+            extra_warnings.append(_REUSED_WARNING.format(count=len(vault.reused_entries)))
+            warnings.warn(extra_warnings[-1], ReusedReleaseWarning, stacklevel=3)
+        self.card_ = make_card(facts | {"warnings": [*facts["warnings"], *extra_warnings]})
 
-    def _about(self, trained: TrainingResult, vault: Vault) -> dict[str, Any]:
+    def _training_facts(self, trained: TrainingResult, vault: Vault) -> dict[str, Any]:
         """Say what a card tells beside the training itself."""
         return {
             "version": __version__,
             "python": platform.python_version(),
             "packages": package_versions(),
             "data": {"name": "data in memory", "rows": vault.rows, "label": vault.label or "y"},
-            "classes_inferred": bool(self._inferred_what),
+            "classes_inferred": bool(self._inference_warning),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "space": vault.space.to_json(),
             "model": describe_model(trained.model),
             "epsilon": self.epsilon,
             "delta": self.delta,
             "entries": [release.entry for release in trained.releases],
-            "ledger": [entry.redacted() for entry in vault.ledger.entries()],
+            "ledger": [entry.to_redacted_json() for entry in vault.ledger.entries()],
         }
 
-    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
+    def _check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
         if y is None:
             raise InputError("This estimator needs labels: requires y to be passed, but the target y is None.")
         if isinstance(X, pl.LazyFrame):
@@ -204,42 +208,44 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         if isinstance(X, Features) or getattr(X, "ndim", 2) == 4:
             self.n_features_in_ = int(np.prod(X.shape if isinstance(X, Features) else np.shape(X)[1:]))
         elif is_frame(X):
-            named = set(y.columns if is_frame(y) else [getattr(y, "name", None)]) & set(X.columns)
-            if named:
-                raise InputError(f"X holds the column of the labels, {named.pop()!r}: drop it from the features.")
+            label_columns = set(y.columns if is_frame(y) else [getattr(y, "name", None)]) & set(X.columns)
+            if label_columns:
+                raise InputError(
+                    f"X holds the column of the labels, {label_columns.pop()!r}: drop it from the features."
+                )
             _check_feature_names(self, X, reset=True)
             self.n_features_in_ = X.shape[1]
         else:
-            X = validate_data(self, X, ensure_all_finite=self._finite, ensure_min_samples=0)
-        if len(X) < _FEWEST:
-            raise InputError(f"X has {len(X)} sample{'s' * (len(X) != 1)}: give at least {_FEWEST} rows.")
-        y = _one_column(y)
+            X = validate_data(self, X, ensure_all_finite=self._ensure_finite, ensure_min_samples=0)
+        if len(X) < _MIN_ROWS:
+            raise InputError(f"X has {len(X)} sample{'s' * (len(X) != 1)}: give at least {_MIN_ROWS} rows.")
+        y = _to_column(y)
         if len(y) != len(X):
             raise InputError(f"X has {len(X)} rows and y has {len(y)} labels: give one label for each row.")
         return X, y
 
     @property
-    def _finite(self) -> Any:
+    def _ensure_finite(self) -> Any:
         return True if self.features == "embeddings" else "allow-nan"
 
-    def _features_of(self, X: Any) -> Features:
+    def _to_features(self, X: Any) -> Features:
         if isinstance(X, Features):
             return X
-        if self._intake is None:
+        if self._reader is None:
             raise InputError("This model was trained on Features: give it Features to predict.")
         if is_frame(X):
             _check_feature_names(self, X, reset=False)
             _check_n_features(self, X, reset=False)
-        elif self._intake.kind != "images":
-            X = validate_data(self, X, ensure_all_finite=self._finite, reset=False)
-        return self._intake(X)
+        elif self._reader.kind != "images":
+            X = validate_data(self, X, ensure_all_finite=self._ensure_finite, reset=False)
+        return self._reader(X)
 
 
 # scikit-learn's messages can quote labels, and an exception raised while another is handled carries that one along. So
 # this raises outside of the handler.
 
 
-def _one_column(y: Any) -> NDArray[Any]:
+def _to_column(y: Any) -> NDArray[Any]:
     try:
         return column_or_1d(y, warn=True)
     except (ValueError, TypeError):
@@ -250,26 +256,26 @@ def _one_column(y: Any) -> NDArray[Any]:
 
 
 @contextmanager
-def threads(n_jobs: int | None) -> Iterator[None]:
+def limit_threads(n_jobs: int | None) -> Iterator[None]:
     """Train with so many threads; None leaves the process as it is."""
     if n_jobs is None:
         yield
         return
-    count = effective_n_jobs(n_jobs)
-    with _torch_threads(count), threadpool_limits(count):
+    n_threads = effective_n_jobs(n_jobs)
+    with _limit_torch_threads(n_threads), threadpool_limits(n_threads):
         yield
 
 
 @contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
+def _limit_torch_threads(n_threads: int) -> Iterator[None]:
     if not has_torch():
         yield
         return
     import torch
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    n_threads_before = torch.get_num_threads()
+    torch.set_num_threads(n_threads)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(n_threads_before)

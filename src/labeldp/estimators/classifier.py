@@ -17,12 +17,12 @@ from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
-from labeldp.estimators.base import LabelPrivate, threads
+from labeldp.estimators.base import LabelPrivate, limit_threads
 from labeldp.evaluate import Criterion, check_criterion
 from labeldp.recipes.crosses import add_crosses
 from labeldp.recipes.task import Task
 
-_INFERRED = (
+_INFERRED_CLASSES_WARNING = (
     "The classes were inferred from the labels, which reveals which classes occur: declare them for a real guarantee."
 )
 
@@ -135,27 +135,27 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Return the probability of each class, in the order of `classes_`."""
         check_is_fitted(self)
-        with threads(self.n_jobs):
-            return self._model.predict_proba(self._features_of(X))
+        with limit_threads(self.n_jobs):
+            return self._model.predict_proba(self._to_features(X))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the likeliest class of each row."""
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
-    def _space(self, y: Any) -> LabelSpace:
+    def _label_space(self, y: Any) -> LabelSpace:
         if self.classes is None:
             raise InputError('Declare every class that a label may have: classes=["no", "yes"].')
         classes = self.classes
         if isinstance(classes, str):
             if classes != "infer":
                 raise InputError('classes must be a list, for example ["no", "yes"].')
-            classes = _inferred(y)
-        declared = classes if isinstance(classes, LabelSpace) else LabelSpace(classes)
-        if declared.step is not None:
+            classes = _infer_classes(y)
+        declared_space = classes if isinstance(classes, LabelSpace) else LabelSpace(classes)
+        if declared_space.step is not None:
             raise InputError("These labels are numbers of a range: take LabelPrivateRegressor.")
-        ordered = declared.ordered or self.features == "pairs"
-        space = LabelSpace(sorted(declared), ordered=ordered, missing=declared.missing)
+        ordered = declared_space.ordered or self.features == "pairs"
+        space = LabelSpace(sorted(declared_space), ordered=ordered, missing=declared_space.missing)
         self.classes_ = np.array(space.classes)
         return space
 
@@ -164,11 +164,11 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         return replace(super()._task(features, space, seed), choose_by=self.choose_by)
 
     @property
-    def _inferred_what(self) -> str:
-        return _INFERRED if isinstance(self.classes, str) and self.classes == "infer" else ""
+    def _inference_warning(self) -> str:
+        return _INFERRED_CLASSES_WARNING if isinstance(self.classes, str) and self.classes == "infer" else ""
 
 
-def _inferred(y: NDArray[Any]) -> list[Any]:
+def _infer_classes(y: NDArray[Any]) -> list[Any]:
     check_classification_targets(y)  # its messages name types of targets alone
     try:
         classes = np.unique(y).tolist()

@@ -11,14 +11,14 @@ from sklearn.utils.validation import check_is_fitted
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import LabelSpace
-from labeldp.estimators.base import LabelPrivate, threads
+from labeldp.estimators.base import LabelPrivate, limit_threads
 from labeldp.learn.density import intervals
 
-_INFERRED = (
+_INFERRED_RANGE_WARNING = (
     "The range was inferred from the labels, which reveals the least and the largest of them: declare it for a real "
     "guarantee."
 )
-_STEPS = 100  # of a range that is inferred
+_INFERRED_STEPS = 100  # of a range that is inferred
 
 
 class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
@@ -96,26 +96,26 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return the predicted number of each row."""
         check_is_fitted(self)
-        with threads(self.n_jobs):
-            return np.asarray(self._model.predict(self._features_of(X)), np.float64)
+        with limit_threads(self.n_jobs):
+            return np.asarray(self._model.predict(self._to_features(X)), np.float64)
 
-    def predict_interval(self, X: Any, share: float = 0.8) -> NDArray[np.float64]:
+    def predict_interval(self, X: Any, coverage: float = 0.8) -> NDArray[np.float64]:
         """Return the ends, (rows, 2), between which that share of labels should lie.
 
         It is what the model believes, made as wide as its errors on held-out rows may be (`score_estimate_`). Without
         such a score it is what the model believes, which noise makes too narrow.
         """
         check_is_fitted(self)
-        if not 0 < share < 1:
+        if not 0 < coverage < 1:
             raise InputError("share must lie between 0 and 1.")
-        with threads(self.n_jobs):
-            return np.stack(intervals(self._model, self._features_of(X), share, self._widening), axis=1)
+        with limit_threads(self.n_jobs):
+            return np.stack(intervals(self._model, self._to_features(X), coverage, self._interval_widening), axis=1)
 
     def _recipe_options(self) -> dict[str, Any]:
         # A recipe without a loss has the squared one.
         return ({} if self.loss == "squared" else {"loss": self.loss}) | (self.options or {})
 
-    def _space(self, y: Any) -> LabelSpace:
+    def _label_space(self, y: Any) -> LabelSpace:
         if self.range is None:
             raise InputError("Declare the numbers that a label may be, for example range=(0, 100, 1).")
         if isinstance(self.range, LabelSpace):
@@ -125,7 +125,7 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
         if isinstance(self.range, str):
             if self.range != "infer":
                 raise InputError("range must be three numbers: (low, high, step).")
-            return _inferred(y)
+            return _infer_classes(y)
         try:
             low, high, step = (float(number) for number in self.range)
         except (TypeError, ValueError):
@@ -133,19 +133,19 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
         return LabelSpace.range(low, high, step)
 
     @property
-    def _inferred_what(self) -> str:
-        return _INFERRED if isinstance(self.range, str) and self.range == "infer" else ""
+    def _inference_warning(self) -> str:
+        return _INFERRED_RANGE_WARNING if isinstance(self.range, str) and self.range == "infer" else ""
 
 
-def _inferred(y: NDArray[Any]) -> LabelSpace:
+def _infer_classes(y: NDArray[Any]) -> LabelSpace:
     # Raised outside of the handler: NumPy's message can quote a label.
     try:
-        numbers = np.asarray(y, np.float64)
+        targets = np.asarray(y, np.float64)
     except (TypeError, ValueError):
-        numbers = np.array([np.nan])
-    if not np.isfinite(numbers).all():
+        targets = np.array([np.nan])
+    if not np.isfinite(targets).all():
         raise InputError("The labels must be numbers without missing or infinite ones (NaN, inf).")
-    low, high = float(numbers.min()), float(numbers.max())
+    low, high = float(targets.min()), float(targets.max())
     if low == high:
         high = low + 1.0
-    return LabelSpace.range(low, high, (high - low) / _STEPS)
+    return LabelSpace.range(low, high, (high - low) / _INFERRED_STEPS)

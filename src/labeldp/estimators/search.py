@@ -15,7 +15,7 @@ from labeldp.accounting.costs import Cost, Spending, rows_per_unit
 from labeldp.accounting.losses import Loss, compose
 from labeldp.core.errors import BudgetExceeded, InputError
 from labeldp.core.exact_real import exactly
-from labeldp.estimators.base import threads
+from labeldp.estimators.base import limit_threads
 from labeldp.estimators.classifier import LabelPrivateClassifier
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.vault import Vault
@@ -23,8 +23,8 @@ from labeldp.privacy.vault.release_plan import Plan, step_losses
 from labeldp.recipes.runner import split_held_out, train_best
 from labeldp.releases.base import Release
 
-_OF_LEARNING = ("model", "training", "options", "encoder")
-_ANOTHER = (
+_LEARNING_PARAMETERS = ("model", "training", "options", "encoder")
+_SECOND_RELEASE = (
     "A setting asks for another release than the first, which would cost another epsilon: search over settings that "
     "change the learning alone."
 )
@@ -52,20 +52,22 @@ class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 "There is no setting to search: give param_grid, for example {'model': ['mlp', 'linear']}."
             )
         for name in {name for setting in grid for name in setting}:
-            if name not in _OF_LEARNING:
-                raise InputError(f"{name!r} cannot be searched within one release: search over {_OF_LEARNING}.")
+            if name not in _LEARNING_PARAMETERS:
+                raise InputError(f"{name!r} cannot be searched within one release: search over {_LEARNING_PARAMETERS}.")
         if not isinstance(self.estimator, LabelPrivateClassifier):
             raise InputError("A search is for a LabelPrivateClassifier; for numbers, auto chooses among models itself.")
         best = clone(self.estimator)
-        task, vault = best._open(X, y, users, searched=True)
-        variants = [clone(self.estimator).set_params(**setting) for setting in grid]
-        tasks = [replace(each._task(task.features, task.space, task.seed), rows=task.rows) for each in variants]
-        options = [each._recipe_options() for each in variants]
+        task, vault = best._open(X, y, users, is_search=True)
+        estimators = [clone(self.estimator).set_params(**setting) for setting in grid]
+        tasks = [
+            replace(estimator._task(task.features, task.space, task.seed), rows=task.rows) for estimator in estimators
+        ]
+        options = [estimator._recipe_options() for estimator in estimators]
         if len(grid) > 1 and split_held_out(replace(task, users=vault.users), True, best.estimate)[1] is None:
             raise InputError(f"{vault.rows} rows are too few to set some aside and choose by them: search on more.")
-        with threads(best.n_jobs):
-            once: Any = _Once(vault, best.epsilon, best.delta)
-            trained = train_best(once, tasks, best.recipe, options, score=best.estimate)
+        with limit_threads(best.n_jobs):
+            limited_vault: Any = _LimitedVault(vault, best.epsilon, best.delta)
+            trained = train_best(limited_vault, tasks, best.recipe, options, score=best.estimate)
         best._keep(trained, vault)
         self.best_params_ = grid[trained.variant]
         self.best_estimator_ = best.set_params(**self.best_params_)
@@ -84,63 +86,65 @@ class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return self.best_estimator_.predict_proba(X)
 
 
-class _Once:
+class _LimitedVault:
     """A vault of which one search learns no more than its epsilon and delta, whatever else the budget would allow."""
 
     def __init__(self, vault: Vault, epsilon: float, delta: float) -> None:
         self._vault, self._epsilon, self._delta = vault, exactly(epsilon), exactly(delta)
-        self._spending, self._known = Spending(vault.rows, vault.users), set[str]()
+        self._spending, self._known_requests = Spending(vault.rows, vault.users), set[str]()
 
-    def around(self, vault: Vault) -> "_Once":
+    def around(self, vault: Vault) -> "_LimitedVault":
         """Return the same limit around another vault, for a rehearsal."""
-        return _Once(vault, float(self._epsilon), float(self._delta))
+        return _LimitedVault(vault, float(self._epsilon), float(self._delta))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._vault, name)
 
-    def release(self, mechanism: Mechanism, rows: Any = None, *, derived_from: Sequence[Release] = ()) -> Release:
+    def release(
+        self, mechanism: Mechanism, row_selection: Any = None, *, derived_from: Sequence[Release] = ()
+    ) -> Release:
         """Release what was released before, or what fits into epsilon and delta."""
-        self._admit((type(mechanism), mechanism.parameters()), rows, lambda m: Cost(*mechanism.price(m)))
-        return self._vault.release(mechanism, rows, derived_from=derived_from)
+        self._admit((type(mechanism), mechanism.parameters()), row_selection, lambda m: Cost(*mechanism.price(m)))
+        return self._vault.release(mechanism, row_selection, derived_from=derived_from)
 
-    def plan(self, *steps: Mechanism | Loss, rows: Any = None, delta: float = 0.0, name: str = "") -> Any:
+    def plan(self, *steps: Mechanism | Loss, row_selection: Any = None, delta: float = 0.0, name: str = "") -> Any:
         """Reserve what was reserved before, or what fits into epsilon and delta."""
 
-        def cost(labels: int) -> Cost:
-            epsilon = compose(step_losses(steps, labels), delta)
+        def cost(n_labels: int) -> Cost:
+            epsilon = compose(step_losses(steps, n_labels), delta)
             return Cost(exactly(epsilon) if math.isfinite(epsilon) else epsilon, exactly(delta))
 
-        self._admit(("plan", name, step_losses(steps), delta), rows, cost)
-        return _OncePlanned(self._vault.plan(*steps, rows=rows, delta=delta, name=name))
+        self._admit(("plan", name, step_losses(steps), delta), row_selection, cost)
+        return _LimitedPlan(self._vault.plan(*steps, row_selection=row_selection, delta=delta, name=name))
 
-    def _admit(self, what: Any, rows: Any, cost: Callable[[int], Cost]) -> None:
+    def _admit(self, request_key: Any, row_selection: Any, cost: Callable[[int], Cost]) -> None:
         """Count a request that is new, or say that it does not fit."""
-        mask = np.zeros(self.rows, bool)
-        mask[slice(None) if rows is None else rows] = True
-        request = repr((what, mask.tobytes()))
-        if request in self._known:
+        row_mask = np.zeros(self.rows, bool)
+        row_mask[slice(None) if row_selection is None else row_selection] = True
+        request = repr((request_key, row_mask.tobytes()))
+        if request in self._known_requests:
             return
-        self._spending.add(mask, {m: cost(m) for m in rows_per_unit(mask, self._vault.users)})
+        self._spending.add(row_mask, {m: cost(m) for m in rows_per_unit(row_mask, self._vault.users)})
         spent = self._spending.max_cost()
         if spent.epsilon > self._epsilon or spent.delta > self._delta:
-            raise InputError(_ANOTHER)
-        self._known.add(request)
+            raise InputError(_SECOND_RELEASE)
+        self._known_requests.add(request)
 
 
-class _OncePlanned:
+class _LimitedPlan:
     """A plan of one search, whose steps are drawn once for all settings."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
     @property
-    def left(self) -> int:
+    def n_remaining(self) -> int:
         """How many steps this object has not returned yet."""
-        return self._plan.left
+        return self._plan.n_remaining
 
     def release(self, mechanism: Mechanism, *, derived_from: Sequence[Release] = ()) -> Release:
         """Draw the next step, or say that a setting asks for another one; see `Plan.release`."""
         try:
             return self._plan.release(mechanism, derived_from=derived_from)
         except BudgetExceeded:
-            raise InputError(_ANOTHER) from None
+            raise InputError(_SECOND_RELEASE) from None

@@ -62,8 +62,8 @@ def choose(
         raise InputError("There is nothing to choose from: give at least one candidate.")
     check_criterion(criterion, vault.space)
     row_ids = as_row_ids(row_selection, vault.rows)
-    mechanism = vault.shared(_selection_mechanism(vault, candidates, row_ids, epsilon, criterion), row_ids)
-    choice = vault.release(mechanism, rows=row_ids, derived_from=derived_from)
+    mechanism = vault.scaled_to_unit(_selection_mechanism(vault, candidates, row_ids, epsilon, criterion), row_ids)
+    choice = vault.release(mechanism, row_selection=row_ids, derived_from=derived_from)
     if not isinstance(choice, Choice):
         raise TypeError("A noisy maximum gave no choice.")
     return choice
@@ -87,7 +87,7 @@ def _selection_mechanism(
         return BestCandidate(np.stack(codes, axis=1), epsilon)
     if not are_probabilities:
         raise InputError(f"To choose by {criterion}, give the probabilities of each candidate, not its classes.")
-    labeled_ids = row_ids[vault.labelled[row_ids]]  # which rows have a label is public
+    labeled_ids = row_ids[vault.labeled_mask[row_ids]]  # which rows have a label is public
     compute_scores = log_loss_scores if criterion == "log-loss" else auc_scores
     scores = np.stack([compute_scores(distributions(np.asarray(each), labeled_ids)) for each in candidates])
     return HighestScore(scores, epsilon, criterion, labeled_ids)

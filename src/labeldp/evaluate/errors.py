@@ -59,8 +59,8 @@ def measure_errors(
     half_epsilon = divide_epsilon(check_epsilon(epsilon), 2)
 
     def release_loss(objective: Literal["squared", "absolute"]) -> NoisyLoss:
-        mechanism = vault.shared(LossSum(targets, half_epsilon, objective), row_ids)
-        release = vault.release(mechanism, rows=row_ids, derived_from=derived_from)
+        mechanism = vault.scaled_to_unit(LossSum(targets, half_epsilon, objective), row_ids)
+        release = vault.release(mechanism, row_selection=row_ids, derived_from=derived_from)
         if not isinstance(release, NoisyLoss):
             raise TypeError("A sum of losses gave none.")
         return release

@@ -84,7 +84,7 @@ def rehearse(
     if not recipe.steps.__module__.startswith("labeldp."):
         return
     arguments = vault, tasks, recipe, options, split, train
-    row_ids = sample_row_ids(tasks[0].features, split, vault.labelled)
+    row_ids = sample_row_ids(tasks[0].features, split, vault.labeled_mask)
     problem, released = _try_training(row_ids, *arguments)
     if problem is not None and row_ids.size < vault.rows:
         problem, released = _try_training(np.arange(vault.rows), *arguments)
@@ -131,14 +131,14 @@ class _SyntheticVault(Vault):
 
     def __init__(self, vault: Vault, row_ids: NDArray[np.int64], epsilon: float, delta: float) -> None:
         codes = np.random.default_rng(_SEED).integers(0, len(vault.space), row_ids.size).astype(np.int32)
-        codes[~vault.labelled[row_ids]] = MISSING
+        codes[~vault.labeled_mask[row_ids]] = MISSING
         users = None if vault.users is None else vault.users[row_ids]
         budget = vault.budget
         limit = Budget(max(budget.epsilon, epsilon), max(budget.delta, delta), budget.composition)
         super().__init__(EncodedLabels(codes), vault.space, limit, users=users)
 
     def _check(self, mechanism: Mechanism) -> None:
-        super()._check(_with_synthetic_votes(mechanism))
+        super()._check_mechanism(_with_synthetic_votes(mechanism))
 
     def _draw(self, mechanism: Mechanism, *arguments: Any) -> Release:
         return super()._draw(_with_synthetic_votes(mechanism), *arguments)
@@ -149,7 +149,7 @@ def _with_synthetic_votes(mechanism: Mechanism) -> Mechanism:
     if not isinstance(mechanism, TeacherVotes) or isinstance(mechanism, _SyntheticVotes):
         return mechanism
     attributes = {attribute.name: getattr(mechanism, attribute.name) for attribute in fields(mechanism)}
-    return _SyntheticVotes(**attributes | {"teachers": 2})
+    return _SyntheticVotes(**attributes | {"n_teachers": 2})
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,7 @@ class _SyntheticVotes(TeacherVotes):
 
     def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Relabelled:
         generator = np.random.default_rng(_SEED)
-        return self._release(generator.integers(0, len(common["space"]), len(self._asked)), common)
+        return self._build_release(generator.integers(0, len(common["space"]), len(self._query_points)), common)
 
 
 def _shorten_task(task: Task, row_ids: NDArray[np.int64]) -> Task:

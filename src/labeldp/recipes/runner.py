@@ -332,7 +332,7 @@ def _summarize_users(vault: Vault, task: Task, releases: Sequence[Release]) -> d
         "count": int(vault.users.max()) + 1,
         "labels_per_user": task.labels_per_user,
         "rows": int(task.rows.sum()),
-        "dropped": int(vault.labelled.sum() - task.rows.sum()),
+        "dropped": int(vault.labeled_mask.sum() - task.rows.sum()),
         "label": vault.guarantee_of(releases, unit="label").to_json(),
     }
 
@@ -390,7 +390,7 @@ def _run_steps(
             task.encoder.check_shape(task.features)  # a learner would find out after the charge
         is_first = not releases and plan is None and not earlier_releases
         if isinstance(request, Reserve):
-            if plan is not None and plan.left:
+            if plan is not None and plan.n_remaining:
                 raise LabelDPError(
                     f"The recipe {recipe.name!r} reserves again before it drew all steps: a mistake in it."
                 )
@@ -400,7 +400,7 @@ def _run_steps(
             reply = plan is not None
             continue
         row_mask = task.rows if request.rows is None else request.rows & task.rows
-        if plan is not None and plan.left:
+        if plan is not None and plan.n_remaining:
             if not np.array_equal(row_mask, task.rows):
                 raise LabelDPError(
                     f"The recipe {recipe.name!r} asks for some rows of a reserved step: a mistake in it."
@@ -412,7 +412,7 @@ def _run_steps(
                 raise _overspending_error(recipe)
             if is_first:
                 _check_remaining_budget(vault, task, row_mask, vault.was_released(mechanism, row_mask))
-            reply = vault.release(mechanism, rows=row_mask, derived_from=request.derived_from)
+            reply = vault.release(mechanism, row_selection=row_mask, derived_from=request.derived_from)
         releases.append(reply)
         if reply.entry not in {release.entry for release in earlier_releases}:
             earlier_releases.append(reply)
@@ -486,7 +486,7 @@ def _scale_to_task(
     of the budget has no say: a run that goes on must ask for what it asked for before.
     """
     for delta in dict.fromkeys((min(task.delta, vault.budget.delta), 0.0)):
-        mechanism = vault.shared(requested, row_mask, delta)
+        mechanism = vault.scaled_to_unit(requested, row_mask, delta)
         composed = vault.guarantee_of(releases, mechanism, row_mask)
         is_private = math.isfinite(composed.epsilon)  # what is not was switched on by name
         if not is_private or (composed.epsilon <= task.epsilon and composed.delta <= task.delta):

@@ -115,7 +115,7 @@ def make_teacher_votes(
 ) -> TeacherVotes:
     """Return the request for votes on `queries`: rows of the task, or of its public features."""
     delta = task.delta if mechanism.loss(*mechanism.caps).epsilon(task.delta) < np.inf else 0.0
-    settings: dict[str, Any] = {"teachers": n_teachers, "votes": mechanism, "delta": delta, "seed": task.seed}
+    settings: dict[str, Any] = {"n_teachers": n_teachers, "votes": mechanism, "delta": delta, "seed": task.seed}
     settings["users"] = task.users
     if task.public is not None:
         if teacher_kind == "heads" or task.encoder is not None:
@@ -124,10 +124,10 @@ def make_teacher_votes(
                 "and no encoder."
             )
         trainer = _make_network_teachers(task, engine, "own")
-        return TeacherVotes(task.features, queries, public=task.public, taught=trainer, **settings)
+        return TeacherVotes(task.features, queries, public=task.public, trainer=trainer, **settings)
     if teacher_kind == "networks":
-        return TeacherVotes(task.features, queries, taught=_make_network_teachers(task, engine, "all"), **settings)
-    return TeacherVotes(task.normalized, queries, taught=Heads(), **settings)
+        return TeacherVotes(task.features, queries, trainer=_make_network_teachers(task, engine, "all"), **settings)
+    return TeacherVotes(task.normalized, queries, trainer=Heads(), **settings)
 
 
 def _make_network_teachers(task: Task, engine: str, view: Literal["own", "all"]) -> "Networks":
@@ -142,7 +142,7 @@ def _make_network_teachers(task: Task, engine: str, view: Literal["own", "all"])
         replace(learner, training=training),
         view,
         engine,
-        keep=_teacher_checkpoint(task),
+        checkpoint_folder=_teacher_checkpoint(task),
         progress=_shows_progress(task),
     )
 
@@ -150,7 +150,7 @@ def _make_network_teachers(task: Task, engine: str, view: Literal["own", "all"])
 def _teacher_checkpoint(task: Task) -> Path | None:
     """Return where finished teachers wait for a run that goes on, beside its checkpoints."""
     folder = None if task.training is None else task.training.checkpoint
-    return folder / "teachers" if folder is not None and folder.is_dir() else None
+    return folder / "n_teachers" if folder is not None and folder.is_dir() else None
 
 
 def _shows_progress(task: Task) -> bool:

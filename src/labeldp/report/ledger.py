@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from labeldp.accounting.costs import Spending, unpack_rows
-from labeldp.accounting.filter import Filter
+from labeldp.accounting.filter import PrivacyFilter
 from labeldp.core.errors import LedgerError
 from labeldp.core.exact_real import exactly
 from labeldp.core.printable import escape_control_characters
 from labeldp.privacy.vault.chain import Chain
-from labeldp.privacy.vault.ledger import Ledger, in_progress, ledger_beside
+from labeldp.privacy.vault.ledger import Ledger, default_ledger_path, is_in_use
 
 
 def read_ledger_report(path: Path) -> dict[str, Any]:
     """Return the entries and totals of a ledger, named by its own path or by its data's."""
     if path.is_dir():
         raise LedgerError(f"{path} is a folder: name a ledger, or the data that it lies beside.")
-    adjacent = ledger_beside(path)
+    adjacent = default_ledger_path(path)
     ledger_path = adjacent if adjacent.is_file() else path
     if not ledger_path.is_file():
         raise LedgerError(f"There is no ledger {adjacent} or {path}.")
@@ -25,8 +25,8 @@ def read_ledger_report(path: Path) -> dict[str, Any]:
         raise LedgerError(f"{path} has no ledger beside it: nothing has been spent on it yet.")
     ledger = Ledger(ledger_path)
     chain = ledger.snapshot()
-    entries = [entry.redacted() for entry in chain.entries()]
-    pending_status = "in progress" if in_progress(ledger_path) else "interrupted, counted as spent"
+    entries = [entry.to_redacted_json() for entry in chain.entries()]
+    pending_status = "in progress" if is_in_use(ledger_path) else "interrupted, counted as spent"
     status_texts = {"reserved": pending_status, "committed": "done", "failed": "failed, counted as spent"}
     for record in entries:
         record["status"] = status_texts[record["status"]]
@@ -44,8 +44,8 @@ def _total_spent(ledger: Ledger, chain: Chain) -> dict[str, Any]:
     for entry in chain.entries():
         if entry.costs:
             row_set = entry.row_set if is_exact else ""
-            spending.add(unpack_rows(ledger.rows(row_set), n_rows), {1: entry.costs[max(entry.costs)]}, row_set)
-    privacy_filter = Filter.from_json(chain.facts["budget"])
+            spending.add(unpack_rows(ledger.packed_rows(row_set), n_rows), {1: entry.costs[max(entry.costs)]}, row_set)
+    privacy_filter = PrivacyFilter.from_json(chain.facts["budget"])
     epsilon, delta = privacy_filter.guarantee(spending.max_cost())
     if not is_exact and math.isfinite(epsilon):
         epsilon, delta = (

@@ -140,16 +140,16 @@ class CellVault(Vault):
 
     shared_folder: Path  # where the row keeps what its cells heard
 
-    def _noised(self, mechanism: Mechanism, codes: Codes, common: dict[str, Any], request: str) -> Release:
+    def _draw_noise(self, mechanism: Mechanism, codes: Codes, release_fields: dict[str, Any], request: str) -> Release:
         self.shared_folder.mkdir(parents=True, exist_ok=True)
         path = self.shared_folder / f"{request[:32]}-{hashlib.sha256(codes.tobytes()).hexdigest()[:16]}"
         with alone(path):
             if path.is_file():
-                replaced = {name: common[name] for name in ("entry", "lineage", "guarantee")}
+                replaced = {name: release_fields[name] for name in ("entry", "lineage", "guarantee")}
                 return mechanism.restore(replace(from_bytes(path.read_bytes()), **replaced))
-            release = super()._noised(mechanism, codes, common, request)
+            release = super()._draw_noise(mechanism, codes, release_fields, request)
             if (
-                release.active is common["row_mask"] and release.rows == common["n_rows"]
+                release.active is release_fields["row_mask"] and release.rows == release_fields["n_rows"]
             ):  # teachers choose rows themselves
                 with written_whole(path) as partial:
                     partial.write_bytes(to_bytes(release))

@@ -13,13 +13,13 @@ from labeldp.core.errors import InputError
 
 
 @contextmanager
-def checkpoints_of(out: Path) -> Iterator[Path]:
+def checkpoint_folder(out: Path) -> Iterator[Path]:
     """Give a folder for checkpoints beside `out`. It goes when all went well, or when nothing is in it."""
     folder = out.with_name(f".{out.name}.checkpoints")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is in the way of checkpoints: remove it.")
     folder.mkdir(exist_ok=True)
-    with _only_one(folder / "lock", out):
+    with _hold_lock(folder / "lock", out):
         try:
             yield folder
             shutil.rmtree(folder)
@@ -29,7 +29,7 @@ def checkpoints_of(out: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _only_one(lock: Path, out: Path) -> Iterator[None]:
+def _hold_lock(lock: Path, out: Path) -> Iterator[None]:
     try:
         with FileLock(lock, timeout=0):
             yield

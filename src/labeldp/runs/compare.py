@@ -27,12 +27,12 @@ from labeldp.report.plots import Point, plot_accuracy_by_epsilon
 from labeldp.runs.config import Plan
 from labeldp.runs.feature_files import read_features
 
-_FIELDS = {"recipe", "epsilon", "seed"}
-_TEST = 0.2  # the share of rows that score a benchmark with public labels
+_CELL_KEYS = {"recipe", "epsilon", "seed"}
+_TEST_FRACTION = 0.2  # the share of rows that score a benchmark with public labels
 
 
 @dataclass(frozen=True)
-class Cell:
+class ComparisonCell:
     """One training: a recipe at an epsilon, with a seed."""
 
     recipe: str
@@ -45,153 +45,177 @@ class Comparison:
     """What to compare. Cells are written to `folder` as they are finished."""
 
     folder: Path
-    plan: Plan
+    config: Plan
     recipes: Sequence[str]
     epsilons: Sequence[float]
-    seeds: int = 1
-    of: str = ""  # the data and how they are scored
+    n_seeds: int = 1
+    data_description: str = ""  # the data and how they are scored
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[ComparisonCell]:
         """Return every cell, epsilons first, so that whole rows of the table appear early."""
-        return [Cell(r, e, s) for s in range(self.seeds) for e in self.epsilons for r in self.recipes]
+        return [ComparisonCell(r, e, s) for s in range(self.n_seeds) for e in self.epsilons for r in self.recipes]
 
-    def total(self) -> tuple[Fraction, Fraction]:
+    def total_cost(self) -> tuple[Fraction, Fraction]:
         """Return what all cells together cost a label at most: every cell is a training of its own."""
         return self._cost(self.cells())
 
-    def still(self) -> tuple[Fraction, Fraction]:
+    def remaining_cost(self) -> tuple[Fraction, Fraction]:
         """Return what the cells to come cost at most. A cell that was stopped midway has been charged already."""
-        return self._cost([cell for cell in self.missing() if cell != self._begun()])
+        return self._cost([cell for cell in self.missing_cells() if cell != self._started_cell()])
 
     def check(self, space: LabelSpace | None = None) -> None:
         """Say at once what is wrong with the request, for these labels, or with a folder that holds other cells."""
-        if not self.epsilons or not self.recipes or self.seeds < 1:
+        if not self.epsilons or not self.recipes or self.n_seeds < 1:
             raise InputError("A comparison needs at least one epsilon, one recipe and one seed.")
         for name in self.recipes:
-            self.plan.by(name).check(space)
+            self.config.with_recipe(name).check(space)
         if not self.folder.is_dir():
             check_writable(self.folder)
-        note = self.folder / "comparison.json"
-        if note.is_file() and note.read_text().strip() != self._own():
+        description_file = self.folder / "comparison.json"
+        if description_file.is_file() and description_file.read_text().strip() != self._describe():
             raise InputError(f"{self.folder} holds another comparison: choose another folder for this one.")
 
-    def done(self) -> list[dict[str, Any]]:
+    def finished_cells(self) -> list[dict[str, Any]]:
         """Return the rows of the cells that are finished."""
-        rows = {_cell(row): row for row in read_json_lines(self.folder / "cells.jsonl") if row.keys() >= _FIELDS}
-        return [rows[cell] for cell in self.cells() if cell in rows]
+        records = {
+            _parse_cell(record): record
+            for record in read_json_lines(self.folder / "cells.jsonl")
+            if record.keys() >= _CELL_KEYS
+        }
+        return [records[cell] for cell in self.cells() if cell in records]
 
-    def missing(self) -> list[Cell]:
+    def missing_cells(self) -> list[ComparisonCell]:
         """Return the cells that are not finished."""
-        finished = {_cell(row) for row in self.done()}
+        finished = {_parse_cell(row) for row in self.finished_cells()}
         return [cell for cell in self.cells() if cell not in finished]
 
     def run(self, train: Callable[[Plan], dict[str, Any]], report: Callable[[str], None]) -> list[dict[str, Any]]:
         """Train the cells that are missing, and write table and plot."""
         self.check()
         self.folder.mkdir(exist_ok=True)
-        (self.folder / "comparison.json").write_text(self._own() + "\n")
-        count = len(self.cells())
-        for cell in self.missing():
-            report(f"{count - len(self.missing()) + 1} of {count}: {cell.recipe} at epsilon {cell.epsilon:g}")
+        (self.folder / "comparison.json").write_text(self._describe() + "\n")
+        n_cells = len(self.cells())
+        for cell in self.missing_cells():
+            report(f"{n_cells - len(self.missing_cells()) + 1} of {n_cells}: {cell.recipe} at epsilon {cell.epsilon:g}")
             (self.folder / "begun.json").write_text(json.dumps(asdict(cell)))
-            begun = time.perf_counter()
-            outcome = train(self.plan.by(cell.recipe, epsilon=cell.epsilon, seed=cell.seed))
-            row = asdict(cell) | outcome | {"seconds": round(time.perf_counter() - begun, 1)}
-            append_json_line(self.folder / "cells.jsonl", row)
+            start_time = time.perf_counter()
+            outcome = train(self.config.with_recipe(cell.recipe, epsilon=cell.epsilon, seed=cell.seed))
+            record = asdict(cell) | outcome | {"seconds": round(time.perf_counter() - start_time, 1)}
+            append_json_line(self.folder / "cells.jsonl", record)
         (self.folder / "begun.json").unlink(missing_ok=True)
-        rows = self.done()
-        self._draw(rows)
-        return rows
+        records = self.finished_cells()
+        self._plot(records)
+        return records
 
-    def _cost(self, cells: Sequence[Cell]) -> tuple[Fraction, Fraction]:
-        return sum((exactly(c.epsilon) for c in cells), Fraction(0)), len(cells) * exactly(self.plan.delta)
+    def _cost(self, cells: Sequence[ComparisonCell]) -> tuple[Fraction, Fraction]:
+        return sum((exactly(c.epsilon) for c in cells), Fraction(0)), len(cells) * exactly(self.config.delta)
 
-    def _begun(self) -> Cell | None:
-        rows = read_json_lines(self.folder / "begun.json")
-        return _cell(rows[0]) if rows and rows[0].keys() >= _FIELDS else None
+    def _started_cell(self) -> ComparisonCell | None:
+        records = read_json_lines(self.folder / "begun.json")
+        return _parse_cell(records[0]) if records and records[0].keys() >= _CELL_KEYS else None
 
-    def _own(self) -> str:
+    def _describe(self) -> str:
         """Say what the cells are of."""
-        plan = self.plan
-        own = {"of": self.of, "delta": plan.delta, "features": plan.features, "model": plan.model, "flip": plan.flip}
-        own |= {"encoder": Model.load(plan.encoder, "cpu").digest()} if plan.encoder else {}
-        own |= {"choose_by": plan.choose_by} if plan.choose_by != "auto" else {}
-        return json.dumps(own | ({"labels_per_user": plan.labels_per_user} if plan.labels_per_user else {}))
+        config = self.config
+        description = {
+            "of": self.data_description,
+            "delta": config.delta,
+            "features": config.features,
+            "model": config.model,
+            "flip": config.flip,
+        }
+        description |= {"encoder": Model.load(config.encoder, "cpu").digest()} if config.encoder else {}
+        description |= {"choose_by": config.choose_by} if config.choose_by != "auto" else {}
+        return json.dumps(description | ({"labels_per_user": config.labels_per_user} if config.labels_per_user else {}))
 
-    def _draw(self, rows: list[dict[str, Any]]) -> None:
-        curves = {name: list(summarise(rows, name)) for name in self.recipes}
-        told = {name: points for name, points in curves.items() if points}
-        if told:
-            plot_accuracy_by_epsilon(told, self.folder / "accuracy.png", "Accuracy by epsilon")
+    def _plot(self, records: list[dict[str, Any]]) -> None:
+        curves = {name: list(summarize(records, name)) for name in self.recipes}
+        plotted = {name: points for name, points in curves.items() if points}
+        if plotted:
+            plot_accuracy_by_epsilon(plotted, self.folder / "accuracy.png", "Accuracy by epsilon")
 
 
-def _cell(row: dict[str, Any]) -> Cell:
-    return Cell(row["recipe"], row["epsilon"], row["seed"])
+def _parse_cell(row: dict[str, Any]) -> ComparisonCell:
+    return ComparisonCell(row["recipe"], row["epsilon"], row["seed"])
 
 
-def summarise(rows: Sequence[dict[str, Any]], recipe: str) -> Iterator[Point]:
+def summarize(records: Sequence[dict[str, Any]], recipe: str) -> Iterator[Point]:
     """Average the seeds of a recipe at each epsilon; one seed keeps the interval that it came with.
 
     Seeds are scored on the same people, or on few of them: what a cell's own interval leaves open stays open, and what
     seeds differ by comes to it.
     """
-    own = [row for row in rows if row["recipe"] == recipe and row["accuracy"] is not None]
-    for epsilon in sorted({row["epsilon"] for row in own}):
-        here = [row for row in own if row["epsilon"] == epsilon]
-        values = np.array([row["accuracy"] for row in here])
-        if len(here) == 1:
-            yield Point(epsilon, here[0]["accuracy"], here[0]["low"], here[0]["high"])
+    recipe_rows = [record for record in records if record["recipe"] == recipe and record["accuracy"] is not None]
+    for epsilon in sorted({record["epsilon"] for record in recipe_rows}):
+        epsilon_rows = [record for record in recipe_rows if record["epsilon"] == epsilon]
+        values = np.array([record["accuracy"] for record in epsilon_rows])
+        if len(epsilon_rows) == 1:
+            yield Point(epsilon, epsilon_rows[0]["accuracy"], epsilon_rows[0]["low"], epsilon_rows[0]["high"])
         else:
-            between = student_t.ppf(0.975, len(here) - 1) * values.std(ddof=1) / np.sqrt(len(here))
-            below, above = (np.mean([abs(row[end] - row["accuracy"]) for row in here]) for end in ("low", "high"))
+            half_width = student_t.ppf(0.975, len(epsilon_rows) - 1) * values.std(ddof=1) / np.sqrt(len(epsilon_rows))
+            below, above = (
+                np.mean([abs(record[end] - record["accuracy"]) for record in epsilon_rows]) for end in ("low", "high")
+            )
             mean = float(values.mean())
-            low, high = mean - np.hypot(between, below), mean + np.hypot(between, above)
+            low, high = mean - np.hypot(half_width, below), mean + np.hypot(half_width, above)
             yield Point(epsilon, mean, max(0.0, float(low)), min(1.0, float(high)))
 
 
-def on_private_labels(table: SecretTable, vault: Vault, comparison: Comparison) -> Callable[[Plan], dict[str, Any]]:
+def private_label_trainer(table: SecretTable, vault: Vault, comparison: Comparison) -> Callable[[Plan], dict[str, Any]]:
     """Return a way to train a cell on labels that stay private: scored privately, charged to the data set's ledger."""
     left_epsilon, left_delta = vault.remaining()
-    epsilon, delta = comparison.still()
+    epsilon, delta = comparison.remaining_cost()
     if epsilon > exactly(left_epsilon) or delta > exactly(left_delta):
         raise BudgetExceeded(
             f"The cells to come cost epsilon {float(epsilon):g} and delta {float(delta):g}, and the budget has "
             f"epsilon {left_epsilon:g} and delta {left_delta:g} left: compare less, raise the budget, or declare the "
             "labels public for a benchmark (--labels-public)."
         )
-    features = read_features(table, comparison.plan.features, vault.rows, comparison.plan.flip)[1]
-    rows = vault.capped(comparison.plan.labels_per_user)  # one choice for all seeds: a second would use more labels
+    features = read_features(table, comparison.config.features, vault.rows, comparison.config.flip)[1]
+    row_mask = vault.cap_labels_per_user(
+        comparison.config.labels_per_user
+    )  # one choice for all seeds: a second would use more labels
 
-    def train(plan: Plan) -> dict[str, Any]:
-        trained = recipes.train(vault, plan.task(features, table.space, rows), plan.recipe, plan.options)
+    def train(config: Plan) -> dict[str, Any]:
+        trained = recipes.train(vault, config.make_task(features, table.space, row_mask), config.recipe, config.options)
         if not isinstance(trained.score, Score):
             return {"accuracy": None, "low": 0.0, "high": 1.0, "measured": "not measured"}
-        found = trained.score.accuracy
-        return {"accuracy": found.value, "low": found.low, "high": found.high, "measured": "privately"}
+        accuracy = trained.score.accuracy
+        return {"accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high, "measured": "privately"}
 
     return train
 
 
-def on_public_labels(
+def public_label_trainer(
     features: Features, codes: NDArray[Any], table: SecretTable, test: tuple[Features, NDArray[Any]] | None = None
 ) -> Callable[[Plan], dict[str, Any]]:
     """Return a way to train a cell of a benchmark, whose labels are public: scored on true labels of other rows."""
-    users = table.owners()
+    users = table.read_user_ids()
 
-    def train(plan: Plan) -> dict[str, Any]:
+    def train(config: Plan) -> dict[str, Any]:
         if test is None:
-            fit, held = split_rows(len(codes), (1 - _TEST, _TEST), plan.seed, users)
-            learn, known, score, truth = features.select(fit), codes[fit], features.select(held), codes[held]
-            owners = None if users is None else users[fit]
+            train_ids, test_ids = split_rows(len(codes), (1 - _TEST_FRACTION, _TEST_FRACTION), config.seed, users)
+            train_features, train_codes, test_features, test_codes = (
+                features.select(train_ids),
+                codes[train_ids],
+                features.select(test_ids),
+                codes[test_ids],
+            )
+            train_users = None if users is None else users[train_ids]
         else:
-            learn, known, owners, (score, truth) = features, codes, users, test
-        vault = Vault(EncodedLabels(known), table.space, Budget(plan.epsilon, plan.delta), users=owners)
-        rows = vault.capped(plan.labels_per_user, plan.seed)
-        task = plan.task(learn, table.space, rows)
-        trained = recipes.train(vault, task, plan.recipe, plan.options, score=False, with_rehearsal=False)
-        right = trained.model.predict_proba(score).argmax(axis=1) == truth
-        half = 1.96 * right.std() / np.sqrt(len(right))
-        value = float(right.mean())
-        return {"accuracy": value, "low": value - half, "high": value + half, "measured": "on true labels"}
+            train_features, train_codes, train_users, (test_features, test_codes) = features, codes, users, test
+        vault = Vault(EncodedLabels(train_codes), table.space, Budget(config.epsilon, config.delta), users=train_users)
+        row_mask = vault.cap_labels_per_user(config.labels_per_user, config.seed)
+        task = config.make_task(train_features, table.space, row_mask)
+        trained = recipes.train(vault, task, config.recipe, config.options, score=False, with_rehearsal=False)
+        is_correct = trained.model.predict_proba(test_features).argmax(axis=1) == test_codes
+        half_width = 1.96 * is_correct.std() / np.sqrt(len(is_correct))
+        accuracy = float(is_correct.mean())
+        return {
+            "accuracy": accuracy,
+            "low": accuracy - half_width,
+            "high": accuracy + half_width,
+            "measured": "on true labels",
+        }
 
     return train

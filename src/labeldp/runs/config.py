@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from labeldp.learn.model import Model
 
 
-_AXES = {"table": 1, "embeddings": 1, "pairs": 2, "images": 3}  # of a row's shape
+_ROW_NDIM = {"table": 1, "embeddings": 1, "pairs": 2, "images": 3}  # of a row's shape
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Plan:
         """Say at once what is wrong with the plan, and for these labels and columns, before anything is spent."""
         recipe = find(self.recipe)
         recipe.check(space, self.options, delta=self.delta, encoder=self.encoder is not None, model=self.model)
-        if self.features not in _AXES:
+        if self.features not in _ROW_NDIM:
             raise InputError(
                 'The columns of a file are a "table", "embeddings", "images" or "pairs": choose one of these.'
             )
@@ -64,42 +64,42 @@ class Plan:
             raise InputError("An encoder is for images: leave it out, or choose --features images.")
         if space is not None:
             check_criterion(self.choose_by, space)
-        numbers = space is not None and space.step is not None
-        find_model(self.model, n_axes=_AXES[self.features], is_numeric=numbers)
+        is_numeric = space is not None and space.step is not None
+        find_model(self.model, n_axes=_ROW_NDIM[self.features], is_numeric=is_numeric)
         check_kind(self.features)
         check_device(self.device)
         if self.features != "table" and self.recipe in CROSSING and self.options.get("cross"):
             raise InputError("Crosses are for tables: leave them out, or choose --features table.")
         if table is not None:
-            table.file.frame_schema(table.features)
-            check_crosses(self.recipe, self.options, table.features)
+            table.file.frame_schema(table.feature_columns)
+            check_crosses(self.recipe, self.options, table.feature_columns)
         if table is not None and self.features == "images":
-            find_image_column(table.file, table.features)
+            find_image_column(table.file, table.feature_columns)
         if self.encoder is not None:
             _check_encoder(_load_encoder(self.encoder, "cpu"), self.model)
 
-    def by(self, recipe: str, **changes: Any) -> Plan:
+    def with_recipe(self, recipe: str, **changes: Any) -> Plan:
         """Return the plan by another recipe, without a model or crosses if that has no use for them."""
         model = self.model if find(recipe).takes_model else "auto"
         options = {name: value for name, value in self.options.items() if name != "cross" or recipe in CROSSING}
         return replace(self, recipe=recipe, model=model, options=options, **changes)
 
-    def read(self, table: SecretTable, rows: int) -> tuple[Intake, Features, Features | None]:
+    def read(self, table: SecretTable, n_rows: int) -> tuple[Intake, Features, Features | None]:
         """Read the features and, where there are any, the public rows, from which alone it is learnt how to read."""
         if self.public is None:
-            return *read_features(table, self.features, rows, self.flip), None
-        frame = read_columns(TableFile(self.public), table.features)
-        intake, public = Intake.fit(frame, self.features, self.flip)  # type: ignore[arg-type]
-        return intake, intake(read_columns(table.file, list(intake.columns), intake.text_columns)), public
+            return *read_features(table, self.features, n_rows, self.flip), None
+        frame = read_columns(TableFile(self.public), table.feature_columns)
+        reader, public = Intake.fit(frame, self.features, self.flip)  # type: ignore[arg-type]
+        return reader, reader(read_columns(table.file, list(reader.columns), reader.text_columns)), public
 
-    def task(
-        self, features: Features, space: LabelSpace, rows: Rows, checkpoints: Path | None = None, **more: Any
+    def make_task(
+        self, features: Features, space: LabelSpace, row_mask: Rows, checkpoints: Path | None = None, **task_fields: Any
     ) -> Task:
         """Return the public side of the training on `rows`."""
-        model = find_model(self.model, self.seed, _AXES[self.features], space.step is not None)
+        model = find_model(self.model, self.seed, _ROW_NDIM[self.features], space.step is not None)
         encoder = None if self.encoder is None else _load_encoder(self.encoder, self.device)
-        more |= {"encoder": encoder, "seed": self.seed, "choose_by": self.choose_by}
-        task = Task(features, space, rows, self.epsilon, self.delta, model, **more)
+        task_fields |= {"encoder": encoder, "seed": self.seed, "choose_by": self.choose_by}
+        task = Task(features, space, row_mask, self.epsilon, self.delta, model, **task_fields)
         changes = {"device": self.device, "progress": self.progress, "checkpoint": checkpoints}
         return replace(
             task, training=default_training(task, **changes | ({"epochs": self.epochs} if self.epochs else {}))
@@ -118,6 +118,6 @@ def _check_encoder(encoder: Model, model: str) -> None:
     from labeldp.learn.encoded import members
 
     recipes.check_encoder_without_labels(encoder)
-    kind = getattr(members(encoder)[0].network, "recipe", {}).get("name")
-    if model not in ("auto", kind):
-        raise InputError(f"Networks begin from the encoder, which is a {kind}, not a {model}: leave out --model.")
+    backbone = getattr(members(encoder)[0].network, "recipe", {}).get("name")
+    if model not in ("auto", backbone):
+        raise InputError(f"Networks begin from the encoder, which is a {backbone}, not a {model}: leave out --model.")

@@ -14,7 +14,7 @@ from labeldp.data.feature_reader import Intake
 from labeldp.data.files import TableFile
 from labeldp.data.image_columns import image_column, read_images
 from labeldp.data.tables import Table
-from labeldp.privacy.vault.labeled_table import ABSENT, SecretTable
+from labeldp.privacy.vault.labeled_table import MISSING_NUMBERS, SecretTable
 
 if TYPE_CHECKING:
     from labeldp.data.images import Images
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def read_features(table: SecretTable, kind: str, n_rows: int, flip: bool = False) -> tuple[Intake, Features]:
     """Read the features of a table of `rows` labels, in batches where the file allows it, and never the label."""
-    columns = table.features
+    columns = table.feature_columns
     if not columns:
         raise InputError(f"{table.file.path} has no features: add a column beside the label and the row ids.")
     if kind == "table" and table.file.path.suffix == ".parquet":
@@ -46,7 +46,7 @@ def read_image_column(file: TableFile, flip: bool = False, excluded_columns: Seq
 
 def image_column_of(table: SecretTable) -> str:
     """Return the column of pictures of a table."""
-    return find_image_column(table.file, table.features)
+    return find_image_column(table.file, table.feature_columns)
 
 
 def find_image_column(file: TableFile, columns: Sequence[str]) -> str:
@@ -83,7 +83,7 @@ def _infer_dtypes(file: TableFile, columns: list[str]) -> dict[str, pl.DataType]
     empty = set(columns)
     for frame in file.frames(columns):
         for column in frame:
-            is_absent = column.alias("").is_in(ABSENT)
+            is_absent = column.alias("").is_in(MISSING_NUMBERS)
             present = column.filter(~is_absent)  # a missing text is neither
             dtypes = [pl.Float64()] if is_absent.any() else possible[column.name]
             dtypes = [dtype for dtype in dtypes if dtype in possible[column.name]]
@@ -102,18 +102,22 @@ def _parse_texts(texts: pl.Series, dtype: pl.DataType) -> pl.Series:
     if dtype == pl.Boolean:
         words = texts.str.to_lowercase()
         return words.replace_strict(["true", "false"], [True, False], default=None, return_dtype=dtype)
-    return texts.replace(ABSENT, None).cast(dtype, strict=False)
+    return texts.replace(MISSING_NUMBERS, None).cast(dtype, strict=False)
 
 
 def doubts(table: SecretTable, features: Features) -> list[str]:
     """Name columns that are unlikely to be what they should be; features are public, so that they may be named."""
     file, messages = table.file, list[str]()
-    if table.ids is not None and (n_ids := read_columns(file, [table.ids]).to_series().n_unique()) < len(features):
+    if table.id_column is not None and (n_ids := read_columns(file, [table.id_column]).to_series().n_unique()) < len(
+        features
+    ):
         messages.append(
-            f"Column {table.ids!r} has {n_ids:,} different ids for {len(features):,} rows. If they are people, name it "
+            f"Column {table.id_column!r} has {n_ids:,} different ids for {len(features):,} rows. If they are people, name it "
             "by --user-column, which protects all rows of one."
         )
-    if features.kind == "images" and (unused := [name for name in table.features if name != image_column_of(table)]):
+    if features.kind == "images" and (
+        unused := [name for name in table.feature_columns if name != image_column_of(table)]
+    ):
         messages.append(f"Images are learnt alone: {', '.join(map(repr, unused))} had no part in it.")
     if not isinstance(features, Table):
         return messages

@@ -21,7 +21,7 @@ from labeldp.report.card.origin import describe_model, package_versions
 from labeldp.runs.config import Plan
 
 
-def describe_run(table: SecretTable, vault: Vault, plan: Plan, trained: recipes.TrainingResult) -> dict[str, Any]:
+def describe_run(table: SecretTable, vault: Vault, config: Plan, trained: recipes.TrainingResult) -> dict[str, Any]:
     """Return what a run folder says about itself."""
     return {
         "version": __version__,
@@ -31,38 +31,38 @@ def describe_run(table: SecretTable, vault: Vault, plan: Plan, trained: recipes.
         "data": {"name": table.file.path.name, "rows": vault.rows, "label": table.label},
         "space": table.space.to_json(),
         **trained.to_json(),
-        "options": dict(plan.options),
-        "features": plan.features,
+        "options": dict(config.options),
+        "features": config.features,
         "plan": {
-            "model": plan.model,
-            "epochs": plan.epochs,
-            "public": plan.public is not None,
-            "choose_by": plan.choose_by,
+            "model": config.model,
+            "epochs": config.epochs,
+            "public": config.public is not None,
+            "choose_by": config.choose_by,
         },
-        "users": trained.user_summary and trained.user_summary | {"column": table.users},
+        "users": trained.user_summary and trained.user_summary | {"column": table.user_column},
         "model": describe_model(trained.model),
         "model_unit": trained.model.guarantee.unit if trained.model.guarantee else None,
         "entries": [release.entry for release in trained.releases],
-        "epsilon": plan.epsilon,
-        "delta": plan.delta,
-        "seed": plan.seed,
+        "epsilon": config.epsilon,
+        "delta": config.delta,
+        "seed": config.seed,
         "spent": vault.guarantee().to_json(),
     }
 
 
 def write_run(
-    folder: Path, facts: dict[str, Any], intake: Intake, trained: recipes.TrainingResult, vault: Vault
+    folder: Path, facts: dict[str, Any], reader: Intake, trained: recipes.TrainingResult, vault: Vault
 ) -> None:
     """Write the record, the card and the model of a run into a new folder."""
     folder.mkdir()
-    _dump(folder / "run.json", facts)
-    _dump(folder / "features.json", intake.to_json())
-    _dump(folder / "ledger.json", [entry.redacted() for entry in vault.ledger.entries()])
+    _write_json(folder / "run.json", facts)
+    _write_json(folder / "features.json", reader.to_json())
+    _write_json(folder / "ledger.json", [entry.to_redacted_json() for entry in vault.ledger.entries()])
     write_card(folder)
     trained.model.save(folder / "model")
 
 
-def read_report(run: Path) -> dict[str, Any]:
+def read_run(run: Path) -> dict[str, Any]:
     """Return what a run folder says about itself."""
     try:
         report: dict[str, Any] = json.loads((run / "run.json").read_text())
@@ -71,9 +71,9 @@ def read_report(run: Path) -> dict[str, Any]:
     return report
 
 
-def intake_of(run: Path) -> Intake:
+def load_reader(run: Path) -> Intake:
     """Return how a run reads rows."""
-    read_report(run)
+    read_run(run)
     try:
         return Intake.from_json(json.loads((run / "features.json").read_text()))
     except MissingExtra:
@@ -82,9 +82,9 @@ def intake_of(run: Path) -> Intake:
         raise InputError(f"{run} is damaged: it does not say how to read features.") from None
 
 
-def _dump(path: Path, data: Any) -> None:
-    path.write_text(json.dumps(data, indent=2, default=_plain) + "\n")
+def _write_json(path: Path, data: Any) -> None:
+    path.write_text(json.dumps(data, indent=2, default=_to_plain) + "\n")
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else str(value)

@@ -12,18 +12,18 @@ from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes import runner as recipes
 from labeldp.recipes.progress import Progress
-from labeldp.runs.checkpoints import checkpoints_of
+from labeldp.runs.checkpoints import checkpoint_folder
 from labeldp.runs.config import Plan
 from labeldp.runs.feature_files import doubts
-from labeldp.runs.record import describe_run, write_run
+from labeldp.runs.record import describe_run
 
 
 def train(
     table: SecretTable,
     vault: Vault,
-    plan: Plan,
+    config: Plan,
     out: Path,
-    report: Callable[[str], None] = lambda what: None,
+    report: Callable[[str], None] = lambda message: None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Train as planned and write the run folder `out`; return what it says.
@@ -32,24 +32,26 @@ def train(
 
     A training of networks that is stopped leaves its checkpoints beside `out`, and the same request goes on from there.
     """
-    rows = vault.capped(plan.labels_per_user, plan.seed)
-    with written_whole(out) as folder, checkpoints_of(out) as checkpoints:
-        intake, features, public = plan.read(table, vault.rows)
-        task = plan.task(features, table.space, rows, checkpoints, public=public, progress=progress or Progress())
-        doubted = [] if public is not None else doubts(table, features)
-        for doubt in doubted:  # before anything is spent on columns that were read in another way than they are meant
-            report(f"Note: {doubt}")
+    row_mask = vault.cap_labels_per_user(config.labels_per_user, config.seed)
+    with written_whole(out) as folder, checkpoint_folder(out) as checkpoints:
+        reader, features, public = config.read(table, vault.rows)
+        task = config.make_task(
+            features, table.space, row_mask, checkpoints, public=public, progress=progress or Progress()
+        )
+        table_warnings = [] if public is not None else doubts(table, features)
+        for warning in table_warnings:  # before anything is charged: a column may have been read in the wrong way
+            report(f"Note: {warning}")
         encoder = task.encoder and task.encoder.digest()[:16]
 
-        def write(place: Path, trained: recipes.TrainingResult, vault: Vault) -> dict[str, Any]:
-            facts = describe_run(table, vault, plan, trained)
-            facts |= {"encoder": encoder, "warnings": [*facts["warnings"], *doubted]}
-            write_run(place, facts, intake, trained, vault)
+        def write_result(run_folder: Path, trained: recipes.TrainingResult, vault: Vault) -> dict[str, Any]:
+            facts = describe_run(table, vault, config, trained)
+            facts |= {"encoder": encoder, "warnings": [*facts["warnings"], *table_warnings]}
+            write_run(run_folder, facts, reader, trained, vault)
             return facts
 
-        def rehearse(trained: recipes.TrainingResult, made_up: Vault) -> None:
-            with TemporaryDirectory() as place:
-                write(Path(place) / "run", trained, made_up)
+        def rehearse(trained: recipes.TrainingResult, rehearsal_vault: Vault) -> None:
+            with TemporaryDirectory() as temporary:
+                write_result(Path(temporary) / "run", trained, rehearsal_vault)
 
-        trained = recipes.train(vault, task, plan.recipe, plan.options, report=report, rehearsal_hook=rehearse)
-        return write(folder, trained, vault)
+        trained = recipes.train(vault, task, config.recipe, config.options, report=report, rehearsal_hook=rehearse)
+        return write_result(folder, trained, vault)

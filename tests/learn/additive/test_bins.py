@@ -123,7 +123,7 @@ FUNCTIONS = st.builds(
 @given(FUNCTIONS, st.integers(2, 70), st.booleans())
 def test_the_values_of_functions_have_length_one_at_each_bin(functions, ordered, missing):
     """So every row moves the sums equally far, and no row has a length that noise need not follow."""
-    values = functions.of(ordered_column(ordered), missing)
+    values = functions.evaluate(ordered_column(ordered), missing)
     count = min(functions.n_cosines, ordered - 1) + (ordered if functions.detail_fraction and ordered > 2 else 0)
     assert values.shape == (ordered + 1, count + missing)
     lengths = np.linalg.norm(values, functions.norm, axis=1)
@@ -134,7 +134,7 @@ def test_the_values_of_functions_have_length_one_at_each_bin(functions, ordered,
 
 @given(FUNCTIONS, st.integers(3, 70))
 def test_counts_of_bins_have_their_share_of_the_length(functions, ordered):
-    values = functions.of(ordered_column(ordered), False)[:ordered]
+    values = functions.evaluate(ordered_column(ordered), False)[:ordered]
     counts = values[:, min(functions.n_cosines, ordered - 1) :]
     if functions.detail_fraction:
         assert np.allclose(counts, np.eye(ordered) * functions.detail_fraction ** (1 / functions.norm))
@@ -145,7 +145,7 @@ def test_counts_of_bins_have_their_share_of_the_length(functions, ordered):
 @given(FUNCTIONS, st.integers(2, 70))
 def test_functions_are_slow_cosines_first(functions, ordered):
     """At each bin the cosines are in the ratios of cos(pi j x) / j^power, with the bin's x between 0 and 1."""
-    values = functions.of(ordered_column(ordered), True)
+    values = functions.evaluate(ordered_column(ordered), True)
     places = (np.arange(ordered) + 0.5) / ordered
     for place, x in enumerate(places):
         wanted = [

@@ -35,7 +35,7 @@ class Problem:
     def release(self, mechanism, seed=0, rows=None):
         vault = ldp.Vault(self.codes, self.space, ldp.Budget(100.0, 1e-5))
         vault._bits = Seeded(seed)
-        return vault.release(mechanism, rows=rows)
+        return vault.release(mechanism, row_selection=rows)
 
     def sums(self, epsilon=1.0, rows=None):
         return self.release(LinearQuery(self.rows, epsilon, 1e-5), rows=rows)

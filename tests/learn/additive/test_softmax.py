@@ -46,7 +46,7 @@ def problem():
 
 def energy(problem, sums, penalty):
     """The penalised loss and its gradient, in float64 and without a change of units."""
-    rows = problem.rotated.rows.astype(np.float64)
+    rows = problem.rotated.matrix.astype(np.float64)
 
     def value(flat):
         weights = flat.reshape(sums.shape)
@@ -62,8 +62,8 @@ def energy(problem, sums, penalty):
 
 def test_rotated_rows_have_uncorrelated_directions(problem):
     rotated = problem.rotated
-    gram = rotated.rows.astype(np.float64).T @ rotated.rows
-    assert np.allclose(gram, np.diag(rotated.lengths), atol=1e-2)
+    gram = rotated.matrix.astype(np.float64).T @ rotated.matrix
+    assert np.allclose(gram, np.diag(rotated.eigenvalues), atol=1e-2)
     assert np.allclose(rotated.basis.T @ rotated.basis, np.eye(COLUMNS), atol=1e-5)
 
 
@@ -86,7 +86,7 @@ def test_the_gradient_is_that_of_the_loss(problem, monkeypatch):
     penalty = default_penalty(problem.rotated, CLASSES, 10.0, 0.25)
     fit_softmax(problem.rotated, problem.sums, penalty)
     point = np.random.default_rng(0).normal(size=given["begin"].size)
-    unit = np.repeat(1 / np.sqrt(penalty + problem.rotated.lengths / CLASSES), CLASSES)
+    unit = np.repeat(1 / np.sqrt(penalty + problem.rotated.eigenvalues / CLASSES), CLASSES)
     value, slope = energy(problem, problem.sums, penalty)
     assert check_grad(value, slope, point * unit) < 1e-3 * np.linalg.norm(slope(point * unit))
     assert given["loss"](point)[0] == pytest.approx(value(point * unit), rel=1e-5)
@@ -109,7 +109,7 @@ def test_the_penalty_grows_with_noise_and_certainty_and_for_short_directions(pro
     one, two = (default_penalty(problem.rotated, CLASSES, noise, 0.25) for noise in (1.0, 10.0))
     assert (two > one).all()
     assert (np.diff(one) < 0).all()  # lengths rise
-    lengths = problem.rotated.lengths
+    lengths = problem.rotated.eigenvalues
     curvature = 0.25 * lengths.mean() / CLASSES
     assert np.allclose(one, (1 + 1 / curvature) / 25 * (lengths / lengths.mean()) ** -0.5)
     assert (default_penalty(problem.rotated, CLASSES, 1.0, 0.1) > one).all()
@@ -125,7 +125,7 @@ def calibrated(rotated, sums, noise, penalty, weights):
     def refit(changed):
         return fit_softmax(rotated, changed, penalty, weights)
 
-    return weights * fit_calibration_factor(DenseDesign(rotated.rows), sums, noise, weights, refit)
+    return weights * fit_calibration_factor(DenseDesign(rotated.matrix), sums, noise, weights, refit)
 
 
 @pytest.mark.parametrize("noise", [2.0, 20.0, 60.0])

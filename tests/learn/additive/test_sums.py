@@ -46,7 +46,7 @@ def test_the_noise_has_the_deviation_that_is_stated(classes, delta):
 def responses(classes, seed, epsilon=1.5, rows=None):
     vault = ldp.Vault(np.minimum(CODES, classes - 1), ldp.LabelSpace(list(range(classes))), ldp.Budget(epsilon))
     vault._bits = Seeded(seed)
-    return vault.release(ldp.RandomizedResponse(epsilon), rows=rows)
+    return vault.release(ldp.RandomizedResponse(epsilon), row_selection=rows)
 
 
 CHOSEN = np.arange(600) % 3 != 1

@@ -119,11 +119,11 @@ class Problem:
 def of_responses_alone(problem, noisy):
     """What `fit_sums` makes of sums of noisy labels, for comparison."""
     found = estimate_response_sums(problem.design, noisy, slice(None))
-    prior = make_prior(problem.design.widths, [column.ordered for column in problem.bins.columns])
+    prior = make_prior(problem.design.widths, [column.n_ordered for column in problem.bins.columns])
     covariance = found.noise_std**2 * problem.design.gram(np.ones(ROWS))
     totals = np.clip(found.values[: problem.design.widths[0]].sum(axis=0), 0.5, ROWS - 0.5)
     fit = fit_sums(problem.design, found.values, totals, covariance, prior)
-    new = BinDesign([problem.bins.codes(problem.new, place) for place in range(4)], problem.design.widths)
+    new = BinDesign([problem.bins.encode(problem.new, place) for place in range(4)], problem.design.widths)
     return problem.loss(class_probabilities(new.dot(fit.weights) + fit.intercept))
 
 

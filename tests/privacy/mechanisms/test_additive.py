@@ -62,7 +62,7 @@ def test_gaussian_noise_is_as_wide_as_calibrated():
 
 def test_rows_without_a_label_are_empty():
     space = ldp.LabelSpace(["a", "b"], missing="public")
-    release = ldp.Vault(["a", None, "b"], space, ldp.Budget(9.0)).release(OneHotLaplace(9.0), rows=[1, 2])
+    release = ldp.Vault(["a", None, "b"], space, ldp.Budget(9.0)).release(OneHotLaplace(9.0), row_selection=[1, 2])
     assert not release.values[:2].any()
     assert (release.labels() == -1).tolist() == [True, True, False]
 

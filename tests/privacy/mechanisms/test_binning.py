@@ -196,7 +196,9 @@ def test_each_group_has_its_own_bins():
     priors = np.array([PRIORS["uniform"], PRIORS["sure"], PRIORS["skewed"]])
     labels, chosen = GRID[np.arange(4000) % 7], np.arange(4000) % 5 != 1
     for kind in (RROnBins, UnbiasedBins):
-        release = ldp.Vault(labels, SPACE, ldp.Budget(2.0)).release(kind(2.0, priors, groups=groups), rows=chosen)
+        release = ldp.Vault(labels, SPACE, ldp.Budget(2.0)).release(
+            kind(2.0, priors, groups=groups), row_selection=chosen
+        )
         for group, prior in enumerate(priors):
             here = chosen & (groups == group)
             alone = kind(2.0, prior)
@@ -292,7 +294,7 @@ def every(epsilon):
 def test_missing_and_unchosen_rows_stay_out():
     space = ldp.LabelSpace.range(2.0, 5.0, 0.5, missing="public")
     for mechanism in every(1.0):
-        release = ldp.Vault([2.0, None, 3.0, 5.0], space, ldp.Budget(1.0)).release(mechanism, rows=[1, 2, 3])
+        release = ldp.Vault([2.0, None, 3.0, 5.0], space, ldp.Budget(1.0)).release(mechanism, row_selection=[1, 2, 3])
         assert (release.labels() == -1).tolist() == [True, True, False, False]
         assert np.isnan(release.values()).tolist() == [True, True, False, False]
         assert not release.log_evidence([0, 1]).any()
@@ -318,8 +320,8 @@ def test_the_same_request_is_the_stored_release():
 
 def test_rows_apart_cost_what_each_was_used_for():
     vault = ldp.Vault([2.0, 3.0, 4.0, 5.0], SPACE, ldp.Budget(1.0))
-    vault.release(RROnBins(1.0, PRIORS["skewed"]), rows=[0, 1])
-    vault.release(UnbiasedBins(1.0, PRIORS["skewed"]), rows=[2, 3])
+    vault.release(RROnBins(1.0, PRIORS["skewed"]), row_selection=[0, 1])
+    vault.release(UnbiasedBins(1.0, PRIORS["skewed"]), row_selection=[2, 3])
     assert vault.guarantee().epsilon == 1.0
 
 

@@ -183,7 +183,10 @@ def test_the_release_is_stored_and_speaks_of_no_row(tmp_path, suffix):
     codes, labels, expected = crossed(50)
     vault = ldp.Vault(labels, TWO, ldp.Budget(1.0))
     mechanism = LargestResiduals(codes, PAIRS, expected, 2, 0.5)
-    release, again = vault.release(mechanism, rows=[0, 3, 9]), vault.release(mechanism, rows=[0, 3, 9])
+    release, again = (
+        vault.release(mechanism, row_selection=[0, 3, 9]),
+        vault.release(mechanism, row_selection=[0, 3, 9]),
+    )
     release.save(tmp_path / f"r{suffix}")
     for other in (again, ldp.Release.load(tmp_path / f"r{suffix}")):
         assert isinstance(other, Choices)
@@ -200,7 +203,7 @@ def test_rows_without_a_label_take_no_part_on_either_side(seen):
     codes = np.vstack([CODES, CODES[:2]])
     whole = LargestResiduals(codes, PAIRS, expected, 1, 1.0)
     ldp.Vault(["a", "b", "b", "b", None, None], space, ldp.Budget(1.0)).release(whole)
-    ldp.Vault(["a", "b", "b", "b", "a", "b"], space, ldp.Budget(1.0)).release(whole, rows=range(4))
+    ldp.Vault(["a", "b", "b", "b", "a", "b"], space, ldp.Budget(1.0)).release(whole, row_selection=range(4))
     assert seen[0][0].tolist() == seen[0][1].tolist() == plain_scores(CODES, PAIRS, expected[:4], [0, 1, 1, 1])
 
 

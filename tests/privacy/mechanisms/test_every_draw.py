@@ -40,7 +40,7 @@ def votes(kind):
             "laplace": m.LNMax(2.0, rows),
             "stable": m.StableVote(1.0, 1e-6, rows, min(rows, 3)),
         }[kind]
-        return TeacherVotes(points(rows), np.arange(rows), min(teachers, rows), how, delta=1e-6, taught=Heads())
+        return TeacherVotes(points(rows), np.arange(rows), min(teachers, rows), how, delta=1e-6, trainer=Heads())
 
     return make
 

@@ -46,7 +46,7 @@ def test_counts(silent):
 
 
 def test_counts_of_chosen_rows(silent):
-    release = vault(epsilon=1.0).release(GroupHistogram(GROUPS, 1.0), rows=[0, 2])
+    release = vault(epsilon=1.0).release(GroupHistogram(GROUPS, 1.0), row_selection=[0, 2])
     assert release.counts.tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
     assert release.sizes.tolist() == [1, 1, 0, 0]
 
@@ -265,7 +265,7 @@ def test_of_two_classes_missing_labels_take_no_part_in_totals(silent):
         space = ldp.LabelSpace(["a", "b"], missing="public")
         query = np.array([[1.0, 2.0], [4.0, 8.0], [16.0, 32.0], [64.0, 128.0]])
         release = ldp.Vault(["a", None, "b", "a"], space, ldp.Budget(1.0)).release(
-            LinearQuery(make(query), 1.0), rows=[0, 1, 2]
+            LinearQuery(make(query), 1.0), row_selection=[0, 1, 2]
         )
         assert np.allclose(release.moments / release.grid_scale, [[1, 16], [2, 32]], atol=0.05)
         assert np.allclose(release.totals, [17, 34], atol=0.1)

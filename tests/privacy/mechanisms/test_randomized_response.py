@@ -145,7 +145,7 @@ def test_missing_and_unchosen_rows_stay_out():
         RRWithPrior(1.0, prior),
         RRTopK(1.0, prior, k=2),
     ):
-        release = ldp.Vault(labels, space, ldp.Budget(1.0)).release(mechanism, rows=[1, 2, 3])
+        release = ldp.Vault(labels, space, ldp.Budget(1.0)).release(mechanism, row_selection=[1, 2, 3])
         assert (release.labels() == -1).tolist() == [True, True, False, False]
         assert not release.log_evidence([0, 1]).any()
 

@@ -73,7 +73,7 @@ def test_right_predictions_are_counted(silent):
     release = vault().release(RightCount(np.array([0, 1, 1, 1, 0, 0]), 0.5))
     assert isinstance(release, NoisyCorrectCount)
     assert (release.n_correct, release.n_labels, release.scale) == (3, 6, 2.0)
-    part = vault().release(RightCount(np.array([0, 1, 1, 1, 0, 0]), 0.5), rows=[1, 2])
+    part = vault().release(RightCount(np.array([0, 1, 1, 1, 0, 0]), 0.5), row_selection=[1, 2])
     assert (part.n_correct, part.n_labels) == (1, 2)
     assert silent == [(2, 1), (2, 1)]
 
@@ -124,8 +124,8 @@ def test_users_pay_for_each_of_their_labels(make):
 )
 def test_releases_are_stored_and_speak_of_no_row(tmp_path, mechanism, suffix):
     mine = vault(epsilon=0.5)
-    release = mine.release(mechanism, rows=[0, 1, 2])
-    again = mine.release(mechanism, rows=[0, 1, 2])
+    release = mine.release(mechanism, row_selection=[0, 1, 2])
+    again = mine.release(mechanism, row_selection=[0, 1, 2])
     release.save(tmp_path / f"r{suffix}")
     loaded = ldp.Release.load(tmp_path / f"r{suffix}")
     names = ("best_index", "n_candidates") if isinstance(release, Choice) else ("n_correct", "n_labels", "scale")
@@ -262,7 +262,7 @@ def test_labels_of_other_rows_and_missing_ones_have_no_say(silent):
     assert mine.release(mechanism).best_index == 0
     other = ldp.Vault(["b", "b", "b", None], space, ldp.Budget(10.0))
     assert other.release(mechanism).best_index == 1
-    assert other.release(mechanism, rows=[0, 2]).best_index == 0  # no row has a say: the first of equals
+    assert other.release(mechanism, row_selection=[0, 2]).best_index == 0  # no row has a say: the first of equals
 
 
 def test_criteria_are_different_requests_that_the_ledger_names():

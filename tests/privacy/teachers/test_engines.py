@@ -14,7 +14,7 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.privacy.teachers import engines
 from labeldp.privacy.teachers.networks import Networks
-from labeldp.privacy.teachers.partition import deal
+from labeldp.privacy.teachers.partition import assign_teachers
 from labeldp.privacy.teachers.teacher_data import Lesson
 
 ENGINES = ["here", "processes", "ray"]
@@ -35,7 +35,7 @@ def local_ray():
 @pytest.mark.parametrize("engine", ENGINES)
 def test_results_come_in_the_order_of_the_jobs(engine):
     seen = []
-    found = engines.run(jobs.square, 100, range(7), engine, workers=2, told=lambda: seen.append(1))
+    found = engines.run(jobs.square, 100, range(7), engine, workers=2, on_job_done=lambda: seen.append(1))
     assert found == [100 + job * job for job in range(7)]
     assert len(seen) == 7
 
@@ -60,7 +60,7 @@ def test_a_killed_worker_costs_its_own_job_alone(engine, tmp_path):
 
 @pytest.mark.parametrize("engine", ENGINES[1:])
 def test_every_teacher_is_trained_once_on_its_own_part_though_a_worker_was_killed(engine, tmp_path):
-    codes, teacher = np.arange(600).astype(np.int32) % 3, deal(np.ones(600, bool), 6, 0)
+    codes, teacher = np.arange(600).astype(np.int32) % 3, assign_teachers(np.ones(600, bool), 6, 0)
     rows = Embeddings(np.eye(3, dtype=np.float32)[codes] + 0.01)
     classifier = LogisticRegression()
     classifier.noted_in = str(tmp_path)
@@ -68,7 +68,7 @@ def test_every_teacher_is_trained_once_on_its_own_part_though_a_worker_was_kille
     killer = threading.Thread(target=kill_whoever_does, args=(0, tmp_path))
     killer.start()
     space = ldp.LabelSpace(["a", "b", "c"])
-    counts = how.count(Lesson(rows, codes, teacher, rows, space))
+    counts = how.count_votes(Lesson(rows, codes, teacher, rows, space))
     killer.join()
     parts = ["".join(map(str, codes[teacher == number])) for number in range(6)]
     assert sorted((tmp_path / "trained").read_text().split()) == sorted(parts)

@@ -4,7 +4,7 @@ from sklearn.linear_model import Ridge
 
 import labeldp as ldp
 from labeldp.privacy.teachers.heads import Heads
-from labeldp.privacy.teachers.partition import deal
+from labeldp.privacy.teachers.partition import assign_teachers
 from labeldp.privacy.teachers.teacher_data import Lesson
 
 GENERATOR = np.random.default_rng(0)
@@ -14,7 +14,7 @@ CODES = GENERATOR.integers(0, 4, 300)
 
 @pytest.mark.parametrize("teachers", [3, 60])  # more rows than columns in a part, and fewer
 def test_each_head_is_ridge_regression_on_its_own_rows(teachers):
-    teacher = deal(np.ones(300, bool), teachers, 0)
+    teacher = assign_teachers(np.ones(300, bool), teachers, 0)
     weights = Heads(0.5).fit(POINTS, CODES, teacher, 4)
     for number in range(teachers):
         own = teacher == number
@@ -24,7 +24,7 @@ def test_each_head_is_ridge_regression_on_its_own_rows(teachers):
 
 @pytest.mark.parametrize("teachers", [3, 60])
 def test_one_label_leaves_every_other_teacher_as_it_was_to_the_last_bit(teachers):
-    teacher = deal(np.ones(300, bool), teachers, 0)
+    teacher = assign_teachers(np.ones(300, bool), teachers, 0)
     before = Heads().fit(POINTS, CODES, teacher, 4)
     for row in (0, 17, 299):
         changed = CODES.copy()
@@ -36,7 +36,7 @@ def test_one_label_leaves_every_other_teacher_as_it_was_to_the_last_bit(teachers
 
 
 def test_votes_are_counted_by_winner():
-    weights = Heads().fit(POINTS, CODES, deal(np.ones(300, bool), 20, 0), 4)
+    weights = Heads().fit(POINTS, CODES, assign_teachers(np.ones(300, bool), 20, 0), 4)
     counts = Heads.vote(weights, POINTS[:50])
     slow = np.zeros((50, 4), int)
     for query in range(50):
@@ -47,7 +47,7 @@ def test_votes_are_counted_by_winner():
 
 
 def test_rows_without_label_or_teacher_teach_nothing():
-    teacher = deal(np.arange(300) < 200, 5, 0)
+    teacher = assign_teachers(np.arange(300) < 200, 5, 0)
     hidden = np.where(np.arange(300) % 7 == 0, -1, CODES)
     weights = Heads().fit(POINTS, hidden, teacher, 4)
     elsewhere = np.where((teacher < 0) | (hidden < 0), (CODES + 1) % 4, CODES)
@@ -65,8 +65,8 @@ def test_without_a_penalty_a_fit_might_fail_by_what_a_row_holds(penalty):
 def test_no_warning_tells_what_a_secret_row_holds():
     points, codes = np.ones((40, 3)), np.arange(40) % 2
     points[7] = 1e200
-    teacher = deal(np.ones(40, bool), 4, 0)
+    teacher = assign_teachers(np.ones(40, bool), 4, 0)
     lesson = Lesson(points, codes, teacher, np.ones((5, 3)), ldp.LabelSpace([0, 1]))
     with pytest.warns(RuntimeWarning):  # as it would be
         Heads().fit(points, codes, teacher, 2)
-    assert Heads().count(lesson).sum() == 5 * 4
+    assert Heads().count_votes(lesson).sum() == 5 * 4

@@ -16,9 +16,9 @@ from labeldp.learn.classical import Classical
 from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import RightCount, RRWithPrior
 from labeldp.privacy.mechanisms.voting import GNMax
-from labeldp.privacy.teachers.networks import Networks, _own_chance
-from labeldp.privacy.teachers.partition import deal
-from labeldp.privacy.teachers.teacher_data import Lesson, tally
+from labeldp.privacy.teachers.networks import Networks, _isolated_random_state
+from labeldp.privacy.teachers.partition import assign_teachers
+from labeldp.privacy.teachers.teacher_data import Lesson, count_winners
 from labeldp.privacy.teachers.votes import TeacherVotes
 
 PIXELS, LABELS = load_digits(return_X_y=True)
@@ -26,9 +26,9 @@ FEATURES, CODES = Embeddings((PIXELS / 16).astype(np.float32)), LABELS.astype(np
 ASKED = FEATURES.select(np.arange(200))
 SPACE = ldp.LabelSpace(list(range(10)))
 TRAINING = Training(epochs=4, batch=32, rate=0.1, device="cpu")
-TEACHER = deal(np.ones(len(CODES), bool), 4, 0)
+TEACHER = assign_teachers(np.ones(len(CODES), bool), 4, 0)
 LINEAR = Networks(Supervised("linear", TRAINING), engine="here")
-SEMI = Networks(FixMatch("linear", TRAINING), sees="all", engine="here")
+SEMI = Networks(FixMatch("linear", TRAINING), visible_features="all", engine="here")
 
 
 def lesson(codes=CODES, asked=ASKED):
@@ -62,7 +62,7 @@ def test_a_teacher_that_sees_its_own_part_ignores_the_features_of_others(tmp_pat
     pixels = (PIXELS / 16).astype(np.float32)
     pixels[5] = 1 - pixels[5]  # a record, not only its label
     changed = replace(lesson(), points=Embeddings(pixels))
-    replace(LINEAR, keep=tmp_path / "after").count(changed)
+    replace(LINEAR, keep=tmp_path / "after").count_votes(changed)
     after = [load_predictor(found, "cpu") for found in sorted((tmp_path / "after").glob("teacher-*"))]
     for number in range(4):
         same = [np.array_equal(*pair) for pair in zip(weights(before[number]), weights(after[number]), strict=True)]
@@ -71,26 +71,28 @@ def test_a_teacher_that_sees_its_own_part_ignores_the_features_of_others(tmp_pat
 
 @pytest.mark.parametrize("engine", ["processes", pytest.param("ray", marks=pytest.mark.long)])
 def test_workers_count_the_same_votes(engine):
-    counts = replace(LINEAR, engine=engine, workers=2).count(lesson())
-    assert np.array_equal(counts, LINEAR.count(lesson()))
+    counts = replace(LINEAR, engine=engine, workers=2).count_votes(lesson())
+    assert np.array_equal(counts, LINEAR.count_votes(lesson()))
     assert (counts.sum(axis=1) == 4).all()
     assert (counts.argmax(axis=1) == CODES[:200]).mean() > 0.8
 
 
 def test_finished_teachers_are_kept_and_not_trained_again(tmp_path, monkeypatch):
     how = replace(LINEAR, keep=tmp_path / "secret")
-    first = how.count(lesson())
+    first = how.count_votes(lesson())
     assert (tmp_path / "secret").stat().st_mode & 0o077 == 0
     monkeypatch.setattr(Supervised, "fit", lambda *_: pytest.fail("trained again"))
-    assert np.array_equal(how.count(lesson()), first)
-    assert len(how.count(lesson(asked=FEATURES.select(np.arange(300, 350))))) == 50  # other questions, same teachers
+    assert np.array_equal(how.count_votes(lesson()), first)
+    assert (
+        len(how.count_votes(lesson(asked=FEATURES.select(np.arange(300, 350))))) == 50
+    )  # other questions, same teachers
 
 
 def test_a_kept_teacher_of_other_labels_is_not_taken(tmp_path):
     how = replace(LINEAR, keep=tmp_path)
-    how.count(lesson())
+    how.count_votes(lesson())
     changed = (CODES + 1) % 10
-    assert np.array_equal(how.count(lesson(changed)), LINEAR.count(lesson(changed)))
+    assert np.array_equal(how.count_votes(lesson(changed)), LINEAR.count_votes(lesson(changed)))
     assert len(list(tmp_path.iterdir())) == 8
 
 
@@ -103,7 +105,7 @@ def test_a_learner_without_a_seed_does_not_tie_teachers_together():
     how, found = Networks(Classical(SGDClassifier(loss="log_loss", max_iter=5), 1), engine="here"), []
     for codes in (one, other):
         np.random.seed(0)  # noqa: NPY002
-        found.append(how.count(lesson(codes)))
+        found.append(how.count_votes(lesson(codes)))
     assert np.abs(found[0] - found[1]).sum(axis=1).max() <= 2  # one vote, from one class to another
 
 
@@ -115,7 +117,7 @@ def test_random_numbers_of_a_teacher_depend_on_its_number_and_leave_no_trace():
         np.random.seed(before)  # noqa: NPY002
         inside = []
         if teacher is not None:
-            with contextlib.suppress(ValueError), _own_chance(teacher):
+            with contextlib.suppress(ValueError), _isolated_random_state(teacher):
                 inside = [random.random(), np.random.random()]  # noqa: NPY002
                 raise ValueError
         return inside, [random.random(), np.random.random()]  # noqa: NPY002
@@ -131,9 +133,9 @@ def test_a_teacher_that_fails_on_its_labels_abstains():
     how = Networks(Classical(LogisticRegression(max_iter=50)), engine="here")
     alone = np.where(TEACHER == 1, 3, CODES).astype(np.int32)
     broken = Networks(_Fails(), engine="here")
-    assert (how.count(lesson()).sum(axis=1) == 4).all()
-    assert set(how.count(lesson(alone)).sum(axis=1)) in ({3}, {4})  # it abstains always, or never
-    assert (broken.count(lesson()).sum(axis=1) == 3).all()
+    assert (how.count_votes(lesson()).sum(axis=1) == 4).all()
+    assert set(how.count_votes(lesson(alone)).sum(axis=1)) in ({3}, {4})  # it abstains always, or never
+    assert (broken.count_votes(lesson()).sum(axis=1) == 3).all()
 
 
 class _Fails(Classical):
@@ -150,15 +152,15 @@ class _Fails(Classical):
 def test_trees_on_one_class_vote_for_it(engine):
     """They give two columns for one class, at which an error would tell that a part has only one."""
     how = Networks(Classical(HistGradientBoostingClassifier(max_iter=2)), engine=engine, workers=1)
-    counts = how.count(lesson(np.where(TEACHER == 1, 3, CODES).astype(np.int32)))
+    counts = how.count_votes(lesson(np.where(TEACHER == 1, 3, CODES).astype(np.int32)))
     assert (counts.sum(axis=1) == 4).all()
     assert (counts[:, 3] >= 1).all()
 
 
 def test_a_teacher_that_fails_when_it_is_asked_abstains_and_warns_of_nothing(tmp_path, recwarn):
-    how = Networks(_FailsLater(LogisticRegression(max_iter=1)), engine="here", keep=tmp_path)
-    assert (how.count(lesson()).sum(axis=1) == 3).all()
-    assert (how.count(lesson()).sum(axis=1) == 3).all()  # those that are kept, too
+    how = Networks(_FailsLater(LogisticRegression(max_iter=1)), engine="here", checkpoint_folder=tmp_path)
+    assert (how.count_votes(lesson()).sum(axis=1) == 3).all()
+    assert (how.count_votes(lesson()).sum(axis=1) == 3).all()  # those that are kept, too
     assert not recwarn.list
 
 
@@ -178,7 +180,7 @@ def test_nothing_that_a_record_decides_goes_with_a_release_about_records():
     told = []
     for points in (private, Embeddings(pixels)):
         vault = ldp.Vault(LABELS[:1500], SPACE, ldp.Budget(100.0, 1e-4))
-        asked = vault.teach(points, public=public, users=np.arange(1500), teachers=10, taught=LINEAR)
+        asked = vault.train_teachers(points, public=public, users=np.arange(1500), n_teachers=10, trainer=LINEAR)
         release = asked.release(GNMax(20.0, 297), 1e-5)
         assert release.parameters == vault.ledger.entries()[0].details["parameters"]
         told.append(release.parameters)
@@ -197,7 +199,7 @@ def test_rows_of_the_vault_are_no_public_rows():
     vault = ldp.Vault(LABELS[:1500], SPACE, ldp.Budget(100.0, 1e-4))
     for rows in (private, matrix):
         with pytest.raises(ldp.InputError, match="The public rows are those of the vault"):
-            vault.teach(rows, public=rows, teachers=10, taught=LINEAR).release(GNMax(20.0, 1500), 1e-5)
+            vault.train_teachers(rows, public=rows, n_teachers=10, trainer=LINEAR).release(GNMax(20.0, 1500), 1e-5)
 
 
 def test_nobody_is_told_whether_a_row_is_among_the_records():
@@ -205,7 +207,7 @@ def test_nobody_is_told_whether_a_row_is_among_the_records():
     private, stranger = FEATURES.select(np.arange(1500)), FEATURES.select(np.arange(1500, 1501))
     for row in (private.select(np.arange(1)), stranger):
         vault = ldp.Vault(LABELS[:1500], SPACE, ldp.Budget(100.0, 1e-4))
-        asked = vault.teach(private, public=row, teachers=10, taught=LINEAR)
+        asked = vault.train_teachers(private, public=row, n_teachers=10, trainer=LINEAR)
         assert asked.release(GNMax(20.0, 1), 1e-5).guarantee.unit == "record"
 
 
@@ -213,7 +215,7 @@ def test_records_are_not_protected_by_what_was_derived_from_labels_alone():
     private, public = FEATURES.select(np.arange(1500)), FEATURES.select(np.arange(1500, 1797))
     vault = ldp.Vault(LABELS[:1500], SPACE, ldp.Budget(100.0, 1e-4))
     told = vault.release(ldp.RandomizedResponse(1.0))
-    votes = TeacherVotes(private, None, 10, GNMax(20.0, 297), delta=1e-5, taught=LINEAR, public=public)
+    votes = TeacherVotes(private, None, 10, GNMax(20.0, 297), delta=1e-5, trainer=LINEAR, public=public)
     with pytest.raises(ldp.InputError, match="cannot be derived from a release that protects labels alone"):
         vault.release(votes, derived_from=[told])
     first = vault.release(votes)
@@ -230,7 +232,7 @@ def test_records_are_not_protected_by_what_was_derived_from_labels_alone():
 
 
 def _last_request(points, public):
-    settings = {"users": np.arange(1500), "teachers": 10, "taught": LINEAR, "public": public}
+    settings = {"users": np.arange(1500), "n_teachers": 10, "trainer": LINEAR, "public": public}
     return TeacherVotes(points, None, votes=GNMax(20.0, 297), delta=1e-5, **settings)
 
 
@@ -238,10 +240,10 @@ def test_votes_through_the_vault_protect_labels_or_records():
     vault = ldp.Vault(LABELS[:1500], SPACE, ldp.Budget(100.0, 1e-4))
     vault._bits = Seeded(0)
     private, public = FEATURES.select(np.arange(1500)), FEATURES.select(np.arange(1500, 1797))
-    how = {"teachers": 10, "taught": LINEAR}
-    told = vault.teach(private, np.arange(50), **how).release(GNMax(4.0, 50), 1e-5)
+    how = {"n_teachers": 10, "trainer": LINEAR}
+    told = vault.train_teachers(private, np.arange(50), **how).release(GNMax(4.0, 50), 1e-5)
     assert (told.guarantee.unit, int(told.active.sum())) == ("label", 50)
-    about = vault.teach(private, public=public, **how).release(GNMax(20.0, 297), 1e-5)
+    about = vault.train_teachers(private, public=public, **how).release(GNMax(20.0, 297), 1e-5)
     assert (about.guarantee.unit, about.rows) == ("record", 297)
 
 
@@ -271,9 +273,9 @@ def test_secret_records_take_no_part_in_the_rehearsal(monkeypatch):
 
 
 def test_settings_do_not_depend_on_the_process_or_the_engine():
-    assert LINEAR.settings() == replace(LINEAR, engine="ray", workers=3).settings()
-    assert "0x" not in Networks(Supervised(_backbone, TRAINING)).settings()
-    assert LINEAR.settings() != SEMI.settings()
+    assert LINEAR.describe() == replace(LINEAR, engine="ray", workers=3).describe()
+    assert "0x" not in Networks(Supervised(_backbone, TRAINING)).describe()
+    assert LINEAR.describe() != SEMI.describe()
 
 
 def _backbone(shape, classes):
@@ -283,4 +285,4 @@ def _backbone(shape, classes):
 def test_tally_against_a_slow_count():
     winners = [np.array([0, 2, -1]), np.array([2, 2, -1]), np.array([1, -1, 0])]
     slow = [[sum(int(w[q] == c) for w in winners) for c in range(3)] for q in range(3)]
-    assert tally(winners, 3).tolist() == slow
+    assert count_winners(winners, 3).tolist() == slow

@@ -11,8 +11,21 @@ from votelaws import divergence, law_of, neighbours
 import labeldp as ldp
 from labeldp.mechanisms import ConfidentGNMax, GNMax, LNMax
 from labeldp.privacy.teachers import sanitizing as sanitising
-from labeldp.privacy.teachers.sanitizing import Setting, _Boxes, _largest_change, _states, default_setting, sanitised
-from labeldp.privacy.teachers.vote_accounting import account, difference_tail, gaussian_rdp, laplace_rdp, log_wrong
+from labeldp.privacy.teachers.sanitizing import (
+    SanitizerSettings,
+    _BoxMaxima,
+    _collect_states,
+    _largest_change,
+    default_settings,
+    sanitize,
+)
+from labeldp.privacy.teachers.vote_accounting import (
+    account_votes,
+    difference_tail,
+    gaussian_rdp,
+    laplace_rdp,
+    log_wrong_probability,
+)
 
 NOISY = [GNMax(2.0, 9), LNMax(2.0, 9), ConfidentGNMax(5, 2.0, 2.0, 9, 9)]
 ALL = [v for v in product(range(8), repeat=3) if sum(v) == 7]
@@ -20,7 +33,7 @@ ORDER = 4.0
 
 
 def cost(mechanism, *queries):
-    return _states(np.array(queries), mechanism, ORDER)
+    return _collect_states(np.array(queries), mechanism, ORDER)
 
 
 @pytest.mark.parametrize("mechanism", NOISY, ids=repr)
@@ -34,7 +47,7 @@ def test_the_cost_is_never_below_the_true_divergence(mechanism):
 @pytest.mark.parametrize("mechanism", NOISY, ids=repr)
 @pytest.mark.parametrize("cells", [256, 5])
 def test_the_sensitivity_is_smooth_and_bounds_every_change(mechanism, cells, monkeypatch):
-    monkeypatch.setattr(sanitising, "_CELLS", cells)
+    monkeypatch.setattr(sanitising, "_BLOCKS_PER_SIDE", cells)
     smoothness = 0.1
     known = {v: cost(mechanism, v) for v in ALL}
     sensitivity = {v: states.smooth_sensitivity(smoothness) for v, states in known.items()}
@@ -54,7 +67,10 @@ def test_several_queries_change_at_once():
         assert abs(other.cost - both.cost) <= both.smooth_sensitivity(0.1) + 1e-12
 
 
-@pytest.mark.parametrize("setting", [Setting(4.0, 0.02, 3.0), Setting(10.0, 0.01, 12.0), Setting(2.0, 0.1, 2.0)])
+@pytest.mark.parametrize(
+    "setting",
+    [SanitizerSettings(4.0, 0.02, 3.0), SanitizerSettings(10.0, 0.01, 12.0), SanitizerSettings(2.0, 0.1, 2.0)],
+)
 def test_the_own_cost_bounds_the_divergence_of_normal_laws(setting):
     margin, a = 3.0, setting.order
     stated = setting.own_cost(margin)
@@ -74,18 +90,18 @@ def test_the_own_cost_bounds_the_divergence_of_normal_laws(setting):
 
 
 def test_too_much_smoothness_has_no_bound():
-    assert Setting(10.0, 0.1, 3.0).own_cost(4.0) == math.inf
+    assert SanitizerSettings(10.0, 0.1, 3.0).own_cost(4.0) == math.inf
 
 
 def test_boxes_hold_their_largest_value():
     generator = np.random.default_rng(0)
     for shape in ((1, 1), (1, 9), (6, 13), (8, 8)):
         table = generator.random(shape)
-        boxes = _Boxes(table)
+        boxes = _BoxMaxima(table)
         for _ in range(50):
             corners = np.sort(generator.integers(0, shape, (2, 2)), axis=0)
             (a, b), (c, d) = corners
-            assert boxes.largest(corners[:1], corners[1:])[0] == table[a : c + 1, b : d + 1].max()
+            assert boxes.box_maximum(corners[:1], corners[1:])[0] == table[a : c + 1, b : d + 1].max()
 
 
 LARGE = 20 * np.random.default_rng(1).multinomial(250, [0.8] + [0.05] * 4, 200)
@@ -93,38 +109,38 @@ LARGE = 20 * np.random.default_rng(1).multinomial(250, [0.8] + [0.05] * 4, 200)
 
 @pytest.mark.parametrize("mechanism", [GNMax(200.0, 200), LNMax(150.0, 200)], ids=repr)
 def test_the_figure_is_above_the_secret_one_and_below_the_data_independent_one(mechanism):
-    result = account(LARGE, mechanism, 1e-5)
-    drawn = [sanitised(result, LARGE, mechanism, bits=Seeded(seed)).epsilon_sanitised for seed in range(8)]
+    result = account_votes(LARGE, mechanism, 1e-5)
+    drawn = [sanitize(result, LARGE, mechanism, bits=Seeded(seed)).epsilon_sanitised for seed in range(8)]
     assert len(set(drawn)) > 4
     assert all(result.epsilon_data_dependent < figure < result.epsilon_data_independent for figure in drawn)
     assert result.publishable == ("epsilon_data_independent",)
-    assert sanitised(result, LARGE, mechanism).publishable == ("epsilon_sanitised",)
+    assert sanitize(result, LARGE, mechanism).publishable == ("epsilon_sanitised",)
 
 
 def test_a_confident_vote_is_sanitised_for_all_of_its_queries():
     votes, mechanism = LARGE // 20, ConfidentGNMax(180, 40.0, 20.0, 200, 50)
-    result = account(votes, mechanism, 1e-5)
-    figure = sanitised(result, votes, mechanism, order=6.0, bits=Seeded(0)).epsilon_sanitised
+    result = account_votes(votes, mechanism, 1e-5)
+    figure = sanitize(result, votes, mechanism, order=6.0, bits=Seeded(0)).epsilon_sanitised
     assert figure > result.epsilon_data_dependent
 
 
 def test_settings_come_from_public_facts():
-    setting = default_setting(GNMax(40.0, 1), 1000, 1e-5)
-    assert setting == default_setting(GNMax(40.0, 99), 1000, 1e-5)
-    assert default_setting(GNMax(40.0, 1), 1000, 1e-5, 12.0).order == 12.0
+    setting = default_settings(GNMax(40.0, 1), 1000, 1e-5)
+    assert setting == default_settings(GNMax(40.0, 99), 1000, 1e-5)
+    assert default_settings(GNMax(40.0, 1), 1000, 1e-5, 12.0).order == 12.0
     for bad in (1.0, 1e5, math.nan, True):
         with pytest.raises(ldp.InputError, match="order must be"):
-            default_setting(GNMax(40.0, 1), 1000, 1e-5, bad)
+            default_settings(GNMax(40.0, 1), 1000, 1e-5, bad)
 
 
 def test_the_number_of_teachers_must_be_public():
     votes = np.array([[5, 1], [5, 2]])
-    result = account(votes, GNMax(2.0, 2), 1e-5)
+    result = account_votes(votes, GNMax(2.0, 2), 1e-5)
     with pytest.raises(ldp.InputError, match="same number of votes"):
-        sanitised(result, votes, GNMax(2.0, 2))
+        sanitize(result, votes, GNMax(2.0, 2))
     votes = np.array([[50_000, 1], [1, 50_000]])
     with pytest.raises(ldp.InputError, match="at most 20000 teachers"):
-        sanitised(account(votes, GNMax(2.0, 2), 1e-5), votes, GNMax(2.0, 2))
+        sanitize(account_votes(votes, GNMax(2.0, 2), 1e-5), votes, GNMax(2.0, 2))
 
 
 @pytest.mark.parametrize("mechanism", [GNMax(200.0, 200), LNMax(150.0, 200)], ids=repr)
@@ -133,10 +149,10 @@ def test_the_figure_covers_the_true_cost_unless_noise_is_below_its_quantile(mech
     delta = 1e-3
     lowest = int(norm.ppf(delta / 2) * 2**46)
     monkeypatch.setattr(sanitising, "discrete_gaussian", lambda sigma, count, bits: np.array([lowest]))
-    result = account(LARGE, mechanism, delta, conversion="classic")
-    figure = sanitised(result, LARGE, mechanism).epsilon_sanitised
-    setting = default_setting(mechanism, 200, delta)
-    true = _states(LARGE, mechanism, setting.order).cost + setting.own_cost(norm.isf(delta / 2))
+    result = account_votes(LARGE, mechanism, delta, conversion="classic")
+    figure = sanitize(result, LARGE, mechanism).epsilon_sanitised
+    setting = default_settings(mechanism, 200, delta)
+    true = _collect_states(LARGE, mechanism, setting.order).cost + setting.own_cost(norm.isf(delta / 2))
     exact = true + math.log(2 / delta) / (setting.order - 1)
     assert exact <= figure <= exact + 2e-4
 
@@ -147,7 +163,7 @@ def test_the_cost_of_a_query_is_not_below_the_bound_at_its_own_chance(mechanism)
     by_chance = laplace_rdp if isinstance(mechanism, LNMax) else gaussian_rdp
     strict = 0
     for votes in ALL:
-        log_q = log_wrong(np.array([votes]), mechanism)
+        log_q = log_wrong_probability(np.array([votes]), mechanism)
         noise = mechanism.scale if isinstance(mechanism, LNMax) else mechanism.sigma
         exact = by_chance(log_q, noise, np.array([ORDER]))[0, 0]
         assert cost(mechanism, votes).cost >= exact * (1 - 1e-9)
@@ -160,7 +176,7 @@ def test_a_change_counts_to_either_side():
     bounds = np.random.default_rng(0).random((5, 40))
     change = _largest_change(bounds)
     for i, j in product(range(5), range(40)):
-        near = bounds[max(i - 1, 0) : i + 2, max(j - sanitising._REACH, 0) : j + sanitising._REACH + 1]
+        near = bounds[max(i - 1, 0) : i + 2, max(j - sanitising._MAX_RUNG_MOVE, 0) : j + sanitising._MAX_RUNG_MOVE + 1]
         assert change[i, j] == np.abs(near - bounds[i, j]).max()
 
 
@@ -172,18 +188,18 @@ def test_the_cost_of_another_width_is_the_divergence_of_normal_laws(order, log_r
         return math.exp(-order * x**2 / 2 - (1 - order) * (x / wide) ** 2 / 2) / wide ** (1 - order)
 
     true = math.log(quad(inside, -40, 40, points=[0.0], limit=400)[0] / math.sqrt(2 * math.pi)) / (order - 1)
-    assert Setting(order, 0.1, 1.0)._widths(log_ratio) == pytest.approx(true, rel=1e-6)
+    assert SanitizerSettings(order, 0.1, 1.0)._scale_divergence(log_ratio) == pytest.approx(true, rel=1e-6)
 
 
 def test_settings_hold_for_small_orders_and_wide_noise():
-    assert default_setting(GNMax(40.0, 1), 1000, 1e-5, 1.5).order == 1.5
-    assert default_setting(GNMax(1e5, 1), 1, 1e-5).width == 32.0
+    assert default_settings(GNMax(40.0, 1), 1000, 1e-5, 1.5).order == 1.5
+    assert default_settings(GNMax(1e5, 1), 1, 1e-5).width == 32.0
 
 
 def test_one_query_is_sanitised():
     votes = LARGE[:1]
-    result = account(votes, GNMax(200.0, 1), 1e-5)
-    assert sanitised(result, votes, GNMax(200.0, 1)).epsilon_sanitised > 0
+    result = account_votes(votes, GNMax(200.0, 1), 1e-5)
+    assert sanitize(result, votes, GNMax(200.0, 1)).epsilon_sanitised > 0
 
 
 def test_the_bound_of_a_confident_vote_is_the_divergence_of_test_and_maximum():
@@ -214,11 +230,11 @@ def test_the_smooth_sensitivity_is_the_largest_discounted_change_within_reach(me
     """The same by a plain search: all states within d moves, for every d. Queries add up."""
     for votes in ALL[::5]:
         states = cost(mechanism, votes)
-        (count, rung), (rows, rungs) = states.places[0], states.changes.shape
-        assert states.block == (1, 1)
+        (count, rung), (rows, rungs) = states.positions[0], states.changes.shape
+        assert states.block_shape == (1, 1)
         discounted = []
         for d in range(rows + rungs):
-            far = d * sanitising._REACH
+            far = d * sanitising._MAX_RUNG_MOVE
             near = states.changes[max(count - d, 0) : count + d + 1, max(rung - far, 0) : rung + far + 1]
             discounted.append(math.exp(-0.1 * d) * near.max())
         assert states.smooth_sensitivity(0.1) == pytest.approx(max(discounted), rel=1e-12)
@@ -238,7 +254,7 @@ def test_a_chance_is_rounded_up_by_a_quarter_of_a_step_at_most(mechanism):
 
 
 def test_every_width_is_the_best_for_some_noise():
-    found = {default_setting(GNMax(s, 1), n, 1e-5).width for s in np.geomspace(2, 1e4, 40) for n in (1, 100)}
+    found = {default_settings(GNMax(s, 1), n, 1e-5).width for s in np.geomspace(2, 1e4, 40) for n in (1, 100)}
     assert found <= {2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0}
     assert found >= {4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0}
 

@@ -87,7 +87,7 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_what_makes_different_networks_has_different_words(name):
-    first, second = (Networks(Supervised(each, ONCE)).settings() for each in DIFFERENT[name])
+    first, second = (Networks(Supervised(each, ONCE)).describe() for each in DIFFERENT[name])
     assert first != second
     assert " at 0x" not in first
 
@@ -136,7 +136,9 @@ def test_what_has_no_words_is_refused_before_a_teacher_is_trained_or_paid(name, 
     monkeypatch.setattr(FixMatch, "fit", lambda *_: pytest.fail("trained"))
     vault = ldp.Vault(["no", "yes"] * 20, ldp.LabelSpace(["no", "yes"]), ldp.Budget(50.0, 1e-5))
     rows = Embeddings(np.random.default_rng(0).normal(size=(40, 2)))
-    asked = vault.teach(rows, np.arange(4), teachers=2, taught=Networks(FixMatch(REFUSED[name], ONCE), engine="here"))
+    asked = vault.train_teachers(
+        rows, np.arange(4), n_teachers=2, taught=Networks(FixMatch(REFUSED[name], ONCE), engine="here")
+    )
     with pytest.raises(ldp.InputError, match=r"cannot be told apart|has no description") as found:
         asked.release(GNMax(20.0, 4), delta=1e-5)
     assert found.value.__cause__ is None
@@ -157,5 +159,5 @@ def test_teachers_of_another_width_are_another_request():
     rows = Embeddings(np.random.default_rng(0).normal(size=(40, 2)))
     for count, width in ((1, 4), (2, 8), (2, 4)):
         taught = Networks(Supervised(wide(width), ONCE), engine="here")
-        vault.teach(rows, np.arange(4), teachers=2, taught=taught).release(GNMax(20.0, 4), delta=1e-6)
+        vault.train_teachers(rows, np.arange(4), n_teachers=2, taught=taught).release(GNMax(20.0, 4), delta=1e-6)
         assert len(vault.ledger.entries()) == count

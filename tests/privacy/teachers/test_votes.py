@@ -9,7 +9,7 @@ import labeldp as ldp
 from labeldp.privacy.mechanisms.stable import ImmutableArgmax
 from labeldp.privacy.mechanisms.voting import ConfidentGNMax, GNMax, LNMax
 from labeldp.privacy.teachers.heads import Heads
-from labeldp.privacy.teachers.partition import deal
+from labeldp.privacy.teachers.partition import assign_teachers
 from labeldp.privacy.teachers.votes import TeacherVotes
 
 PIXELS, LABELS = load_digits(return_X_y=True)
@@ -88,7 +88,9 @@ def test_votes_on_what_was_computed_from_a_release_rest_on_it_too(listed):
     noisy = mine.release(ldp.RandomizedResponse(3.0))
     points = np.concatenate([POINTS, 0.1 * np.eye(10, dtype=np.float32)[noisy.labels()]], axis=1)
     points /= np.linalg.norm(points, axis=1, keepdims=True)
-    told = mine.teach(points, QUERIES, teachers=40, derived_from=[noisy] if listed else noisy).release(mechanism, 1e-5)
+    told = mine.train_teachers(points, QUERIES, n_teachers=40, derived_from=[noisy] if listed else noisy).release(
+        mechanism, 1e-5
+    )
     direct = TeacherVotes(points, QUERIES, 40, mechanism, delta=1e-5)
     assert told.guarantee.epsilon == pytest.approx(3.0 + direct.epsilon)
     assert told.guarantee.delta == 1e-5
@@ -100,7 +102,7 @@ def test_votes_on_what_was_computed_from_a_release_rest_on_it_too(listed):
 
 @pytest.mark.parametrize("row", [0, 150, 1796])
 def test_one_label_moves_one_vote_in_each_query_at_most(row):
-    teacher = deal(np.ones(len(LABELS), bool), 40, 0)
+    teacher = assign_teachers(np.ones(len(LABELS), bool), 40, 0)
     before = Heads.vote(Heads().fit(POINTS, LABELS, teacher, 10), POINTS[QUERIES])
     for other in range(10):
         changed = LABELS.copy()
@@ -134,7 +136,7 @@ def test_all_labels_of_a_user_move_one_vote_of_a_query_at_most(user):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"teachers": 5000}, "each needs at least one"),
+        ({"n_teachers": 5000}, "each needs at least one"),
         ({"delta": 0.0}, "give a delta above 0"),
         ({"points": POINTS[:10]}, "10 points for 1797 rows"),
         ({"points": np.full((1797, 3), np.nan)}, "finite matrix"),
@@ -148,7 +150,7 @@ def test_all_labels_of_a_user_move_one_vote_of_a_query_at_most(user):
 )
 def test_bad_requests_cost_nothing(changes, message):
     mine = vault()
-    asked = {"points": POINTS, "queries": QUERIES, "teachers": 40, "votes": GNMax(5, 100), "delta": 1e-5}
+    asked = {"points": POINTS, "queries": QUERIES, "n_teachers": 40, "votes": GNMax(5, 100), "delta": 1e-5}
     with pytest.raises(ldp.InputError, match=message):
         mine.release(TeacherVotes(**asked | changes))
     assert not mine.ledger.entries()
@@ -163,14 +165,14 @@ def test_sealed_votes_are_counted_once_told_and_never_shown(monkeypatch):
     mine, trained = vault(delta=1e-4), []
     fit = Heads.fit
     monkeypatch.setattr(Heads, "fit", lambda *asked: trained.append(1) or fit(*asked))
-    sealed = mine.teach(POINTS, QUERIES, teachers=40)
+    sealed = mine.train_teachers(POINTS, QUERIES, n_teachers=40)
     assert repr(sealed) == "SealedVotes(40 teachers, 100 queries)"
     told = sealed.release(ConfidentGNMax(20, 10, 5, 100, 50), 1e-5)
     assert told.guarantee.epsilon == votes().epsilon
     sealed.release(GNMax(20, 100), 1e-6)
     assert mine.guarantee().epsilon > votes().epsilon  # a second mechanism on the same labels adds up
     assert len(trained) == 1
-    assert not [value for value in vars(sealed)["_asked"].values() if getattr(value, "shape", None) == (100, 10)]
+    assert not [value for value in vars(sealed)["_arguments"].values() if getattr(value, "shape", None) == (100, 10)]
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(sealed)
 
@@ -184,12 +186,16 @@ def test_a_request_never_holds_the_votes_that_it_asked_for():
 def test_votes_on_other_rows_protect_the_whole_record():
     private, public = POINTS[:1500], POINTS[1500:]
     mine = vault(LABELS[:1500])
-    told = mine.teach(private, public=public, teachers=40).release(ConfidentGNMax(20, 20, 10, 297, 200), 1e-5)
+    told = mine.train_teachers(private, public=public, n_teachers=40).release(
+        ConfidentGNMax(20, 20, 10, 297, 200), 1e-5
+    )
     assert (told.rows, told.guarantee.unit, told.codes.dtype) == (297, "record", np.int32)
     known = told.labels() >= 0
     assert (told.labels()[known] == LABELS[1500:][known]).mean() > 0.7
     assert told.keep(known).guarantee == told.guarantee
-    again = mine.teach(private, public=public, teachers=40).release(ConfidentGNMax(20, 20, 10, 297, 200), 1e-5)
+    again = mine.train_teachers(private, public=public, n_teachers=40).release(
+        ConfidentGNMax(20, 20, 10, 297, 200), 1e-5
+    )
     assert np.array_equal(again.labels(), told.labels())
     assert (again.rows, again.guarantee.unit, again.lineage) == (297, "record", told.lineage)
     assert mine.remaining()[0] == pytest.approx(20.0 - told.guarantee.epsilon)
@@ -202,7 +208,7 @@ def test_who_has_a_label_does_not_move_other_records_to_other_teachers(monkeypat
     for hidden in ([], [3, 400]):
         labels = [None if row in hidden else label for row, label in enumerate(LABELS[:1500].tolist())]
         mine = ldp.Vault(labels, ldp.LabelSpace(list(range(10)), missing="public"), ldp.Budget(20.0, 1e-5))
-        told = mine.teach(POINTS[:1500], public=POINTS[1500:], teachers=40).release(GNMax(20, 297), 1e-5)
+        told = mine.train_teachers(POINTS[:1500], public=POINTS[1500:], n_teachers=40).release(GNMax(20, 297), 1e-5)
         assert [use.packed_rows for use in told.lineage] == [None]  # all rows took part, with a label or without
     assert np.array_equal(*parts)
 
@@ -210,14 +216,14 @@ def test_who_has_a_label_does_not_move_other_records_to_other_teachers(monkeypat
 def test_what_is_not_private_costs_everything():
     ldp.allow_unproven("immutable")
     mine = vault()
-    told = mine.release(votes(ImmutableArgmax(20.0, 100), delta=0.0), rows=np.arange(1000))
+    told = mine.release(votes(ImmutableArgmax(20.0, 100), delta=0.0), row_selection=np.arange(1000))
     assert (told.labels()[QUERIES] == LABELS[QUERIES]).mean() > 0.8
     assert told.guarantee.epsilon == mine.guarantee().epsilon == np.inf
     assert mine.remaining(np.arange(1000))[0] == 0
     with pytest.raises(ldp.BudgetExceeded):
         mine.release(ldp.RandomizedResponse(0.1))
-    assert mine.release(ldp.RandomizedResponse(0.1), rows=np.arange(1000, 1797)).guarantee.epsilon == 0.1
-    assert mine.ledger.entries()[0].redacted()["epsilon"] == "inf"
+    assert mine.release(ldp.RandomizedResponse(0.1), row_selection=np.arange(1000, 1797)).guarantee.epsilon == 0.1
+    assert mine.ledger.entries()[0].to_redacted_json()["epsilon"] == "inf"
     assert ldp.Guarantee(**told.guarantee.to_json()) == told.guarantee
 
 

@@ -157,14 +157,14 @@ def test_a_file_needs_an_identity(path):
 def test_an_interrupted_sum_forgets_no_charge(path, monkeypatch, problem):
     """The same vault goes on after an interruption, as it does in a notebook."""
     vault = open_vault(path, 1.0)
-    open_vault(path, 1.0).release(RR(0.6), rows=range(10))
+    open_vault(path, 1.0).release(RR(0.6), row_selection=range(10))
     with monkeypatch.context() as patch:
         patch.setattr(vault.ledger, "rows", lambda row_set: (_ for _ in ()).throw(problem))
         with pytest.raises(problem):
             vault.remaining()
     assert vault.guarantee().epsilon == 0.6
     with pytest.raises(ldp.BudgetExceeded):
-        vault.release(RR(0.5), rows=range(10))
+        vault.release(RR(0.5), row_selection=range(10))
 
 
 def test_another_budget_keeps_the_renyi_order(path):
@@ -205,8 +205,8 @@ def test_a_label_whose_own_cost_is_not_known_is_charged_that_of_the_largest_coun
     vault = ldp.Vault([0, 1, 0, 1, 0], SPACE, ldp.Budget(9.0), users=users)
     vault.plan(RR(0.5))
     account, entries = vault._account, vault.ledger.entries()
-    assert account.spending(entries).max_cost().epsilon == 1.5
-    assert account.spending(entries, "label").max_cost().epsilon == 1.5
+    assert account.sum_entries(entries).max_cost().epsilon == 1.5
+    assert account.sum_entries(entries, "label").max_cost().epsilon == 1.5
 
 
 def test_a_ledger_whose_only_entry_is_reserved_is_not_bound_anew(path, monkeypatch):
@@ -251,23 +251,23 @@ def test_equal_charges_that_are_read_together_add_up(path, composition):
 def test_different_charges_of_the_same_rows_that_are_read_together_add_up(path):
     first = open_vault(path, 9.0)
     for epsilon in (0.5, 0.25, 1.0):
-        first.release(RR(epsilon), rows=[0, 1])
-        first.release(RR(epsilon), rows=[1, 2])
+        first.release(RR(epsilon), row_selection=[0, 1])
+        first.release(RR(epsilon), row_selection=[1, 2])
     assert open_vault(path, 9.0).remaining([0]) == (9.0 - 1.75, 0.0)
     assert open_vault(path, 9.0).guarantee().epsilon == first.guarantee().epsilon == 3.5
 
 
 def test_a_refusal_names_what_is_left_for_these_rows_and_every_label_that_is_counted(path):
     vault = open_vault(path)
-    vault.release(RR(0.75), rows=[0])
+    vault.release(RR(0.75), row_selection=[0])
     with pytest.raises(ldp.BudgetExceeded, match=r"has epsilon 0\.25 and delta 0 left for these rows.*budget\.$"):
-        vault.release(RR(0.5), rows=[0, 1])
+        vault.release(RR(0.5), row_selection=[0, 1])
     with pytest.raises(ldp.BudgetExceeded, match="has epsilon 1 and delta 0 left for these rows"):
-        vault.release(RR(1.5), rows=[1])
+        vault.release(RR(1.5), row_selection=[1])
     other = open_vault(path, identity=identity(label="illness"))
-    other.release(RR(0.25), rows=[1])
+    other.release(RR(0.25), row_selection=[1])
     with pytest.raises(ldp.BudgetExceeded, match=r"adds up all labels of these rows \(income, illness\)"):
-        other.release(RR(0.5), rows=[0])
+        other.release(RR(0.5), row_selection=[0])
 
 
 def test_a_ledger_of_users_is_for_these_users(path):
@@ -283,10 +283,10 @@ def test_a_ledger_of_users_is_for_these_users(path):
 def test_totals_that_were_interrupted_start_again_for_the_same_units(users, monkeypatch):
     """Ten rows, so that no row set fills whole bytes, and users of four rows, who lose more than a row does."""
     vault = ldp.Vault([0, 1] * 5, SPACE, ldp.Budget(99.0), users=users)
-    vault.release(RR(0.5), rows=[0, 1, 9])
-    vault.release(RR(0.25), rows=[1, 2, 3, 8])
+    vault.release(RR(0.5), row_selection=[0, 1, 9])
+    vault.release(RR(0.25), row_selection=[1, 2, 3, 8])
     before = [vault.remaining([row]) for row in range(10)]
-    vault.release(RR(0.125), rows=[0])
+    vault.release(RR(0.125), row_selection=[0])
 
     def interrupt(*given):
         raise KeyboardInterrupt

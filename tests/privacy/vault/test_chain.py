@@ -12,8 +12,8 @@ from bound_vault import LABELS, RR, SPACE, identity, open_vault
 import labeldp as ldp
 from labeldp.mechanisms import GroupHistogram
 from labeldp.privacy.vault import Ledger
-from labeldp.privacy.vault.chain import START, Chain
-from labeldp.privacy.vault.entries import Entry, matches
+from labeldp.privacy.vault.chain import INITIAL_DIGEST, Chain
+from labeldp.privacy.vault.entries import Entry, labels_match
 from labeldp.report.ledger import print_ledger, read_ledger_report
 
 
@@ -21,8 +21,8 @@ def spend(path):
     """Fill a ledger with several kinds of entries; return what each part of it says."""
     vault = open_vault(path, 9.0)
     vault.release(RR(0.5))
-    vault.release(RR(0.25), rows=np.arange(300))
-    vault.plan(RR(0.125), RR(0.5), rows=np.arange(100, 900)).release(RR(0.125))
+    vault.release(RR(0.25), row_selection=np.arange(300))
+    vault.plan(RR(0.125), RR(0.5), row_selection=np.arange(100, 900)).release(RR(0.125))
     open_vault(path, 12.0).release(GroupHistogram(np.arange(1000) % 7, 0.75))
     return open_vault(path, 12.0).guarantee().epsilon
 
@@ -182,7 +182,7 @@ def forged(path, event, row_set=None):
 def test_a_chain_whose_digests_fit_is_still_not_believed(path, kind, body, fields):
     """A hostile ledger can have digests that fit: what it says must make sense as well."""
     chain = open_vault(path).ledger.snapshot()
-    forged(path, chain.next(kind, body, "now", **fields))
+    forged(path, chain.next_event(kind, body, "now", **fields))
     with pytest.raises(ldp.LedgerError, match="damaged"):
         open_vault(path).guarantee()
 
@@ -191,10 +191,12 @@ def test_an_event_fits_at_its_own_place_only():
     facts = {"unit": "label", "owners": None, "mark": "m", "identity": {"name": "n", "label": None, "rows": 3}}
     facts["budget"] = {"epsilon": 1.0, "delta": 0.0, "composition": "sum", "order": None}
     chain = Chain()
-    assert (chain.count, chain.digest) == (0, START)
-    first = chain.next("bind", facts, "now")
+    assert (chain.n_events, chain.digest) == (0, INITIAL_DIGEST)
+    first = chain.next_event("bind", facts, "now")
     chain.extend(first)
-    second = chain.next("release", {"mechanism": "m"}, "now", entry="a", request="r", costs='{"1": ["1/2", "0", "0"]}')
+    second = chain.next_event(
+        "release", {"mechanism": "m"}, "now", entry="a", request="r", costs='{"1": ["1/2", "0", "0"]}'
+    )
     for name in ("kind", "entry", "request", "label", "costs", "row_set", "body", "at", "digest"):
         with pytest.raises(ValueError, match="event 2 does not follow"):
             chain.extend(replace(second, **{name: getattr(second, name) + " "}))
@@ -224,11 +226,11 @@ def test_only_new_events_are_read(path, monkeypatch):
 
 def test_a_ledger_in_memory_is_a_chain_as_well():
     vault = ldp.Vault(LABELS, SPACE, ldp.Budget(2.0), ledger=Ledger(), identity=identity())
-    vault.release(RR(0.5), rows=[1, 2])
-    vault.release(RR(0.5), rows=[2, 3])
+    vault.release(RR(0.5), row_selection=[1, 2])
+    vault.release(RR(0.5), row_selection=[2, 3])
     assert vault.guarantee().epsilon == 1.0
     assert vault.remaining([1]) == (1.5, 0.0)
-    assert vault.ledger.snapshot().count == 5
+    assert vault.ledger.snapshot().n_events == 5
 
 
 def test_an_interrupted_event_is_no_reservation_without_a_charge():
@@ -267,19 +269,19 @@ FACTS["budget"] = {"epsilon": 9.0, "delta": 0.0, "composition": "sum", "order": 
 )
 def test_nobody_can_be_bound_to_nonsense(change):
     chain = Chain()
-    chain.extend(chain.next("bind", FACTS, "now"))
+    chain.extend(chain.next_event("bind", FACTS, "now"))
     with pytest.raises((TypeError, ValueError, AttributeError)):
-        chain.extend(chain.next("bind", FACTS | change, "now"))
+        chain.extend(chain.next_event("bind", FACTS | change, "now"))
 
 
 def test_a_chain_begins_with_a_binding_and_has_each_entry_once():
     chain = Chain()
     with pytest.raises(ValueError, match="begin with a binding"):
-        chain.extend(chain.next("release", {"mechanism": "m"}, "now", entry="a"))
-    chain.extend(chain.next("bind", FACTS, "now"))
-    chain.extend(chain.next("release", {"mechanism": "m"}, "now", entry="a"))
+        chain.extend(chain.next_event("release", {"mechanism": "m"}, "now", entry="a"))
+    chain.extend(chain.next_event("bind", FACTS, "now"))
+    chain.extend(chain.next_event("release", {"mechanism": "m"}, "now", entry="a"))
     with pytest.raises(ValueError, match="two entries have one id"):
-        chain.extend(chain.next("release", {"mechanism": "m"}, "now", entry="a"))
+        chain.extend(chain.next_event("release", {"mechanism": "m"}, "now", entry="a"))
 
 
 @pytest.mark.parametrize("packed", [b"not packed", zlib.compress(bytes(124)), zlib.compress(bytes(1 << 20))])
@@ -287,7 +289,7 @@ def test_a_row_set_of_other_rows_is_damage(path, packed):
     """A set of fewer rows would leave people out of the total."""
     chain, name = open_vault(path).ledger.snapshot(), hashlib.sha256(packed).hexdigest()
     costs = json.dumps({"1": ["1/2", "0", "0"]})
-    forged(path, chain.next("release", {"mechanism": "m"}, "now", entry="x", costs=costs, row_set=name), packed)
+    forged(path, chain.next_event("release", {"mechanism": "m"}, "now", entry="x", costs=costs, row_set=name), packed)
     with pytest.raises(ldp.LedgerError, match="damaged"):
         read_ledger_report(path)
 
@@ -295,7 +297,7 @@ def test_a_row_set_of_other_rows_is_damage(path, packed):
 @pytest.mark.parametrize("body", ["{", "[" * 100_000, "1" * 5000, "[]", '{"mechanism": "m", "kind": "budget"}'])
 def test_a_description_of_an_entry_that_makes_no_sense_gives_one_sentence(path, body):
     chain = open_vault(path).ledger.snapshot()
-    event = replace(chain.next("release", {}, "now", entry="x"), body=body)
+    event = replace(chain.next_event("release", {}, "now", entry="x"), body=body)
     forged(path, replace(event, digest=event.digest_after(chain.digest)))
     if body.startswith("{") and body.endswith("}"):
         print_ledger(read_ledger_report(path))
@@ -306,7 +308,7 @@ def test_a_description_of_an_entry_that_makes_no_sense_gives_one_sentence(path, 
 
 def test_a_ledger_that_claims_to_be_empty_is_damage(path):
     open_vault(path).release(RR(0.5))
-    edited(path, f"UPDATE labeldp_head SET count = 0, digest = '{START}'")
+    edited(path, f"UPDATE labeldp_head SET count = 0, digest = '{INITIAL_DIGEST}'")
     with pytest.raises(ldp.LedgerError, match="damaged"):
         read_ledger_report(path)
     with pytest.raises(ldp.LedgerError):
@@ -320,14 +322,14 @@ def test_a_stored_release_of_nonsense_whose_digest_fits_gives_one_sentence(path)
         (name,) = db.execute("SELECT entry FROM labeldp_payloads").fetchone()
         db.execute("UPDATE labeldp_payloads SET data = ?", (b"nonsense",))
     digest = hashlib.sha256(b"nonsense").hexdigest()
-    forged(path, vault.ledger.snapshot().next("commit", {"sha256": digest}, "now", entry=name))
+    forged(path, vault.ledger.snapshot().next_event("commit", {"sha256": digest}, "now", entry=name))
     with pytest.raises(ldp.LedgerError, match="cannot be read"):
         open_vault(path).release(RR(0.5))
 
 
 def test_a_label_without_a_name_matches_every_name():
-    assert [matches(*pair) for pair in (("a", "a"), (None, "a"), ("a", None), (None, None))] == [True] * 4
-    assert not matches("a", "b")
+    assert [labels_match(*pair) for pair in (("a", "a"), (None, "a"), ("a", None), (None, None))] == [True] * 4
+    assert not labels_match("a", "b")
 
 
 def test_a_request_finds_entries_of_its_label_first_and_never_those_of_another():
@@ -337,10 +339,10 @@ def test_a_request_finds_entries_of_its_label_first_and_never_those_of_another()
         ledger.reserve(entry, None, lambda chain: None)
         found[entry.id] = label
     chain = ledger.snapshot()
-    assert [found[e.id] for e in chain.requested("asked", "income")] == ["income", None]
-    assert [found[e.id] for e in chain.requested("asked", "wealth")] == [None]
-    assert [found[e.id] for e in chain.requested("asked", None)] == [None, "income", "illness"]
-    assert chain.requested("else", "income") == []
+    assert [found[e.id] for e in chain.entries_for_request("asked", "income")] == ["income", None]
+    assert [found[e.id] for e in chain.entries_for_request("asked", "wealth")] == [None]
+    assert [found[e.id] for e in chain.entries_for_request("asked", None)] == [None, "income", "illness"]
+    assert chain.entries_for_request("else", "income") == []
     assert {(e.request, e.status, e.finished) for e in chain.entries()} == {("asked", "reserved", None)}
 
 

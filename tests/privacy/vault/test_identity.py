@@ -34,7 +34,7 @@ TABLES = st.lists(st.tuples(INTEGERS, FLOATS, WORDS, FLAGS), min_size=1, max_siz
 
 def digest(batches):
     """With small blocks, so that short tables have several."""
-    with patch.object(identity, "_ROWS", 7):
+    with patch.object(identity, "_ROWS_PER_BLOCK", 7):
         return identify("people", "ill", batches).digest
 
 
@@ -57,14 +57,14 @@ def test_where_the_rows_lie_in_memory_does_not_matter(before, table, after):
 
 
 def test_the_length_of_a_block_is_no_special_number_of_rows():
-    table = pa.table({"x": np.arange(identity._ROWS * 2 + 5)})
-    halves = [table.slice(0, identity._ROWS - 1), table.slice(identity._ROWS - 1)]
+    table = pa.table({"x": np.arange(identity._ROWS_PER_BLOCK * 2 + 5)})
+    halves = [table.slice(0, identity._ROWS_PER_BLOCK - 1), table.slice(identity._ROWS_PER_BLOCK - 1)]
     assert (
         identify("d", "y", table.to_batches())
         == identify("d", "y", [b for half in halves for b in half.to_batches()])
         == identify("d", "y", table.to_batches(max_chunksize=1000))
     )
-    assert identify("d", "y", table.to_batches()).rows == identity._ROWS * 2 + 5
+    assert identify("d", "y", table.to_batches()).rows == identity._ROWS_PER_BLOCK * 2 + 5
 
 
 def one_column(values):
@@ -227,9 +227,9 @@ def test_the_name_and_the_label_are_not_hashed():
 
 
 def test_a_renamed_data_set_is_the_same_by_its_digest_only():
-    assert Identity("a", "y", 5, "d1").same_rows(Identity("b", "y", 5, "d1"))
-    assert Identity("a", "y", 5).same_rows(Identity("a", "y", 5))
-    assert not Identity("a", "y", 5).same_rows(Identity("b", "y", 5))
+    assert Identity("a", "y", 5, "d1").has_same_rows(Identity("b", "y", 5, "d1"))
+    assert Identity("a", "y", 5).has_same_rows(Identity("a", "y", 5))
+    assert not Identity("a", "y", 5).has_same_rows(Identity("b", "y", 5))
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,8 @@ def test_a_renamed_data_set_is_the_same_by_its_digest_only():
     ids=["rows", "digest", "no digest"],
 )
 def test_data_sets_that_differ_in_one_fact_are_not_the_same(other):
-    assert not Identity("a", "y", 5, "d1").same_rows(other)
-    assert not other.same_rows(Identity("a", "y", 5, "d1"))
+    assert not Identity("a", "y", 5, "d1").has_same_rows(other)
+    assert not other.has_same_rows(Identity("a", "y", 5, "d1"))
 
 
 def test_some_columns_are_not_the_same_data_as_all():
@@ -253,17 +253,17 @@ def test_some_columns_are_not_the_same_data_as_all():
         return identify("people", "ill", pa.table(table).to_batches())
 
     whole = of({"age": [30, 40], "weight": [60, 70]})
-    assert not of({"weight": [60, 70]}).same_rows(whole)
-    assert of({"weight": [60, 70], "age": [30, 40]}).same_rows(whole)
-    assert not whole.same_rows(of({"weight": [60, 70]}))
-    assert not of({"weight": [60, 71]}).same_rows(whole)
-    assert not of({"size": [60, 70]}).same_rows(whole)
-    assert Identity(**whole.to_json()).same_rows(whole)
+    assert not of({"weight": [60, 70]}).has_same_rows(whole)
+    assert of({"weight": [60, 70], "age": [30, 40]}).has_same_rows(whole)
+    assert not whole.has_same_rows(of({"weight": [60, 70]}))
+    assert not of({"weight": [60, 71]}).has_same_rows(whole)
+    assert not of({"size": [60, 70]}).has_same_rows(whole)
+    assert Identity(**whole.to_json()).has_same_rows(whole)
 
 
 def test_the_label_has_no_part_in_which_rows_these_are():
     for label in ("y", "z", None):
-        assert Identity("a", label, 5, "d1").same_rows(Identity("a", "y", 5, "d1"))
+        assert Identity("a", label, 5, "d1").has_same_rows(Identity("a", "y", 5, "d1"))
 
 
 def test_a_column_that_becomes_a_label_identifies_the_rows_no_more():
@@ -273,11 +273,11 @@ def test_a_column_that_becomes_a_label_identifies_the_rows_no_more():
         return identify("people", label, pa.table(table).to_batches())
 
     bound = of("ill", {"age": [30, 40], "weight": [60, 70], "rich": [0, 1]})
-    assert of("rich", {"age": [30, 40], "weight": [60, 70], "rich": [1, 1]}).same_rows(bound)
-    assert not of("rich", {"age": [30, 40]}).same_rows(bound)
-    assert not of("rich", {"age": [40, 30], "weight": [60, 70]}).same_rows(bound)
-    assert not of("age", {"rich": [0, 1]}).same_rows(of("ill", {"age": [30, 40]}))
-    assert not of("ill", {"age": [30, 40], "weight": [60, 70]}).same_rows(bound)
+    assert of("rich", {"age": [30, 40], "weight": [60, 70], "rich": [1, 1]}).has_same_rows(bound)
+    assert not of("rich", {"age": [30, 40]}).has_same_rows(bound)
+    assert not of("rich", {"age": [40, 30], "weight": [60, 70]}).has_same_rows(bound)
+    assert not of("age", {"rich": [0, 1]}).has_same_rows(of("ill", {"age": [30, 40]}))
+    assert not of("ill", {"age": [30, 40], "weight": [60, 70]}).has_same_rows(bound)
 
 
 def test_json_round_trip():

@@ -5,7 +5,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.data.files import TableFile
-from labeldp.privacy.vault.labeled_table import SecretTable, budget_of, check_total, numbered
+from labeldp.privacy.vault.labeled_table import SecretTable, budget_chooser, check_total_budget, encode_users
 
 N = 40
 
@@ -44,7 +44,7 @@ def test_released_codes_take_the_place_of_labels(tmp_path, name, labels):
     table = SecretTable.open(path, "y", ",".join(words), "public")
     batch = next(iter(table.file.batches()))
     codes = table.vault(50.0).release(ldp.RandomizedResponse(50.0)).labels()
-    swapped = table.replaced(batch, np.where(codes < 0, -1, 1 - codes))
+    swapped = table.replace_labels(batch, np.where(codes < 0, -1, 1 - codes))
     assert swapped.schema == batch.schema
     assert swapped.column("y").to_pylist() == [labels[1], labels[0], None]
 
@@ -53,7 +53,7 @@ def test_a_categorical_column_stays_categorical(tmp_path):
     path = write(tmp_path, pl.Series(["a", "b", "a"], dtype=pl.Categorical))
     table = SecretTable.open(path, "y", "a,b")
     batch = next(iter(table.file.batches()))
-    swapped = table.replaced(batch, np.array([1, 0, 1], np.int8))
+    swapped = table.replace_labels(batch, np.array([1, 0, 1], np.int8))
     assert pa.types.is_dictionary(swapped.schema.field("y").type)
     assert swapped.column("y").to_pylist() == ["b", "a", "b"]
 
@@ -90,15 +90,15 @@ def test_one_changed_label_opens_the_same_ledger_and_one_changed_feature_does_no
 
 def test_row_ids_can_identify_the_data_and_are_no_feature(tmp_path):
     path = write(tmp_path, ["no", "yes"] * N, extra=np.zeros(2 * N))
-    table = SecretTable.open(path, "y", "no,yes", ids="x")
-    assert table.features == ["extra"]
+    table = SecretTable.open(path, "y", "no,yes", id_column="x")
+    assert table.feature_columns == ["extra"]
     table.vault(1.0)
     write(tmp_path, ["no", "yes"] * N, extra=np.ones(2 * N))
-    SecretTable.open(path, "y", "no,yes", ids="x").vault(1.0)
+    SecretTable.open(path, "y", "no,yes", id_column="x").vault(1.0)
     with pytest.raises(ldp.InputError, match="no column 'id'"):
-        SecretTable.open(path, "y", "no,yes", ids="id")
+        SecretTable.open(path, "y", "no,yes", id_column="id")
     with pytest.raises(ldp.InputError, match="The label cannot identify"):
-        SecretTable.open(path, "y", "no,yes", ids="y")
+        SecretTable.open(path, "y", "no,yes", id_column="y")
 
 
 def test_nothing_but_a_total_changes_the_budget(tmp_path):
@@ -109,15 +109,15 @@ def test_nothing_but_a_total_changes_the_budget(tmp_path):
     assert table.vault(2.0, 1e-6).budget == ldp.Budget(1.0, 0.0)
     assert table.vault(2.0, 1e-6, delta_budget=1e-5).budget == ldp.Budget(1.0, 1e-5)
     assert table.vault(2.0, budget=3.0).budget == ldp.Budget(3.0, 1e-5)
-    assert budget_of(0.5, 1e-6)(None) == ldp.Budget(0.5, 1e-6)
-    assert budget_of(0.5)(ldp.Budget(3.0, 1e-5)) == ldp.Budget(3.0, 1e-5)
+    assert budget_chooser(0.5, 1e-6)(None) == ldp.Budget(0.5, 1e-6)
+    assert budget_chooser(0.5)(ldp.Budget(3.0, 1e-5)) == ldp.Budget(3.0, 1e-5)
 
 
 def test_public_codes_are_those_of_the_declared_classes(tmp_path):
     for name in ("t.csv", "t.parquet"):
         table = SecretTable.open(write(tmp_path, ["b", "a", "b"], name), "y", "a,b")
-        assert table.public_codes().tolist() == [1, 0, 1]
-        assert not table.ledger_path.exists()
+        assert table.read_public_codes().tolist() == [1, 0, 1]
+        assert not table.default_ledger_path.exists()
 
 
 def test_bad_tables_make_no_ledger(tmp_path):
@@ -138,31 +138,35 @@ def test_bad_tables_make_no_ledger(tmp_path):
 
 
 def test_owners_are_one_if_their_values_are_equal():
-    assert numbered([pa.array([0.0, -0.0]), pa.array([1.5, -0.0])]).tolist() == [0, 0, 1, 0]
+    assert encode_users([pa.array([0.0, -0.0]), pa.array([1.5, -0.0])]).tolist() == [0, 0, 1, 0]
     twice = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", "a"]))
-    assert numbered([twice]).tolist() == [0, 0, 0]
+    assert encode_users([twice]).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
 def test_another_secret_of_the_same_people_is_left_out(tmp_path, name):
     path = write(tmp_path, ["no", "yes"] * N, name, ill=["a", "b", "b", "a"] * (N // 2))
-    SecretTable.open(path, "ill", "a,b", left_out=["y"]).vault(1.0).release(ldp.RandomizedResponse(1.0))
+    SecretTable.open(path, "ill", "a,b", excluded_columns=["y"]).vault(1.0).release(ldp.RandomizedResponse(1.0))
     with pytest.raises(ldp.InputError, match=r"column 'ill' is a secret, too.*--leave-out ill"):
         SecretTable.open(path, "y", "no,yes").vault(1.0)
-    table = SecretTable.open(path, "y", "no,yes", left_out=["ill"])
-    assert table.features == ["x"]
+    table = SecretTable.open(path, "y", "no,yes", excluded_columns=["ill"])
+    assert table.feature_columns == ["x"]
     vault = table.vault(1.0, budget=2.0)
     vault.release(ldp.RandomizedResponse(1.0))
     codes = np.zeros(2 * N, np.int8)
     table.file.rewrite(
-        tmp_path / f"out.{name[2:]}", lambda b: table.replaced(b, codes[: b.num_rows]), "y", {}, table.kept
+        tmp_path / f"out.{name[2:]}",
+        lambda b: table.replace_labels(b, codes[: b.num_rows]),
+        "y",
+        {},
+        table.included_columns,
     )
     assert TableFile(tmp_path / f"out.{name[2:]}").schema.names == ["x", "y"]
     write(tmp_path, ["no", "yes"] * N, name, ill=["a"] * (2 * N))  # what is left out has no part in the data's identity
     assert table.vault(1.0).guarantee().epsilon == 2.0
     for column in ("y", "nothing"):
         with pytest.raises(ldp.InputError, match=column):
-            SecretTable.open(path, "y", "no,yes", left_out=[column])
+            SecretTable.open(path, "y", "no,yes", excluded_columns=[column])
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
@@ -170,14 +174,16 @@ def test_all_secrets_of_a_file_share_one_ledger_and_add_up(tmp_path, name):
     """A second secret could be released under any number of ledgers, each of which stated its own cost alone."""
     path = write(tmp_path, ["no", "yes"] * N, name, ill=["a", "b", "b", "a"] * (N // 2))
     SecretTable.open(path, "y", "no,yes").vault(1.0).release(ldp.RandomizedResponse(0.5))
-    other = SecretTable.open(path, "ill", "a,b", left_out=["y"])
+    other = SecretTable.open(path, "ill", "a,b", excluded_columns=["y"])
     for number in range(4):
         with pytest.raises(ldp.InputError, match="another ledger would forget it"):
             other.vault(1.0, ledger=tmp_path / f"{number}.ledger")
     with pytest.raises(ldp.BudgetExceeded, match=r"epsilon 0\.5 and delta 0 left.*all labels of these rows \(y, ill\)"):
         other.vault(1.0).release(ldp.RandomizedResponse(0.6))
     drawn = other.vault(1.0).release(ldp.RandomizedResponse(0.5))
-    first = SecretTable.open(path, "y", "no,yes", left_out=["ill"]).vault(1.0).release(ldp.RandomizedResponse(0.5))
+    first = (
+        SecretTable.open(path, "y", "no,yes", excluded_columns=["ill"]).vault(1.0).release(ldp.RandomizedResponse(0.5))
+    )
     assert first.entry != drawn.entry
     assert other.vault(1.0).guarantee().epsilon == 1.0
     with pytest.raises(ldp.BudgetExceeded, match=r"all labels of these rows \(y, ill\)"):
@@ -188,9 +194,9 @@ def test_all_secrets_of_a_file_share_one_ledger_and_add_up(tmp_path, name):
 def test_a_secret_that_is_found_later_can_be_left_out_and_stays_out(tmp_path, name):
     path = write(tmp_path, ["no", "yes"] * N, name, ill=["a", "b", "b", "a"] * (N // 2))
     SecretTable.open(path, "y", "no,yes").vault(1.0).release(ldp.RandomizedResponse(0.5))
-    left = SecretTable.open(path, "y", "no,yes", left_out=["ill"])
+    left = SecretTable.open(path, "y", "no,yes", excluded_columns=["ill"])
     assert left.vault(1.0).guarantee().epsilon == 0.5  # the same people, with fewer features
-    SecretTable.open(path, "ill", "a,b", left_out=["y"]).vault(1.0).release(ldp.RandomizedResponse(0.1))
+    SecretTable.open(path, "ill", "a,b", excluded_columns=["y"]).vault(1.0).release(ldp.RandomizedResponse(0.1))
     with pytest.raises(ldp.InputError, match=r"column 'ill' is a secret, too.*\(--leave-out ill\)\.$"):
         SecretTable.open(path, "y", "no,yes").vault(1.0)
     assert left.vault(1.0).guarantee().epsilon == 0.6
@@ -219,7 +225,7 @@ def test_rows_that_were_sorted_anew_are_not_taken_for_those_of_before(tmp_path, 
     for column in ("x", "seen"):
         read = pl.read_parquet if name.endswith("parquet") else pl.read_csv
         frame = read(path).reverse()
-        left = SecretTable.open(_written(frame, path), "y", "no,yes", left_out=[column])
+        left = SecretTable.open(_written(frame, path), "y", "no,yes", excluded_columns=[column])
         with pytest.raises(ldp.LedgerError, match="belongs to other data"):
             left.vault(1.0)
         _written(frame.drop(column), path)
@@ -237,9 +243,9 @@ def _written(frame, path):
 def test_a_number_that_is_marked_as_missing_is_missing(tmp_path):
     path = write(tmp_path, ["1", "NaN", "3", "NA"], "t.csv")
     with pytest.raises(ldp.InputError, match="A label is missing, first in row 1"):
-        SecretTable.open(path, "y", None, numbers="0,5,1").vault(1.0)
-    vault = SecretTable.open(path, "y", None, "public", numbers="0,5,1").vault(1.0)
-    assert vault.labelled.tolist() == [True, False, True, False]
+        SecretTable.open(path, "y", None, label_range="0,5,1").vault(1.0)
+    vault = SecretTable.open(path, "y", None, "public", label_range="0,5,1").vault(1.0)
+    assert vault.labeled_mask.tolist() == [True, False, True, False]
 
 
 def test_a_link_leads_to_the_ledger_of_the_data(tmp_path):
@@ -267,13 +273,13 @@ def test_another_ledger_cannot_forget_what_the_one_beside_the_data_counts(tmp_pa
     table = SecretTable.open(path, "y", "no,yes")
     table.vault(1.0)
     table.vault(1.0, ledger=tmp_path / "other").release(ldp.RandomizedResponse(1.0))  # nothing was spent yet
-    table.vault(1.0, ledger=table.ledger_path).release(ldp.RandomizedResponse(1.0))
+    table.vault(1.0, ledger=table.default_ledger_path).release(ldp.RandomizedResponse(1.0))
     with pytest.raises(ldp.InputError, match="another ledger would forget it"):
         table.vault(1.0, ledger=tmp_path / "other")
 
 
 def test_a_total_that_could_never_pay_is_refused():
     with pytest.raises(ldp.BudgetExceeded, match="This costs epsilon 20, and the budget shall be 7 in all"):
-        check_total(20.0, 7.0)
+        check_total_budget(20.0, 7.0)
     for total in (None, 20.0, 30.0):
-        check_total(20.0, total)
+        check_total_budget(20.0, total)

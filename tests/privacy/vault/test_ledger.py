@@ -22,7 +22,7 @@ from labeldp.data import Embeddings
 from labeldp.mechanisms import GroupHistogram, LinearQuery
 from labeldp.privacy.mechanisms.base import _fingerprint
 from labeldp.privacy.vault import Ledger, ledger
-from labeldp.privacy.vault.ledger import _explain, in_progress
+from labeldp.privacy.vault.ledger import _explain_failure, is_in_use
 
 
 def test_nothing_about_labels_is_in_the_file(path, monkeypatch):
@@ -102,7 +102,7 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path, name):
 
 def test_a_full_disk_is_no_damage():
     """Who restored another ledger, or began one, would forget what was spent."""
-    said = _explain("people.ledger", "database or disk is full")
+    said = _explain_failure("people.ledger", "database or disk is full")
     assert "make room" in said
     assert "Keep it" in said
     assert "backup" not in said
@@ -119,7 +119,7 @@ def test_a_torn_file_is_noticed(path):
 def test_a_ledger_in_use_says_so(path, monkeypatch):
     from filelock import FileLock
 
-    monkeypatch.setattr(ledger, "_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(ledger, "_LOCK_TIMEOUT_SECONDS", 0.1)
     v = open_vault(path)
     with FileLock(f"{path}.lock"), pytest.raises(ldp.LedgerError, match="has been in use"):
         v.release(RR(0.5))
@@ -128,8 +128,8 @@ def test_a_ledger_in_use_says_so(path, monkeypatch):
 
 def test_redacted_entries_are_plain_json(path):
     v = open_vault(path)
-    v.release(RR(0.5), rows=[1, 2])
-    line = v.ledger.entries()[0].redacted()
+    v.release(RR(0.5), row_selection=[1, 2])
+    line = v.ledger.entries()[0].to_redacted_json()
     assert json.loads(json.dumps(line)) == line
     assert (line["epsilon"], line["released"], line["status"]) == (0.5, 2, "committed")
     assert "rows" not in line
@@ -140,14 +140,14 @@ def test_no_digest_travels(path):
     vault = open_vault(path)
     vault.release(LinearQuery(np.eye(1000, 3), 0.5))
     assert "sha256" in vault.ledger.entries()[0].details["parameters"]["query"]
-    told = vault.ledger.entries()[0].redacted()
+    told = vault.ledger.entries()[0].to_redacted_json()
     assert "sha256" not in json.dumps(told)
     assert "sha256" in json.dumps(_fingerprint(Embeddings(np.eye(3))))  # so that those of features are left out as well
     assert told["parameters"]["epsilon"] == 0.5
 
 
 def test_large_releases_are_stored_in_parts(path, monkeypatch):
-    monkeypatch.setattr(ledger, "_PART", 100)
+    monkeypatch.setattr(ledger, "_PART_BYTES", 100)
     first = open_vault(path).release(RR(0.5))
     assert (open_vault(path).release(RR(0.5)).labels() == first.labels()).all()
 
@@ -213,10 +213,10 @@ def test_a_killed_process_never_understates_what_was_spent(path, step):
     spent, kept = STEPS[step]
     v = open_vault(path)
     assert v.guarantee().epsilon == spent
-    assert not in_progress(path)
+    assert not is_in_use(path)
     v.release(RR(0.4))
     assert v.guarantee().epsilon == 0.4  # nobody has seen what a killed process drew
-    assert bool(v.reused) == kept
+    assert bool(v.reused_entries) == kept
 
 
 # Processes that race.
@@ -264,8 +264,8 @@ def test_all_names_of_a_ledger_share_one_lock(path, tmp_path, monkeypatch):
     names = [path, link, "same.ledger", tmp_path / "links" / ".." / "people.ledger"]
     ledgers = [open_vault(name).ledger for name in names]
     for holder in ledgers:
-        with holder.exclusive():
-            assert all(in_progress(name) for name in names)
+        with holder.exclusive_lock():
+            assert all(is_in_use(name) for name in names)
     context = get_context("fork")
     barrier, results = context.Barrier(8), context.Queue()
     racers = [context.Process(target=_race, args=(names[i % 4], barrier, results, 0.5)) for i in range(8)]
@@ -296,8 +296,8 @@ def test_a_child_does_not_inherit_the_lock(path):
     vault = open_vault(path)
     context = get_context("fork")
     results = context.Queue()
-    with vault.ledger.exclusive():
-        child = context.Process(target=lambda: results.put(vault.ledger._held_by == os.getpid()))
+    with vault.ledger.exclusive_lock():
+        child = context.Process(target=lambda: results.put(vault.ledger._lock_holder_pid == os.getpid()))
         child.start()
         assert results.get(timeout=30) is False
         child.join()
@@ -351,12 +351,12 @@ def test_an_interruption_while_the_lock_is_taken_leaves_no_lock(path, monkeypatc
         patch.setattr(ledger, "FileLock", Interrupted)
         with pytest.raises(KeyboardInterrupt) as kept:  # with its frames, as a notebook keeps the last exception
             used.release(RR(0.1))
-    assert not in_progress(path)
+    assert not is_in_use(path)
     assert kept.tb is not None
 
 
 def test_missing_rows_of_the_last_release_are_damage_however_often_they_are_read(path):
-    open_vault(path).release(RR(0.5), rows=range(10))
+    open_vault(path).release(RR(0.5), row_selection=range(10))
     with sqlite3.connect(path) as database:
         database.execute("DELETE FROM labeldp_row_sets")
     read = Ledger(path)
@@ -416,9 +416,9 @@ def test_a_draw_that_failed_stays_charged_and_is_not_taken_for_interrupted(path,
 
 def test_a_ledger_is_in_progress_while_somebody_holds_it(path):
     vault = open_vault(path)
-    with vault.ledger.exclusive():
-        assert in_progress(path)
-    assert not in_progress(path)
+    with vault.ledger.exclusive_lock():
+        assert is_in_use(path)
+    assert not is_in_use(path)
 
 
 def test_a_failed_draw_is_charged_again_though_its_entry_was_read_before_it_failed(path, monkeypatch):

@@ -39,12 +39,12 @@ def test_no_total_and_no_release_changes(old):
     known = [(e.id, e.kind, e.status, e.created) for e in vault.ledger.entries() if e.kind != "budget"]
     assert known == [entry for entry in entries if entry[1] != "budget"]
     assert f'"{vault._account.mark}"' == mark
-    for ask in ({}, {"rows": np.arange(300)}):
+    for ask in ({}, {"row_selection": np.arange(300)}):
         vault.release(RR(0.25 if ask else 0.5), **ask)
-    plan = vault.plan(RR(0.125), RR(0.5), rows=np.arange(100, 900))
+    plan = vault.plan(RR(0.125), RR(0.5), row_selection=np.arange(100, 900))
     plan.release(RR(0.125))
     assert vault.guarantee().epsilon == TOTAL  # all of them were stored
-    assert len(vault.reused) == 3
+    assert len(vault.reused_entries) == 3
     plan.release(RR(0.5))
     assert vault.guarantee().epsilon == TOTAL
 
@@ -138,7 +138,7 @@ def test_labels_of_old_estimators_match_every_name(old):
         vault = ldp.Vault([0, 1] * 500, ldp.LabelSpace([0, 1]), ldp.Budget(12.0), ledger=old, identity=known)
         vault.release(RR(0.5))
         assert vault.guarantee().epsilon == TOTAL
-        assert len(vault.reused) == 1
+        assert len(vault.reused_entries) == 1
 
 
 def test_labels_that_an_old_ledger_counts_elsewhere_need_that_ledger(tmp_path):
@@ -149,8 +149,8 @@ def test_labels_that_an_old_ledger_counts_elsewhere_need_that_ledger(tmp_path):
 
     data = tmp_path / "t.parquet"
     pl.DataFrame({"x": range(8), "y": ["a", "b"] * 4, "z": ["a", "b"] * 4}).write_parquet(data)
-    first = SecretTable.open(data, "y", "a,b", left_out=["z"])
-    second = SecretTable.open(data, "z", "a,b", left_out=["y"])
+    first = SecretTable.open(data, "y", "a,b", excluded_columns=["z"])
+    second = SecretTable.open(data, "z", "a,b", excluded_columns=["y"])
     second.vault(1.0, ledger=tmp_path / "z.ledger").release(RR(1.0))
     vault = first.vault(1.0)
     chain = vault.ledger.snapshot()
@@ -226,7 +226,7 @@ def test_entries_keep_the_name_of_their_label(old):
     other = ldp.Identity("people", "illness", 1000, "abc")
     vault = ldp.Vault([0, 1] * 500, ldp.LabelSpace([0, 1]), ldp.Budget(12.0), ledger=old, identity=other)
     vault.release(RR(0.5))
-    assert not vault.reused
+    assert not vault.reused_entries
 
 
 def test_a_release_that_was_stored_in_parts_is_put_together(old):
@@ -237,4 +237,4 @@ def test_a_release_that_was_stored_in_parts_is_put_together(old):
     )
     vault = open_vault(old, 12.0)
     assert len(vault.release(RR(0.5)).labels()) == 1000
-    assert len(vault.reused) == 1
+    assert len(vault.reused_entries) == 1

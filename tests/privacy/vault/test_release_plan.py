@@ -94,7 +94,7 @@ def test_the_same_plan_again_is_the_one_that_was_paid_for():
 def test_a_plan_draws_the_rows_that_were_paid_for_whatever_is_done_to_a_release():
     vault = ldp.Vault([0, 1] * 50, ldp.LabelSpace([0, 1]), ldp.Budget(20.0))
     weak, strong = ldp.RandomizedResponse(0.1), ldp.RandomizedResponse(8.0)
-    plan = vault.plan(weak, strong, rows=[0])
+    plan = vault.plan(weak, strong, row_selection=[0])
     first = plan.release(weak)
     first.active[:] = True
     assert (plan.release(strong).labels() >= 0).sum() == 1
@@ -143,18 +143,18 @@ def test_plans_with_other_steps_or_another_delta_are_other_plans():
 
 def test_a_plan_is_paid_by_its_own_rows():
     v = vault(1.0)
-    v.release(RR(1.0), rows=[0, 1])
-    v.plan(RR(0.75), rows=[2, 3])
+    v.release(RR(1.0), row_selection=[0, 1])
+    v.plan(RR(0.75), row_selection=[2, 3])
     for rows in ([0], [2], None):
         with pytest.raises(ldp.BudgetExceeded):
-            v.plan(RR(0.5), rows=rows)
+            v.plan(RR(0.5), row_selection=rows)
     assert [entry.status for entry in v.ledger.entries()] == ["committed", "committed"]
 
 
 def test_a_plan_states_the_cost_of_each_number_of_its_rows_that_a_user_owns():
     v = vault(9.0, users=[0, 0, 0, 1, 1, 2])
-    v.plan(RR(0.5), rows=[0, 3])
-    v.plan(RR(0.5), rows=[0, 1, 3])
+    v.plan(RR(0.5), row_selection=[0, 3])
+    v.plan(RR(0.5), row_selection=[0, 1, 3])
     assert [sorted(entry.costs) for entry in v.ledger.entries()] == [[1], [1, 2]]
 
 
@@ -175,7 +175,7 @@ def test_a_plan_for_some_rows_of_users_must_fit_beside_a_release_of_all_rows():
     for ask in (v.plan, v.release):
         with pytest.raises(ldp.BudgetExceeded):
             ask(RR(0.5), rows=[0, 3])
-    v.plan(RR(0.5), rows=[3, 5])
+    v.plan(RR(0.5), row_selection=[3, 5])
 
 
 def planned(users=None, **options):
@@ -207,18 +207,18 @@ def test_a_model_of_two_steps_costs_their_plan_once(tmp_path):
         assert (stated.epsilon, stated.delta) == whole
     cost = joint_cost([*both.lineage, *alone.lineage, *model.lineage])
     assert (float(cost.epsilon), float(cost.delta)) == whole
-    more = v.release(RR(0.5), rows=[0, 1], derived_from=[model])
+    more = v.release(RR(0.5), row_selection=[0, 1], derived_from=[model])
     assert v.guarantee_of([more]).epsilon == more.guarantee.epsilon == v.guarantee().epsilon == whole[0] + 0.5
     assert v.guarantee_of([second], RR(0.5), [4]).epsilon == whole[0] + 0.5
 
 
 def test_a_plan_of_some_rows_is_used_on_these():
     v = vault(9.0)
-    plan = v.plan(RR(1.0), RR(0.5), rows=[0, 1])
+    plan = v.plan(RR(1.0), RR(0.5), row_selection=[0, 1])
     steps = [plan.release(RR(1.0)), plan.release(RR(0.5))]
-    other = v.release(RR(1.25), rows=[2, 3])
+    other = v.release(RR(1.25), row_selection=[2, 3])
     assert v.guarantee_of([*steps, other]).epsilon == Provenance.of(*steps, other).guarantee.epsilon == 1.5
-    above = v.release(RR(0.25), rows=[1, 2])
+    above = v.release(RR(0.25), row_selection=[1, 2])
     assert v.guarantee_of([*steps, above]).epsilon == Provenance.of(*steps, above).guarantee.epsilon == 1.75
 
 
@@ -230,12 +230,12 @@ def test_a_step_that_loses_less_is_drawn_and_one_that_loses_more_is_not():
     for dearer in (LinearQuery(query, 1.01, 1e-6), LinearQuery(query, 1.0), RR(1.0)):
         with pytest.raises(ldp.InputError, match="another loss, which does not cover"):
             plan.release(dearer)
-    assert (len(v.ledger.entries()), plan.left) == (events, 2)
+    assert (len(v.ledger.entries()), plan.n_remaining) == (events, 2)
     plan.release(LinearQuery(query, 0.7, 1e-6))
     with pytest.raises(ldp.InputError, match="another loss"):
         plan.release(RR(1.0000001))
     plan.release(RR(0.25))
-    assert (plan.left, v.guarantee().epsilon) == (0, paid.epsilon)
+    assert (plan.n_remaining, v.guarantee().epsilon) == (0, paid.epsilon)
 
 
 def test_users_with_a_row_each_plan_by_losses_and_others_by_mechanisms():
@@ -260,7 +260,7 @@ def test_whether_a_plan_was_paid_for_is_known_before_it_is_made_again():
     v.plan(*steps, name="first")
     assert v.was_planned(*steps, name="first")
     assert v.was_planned(list(steps), name="first")
-    for other in ({"name": "second"}, {"name": "first", "rows": [0]}, {"name": "first", "delta": 1e-6}):
+    for other in ({"name": "second"}, {"name": "first", "row_selection": [0]}, {"name": "first", "delta": 1e-6}):
         assert not v.was_planned(*steps, **other)
     assert v.guarantee().epsilon == 0.75
 
@@ -273,7 +273,7 @@ def test_a_ledger_file_and_its_copy_count_a_plan_once(tmp_path):
     assert report["spent"]["epsilon"] == whole.epsilon
     assert [line["epsilon"] for line in report["entries"]] == [whole.epsilon, 0.0, 0.0]
     again, *_, third, fourth = planned(**people)
-    assert (again.drawn, len(again.reused)) == ((), 2)
+    assert (again.drawn_entries, len(again.reused_entries)) == ((), 2)
     assert third.lineage == first.lineage == fourth.lineage == second.lineage
     assert [use.entry for use in third.lineage] == [report["entries"][0]["id"]]
     assert [fourth.entry, third.entry] == [line["id"] for line in report["entries"][:0:-1]]

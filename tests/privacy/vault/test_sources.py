@@ -4,7 +4,7 @@ import pytest
 from bound_vault import LABELS, RR, SPACE
 
 import labeldp as ldp
-from labeldp.privacy.vault.sources import lineage_of, named_sources, origin, stated
+from labeldp.privacy.vault.sources import check_sources, lineage_of, source_entries, source_guarantee
 
 PUBLIC = SimpleNamespace(lineage=(), guarantee=None)
 
@@ -16,17 +16,17 @@ def vault():
 
 def test_one_source_is_a_list_of_one_and_what_saw_no_label_is_none(vault):
     release = vault.release(RR(0.5))
-    assert named_sources(release) == [release]
-    assert named_sources(()) == []
+    assert check_sources(release) == [release]
+    assert check_sources(()) == []
     for given in ([release, PUBLIC], (PUBLIC, release)):
-        assert named_sources(given) == [release]
-    assert stated(release) is release.guarantee
+        assert check_sources(given) == [release]
+    assert source_guarantee(release) is release.guarantee
 
 
 @pytest.mark.parametrize("other", ["words", SimpleNamespace(lineage=()), SimpleNamespace(guarantee=None)])
 def test_what_has_no_lineage_or_no_guarantee_is_no_source(vault, other):
     with pytest.raises(ldp.InputError, match="derived_from takes the releases and models"):
-        named_sources([vault.release(RR(0.5)), other])
+        check_sources([vault.release(RR(0.5)), other])
 
 
 def test_the_origin_names_every_entry_behind_a_source(vault):
@@ -34,10 +34,10 @@ def test_the_origin_names_every_entry_behind_a_source(vault):
     chain = vault.ledger.snapshot()
     both = first.concat(first, second)
     model = SimpleNamespace(lineage=(*first.lineage, *second.lineage), guarantee=first.guarantee)
-    assert origin(chain, []) == "declared public"
-    assert origin(chain, [second]) == [second.entry]
-    assert origin(chain, [both]) == [first.entry, second.entry]
-    assert origin(chain, [model]) == [first.entry, second.entry]
+    assert source_entries(chain, []) == "declared public"
+    assert source_entries(chain, [second]) == [second.entry]
+    assert source_entries(chain, [both]) == [first.entry, second.entry]
+    assert source_entries(chain, [model]) == [first.entry, second.entry]
     assert lineage_of([first, both], *second.lineage) == (*first.lineage, *second.lineage)
 
 
@@ -47,4 +47,4 @@ def test_what_is_not_in_the_ledger_is_no_origin(vault):
     unnamed = SimpleNamespace(lineage=(), guarantee=release.guarantee)
     for source in (stranger, unnamed):
         with pytest.raises(ldp.InputError, match="not of this vault"):
-            origin(chain, [release, source])
+            source_entries(chain, [release, source])

@@ -13,7 +13,7 @@ from labeldp.accounting import ApproximateLoss, GaussianLoss, PureLoss
 from labeldp.accounting.costs import cap_labels_per_user, unpack_rows
 from labeldp.mechanisms import GroupHistogram, LinearQuery, LossSum, OneHotGaussian, OneHotLaplace, RRTopK, RRWithPrior
 from labeldp.privacy.vault import Ledger
-from labeldp.privacy.vault.vault import _digest
+from labeldp.privacy.vault.vault import _hash_request
 
 SPACE = ldp.LabelSpace(["no", "yes"])
 LABELS = ["no", "yes", "yes", "no", "yes", "no"]
@@ -28,7 +28,7 @@ def vault(epsilon=1.0, delta=0.0, labels=LABELS, **options):
 def test_the_same_request_returns_the_same_noise_and_is_charged_once():
     v = vault(labels=LABELS * 50)
     first = v.release(RR(1.0))
-    for again in (v.release(RR(1.0)), v.release(RR(1)), v.release(RR(1.0), rows=np.arange(300))):
+    for again in (v.release(RR(1.0)), v.release(RR(1)), v.release(RR(1.0), row_selection=np.arange(300))):
         assert (again.labels() == first.labels()).all()
         assert again.entry == first.entry
     assert v.guarantee() == ldp.Guarantee(1.0, 0.0, "label", "local", v.guarantee().derivation)
@@ -36,7 +36,7 @@ def test_the_same_request_returns_the_same_noise_and_is_charged_once():
 
 def test_what_was_released_is_known_by_mechanism_and_rows():
     vault = ldp.Vault([0, 1, 1, 0], ldp.LabelSpace([0, 1]), ldp.Budget(2.0))
-    vault.release(ldp.RandomizedResponse(1.0), rows=[0, 1])
+    vault.release(ldp.RandomizedResponse(1.0), row_selection=[0, 1])
     assert vault.was_released(ldp.RandomizedResponse(1.0), [0, 1])
     assert not vault.was_released(ldp.RandomizedResponse(1.0))
     assert not vault.was_released(ldp.RandomizedResponse(0.5), [0, 1])
@@ -64,21 +64,21 @@ def test_ten_tenths_are_one():
 
 def test_releases_of_other_rows_do_not_add():
     v = vault(1.0)
-    v.release(RR(1.0), rows=[0, 1, 2])
-    v.release(RR(0.6), rows=[3, 4, 5])
+    v.release(RR(1.0), row_selection=[0, 1, 2])
+    v.release(RR(0.6), row_selection=[3, 4, 5])
     assert v.guarantee().epsilon == 1.0
-    assert v.remaining(rows=[3]) == (0.4, 0.0)
+    assert v.remaining(row_selection=[3]) == (0.4, 0.0)
     assert v.remaining() == (0.0, 0.0)
     with pytest.raises(ldp.BudgetExceeded):
-        v.release(RR(0.5), rows=[2, 3])
-    v.release(RR(0.4), rows=[4])
+        v.release(RR(0.5), row_selection=[2, 3])
+    v.release(RR(0.4), row_selection=[4])
 
 
 def test_a_row_in_two_stages_is_refused():
     v = vault(1.0)
-    v.release(RR(1.0), rows=[0, 1, 2])
+    v.release(RR(1.0), row_selection=[0, 1, 2])
     with pytest.raises(ldp.BudgetExceeded):
-        v.release(RR(1.0), rows=[2, 3, 4])
+        v.release(RR(1.0), row_selection=[2, 3, 4])
 
 
 def test_deltas_add_too():
@@ -129,12 +129,12 @@ def test_users_pay_for_all_their_rows():
     v = vault(2.0, users=["u", "u", "v", "v", "v", "w"])
     release = v.release(RR(0.5))
     assert (release.guarantee.unit, release.guarantee.epsilon) == ("user", 1.5)
-    v.release(RR(1.0), rows=[5])  # w has spent 0.5 so far
+    v.release(RR(1.0), row_selection=[5])  # w has spent 0.5 so far
     assert v.guarantee().epsilon == 1.5
     with pytest.raises(ldp.BudgetExceeded):
-        v.release(RR(0.6), rows=[2])  # disjoint rows, same user
+        v.release(RR(0.6), row_selection=[2])  # disjoint rows, same user
     with pytest.raises(ldp.BudgetExceeded):
-        v.release(RR(0.3), rows=[2, 3])
+        v.release(RR(0.3), row_selection=[2, 3])
 
 
 def test_users_pay_for_counts_by_how_many_rows_they_can_move():
@@ -163,14 +163,14 @@ def test_missing_labels_cost_nothing_and_say_nothing():
     assert release.labels()[1] == -1
     assert v.ledger.entries()[0].details["released"] == 2
     with pytest.raises(ldp.InputError, match="nothing to release"):
-        v.release(RR(1.0), rows=[1])
+        v.release(RR(1.0), row_selection=[1])
 
 
 @pytest.mark.parametrize("rows", [[6], [-1], [0.5], [[0]], "all", np.ones(5, bool)])
 def test_bad_rows_cost_nothing(rows):
     v = vault()
     with pytest.raises(ldp.InputError, match=r"[Rr]ows"):
-        v.release(RR(1.0), rows=rows)
+        v.release(RR(1.0), row_selection=rows)
     assert v.ledger.entries() == []
 
 
@@ -297,15 +297,15 @@ def test_what_is_named_at_a_second_request_counts_from_then_on():
 
 def test_a_ledger_that_is_opened_again_speaks_of_the_same_labels(tmp_path):
     known = {"ledger": tmp_path / "ledger.db", "identity": ldp.Identity("people", "ill", 6)}
-    first = vault(2.0, **known).release(RR(1.0), rows=[0, 1, 2])
-    second = vault(2.0, **known).release(RR(1.0), rows=[3, 4, 5])
+    first = vault(2.0, **known).release(RR(1.0), row_selection=[0, 1, 2])
+    second = vault(2.0, **known).release(RR(1.0), row_selection=[3, 4, 5])
     assert ldp.Release.concat(first, second).guarantee.epsilon == 1.0
 
 
 def test_stages_on_other_rows_keep_one_epsilon_though_derived():
     v = vault(1.0)
-    first = v.release(RR(1.0), rows=[0, 1, 2])
-    second = v.release(RRWithPrior(1.0, np.full((6, 2), 0.5)), rows=[3, 4, 5], derived_from=[first])
+    first = v.release(RR(1.0), row_selection=[0, 1, 2])
+    second = v.release(RRWithPrior(1.0, np.full((6, 2), 0.5)), row_selection=[3, 4, 5], derived_from=[first])
     assert second.guarantee.epsilon == 1.0
     joined = ldp.Release.concat(first, second)
     assert joined.guarantee.epsilon == 1.0
@@ -330,14 +330,14 @@ def test_a_shared_ledger_needs_to_know_the_data():
 def test_several_releases_are_added_up_by_row_and_by_user():
     rows = np.arange(6)
     by_row = ldp.Vault(LABELS, SPACE, ldp.Budget(4.0))
-    parts = [by_row.release(ldp.RandomizedResponse(1.0), rows=rows[rows % 2 == i]) for i in (0, 1)]
+    parts = [by_row.release(ldp.RandomizedResponse(1.0), row_selection=rows[rows % 2 == i]) for i in (0, 1)]
     by_row.release(OneHotLaplace(1.0))
     assert by_row.guarantee_of(parts).epsilon == 1.0  # the third release is not among them
     shared = ldp.Vault(LABELS, SPACE, ldp.Budget(4.0), users=[0, 0, 1, 1, 2, 2])
-    parts = [shared.release(ldp.RandomizedResponse(1.0), rows=rows[rows % 2 == i]) for i in (0, 1)]
+    parts = [shared.release(ldp.RandomizedResponse(1.0), row_selection=rows[rows % 2 == i]) for i in (0, 1)]
     assert shared.guarantee_of(parts).epsilon == 2.0  # each user is in both
     own = ldp.Vault(LABELS, SPACE, ldp.Budget(4.0), users=[0, 1, 2, 3, 4, 5])
-    parts = [own.release(ldp.RandomizedResponse(1.0), rows=rows[rows % 2 == i]) for i in (0, 1)]
+    parts = [own.release(ldp.RandomizedResponse(1.0), row_selection=rows[rows % 2 == i]) for i in (0, 1)]
     assert own.guarantee_of(parts).epsilon == 1.0
     with pytest.raises(ldp.InputError, match="of this vault"):
         own.guarantee_of([by_row.release(OneHotLaplace(1.0))])
@@ -350,19 +350,19 @@ OWNERS = [0, 0, 0, 1, 1, 2]
 
 def test_a_shared_mechanism_costs_the_user_what_it_was_asked_for():
     v = vault(1.0, users=OWNERS)
-    part = v.shared(RR(0.5), [1, 3, 4])  # one row of the first user, two of the second
+    part = v.scaled_to_unit(RR(0.5), [1, 3, 4])  # one row of the first user, two of the second
     assert part.epsilon == 0.25
-    assert v.shared(RR(0.5), [0, 3]).epsilon == 0.5
-    release = v.release(v.shared(RR(0.75)))
+    assert v.scaled_to_unit(RR(0.5), [0, 3]).epsilon == 0.5
+    release = v.release(v.scaled_to_unit(RR(0.75)))
     assert (release.guarantee.epsilon, v.guarantee().epsilon) == (0.75, 0.75)
     alone = v.guarantee_of([release], unit="label")
     assert (alone.epsilon, alone.unit) == (0.25, "label")
-    assert vault(1.0).shared(RR(0.5)).epsilon == 0.5
+    assert vault(1.0).scaled_to_unit(RR(0.5)).epsilon == 0.5
 
 
 def test_a_label_alone_is_told_apart_from_its_owner_also_where_all_own_several():
     v = vault(4.0, users=[0, 0, 1, 1, 2, 2])
-    both = [v.release(RR(0.5), rows=[0, 2, 4]), v.release(OneHotLaplace(1.0))]
+    both = [v.release(RR(0.5), row_selection=[0, 2, 4]), v.release(OneHotLaplace(1.0))]
     assert v.guarantee_of(both).epsilon == 2.5
     assert v.guarantee_of(both, unit="label").epsilon == 1.5
 
@@ -370,21 +370,21 @@ def test_a_label_alone_is_told_apart_from_its_owner_also_where_all_own_several()
 def test_what_cannot_be_asked_for_cannot_be_shared():
     v = vault(1.0, 1e-6, users=OWNERS)
     with pytest.raises(ldp.InputError, match="a matrix of numbers with 6 rows"):
-        v.shared(LinearQuery(np.ones(6), 1.0, 1e-6))
+        v.scaled_to_unit(LinearQuery(np.ones(6), 1.0, 1e-6))
 
 
 def test_who_owns_what_is_public():
     assert vault(1.0).users is None
     v = vault(1.0, users=list("bbaacc"))
     assert v.users.tolist() == [0, 0, 1, 1, 2, 2]
-    assert v.capped(1, seed=3).sum() == 3
+    assert v.cap_labels_per_user(1, seed=3).sum() == 3
     with pytest.raises(ldp.InputError, match="labels_per_user"):
-        v.capped(None)
+        v.cap_labels_per_user(None)
 
 
 def test_releases_of_different_users_cost_one_of_them_and_those_of_one_user_both():
     v = vault(9.0, users=OWNERS)
-    first, second, third = (v.release(RR(1.0), rows=rows) for rows in ([0, 1], [3, 5], [2]))
+    first, second, third = (v.release(RR(1.0), row_selection=rows) for rows in ([0, 1], [3, 5], [2]))
     assert ldp.Release.concat(first, second).guarantee.epsilon == 2.0
     assert ldp.Release.concat(first, third).guarantee.epsilon == 3.0
     derived = v.release(RRWithPrior(1.0, np.full((6, len(SPACE)), 1 / len(SPACE))), [4], derived_from=[first])
@@ -394,14 +394,14 @@ def test_releases_of_different_users_cost_one_of_them_and_those_of_one_user_both
 def test_delta_of_many_labels_reaches_the_ledger():
     users = np.repeat(np.arange(2), 60)
     v = ldp.Vault([0, 1] * 60, ldp.LabelSpace([0, 1]), ldp.Budget(1.0, 1e-6), users=users)
-    release = v.release(v.shared(RR(1.0), delta=1e-6))
+    release = v.release(v.scaled_to_unit(RR(1.0), delta=1e-6))
     assert release.guarantee.epsilon <= 1.0
     assert release.guarantee.delta == v.guarantee().delta == 1e-6
     assert release.epsilon > 1.5 / 60
     assert v.guarantee_of([release], unit="label").delta == 0.0
     strict = ldp.Vault([0, 1] * 60, ldp.LabelSpace([0, 1]), ldp.Budget(1.0), users=users)
     with pytest.raises(ldp.BudgetExceeded, match="delta 0"):
-        strict.release(strict.shared(RR(1.0), delta=1e-6))
+        strict.release(strict.scaled_to_unit(RR(1.0), delta=1e-6))
 
 
 def test_a_renyi_budget_adds_up_the_labels_of_a_user():
@@ -491,7 +491,7 @@ def test_an_interrupted_request_is_not_drawn_again_for_a_label_of_another_name(p
 
 def test_what_would_hold_with_one_more_release():
     v = vault(9.0, 1e-5, users=OWNERS)  # users with three, two and one rows
-    first = v.release(RR(0.5), rows=[0, 3])
+    first = v.release(RR(0.5), row_selection=[0, 3])
     more = GroupHistogram(np.zeros(6, int), 1.0)
     assert v.guarantee_of([first], more).epsilon == 0.5 + 3.0
     assert v.guarantee_of([first], more, [3, 4]).epsilon == 0.5 + 2.0
@@ -517,7 +517,7 @@ def test_what_several_releases_guarantee_says_whom_to_trust_and_how_it_was_added
 
 def test_a_joined_release_rests_on_all_of_its_entries():
     v = vault(9.0)
-    parts = [v.release(RR(0.5), rows=[0, 1]), v.release(RR(1.0), rows=[2, 3])]
+    parts = [v.release(RR(0.5), row_selection=[0, 1]), v.release(RR(1.0), row_selection=[2, 3])]
     joined = parts[0].concat(*parts)
     assert v.guarantee_of([joined]).epsilon == 1.0
     assert v.guarantee_of([replace(joined, lineage=())]).epsilon == 1.0
@@ -526,9 +526,9 @@ def test_a_joined_release_rests_on_all_of_its_entries():
 
 def test_a_plan_for_some_rows_costs_the_others_nothing():
     v = vault(2.0)
-    v.plan(RR(0.5), rows=[0, 1])
+    v.plan(RR(0.5), row_selection=[0, 1])
     assert (v.remaining([0]), v.remaining([2])) == ((1.5, 0.0), (2.0, 0.0))
-    v.plan(RR(0.5), rows=[2])  # another plan, though its steps are the same
+    v.plan(RR(0.5), row_selection=[2])  # another plan, though its steps are the same
     assert v.remaining([2]) == (1.5, 0.0)
 
 
@@ -536,10 +536,10 @@ def test_rows_that_take_part_are_the_labelled_ones_of_a_seed():
     space = ldp.LabelSpace(["no", "yes"], missing="public")
     v = ldp.Vault([*LABELS[:5], None], space, ldp.Budget(1.0), users=[0, 0, 0, 1, 1, 1])
     for seed in range(8):
-        assert np.array_equal(v.capped(1, seed), cap_labels_per_user(v.users, v.labelled, 6, 1, seed))
-    assert np.array_equal(v.capped(1), v.capped(1, 0))
-    assert len({tuple(v.capped(1, seed)) for seed in range(8)}) > 1
-    assert not v.capped(3)[5]
+        assert np.array_equal(v.cap_labels_per_user(1, seed), cap_labels_per_user(v.users, v.labeled_mask, 6, 1, seed))
+    assert np.array_equal(v.cap_labels_per_user(1), v.cap_labels_per_user(1, 0))
+    assert len({tuple(v.cap_labels_per_user(1, seed)) for seed in range(8)}) > 1
+    assert not v.cap_labels_per_user(3)[5]
 
 
 def test_another_label_of_the_same_rows_was_not_released(tmp_path):
@@ -561,8 +561,8 @@ def test_a_vault_knows_which_releases_it_drew_and_which_it_read_again(tmp_path):
     first = mine.release(RR(0.5))
     mine.release(RR(0.5))
     theirs.release(RR(0.5))
-    assert (mine.drawn, mine.reused) == ((first.entry,), ())
-    assert (theirs.drawn, theirs.reused) == ((), (first.entry,))
+    assert (mine.drawn_entries, mine.reused_entries) == ((first.entry,), ())
+    assert (theirs.drawn_entries, theirs.reused_entries) == ((), (first.entry,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -589,7 +589,7 @@ def test_what_protects_records_still_does_when_it_is_read_again():
 
 def test_a_row_set_that_is_paid_for_cannot_be_written_to():
     v = vault(1.0)
-    assert not v._mask([0, 1]).flags.writeable
+    assert not v._to_row_mask([0, 1]).flags.writeable
 
 
 def test_the_guarantee_says_whom_to_trust_and_how_it_was_added_up():
@@ -605,18 +605,18 @@ def test_the_first_release_must_fit_the_budget_as_well(users):
     v = vault(1.0, users=users)
     for rows in (None, [0], [5]):
         with pytest.raises(ldp.BudgetExceeded):
-            v.release(RR(1.001), rows=rows)
+            v.release(RR(1.001), row_selection=rows)
         with pytest.raises(ldp.BudgetExceeded):
-            v.plan(RR(0.75), RR(0.75), rows=rows)
+            v.plan(RR(0.75), RR(0.75), row_selection=rows)
     assert not v.ledger.entries()
-    v.release(RR(1.0), rows=[5])
+    v.release(RR(1.0), row_selection=[5])
 
 
 def test_what_is_derived_from_records_tells_no_digest():
     """Who has all rows but one could try what that one is."""
     v = vault(9.0)
     count = GroupHistogram(np.arange(6) % 2, 0.5)
-    told, kept = v.release(count, rows=[0, 1]), v.release(count, derived_from=v.release(OfRecords(0.25)))
+    told, kept = v.release(count, row_selection=[0, 1]), v.release(count, derived_from=v.release(OfRecords(0.25)))
     assert "sha256" in told.parameters["groups"]
     assert "groups" not in kept.parameters
     assert kept.parameters["epsilon"] == 0.5
@@ -625,11 +625,11 @@ def test_what_is_derived_from_records_tells_no_digest():
 
 def test_rows_that_were_not_asked_for_are_not_in_a_release():
     v = vault(2000.0)
-    some, every = v.release(RR(1.0), rows=[0, 1]), v.release(RR(2.0))
+    some, every = v.release(RR(1.0), row_selection=[0, 1]), v.release(RR(2.0))
     assert (some.codes[2:] == -1).all()
     assert (every.codes >= 0).all()
     assert some.codes.dtype == every.codes.dtype
-    counted = v.release(GroupHistogram(np.zeros(6, int), 900.0), rows=[0, 1])
+    counted = v.release(GroupHistogram(np.zeros(6, int), 900.0), row_selection=[0, 1])
     assert counted.counts.sum() == 2
 
 
@@ -643,7 +643,7 @@ def test_long_work_gets_the_labels_that_were_asked_for_and_is_done_once():
 
     v = vault(9.0)
     for _ in range(2):
-        v.release(Prepared(0.5), rows=[0, 1])
+        v.release(Prepared(0.5), row_selection=[0, 1])
     v.release(Prepared(0.25))
     assert [codes for codes, _, _ in given] == [[0, 1, -1, -1, -1, -1], [0, 1, 1, 0, 1, 0]]
     assert all(space is v.space for _, space, _ in given)
@@ -658,7 +658,7 @@ def test_a_release_says_what_it_rests_on_and_whom_to_trust():
     assert (one.guarantee.trust, other.guarantee.trust) == ("local", "central")
     uses = "RandomizedResponse: PureLoss, with the 1 uses of labels that its inputs came from"
     assert one.guarantee.derivation == other.guarantee.derivation == uses
-    joined = first.concat(first, v.release(RR(0.75), rows=[0]))
+    joined = first.concat(first, v.release(RR(0.75), row_selection=[0]))
     assert v.release(RR(1.5), derived_from=joined).guarantee.epsilon == 0.5 + 0.75 + 1.5
     assert v.ledger.entries()[-1].details["origin"] == joined.entry.split(",")
 
@@ -684,7 +684,7 @@ def test_what_another_process_drew_during_long_work_is_not_drawn_again(tmp_path)
     mine = v.release(Long(0.5), derived_from=base)
     assert mine.entry == meanwhile[1].entry
     assert (mine.guarantee.epsilon, v.guarantee().epsilon) == (0.75, 0.75)
-    assert v.reused == (mine.entry,)
+    assert v.reused_entries == (mine.entry,)
 
 
 def test_a_draw_that_was_interrupted_for_one_label_pays_for_no_other(tmp_path, monkeypatch):
@@ -703,7 +703,7 @@ def test_a_draw_that_was_interrupted_for_one_label_pays_for_no_other(tmp_path, m
 
 def test_a_release_names_the_rows_and_the_data_that_it_used():
     v = vault(9.0)
-    (use,) = v.release(RR(0.5), rows=[0, 2]).lineage
+    (use,) = v.release(RR(0.5), row_selection=[0, 2]).lineage
     assert (use.n_rows, use.data) == (6, v._account.mark)
     assert unpack_rows(use.packed_rows, 6).tolist() == [True, False, True, False, False, False]
 
@@ -739,15 +739,15 @@ def test_a_user_of_the_vault_is_one_user_of_the_mechanism():
 
 def test_rows_are_the_same_by_number_and_by_mask():
     v, mask = vault(9.0), np.array([True, False, True, False, False, False])
-    first = v.release(RR(0.5), rows=mask)
+    first = v.release(RR(0.5), row_selection=mask)
     mask[:] = True
     assert first.active.tolist() == [True, False, True, False, False, False]
-    assert v.release(RR(0.5), rows=[2, 0]).entry == first.entry
+    assert v.release(RR(0.5), row_selection=[2, 0]).entry == first.entry
 
 
 def test_a_request_is_known_by_what_it_says_in_any_order():
-    assert _digest({"a": 1, "b": {"c": 2, "d": 3}}) == _digest({"b": {"d": 3, "c": 2}, "a": 1})
-    assert _digest({"a": 1}) != _digest({"a": 2})
+    assert _hash_request({"a": 1, "b": {"c": 2, "d": 3}}) == _hash_request({"b": {"d": 3, "c": 2}, "a": 1})
+    assert _hash_request({"a": 1}) != _hash_request({"a": 2})
 
 
 def test_only_releases_and_models_can_be_derived_from():

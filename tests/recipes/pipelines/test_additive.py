@@ -369,7 +369,7 @@ def test_what_is_summed_are_functions_of_bins_and_the_rows_of_each_class(people,
     assert np.allclose(query[:, :-1], sums.design.to_sparse(sums.functions).toarray(), atol=1e-6)
     for column, codes, own in zip(sums.columns, sums.design.codes, sums.functions, strict=True):
         missing = bool((codes == column.width - 1).any())
-        wanted = None if functions is None or column.bin_of_code is not None else functions.of(column, missing)
+        wanted = None if functions is None or column.bin_of_code is not None else functions.evaluate(column, missing)
         assert (own is None) == (wanted is None)
         assert own is None or np.array_equal(own, wanted)
     assert [own is None for own in sums.functions] == [functions is None] * 3 + [True]

@@ -90,7 +90,7 @@ def test_a_share_that_leaves_nothing_is_refused(digits, epsilon_fraction):
 def test_randomized_response_is_asked_among_the_classes_of_the_cluster(digits):
     trained = train(digits.vault(2.0), digits.task(2.0), "cluster-prior", score=False)
     counts, noisy = trained.releases
-    inside = noisy._inside(np.arange(1400))
+    inside = noisy._raw_label_fields(np.arange(1400))
     assert inside.sum(axis=1).mean() < 5
     assert inside[np.arange(1400), counts.labels()].all()
     right = (noisy.labels() == digits.labels).mean()

@@ -232,7 +232,7 @@ def test_a_user_pays_epsilon_for_all_of_their_labels(name, delta):
     users = np.repeat(np.arange(200), 3)
     opened = ldp.Vault(LABELS, SPACE, ldp.Budget(3.0, delta), users=users)
     opened._bits = Seeded(0)
-    trained = train(opened, replace(task(FEATURES, 3.0, delta), rows=opened.capped(2)), name)
+    trained = train(opened, replace(task(FEATURES, 3.0, delta), rows=opened.cap_labels_per_user(2)), name)
     assert (trained.guarantee.unit, opened.guarantee().unit) == ("user", "user")
     assert opened.guarantee().epsilon <= 3.0
     assert opened.guarantee().delta <= delta

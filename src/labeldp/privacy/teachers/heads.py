@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
-from labeldp.privacy.teachers.partition import parts
-from labeldp.privacy.teachers.teacher_data import Lesson, check_matrix, tally
+from labeldp.privacy.teachers.partition import rows_by_teacher
+from labeldp.privacy.teachers.teacher_data import Lesson, check_matrix, count_winners
 
 
 @dataclass(frozen=True)
@@ -26,39 +26,41 @@ class Heads:
 
     penalty: float = 0.3
 
-    def check(self, points: Any, asked: Any, space: LabelSpace, whole_records: bool) -> None:
+    def check(self, points: Any, query_points: Any, space: LabelSpace, whole_records: bool) -> None:
         """Check the penalty, without which a fit may fail by what a row holds, and both matrices."""
         if not 0 < self.penalty < np.inf:
             raise InputError("The penalty of heads must be a finite number above 0.")
         check_matrix(points, "points")
-        check_matrix(asked, "public")
-        if asked.shape[1] != points.shape[1]:
-            raise InputError(f"The public rows have {asked.shape[1]} columns, and points {points.shape[1]}.")
+        check_matrix(query_points, "public")
+        if query_points.shape[1] != points.shape[1]:
+            raise InputError(f"The public rows have {query_points.shape[1]} columns, and points {points.shape[1]}.")
 
-    def count(self, lesson: Lesson) -> NDArray[np.int64]:
+    def count_votes(self, data: Lesson) -> NDArray[np.int64]:
         """Fit all heads and count their votes, silently: a warning about a secret row would tell of it."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            weights = self.fit(lesson.points, lesson.codes, lesson.teacher, len(lesson.space))
-            return self.vote(weights, lesson.asked)
+            weights = self.fit(data.points, data.codes, data.teacher_ids, len(data.space))
+            return self.vote(weights, data.query_points)
 
-    def settings(self) -> str:
+    def describe(self) -> str:
         """Name the penalty."""
         return repr(self)
 
-    def fit(self, points: NDArray[np.floating], codes: Any, teacher: NDArray[np.int64], classes: int) -> NDArray[Any]:
+    def fit(
+        self, points: NDArray[np.floating], codes: Any, teacher_ids: NDArray[np.int64], n_classes: int
+    ) -> NDArray[Any]:
         """Return weights (teachers, columns, classes) for rows of length 1, each teacher on its own labelled rows."""
-        weights = np.empty((int(teacher.max()) + 1, points.shape[1], classes), np.float32)
-        for number, part in enumerate(parts(teacher, codes)):
-            weights[number] = self._one(points[part].astype(np.float64), np.eye(classes)[codes[part]])
+        weights = np.empty((int(teacher_ids.max()) + 1, points.shape[1], n_classes), np.float32)
+        for index, row_ids in enumerate(rows_by_teacher(teacher_ids, codes)):
+            weights[index] = self._fit_one(points[row_ids].astype(np.float64), np.eye(n_classes)[codes[row_ids]])
         return weights
 
-    def _one(self, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.floating]:
+    def _fit_one(self, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.floating]:
         """Fit one teacher, in whichever form is smaller: (X'X + p)^-1 X'Y = X'(XX' + p)^-1 Y."""
         if len(x) < x.shape[1]:
             return x.T @ np.linalg.solve(x @ x.T + self.penalty * np.eye(len(x)), y)
         return np.linalg.solve(x.T @ x + self.penalty * np.eye(x.shape[1]), x.T @ y)
 
     @staticmethod
-    def vote(weights: NDArray[Any], queries: NDArray[np.floating]) -> NDArray[np.int64]:
+    def vote(weights: NDArray[Any], query_points: NDArray[np.floating]) -> NDArray[np.int64]:
         """Return vote counts (queries, classes)."""
-        return tally([(queries @ head).argmax(axis=1) for head in weights], weights.shape[2])
+        return count_winners([(query_points @ head).argmax(axis=1) for head in weights], weights.shape[2])

@@ -34,12 +34,12 @@ from labeldp.learn.progress import counted
 from labeldp.learn.supervised import Supervised
 from labeldp.learn.training import Training
 from labeldp.privacy.teachers import engines
-from labeldp.privacy.teachers.partition import parts
+from labeldp.privacy.teachers.partition import rows_by_teacher
 from labeldp.privacy.teachers.settings import describe
-from labeldp.privacy.teachers.teacher_data import ABSTAINS, Lesson, tally
+from labeldp.privacy.teachers.teacher_data import ABSTAIN, Lesson, count_winners
 from labeldp.releases.derived import Relabelled
 
-_REHEARSED = 64  # rows of the rehearsal
+_REHEARSAL_ROWS = 64  # rows of the rehearsal
 
 
 @dataclass(frozen=True)
@@ -53,113 +53,135 @@ class Networks:
     """
 
     learner: Learner | Classical = field(default_factory=lambda: Supervised(training=Training(30, 32, rate=0.05)))
-    sees: Literal["own", "all"] = "own"
+    visible_features: Literal["own", "all"] = "own"
     engine: str = "processes"
     workers: int | None = None
     retries: int = 2
-    keep: Path | None = None
+    checkpoint_folder: Path | None = None
     progress: bool = False
 
-    def check(self, points: Any, asked: Any, space: LabelSpace, whole_records: bool) -> None:
+    def check(self, points: Any, query_points: Any, space: LabelSpace, whole_records: bool) -> None:
         """Check the rows, and rehearse: fit made-up labels, to find what would fail for every teacher."""
-        if not isinstance(points, Features) or type(points) is not type(asked) or points.shape != asked.shape:
+        if (
+            not isinstance(points, Features)
+            or type(points) is not type(query_points)
+            or points.shape != query_points.shape
+        ):
             raise InputError("Network teachers learn from Features, and vote on rows of the same kind and shape.")
-        if whole_records and self.sees == "all":
+        if whole_records and self.visible_features == "all":
             raise InputError('A teacher that sees all features protects labels only: choose sees="own" with public=.')
-        public = asked if whole_records else points  # where records are secret, not even a failure may tell of them
-        self.settings()  # says if the learner has no description, before anything is spent
-        few = np.arange(min(len(public), _REHEARSED))
-        made_up = Relabelled(codes=(few % len(space)).astype(np.int32), **_inside(space, len(few)))
-        rehearsal = self._quiet(0, epochs=1).fit(public.select(few), made_up)
-        rehearsal.predict_proba(asked.select(np.arange(1)))
-        if self.keep is not None:
+        public = (
+            query_points if whole_records else points
+        )  # where records are secret, not even a failure may tell of them
+        self.describe()  # says if the learner has no description, before anything is spent
+        row_ids = np.arange(min(len(public), _REHEARSAL_ROWS))
+        synthetic_labels = Relabelled(
+            codes=(row_ids % len(space)).astype(np.int32), **_raw_label_fields(space, len(row_ids))
+        )
+        rehearsal = self.teacher_learner(0, epochs=1).fit(public.select(row_ids), synthetic_labels)
+        rehearsal.predict_proba(query_points.select(np.arange(1)))
+        if self.checkpoint_folder is not None:
             with tempfile.TemporaryDirectory() as folder:
                 rehearsal.save(Path(folder) / "rehearsal")
 
-    def count(self, lesson: Lesson) -> NDArray[np.int64]:
+    def count_votes(self, data: Lesson) -> NDArray[np.int64]:
         """Train what is not kept yet, and count."""
-        if self.keep is not None:
-            self.keep.mkdir(mode=0o700, parents=True, exist_ok=True)
-        jobs = [(number, rows, lesson.codes[rows]) for number, rows in enumerate(parts(lesson.teacher, lesson.codes))]
-        with counted(self.progress, "teachers", len(jobs)) as told:
-            public = _Public(self, lesson.points, lesson.asked, lesson.space, lesson.points.digest())
-            how: dict[str, Any] = {"workers": self.workers, "retries": self.retries}
-            winners = engines.run(_teach, public, jobs, self.engine, told=told, **how)
-        return tally(winners, len(lesson.space))
+        if self.checkpoint_folder is not None:
+            self.checkpoint_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        jobs = [
+            (index, row_ids, data.codes[row_ids])
+            for index, row_ids in enumerate(rows_by_teacher(data.teacher_ids, data.codes))
+        ]
+        with counted(self.progress, "teachers", len(jobs)) as on_job_done:
+            shared_inputs = _SharedInputs(self, data.points, data.query_points, data.space, data.points.digest())
+            engine_options: dict[str, Any] = {"workers": self.workers, "retries": self.retries}
+            winners = engines.run(
+                _train_and_vote, shared_inputs, jobs, self.engine, on_job_done=on_job_done, **engine_options
+            )
+        return count_winners(winners, len(data.space))
 
-    def _quiet(self, number: int, **changes: Any) -> Any:
+    def teacher_learner(self, index: int, **changes: Any) -> Any:
         """Return the learner of one teacher. Its checkpoints would be raw labels outside of the vault: it has none."""
         if not isinstance(self.learner, Learner):
             return self.learner
-        mine = {"seed": self.learner.training.seed + number, "checkpoint": None, "progress": False}
-        return self.learner.with_training(**mine | changes)
+        overrides = {"seed": self.learner.training.seed + index, "checkpoint": None, "progress": False}
+        return self.learner.with_training(**overrides | changes)
 
-    def settings(self) -> str:
+    def describe(self) -> str:
         """Describe what a teacher depends on beside rows and labels; where it is trained is not of it."""
-        return f"{describe(self._quiet(0))} sees {self.sees}"
+        return f"{describe(self.teacher_learner(0))} sees {self.visible_features}"
 
 
 @dataclass(frozen=True, eq=False)
-class _Public:
+class _SharedInputs:
     """What all workers share: nothing of it depends on labels."""
 
-    how: Networks
+    trainer: Networks
     points: Features
-    asked: Features
+    query_points: Features
     space: LabelSpace
-    mark: str
+    points_digest: str
 
 
-def _teach(public: _Public, job: tuple[int, NDArray[np.int64], Codes]) -> NDArray[np.int32]:
+def _train_and_vote(shared_inputs: _SharedInputs, job: tuple[int, NDArray[np.int64], Codes]) -> NDArray[np.int32]:
     """Train one teacher, or find it in the folder, and return the class that it names for each row asked."""
-    number, rows, codes = job
+    index, row_ids, codes = job
     folder = None
-    if public.how.keep is not None:
-        own = hashlib.sha256(f"{public.how.settings()} {public.mark} {number}".encode())
-        own.update(rows.tobytes() + codes.tobytes())
-        folder = public.how.keep / f"teacher-{number:05d}-{own.hexdigest()[:16]}"
-    kept = load_predictor(folder) if folder is not None and folder.is_dir() else None
+    if shared_inputs.trainer.checkpoint_folder is not None:
+        digest = hashlib.sha256(f"{shared_inputs.trainer.describe()} {shared_inputs.points_digest} {index}".encode())
+        digest.update(row_ids.tobytes() + codes.tobytes())
+        folder = shared_inputs.trainer.checkpoint_folder / f"teacher-{index:05d}-{digest.hexdigest()[:16]}"
+    stored = load_predictor(folder) if folder is not None and folder.is_dir() else None
     try:
-        with warnings.catch_warnings(action="ignore"), _own_chance(number):  # warnings tell of labels, too
-            teacher = _train(public, number, rows, codes) if kept is None else kept
-            named = teacher.predict_proba(public.asked).argmax(axis=1).astype(np.int32)
-            if folder is not None and kept is None:
+        with warnings.catch_warnings(action="ignore"), _isolated_random_state(index):  # warnings tell of labels, too
+            teacher = _train_teacher(shared_inputs, index, row_ids, codes) if stored is None else stored
+            votes = teacher.predict_proba(shared_inputs.query_points).argmax(axis=1).astype(np.int32)
+            if folder is not None and stored is None:
                 teacher.save(folder)
     except (MemoryError, torch.OutOfMemoryError, OSError):
         raise  # not the labels' fault, and worth another try
     except Exception:
-        return np.full(len(public.asked), ABSTAINS, np.int32)
-    return named
+        return np.full(len(shared_inputs.query_points), ABSTAIN, np.int32)
+    return votes
 
 
 @contextmanager
-def _own_chance(number: int) -> Iterator[None]:
+def _isolated_random_state(seed: int) -> Iterator[None]:
     """Give a teacher random numbers of its own.
 
     A learner without a seed draws from the process's generators. How often it does may depend on its labels, and what
     is left there for the next teacher would depend on them as well. (Such learners draw from NumPy's old generator.)
     """
-    before, ours = np.random.get_state(), random.getstate()  # noqa: NPY002
-    np.random.seed(number % 2**32)  # noqa: NPY002
-    random.seed(number)
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    random.seed(seed)
     try:
         yield
     finally:
-        np.random.set_state(before)  # noqa: NPY002
-        random.setstate(ours)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        random.setstate(python_state)
 
 
-def _train(public: _Public, number: int, rows: NDArray[np.int64], codes: Codes) -> Predictor:
-    features, told = public.points, np.full(len(public.points), MISSING, np.int32)
-    told[rows] = codes
-    if public.how.sees == "own":
-        features, told = features.select(rows), codes.astype(np.int32)
-    raw = Relabelled(codes=told, **_inside(public.space, len(told)) | {"active": told != MISSING})
-    trained: Predictor = public.how._quiet(number).fit(features, raw)
+def _train_teacher(shared_inputs: _SharedInputs, index: int, row_ids: NDArray[np.int64], codes: Codes) -> Predictor:
+    features, known_codes = shared_inputs.points, np.full(len(shared_inputs.points), MISSING, np.int32)
+    known_codes[row_ids] = codes
+    if shared_inputs.trainer.visible_features == "own":
+        features, known_codes = features.select(row_ids), codes.astype(np.int32)
+    raw_labels = Relabelled(
+        codes=known_codes,
+        **_raw_label_fields(shared_inputs.space, len(known_codes)) | {"row_mask": known_codes != MISSING},
+    )
+    trained: Predictor = shared_inputs.trainer.teacher_learner(index).fit(features, raw_labels)
     return trained
 
 
-def _inside(space: LabelSpace, rows: int) -> dict[str, Any]:
+def _raw_label_fields(space: LabelSpace, n_rows: int) -> dict[str, Any]:
     """Return the facts of raw labels in the form that learners take. They, and models of them, stay inside."""
-    nothing = Guarantee(math.inf, 0.0, derivation="raw labels, inside the vault")
-    return {"space": space, "guarantee": nothing, "mechanism": "raw labels", "rows": rows, "confidence": 1 - 1e-6}
+    no_guarantee = Guarantee(math.inf, 0.0, derivation="raw labels, inside the vault")
+    return {
+        "space": space,
+        "guarantee": no_guarantee,
+        "mechanism": "raw labels",
+        "n_rows": n_rows,
+        "confidence": 1 - 1e-6,
+    }

@@ -46,27 +46,27 @@ from labeldp.privacy.mechanisms.voting import ConfidentGNMax, LNMax, Votes
 from labeldp.privacy.noise.samplers import discrete_gaussian
 from labeldp.privacy.noise.secure_stream import SYSTEM, Bits
 from labeldp.privacy.teachers.vote_accounting import (
-    Account,
     Accountable,
+    VoteAccount,
     data_independent_rdp,
     difference_tail,
-    epsilon_of,
     gaussian_rdp,
     laplace_rdp,
-    log_wrong,
+    log_wrong_probability,
     read_votes,
+    smallest_epsilon,
 )
 
-_RUNGS = 4  # of the ladder, for each step
-_REACH = 2 * _RUNGS + 1
-_CELLS = 256  # blocks of states to a side
-_MOST_TEACHERS = 20_000
+_RUNGS_PER_STEP = 4  # of the ladder, for each step
+_MAX_RUNG_MOVE = 2 * _RUNGS_PER_STEP + 1
+_BLOCKS_PER_SIDE = 256  # blocks of states to a side
+_MAX_TEACHERS = 20_000
 _GRID_COST = 1e-6
-_DIGITS = 1e-4
+_RESOLUTION = 1e-4
 
 
 @dataclass(frozen=True)
-class Setting:
+class SanitizerSettings:
     """The order, the smoothness and the width of the noise: public, chosen without a look at votes."""
 
     order: float
@@ -75,27 +75,27 @@ class Setting:
 
     def own_cost(self, margin: float) -> float:
         """Return the Renyi divergence of the figure itself; infinite where the smoothness is too large."""
-        a, shrink = self.order, math.exp(-2 * self.smoothness)
-        if a * shrink + 1 - a <= 0:
+        a, variance_ratio = self.order, math.exp(-2 * self.smoothness)
+        if a * variance_ratio + 1 - a <= 0:
             return math.inf
         shift = 1 + self.width * margin * math.expm1(self.smoothness)
-        mean = a * shift**2 * shrink / (2 * self.width**2 * (a * shrink + 1 - a))
-        widths = max(self._widths(self.smoothness), self._widths(-self.smoothness))
-        return mean + widths + _GRID_COST
+        mean_divergence = a * shift**2 * variance_ratio / (2 * self.width**2 * (a * variance_ratio + 1 - a))
+        scale_divergence = max(self._scale_divergence(self.smoothness), self._scale_divergence(-self.smoothness))
+        return mean_divergence + scale_divergence + _GRID_COST
 
-    def _widths(self, log_ratio: float) -> float:
+    def _scale_divergence(self, log_ratio: float) -> float:
         a = self.order
         return (a * log_ratio - 0.5 * math.log(a * math.exp(2 * log_ratio) + 1 - a)) / (a - 1)
 
 
 @dataclass(frozen=True, eq=False)
-class _States:
+class _QueryStates:
     """The cost of the queries, the largest change of a bound in each block of states, and each query's state."""
 
     cost: float
     changes: Floats
-    block: tuple[int, int]
-    places: NDArray[np.int64]
+    block_shape: tuple[int, int]
+    positions: NDArray[np.int64]
 
     def smooth_sensitivity(self, smoothness: float) -> float:
         """Return a smooth bound on how much one label changes the cost.
@@ -103,19 +103,23 @@ class _States:
         V is rounded up to its largest value in a block of states, which keeps it a function of the state. The blocks
         that a box of d moves meets are within those that a neighbour's box of d + 1 moves meets.
         """
-        boxes = _Boxes(self.changes)
-        states, counts = np.unique(self.places, axis=0, return_counts=True)
-        side, last = np.array(self.block), np.array(self.changes.shape) - 1
-        most, best, decay, moves = self.changes.max() * len(self.places), 0.0, 1.0, 0
-        while decay * most > best:
-            reach = moves * np.array([1, _REACH])
-            low, high = (states - reach) // side, (states + reach) // side
-            best = max(best, decay * float(counts @ boxes.largest(np.clip(low, 0, last), np.clip(high, 0, last))))
-            decay, moves = decay * math.exp(-smoothness), moves + 1
-        return best
+        box_maxima = _BoxMaxima(self.changes)
+        states, counts = np.unique(self.positions, axis=0, return_counts=True)
+        block_shape, last_block = np.array(self.block_shape), np.array(self.changes.shape) - 1
+        upper_bound, sensitivity, decay, n_moves = self.changes.max() * len(self.positions), 0.0, 1.0, 0
+        while decay * upper_bound > sensitivity:
+            reach = n_moves * np.array([1, _MAX_RUNG_MOVE])
+            low, high = (states - reach) // block_shape, (states + reach) // block_shape
+            sensitivity = max(
+                sensitivity,
+                decay
+                * float(counts @ box_maxima.box_maximum(np.clip(low, 0, last_block), np.clip(high, 0, last_block))),
+            )
+            decay, n_moves = decay * math.exp(-smoothness), n_moves + 1
+        return sensitivity
 
 
-class _Boxes:
+class _BoxMaxima:
     """The largest value in any box of a table, from the largest ones in boxes whose sides are powers of two."""
 
     def __init__(self, table: Floats) -> None:
@@ -123,106 +127,113 @@ class _Boxes:
         self._tables = np.empty((*levels, *table.shape))
         self._tables[0, 0] = table
         for i in range(1, levels[0]):
-            step, before = 1 << (i - 1), self._tables[i - 1, 0]
-            self._tables[i, 0] = before
-            np.maximum(before[:-step], before[step:], out=self._tables[i, 0, :-step])
+            step, previous = 1 << (i - 1), self._tables[i - 1, 0]
+            self._tables[i, 0] = previous
+            np.maximum(previous[:-step], previous[step:], out=self._tables[i, 0, :-step])
         for j in range(1, levels[1]):
-            step, before = 1 << (j - 1), self._tables[:, j - 1]
-            self._tables[:, j] = before
-            np.maximum(before[..., :-step], before[..., step:], out=self._tables[:, j, :, :-step])
+            step, previous = 1 << (j - 1), self._tables[:, j - 1]
+            self._tables[:, j] = previous
+            np.maximum(previous[..., :-step], previous[..., step:], out=self._tables[:, j, :, :-step])
 
-    def largest(self, low: NDArray[np.int64], high: NDArray[np.int64]) -> Floats:
+    def box_maximum(self, low: NDArray[np.int64], high: NDArray[np.int64]) -> Floats:
         """Return the largest value of each box, corners included."""
         level = np.frexp(high - low + 1)[1] - 1  # the largest power of two within each side
-        far = high + 1 - (1 << level)
+        last_start = high + 1 - (1 << level)
         i, j = level.T
-        values = [self._tables[i, j, x, y] for x in (low[:, 0], far[:, 0]) for y in (low[:, 1], far[:, 1])]
+        values = [
+            self._tables[i, j, x, y] for x in (low[:, 0], last_start[:, 0]) for y in (low[:, 1], last_start[:, 1])
+        ]
         return np.max(values, axis=0)
 
 
-def sanitised(
-    result: Account, votes: Votes, mechanism: Accountable, order: float | None = None, bits: Bits = SYSTEM
-) -> Account:
+def sanitize(
+    result: VoteAccount, votes: Votes, mechanism: Accountable, order: float | None = None, bits: Bits = SYSTEM
+) -> VoteAccount:
     """Add a sanitised figure to an account, for a run whose number of queries was fixed beforehand."""
-    table = read_votes(votes)[: result.queries]
-    if len(np.unique(table.sum(axis=1))) != 1:
+    counts = read_votes(votes)[: result.queries]
+    if len(np.unique(counts.sum(axis=1))) != 1:
         raise InputError("Each query must have the same number of votes: the number of teachers is public.")
-    if table[0].sum() > _MOST_TEACHERS:
-        raise InputError(f"A sanitised figure is drawn for at most {_MOST_TEACHERS} teachers.")
-    setting = default_setting(mechanism, result.queries, result.delta, order)
+    if counts[0].sum() > _MAX_TEACHERS:
+        raise InputError(f"A sanitised figure is drawn for at most {_MAX_TEACHERS} teachers.")
+    settings = default_settings(mechanism, result.queries, result.delta, order)
     margin = _margin(result.delta)
-    states = _states(table, mechanism, setting.order)
-    spread = setting.width * states.smooth_sensitivity(setting.smoothness)
+    states = _collect_states(counts, mechanism, settings.order)
+    noise_scale = settings.width * states.smooth_sensitivity(settings.smoothness)
     noise = int(discrete_gaussian(Fraction(2**46), 1, bits)[0]) / 2**46
-    ceiling = data_independent_rdp(mechanism, result.queries, result.queries, np.array([setting.order]))[0]
-    drawn = min(max(0.0, states.cost + spread * (noise + margin)), ceiling)  # public limits: post-processing
-    rdp = drawn + setting.own_cost(margin)
-    epsilon, _ = epsilon_of(np.array([rdp]), np.array([setting.order]), result.delta / 2, result.conversion)
-    rounded = math.ceil(epsilon / _DIGITS) * _DIGITS
+    ceiling = data_independent_rdp(mechanism, result.queries, result.queries, np.array([settings.order]))[0]
+    noisy_cost = min(max(0.0, states.cost + noise_scale * (noise + margin)), ceiling)  # public limits: post-processing
+    rdp = noisy_cost + settings.own_cost(margin)
+    epsilon, _ = smallest_epsilon(np.array([rdp]), np.array([settings.order]), result.delta / 2, result.conversion)
+    rounded = math.ceil(epsilon / _RESOLUTION) * _RESOLUTION
     # This figure covers the answers and itself; any other would have to cover this one, too.
     return replace(result, epsilon_sanitised=round(rounded, 4), publishable=("epsilon_sanitised",))
 
 
-def default_setting(mechanism: Accountable, queries: int, delta: float, order: float | None = None) -> Setting:
+def default_settings(
+    mechanism: Accountable, n_queries: int, delta: float, order: float | None = None
+) -> SanitizerSettings:
     """Return a setting from public facts alone: 1.5 times the best order for any votes, if all were answered.
 
     The width weighs the figure's own cost against its margin, with a guess of the sensitivity: that a vote changes each
     query's bound by 1/noise of the data-independent one.
     """
     if order is None:
-        slope = float(data_independent_rdp(mechanism, queries, queries, np.array([2.0]))[0]) / 2
+        slope = float(data_independent_rdp(mechanism, n_queries, n_queries, np.array([2.0]))[0]) / 2
         order = min(1 + 1.5 * math.sqrt(math.log(1 / delta) / slope), 200.0)
     if isinstance(order, bool) or not isinstance(order, int | float) or not 1 < order < 1e4:
         raise InputError("order must be a number above 1 and below 10000: 10 to 50 is usual.")
-    whole = float(data_independent_rdp(mechanism, queries, queries, np.array([order]))[0])
-    guess, margin = whole / _noise(mechanism), _margin(delta)
-    settings = [
-        Setting(float(order), 0.1 / order, width) for width in (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
+    max_cost = float(data_independent_rdp(mechanism, n_queries, n_queries, np.array([order]))[0])
+    sensitivity_guess, margin = max_cost / _noise_scale(mechanism), _margin(delta)
+    candidates = [
+        SanitizerSettings(float(order), 0.1 / order, width)
+        for width in (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
     ]
-    return min(settings, key=lambda s: s.own_cost(margin) + s.width * margin * guess)
+    return min(candidates, key=lambda s: s.own_cost(margin) + s.width * margin * sensitivity_guess)
 
 
 def _margin(delta: float) -> float:
     return float(-ndtri(delta / 2))
 
 
-def _noise(mechanism: Accountable) -> float:
+def _noise_scale(mechanism: Accountable) -> float:
     if isinstance(mechanism, LNMax):
         return mechanism.scale
     return mechanism.sigma2 if isinstance(mechanism, ConfidentGNMax) else mechanism.sigma
 
 
-def _states(votes: Votes, mechanism: Accountable, order: float) -> _States:
-    classes, teachers = votes.shape[1], int(votes[0].sum())
-    steps = difference_tail(mechanism, teachers + 2)
-    share = np.arange(_RUNGS) / _RUNGS
+def _collect_states(votes: Votes, mechanism: Accountable, order: float) -> _QueryStates:
+    n_classes, n_teachers = votes.shape[1], int(votes[0].sum())
+    steps = difference_tail(mechanism, n_teachers + 2)
+    fractions = np.arange(_RUNGS_PER_STEP) / _RUNGS_PER_STEP
     with np.errstate(divide="ignore"):
-        ladder = np.logaddexp(steps[:-1, None] + np.log1p(-share), steps[1:, None] + np.log(share)).ravel()
-    ladder = np.minimum.accumulate(ladder) + math.log(classes - 1)
+        ladder = np.logaddexp(steps[:-1, None] + np.log1p(-fractions), steps[1:, None] + np.log(fractions)).ravel()
+    ladder = np.minimum.accumulate(ladder) + math.log(n_classes - 1)
     # The lowest chance on the ladder that is not below q.
-    rung = np.maximum(np.searchsorted(-ladder, -log_wrong(votes, mechanism), "right") - 1, 0)
+    rungs = np.maximum(np.searchsorted(-ladder, -log_wrong_probability(votes, mechanism), "right") - 1, 0)
     maximum = _maximum_bound(np.minimum(ladder, 0.0), mechanism, order)
-    confident = isinstance(mechanism, ConfidentGNMax)
-    count = votes.max(axis=1) if confident else np.zeros(len(votes), np.int64)
-    rows = teachers + 1 if confident else 1
-    block = (-(-rows // _CELLS), -(-maximum.size // _CELLS))
+    is_confident = isinstance(mechanism, ConfidentGNMax)
+    max_counts = votes.max(axis=1) if is_confident else np.zeros(len(votes), np.int64)
+    n_counts = n_teachers + 1 if is_confident else 1
+    block_shape = (-(-n_counts // _BLOCKS_PER_SIDE), -(-maximum.size // _BLOCKS_PER_SIDE))
     cost, changes = 0.0, []
-    for start in range(0, rows, block[0]):
+    for start in range(0, n_counts, block_shape[0]):
         # A slab of states with one row more on either side, where there is one.
-        first, end = max(start - 1, 0), min(start + block[0] + 1, rows)
-        bounds = _confident_bounds(maximum, mechanism, np.arange(first, end), order) if confident else maximum[None, :]
-        inside = (count >= start) & (count < start + block[0])
-        cost += math.fsum(bounds[count[inside] - first, rung[inside]])
-        slab = _largest_change(bounds)[start - first : start - first + block[0]].max(axis=0)
-        changes.append(np.maximum.reduceat(slab, np.arange(0, slab.size, block[1])))
-    return _States(cost, np.array(changes), block, np.stack([count, rung], axis=1))
+        first, end = max(start - 1, 0), min(start + block_shape[0] + 1, n_counts)
+        bounds = (
+            _confident_bounds(maximum, mechanism, np.arange(first, end), order) if is_confident else maximum[None, :]
+        )
+        in_slab = (max_counts >= start) & (max_counts < start + block_shape[0])
+        cost += math.fsum(bounds[max_counts[in_slab] - first, rungs[in_slab]])
+        slab = _largest_change(bounds)[start - first : start - first + block_shape[0]].max(axis=0)
+        changes.append(np.maximum.reduceat(slab, np.arange(0, slab.size, block_shape[1])))
+    return _QueryStates(cost, np.array(changes), block_shape, np.stack([max_counts, rungs], axis=1))
 
 
 def _largest_change(bounds: Floats) -> Floats:
     """Return how much one move of a state can change its bound."""
-    window = (3, 2 * _REACH + 1)
-    more = maximum_filter(bounds, window, mode="nearest") - bounds
-    return np.maximum(more, bounds - minimum_filter(bounds, window, mode="nearest"))
+    window = (3, 2 * _MAX_RUNG_MOVE + 1)
+    increase = maximum_filter(bounds, window, mode="nearest") - bounds
+    return np.maximum(increase, bounds - minimum_filter(bounds, window, mode="nearest"))
 
 
 def _maximum_bound(log_q: Floats, mechanism: Accountable, order: float) -> Floats:
@@ -231,22 +242,22 @@ def _maximum_bound(log_q: Floats, mechanism: Accountable, order: float) -> Float
     if isinstance(mechanism, LNMax):
         bounds = laplace_rdp(log_q, mechanism.scale, orders)
     else:
-        bounds = gaussian_rdp(log_q, _noise(mechanism), orders)
+        bounds = gaussian_rdp(log_q, _noise_scale(mechanism), orders)
     return np.minimum.accumulate(bounds[:, 0])
 
 
 def _confident_bounds(maximum: Floats, mechanism: Any, counts: NDArray[np.int64], order: float) -> Floats:
     """Return the divergence of test and maximum together, for consecutive largest counts and each rung."""
-    short = math.ceil(mechanism.threshold) - np.arange(counts[0] - 1, counts[-1] + 2)
-    tail = gaussian_tail(mechanism.sigma1, int(np.abs(short).max()) + 1)
-    rarer = tail[np.where(short >= 1, short, 1 - short)]
+    shortfall = math.ceil(mechanism.threshold) - np.arange(counts[0] - 1, counts[-1] + 2)
+    tail = gaussian_tail(mechanism.sigma1, int(np.abs(shortfall).max()) + 1)
+    rarer = tail[np.where(shortfall >= 1, shortfall, 1 - shortfall)]
     other = log_one_minus_exp(rarer)
-    yes, no = np.where(short >= 1, rarer, other), np.where(short >= 1, other, rarer)
-    here, less = slice(1, -1), order - 1
+    yes, no = np.where(shortfall >= 1, rarer, other), np.where(shortfall >= 1, other, rarer)
+    center, order_minus_one = slice(1, -1), order - 1
     worst = np.zeros((counts.size, maximum.size))
-    for there in (slice(0, -2), here, slice(2, None)):
-        refused = order * no[here] - less * no[there]
-        answered = order * yes[here] - less * yes[there]
-        both = np.logaddexp(refused[:, None], answered[:, None] + less * maximum) / less
+    for neighbor in (slice(0, -2), center, slice(2, None)):
+        refused = order * no[center] - order_minus_one * no[neighbor]
+        answered = order * yes[center] - order_minus_one * yes[neighbor]
+        both = np.logaddexp(refused[:, None], answered[:, None] + order_minus_one * maximum) / order_minus_one
         worst = np.maximum(worst, both)
     return worst + 2e-9 * order  # the tails are rounded up by a hair, on either side

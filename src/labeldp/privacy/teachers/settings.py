@@ -21,7 +21,7 @@ import torch
 
 from labeldp.core.errors import InputError
 
-_MAIN = ("__main__", "__mp_main__")  # a worker process knows the script by the second name
+_MAIN_MODULES = ("__main__", "__mp_main__")  # a worker process knows the script by the second name
 
 
 def describe(value: Any) -> str:
@@ -41,7 +41,7 @@ def describe(value: Any) -> str:
         return repr(value)
     if is_dataclass(value) and not isinstance(value, type):
         inner = ", ".join(f"{f.name}={describe(getattr(value, f.name))}" for f in fields(value) if f.compare)
-        return f"{_name(type(value))}({inner})"
+        return f"{_qualified_name(type(value))}({inner})"
     if isinstance(value, partial):
         return f"{describe(value.func)}{describe(value.args)}{describe(sorted(value.keywords.items()))}"
     if isinstance(value, np.ndarray):
@@ -53,10 +53,10 @@ def describe(value: Any) -> str:
     if inspect.ismethod(value):
         return f"{describe(value.__self__)}.{value.__func__.__name__}"
     if isinstance(value, FunctionType):
-        return _function(value)
+        return _describe_function(value)
     if isinstance(value, type | ModuleType) or inspect.isbuiltin(value):
-        return _name(value)
-    return _object(value)
+        return _qualified_name(value)
+    return _describe_object(value)
 
 
 def _is_plain(value: Any) -> bool:
@@ -65,29 +65,35 @@ def _is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, complex, str, bytes)
 
 
-def _name(thing: Any) -> str:
+def _qualified_name(value: Any) -> str:
     """Name a class, function or module; those of this library by their own name alone, as earlier versions did."""
-    if isinstance(thing, ModuleType):
-        return thing.__name__
-    name, module = thing.__qualname__, getattr(thing, "__module__", None) or "builtins"
+    if isinstance(value, ModuleType):
+        return value.__name__
+    name, module = value.__qualname__, getattr(value, "__module__", None) or "builtins"
     if "<locals>" in name:
         raise InputError(
             f"{name} was defined inside a function, so that its name says too little: define it at the top."
         )
-    return str(name) if module.startswith("labeldp.") else f"{_MAIN[0] if module in _MAIN else module}.{name}"
+    return (
+        str(name)
+        if module.startswith("labeldp.")
+        else f"{_MAIN_MODULES[0] if module in _MAIN_MODULES else module}.{name}"
+    )
 
 
-def _function(function: FunctionType) -> str:
+def _describe_function(function: FunctionType) -> str:
     """Name a function of a module; describe one of a script, a closure or a lambda by code and values, too."""
-    local = function.__closure__ or "<" in function.__qualname__
-    if not local and function.__module__ not in _MAIN:  # a notebook can define the same name again
-        return _name(function)
+    is_local = function.__closure__ or "<" in function.__qualname__
+    if not is_local and function.__module__ not in _MAIN_MODULES:  # a notebook can define the same name again
+        return _qualified_name(function)
     try:
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
-        used = {name: function.__globals__[name] for name in _globals(function.__code__) & function.__globals__.keys()}
+        used = {
+            name: function.__globals__[name] for name in _global_names(function.__code__) & function.__globals__.keys()
+        }
         used.pop(function.__name__, None)  # itself
         words = [
-            _code(function.__code__),
+            _describe_code(function.__code__),
             *map(describe, (cells, function.__defaults__, sorted((function.__kwdefaults__ or {}).items()))),
             *(f"{name}={describe(used[name])}" for name in sorted(used)),
         ]
@@ -99,33 +105,39 @@ def _function(function: FunctionType) -> str:
     return f"{function.__qualname__} {_digest(' '.join(words).encode())}"
 
 
-def _code(code: CodeType) -> str:
+def _describe_code(code: CodeType) -> str:
     """Describe what a function does, without where it is written."""
-    constants = [_code(each) if isinstance(each, CodeType) else _constant(each) for each in code.co_consts]
+    constants = [
+        _describe_code(each) if isinstance(each, CodeType) else _describe_constant(each) for each in code.co_consts
+    ]
     return f"{code.co_code.hex()} {constants} {code.co_names} {code.co_varnames} {code.co_freevars}"
 
 
-def _constant(value: Any) -> str:
+def _describe_constant(value: Any) -> str:
     """A set in a code has another order in every process."""
     return f"set{sorted(map(repr, value))}" if isinstance(value, frozenset) else repr(value)
 
 
-def _globals(code: CodeType) -> set[str]:
+def _global_names(code: CodeType) -> set[str]:
     """Return the global names that a function reads, also in functions inside of it."""
-    read = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return read.union(*map(_globals, _inner(code)))
+    names = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return names.union(*map(_global_names, _inner_codes(code)))
 
 
-def _inner(code: CodeType) -> Iterator[CodeType]:
+def _inner_codes(code: CodeType) -> Iterator[CodeType]:
     return (each for each in code.co_consts if isinstance(each, CodeType))
 
 
-def _object(value: Any) -> str:
+def _describe_object(value: Any) -> str:
     """Describe an estimator by its parameters, and a few others by their own words; refuse what hides its state."""
     words = repr(value)
     if hasattr(value, "get_params"):
-        shortened = "..." in words or " at 0x" in words
-        return f"{_name(type(value))}({describe(sorted(value.get_params().items()))})" if shortened else words
+        is_abbreviated = "..." in words or " at 0x" in words
+        return (
+            f"{_qualified_name(type(value))}({describe(sorted(value.get_params().items()))})"
+            if is_abbreviated
+            else words
+        )
     if isinstance(value, PurePath | Enum | np.generic | torch.device | torch.dtype):
         return words
     raise InputError(

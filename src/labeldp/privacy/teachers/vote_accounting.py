@@ -47,12 +47,12 @@ Accountable = LNMax | GNMax | ConfidentGNMax
 ORDERS: Floats = np.concatenate(
     [1 + np.geomspace(0.02, 1, 60)[:-1], np.geomspace(2, 64, 341), np.geomspace(65, 2000, 100)]
 )
-_BLOCK = 128  # queries worked on at once: what fits in the cache
-_HAIR = 1e-9  # more than the float64 sums can be short
+_BLOCK_SIZE = 128  # queries worked on at once: what fits in the cache
+_ROUNDING_SLACK = 1e-9  # more than the float64 sums can be short
 
 
 @dataclass(frozen=True)
-class Account:
+class VoteAccount:
     """What the first `queries` queries cost, if `answers` of them are expected to be answered.
 
     `epsilon_data_independent` holds for any votes, for a run whose caps on queries and answers were fixed beforehand at
@@ -78,78 +78,92 @@ class Account:
 
 def read_votes(votes: Any) -> Votes:
     """Return votes as integers, or say why they are none: files often hold whole numbers as floats."""
-    table = np.asarray(votes)
-    numbers = table.dtype.kind in "iuf" and table.ndim == 2 and len(table) > 0 and table.shape[1] >= 2
-    if not numbers or not np.isfinite(table).all() or (table < 0).any() or (table % 1 != 0).any():
+    counts = np.asarray(votes)
+    is_numeric = counts.dtype.kind in "iuf" and counts.ndim == 2 and len(counts) > 0 and counts.shape[1] >= 2
+    if not is_numeric or not np.isfinite(counts).all() or (counts < 0).any() or (counts % 1 != 0).any():
         raise InputError(
             "Votes must be whole numbers from 0: a row for each query, a column for each of 2 or more classes."
         )
-    if table.max() > 1e6:
+    if counts.max() > 1e6:
         raise InputError("A count of more than a million votes is not supported.")
-    return table.astype(np.int64)
+    return counts.astype(np.int64)
 
 
-def account(
+def account_votes(
     votes: Any,
     mechanism: Accountable,
     delta: float,
     *,
-    queries: int | None = None,
-    answers: float | None = None,
+    n_queries: int | None = None,
+    n_answers: float | None = None,
     conversion: Conversion = "tight",
     orders: Floats = ORDERS,
-) -> Account:
+) -> VoteAccount:
     """Walk the queries in their order and add up; stop at so many queries, or at so many expected answers."""
-    table = read_votes(votes)
+    counts = read_votes(votes)
     check_delta(delta, positive=True)
     if not isinstance(mechanism, Accountable):
         raise InputError("Votes are accounted for LNMax, GNMax and ConfidentGNMax.")
     if conversion not in ("classic", "tight"):
         raise InputError("conversion must be classic or tight.")
-    chances = answer_chances(table, mechanism)
-    count = stop_at(chances, queries, answers)
-    table, chances = table[:count], chances[:count]
-    expected = math.fsum(chances) if answers is None else min(math.fsum(chances), float(answers))
-    dependent, order = epsilon_of(data_dependent_rdp(table, mechanism, orders, chances), orders, delta, conversion)
-    independent, _ = epsilon_of(
-        data_independent_rdp(mechanism, count, math.ceil(expected), orders), orders, delta, conversion
+    probabilities = answer_probabilities(counts, mechanism)
+    n_walked = resolve_n_queries(probabilities, n_queries, n_answers)
+    counts, probabilities = counts[:n_walked], probabilities[:n_walked]
+    expected_answers = (
+        math.fsum(probabilities) if n_answers is None else min(math.fsum(probabilities), float(n_answers))
+    )
+    dependent, order = smallest_epsilon(
+        data_dependent_rdp(counts, mechanism, orders, probabilities), orders, delta, conversion
+    )
+    independent, _ = smallest_epsilon(
+        data_independent_rdp(mechanism, n_walked, math.ceil(expected_answers), orders), orders, delta, conversion
     )
     # How many queries are confident, and where so many answers are reached, is in the votes: caps that they set are not
     # for others to read.
-    by_votes = answers is not None or isinstance(mechanism, ConfidentGNMax)
-    publishable = () if by_votes else ("epsilon_data_independent",)
-    return Account(min(dependent, independent), independent, count, expected, delta, conversion, order, publishable)
+    depends_on_votes = n_answers is not None or isinstance(mechanism, ConfidentGNMax)
+    publishable = () if depends_on_votes else ("epsilon_data_independent",)
+    return VoteAccount(
+        min(dependent, independent), independent, n_walked, expected_answers, delta, conversion, order, publishable
+    )
 
 
-def answer_chances(votes: Votes, mechanism: Accountable) -> Floats:
+def answer_probabilities(votes: Votes, mechanism: Accountable) -> Floats:
     """Return the chance that each query is answered."""
     if not isinstance(mechanism, ConfidentGNMax):
         return np.ones(len(votes))
-    short, tail = _shortfall(votes, mechanism)
-    return np.where(short >= 1, np.exp(tail[np.maximum(short, 0)]), -np.expm1(tail[np.maximum(1 - short, 0)]))
+    shortfall, tail = _shortfall(votes, mechanism)
+    return np.where(
+        shortfall >= 1, np.exp(tail[np.maximum(shortfall, 0)]), -np.expm1(tail[np.maximum(1 - shortfall, 0)])
+    )
 
 
-def stop_at(chances: Floats, queries: int | None, answers: float | None) -> int:
+def resolve_n_queries(probabilities: Floats, n_queries: int | None, n_answers: float | None) -> int:
     """Return how many queries are walked."""
-    if queries is not None and answers is not None:
+    if n_queries is not None and n_answers is not None:
         raise InputError("Stop at so many queries or at so many answers, not at both.")
-    if queries is not None:
-        if isinstance(queries, bool) or not isinstance(queries, int | np.integer) or not 1 <= queries <= len(chances):
-            raise InputError(f"queries must be a whole number from 1 to the {len(chances)} that the votes hold.")
-        return int(queries)
-    if answers is None:
-        return len(chances)
-    if isinstance(answers, bool) or not isinstance(answers, int | float) or not 0 < answers < math.inf:
+    if n_queries is not None:
+        if (
+            isinstance(n_queries, bool)
+            or not isinstance(n_queries, int | np.integer)
+            or not 1 <= n_queries <= len(probabilities)
+        ):
+            raise InputError(f"queries must be a whole number from 1 to the {len(probabilities)} that the votes hold.")
+        return int(n_queries)
+    if n_answers is None:
+        return len(probabilities)
+    if isinstance(n_answers, bool) or not isinstance(n_answers, int | float) or not 0 < n_answers < math.inf:
         raise InputError("answers must be a number above zero.")
-    expected = np.cumsum(chances)
-    if expected[-1] < answers * (1 - _HAIR):
-        raise InputError(f"The {len(chances)} queries give fewer than {answers:g} expected answers: ask for fewer.")
-    return int(np.argmax(expected >= answers * (1 - _HAIR))) + 1
+    expected_answers = np.cumsum(probabilities)
+    if expected_answers[-1] < n_answers * (1 - _ROUNDING_SLACK):
+        raise InputError(
+            f"The {len(probabilities)} queries give fewer than {n_answers:g} expected answers: ask for fewer."
+        )
+    return int(np.argmax(expected_answers >= n_answers * (1 - _ROUNDING_SLACK))) + 1
 
 
-def data_independent_rdp(mechanism: VoteMechanism, queries: int, answers: int, orders: Floats = ORDERS) -> Floats:
+def data_independent_rdp(mechanism: VoteMechanism, n_queries: int, n_answers: int, orders: Floats = ORDERS) -> Floats:
     """Return the Renyi bound of a run with so many queries and answers at each order, for any votes."""
-    loss = mechanism.loss(queries, answers)
+    loss = mechanism.loss(n_queries, n_answers)
     return np.array([loss.rdp(order) for order in orders.tolist()])
 
 
@@ -157,17 +171,19 @@ def data_dependent_rdp(
     votes: Votes, mechanism: Accountable, orders: Floats = ORDERS, weights: Floats | None = None
 ) -> Floats:
     """Return the Renyi bound of these votes at each order. Each answer counts by `weights`, each test fully."""
-    weights = answer_chances(votes, mechanism) if weights is None else weights
-    log_q = log_wrong(votes, mechanism)
+    weights = answer_probabilities(votes, mechanism) if weights is None else weights
+    log_q = log_wrong_probability(votes, mechanism)
     if isinstance(mechanism, LNMax):
         return laplace_rdp(log_q, mechanism.scale, orders, weights)
     if isinstance(mechanism, GNMax):
         return gaussian_rdp(log_q, mechanism.sigma, orders, weights)
-    tests = gaussian_rdp(log_rarer(votes, mechanism), math.sqrt(2) * mechanism.sigma1, orders, np.ones(len(votes)))
+    tests = gaussian_rdp(
+        log_rarer_probability(votes, mechanism), math.sqrt(2) * mechanism.sigma1, orders, np.ones(len(votes))
+    )
     return tests + gaussian_rdp(log_q, mechanism.sigma2, orders, weights)
 
 
-def epsilon_of(rdp: Floats, orders: Floats, delta: float, conversion: Conversion) -> tuple[float, float]:
+def smallest_epsilon(rdp: Floats, orders: Floats, delta: float, conversion: Conversion) -> tuple[float, float]:
     """Turn Renyi bounds into the smallest epsilon, with the order that gives it."""
     if conversion == "tight":
         from dp_accounting.rdp import compute_epsilon
@@ -176,36 +192,36 @@ def epsilon_of(rdp: Floats, orders: Floats, delta: float, conversion: Conversion
     else:
         classic = rdp - math.log(delta) / (orders - 1)
         epsilon, order = classic.min(), orders[classic.argmin()]
-    return float(epsilon) * (1 + _HAIR) + _HAIR, float(order)
+    return float(epsilon) * (1 + _ROUNDING_SLACK) + _ROUNDING_SLACK, float(order)
 
 
-def log_wrong(votes: Votes, mechanism: Accountable) -> Floats:
+def log_wrong_probability(votes: Votes, mechanism: Accountable) -> Floats:
     """Return the log of a bound on the chance that each noisy maximum is not the winner."""
     winner = np.argmax(votes, axis=1)[:, None]
-    ahead = np.take_along_axis(votes, winner, axis=1) - votes + (np.arange(votes.shape[1]) > winner)
-    chance = difference_tail(mechanism, int(ahead.max()))[ahead]
-    np.put_along_axis(chance, winner, -np.inf, axis=1)
-    return np.minimum(np.logaddexp.reduce(chance, axis=1) + _HAIR, 0.0)
+    leads = np.take_along_axis(votes, winner, axis=1) - votes + (np.arange(votes.shape[1]) > winner)
+    log_probabilities = difference_tail(mechanism, int(leads.max()))[leads]
+    np.put_along_axis(log_probabilities, winner, -np.inf, axis=1)
+    return np.minimum(np.logaddexp.reduce(log_probabilities, axis=1) + _ROUNDING_SLACK, 0.0)
 
 
-def difference_tail(mechanism: Accountable, last: int) -> Floats:
+def difference_tail(mechanism: Accountable, max_difference: int) -> Floats:
     """Return log P(difference of the noises of two counts >= k) for k from 0 to `last`."""
     if isinstance(mechanism, LNMax):
-        return laplace_difference_tail(mechanism.scale, np.arange(last + 1))
+        return laplace_difference_tail(mechanism.scale, np.arange(max_difference + 1))
     sigma = mechanism.sigma2 if isinstance(mechanism, ConfidentGNMax) else mechanism.sigma
-    return gaussian_difference_tail(sigma, last)
+    return gaussian_difference_tail(sigma, max_difference)
 
 
-def log_rarer(votes: Votes, mechanism: ConfidentGNMax) -> Floats:
+def log_rarer_probability(votes: Votes, mechanism: ConfidentGNMax) -> Floats:
     """Return the log of the chance of the rarer outcome of each threshold test."""
-    short, tail = _shortfall(votes, mechanism)
-    return tail[np.where(short >= 1, short, 1 - short)]
+    shortfall, tail = _shortfall(votes, mechanism)
+    return tail[np.where(shortfall >= 1, shortfall, 1 - shortfall)]
 
 
 def _shortfall(votes: Votes, mechanism: ConfidentGNMax) -> tuple[NDArray[np.int64], Floats]:
     """Return how much noise each query needs to reach the threshold, and the tail of that noise."""
-    short = math.ceil(mechanism.threshold) - votes.max(axis=1)
-    return short, gaussian_tail(mechanism.sigma1, int(np.abs(short).max()) + 1)
+    shortfall = math.ceil(mechanism.threshold) - votes.max(axis=1)
+    return shortfall, gaussian_tail(mechanism.sigma1, int(np.abs(shortfall).max()) + 1)
 
 
 def gaussian_rdp(log_q: Floats, sigma: float, orders: Floats, weights: Floats | None = None) -> Floats:
@@ -214,51 +230,53 @@ def gaussian_rdp(log_q: Floats, sigma: float, orders: Floats, weights: Floats | 
     With `weights`, return their weighted sum over the queries.
     """
     base, variance = orders / sigma**2, sigma**2
-    values, place = np.unique(log_q, return_inverse=True)
+    values, inverse = np.unique(log_q, return_inverse=True)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         m2 = sigma * np.sqrt(-values)  # Proposition 10 of Papernot et al. (2018)
         m1 = m2 + 1
         r1, r2 = m1 / variance, m2 / variance
         # Where the bound grows with q, so that a bound on q may stand for it, and the neighbour's chance is below 1.
         limit = (m2 - 1) * r2 - m2 * (np.log(m1 / (m1 - 1)) + np.log(m2 / (m2 - 1)))
-        good = (m2 > 1) & (values <= limit) & (-values > r2)
+        is_valid = (m2 > 1) & (values <= limit) & (-values > r2)
         log_p = log_one_minus_exp(values)
-        a = log_p - log_one_minus_exp(np.where(good, (values + r2) * (1 - 1 / m2), -1.0))
+        a = log_p - log_one_minus_exp(np.where(is_valid, (values + r2) * (1 - 1 / m2), -1.0))
         b = r1 - values / (m1 - 1)
 
-    def bound(rows: slice) -> Floats:
+    def bound(block: slice) -> Floats:
         return np.where(
-            good[rows, None] & (orders <= m1[rows, None]),
-            _coins(values[rows], log_p[rows], a[rows], b[rows], orders),
+            is_valid[block, None] & (orders <= m1[block, None]),
+            _two_outcome_bound(values[block], log_p[block], a[block], b[block], orders),
             base,
         )
 
-    return _over_queries(bound, base, place, values.size, weights)
+    return _evaluate_in_blocks(bound, base, inverse, values.size, weights)
 
 
 def laplace_rdp(log_q: Floats, scale: float, orders: Floats, weights: Floats | None = None) -> Floats:
     """Return the bounds at each order for Laplace votes: (queries, orders), or their weighted sum over the queries."""
     e = 2 / scale
     base = data_independent_rdp(LNMax(scale, 1), 1, 1, orders)
-    values, place = np.unique(log_q, return_inverse=True)
-    good = values < -e
-    log_p = log_one_minus_exp(np.where(good, values, -1.0))
-    less = log_p - log_one_minus_exp(np.where(good, values - e, -1.0))
-    more = log_p - log_one_minus_exp(np.where(good, values + e, -1.0))
+    values, inverse = np.unique(log_q, return_inverse=True)
+    is_valid = values < -e
+    log_p = log_one_minus_exp(np.where(is_valid, values, -1.0))
+    a_lower = log_p - log_one_minus_exp(np.where(is_valid, values - e, -1.0))
+    a_upper = log_p - log_one_minus_exp(np.where(is_valid, values + e, -1.0))
 
-    def bound(rows: slice) -> Floats:
-        lower = _coins(values[rows], log_p[rows], less[rows], np.full_like(less[rows], e), orders)
-        upper = _coins(values[rows], log_p[rows], more[rows], np.full_like(more[rows], -e), orders)
-        return np.where(good[rows, None], np.maximum(lower, upper), base)
+    def bound(block: slice) -> Floats:
+        lower = _two_outcome_bound(values[block], log_p[block], a_lower[block], np.full_like(a_lower[block], e), orders)
+        upper = _two_outcome_bound(
+            values[block], log_p[block], a_upper[block], np.full_like(a_upper[block], -e), orders
+        )
+        return np.where(is_valid[block, None], np.maximum(lower, upper), base)
 
-    return _over_queries(bound, base, place, values.size, weights)
+    return _evaluate_in_blocks(bound, base, inverse, values.size, weights)
 
 
-def _coins(log_q: Floats, log_p: Floats, a: Floats, b: Floats, orders: Floats) -> Floats:
+def _two_outcome_bound(log_q: Floats, log_p: Floats, a: Floats, b: Floats, orders: Floats) -> Floats:
     """Return log(p exp((order-1) a) + q exp((order-1) b)) / (order-1), for the common outcome and the rare one."""
-    less = orders - 1
-    common = a[:, None] * less + log_p[:, None]
-    rare = b[:, None] * less
+    order_minus_one = orders - 1
+    common = a[:, None] * order_minus_one + log_p[:, None]
+    rare = b[:, None] * order_minus_one
     rare += log_q[:, None]
     rare -= common
     # Far above 0 the exponential would overflow; the bound is then beyond the data-independent one anyway.
@@ -266,15 +284,17 @@ def _coins(log_q: Floats, log_p: Floats, a: Floats, b: Floats, orders: Floats) -
     np.exp(rare, out=rare)
     np.log1p(rare, out=rare)
     rare += common
-    rare /= less
+    rare /= order_minus_one
     return rare
 
 
-def _over_queries(bound: Any, base: Floats, place: NDArray[np.intp], size: int, weights: Floats | None) -> Floats:
+def _evaluate_in_blocks(
+    bound: Any, base: Floats, inverse: NDArray[np.intp], n_values: int, weights: Floats | None
+) -> Floats:
     """Evaluate block by block, never above the data-independent bound; equal queries are evaluated once."""
-    blocks = [slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK)]
+    blocks = [slice(start, min(start + _BLOCK_SIZE, n_values)) for start in range(0, n_values, _BLOCK_SIZE)]
     if weights is None:
-        table = np.concatenate([np.clip(bound(rows), 0.0, base) for rows in blocks])
-        return table[place]
-    share = np.bincount(place, weights, minlength=size)
-    return np.sum([share[rows] @ np.clip(bound(rows), 0.0, base) for rows in blocks], axis=0)
+        bounds = np.concatenate([np.clip(bound(block), 0.0, base) for block in blocks])
+        return bounds[inverse]
+    value_weights = np.bincount(inverse, weights, minlength=n_values)
+    return np.sum([value_weights[block] @ np.clip(bound(block), 0.0, base) for block in blocks], axis=0)

@@ -29,7 +29,7 @@ from labeldp.privacy.mechanisms.base import Mechanism, frozen_copy
 from labeldp.privacy.mechanisms.voting import VoteMechanism
 from labeldp.privacy.noise.secure_stream import Bits
 from labeldp.privacy.teachers.heads import Heads
-from labeldp.privacy.teachers.partition import deal
+from labeldp.privacy.teachers.partition import assign_teachers
 from labeldp.privacy.teachers.teacher_data import Lesson, Teaching
 from labeldp.releases.base import Release
 from labeldp.releases.derived import Relabelled
@@ -51,10 +51,10 @@ class TeacherVotes(Mechanism):
 
     points: Any
     queries: NDArray[np.integer] | None
-    teachers: int
+    n_teachers: int
     votes: VoteMechanism
     delta: float = 0.0
-    taught: Teaching = field(default_factory=Heads)
+    trainer: Teaching = field(default_factory=Heads)
     seed: int = 0
     users: Any = None
     public: Any = None
@@ -98,8 +98,12 @@ class TeacherVotes(Mechanism):
 
     def parameters(self) -> dict[str, Any]:
         """Describe the request; the mechanism and the teaching by their own settings."""
-        told = {"votes": repr(self.votes), "taught": self.taught.settings(), "epsilon": json_number(self.epsilon)}
-        return super().parameters() | told
+        vote_parameters = {
+            "votes": repr(self.votes),
+            "trainer": self.trainer.describe(),
+            "epsilon": json_number(self.epsilon),
+        }
+        return super().parameters() | vote_parameters
 
     def protects(self, unit: Unit) -> Unit:
         """Return the whole record, where the votes are on rows of other people."""
@@ -107,8 +111,8 @@ class TeacherVotes(Mechanism):
 
     def told(self) -> dict[str, Any]:
         """Leave digests of secret records out: who has all but one of them could try what that one is."""
-        secret = () if self.public is None else ("points", "users")
-        return {name: value for name, value in self.parameters().items() if name not in secret}
+        secret_names = () if self.public is None else ("points", "users")
+        return {name: value for name, value in self.parameters().items() if name not in secret_names}
 
     def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check rows and queries, and that the teaching can learn from them."""
@@ -117,62 +121,67 @@ class TeacherVotes(Mechanism):
         if self.public is not None and not len(self.public):
             raise InputError("There is no public row to vote on.")
         if self.queries is not None:
-            self._check_queries(self.queries, len(self._askable))
+            self._check_queries(self.queries, len(self._candidate_points))
         elif self.public is None:
             raise InputError("There is nothing to vote on: name queries, rows of the vault, or give public rows.")
-        deal(np.ones(n_rows, bool), self.teachers, self.seed, self.users)
-        self.taught.check(self.points, self._asked, space, self.public is not None)
+        assign_teachers(np.ones(n_rows, bool), self.n_teachers, self.seed, self.users)
+        self.trainer.check(self.points, self._query_points, space, self.public is not None)
 
     @staticmethod
-    def _check_queries(queries: NDArray[np.integer], rows: int) -> None:
-        whole = queries.ndim == 1 and np.issubdtype(queries.dtype, np.integer) and queries.size
-        if not whole or not 0 <= queries.min() <= queries.max() < rows:
-            raise InputError(f"queries must be at least one row number from 0 to {rows - 1}.")
+    def _check_queries(queries: NDArray[np.integer], n_rows: int) -> None:
+        is_index_array = queries.ndim == 1 and np.issubdtype(queries.dtype, np.integer) and queries.size
+        if not is_index_array or not 0 <= queries.min() <= queries.max() < n_rows:
+            raise InputError(f"queries must be at least one row number from 0 to {n_rows - 1}.")
         if np.unique(queries).size < queries.size:
             raise InputError("A row is asked about twice: name each query once.")
 
     @property
-    def _askable(self) -> Any:
+    def _candidate_points(self) -> Any:
         return self.points if self.public is None else self.public
 
     @property
-    def _asked(self) -> Any:
-        rows = self._askable
+    def _query_points(self) -> Any:
+        candidates = self._candidate_points
         if self.queries is None:
-            return rows
-        return rows[self.queries] if isinstance(rows, np.ndarray) else rows.select(self.queries)
+            return candidates
+        return candidates[self.queries] if isinstance(candidates, np.ndarray) else candidates.select(self.queries)
 
     def prepare(self, codes: Codes, space: LabelSpace, cache: dict[Any, Any]) -> "TeacherVotes":
         """Train and count, before anything is charged; several mechanisms on the same votes train once."""
-        about = ("votes", "delta", "epsilon")
-        taught = {name: value for name, value in self.parameters().items() if name not in about}
-        key = repr(taught), np.packbits(codes != MISSING).tobytes()
+        vote_parameters = ("votes", "delta", "epsilon")
+        training_parameters = {name: value for name, value in self.parameters().items() if name not in vote_parameters}
+        key = repr(training_parameters), np.packbits(codes != MISSING).tobytes()
         if key not in cache:
-            dealt = codes != MISSING if self.public is None else np.ones(codes.size, bool)
-            teacher = deal(dealt, self.teachers, self.seed, self.users)
-            counts = self.taught.count(Lesson(self.points, codes, teacher, self._asked, space))
+            row_mask = codes != MISSING if self.public is None else np.ones(codes.size, bool)
+            teacher_ids = assign_teachers(row_mask, self.n_teachers, self.seed, self.users)
+            counts = self.trainer.count_votes(Lesson(self.points, codes, teacher_ids, self._query_points, space))
             cache.clear()
             cache[key] = counts
         return replace(self, _counts=cache[key])
 
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Relabelled:
         """Tell the winners."""
-        answers = self.votes.draw(self._counts, bits)  # type: ignore[arg-type]  # prepared before
-        return self._release(answers.codes, release_fields)
+        responses = self.votes.draw(self._counts, bits)  # type: ignore[arg-type]  # prepared before
+        return self._build_release(responses.codes, release_fields)
 
-    def _release(self, answers: NDArray[np.integer], release_fields: dict[str, Any]) -> Relabelled:
-        told = np.full(len(self._askable), MISSING, np.int32)
-        told[slice(None) if self.queries is None else self.queries] = answers
+    def _build_release(self, responses: NDArray[np.integer], release_fields: dict[str, Any]) -> Relabelled:
+        codes = np.full(len(self._candidate_points), MISSING, np.int32)
+        codes[slice(None) if self.queries is None else self.queries] = responses
         if self.public is not None:
-            release_fields = release_fields | self._about_records(release_fields)
-        return Relabelled(**release_fields | {"active": told != MISSING}, codes=told, confidence=1 - 1e-6)
+            release_fields = release_fields | self._record_fields(release_fields)
+        return Relabelled(**release_fields | {"row_mask": codes != MISSING}, codes=codes, confidence=1 - 1e-6)
 
-    def _about_records(self, release_fields: dict[str, Any]) -> dict[str, Any]:
+    def _record_fields(self, release_fields: dict[str, Any]) -> dict[str, Any]:
         """Change the facts of a release: it speaks of public rows, and rests on all rows of the vault."""
         uses = tuple(replace(use, rows=None) for use in release_fields["lineage"])
-        cost, stated = joint_cost(uses), release_fields["guarantee"]
-        whole = replace(stated, epsilon=float(cost.epsilon), delta=float(cost.delta), unit=self.protects(stated.unit))
-        return {"rows": len(self.public), "lineage": uses, "guarantee": whole}
+        cost, label_guarantee = joint_cost(uses), release_fields["guarantee"]
+        record_guarantee = replace(
+            label_guarantee,
+            epsilon=float(cost.epsilon),
+            delta=float(cost.delta),
+            unit=self.protects(label_guarantee.unit),
+        )
+        return {"n_rows": len(self.public), "lineage": uses, "guarantee": record_guarantee}
 
 
 class SealedVotes:
@@ -181,16 +190,16 @@ class SealedVotes:
     `release` tells their noisy winners; several mechanisms on the same votes add up in the ledger.
     """
 
-    def __init__(self, vault: Any, asked: dict[str, Any], derived_from: Sequence[Source] = ()) -> None:
-        self._vault, self._asked = vault, asked
+    def __init__(self, vault: Any, arguments: dict[str, Any], derived_from: Sequence[Source] = ()) -> None:
+        self._vault, self._arguments = vault, arguments
         self._derived_from = derived_from
 
     def release(self, votes: VoteMechanism, delta: float = 0.0) -> Release:
         """Tell the winners by a vote mechanism; rows without an answer have no label."""
-        mechanism = TeacherVotes(votes=votes, delta=delta, **self._asked)
-        told: Release = self._vault.release(mechanism, derived_from=self._derived_from)
-        return told
+        mechanism = TeacherVotes(votes=votes, delta=delta, **self._arguments)
+        release: Release = self._vault.release(mechanism, derived_from=self._derived_from)
+        return release
 
     def __repr__(self) -> str:
-        asked = self._asked["queries"] if self._asked["queries"] is not None else self._asked["public"]
-        return f"SealedVotes({self._asked['teachers']} teachers, {len(asked)} queries)"
+        queries = self._arguments["queries"] if self._arguments["queries"] is not None else self._arguments["public"]
+        return f"SealedVotes({self._arguments['n_teachers']} teachers, {len(queries)} queries)"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.accounting.costs import Cost, Mask, Spending, unpack_rows
-from labeldp.accounting.filter import Filter
+from labeldp.accounting.filter import PrivacyFilter
 from labeldp.accounting.losses import Loss, compose
 from labeldp.core.errors import BudgetExceeded, InputError, LedgerError
 from labeldp.core.exact_real import exactly
@@ -34,22 +34,22 @@ class Account:
     """
 
     def __init__(
-        self, ledger: Ledger, identity: Identity, owner: NDArray[np.int64] | None, budget: Budget | Chosen
+        self, ledger: Ledger, identity: Identity, user_ids: NDArray[np.int64] | None, budget: Budget | Chosen
     ) -> None:
-        self.ledger, self._identity, self._owner = ledger, identity, owner
-        self.unit: Unit = "label" if owner is None else "user"
-        self._totals, self._one_thread = (Spending(identity.rows, owner), 0), ThreadLock()
+        self.ledger, self._identity, self._user_ids = ledger, identity, user_ids
+        self.unit: Unit = "label" if user_ids is None else "user"
+        self._totals, self._thread_lock = (Spending(identity.rows, user_ids), 0), ThreadLock()
 
-        def chosen(known: Budget | None) -> Budget:
-            return budget if isinstance(budget, Budget) else budget(known)
+        def choose_budget(ledger_budget: Budget | None) -> Budget:
+            return budget if isinstance(budget, Budget) else budget(ledger_budget)
 
-        owners = None if owner is None else hashlib.sha256(owner.tobytes()).hexdigest()
-        facts: dict[str, Any] = {"identity": identity.to_json(), "unit": self.unit, "owners": owners}
-        facts |= {"budget": Filter.of(chosen(None)).to_json(), "mark": uuid.uuid4().hex}
-        with ledger.exclusive():
-            chain = ledger.open(facts, lambda chain: self._complaint(chain.facts, owners, chosen))
+        user_digest = None if user_ids is None else hashlib.sha256(user_ids.tobytes()).hexdigest()
+        facts: dict[str, Any] = {"identity": identity.to_json(), "unit": self.unit, "owners": user_digest}
+        facts |= {"budget": PrivacyFilter.of(choose_budget(None)).to_json(), "mark": uuid.uuid4().hex}
+        with ledger.exclusive_lock():
+            chain = ledger.open(facts, lambda chain: self._find_mismatch(chain.facts, user_digest, choose_budget))
             self.mark: str = chain.facts["mark"]  # by which uses of these labels are told from those of others
-            self._change_budget(chain, chosen)
+            self._change_budget(chain, choose_budget)
 
     @property
     def label(self) -> str | None:
@@ -57,7 +57,7 @@ class Account:
         return self._identity.label
 
     @property
-    def filter(self) -> Filter:
+    def filter(self) -> PrivacyFilter:
         """The budget as the ledger has it now."""
         return filter_of(self.snapshot())
 
@@ -67,9 +67,9 @@ class Account:
         Raises:
             LedgerError: The ledger was bound to other data meanwhile, or is damaged.
         """
-        return self.still_bound(self.ledger.snapshot())
+        return self.check_bound(self.ledger.snapshot())
 
-    def still_bound(self, chain: Chain) -> Chain:
+    def check_bound(self, chain: Chain) -> Chain:
         """Return the chain if it is still bound to these labels and to this budget."""
         if chain.facts.get("mark") != self.mark:
             raise LedgerError(
@@ -77,44 +77,44 @@ class Account:
             )
         return chain
 
-    def spent(self, chain: Chain) -> Spending:
+    def total_spending(self, chain: Chain) -> Spending:
         """Return the running totals over all charges of a chain.
 
         Charges of the same rows are added up before they are added to each unit, so that a ledger of many entries is
         read quickly.
         """
-        with self._one_thread.held():
-            running, counted = self._totals
-            self._totals = Spending(self._identity.rows, self._owner), 0  # if interrupted here, it starts again
-            new = Counter(chain.charges[counted:])
-            by_rows: dict[str, dict[int, Cost]] = {}
-            for (row_set, costs), times in new.items():
-                total = by_rows.setdefault(row_set, {})
-                for labels, cost in _label_too(parse_costs(costs)).items():
-                    total[labels] = total.get(labels, Cost()) + cost * times
-            for row_set, total in by_rows.items():
-                self._add(running, row_set, total)
-            self._totals = running, counted + new.total()
-            return running
+        with self._thread_lock.hold():
+            totals, n_counted = self._totals
+            self._totals = Spending(self._identity.rows, self._user_ids), 0  # if interrupted here, it starts again
+            new_charges = Counter(chain.charges[n_counted:])
+            costs_by_row_set: dict[str, dict[int, Cost]] = {}
+            for (row_set, costs), count in new_charges.items():
+                row_set_costs = costs_by_row_set.setdefault(row_set, {})
+                for n_labels, cost in _with_single_label_cost(parse_costs(costs)).items():
+                    row_set_costs[n_labels] = row_set_costs.get(n_labels, Cost()) + cost * count
+            for row_set, row_set_costs in costs_by_row_set.items():
+                self._add_costs(totals, row_set, row_set_costs)
+            self._totals = totals, n_counted + new_charges.total()
+            return totals
 
-    def spending(self, entries: Sequence[Entry], unit: Unit | None = None) -> Spending:
+    def sum_entries(self, entries: Sequence[Entry], unit: Unit | None = None) -> Spending:
         """Add up some entries, for each unit of the account or of another kind."""
-        spending = Spending(self._identity.rows, None if unit == "label" else self._owner)
+        spending = Spending(self._identity.rows, None if unit == "label" else self._user_ids)
         for entry in entries:
             if entry.costs:
-                self._add(spending, entry.row_set, _label_too(entry.costs))
+                self._add_costs(spending, entry.row_set, _with_single_label_cost(entry.costs))
         return spending
 
-    def _add(self, spending: Spending, row_set: str, costs: Mapping[int, Cost]) -> None:
-        mask = unpack_rows(self.ledger.rows(row_set), self._identity.rows)
+    def _add_costs(self, spending: Spending, row_set: str, costs: Mapping[int, Cost]) -> None:
+        row_mask = unpack_rows(self.ledger.packed_rows(row_set), self._identity.rows)
         try:
-            spending.add(mask, costs, row_set)
+            spending.add(row_mask, costs, row_set)
         except KeyError:
             raise LedgerError(
                 "An entry of the ledger has no cost for some units: restore the ledger from a backup."
             ) from None
 
-    def plan_cost(self, budget: Filter, losses: Sequence[Loss], delta: float) -> Cost:
+    def plan_cost(self, privacy_filter: PrivacyFilter, losses: Sequence[Loss], delta: float) -> Cost:
         """Return what a unit is charged for several releases at once.
 
         Args:
@@ -128,9 +128,9 @@ class Account:
         epsilon = compose(losses, delta)
         if not math.isfinite(epsilon):
             raise InputError("A step of this plan is not purely private: give the plan a delta above 0.")
-        return budget.cost(exactly(epsilon), exactly(delta), losses)
+        return privacy_filter.cost(exactly(epsilon), exactly(delta), losses)
 
-    def afford(self, chain: Chain, mask: Mask | None, row_set: str, costs: Mapping[int, Cost]) -> None:
+    def afford(self, chain: Chain, row_mask: Mask | None, row_set: str, costs: Mapping[int, Cost]) -> None:
         """Check that every unit with labels in these rows can pay.
 
         Args:
@@ -142,61 +142,63 @@ class Account:
         Raises:
             BudgetExceeded: A unit cannot pay.
         """
-        spending = self.spent(chain)
-        before, after = spending.max_cost(mask, key=row_set), spending.max_cost(mask, costs, row_set)
+        spending = self.total_spending(chain)
+        before, after = spending.max_cost(row_mask, key=row_set), spending.max_cost(row_mask, costs, row_set)
         try:
             filter_of(chain).admit(before, after, costs[max(costs)])
-        except BudgetExceeded as problem:
-            names = dict.fromkeys([*chain.labels, *([self.label] if self.label else [])])
+        except BudgetExceeded as error:
+            names = dict.fromkeys([*chain.label_names, *([self.label] if self.label else [])])
             if len(names) < 2:
                 raise
-            raise BudgetExceeded(
-                f"{problem} The ledger adds up all labels of these rows ({', '.join(names)})."
-            ) from None
+            raise BudgetExceeded(f"{error} The ledger adds up all labels of these rows ({', '.join(names)}).") from None
 
-    def _complaint(self, known: dict[str, Any], owners: str | None, chosen: Chosen) -> str | None:
+    def _find_mismatch(
+        self, ledger_facts: dict[str, Any], user_digest: str | None, choose_budget: Chosen
+    ) -> str | None:
         """Say why a ledger from which something was spent is not that of these data."""
-        old = Filter.from_json(known["budget"]).budget
-        new = chosen(old)
-        if not self._identity.same_rows(Identity(**known["identity"])):
-            made = known["identity"]
+        old_budget = PrivacyFilter.from_json(ledger_facts["budget"]).budget
+        new_budget = choose_budget(old_budget)
+        if not self._identity.has_same_rows(Identity(**ledger_facts["identity"])):
+            ledger_identity = ledger_facts["identity"]
             return (
-                f"belongs to other data ({made['name']}, label {made['label']!r}, {made['rows']} rows): features, "
+                f"belongs to other data ({ledger_identity['name']}, label {ledger_identity['label']!r}, {ledger_identity['rows']} rows): features, "
                 "row ids or number of rows differ. Use the data as they were, or another ledger if these are other "
                 "people; a new ledger for the same people would forget what was spent."
             )
-        if (known["unit"], known["owners"]) != (self.unit, owners):
-            return f"protects each {known['unit']}: name the same users as before (--user-column)."
-        if old.composition != new.composition:
-            return f'adds up by "{old.composition}", which cannot be changed later.'
-        if new.composition == "rdp" and old.delta != new.delta:
-            return f'is bound to delta {old.delta}, which cannot be changed with "rdp".'
+        if (ledger_facts["unit"], ledger_facts["owners"]) != (self.unit, user_digest):
+            return f"protects each {ledger_facts['unit']}: name the same users as before (--user-column)."
+        if old_budget.composition != new_budget.composition:
+            return f'adds up by "{old_budget.composition}", which cannot be changed later.'
+        if new_budget.composition == "rdp" and old_budget.delta != new_budget.delta:
+            return f'is bound to delta {old_budget.delta}, which cannot be changed with "rdp".'
         return None
 
-    def _change_budget(self, chain: Chain, chosen: Chosen) -> None:
+    def _change_budget(self, chain: Chain, choose_budget: Chosen) -> None:
         """Record another budget than that of a ledger in which something was spent; a fresh one has it already."""
-        old = filter_of(chain)
-        new = Filter(chosen(old.budget), old.order) if chain.spent else old
-        if new == old:
+        old_filter = filter_of(chain)
+        new_filter = (
+            PrivacyFilter(choose_budget(old_filter.budget), old_filter.order) if chain.has_entries else old_filter
+        )
+        if new_filter == old_filter:
             return
-        epsilon, delta = new.guarantee(self.spent(chain).max_cost())
-        if epsilon > exactly(new.budget.epsilon) or delta > exactly(new.budget.delta):
+        epsilon, delta = new_filter.guarantee(self.total_spending(chain).max_cost())
+        if epsilon > exactly(new_filter.budget.epsilon) or delta > exactly(new_filter.budget.delta):
             raise InputError(
                 f"Epsilon {float(epsilon):g} and delta {float(delta):g} are spent already: a budget cannot be less."
             )
-        self.ledger.change_budget({"from": old.to_json(), "to": new.to_json()})
+        self.ledger.change_budget({"from": old_filter.to_json(), "to": new_filter.to_json()})
 
 
-def price(budget: Filter, mechanism: Mechanism, labels: int) -> Cost:
+def price(privacy_filter: PrivacyFilter, mechanism: Mechanism, n_labels: int) -> Cost:
     """Return what a unit with so many labels is charged for a release within a budget."""
-    return budget.cost(*mechanism.price(labels), [mechanism.loss(labels)])
+    return privacy_filter.cost(*mechanism.price(n_labels), [mechanism.loss(n_labels)])
 
 
-def filter_of(chain: Chain) -> Filter:
+def filter_of(chain: Chain) -> PrivacyFilter:
     """Return the privacy filter of a ledger: its budget, and what it adds up."""
-    return Filter.from_json(chain.facts["budget"])
+    return PrivacyFilter.from_json(chain.facts["budget"])
 
 
-def _label_too(costs: Mapping[int, Cost]) -> dict[int, Cost]:
+def _with_single_label_cost(costs: Mapping[int, Cost]) -> dict[int, Cost]:
     """Return costs that have one for a single label: no label loses more than its owner."""
     return {1: costs[max(costs)], **costs}

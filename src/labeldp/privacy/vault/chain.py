@@ -19,12 +19,12 @@ from typing import Any
 from labeldp.accounting.costs import Cost
 from labeldp.core.errors import LedgerError
 from labeldp.core.guarantee import Budget
-from labeldp.privacy.vault.entries import Entry, matches
+from labeldp.privacy.vault.entries import Entry, labels_match
 from labeldp.privacy.vault.identity import Identity
 
-START = hashlib.sha256(b"labeldp ledger").hexdigest()
-RESERVATIONS = ("release", "plan", "step")
-KINDS = ("bind", "budget", "commit", "fail", *RESERVATIONS)
+INITIAL_DIGEST = hashlib.sha256(b"labeldp ledger").hexdigest()
+RESERVATION_TYPES = ("release", "plan", "step")
+EVENT_TYPES = ("bind", "budget", "commit", "fail", *RESERVATION_TYPES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ class Event:
     at: str
     digest: str = ""
 
-    def digest_after(self, before: str) -> str:
+    def digest_after(self, previous_digest: str) -> str:
         """Return the digest of this event in a chain whose last digest is `before`."""
         fields = (self.kind, self.entry, self.request, self.label, self.costs, self.row_set, self.body, self.at)
         lengths = ",".join([str(len(field)) for field in fields])
-        text = f"{before}:{self.number}:{lengths}:{''.join(fields)}"
+        text = f"{previous_digest}:{self.number}:{lengths}:{''.join(fields)}"
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -71,17 +71,17 @@ class Chain:
     """
 
     def __init__(self) -> None:
-        self.count, self.digest = 0, START
+        self.n_events, self.digest = 0, INITIAL_DIGEST
         self.facts: dict[str, Any] = {}
         self.charges: list[tuple[str, str]] = []
-        self.steps: dict[str, str] = {}  # the entry that drew each step of a plan
-        self._records: dict[str, Event] = {}  # by entry: its reservation, or the change of the budget
-        self._commits: dict[str, Event] = {}
-        self._failed: set[str] = set()
-        self._entries: dict[str, Entry] = {}  # those that were asked for
-        self._by_request: dict[str, list[str]] = {}
+        self.step_entries: dict[str, str] = {}  # the entry that drew each step of a plan
+        self._entry_events: dict[str, Event] = {}  # by entry: its reservation, or the change of the budget
+        self._commit_events: dict[str, Event] = {}
+        self._failed_entries: set[str] = set()
+        self._entry_cache: dict[str, Entry] = {}  # those that were asked for
+        self._entries_by_request: dict[str, list[str]] = {}
 
-    def next(self, kind: str, body: Mapping[str, Any], at: str, **fields: str) -> Event:
+    def next_event(self, kind: str, body: Mapping[str, Any], at: str, **fields: str) -> Event:
         """Return a new event that follows the last one; it is not part of the chain yet.
 
         Args:
@@ -93,8 +93,8 @@ class Chain:
         Returns:
             The event with its number and digest.
         """
-        given = {"entry": "", "request": "", "label": "", "costs": "", "row_set": ""} | fields
-        event = Event(self.count + 1, kind, body=json.dumps(body), at=at, **given)
+        text_fields = {"entry": "", "request": "", "label": "", "costs": "", "row_set": ""} | fields
+        event = Event(self.n_events + 1, kind, body=json.dumps(body), at=at, **text_fields)
         return replace(event, digest=event.digest_after(self.digest))
 
     def extend(self, event: Event) -> None:
@@ -106,105 +106,117 @@ class Chain:
         Raises:
             ValueError: The event does not follow the last one, or is not what its digest says.
         """
-        if event.number != self.count + 1 or event.digest != event.digest_after(self.digest) or event.kind not in KINDS:
-            raise ValueError(f"event {self.count + 1} does not follow the one before")
+        if (
+            event.number != self.n_events + 1
+            or event.digest != event.digest_after(self.digest)
+            or event.kind not in EVENT_TYPES
+        ):
+            raise ValueError(f"event {self.n_events + 1} does not follow the one before")
         if not self.facts and event.kind != "bind":
             raise ValueError("the chain does not begin with a binding")
-        if event.kind in (*RESERVATIONS, "budget") and self._records.get(event.entry, event).number != event.number:
+        if (
+            event.kind in (*RESERVATION_TYPES, "budget")
+            and self._entry_events.get(event.entry, event).number != event.number
+        ):
             raise ValueError("two entries have one id")
-        if event.kind in RESERVATIONS:
+        if event.kind in RESERVATION_TYPES:
             if parse_costs(event.costs):  # first: an interruption may count a charge twice, and never forget it
                 self.charges.append((event.row_set, event.costs))
-            self._records[event.entry] = event
-            self._by_request.setdefault(event.request, []).append(event.entry)
+            self._entry_events[event.entry] = event
+            self._entries_by_request.setdefault(event.request, []).append(event.entry)
             if event.kind == "step":
-                self.steps[json.loads(event.body)["step"]] = event.entry
+                self.step_entries[json.loads(event.body)["step"]] = event.entry
         elif event.kind == "commit":
-            self._commits[event.entry] = event
-            self._entries.pop(event.entry, None)
+            self._commit_events[event.entry] = event
+            self._entry_cache.pop(event.entry, None)
         elif event.kind == "fail":
-            self._failed.add(event.entry)
-            self._entries.pop(event.entry, None)
+            self._failed_entries.add(event.entry)
+            self._entry_cache.pop(event.entry, None)
         elif event.kind == "budget":
-            self._records[event.entry] = event
-            self.facts = _checked_facts(self.facts | {"budget": json.loads(event.body)["to"]})
+            self._entry_events[event.entry] = event
+            self.facts = _check_facts(self.facts | {"budget": json.loads(event.body)["to"]})
         else:
-            self.facts = _checked_facts(json.loads(event.body))
-        self.count, self.digest = event.number, event.digest
+            self.facts = _check_facts(json.loads(event.body))
+        self.n_events, self.digest = event.number, event.digest
 
     @property
-    def spent(self) -> bool:
+    def has_entries(self) -> bool:
         """Whether there is an entry, which binds the ledger to its data set for good."""
-        return bool(self._records)
+        return bool(self._entry_events)
 
     def entries(self) -> list[Entry]:
         """Return all entries, oldest first."""
-        return [self.entry(name) for name in list(self._records)]
+        return [self.entry(entry_id) for entry_id in list(self._entry_events)]
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, entry_id: str) -> Entry:
         """Return an entry by its id; KeyError if there is none."""
-        known = self._entries.get(name)
-        if known is None:
-            known = self._entries[name] = _entry(self._records[name], self._commits.get(name), name in self._failed)
-        return known
+        cached = self._entry_cache.get(entry_id)
+        if cached is None:
+            cached = self._entry_cache[entry_id] = _read_entry(
+                self._entry_events[entry_id], self._commit_events.get(entry_id), entry_id in self._failed_entries
+            )
+        return cached
 
-    def has(self, name: str) -> bool:
+    def has_entry(self, entry_id: str) -> bool:
         """Whether there is an entry of this id."""
-        return name in self._records
+        return entry_id in self._entry_events
 
-    def committed(self, name: str) -> bool:
+    def is_committed(self, entry_id: str) -> bool:
         """Whether there is an entry of this id and its release is stored."""
-        return name in self._commits
+        return entry_id in self._commit_events
 
-    def payload_digest(self, name: str) -> str:
+    def payload_digest(self, entry_id: str) -> str:
         """Return the SHA-256 of the stored release of a committed entry."""
-        return str(json.loads(self._commits[name].body)["sha256"])
+        return str(json.loads(self._commit_events[entry_id].body)["sha256"])
 
-    def requested(self, request: str, label: str | None) -> list[Entry]:
+    def entries_for_request(self, request: str, label: str | None) -> list[Entry]:
         """Return the entries of a request for a label: those of the same name first, then those without a name."""
-        found = [self.entry(name) for name in self._by_request.get(request, [])]
-        return sorted((e for e in found if matches(e.label, label)), key=lambda e: e.label != label)
+        entries = [self.entry(entry_id) for entry_id in self._entries_by_request.get(request, [])]
+        return sorted((e for e in entries if labels_match(e.label, label)), key=lambda e: e.label != label)
 
     @property
-    def labels(self) -> list[str]:
+    def label_names(self) -> list[str]:
         """The names of all labels that this ledger counts: those of its binding and of its entries."""
-        names = [self.facts.get("identity", {}).get("label"), *(label_name(e.label) for e in self._records.values())]
+        names = [
+            self.facts.get("identity", {}).get("label"),
+            *(decode_label(e.label) for e in self._entry_events.values()),
+        ]
         return [name for name in dict.fromkeys(names) if name is not None]
 
 
-def _checked_facts(facts: dict[str, Any]) -> dict[str, Any]:
+def _check_facts(facts: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of a binding; an exception if they are not what a ledger can be bound to."""
     identity, budget = facts["identity"], facts["budget"]
     Budget(budget["epsilon"], budget["delta"], budget["composition"])
     columns = Identity(**identity).columns
     texts = [identity["name"], identity["label"] or "", facts["unit"], facts["mark"], facts["owners"] or ""]
     texts += [identity.get("digest") or "", *(columns.values() if columns else ()), *facts.get("other secrets", [])]
-    rows, order = identity["rows"], budget["order"]
+    n_rows, order = identity["rows"], budget["order"]
     if not all(isinstance(text, str) for text in texts) or facts["unit"] not in ("label", "user"):
         raise TypeError("a fact is of another type")
-    if type(rows) is not int or not 0 < rows < 1 << 48 or (order is not None and not 1 < order < math.inf):
+    if type(n_rows) is not int or not 0 < n_rows < 1 << 48 or (order is not None and not 1 < order < math.inf):
         raise ValueError("a fact is out of range")
     return facts
 
 
-def _entry(event: Event, commit: Event | None, failed: bool) -> Entry:
-    details = _details(event)
-    done = commit or (event if event.kind == "budget" else None)
+def _read_entry(event: Event, commit: Event | None, failed: bool) -> Entry:
+    details = _read_details(event)
+    final_event = commit or (event if event.kind == "budget" else None)
     return Entry(
         kind=event.kind,
         request=event.request,
         details=details,
         costs=parse_costs(event.costs),
         row_set=event.row_set,
-        label=label_name(event.label),
+        label=decode_label(event.label),
         id=event.entry,
-        status="committed" if done else "failed" if failed else "reserved",
+        status="committed" if final_event else "failed" if failed else "reserved",
         created=event.at,
-        finished=done.at if done else None,
+        finished=final_event.at if final_event else None,
     )
 
 
-def _details(event: Event) -> dict[str, Any]:
+def _read_details(event: Event) -> dict[str, Any]:
     """Read the description of an entry; one that makes no sense is damage, though its digest may fit."""
     with suppress(ValueError, RecursionError):
         details = json.loads(event.body)
@@ -218,14 +230,14 @@ def _details(event: Event) -> dict[str, Any]:
     raise LedgerError("An entry of the ledger is damaged: restore the ledger from a backup.")
 
 
-def label_name(field: str) -> str | None:
+def decode_label(text: str) -> str | None:
     """Read the label of an event: a leading "=" tells an empty name from none."""
-    return field[1:] if field else None
+    return text[1:] if text else None
 
 
-def label_field(name: str | None) -> str:
+def encode_label(label: str | None) -> str:
     """Write the label of an event."""
-    return "" if name is None else f"={name}"
+    return "" if label is None else f"={label}"
 
 
 def write_costs(costs: Mapping[int, Cost]) -> str:

@@ -41,34 +41,36 @@ class Entry:
     finished: str | None = None
 
     @property
-    def payer(self) -> str:
+    def payer_id(self) -> str:
         """The id of the entry that was charged for this one: the plan of a step, else the entry itself."""
         return str(self.details["step"]).rpartition(":")[0] if self.kind == "step" else self.id
 
-    def redacted(self) -> dict[str, Any]:
+    def to_redacted_json(self) -> dict[str, Any]:
         """Return the entry without row sets, released values and digests of what was asked, for a copy that travels.
 
         Features that are public in one training may be secret records in the next.
         """
-        worst = self.costs.get(max(self.costs, default=0), Cost())
+        max_cost = self.costs.get(max(self.costs, default=0), Cost())
         parameters = self.details.get("parameters")
-        line = {
+        own_fields = {
             "id": self.id,
             "kind": self.kind,
             "status": self.status,
             "label": self.label,
-            "epsilon": json_number(float(worst.epsilon)),
-            "delta": float(worst.delta),
+            "epsilon": json_number(float(max_cost.epsilon)),
+            "delta": float(max_cost.delta),
             "created": self.created,
             "finished": self.finished,
         }
         # The ledger's own facts come first, and a description cannot replace them.
-        return {**line, **self.details, **line} | ({"parameters": without_digests(parameters)} if parameters else {})
+        return {**own_fields, **self.details, **own_fields} | (
+            {"parameters": without_digests(parameters)} if parameters else {}
+        )
 
 
-def matches(one: str | None, other: str | None) -> bool:
+def labels_match(label: str | None, other: str | None) -> bool:
     """Whether two label names may mean the same label: a label without a name matches every name."""
-    return one is None or other is None or one == other
+    return label is None or other is None or label == other
 
 
 def now() -> str:

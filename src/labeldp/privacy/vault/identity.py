@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 
 from labeldp.core.errors import InputError
 
-_ROWS = 1 << 16  # rows hashed at once, whatever the batches of the source: the digest must not depend on those
+_ROWS_PER_BLOCK = (
+    1 << 16
+)  # rows hashed at once, whatever the batches of the source: the digest must not depend on those
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Identity:
         if isinstance(self.label, str) and any("\ud800" <= character <= "\udfff" for character in self.label):
             raise InputError("The name of the label holds a character that cannot be stored: give it another name.")
 
-    def same_rows(self, other: "Identity") -> bool:
+    def has_same_rows(self, other: "Identity") -> bool:
         """Whether these are the rows of `other`, in their order; their labels may differ.
 
         Digests decide, because a name may change. Some of the columns are not enough: the rows may be sorted in another
@@ -55,33 +57,35 @@ class Identity:
             return self.digest == other.digest and self.name == other.name
         if self.digest == other.digest:
             return True
-        known = {name: digest for name, digest in (other.columns or {}).items() if name != self.label}
-        return bool(known) and dict(self.columns or {}) == known
+        other_columns = {name: digest for name, digest in (other.columns or {}).items() if name != self.label}
+        return bool(other_columns) and dict(self.columns or {}) == other_columns
 
     def to_json(self) -> dict[str, Any]:
         """Describe the identity; `Identity(**data)` reads it back."""
         return asdict(self)
 
 
-def identify(name: str, label: str | None, columns: Iterable[pa.RecordBatch]) -> Identity:
+def identify(name: str, label: str | None, batches: Iterable[pa.RecordBatch]) -> Identity:
     """Identify a data set by its public columns (features, or row ids alone); the label is passed over.
 
     Raises:
         InputError: A column has a type that has no digest, such as a union.
     """
-    digests, rows = defaultdict[str, Any](hashlib.sha256), 0
-    for batch in _rechunked(columns):
-        rows += batch.num_rows
+    digests, n_rows = defaultdict[str, Any](hashlib.sha256), 0
+    for batch in _rechunk(batches):
+        n_rows += batch.num_rows
         for field, column in zip(batch.schema, batch.columns, strict=True):
             if field.name != label:
-                _update(digests[field.name], field, column)
-    found = {column: digests[column].hexdigest() for column in sorted(digests)}
-    return Identity(name, label, rows, hashlib.sha256(json.dumps(found).encode()).hexdigest(), found)
+                _update_digest(digests[field.name], field, column)
+    column_digests = {column: digests[column].hexdigest() for column in sorted(digests)}
+    return Identity(
+        name, label, n_rows, hashlib.sha256(json.dumps(column_digests).encode()).hexdigest(), column_digests
+    )
 
 
-def _update(digest: Any, field: pa.Field, column: pa.Array) -> None:
+def _update_digest(digest: Any, field: pa.Field, column: pa.Array) -> None:
     try:
-        for part in _canonical(column):
+        for part in _canonical_bytes(column):
             digest.update(part)
         return
     except pa.ArrowException:
@@ -92,52 +96,52 @@ def _update(digest: Any, field: pa.Field, column: pa.Array) -> None:
     )
 
 
-def _rechunked(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    held: list[pa.RecordBatch] = []
+def _rechunk(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    pending: list[pa.RecordBatch] = []
     for batch in batches:
-        held.append(batch)
-        while sum(b.num_rows for b in held) >= _ROWS:
-            table = pa.Table.from_batches(held).combine_chunks()
-            yield table.slice(0, _ROWS).to_batches()[0]
-            held = table.slice(_ROWS).to_batches()
-    if sum(b.num_rows for b in held):
-        yield pa.Table.from_batches(held).combine_chunks().to_batches()[0]
-
-
-def _canonical(column: pa.Array) -> Iterator[Any]:
-    """Give bytes that depend on values and number types alone, not on how Arrow happens to lay them out."""
-    kind = column.type
-    if isinstance(kind, pa.BaseExtensionType) and pa.types.is_nested(kind.storage_type):
-        yield from _canonical(column.storage)
-        return
-    if pa.types.is_map(kind):
-        pairs = pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)])
-        yield from _canonical(column.cast(pa.list_(pairs)))
-        return
-    if pa.types.is_dictionary(kind):
-        values = column.dictionary
-        simple = values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values
-        yield from _canonical(simple.take(column.indices))
-        return
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    yield f"{'number' if number else 'other'}\0{column.null_count}\0".encode()
-    if column.null_count:
-        yield np.packbits(column.is_valid().to_numpy(zero_copy_only=False))
-    if number:
-        yield np.ascontiguousarray(pc.fill_null(column, False if pa.types.is_boolean(kind) else 0)).view(np.uint8)
-    elif pa.types.is_struct(kind):
-        for field, child in zip(kind, column.flatten(), strict=True):
-            yield f"{field.name}\0".encode()
-            yield from _canonical(child)
-    elif pa.types.is_nested(kind):
-        lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int64())
-        yield np.ascontiguousarray(lengths).view(np.uint8)
-        yield from _canonical(column.flatten())
-    else:
-        yield from _canonical_bytes(column)
+        pending.append(batch)
+        while sum(b.num_rows for b in pending) >= _ROWS_PER_BLOCK:
+            table = pa.Table.from_batches(pending).combine_chunks()
+            yield table.slice(0, _ROWS_PER_BLOCK).to_batches()[0]
+            pending = table.slice(_ROWS_PER_BLOCK).to_batches()
+    if sum(b.num_rows for b in pending):
+        yield pa.Table.from_batches(pending).combine_chunks().to_batches()[0]
 
 
 def _canonical_bytes(column: pa.Array) -> Iterator[Any]:
+    """Give bytes that depend on values and number types alone, not on how Arrow happens to lay them out."""
+    dtype = column.type
+    if isinstance(dtype, pa.BaseExtensionType) and pa.types.is_nested(dtype.storage_type):
+        yield from _canonical_bytes(column.storage)
+        return
+    if pa.types.is_map(dtype):
+        pairs = pa.struct([pa.field("key", dtype.key_type), pa.field("value", dtype.item_type)])
+        yield from _canonical_bytes(column.cast(pa.list_(pairs)))
+        return
+    if pa.types.is_dictionary(dtype):
+        values = column.dictionary
+        plain_values = values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values
+        yield from _canonical_bytes(plain_values.take(column.indices))
+        return
+    is_numeric = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_boolean(dtype)
+    yield f"{'number' if is_numeric else 'other'}\0{column.null_count}\0".encode()
+    if column.null_count:
+        yield np.packbits(column.is_valid().to_numpy(zero_copy_only=False))
+    if is_numeric:
+        yield np.ascontiguousarray(pc.fill_null(column, False if pa.types.is_boolean(dtype) else 0)).view(np.uint8)
+    elif pa.types.is_struct(dtype):
+        for field, child in zip(dtype, column.flatten(), strict=True):
+            yield f"{field.name}\0".encode()
+            yield from _canonical_bytes(child)
+    elif pa.types.is_nested(dtype):
+        lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int64())
+        yield np.ascontiguousarray(lengths).view(np.uint8)
+        yield from _canonical_bytes(column.flatten())
+    else:
+        yield from _canonical_text_bytes(column)
+
+
+def _canonical_text_bytes(column: pa.Array) -> Iterator[Any]:
     """Give text, bytes, and whatever else can be written as text (dates, decimals)."""
     if "binary" in str(column.type):
         values = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column

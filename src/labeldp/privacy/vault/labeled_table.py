@@ -18,12 +18,12 @@ from labeldp.core.label_space import MISSING, EncodedLabels, Label, LabelSpace
 from labeldp.data.files import TableFile
 from labeldp.privacy.vault import Ledger, Vault, identify
 from labeldp.privacy.vault.account import Chosen
-from labeldp.privacy.vault.ledger import ledger_beside
+from labeldp.privacy.vault.ledger import default_ledger_path
 
 # What stands in the place of a number that is missing.
-ABSENT = ["", "NA", "N/A", "n/a", "na", "#N/A", "NULL", "null", "None", "NaN", "nan", "?", ".", "-"]
-Progress = Callable[[int], None]
-_OTHERS = "other secrets"  # the fact of an older ledger that names labels which have a ledger of their own
+MISSING_NUMBERS = ["", "NA", "N/A", "n/a", "na", "#N/A", "NULL", "null", "None", "NaN", "nan", "?", ".", "-"]
+RowCallback = Callable[[int], None]
+_OTHER_SECRETS = "other secrets"  # the fact of an older ledger that names labels which have a ledger of their own
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class SecretTable:
     file: TableFile
     label: str
     space: LabelSpace
-    ids: str | None = None
-    users: str | None = None
-    pairs: bool = False
-    left_out: tuple[str, ...] = ()
+    id_column: str | None = None
+    user_column: str | None = None
+    is_pairs: bool = False
+    excluded_columns: tuple[str, ...] = ()
 
     @classmethod
     def open(
@@ -51,56 +51,56 @@ class SecretTable:
         label: str,
         classes: str | None,
         missing: Literal["error", "public"] = "error",
-        ids: str | None = None,
-        users: str | None = None,
-        pairs: bool = False,
+        id_column: str | None = None,
+        user_column: str | None = None,
+        is_pairs: bool = False,
         *,
-        numbers: str | None = None,
-        left_out: Sequence[str] = (),
+        label_range: str | None = None,
+        excluded_columns: Sequence[str] = (),
     ) -> "SecretTable":
         """Check the columns and read the classes in the label's type: separated by commas, quoted if they hold one.
 
         Instead of classes, `numbers` declares a range: its ends and its step, separated by commas.
         """
-        if (classes is None) == (numbers is None):
+        if (classes is None) == (label_range is None):
             raise InputError(
                 "Declare what a label may be, by one of the two: --classes no,yes, or --range 0,100,1 for numbers."
             )
         file = TableFile(path)
-        kind = file.column_type(label)
-        if numbers is not None:
-            space = read_range(numbers, missing)
+        dtype = file.column_type(label)
+        if label_range is not None:
+            space = read_range(label_range, missing)
         else:
             words = next(csv.reader([classes or ""], skipinitialspace=True), [])
             if "" in words:
                 raise InputError("An empty class is declared: remove the extra comma.")
-            space = LabelSpace([_parse(word, kind) for word in words], ordered=pairs, missing=missing)
-        if ids is not None and (file.column_type(ids) is None or ids == label):
+            space = LabelSpace([_parse_class(word, dtype) for word in words], ordered=is_pairs, missing=missing)
+        if id_column is not None and (file.column_type(id_column) is None or id_column == label):
             raise InputError("The label cannot identify its own data set: name a column of row ids.")
-        if users is not None and (file.column_type(users) is None or users == label):
+        if user_column is not None and (file.column_type(user_column) is None or user_column == label):
             raise InputError("The label cannot own its own row: name the column of users.")
-        for name in left_out:
-            if file.column_type(name) is None or name in (label, ids, users):
+        for name in excluded_columns:
+            if file.column_type(name) is None or name in (label, id_column, user_column):
                 raise InputError(f"{name!r} is the label, the row ids or the users, which cannot be left out.")
-        return cls(file, label, space, ids, users, pairs, tuple(left_out))
+        return cls(file, label, space, id_column, user_column, is_pairs, tuple(excluded_columns))
 
     @property
-    def ledger_path(self) -> Path:
+    def default_ledger_path(self) -> Path:
         """The ledger's usual place."""
-        return ledger_beside(self.file.path)
+        return default_ledger_path(self.file.path)
 
     @property
-    def features(self) -> list[str]:
+    def feature_columns(self) -> list[str]:
         """All columns but the label, the row ids, the users and what is left out."""
-        names = [name for name in self.kept if name not in (self.label, self.ids)]
-        return names if self.pairs and len(names) == 2 else [name for name in names if name != self.users]
+        names = [name for name in self.included_columns if name not in (self.label, self.id_column)]
+        return names if self.is_pairs and len(names) == 2 else [name for name in names if name != self.user_column]
 
     @property
-    def kept(self) -> list[str]:
+    def included_columns(self) -> list[str]:
         """All columns but what is left out."""
-        return [name for name in self.file.schema.names if name not in self.left_out]
+        return [name for name in self.file.schema.names if name not in self.excluded_columns]
 
-    def _home(self, chosen: Path | None) -> Path:
+    def _choose_ledger(self, requested: Path | None) -> Path:
         """Return the ledger of these rows, which is one for all of their labels.
 
         Args:
@@ -109,55 +109,58 @@ class SecretTable:
         Raises:
             InputError: The user must name one, or another one counts for these rows, or a feature is a label there.
         """
-        if chosen is None and self.file.path.stat().st_nlink > 1:
+        if requested is None and self.file.path.stat().st_nlink > 1:
             raise InputError(
                 f"{self.file.path} has several names (hard links), and each would have a ledger of its own: name one "
                 "ledger for all of them (--ledger)."
             )
-        beside, path = self.ledger_path, chosen or self.ledger_path
+        default, path = self.default_ledger_path, requested or self.default_ledger_path
         self._check_link()
-        if beside.is_file() and (chain := Ledger(beside).snapshot()).spent:
-            elsewhere, own = self.label in chain.facts.get(_OTHERS, []), path.resolve() == beside.resolve()
-            if elsewhere and (own or not path.is_file()):
+        if default.is_file() and (chain := Ledger(default).snapshot()).has_entries:
+            in_other_ledger, is_default = (
+                self.label in chain.facts.get(_OTHER_SECRETS, []),
+                path.resolve() == default.resolve(),
+            )
+            if in_other_ledger and (is_default or not path.is_file()):
                 raise InputError(f"Column {self.label!r} has a ledger of its own: name that file (--ledger).")
-            if not own and not elsewhere:
+            if not is_default and not in_other_ledger:
                 raise InputError(
-                    f"{beside.name} counts what these people have lost, and another ledger would forget it: leave "
+                    f"{default.name} counts what these people have lost, and another ledger would forget it: leave "
                     "--ledger out, or move that file away if it is about other people."
                 )
-            self._check_secrets(beside, [*chain.labels, *chain.facts.get(_OTHERS, [])])
-        if path.is_file() and (chain := Ledger(path).snapshot()).spent:
-            self._check_secrets(path, chain.labels)
+            self._check_secrets(default, [*chain.label_names, *chain.facts.get(_OTHER_SECRETS, [])])
+        if path.is_file() and (chain := Ledger(path).snapshot()).has_entries:
+            self._check_secrets(path, chain.label_names)
         return path
 
     def _check_link(self) -> None:
         """Refuse a ledger beside a link to the data: the ledger beside the data themselves would not know of it."""
-        beside_link = self.file.path.with_name(self.file.path.name + ".ledger")
-        elsewhere = beside_link.resolve() != self.ledger_path.resolve() and beside_link.is_file()
-        if elsewhere and Ledger(beside_link).snapshot().spent:
+        link_ledger = self.file.path.with_name(self.file.path.name + ".ledger")
+        is_other_file = link_ledger.resolve() != self.default_ledger_path.resolve() and link_ledger.is_file()
+        if is_other_file and Ledger(link_ledger).snapshot().has_entries:
             raise InputError(
-                f"{beside_link} lies beside a link to the data, whose ledger is {self.ledger_path}: move it there, or "
+                f"{link_ledger} lies beside a link to the data, whose ledger is {self.default_ledger_path}: move it there, or "
                 "name the data themselves if it is about others."
             )
 
     def _check_secrets(self, ledger: Path, labels: Sequence[str]) -> None:
         """Refuse to use a column as a public feature that a ledger counts as a label."""
         for secret in labels:
-            if secret != self.label and secret in self.kept:
+            if secret != self.label and secret in self.included_columns:
                 raise InputError(
                     f"{ledger.name} says that column {secret!r} is a secret, too, and it would be a public "
                     f"feature here: leave it out (--leave-out {secret})."
                 )
 
-    def _known_by(self, chosen: Path) -> list[str]:
+    def _identity_columns(self, ledger: Path) -> list[str]:
         """Return the columns by which a ledger knows the rows: one that is left out later still says which they are."""
-        if not (chosen.is_file() and (chain := Ledger(chosen).snapshot()).spent):
+        if not (ledger.is_file() and (chain := Ledger(ledger).snapshot()).has_entries):
             return []
         names = [name for name in chain.facts["identity"].get("columns") or {} if name != self.label]
         for name in names:
             if name not in self.file.schema.names:
                 raise InputError(
-                    f"{chosen.name} knows the rows by column {name!r}, too, which {self.file.path.name} lacks: use the "
+                    f"{ledger.name} knows the rows by column {name!r}, too, which {self.file.path.name} lacks: use the "
                     "table as it was (--leave-out keeps a column from being learnt), or another ledger if these are "
                     "other people."
                 )
@@ -172,104 +175,106 @@ class SecretTable:
         delta_budget: float | None = None,
         labels_per_user: int | None = None,
         ledger: Path | None = None,
-        progress: Progress = lambda rows: None,
+        progress: RowCallback = lambda n_rows: None,
     ) -> Vault:
         """Read the labels into a vault, with the ledger of this data set.
 
         Without `budget` and `delta_budget`, the totals stay what the ledger says, or become `epsilon` and `delta` for
         a new ledger. `labels_per_user` is only looked at: a bad one makes no ledger.
         """
-        path = self._home(ledger)
-        public = [self.ids] if self.ids else [name for name in self.kept if name != self.label]
-        public += [name for name in self._known_by(path) if name not in public]
-        if not public:
+        path = self._choose_ledger(ledger)
+        public_columns = (
+            [self.id_column] if self.id_column else [name for name in self.included_columns if name != self.label]
+        )
+        public_columns += [name for name in self._identity_columns(path) if name not in public_columns]
+        if not public_columns:
             raise InputError(f"{self.file.path} has no column but the label: add the features or row ids.")
-        columns = list(dict.fromkeys([*public, self.label, *([self.users] if self.users else [])]))
-        parts: list[np.ndarray] = []
-        owners: list[pa.Array] = []
+        columns = list(dict.fromkeys([*public_columns, self.label, *([self.user_column] if self.user_column else [])]))
+        code_batches: list[np.ndarray] = []
+        user_batches: list[pa.Array] = []
 
         def watch() -> Iterator[pa.RecordBatch]:
-            done = 0
+            n_read = 0
             for batch in self.file.batches(columns):
-                parts.append(self.space.encode(self._labels(batch), first_row=done))
-                if self.users is not None:
-                    owners.append(self._owners(batch, done))
-                done += batch.num_rows
+                code_batches.append(self.space.encode(self._label_values(batch), first_row=n_read))
+                if self.user_column is not None:
+                    user_batches.append(self._user_values(batch, n_read))
+                n_read += batch.num_rows
                 progress(batch.num_rows)
-                yield batch.select(public)
+                yield batch.select(public_columns)
 
         identity = identify(self.file.path.name, self.label, watch())
-        codes = np.concatenate(parts) if parts else np.empty(0, np.int8)
+        codes = np.concatenate(code_batches) if code_batches else np.empty(0, np.int8)
         if not codes.size:
             raise InputError(f"{self.file.path} has no rows.")
-        limit = budget_of(epsilon, delta, budget, delta_budget)
-        users = None if self.users is None else numbered(owners)
+        choose_budget = budget_chooser(epsilon, delta, budget, delta_budget)
+        users = None if self.user_column is None else encode_users(user_batches)
         cap_labels_per_user(users, codes != MISSING, codes.size, labels_per_user)
-        return Vault(EncodedLabels(codes), self.space, limit, users=users, ledger=path, identity=identity)
+        return Vault(EncodedLabels(codes), self.space, choose_budget, users=users, ledger=path, identity=identity)
 
-    def owners(self) -> np.ndarray | None:
+    def read_user_ids(self) -> np.ndarray | None:
         """Read a number for the owner of each row; None without a column of users."""
-        if self.users is None:
+        if self.user_column is None:
             return None
-        found, done = list[pa.Array](), 0
-        for batch in self.file.batches([self.users]):
-            found.append(self._owners(batch, done))
-            done += batch.num_rows
-        return numbered(found)
+        user_batches, n_read = list[pa.Array](), 0
+        for batch in self.file.batches([self.user_column]):
+            user_batches.append(self._user_values(batch, n_read))
+            n_read += batch.num_rows
+        return encode_users(user_batches)
 
-    def public_codes(self) -> np.ndarray:
+    def read_public_codes(self) -> np.ndarray:
         """Read the labels of a benchmark, which are declared public by whoever calls this."""
-        parts, done = [], 0
+        code_batches, n_read = [], 0
         for batch in self.file.batches([self.label]):
-            parts.append(self.space.encode(self._labels(batch), first_row=done))
-            done += batch.num_rows
-        if not done:
+            code_batches.append(self.space.encode(self._label_values(batch), first_row=n_read))
+            n_read += batch.num_rows
+        if not n_read:
             raise InputError(f"{self.file.path} has no rows.")
-        return np.concatenate(parts)
+        return np.concatenate(code_batches)
 
-    def replaced(self, batch: pa.RecordBatch, codes: np.ndarray) -> pa.RecordBatch:
+    def replace_labels(self, batch: pa.RecordBatch, codes: np.ndarray) -> pa.RecordBatch:
         """Put released codes in the place of a batch's labels."""
-        place, kind = batch.schema.get_field_index(self.label), self.file.column_type(self.label)
+        position, dtype = batch.schema.get_field_index(self.label), self.file.column_type(self.label)
         codes = pa.array(codes, mask=codes < 0)
-        values = pa.DictionaryArray.from_arrays(codes, pa.array(self._written())).dictionary_decode()
-        if pa.types.is_dictionary(kind):
-            values = values.cast(kind.value_type).dictionary_encode().cast(kind)
-        return batch.set_column(place, self.file.schema.field(self.label), values.cast(kind))
+        values = pa.DictionaryArray.from_arrays(codes, pa.array(self._file_classes())).dictionary_decode()
+        if pa.types.is_dictionary(dtype):
+            values = values.cast(dtype.value_type).dictionary_encode().cast(dtype)
+        return batch.set_column(position, self.file.schema.field(self.label), values.cast(dtype))
 
-    def _owners(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
-        column = batch.column(self.users)
-        nobody = pc.equal(column, "") if self.file.path.suffix == ".csv" else pc.is_null(column, nan_is_null=True)
-        if pc.any(nobody).as_py():
-            row = first_row + int(np.argmax(nobody.to_numpy(zero_copy_only=False)))
+    def _user_values(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
+        column = batch.column(self.user_column)
+        is_missing = pc.equal(column, "") if self.file.path.suffix == ".csv" else pc.is_null(column, nan_is_null=True)
+        if pc.any(is_missing).as_py():
+            row = first_row + int(np.argmax(is_missing.to_numpy(zero_copy_only=False)))
             raise InputError(
-                f"Row {row} (rows count from 0) has no user in column {self.users!r}: name an owner for each row, or "
+                f"Row {row} (rows count from 0) has no user in column {self.user_column!r}: name an owner for each row, or "
                 "drop it."
             )
         return column
 
-    def check_replaced(self) -> None:
+    def check_label_type(self) -> None:
         """Say if a column cannot hold what would be released in the place of its labels."""
-        if pa.types.is_integer(self.file.column_type(self.label)) and isinstance(self._written()[0], float):
+        if pa.types.is_integer(self.file.column_type(self.label)) and isinstance(self._file_classes()[0], float):
             raise InputError(f"Column {self.label!r} holds whole numbers: choose a range of whole numbers.")
 
-    def _written(self) -> list[Label]:
+    def _file_classes(self) -> list[Label]:
         """Return the classes as a file has them: whole numbers of a range without a decimal point."""
         if self.space.step and all(float(value).is_integer() for value in self.space.classes):
             return [int(value) for value in self.space.classes]
         return list(self.space.classes)
 
-    def _labels(self, batch: pa.RecordBatch) -> pa.Array:
+    def _label_values(self, batch: pa.RecordBatch) -> pa.Array:
         column = batch.column(self.label)
         if self.file.path.suffix == ".csv":
-            absent = pc.is_in(column, pa.array(ABSENT if self.space.step else [""]))
-            return pc.if_else(absent, None, column)
+            is_missing = pc.is_in(column, pa.array(MISSING_NUMBERS if self.space.step else [""]))
+            return pc.if_else(is_missing, None, column)
         return column
 
 
-def numbered(parts: list[pa.Array]) -> np.ndarray:
+def encode_users(arrays: list[pa.Array]) -> np.ndarray:
     """Number the different values of a column, in the order in which they come."""
     try:
-        plain = [part.dictionary_decode() if pa.types.is_dictionary(part.type) else part for part in parts]
+        plain = [part.dictionary_decode() if pa.types.is_dictionary(part.type) else part for part in arrays]
         values = pa.chunked_array(plain).combine_chunks()
         if pa.types.is_floating(values.type):
             values = pc.add(values, 0.0)  # -0.0 is 0
@@ -279,23 +284,23 @@ def numbered(parts: list[pa.Array]) -> np.ndarray:
     return np.asarray(values.indices, np.int64)
 
 
-def check_total(epsilon: float, total: float | None) -> None:
+def check_total_budget(epsilon: float, total: float | None) -> None:
     """Refuse a total below epsilon: what could never be paid shall not change the total of a data set."""
     if total is not None and 0 < total < epsilon:
         raise BudgetExceeded(f"This costs epsilon {epsilon:g}, and the budget shall be {total:g} in all: ask for less.")
 
 
-def budget_of(
-    epsilon: float, delta: float = 0.0, total: float | None = None, delta_total: float | None = None
+def budget_chooser(
+    epsilon: float, delta: float = 0.0, total_epsilon: float | None = None, total_delta: float | None = None
 ) -> Chosen:
     """Choose a vault's budget: the totals if they are given, else what its ledger says, else epsilon and delta."""
 
-    def chosen(known: Budget | None) -> Budget:
-        known = known or Budget(epsilon, delta)
-        epsilon_in_all = known.epsilon if total is None else total
-        return Budget(epsilon_in_all, known.delta if delta_total is None else delta_total, known.composition)
+    def choose_budget(ledger_budget: Budget | None) -> Budget:
+        ledger_budget = ledger_budget or Budget(epsilon, delta)
+        limit = ledger_budget.epsilon if total_epsilon is None else total_epsilon
+        return Budget(limit, ledger_budget.delta if total_delta is None else total_delta, ledger_budget.composition)
 
-    return chosen
+    return choose_budget
 
 
 def read_range(text: str, missing: Literal["error", "public"] = "error") -> LabelSpace:
@@ -307,19 +312,19 @@ def read_range(text: str, missing: Literal["error", "public"] = "error") -> Labe
     return LabelSpace.range(low, high, step, missing=missing)
 
 
-def _parse(text: str, kind: pa.DataType) -> Label:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_boolean(kind):
+def _parse_class(text: str, dtype: pa.DataType) -> Label:
+    if pa.types.is_dictionary(dtype):
+        dtype = dtype.value_type
+    if pa.types.is_boolean(dtype):
         if text.lower() not in ("true", "false"):
             raise InputError("The label column holds booleans: declare --classes false,true.")
         return text.lower() == "true"
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+    if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
         try:
             number = float(text)
         except ValueError:
             number = math.nan
         if not number.is_integer():
-            raise InputError(f"The label column holds numbers ({kind}): declare the classes as integers.")
+            raise InputError(f"The label column holds numbers ({dtype}): declare the classes as integers.")
         return int(number)
     return text

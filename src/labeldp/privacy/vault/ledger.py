@@ -25,14 +25,14 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from labeldp.accounting.costs import is_row_set, row_set_name
 from labeldp.core.errors import InputError, LedgerError
 from labeldp.privacy.vault import migration, schema
-from labeldp.privacy.vault.chain import Chain, Event, label_field, write_costs
+from labeldp.privacy.vault.chain import Chain, Event, encode_label, write_costs
 from labeldp.privacy.vault.entries import Entry, now
 from labeldp.privacy.vault.threads import ThreadLock
 
-_PART = 1 << 26  # bytes of a release in one database row: SQLite holds less than 1 GB in one
-_WAIT_SECONDS = 600
+_PART_BYTES = 1 << 26  # bytes of a release in one database row: SQLite holds less than 1 GB in one
+_LOCK_TIMEOUT_SECONDS = 600
 
-Check = Callable[[Chain], None]
+ChainCheck = Callable[[Chain], None]
 
 
 class Ledger:
@@ -41,16 +41,16 @@ class Ledger:
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = Path(path) if path is not None else None
         self._file = None if self.path is None else _real_path(self.path)
-        self._process = os.getpid()
-        self._threads = ThreadLock()
-        self._held_by: int | None = None  # the process that holds the file's lock through this object
+        self._pid = os.getpid()
+        self._thread_lock = ThreadLock()
+        self._lock_holder_pid: int | None = None  # the process that holds the file's lock through this object
         self._chain = Chain()
-        self._recognised = False
-        self._pending: list[Event] = []  # written in the transaction that is under way
+        self._is_recognized = False
+        self._pending_events: list[Event] = []  # written in the transaction that is under way
         self._row_sets: dict[str, bytes] = {}
         self._payloads: dict[str, bytes] = {}  # of a ledger in memory
         if self._file is not None:
-            self._engine = _engine(self._file)
+            self._engine = _create_engine(self._file)
 
     def snapshot(self) -> Chain:
         """Return the verified chain as it is now; only what came since the last call is read.
@@ -61,7 +61,7 @@ class Ledger:
         with self._transaction() as db:
             chain = self._refresh(db)
         if not chain.facts:
-            raise self._damaged("it is bound to no data")
+            raise self._damage_error("it is bound to no data")
         return chain
 
     def facts(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Ledger:
         """Return all entries, oldest first."""
         return self.snapshot().entries()
 
-    def open(self, facts: Mapping[str, Any], complaint: Callable[[Chain], str | None]) -> Chain:
+    def open(self, facts: Mapping[str, Any], find_mismatch: Callable[[Chain], str | None]) -> Chain:
         """Bind a new ledger to a data set, or check that an old one belongs to it.
 
         A ledger without an entry, as a refused command leaves it, has nothing to remember and is bound anew.
@@ -87,18 +87,18 @@ class Ledger:
         Raises:
             LedgerError: The ledger belongs to other data, or is damaged.
         """
-        with self.exclusive():
+        with self.exclusive_lock():
             with self._transaction(write=True, create=True) as db:
                 chain = self._refresh(db)
-                if chain.spent:
-                    problem = complaint(chain)
-                    if problem:
-                        raise LedgerError(f"{self.path or 'This ledger'} {problem}")
+                if chain.has_entries:
+                    mismatch = find_mismatch(chain)
+                    if mismatch:
+                        raise LedgerError(f"{self.path or 'This ledger'} {mismatch}")
                 elif chain.facts | {"mark": None} != dict(facts) | {"mark": None}:
-                    self._append(db, chain.next("bind", facts, now()))
+                    self._append(db, chain.next_event("bind", facts, now()))
             return self._chain
 
-    def reserve(self, entry: Entry, rows: bytes | None, check: Check) -> None:
+    def reserve(self, entry: Entry, packed_rows: bytes | None, check: ChainCheck) -> None:
         """Write an entry as reserved if `check` accepts the chain before it: one transaction.
 
         Args:
@@ -109,19 +109,20 @@ class Ledger:
         Raises:
             LabelDPError: Whatever `check` raises; then nothing is written.
         """
-        row_set = row_set_name(rows)
+        row_set = row_set_name(packed_rows)
         with self._transaction(write=True) as db:
             chain = self._refresh(db)
             check(chain)
-            if rows is not None:
-                self._keep_rows(db, row_set, rows)
+            if packed_rows is not None:
+                self._store_row_set(db, row_set, packed_rows)
             costs = write_costs(entry.costs)
-            names = {"entry": entry.id, "request": entry.request, "label": label_field(entry.label)}
+            text_fields = {"entry": entry.id, "request": entry.request, "label": encode_label(entry.label)}
             self._append(
-                db, chain.next(entry.kind, entry.details, entry.created, **names, costs=costs, row_set=row_set)
+                db,
+                chain.next_event(entry.kind, entry.details, entry.created, **text_fields, costs=costs, row_set=row_set),
             )
 
-    def commit(self, entry: str, payload: bytes = b"") -> None:
+    def commit(self, entry_id: str, payload: bytes = b"") -> None:
         """Store the release of a reserved entry and mark the entry as committed: one transaction.
 
         Args:
@@ -131,18 +132,18 @@ class Ledger:
         with self._transaction(write=True) as db:
             chain = self._refresh(db)
             if db is None:
-                self._payloads[entry] = payload
+                self._payloads[entry_id] = payload
             else:
-                for part, start in enumerate(range(0, len(payload), _PART)):
-                    data = payload[start : start + _PART]
-                    db.execute(schema.payloads.insert().values(entry=entry, block=0, part=part, data=data))
-            stored = {"sha256": hashlib.sha256(payload).hexdigest(), "bytes": len(payload)}
-            self._append(db, chain.next("commit", stored, now(), entry=entry))
+                for part, start in enumerate(range(0, len(payload), _PART_BYTES)):
+                    data = payload[start : start + _PART_BYTES]
+                    db.execute(schema.payloads.insert().values(entry=entry_id, block=0, part=part, data=data))
+            details = {"sha256": hashlib.sha256(payload).hexdigest(), "bytes": len(payload)}
+            self._append(db, chain.next_event("commit", details, now(), entry=entry_id))
 
-    def fail(self, entry: str) -> None:
+    def fail(self, entry_id: str) -> None:
         """Record that the draw of a reserved entry raised an exception: one transaction. It stays charged."""
         with self._transaction(write=True) as db:
-            self._append(db, self._refresh(db).next("fail", {}, now(), entry=entry))
+            self._append(db, self._refresh(db).next_event("fail", {}, now(), entry=entry_id))
 
     def change_budget(self, details: Mapping[str, Any]) -> None:
         """Record a new limit: one transaction.
@@ -152,31 +153,31 @@ class Ledger:
         """
         with self._transaction(write=True) as db:
             chain = self._refresh(db)
-            new = Entry("budget", "", {"mechanism": "new budget", **details})
-            self._append(db, chain.next("budget", new.details, new.created, entry=new.id))
+            entry = Entry("budget", "", {"mechanism": "new budget", **details})
+            self._append(db, chain.next_event("budget", entry.details, entry.created, entry=entry.id))
 
-    def payload(self, entry: str) -> bytes:
+    def payload(self, entry_id: str) -> bytes:
         """Return the stored release of a committed entry.
 
         Raises:
             LedgerError: The stored bytes are not those that were committed.
         """
         if self._file is None:
-            return self._payloads[entry]
+            return self._payloads[entry_id]
         table = schema.payloads
-        query = sa.select(table.c.data).where(table.c.entry == entry).order_by(table.c.block, table.c.part)
-        with self._transaction() as db, self._verifying():
-            data = b"".join(_bytes(part) for part in db.execute(query).scalars())
-            if hashlib.sha256(data).hexdigest() != self._chain.payload_digest(entry):
-                raise self._damaged("a stored release is not what was drawn")
+        query = sa.select(table.c.data).where(table.c.entry == entry_id).order_by(table.c.block, table.c.part)
+        with self._transaction() as db, self._report_damage():
+            data = b"".join(_require_bytes(part) for part in db.execute(query).scalars())
+            if hashlib.sha256(data).hexdigest() != self._chain.payload_digest(entry_id):
+                raise self._damage_error("a stored release is not what was drawn")
         return data
 
-    def rows(self, row_set: str) -> bytes | None:
+    def packed_rows(self, row_set: str) -> bytes | None:
         """Return a row set of an entry by its digest, as `pack_rows` wrote it; None for all rows."""
         return self._row_sets[row_set] if row_set else None
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive_lock(self) -> Iterator[None]:
         """Hold the ledger against all other processes and threads; the system lets go if this process dies.
 
         It may be held again inside. All names of a file (symbolic links, relative paths) share one lock.
@@ -184,45 +185,45 @@ class Ledger:
         Raises:
             LedgerError: The ledger cannot be locked, or has several hard links.
         """
-        with self._threads.held():
+        with self._thread_lock.hold():
             if self._file is None:
-                if os.getpid() != self._process:
+                if os.getpid() != self._pid:
                     raise LedgerError("A ledger in memory cannot follow a fork: give the vault a ledger file.")
                 yield
                 return
-            if self._held_by == os.getpid():
+            if self._lock_holder_pid == os.getpid():
                 yield
                 return
-            self._check_file(self._file)
-            lock = FileLock(_lock_of(self._file), timeout=_WAIT_SECONDS)
+            self._check_path(self._file)
+            lock = FileLock(_lock_path(self._file), timeout=_LOCK_TIMEOUT_SECONDS)
             try:  # from before the lock is taken, so that an interruption never leaves it behind
-                self._acquire(lock)
-                self._held_by = os.getpid()
+                self._acquire_lock(lock)
+                self._lock_holder_pid = os.getpid()
                 yield
             finally:
-                self._held_by = None
+                self._lock_holder_pid = None
                 lock.release()
 
-    def _check_file(self, file: Path) -> None:
+    def _check_path(self, file: Path) -> None:
         """Say what is wrong with the path before there is a lock beside it."""
         if not file.parent.is_dir():
             raise InputError(f"There is no folder {Path(self.path or file).parent} for the ledger.")
         if file.is_dir():
             raise LedgerError(f"{self.path} is a folder, not a ledger.")
-        if file.is_file() and not self._recognised:
-            self._check_whole(file)
-            with self._connection(write=False) as db, self._verifying():
-                if not migration.is_old(schema.tables(db)):
-                    schema.recognise(db, self.path)
+        if file.is_file() and not self._is_recognized:
+            self._check_integrity(file)
+            with self._connection(write=False) as db, self._report_damage():
+                if not migration.is_old_format(schema.table_names(db)):
+                    schema.check_format(db, self.path)
 
-    def _acquire(self, lock: Any) -> None:
+    def _acquire_lock(self, lock: Any) -> None:
         try:
             lock.acquire()
         except Timeout:
-            raise LedgerError(f"{self.path} has been in use for {_WAIT_SECONDS} s: try again later.") from None
-        except OSError as problem:
+            raise LedgerError(f"{self.path} has been in use for {_LOCK_TIMEOUT_SECONDS} s: try again later.") from None
+        except OSError as error:
             raise LedgerError(
-                f"{self.path} cannot be locked ({problem.strerror}): name a ledger in a folder that can be written to "
+                f"{self.path} cannot be locked ({error.strerror}): name a ledger in a folder that can be written to "
                 "(--ledger)."
             ) from None
 
@@ -230,33 +231,35 @@ class Ledger:
         """Read and verify what other processes have appended since the last time."""
         if db is None:
             return self._chain
-        with self._verifying():
-            if not self._recognised:
-                schema.recognise(db, self.path)
-                self._recognised = True
-            head, known = schema.read_head(db), self._chain.count
-            if head != (self._chain.count, self._chain.digest):
-                for event in schema.events_after(db, known):
+        with self._report_damage():
+            if not self._is_recognized:
+                schema.check_format(db, self.path)
+                self._is_recognized = True
+            head, n_known = schema.read_head(db), self._chain.n_events
+            if head != (self._chain.n_events, self._chain.digest):
+                for event in schema.events_after(db, n_known):
                     if event.row_set:
-                        self._read_rows(db, event.row_set)
+                        self._load_row_set(db, event.row_set)
                     self._chain.extend(event)
-                if head != (self._chain.count, self._chain.digest):
-                    raise self._damaged("the last events are missing or were changed")
+                if head != (self._chain.n_events, self._chain.digest):
+                    raise self._damage_error("the last events are missing or were changed")
         return self._chain
 
-    def _read_rows(self, db: sa.Connection, row_set: str) -> None:
+    def _load_row_set(self, db: sa.Connection, row_set: str) -> None:
         if row_set in self._row_sets:
             return
         query = sa.select(schema.row_sets.c.packed).where(schema.row_sets.c.digest == row_set)
-        packed = _bytes(db.execute(query).scalar_one())
+        packed = _require_bytes(db.execute(query).scalar_one())
         if row_set_name(packed) != row_set or not is_row_set(packed, self._chain.facts["identity"]["rows"]):
-            raise self._damaged("a row set is not what was reserved")
+            raise self._damage_error("a row set is not what was reserved")
         self._row_sets[row_set] = packed
 
-    def _keep_rows(self, db: sa.Connection | None, row_set: str, rows: bytes) -> None:
+    def _store_row_set(self, db: sa.Connection | None, row_set: str, packed_rows: bytes) -> None:
         if db is not None:
-            db.execute(sqlite_insert(schema.row_sets).values(digest=row_set, packed=rows).on_conflict_do_nothing())
-        self._row_sets[row_set] = rows
+            db.execute(
+                sqlite_insert(schema.row_sets).values(digest=row_set, packed=packed_rows).on_conflict_do_nothing()
+            )
+        self._row_sets[row_set] = packed_rows
 
     def _append(self, db: sa.Connection | None, event: Event) -> None:
         """Write the next event; the chain in memory takes it over when the transaction has succeeded."""
@@ -264,12 +267,12 @@ class Ledger:
             self._chain.extend(event)
         else:
             schema.append(db, event)
-            self._pending.append(event)
+            self._pending_events.append(event)
 
     @contextmanager
     def _transaction(self, write: bool = False, create: bool = False) -> Iterator[Any]:
         """Give a connection within a transaction; None for a ledger in memory."""
-        with self._threads.held():
+        with self._thread_lock.hold():
             if self._file is None:
                 yield None
                 return
@@ -277,29 +280,29 @@ class Ledger:
                 if not create:
                     raise LedgerError(f"There is no ledger {self.path}: restore it from a backup.")
                 self._create(self._file)
-            if os.getpid() != self._process:  # a thread of the parent may have been changing the chain at the fork
-                self._process, self._chain, self._row_sets = os.getpid(), Chain(), {}
-            self._check_whole(self._file)
-            if not self._recognised:
+            if os.getpid() != self._pid:  # a thread of the parent may have been changing the chain at the fork
+                self._pid, self._chain, self._row_sets = os.getpid(), Chain(), {}
+            self._check_integrity(self._file)
+            if not self._is_recognized:
                 self._migrate(self._file)
-            self._pending = []
+            self._pending_events = []
             with self._connection(write) as db:
                 yield db
-            for event in self._pending:
+            for event in self._pending_events:
                 self._chain.extend(event)
 
     def _create(self, file: Path) -> None:
         """Make an empty ledger, whole or not at all: a file without a byte is never a new ledger, but a damaged one."""
-        new = file.with_name(f".{file.name}.new")  # the lock is held: what is there was left by a killed process
-        new.unlink(missing_ok=True)
+        new_file = file.with_name(f".{file.name}.new")  # the lock is held: what is there was left by a killed process
+        new_file.unlink(missing_ok=True)
         try:
-            with _engine(new).begin() as db:
+            with _create_engine(new_file).begin() as db:
                 schema.create(db)
-            os.replace(new, file)
-        except sa.exc.DBAPIError as problem:
-            raise LedgerError(_explain(self.path, str(problem.orig))) from None
+            os.replace(new_file, file)
+        except sa.exc.DBAPIError as error:
+            raise LedgerError(_explain_failure(self.path, str(error.orig))) from None
         finally:
-            new.unlink(missing_ok=True)
+            new_file.unlink(missing_ok=True)
 
     @contextmanager
     def _connection(self, write: bool) -> Iterator[sa.Connection]:
@@ -313,63 +316,63 @@ class Ledger:
                     with suppress(sa.exc.DBAPIError):
                         db.exec_driver_sql("ROLLBACK")
                     raise
-        except sa.exc.DBAPIError as problem:
-            raise LedgerError(_explain(self.path, str(problem.orig))) from None
+        except sa.exc.DBAPIError as error:
+            raise LedgerError(_explain_failure(self.path, str(error.orig))) from None
 
     def _migrate(self, file: Path) -> None:
         """Bring a ledger of the format before into the present one."""
         with self._connection(write=False) as db:
-            old = migration.is_old(schema.tables(db))
-        if old:
-            with self.exclusive(), self._verifying(), self._connection(write=False) as db:
-                if migration.is_old(schema.tables(db)):  # no other process has migrated it meanwhile
+            is_old = migration.is_old_format(schema.table_names(db))
+        if is_old:
+            with self.exclusive_lock(), self._report_damage(), self._connection(write=False) as db:
+                if migration.is_old_format(schema.table_names(db)):  # no other process has migrated it meanwhile
                     migration.migrate(file)
 
-    def _check_whole(self, file: Path) -> None:
+    def _check_integrity(self, file: Path) -> None:
         """Refuse a file with several hard links, and one that was cut off."""
-        facts = file.stat()
-        if facts.st_nlink > 1:
+        status = file.stat()
+        if status.st_nlink > 1:
             raise LedgerError(
                 f"{self.path} has several names (hard links), and SQLite can lose what is written under one of them: "
                 "copy it to a new file and remove the other names."
             )
-        if not facts.st_size:
+        if not status.st_size:
             raise LedgerError(
                 f"{self.path} is empty, as if it had been cut off: restore it from a backup, or remove it if nothing "
                 "was ever spent."
             )
 
     @contextmanager
-    def _verifying(self) -> Iterator[None]:
+    def _report_damage(self) -> Iterator[None]:
         """Turn whatever goes wrong while stored values are read into one sentence: they are damaged."""
         try:
             yield
         except (LedgerError, OSError, sa.exc.DBAPIError):
             raise
-        except Exception as problem:
-            raise self._damaged(type(problem).__name__) from None
+        except Exception as error:
+            raise self._damage_error(type(error).__name__) from None
 
-    def _damaged(self, why: str) -> LedgerError:
-        return LedgerError(_explain(self.path, why))
+    def _damage_error(self, reason: str) -> LedgerError:
+        return LedgerError(_explain_failure(self.path, reason))
 
 
-def ledger_beside(data: Path) -> Path:
+def default_ledger_path(data: Path) -> Path:
     """Return the usual place of a table's ledger: beside the data, to which a link leads."""
     real = Path(os.path.realpath(data))  # `resolve` raises an exception for links in a circle
     return real.with_name(real.name + ".ledger")
 
 
-def in_progress(path: Path) -> bool:
+def is_in_use(path: Path) -> bool:
     """Whether a process is drawing a release from this ledger right now."""
     file = _real_path(path)
     if not file.is_file():
         return False
-    with suppress(Timeout, OSError), FileLock(_lock_of(file), timeout=0):
+    with suppress(Timeout, OSError), FileLock(_lock_path(file), timeout=0):
         return False
     return True
 
 
-def _engine(file: Path) -> sa.Engine:
+def _create_engine(file: Path) -> sa.Engine:
     """Return a database without pooled connections: each transaction opens the file anew."""
 
     def connect() -> sqlite3.Connection:
@@ -392,22 +395,22 @@ def _real_path(path: Path) -> Path:
     return real
 
 
-def _lock_of(file: Path) -> str:
+def _lock_path(file: Path) -> str:
     return f"{file}.lock"
 
 
-def _bytes(value: Any) -> bytes:
+def _require_bytes(value: Any) -> bytes:
     if not isinstance(value, bytes):
         raise TypeError("not bytes")
     return value
 
 
-def _explain(path: Path | None, problem: str) -> str:
-    if "locked" in problem:
+def _explain_failure(path: Path | None, reason: str) -> str:
+    if "locked" in reason:
         return f"{path} is locked by another process: try again when it is done."
-    if "readonly" in problem or "unable to open" in problem:
+    if "readonly" in reason or "unable to open" in reason:
         return f"{path} cannot be opened for writing: check the path and its permissions."
-    if "full" in problem or "I/O" in problem:
-        return f"{path} cannot be written ({problem}): make room, and run it again. Keep it: it says what was spent."
-    short = shorten("".join(c if c.isprintable() else " " for c in problem), 80)  # SQLite can quote what it has read
-    return f"{path} is not a ledger, or it is damaged ({short}): restore it from a backup or name another file."
+    if "full" in reason or "I/O" in reason:
+        return f"{path} cannot be written ({reason}): make room, and run it again. Keep it: it says what was spent."
+    excerpt = shorten("".join(c if c.isprintable() else " " for c in reason), 80)  # SQLite can quote what it has read
+    return f"{path} is not a ledger, or it is damaged ({excerpt}): restore it from a backup or name another file."

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 class Plan:
     """Releases that are paid for; see `Vault.plan`. Which of them are drawn, the ledger knows."""
 
-    def __init__(self, vault: "Vault", entry: str, losses: dict[int, list[Loss]], mask: Mask | None) -> None:
-        self._vault, self._entry, self._losses, self._mask = vault, entry, losses, mask
-        self._count = len(next(iter(losses.values())))
-        self._next = 0
+    def __init__(self, vault: "Vault", entry_id: str, losses: dict[int, list[Loss]], row_mask: Mask | None) -> None:
+        self._vault, self._entry_id, self._losses, self._row_mask = vault, entry_id, losses, row_mask
+        self._n_steps = len(next(iter(losses.values())))
+        self._next_step = 0
 
     @property
-    def left(self) -> int:
+    def n_remaining(self) -> int:
         """How many steps this object has not returned yet; what the ledger holds of them is returned from there."""
-        return self._count - self._next
+        return self._n_steps - self._next_step
 
     def release(self, mechanism: Mechanism, *, derived_from: Sequence[Source] = ()) -> Release:
         """Draw the next step.
@@ -45,24 +45,24 @@ class Plan:
         Privacy:
             Costs nothing more: the plan was charged when it was made.
         """
-        self._vault._check(mechanism)
-        with self._vault.ledger.exclusive():
-            step = self._next
-            if not self.left:
+        self._vault._check_mechanism(mechanism)
+        with self._vault.ledger.exclusive_lock():
+            step = self._next_step
+            if not self.n_remaining:
                 raise BudgetExceeded("Every step of this plan is drawn: make a new plan.")
             if not all(covers(losses[step], mechanism.loss(m)) for m, losses in self._losses.items()):
                 raise InputError(
                     "The next step of this plan was declared with another loss, which does not cover this one: use the "
                     "same mechanism, or one that loses less."
                 )
-            name = f"{self._entry}:{step}"
+            step_name = f"{self._entry_id}:{step}"
             try:
-                return self._vault._draw(mechanism, self._mask, derived_from, name)
+                return self._vault._draw(mechanism, self._row_mask, derived_from, step_name)
             finally:  # what was not drawn can be asked for again
                 chain = self._vault.ledger.snapshot()
-                self._next += chain.committed(chain.steps.get(name, ""))
+                self._next_step += chain.is_committed(chain.step_entries.get(step_name, ""))
 
 
-def step_losses(steps: Sequence[Mechanism | Loss], labels: int = 1) -> list[Loss]:
+def step_losses(steps: Sequence[Mechanism | Loss], n_labels: int = 1) -> list[Loss]:
     """Return what each step of a plan costs a unit that owns so many of the released rows."""
-    return [step.loss(labels) if isinstance(step, Mechanism) else step for step in steps]
+    return [step.loss(n_labels) if isinstance(step, Mechanism) else step for step in steps]

@@ -10,9 +10,9 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from labeldp.core.errors import LedgerError
-from labeldp.privacy.vault.chain import START, Event
+from labeldp.privacy.vault.chain import INITIAL_DIGEST, Event
 
-FORMAT = 3
+FORMAT_VERSION = 3
 
 metadata = sa.MetaData()
 head = sa.Table(
@@ -47,23 +47,23 @@ payloads = sa.Table(
 def create(db: sa.Connection) -> None:
     """Make the tables of an empty ledger."""
     metadata.create_all(db)
-    db.execute(head.insert().values(format=FORMAT, count=0, digest=START))
+    db.execute(head.insert().values(format=FORMAT_VERSION, count=0, digest=INITIAL_DIGEST))
 
 
-def tables(db: sa.Connection) -> set[str]:
+def table_names(db: sa.Connection) -> set[str]:
     """Return the names of all tables of a database."""
     return set(sa.inspect(db).get_table_names())
 
 
-def recognise(db: sa.Connection, path: Path | None) -> None:
+def check_format(db: sa.Connection, path: Path | None) -> None:
     """Check that a database is a ledger of this format.
 
     Raises:
         LedgerError: It is something else, or of another version.
     """
-    if not set(metadata.tables) <= tables(db):
+    if not set(metadata.tables) <= table_names(db):
         raise LedgerError(f"{path} is not a labeldp ledger: name another file.")
-    if db.execute(sa.select(head.c.format)).scalars().all() != [FORMAT]:
+    if db.execute(sa.select(head.c.format)).scalars().all() != [FORMAT_VERSION]:
         raise LedgerError(f"{path} was written by another version of labeldp: use that version.")
 
 

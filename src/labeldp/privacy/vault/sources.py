@@ -11,32 +11,32 @@ from labeldp.privacy.vault.chain import Chain
 from labeldp.releases.base import Release
 
 
-def named_sources(derived_from: Any) -> list[Source]:
+def check_sources(derived_from: Any) -> list[Source]:
     """Return the releases and models that something was derived from; a model that saw no label is none of them."""
-    given = derived_from if isinstance(derived_from, list | tuple) else [derived_from]
-    if not all(hasattr(each, "lineage") and hasattr(each, "guarantee") for each in given):
+    sources = derived_from if isinstance(derived_from, list | tuple) else [derived_from]
+    if not all(hasattr(each, "lineage") and hasattr(each, "guarantee") for each in sources):
         raise InputError("derived_from takes the releases and models from which rows or arrays were computed.")
-    return [each for each in given if each.guarantee is not None]
+    return [each for each in sources if each.guarantee is not None]
 
 
-def stated(source: Source) -> Guarantee:
+def source_guarantee(source: Source) -> Guarantee:
     """Return the guarantee of one of `named_sources`, which always has one."""
     return cast(Guarantee, source.guarantee)
 
 
-def origin(chain: Chain, derived_from: Sequence[Source]) -> Any:
+def source_entries(chain: Chain, derived_from: Sequence[Source]) -> Any:
     """Return the ledger entries that something was derived from, as an entry records it.
 
     Raises:
         InputError: One of them is not in this ledger, or was never drawn.
     """
-    names = [name for source in derived_from for name in _entries(source)]
-    if not all(chain.committed(name) for name in names):
+    entry_ids = [entry_id for source in derived_from for entry_id in _entries_of(source)]
+    if not all(chain.is_committed(entry_id) for entry_id in entry_ids):
         raise InputError("derived_from names a release that is not of this vault: derive from its releases only.")
-    return names or "declared public"
+    return entry_ids or "declared public"
 
 
-def _entries(source: Source) -> list[str]:
+def _entries_of(source: Source) -> list[str]:
     """Return the ledger entries of a release, or of all uses of labels behind a model."""
     if isinstance(source, Release):
         return (source.entry or "unknown").split(",")

@@ -15,10 +15,10 @@ class ThreadLock:
     """
 
     def __init__(self) -> None:
-        self._by_process: dict[int, Any] = {}
+        self._locks: dict[int, Any] = {}
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Hold the lock of this process."""
-        with self._by_process.setdefault(os.getpid(), threading.RLock()):
+        with self._locks.setdefault(os.getpid(), threading.RLock()):
             yield

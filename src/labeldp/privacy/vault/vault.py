@@ -35,7 +35,7 @@ from labeldp.privacy.vault.entries import Entry
 from labeldp.privacy.vault.identity import Identity
 from labeldp.privacy.vault.ledger import Ledger
 from labeldp.privacy.vault.release_plan import Plan, step_losses
-from labeldp.privacy.vault.sources import lineage_of, named_sources, origin, stated
+from labeldp.privacy.vault.sources import check_sources, lineage_of, source_entries, source_guarantee
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
 
@@ -69,24 +69,24 @@ class Vault:
         self.rows = int(self.__codes.size)
         if not self.rows:
             raise InputError("There are no labels: a vault needs at least one row.")
-        self._labelled = None if (self.__codes != MISSING).all() else _frozen(self.__codes != MISSING)
-        self._owner = None if users is None else encode_users(users, self.rows)
+        self._labeled_mask = None if (self.__codes != MISSING).all() else _freeze(self.__codes != MISSING)
+        self._user_ids = None if users is None else encode_users(users, self.rows)
         self._bits: Bits = SYSTEM
         self.__memory: dict[Any, Any] = {}  # as secret as the labels
-        self._drawn: dict[str, None] = {}
-        self._reused: dict[str, None] = {}
+        self._drawn_entries: dict[str, None] = {}
+        self._reused_entries: dict[str, None] = {}
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         if ledger is not None and identity is None:
             raise InputError("A ledger belongs to a data set: say which by identity=Identity(name, ...).")
         identity = identity or Identity("in memory", "label", self.rows)
         if identity.rows != self.rows:
             raise InputError(f"The identity names {identity.rows} rows and there are {self.rows} labels.")
-        self._account = Account(self.ledger, identity, self._owner, budget)
+        self._account = Account(self.ledger, identity, self._user_ids, budget)
 
     def release(
         self,
         mechanism: Mechanism,
-        rows: Any = None,
+        row_selection: Any = None,
         *,
         derived_from: Sequence[Source] = (),
     ) -> Release:
@@ -96,26 +96,30 @@ class Vault:
         in `derived_from`; computing them from raw labels would void the guarantee. The same request made
         again returns the stored release: fresh noise on the same labels could be averaged away.
         """
-        self._check(mechanism)
-        return self._draw(mechanism, self._mask(rows), derived_from)
+        self._check_mechanism(mechanism)
+        return self._draw(mechanism, self._to_row_mask(row_selection), derived_from)
 
-    def was_released(self, mechanism: Mechanism, rows: Any = None) -> bool:
+    def was_released(self, mechanism: Mechanism, row_selection: Any = None) -> bool:
         """Whether the same was asked for before, so that it costs nothing more: it is stored, or was interrupted."""
-        request = _digest(self._asked(mechanism) | {"rows": pack_rows(self._mask(rows))})
+        request = _hash_request(
+            self._describe_request(mechanism) | {"rows": pack_rows(self._to_row_mask(row_selection))}
+        )
         chain, label = self._account.snapshot(), self._account.label
-        stored = self._stored(chain, request) is not None
-        return stored or any(e.status == "reserved" and e.label == label for e in chain.requested(request, label))
+        is_stored = self._find_committed(chain, request) is not None
+        return is_stored or any(
+            e.status == "reserved" and e.label == label for e in chain.entries_for_request(request, label)
+        )
 
-    def shared(self, mechanism: Mechanism, rows: Any = None, delta: float = 0.0) -> Mechanism:
+    def scaled_to_unit(self, mechanism: Mechanism, row_selection: Any = None, delta: float = 0.0) -> Mechanism:
         """Return a mechanism with so much noise that a unit pays, for all of its labels in `rows`, what one would have.
 
         Without users it is the mechanism itself. See `Mechanism.shared`.
         """
-        labels = max(rows_per_unit(self._mask(rows), self._owner))
-        if labels == 1:
+        n_labels = max(rows_per_unit(self._to_row_mask(row_selection), self._user_ids))
+        if n_labels == 1:
             return mechanism
-        self._check(mechanism)
-        return mechanism.shared(labels, delta)
+        self._check_mechanism(mechanism)
+        return mechanism.shared(n_labels, delta)
 
     @property
     def unit(self) -> Unit:
@@ -130,21 +134,21 @@ class Vault:
     @property
     def users(self) -> NDArray[np.int64] | None:
         """A number for the owner of each row, a public fact; None where each label is a unit."""
-        return self._owner
+        return self._user_ids
 
     @property
-    def labelled(self) -> Mask:
+    def labeled_mask(self) -> Mask:
         """The rows that have a label, a public fact."""
-        return np.ones(self.rows, bool) if self._labelled is None else self._labelled.copy()
+        return np.ones(self.rows, bool) if self._labeled_mask is None else self._labeled_mask.copy()
 
-    def capped(self, labels_per_user: int | None, seed: int = 0) -> Mask:
+    def cap_labels_per_user(self, labels_per_user: int | None, seed: int = 0) -> Mask:
         """Return the rows that take part if a user keeps at most so many labels: chosen without a look at them.
 
         Without a number, every user must own one row. The choice is public, and has a seed.
         """
-        return cap_labels_per_user(self._owner, self._labelled, self.rows, labels_per_user, seed)
+        return cap_labels_per_user(self._user_ids, self._labeled_mask, self.rows, labels_per_user, seed)
 
-    def plan(self, *steps: Mechanism | Loss, rows: Any = None, delta: float = 0.0, name: str = "") -> Plan:
+    def plan(self, *steps: Mechanism | Loss, row_selection: Any = None, delta: float = 0.0, name: str = "") -> Plan:
         """Reserve several releases at once, which together cost less than one after another.
 
         The steps' losses are fixed now and composed with `delta`; what exactly each step asks may depend on the
@@ -166,25 +170,29 @@ class Vault:
         Privacy:
             Every unit with a row is charged the composed cost of all steps, whether or not they are drawn.
         """
-        mask, losses, details, request = self._declared(steps, rows, delta, name)
-        packed, budget = pack_rows(mask), self._account.filter
-        costs = {m: self._account.plan_cost(budget, losses[m], delta) for m in losses}
-        with self.ledger.exclusive():
-            same = self._account.snapshot().requested(request, self._account.label)
-            entry = same[0] if same else Entry("plan", request, details, costs, label=self._account.label)
-            if not same:
-                self.ledger.reserve(entry, packed, lambda chain: self._check_paid(chain, mask, packed, costs))
+        row_mask, losses, details, request = self._describe_plan(steps, row_selection, delta, name)
+        packed_rows, privacy_filter = pack_rows(row_mask), self._account.filter
+        costs = {m: self._account.plan_cost(privacy_filter, losses[m], delta) for m in losses}
+        with self.ledger.exclusive_lock():
+            existing = self._account.snapshot().entries_for_request(request, self._account.label)
+            entry = existing[0] if existing else Entry("plan", request, details, costs, label=self._account.label)
+            if not existing:
+                self.ledger.reserve(
+                    entry, packed_rows, lambda chain: self._check_affordable(chain, row_mask, packed_rows, costs)
+                )
             if entry.status != "committed":
                 self.ledger.commit(entry.id)
-        return Plan(self, entry.id, losses, mask)
+        return Plan(self, entry.id, losses, row_mask)
 
-    def was_planned(self, *steps: Mechanism | Loss, rows: Any = None, delta: float = 0.0, name: str = "") -> bool:
+    def was_planned(
+        self, *steps: Mechanism | Loss, row_selection: Any = None, delta: float = 0.0, name: str = ""
+    ) -> bool:
         """Whether the same plan was made before, so that it costs nothing more; see `plan`."""
-        request = self._declared(steps, rows, delta, name)[-1]
-        return bool(self._account.snapshot().requested(request, self._account.label))
+        request = self._describe_plan(steps, row_selection, delta, name)[-1]
+        return bool(self._account.snapshot().entries_for_request(request, self._account.label))
 
-    def _declared(
-        self, steps: Sequence[Mechanism | Loss], rows: Any, delta: float, name: str
+    def _describe_plan(
+        self, steps: Sequence[Mechanism | Loss], row_selection: Any, delta: float, name: str
     ) -> tuple[Mask | None, dict[int, list[Loss]], dict[str, Any], str]:
         """Return a plan's rows, its losses by number of rows that a unit owns, its description and its request."""
         check_delta(delta)
@@ -192,8 +200,8 @@ class Vault:
             steps = tuple(steps[0])
         if not steps or not all(hasattr(step, "loss") or hasattr(step, "rdp") for step in steps):
             raise InputError("A plan needs at least one step, each a mechanism or a loss.")
-        mask = self._mask(rows)
-        sizes = rows_per_unit(mask, self._owner)
+        row_mask = self._to_row_mask(row_selection)
+        sizes = rows_per_unit(row_mask, self._user_ids)
         if max(sizes) > 1 and not all(isinstance(s, Mechanism) for s in steps):
             raise InputError("With users who own several rows, declare each step of a plan as a mechanism.")
         losses = {m: step_losses(steps, m) for m in sizes}
@@ -204,14 +212,14 @@ class Vault:
             "composed_at": delta,
             "trust": "central",
         }
-        return mask, losses, details, _digest(details | {"rows": pack_rows(mask)})
+        return row_mask, losses, details, _hash_request(details | {"rows": pack_rows(row_mask)})
 
-    def teach(
+    def train_teachers(
         self,
         points: Any,
         queries: Any = None,
         *,
-        teachers: int,
+        n_teachers: int,
         derived_from: Sequence[Source] = (),
         **settings: Any,
     ) -> "SealedVotes":
@@ -223,8 +231,8 @@ class Vault:
         """
         from labeldp.privacy.teachers.votes import SealedVotes
 
-        asked = {"points": points, "queries": queries, "teachers": teachers, **settings}
-        return SealedVotes(self, asked, derived_from)
+        arguments = {"points": points, "queries": queries, "n_teachers": n_teachers, **settings}
+        return SealedVotes(self, arguments, derived_from)
 
     def guarantee(self) -> Guarantee:
         """Return what is guaranteed so far, over all releases in the ledger."""
@@ -232,12 +240,17 @@ class Vault:
         entries = chain.entries()
         trusts = {e.details.get("trust") for e in entries if e.kind != "budget"}
         trust: Trust = "local" if trusts == {"local"} else "central"
-        epsilon, delta = filter_of(chain).guarantee(self._account.spent(chain).max_cost())
-        how = f"{self.budget.composition} over {sum(e.kind != 'budget' for e in entries)} ledger entries"
-        return Guarantee(float(epsilon), float(delta), self.unit, trust, how)
+        epsilon, delta = filter_of(chain).guarantee(self._account.total_spending(chain).max_cost())
+        derivation = f"{self.budget.composition} over {sum(e.kind != 'budget' for e in entries)} ledger entries"
+        return Guarantee(float(epsilon), float(delta), self.unit, trust, derivation)
 
     def guarantee_of(
-        self, releases: Sequence[Release], more: Mechanism | None = None, rows: Any = None, *, unit: Unit | None = None
+        self,
+        releases: Sequence[Release],
+        extra: Mechanism | None = None,
+        row_selection: Any = None,
+        *,
+        unit: Unit | None = None,
     ) -> Guarantee:
         """Return what several releases of this vault guarantee together, with all that they were derived from.
 
@@ -248,30 +261,32 @@ class Vault:
         in a vault of users: what holds for a single label of theirs.
         """
         unit = unit or self.unit
-        owner = None if unit == "label" else self._owner
-        names = {name for release in releases for name in (release.entry or "").split(",")}
-        names |= {use.entry for release in releases for use in release.lineage}
+        user_ids = None if unit == "label" else self._user_ids
+        entry_ids = {entry_id for release in releases for entry_id in (release.entry or "").split(",")}
+        entry_ids |= {use.entry for release in releases for use in release.lineage}
         chain = self._account.snapshot()
-        entries = [chain.entry(name) for name in sorted(names) if chain.has(name)]
-        if len(entries) < len(names) or any(entry.kind == "budget" for entry in entries):
+        entries = [chain.entry(entry_id) for entry_id in sorted(entry_ids) if chain.has_entry(entry_id)]
+        if len(entries) < len(entry_ids) or any(entry.kind == "budget" for entry in entries):
             raise InputError("Only releases of this vault can be added up here.")
-        entries = [chain.entry(name) for name in dict.fromkeys(entry.payer for entry in entries)]
-        spending = self._account.spending(entries, unit)
-        if more is not None:
-            mask = self._mask(rows)
-            spending.add(mask, {m: price(filter_of(chain), more, m) for m in rows_per_unit(mask, owner)})
+        entries = [chain.entry(entry_id) for entry_id in dict.fromkeys(entry.payer_id for entry in entries)]
+        spending = self._account.sum_entries(entries, unit)
+        if extra is not None:
+            row_mask = self._to_row_mask(row_selection)
+            spending.add(row_mask, {m: price(filter_of(chain), extra, m) for m in rows_per_unit(row_mask, user_ids)})
         spent = spending.max_cost()
-        trusts = [entry.details["trust"] for entry in entries] + ([] if more is None else [more.trust])
-        local = all(trust == "local" for trust in trusts)
-        kinds = [entry.details["mechanism"] for entry in entries] + ([] if more is None else [type(more).__name__])
-        how = " + ".join(dict.fromkeys(kinds)) + f", added up by {unit}"
-        return Guarantee(float(spent.epsilon), float(spent.delta), unit, "local" if local else "central", how)
+        trusts = [entry.details["trust"] for entry in entries] + ([] if extra is None else [extra.trust])
+        is_local = all(trust == "local" for trust in trusts)
+        mechanism_names = [entry.details["mechanism"] for entry in entries] + (
+            [] if extra is None else [type(extra).__name__]
+        )
+        derivation = " + ".join(dict.fromkeys(mechanism_names)) + f", added up by {unit}"
+        return Guarantee(float(spent.epsilon), float(spent.delta), unit, "local" if is_local else "central", derivation)
 
-    def remaining(self, rows: Any = None) -> tuple[float, float]:
+    def remaining(self, row_selection: Any = None) -> tuple[float, float]:
         """Return the epsilon and delta that releases of `rows` can still cost in total."""
-        mask = None if rows is None else self._mask(rows)
+        row_mask = None if row_selection is None else self._to_row_mask(row_selection)
         chain = self._account.snapshot()
-        return filter_of(chain).left(self._account.spent(chain).max_cost(mask))
+        return filter_of(chain).remaining(self._account.total_spending(chain).max_cost(row_mask))
 
     @property
     def budget(self) -> Budget:
@@ -287,65 +302,73 @@ class Vault:
     def __reduce__(self) -> NoReturn:
         raise TypeError("A vault cannot be pickled: labels leave it by release alone.")
 
-    def _asked(self, mechanism: Mechanism, step: str = "") -> dict[str, Any]:
+    def _describe_request(self, mechanism: Mechanism, step: str = "") -> dict[str, Any]:
         """Say what is asked for, but for the rows: what is asked for again is not drawn again."""
-        kind, parameters = type(mechanism), mechanism.parameters()
+        mechanism_type, parameters = type(mechanism), mechanism.parameters()
         # A class of somebody else's may have the name of one that is here.
-        name = kind.__name__ if kind.__module__.startswith("labeldp.") else f"{kind.__module__}.{kind.__qualname__}"
+        name = (
+            mechanism_type.__name__
+            if mechanism_type.__module__.startswith("labeldp.")
+            else f"{mechanism_type.__module__}.{mechanism_type.__qualname__}"
+        )
         return {"mechanism": name, "parameters": parameters, "classes": list(self.space), "step": step}
 
     def _draw(
         self,
         mechanism: Mechanism,
-        mask: Mask | None,
+        row_mask: Mask | None,
         derived_from: Sequence[Source],
         step: str = "",
     ) -> Release:
         """Reserve, draw, store. A `step` of a plan has been paid for, and is drawn once."""
-        derived_from = named_sources(derived_from)
-        if mechanism.protects(self.unit) == "record" and any(stated(each).unit != "record" for each in derived_from):
+        derived_from = check_sources(derived_from)
+        if mechanism.protects(self.unit) == "record" and any(
+            source_guarantee(each).unit != "record" for each in derived_from
+        ):
             raise InputError("What protects whole records cannot be derived from a release that protects labels alone.")
         chain = self._account.snapshot()
-        budget, sizes = filter_of(chain), {1, *rows_per_unit(mask, self._owner)}
+        privacy_filter, sizes = filter_of(chain), {1, *rows_per_unit(row_mask, self._user_ids)}
         plan = chain.entry(step.rpartition(":")[0]) if step else None
-        costs = plan.costs if plan else {m: price(budget, mechanism, m) for m in sizes}
-        packed, asked = pack_rows(mask), self._asked(mechanism, step)
-        details = asked | {
-            "parameters": _told(mechanism, derived_from),
+        costs = plan.costs if plan else {m: price(privacy_filter, mechanism, m) for m in sizes}
+        packed_rows, request_details = pack_rows(row_mask), self._describe_request(mechanism, step)
+        details = request_details | {
+            "parameters": _released_parameters(mechanism, derived_from),
             "trust": mechanism.trust,
-            "origin": origin(chain, derived_from),
+            "origin": source_entries(chain, derived_from),
         }
         if mechanism.protects(self.unit) != "record":  # of records, it is a secret, too, who has a label
-            details["released"] = self.rows if mask is None else int(mask.sum())
-        request = _digest(asked | {"rows": packed})
-        kind, charged = ("step", {}) if plan else ("release", costs)
-        entry = Entry(kind, request, details, charged, label=self._account.label)
+            details["released"] = self.rows if row_mask is None else int(row_mask.sum())
+        request = _hash_request(request_details | {"rows": packed_rows})
+        kind, charged_costs = ("step", {}) if plan else ("release", costs)
+        entry = Entry(kind, request, details, charged_costs, label=self._account.label)
 
         def check(chain: Chain) -> None:
-            self._account.still_bound(chain)
+            self._account.check_bound(chain)
             if not step:
-                self._check_paid(chain, mask, packed, costs)
-            elif step in chain.steps:
+                self._check_affordable(chain, row_mask, packed_rows, costs)
+            elif step in chain.step_entries:
                 raise BudgetExceeded("This step of the plan was drawn before, with another request: make a new plan.")
 
-        if (stored := self._stored(chain, request)) is not None:
-            return self._read_again(stored, mechanism, derived_from)
-        codes = self.__codes if mask is None else np.where(mask, self.__codes, MISSING).astype(self.__codes.dtype)
+        if (stored := self._find_committed(chain, request)) is not None:
+            return self._reuse_release(stored, mechanism, derived_from)
+        codes = (
+            self.__codes if row_mask is None else np.where(row_mask, self.__codes, MISSING).astype(self.__codes.dtype)
+        )
         if type(mechanism).prepare is not Mechanism.prepare:  # long work: not for what cannot be paid
             check(chain)
         prepared = mechanism.prepare(codes, self.space, self.__memory)
-        with self.ledger.exclusive():
+        with self.ledger.exclusive_lock():
             chain = self._account.snapshot()
-            if (stored := self._stored(chain, request)) is not None:  # drawn by another process meanwhile
-                return self._read_again(stored, mechanism, derived_from)
-            if (interrupted := self._interrupted(chain, request, charged)) is not None:
+            if (stored := self._find_committed(chain, request)) is not None:  # drawn by another process meanwhile
+                return self._reuse_release(stored, mechanism, derived_from)
+            if (interrupted := self._find_interrupted(chain, request, charged_costs)) is not None:
                 entry = interrupted  # see the note of `ledger` on why it is not charged again
             else:
-                self.ledger.reserve(entry, packed, check)
-            touched = pack_rows(expand_to_units(mask, self._owner))
-            own = Use(entry.payer, costs[max(costs)], touched, self.rows, self._account.mark)
-            lineage = lineage_of([*derived_from], own)
-            common = {
+                self.ledger.reserve(entry, packed_rows, check)
+            packed_unit_rows = pack_rows(expand_to_units(row_mask, self._user_ids))
+            own_use = Use(entry.payer_id, costs[max(costs)], packed_unit_rows, self.rows, self._account.mark)
+            lineage = lineage_of([*derived_from], own_use)
+            release_fields = {
                 "space": self.space,
                 "guarantee": self._release_guarantee(mechanism, lineage, derived_from),
                 "mechanism": details["mechanism"],
@@ -353,43 +376,49 @@ class Vault:
                 "entry": entry.id,
                 "rows": self.rows,
                 "lineage": lineage,
-                "active": None if mask is None else mask.copy(),  # whoever writes into it moves nothing here
+                "row_mask": None if row_mask is None else row_mask.copy(),  # whoever writes into it moves nothing here
             }
             try:
-                release = self._noised(prepared, codes, common, request)
+                release = self._draw_noise(prepared, codes, release_fields, request)
             except Exception:
                 self.ledger.fail(entry.id)
                 raise
             self.ledger.commit(entry.id, to_bytes(release))
-            self._drawn[entry.id] = None
+            self._drawn_entries[entry.id] = None
         return release
 
-    def _check_paid(self, chain: Chain, mask: Mask | None, packed: bytes | None, costs: Mapping[int, Cost]) -> None:
-        self._account.still_bound(chain)
-        self._account.afford(chain, mask, row_set_name(packed), costs)
+    def _check_affordable(
+        self, chain: Chain, row_mask: Mask | None, packed_rows: bytes | None, costs: Mapping[int, Cost]
+    ) -> None:
+        self._account.check_bound(chain)
+        self._account.afford(chain, row_mask, row_set_name(packed_rows), costs)
 
-    def _stored(self, chain: Chain, request: str) -> Entry | None:
+    def _find_committed(self, chain: Chain, request: str) -> Entry | None:
         """Return the entry whose stored release answers a request for this label."""
-        found = (entry for entry in chain.requested(request, self._account.label) if entry.status == "committed")
-        return next(found, None)
+        committed = (
+            entry for entry in chain.entries_for_request(request, self._account.label) if entry.status == "committed"
+        )
+        return next(committed, None)
 
-    def _interrupted(self, chain: Chain, request: str, charged: Mapping[int, Cost]) -> Entry | None:
+    def _find_interrupted(self, chain: Chain, request: str, charged_costs: Mapping[int, Cost]) -> Entry | None:
         """Return the reservation under which an interrupted request is drawn again.
 
         Its name of the label must be the same: under a reservation without a name, what is drawn from one label would
         be stored without a name, and later returned for every other label.
         """
-        found = chain.requested(request, self._account.label)
-        same = (e for e in found if e.status == "reserved" and e.label == self._account.label and e.costs == charged)
-        return next(same, None)
+        entries = chain.entries_for_request(request, self._account.label)
+        matching = (
+            e for e in entries if e.status == "reserved" and e.label == self._account.label and e.costs == charged_costs
+        )
+        return next(matching, None)
 
-    def _read_again(self, entry: Entry, mechanism: Mechanism, derived_from: Sequence[Source]) -> Release:
+    def _reuse_release(self, entry: Entry, mechanism: Mechanism, derived_from: Sequence[Source]) -> Release:
         """Return a stored release, and remember that it was not drawn here."""
-        if entry.id not in self._drawn:
-            self._reused[entry.id] = None
-        return self._derived_too(self._restored(entry, mechanism), mechanism, derived_from)
+        if entry.id not in self._drawn_entries:
+            self._reused_entries[entry.id] = None
+        return self._extend_lineage(self._load_release(entry, mechanism), mechanism, derived_from)
 
-    def _restored(self, entry: Entry, mechanism: Mechanism) -> Release:
+    def _load_release(self, entry: Entry, mechanism: Mechanism) -> Release:
         payload = self.ledger.payload(entry.id)
         try:
             return mechanism.restore(from_bytes(payload))
@@ -401,84 +430,86 @@ class Vault:
             ) from None
 
     @property
-    def drawn(self) -> tuple[str, ...]:
+    def drawn_entries(self) -> tuple[str, ...]:
         """The entries that this vault drew."""
-        return tuple(self._drawn)
+        return tuple(self._drawn_entries)
 
     @property
-    def reused(self) -> tuple[str, ...]:
+    def reused_entries(self) -> tuple[str, ...]:
         """The entries whose stored releases this vault has returned, and that it did not draw itself."""
-        return tuple(self._reused)
+        return tuple(self._reused_entries)
 
-    def _derived_too(self, stored: Release, mechanism: Mechanism, derived_from: Sequence[Source]) -> Release:
+    def _extend_lineage(self, release: Release, mechanism: Mechanism, derived_from: Sequence[Source]) -> Release:
         """Return a stored release with what it rests on, if more of that is named now than when it was drawn."""
-        lineage = lineage_of([stored, *derived_from])
-        if len(lineage) == len(stored.lineage):
-            return stored
+        lineage = lineage_of([release, *derived_from])
+        if len(lineage) == len(release.lineage):
+            return release
         guarantee = self._release_guarantee(mechanism, lineage, derived_from)
-        return replace(stored, lineage=lineage, guarantee=replace(guarantee, unit=stored.guarantee.unit))
+        return replace(release, lineage=lineage, guarantee=replace(guarantee, unit=release.guarantee.unit))
 
-    def _noised(self, mechanism: Mechanism, codes: Codes, common: dict[str, Any], request: str) -> Release:
+    def _draw_noise(self, mechanism: Mechanism, codes: Codes, release_fields: dict[str, Any], request: str) -> Release:
         """Draw noise for a request that is paid for."""
-        return mechanism.draw(codes, common, self._bits)
+        return mechanism.draw(codes, release_fields, self._bits)
 
     def _release_guarantee(
         self, mechanism: Mechanism, lineage: tuple[Use, ...], derived_from: Sequence[Source]
     ) -> Guarantee:
         """Return what holds for this outcome: what it was derived from is part of it."""
         cost = joint_cost(lineage)
-        local = mechanism.trust == "local" and all(stated(each).trust == "local" for each in derived_from)
-        how = f"{type(mechanism).__name__}: {type(mechanism.loss()).__name__}"
+        is_local = mechanism.trust == "local" and all(source_guarantee(each).trust == "local" for each in derived_from)
+        derivation = f"{type(mechanism).__name__}: {type(mechanism.loss()).__name__}"
         if len(lineage) > 1:
-            how += f", with the {len(lineage) - 1} uses of labels that its inputs came from"
-        return Guarantee(float(cost.epsilon), float(cost.delta), self.unit, "local" if local else "central", how)
+            derivation += f", with the {len(lineage) - 1} uses of labels that its inputs came from"
+        return Guarantee(
+            float(cost.epsilon), float(cost.delta), self.unit, "local" if is_local else "central", derivation
+        )
 
-    def _check(self, mechanism: Mechanism) -> None:
+    def _check_mechanism(self, mechanism: Mechanism) -> None:
         if not isinstance(mechanism, Mechanism):
             raise InputError("release takes a mechanism, for example RandomizedResponse(epsilon=1.0).")
         mechanism.check(self.space, self.rows)
-        lost = mechanism.loss().epsilon(float(getattr(mechanism, "delta", 0.0)))
-        if lost > mechanism.epsilon * (1 + 1e-6):
+        loss_epsilon = mechanism.loss().epsilon(float(getattr(mechanism, "delta", 0.0)))
+        if loss_epsilon > mechanism.epsilon * (1 + 1e-6):
             raise InputError(
-                f"{type(mechanism).__name__} states epsilon {mechanism.epsilon:g} and loses {lost:g} by its own loss: "
+                f"{type(mechanism).__name__} states epsilon {mechanism.epsilon:g} and loses {loss_epsilon:g} by its own loss: "
                 "state what it loses, with a delta if it needs one."
             )
-        others = getattr(mechanism, "users", None)
-        if self._owner is not None and others is not None:
-            together = np.stack([self._owner, encode_users(others, self.rows)], axis=1)
-            if len(np.unique(together, axis=0)) > len(np.unique(self._owner)):
+        teacher_users = getattr(mechanism, "users", None)
+        if self._user_ids is not None and teacher_users is not None:
+            user_pairs = np.stack([self._user_ids, encode_users(teacher_users, self.rows)], axis=1)
+            if len(np.unique(user_pairs, axis=0)) > len(np.unique(self._user_ids)):
                 raise InputError("A user of this vault would reach several teachers: give the vault's own users.")
 
-    def _mask(self, rows: Any) -> Mask | None:
-        if rows is None:
-            return self._labelled
-        chosen = np.asarray(rows)
-        if chosen.dtype == bool and chosen.shape == (self.rows,):
-            mask = chosen.copy()
-        elif chosen.ndim == 1 and np.issubdtype(chosen.dtype, np.integer):
-            if chosen.size and not (chosen.min() >= 0 and chosen.max() < self.rows):
+    def _to_row_mask(self, row_selection: Any) -> Mask | None:
+        if row_selection is None:
+            return self._labeled_mask
+        selection = np.asarray(row_selection)
+        if selection.dtype == bool and selection.shape == (self.rows,):
+            mask = selection.copy()
+        elif selection.ndim == 1 and np.issubdtype(selection.dtype, np.integer):
+            if selection.size and not (selection.min() >= 0 and selection.max() < self.rows):
                 raise InputError(f"Rows must lie between 0 and {self.rows - 1}.")
             mask = np.zeros(self.rows, bool)
-            mask[chosen] = True
+            mask[selection] = True
         else:
             raise InputError(f"Choose rows by whole numbers or by a boolean mask of {self.rows} rows.")
-        mask = mask if self._labelled is None else mask & self._labelled
+        mask = mask if self._labeled_mask is None else mask & self._labeled_mask
         if not mask.any():
             raise InputError("No labelled row is chosen: there is nothing to release.")
-        return None if mask.all() else _frozen(mask)
+        return None if mask.all() else _freeze(mask)
 
 
-def _frozen(mask: Mask) -> Mask:
+def _freeze(mask: Mask) -> Mask:
     """Keep a row set as it is: a plan draws by it what was paid for."""
     mask.setflags(write=False)
     return mask
 
 
-def _told(mechanism: Mechanism, derived_from: Sequence[Source]) -> dict[str, Any]:
+def _released_parameters(mechanism: Mechanism, derived_from: Sequence[Source]) -> dict[str, Any]:
     """Return the parameters that go with a release: where records are secret, what a model says of them is, too."""
-    records = any(stated(each).unit == "record" for each in derived_from)
-    return without_digests(mechanism.told()) if records else mechanism.told()
+    protects_records = any(source_guarantee(each).unit == "record" for each in derived_from)
+    return without_digests(mechanism.told()) if protects_records else mechanism.told()
 
 
-def _digest(request: dict[str, Any]) -> str:
+def _hash_request(request: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(request, sort_keys=True, default=repr).encode()).hexdigest()
