@@ -22,17 +22,21 @@ from torch.nn import functional as F
 from labeldp.data.loaders import load
 from labeldp.learn import Model, Training
 from labeldp.learn.backbones import build
-from labeldp.learn.encoded import members, side_by_side
+from labeldp.learn.encoded import side_by_side, split_encoder
 from labeldp.representation.contrastive import SimCLR
 from labeldp.representation.momentum import BYOL, MoCo
 
 # Settings that go together: of the method, and of its training.
 HEADS = {"size": 24, "views": 4, "hidden": 4096, "projection": 256}
 METHODS = {
-    "simclr": (SimCLR, HEADS | {"temperature": 0.2}, {"batch": 256, "rate": 0.5, "epochs": 300, "floor": 0.2}),
-    "byol": (BYOL, HEADS, {"batch": 256, "rate": 0.5, "epochs": 240, "floor": 0.2}),
+    "simclr": (
+        SimCLR,
+        HEADS | {"temperature": 0.2},
+        {"batch_size": 256, "learning_rate": 0.5, "epochs": 300, "final_rate_fraction": 0.2},
+    ),
+    "byol": (BYOL, HEADS, {"batch_size": 256, "learning_rate": 0.5, "epochs": 240, "final_rate_fraction": 0.2}),
     # At a low rate it begins to learn the training pictures by heart: a fifth of the rate is left at the end.
-    "moco": (MoCo, HEADS, {"batch": 256, "rate": 0.5, "epochs": 240, "floor": 0.2}),
+    "moco": (MoCo, HEADS, {"batch_size": 256, "learning_rate": 0.5, "epochs": 240, "final_rate_fraction": 0.2}),
 }
 
 
@@ -85,7 +89,7 @@ def main():
     sets = [load("cifar10", chosen.data, split) for split in ("train", "test")]
     sets = [(x.select(range(chosen.rows or len(x))).to(device), torch.from_numpy(y[: chosen.rows])) for x, y in sets]
     (pictures, labels), (test, test_labels) = ((x, y.to(device)) for x, y in sets)
-    before, made = members(Model.load(chosen.start, device)) if chosen.start else [], []
+    before, made = split_encoder(Model.load(chosen.start, device)) if chosen.start else [], []
 
     def backbone(shape, classes):
         made.append(copy.deepcopy(before[-1].network) if before else build("resnet18", shape, classes))
@@ -102,13 +106,19 @@ def main():
 
     clock = Clock(watch)
     training = Training(
-        **schedule, decay=1e-4, warmup=0.02, compile=device == "cuda", device=device, seed=chosen.seed, progress=clock
+        **schedule,
+        weight_decay=1e-4,
+        warmup_fraction=0.02,
+        compile=device == "cuda",
+        device=device,
+        seed=chosen.seed,
+        progress=clock,
     )
     model = method(backbone, training, **settings).fit(pictures)
     if chosen.save:
-        kept = side_by_side([*before, model], pictures) if chosen.beside else model
-        kept.save(chosen.save, small=True)
-        model = members(Model.load(chosen.save, device))[-1]
+        kept = side_by_side([*before, model], pictures) if chosen.first_checkpoint else model
+        kept.save(chosen.save, quantize=True)
+        model = split_encoder(Model.load(chosen.save, device))[-1]
     figures = {"method": chosen.method, "seed": chosen.seed, "views": len(pictures) * settings.get("views", 2)}
     figures |= {"settings": settings | schedule, "goes on": chosen.start is not None} | clock.figures()
     figures["seconds for 100,000 views"] = round(clock.epoch / figures["views"] * 100_000, 4)

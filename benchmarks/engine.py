@@ -109,13 +109,13 @@ def measure(title, features, backbone, batch, device, peak, epochs, note):
         return learner.fit(features, vault.release(ldp.RandomizedResponse(2.0)))
 
     def learn(make, epochs, clock):
-        whole = Training(epochs, batch, rate=0.01, device=device, compile=device == "cuda", progress=clock)
+        whole = Training(epochs, batch, learning_rate=0.01, device=device, compile=device == "cuda", progress=clock)
         fit(make, features, whole)
 
     few = features.select(range(32))
 
     def count(make, epochs, _):
-        fit(make, few, Training(epochs, len(few), rate=0.01, device=device))
+        fit(make, few, Training(epochs, len(few), learning_rate=0.01, device=device))
 
     print(f"\n{title}, batch {batch}, {len(features):,} rows on {device}; matrix rate {peak / 1e12:.2f} TFLOP/s")
     before = quick = 0.0

@@ -48,7 +48,7 @@ def train(path):
     release = secret.vault(2.0).release(ldp.RandomizedResponse(2.0))
     features = Table.from_parquet(path, secret.feature_columns)
     read = time.perf_counter() - started
-    settings = Training(epochs=1, batch=4096, rate=0.05, device="cpu")
+    settings = Training(epochs=1, batch_size=4096, learning_rate=0.05, device="cpu")
     model = Supervised("mlp", settings).fit(features, release)
     total = time.perf_counter() - started
     sample = features.select(np.arange(100_000))

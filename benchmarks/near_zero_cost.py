@@ -52,7 +52,7 @@ PAPER = {  # the paper's MNIST rows: student accuracy
 
 def network(device, epochs, batch, seed=0):
     """A convolutional network that two cores can train by the hundred."""
-    training = Training(epochs, batch, "adamw", 2e-3, decay=1e-2, device=device, seed=seed)
+    training = Training(epochs, batch, "adamw", 2e-3, weight_decay=1e-2, device=device, seed=seed)
     return Supervised(partial(build, "cnn", width=8), training)
 
 

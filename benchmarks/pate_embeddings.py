@@ -68,7 +68,9 @@ def main():
             told = vault.release(TeacherVotes(points, queries, count, votes, DELTA, seed=seed))
             codes = told.labels()
             known = codes >= 0
-            student = FixMatch("mlp", Training(epochs=10, batch=256, rate=0.05, seed=seed)).fit(train, told)
+            student = FixMatch("mlp", Training(epochs=10, batch_size=256, learning_rate=0.05, seed=seed)).fit(
+                train, told
+            )
             right = (student.predict(test) == truth).mean()
             found.append((known.sum(), (codes[known] == labels[known]).mean(), right))
         answers, correct, accuracy = np.mean(found, axis=0)

@@ -36,12 +36,12 @@ from labeldp.data import Embeddings, augment
 from labeldp.data.loaders import load
 from labeldp.learn import Training
 from labeldp.learn.backbones import Network
-from labeldp.learn.semigan import trusted
+from labeldp.learn.semigan import select_trusted_rows
 from labeldp.privacy.mechanisms.voting import GNMax
 from labeldp.representation.contrastive import SimCLR
 
 NEAR, COLUMNS, COMPARED = 20, 256, 64  # neighbours; directions that are kept; those by which rows are near
-TRAINING = Training(epochs=20, batch=100, optimizer="adamw", rate=3e-3, decay=1e-2, device="cpu")
+TRAINING = Training(epochs=20, batch_size=100, optimizer="adamw", learning_rate=3e-3, weight_decay=1e-2, device="cpu")
 
 
 class Clothes(paper.LightlyVaried):
@@ -55,7 +55,7 @@ class Clothes(paper.LightlyVaried):
 
 def encode(images, seed):
     """Return encodings of all pictures by an encoder that learnt the public ones."""
-    training = Training(30, 256, "adamw", 2e-3, decay=1e-2, device="cpu", precision="bfloat16", seed=seed)
+    training = Training(30, 256, "adamw", 2e-3, weight_decay=1e-2, device="cpu", precision="bfloat16", seed=seed)
     method = SimCLR(partial(paper.teacher, width=48), training, temperature=0.2, hidden_features=256)
     return method.fit(Clothes.of(images.select(np.arange(PUBLIC)))).embed(images)
 
@@ -106,9 +106,9 @@ def job(chosen, encoder, epsilon, seed):
     public, found, doubts = rows.select(np.arange(PUBLIC)), [], None
     rest, new = np.flatnonzero(~told.active), np.arange(PUBLIC, len(labels))
     for name in STUDENTS:
-        kept = told if name != "PATE++" else told.keep(trusted(told, doubts, BETA))
+        kept = told if name != "PATE++" else told.keep(select_trusted_rows(told, doubts, BETA))
         learner = paper.student(name, linear, replace(TRAINING, seed=seed))
-        model, doubts = learner.fit_and_count(public, kept)  # PATE+ comes right before PATE++
+        model, doubts = learner.fit_and_count_contradictions(public, kept)  # PATE+ comes right before PATE++
         right = model.predict(rows) == labels
         facts = {"accuracy": float(right[new].mean()), "others": float(right[rest].mean())}
         wrong = float((told.labels() != labels[:PUBLIC])[told.active].mean())

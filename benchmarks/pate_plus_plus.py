@@ -46,7 +46,7 @@ from labeldp.data import Images, augment
 from labeldp.data.loaders import load
 from labeldp.learn import SemiGAN, Supervised, Training
 from labeldp.learn.backbones import Network
-from labeldp.learn.semigan import trusted
+from labeldp.learn.semigan import select_trusted_rows
 from labeldp.privacy.mechanisms.voting import ConfidentGNMax
 from labeldp.releases.derived import Relabelled
 
@@ -125,8 +125,8 @@ class LightlyVaried(Images):
 
 
 SETTINGS = {  # the same for all students
-    "cpu": (small, Training(epochs=20, batch=100, optimizer="adamw", rate=RATE, device="cpu")),
-    "cuda": (deep, Training(epochs=20, batch=100, optimizer="adamw", rate=RATE, device="cuda")),
+    "cpu": (small, Training(epochs=20, batch_size=100, optimizer="adamw", learning_rate=RATE, device="cpu")),
+    "cuda": (deep, Training(epochs=20, batch_size=100, optimizer="adamw", learning_rate=RATE, device="cuda")),
 }
 
 
@@ -139,7 +139,7 @@ def student(name, backbone, training, beta=BETA):
 
 def learner(cell, device):
     return student(cell.student, *SETTINGS[device], cell.beta).with_training(
-        seed=cell.seed, epochs=cell.epochs, rate=cell.rate
+        seed=cell.seed, epochs=cell.epochs, learning_rate=cell.rate
     )
 
 
@@ -166,10 +166,14 @@ def teach(data, workers):
 
     (pictures, labels), (asked, _) = (load("fashion-mnist", data, part, flip=False) for part in ("train", "test"))
     pictures = LightlyVaried.of(pictures)
-    training = Training(epochs=60, batch=60, optimizer="adamw", rate=5e-3, decay=1e-2, device="cpu")
+    training = Training(
+        epochs=60, batch_size=60, optimizer="adamw", learning_rate=5e-3, weight_decay=1e-2, device="cpu"
+    )
     dealt = assign_teachers(np.ones(len(labels), bool), TEACHERS, 0)
     lesson = Lesson(pictures, labels, dealt, asked.select(np.arange(PUBLIC)), SPACE)
-    return Networks(Supervised(teacher, training, smoothing=0.1), workers=workers, progress=True).count_votes(lesson)
+    return Networks(Supervised(teacher, training, label_smoothing=0.1), workers=workers, progress=True).count_votes(
+        lesson
+    )
 
 
 def paper_epsilon(sigma2, queries=QUERIES, answers=ANSWERS):
@@ -222,9 +226,9 @@ class Bench:
         begun = time.perf_counter()
         release = self.release(cell)
         if cell.student == "PATE++":
-            release = release.keep(trusted(release, self.doubts(cell, release), cell.tau))
+            release = release.keep(select_trusted_rows(release, self.doubts(cell, release), cell.tau))
         wrong = release.labels()[release.active] != self.labels[:PUBLIC][release.active]
-        model, doubts = learner(cell, self.device).fit_and_count(self.images, release)
+        model, doubts = learner(cell, self.device).fit_and_count_contradictions(self.images, release)
         if cell.student == "PATE+":
             np.save(self._doubts(cell), doubts)
         right = (model.predict(self.new) == self.labels[PUBLIC:]).mean()
@@ -238,7 +242,7 @@ class Bench:
     def doubts(self, cell, release):
         """Return the counts of the first of the two trainings, which is that of PATE+."""
         if not self._doubts(cell).is_file():
-            _, counts = learner(cell, self.device).fit_and_count(self.images, release)
+            _, counts = learner(cell, self.device).fit_and_count_contradictions(self.images, release)
             np.save(self._doubts(cell), counts)
         return np.load(self._doubts(cell))
 
@@ -405,7 +409,7 @@ def main():
     bench = Bench(chosen)
     name = f"pate_plus_plus-{chosen.device}"
     found = fill(chosen, HERE / "results" / f"{name}-cells.jsonl")
-    how = {"network": backbone.__name__, "epochs": chosen.epochs, "batch": training.batch, "rate": chosen.rate}
+    how = {"network": backbone.__name__, "epochs": chosen.epochs, "batch": training.batch_size, "rate": chosen.rate}
     figures = report(bench, found, chosen.numbers, chosen.epochs, chosen.rate, chosen.levels)
     save(f"{name}-{chosen.epochs}{_rate(chosen.rate)}", how | figures)
 

@@ -45,7 +45,7 @@ class Steps:
         print("  " + ", ".join(f"{name} {value}" for name, value in line.items()), flush=True)
 
     def tell_model(self, step, model):
-        self.tell(step, model.predict_proba(self._pictures))
+        self.report(step, model.predict_proba(self._pictures))
 
     @contextmanager
     def watching(self):
@@ -54,7 +54,7 @@ class Steps:
 
         def watched_look(task, seen, epsilon, after=()):
             found = yield from look(task, seen, epsilon, after)
-            self.tell(f"sums at {epsilon:g} over {len(seen)} embeddings", found.posterior)
+            self.report(f"sums at {epsilon:g} over {len(seen)} embeddings", found.posterior)
             return found
 
         def watched_taught(task, learner, *more):
@@ -65,7 +65,7 @@ class Steps:
 
         def watched_answers(*words):
             found = after_answers(*words)
-            self.tell("answers", np.exp(found.log_evidence()))
+            self.report("answers", np.exp(found.log_evidence()))
             return found
 
         steps._query_sums, steps.train_or_load, steps._combine_responses = watched_look, watched_taught, watched_answers
@@ -82,7 +82,7 @@ def run(chosen, epsilon, pictures, labels, encoder, folder):
     vault = CellVault(labels, space, ldp.Budget(epsilon, 1e-5))
     vault.shared_folder = folder / "common"
     fast = chosen.device == "cuda"
-    training = Training(chosen.epochs, 256, rate=chosen.rate, compile=fast, device=chosen.device)
+    training = Training(chosen.epochs, 256, learning_rate=chosen.rate, compile=fast, device=chosen.device)
     task = Task(pictures, space, known, epsilon, 1e-5, "resnet18", training, encoder, folder=folder)
     with watcher.watching():
         model = train(vault, task, "refine", score=False).model

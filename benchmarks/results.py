@@ -25,13 +25,13 @@ class Clock:
 
     def __init__(self, watch=None):
         self.epochs, self._watch = [], watch
-        self._last = time.perf_counter()
+        self._last_time = time.perf_counter()
 
     def __call__(self, epoch, loss):
-        self.epochs.append(time.perf_counter() - self._last)
+        self.epochs.append(time.perf_counter() - self._last_time)
         if self._watch is not None:
             self._watch(epoch, loss)
-        self._last = time.perf_counter()
+        self._last_time = time.perf_counter()
 
     @property
     def epoch(self):

@@ -38,9 +38,9 @@ def digits(seed):
     """Pictures, labels, an encoder of the pictures, and SCAN with settings for few rows."""
     pixels, labels = load_digits(return_X_y=True)
     pictures = Images((pixels.reshape(-1, 1, 8, 8) * 15.9).astype(np.uint8), flip=False)
-    training = Training(epochs=40, batch=256, optimizer="adamw", rate=3e-3, device="cpu", seed=seed)
+    training = Training(epochs=40, batch_size=256, optimizer="adamw", learning_rate=3e-3, device="cpu", seed=seed)
     encoder = SimCLR(partial(build, "cnn", width=16), training).fit(pictures)
-    training = Training(epochs=40, batch=128, optimizer="adamw", rate=1e-3, device="cpu", seed=seed)
+    training = Training(epochs=40, batch_size=128, optimizer="adamw", learning_rate=1e-3, device="cpu", seed=seed)
     scan = SCAN(10, n_neighbors=10, entropy_weight=3.0, threshold=0.9, training=training, self_label_epochs=15)
     return pictures, labels, encoder, scan
 
@@ -49,10 +49,10 @@ def cifar10(data, folder, device, epochs, seed):
     pictures, labels = load("cifar10", data)
     training = Training(
         epochs=epochs,
-        batch=500,
+        batch_size=500,
         optimizer="adamw",
-        rate=1e-4,
-        decay=1e-4,
+        learning_rate=1e-4,
+        weight_decay=1e-4,
         device=device,
         seed=seed,
     )

@@ -48,7 +48,7 @@ def trial(chosen, told, codes, declared, truth, device):
     """Train once; return the share of declared labels that are right, and of its own noisy ones that it repeats."""
     epsilon = chosen["epsilon"]
     vault = ldp.Vault(codes, ldp.LabelSpace(list(range(10))), ldp.Budget(epsilon))
-    schedule = {name: chosen[name] for name in ("rate", "decay", "average")}
+    schedule = {"learning_rate": chosen["rate"], "weight_decay": chosen["decay"], "ema_decay": chosen["average"]}
     fast = bool(chosen["compile"]) and device == "cuda"
     training = Training(int(chosen["epochs"]), int(chosen["batch"]), compile=fast, device=device, **schedule)
     form, begun = {"mixup": chosen["mixup"], "augment": chosen["augment"]}, time.perf_counter()

@@ -42,14 +42,14 @@ def main():
         clock = Clock()
         training = Training(
             epochs=chosen.epochs,
-            batch=chosen.batch,
-            rate=chosen.rate,
+            batch_size=chosen.batch,
+            learning_rate=chosen.rate,
             compile=chosen.device == "cuda",
             device=chosen.device,
             seed=seed,
             progress=clock,
         )
-        learner = Supervised("resnet18", training, augment="strong", smoothing=0.1)
+        learner = Supervised("resnet18", training, augment="strong", label_smoothing=0.1)
         model = learner.fit(pictures, release)
         figures = {"seed": seed, "batch": chosen.batch, "rate": chosen.rate} | clock.figures()
         figures["accuracy"] = float((model.predict(test) == wanted[: len(test)]).mean())

@@ -29,15 +29,15 @@ from labeldp.learn import Model, Training
 from labeldp.learn.additive import AdditiveSums, BinDesign, BinnedColumn, CrossSums, NumberSums
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.learn.additive.model import AdditiveModel
-from labeldp.learn.average import AveragedModel, averaged
-from labeldp.learn.backbones import Average, build
+from labeldp.learn.average import AveragedModel, average_models
+from labeldp.learn.backbones import EnsembleNetwork, build
 from labeldp.learn.base import Backbone, Learner
 from labeldp.learn.boosting import BoostedModel, Boosting
-from labeldp.learn.classical import Classical, ClassicalModel
-from labeldp.learn.encoded import EncodedModel, members, side_by_side, with_head
-from labeldp.learn.number_boosting import BoostedNumberModel, NumberBoosting
-from labeldp.learn.predictor import Predictor, load_predictor, resting_on
-from labeldp.learn.regression import NumberModel, Regression
+from labeldp.learn.classical import SklearnLearner, SklearnModel
+from labeldp.learn.encoded import EncodedModel, attach_linear_head, side_by_side, split_encoder
+from labeldp.learn.number_boosting import BoostedRegressionModel, RegressionBoosting
+from labeldp.learn.predictor import Predictor, load_predictor, with_lineage
+from labeldp.learn.regression import Regression, RegressionModel
 from labeldp.learn.ridge import LinearModel, Ridge
 from labeldp.mechanisms import GroupHistogram, LinearQuery, NumberQuery, RROnBins, UnbiasedBins
 from labeldp.privacy.teachers.networks import Networks
@@ -56,7 +56,7 @@ from labeldp.representation.restart import train_two_encoders, train_with_restar
 torch.set_num_threads(1)
 SOURCE = Path(ldp.__file__).parent
 ROWS, SPACE, NUMBERS = 48, ldp.LabelSpace([0, 1, 2]), ldp.LabelSpace.range(0, 2, 1)
-ONCE = Training(epochs=1, batch=16, rate=0.01, device="cpu")
+ONCE = Training(epochs=1, batch_size=16, learning_rate=0.01, device="cpu")
 
 
 def _additive_sums(vault):
@@ -82,8 +82,8 @@ class World:
         vault = ldp.Vault(labels, SPACE, ldp.Budget(20.0, 1e-5))
         numbers = ldp.Vault(labels, NUMBERS, ldp.Budget(20.0, 1e-5))
         self.old, self.new = (vault.release(ldp.RandomizedResponse(epsilon)) for epsilon in (8.0, 0.1))
-        self.lift = Lift.fit(self.rows)
-        self.sums = vault.release(LinearQuery(self.lift(self.rows), 0.5, 1e-6))
+        self.normalizer = Lift.fit(self.rows)
+        self.sums = vault.release(LinearQuery(self.normalizer(self.rows), 0.5, 1e-6))
         self.counts = numbers.release(GroupHistogram(np.zeros(ROWS, np.int64), 0.3))
         self.values = numbers.release(RROnBins(0.2, np.full(3, 1 / 3)), derived_from=[self.counts])
         self.additive_sums = _additive_sums(vault)
@@ -95,7 +95,7 @@ class World:
         )
         self.network = learn.Supervised(partial(build, "cnn", width=4), ONCE).fit(self.images, self.old)
         self.line = learn.Supervised("linear", ONCE).fit(Embeddings(self.network.embed(self.images)), self.old)
-        self.linear = Ridge(self.lift).fit(self.rows, self.sums)
+        self.linear = Ridge(self.normalizer).fit(self.rows, self.sums)
 
     def task(self, **changes):
         """A task whose encoder has learnt from labels."""
@@ -120,7 +120,7 @@ def fits(learner, features="images"):
 
 
 def fits_together(learner):
-    return lambda w: (learner.together(w.images, w.new, [w.network, w.network]), [w.new, w.network])
+    return lambda w: (learner.fit_many(w.images, w.new, [w.network, w.network]), [w.new, w.network])
 
 
 def loads(kind, model):
@@ -141,11 +141,11 @@ def _learners(w):
     return fit(w.values, LabelPrior.of(w.counts)), [w.values, w.network]
 
 
-BOOSTING = Boosting(rounds=2, validation=0.0)
+BOOSTING = Boosting(max_rounds=2, validation_fraction=0.0)
 
 
 def _sums_and_labels(w):
-    rows, learner = w.lift(w.rows), LogLinear(w.lift)
+    rows, learner = w.normalizer(w.rows), LogLinear(w.normalizer)
     return LogLinearFit(learner.fit(rows, w.sums), w.sums, w.new, rows, learner)
 
 
@@ -156,15 +156,17 @@ def _additive(w):
 # What makes a model or a release, by name: a call that returns it, and everything that it was made from.
 MADE = {
     "learn.additive.log_linear.LogLinear.fit": lambda w: (
-        LogLinear(w.lift).fit(w.lift(w.rows), w.sums),
+        LogLinear(w.normalizer).fit(w.normalizer(w.rows), w.sums),
         [w.sums],
     ),
     "learn.additive.log_linear.LogLinear.refine": lambda w: (
-        LogLinear(w.lift).refine(w.lift(w.rows), w.new, LogLinear(w.lift).fit(w.lift(w.rows), w.sums)),
+        LogLinear(w.normalizer).refine(
+            w.normalizer(w.rows), w.new, LogLinear(w.normalizer).fit(w.normalizer(w.rows), w.sums)
+        ),
         [w.sums, w.new],
     ),
     "learn.additive.log_linear.LogLinearModel.load": loads(
-        LogLinearModel, lambda w: LogLinear(w.lift).fit(w.lift(w.rows), w.sums)
+        LogLinearModel, lambda w: LogLinear(w.normalizer).fit(w.normalizer(w.rows), w.sums)
     ),
     "learn.additive.model.AdditiveModel.load": loads(AdditiveModel, _additive),
     "learn.additive.model.AdditiveModel.with_terms": lambda w: (
@@ -181,8 +183,8 @@ MADE = {
     ),
     "learn.additive.terms.AdditiveSums.releases": lambda w: (w.additive_sums.releases[-1:], w.additive_sums.releases),
     "learn.augdescent.AugDescent.fit": fits(learn.AugDescent(training=ONCE)),
-    "learn.average.AveragedModel.load": loads(AveragedModel, lambda w: averaged([w.linear, w.line])),
-    "learn.average.averaged": lambda w: (averaged([w.linear, w.network]), [w.linear, w.network]),
+    "learn.average.AveragedModel.load": loads(AveragedModel, lambda w: average_models([w.linear, w.line])),
+    "learn.average.averaged": lambda w: (average_models([w.linear, w.network]), [w.linear, w.network]),
     "learn.base.Learner.together": fits_together(learn.Supervised(training=ONCE)),
     "learn.bayes.Bayes.fit": fits(learn.Bayes(training=ONCE)),
     "learn.boosting.BoostedModel.load": loads(BoostedModel, lambda w: BOOSTING.fit(w.images, w.new, w.network)),
@@ -191,9 +193,9 @@ MADE = {
         BOOSTING.fit_averaged(w.images, w.new, w.network),
         [w.new, w.network],
     ),
-    "learn.classical.Classical.fit": fits(Classical(LogisticRegression(), rounds=1)),
+    "learn.classical.Classical.fit": fits(SklearnLearner(LogisticRegression(), n_rounds=1)),
     "learn.classical.ClassicalModel.load": loads(
-        ClassicalModel, lambda w: Classical(LogisticRegression(), 1).fit(w.rows, w.new)
+        SklearnModel, lambda w: SklearnLearner(LogisticRegression(), 1).fit(w.rows, w.new)
     ),
     "learn.consensus.Consensus.fit": fits(learn.Consensus(learner=learn.Supervised(training=ONCE))),
     "learn.coteaching.CoTeaching.fit": fits(learn.CoTeaching(training=ONCE)),
@@ -204,8 +206,8 @@ MADE = {
     ),
     "learn.debiased.Debiased.fit": fits(learn.Debiased(training=ONCE)),
     "learn.encoded.EncodedModel.load": loads(EncodedModel, lambda w: EncodedModel(w.network, w.linear)),
-    "learn.encoded.members": lambda w: (members(w.network), [w.network]),
-    "learn.encoded.with_head": lambda w: (with_head(w.network, w.line), [w.network, w.line]),
+    "learn.encoded.members": lambda w: (split_encoder(w.network), [w.network]),
+    "learn.encoded.with_head": lambda w: (attach_linear_head(w.network, w.line), [w.network, w.line]),
     "learn.fixmatch.FixMatch.fit": fits(learn.FixMatch(training=ONCE)),
     "learn.model.Model.load": loads(Model, lambda w: w.network),
     "learn.model.Model.trained_on": lambda w: (
@@ -217,19 +219,19 @@ MADE = {
         [w.number_sums.sums, w.unbiased],
     ),
     "learn.number_boosting.BoostedNumberModel.load": loads(
-        BoostedNumberModel, lambda w: NumberBoosting().fit(w.table, w.unbiased, w.number_sums.fit())
+        BoostedRegressionModel, lambda w: RegressionBoosting().fit(w.table, w.unbiased, w.number_sums.fit())
     ),
     "learn.number_boosting.NumberBoosting.fit": lambda w: (
-        NumberBoosting().fit(w.table, w.unbiased, w.number_sums.fit()),
+        RegressionBoosting().fit(w.table, w.unbiased, w.number_sums.fit()),
         [w.unbiased, w.number_sums.sums],
     ),
     "learn.predictor.load_predictor": lambda w: (w.saved(w.network, load_predictor), [w.network]),
-    "learn.predictor.resting_on": lambda w: (resting_on(w.linear, [w.new]), [w.linear, w.new]),
+    "learn.predictor.resting_on": lambda w: (with_lineage(w.linear, [w.new]), [w.linear, w.new]),
     "learn.regression.NumberModel.load": loads(
-        NumberModel, lambda w: Regression(RidgeRegressor(), rounds=1).fit(w.rows, w.values)
+        RegressionModel, lambda w: Regression(RidgeRegressor(), max_rounds=1).fit(w.rows, w.values)
     ),
     "learn.regression.Regression.fit": lambda w: (
-        Regression(RidgeRegressor(), rounds=1).fit(w.rows, w.values),
+        Regression(RidgeRegressor(), max_rounds=1).fit(w.rows, w.values),
         [w.values],
     ),
     "learn.regression.Regression.fit_values": lambda w: (
@@ -237,10 +239,10 @@ MADE = {
         [w.values],
     ),
     "learn.ridge.LinearModel.load": loads(LinearModel, lambda w: w.linear),
-    "learn.ridge.Ridge.fit": lambda w: (Ridge(w.lift).fit(w.rows, w.sums), [w.sums]),
-    "learn.semigan.SemiGAN.fit": fits(learn.SemiGAN(training=ONCE, discriminators=2, remove=0.3)),
+    "learn.ridge.Ridge.fit": lambda w: (Ridge(w.normalizer).fit(w.rows, w.sums), [w.sums]),
+    "learn.semigan.SemiGAN.fit": fits(learn.SemiGAN(training=ONCE, n_discriminators=2, remove_fraction=0.3)),
     "learn.semigan.SemiGAN.fit_and_count": lambda w: (
-        learn.SemiGAN(training=ONCE).fit_and_count(w.images, w.new, w.network)[0],
+        learn.SemiGAN(training=ONCE).fit_and_count_contradictions(w.images, w.new, w.network)[0],
         [w.new, w.network],
     ),
     "learn.softmatch.SoftMatch.fit": fits(learn.SoftMatch(training=ONCE)),
@@ -367,7 +369,7 @@ def _copied(network):
     "make",
     [
         _copied,
-        lambda network: Average([build("cnn", (1, 8, 8), 3, width=4), _copied(network)]),
+        lambda network: EnsembleNetwork([build("cnn", (1, 8, 8), 3, width=4), _copied(network)]),
         lambda network: nn.Sequential(nn.Flatten(), nn.Linear(64, 4 * 16), _copied(network.head)),
     ],
     ids=["copy", "average", "layer"],
@@ -384,7 +386,7 @@ def test_a_network_that_saw_no_label_is_public():
     assert fresh.provenance == Provenance.public() == Provenance.of() == Provenance.of(None, fresh)
 
 
-@pytest.mark.parametrize("kind", [Model, EncodedModel, LinearModel, ClassicalModel, NumberModel])
+@pytest.mark.parametrize("kind", [Model, EncodedModel, LinearModel, SklearnModel, RegressionModel])
 def test_no_model_takes_a_guarantee_or_a_lineage(kind):
     assert not {"guarantee", "lineage"} & {field.name for field in fields(kind)}
     assert issubclass(kind, HasProvenance)

@@ -21,7 +21,7 @@ class AuditDigits:
         self.space = ldp.LabelSpace(list(range(10)))
 
     def task(self, epsilon, delta=0.0, count=1797, **more):
-        training = Training(epochs=more.pop("epochs", 30), batch=128, rate=0.1, device="cpu")
+        training = Training(epochs=more.pop("epochs", 30), batch_size=128, learning_rate=0.1, device="cpu")
         features = self.features.select(np.arange(count))
         return Task(features, self.space, all_rows(count), epsilon, delta, training=training, **more)
 

@@ -6,7 +6,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import labeldp as ldp
 from labeldp.estimators.search import _LimitedVault
-from labeldp.learn.classical import Classical
+from labeldp.learn.classical import SklearnLearner
 from labeldp.mechanisms import GroupHistogram, OneHotGaussian
 from labeldp.privacy.vault import Ledger
 from labeldp.recipes.base import RECIPES, Ask, Recipe, find
@@ -146,7 +146,7 @@ def test_the_winner_is_told_by_its_setting_also_where_settings_give_different_nu
     def steps(task, models: int = 1, depth: int = 1):
         noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
         trees = [DecisionTreeClassifier(max_depth=depth, random_state=0) for _ in range(models)]
-        return [Classical(tree).fit(task.features, noisy) for tree in trees]
+        return [SklearnLearner(tree).fit(task.features, noisy) for tree in trees]
 
     find("randres")
     monkeypatch.setitem(

@@ -52,4 +52,4 @@ def digits():
 
 @pytest.fixture(scope="session")
 def training():
-    return Training(epochs=30, batch=128, rate=0.1, device="cpu")
+    return Training(epochs=30, batch_size=128, learning_rate=0.1, device="cpu")

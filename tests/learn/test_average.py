@@ -7,7 +7,7 @@ from scipy.special import softmax
 import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.data.row_normalizer import Lift
-from labeldp.learn.average import AveragedModel, averaged
+from labeldp.learn.average import AveragedModel, average_models
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.mechanisms import LinearQuery
@@ -28,11 +28,11 @@ def members(space=SPACE, count=3):
 @pytest.mark.parametrize("space", [SPACE, ldp.LabelSpace(["a", "b", "c"])])
 def test_probabilities_are_the_geometric_mean(space):
     models = members(space)
-    found = averaged(models).predict_proba(ROWS)
+    found = average_models(models).predict_proba(ROWS)
     each = np.stack([np.maximum(model.predict_proba(ROWS), 1e-6) for model in models])
     slow = np.prod(each, axis=0) ** (1 / 3)
     assert np.allclose(found, slow / slow.sum(axis=1, keepdims=True))
-    assert np.array_equal(averaged(models).predict(ROWS), np.array(space.classes)[found.argmax(axis=1)])
+    assert np.array_equal(average_models(models).predict(ROWS), np.array(space.classes)[found.argmax(axis=1)])
 
 
 def test_a_member_that_is_certain_and_wrong_does_not_decide_alone():
@@ -53,15 +53,15 @@ def test_a_member_that_is_certain_and_wrong_does_not_decide_alone():
 
 def test_it_rests_on_the_releases_of_all_members():
     models = members()
-    average = averaged(models)
+    average = average_models(models)
     assert average.guarantee.epsilon == pytest.approx(0.75)
     assert set(average.lineage) == {entry for model in models for entry in model.lineage}
-    assert averaged(models[:1]) is models[0]
+    assert average_models(models[:1]) is models[0]
     assert describe_model(average) == "the mean of linear model, linear model, linear model"
 
 
 def test_it_is_saved_and_read_back(tmp_path):
-    model = averaged(members())
+    model = average_models(members())
     model.save(tmp_path / "m")
     again = load_predictor(tmp_path / "m", device="cpu")
     assert type(again) is AveragedModel
@@ -71,7 +71,7 @@ def test_it_is_saved_and_read_back(tmp_path):
 
 @pytest.mark.parametrize("members_field", [None, 0, 101, "3", 4])
 def test_a_damaged_folder_is_refused(tmp_path, members_field):
-    averaged(members()).save(tmp_path / "m")
+    average_models(members()).save(tmp_path / "m")
     facts = json.loads((tmp_path / "m" / "model.json").read_text())
     facts["members"] = members_field
     (tmp_path / "m" / "model.json").write_text(json.dumps(facts))
@@ -82,10 +82,10 @@ def test_a_damaged_folder_is_refused(tmp_path, members_field):
 def test_members_of_other_classes_are_refused(tmp_path):
     one, other = members(count=1), members(ldp.LabelSpace(["no", "yes"]), count=1)
     with pytest.raises(ldp.InputError, match="models of the same classes"):
-        averaged([*one, *other])
+        average_models([*one, *other])
     with pytest.raises(ldp.InputError, match="one or more models"):
-        averaged([])
-    averaged(members()).save(tmp_path / "m")
+        average_models([])
+    average_models(members()).save(tmp_path / "m")
     other[0].save(tmp_path / "other")
     (tmp_path / "m" / "member-1").rename(tmp_path / "old")
     (tmp_path / "other").rename(tmp_path / "m" / "member-1")

@@ -5,7 +5,7 @@ import torch
 
 import labeldp as ldp
 from labeldp.learn.backbone_names import backbones_for, is_backbone
-from labeldp.learn.backbones import BACKBONES, Average, build, rebuild
+from labeldp.learn.backbones import BACKBONES, EnsembleNetwork, build, rebuild
 
 SHAPES = {"mlp": (7,), "linear": (7,), "mf": (5, 7), "ncf": (5, 7)}
 
@@ -18,7 +18,7 @@ def test_every_backbone_scores_classes_and_is_rebuilt_by_its_recipe(name):
     x = torch.tensor([[0, 6], [4, 1]]) if len(shape) == 2 else torch.rand(2, *shape)
     assert network(x).shape == (2, 4)
     assert network.embed(x).shape == (2, network.width)
-    again = rebuild(network.recipe)
+    again = rebuild(network.config)
     again.load_state_dict(network.state_dict())
     assert torch.equal(network.eval()(x), again.eval()(x))
 
@@ -50,7 +50,7 @@ def test_small_pictures_pass_through_every_network():
 
 def test_input_is_normalised():
     network = build("linear", (2,), 2)
-    network.normalise_by(torch.tensor([1.0, -1.0]), torch.tensor([2.0, 0.0]))
+    network.set_normalization(torch.tensor([1.0, -1.0]), torch.tensor([2.0, 0.0]))
     assert torch.allclose(network.embed(torch.tensor([[3.0, -1.0]])), torch.tensor([[1.0, 0.0]]))
 
 
@@ -58,7 +58,7 @@ def test_an_average_averages_probabilities():
     a, b = build("linear", (2,), 3), build("linear", (2,), 3)
     x = torch.rand(4, 2)
     expected = (torch.softmax(a(x), 1) + torch.softmax(b(x), 1)) / 2
-    assert torch.allclose(torch.softmax(Average([a, b])(x), 1), expected, atol=1e-6)
+    assert torch.allclose(torch.softmax(EnsembleNetwork([a, b])(x), 1), expected, atol=1e-6)
 
 
 def test_bad_names_and_shapes():
@@ -73,5 +73,5 @@ def test_huge_numbers_give_finite_scores(name):
     torch.manual_seed(0)
     rows = torch.tensor([[-3.4e38, 0.0], [3.4e38, 1.0], [3.4e38, 2.0]])
     network = build(name, (2,), 3)
-    network.normalise_by(rows.double().mean(0).float(), rows.double().std(0, unbiased=False).float())
+    network.set_normalization(rows.double().mean(0).float(), rows.double().std(0, unbiased=False).float())
     assert network.eval()(rows).isfinite().all()

@@ -7,7 +7,7 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn import Bayes, EvidenceLoss, Supervised, Training
 from labeldp.learn.base import soft_cross_entropy
-from labeldp.learn.bayes import posterior, project_on_simplex, uninformed
+from labeldp.learn.bayes import denoise_labels, posterior, project_on_simplex
 from labeldp.mechanisms import GroupHistogram, OneHotLaplace
 
 RR = ldp.RandomizedResponse
@@ -51,7 +51,7 @@ def test_rows_are_varied_as_asked(digits, augment, monkeypatch):
     """And with either way of it, clean labels are learnt."""
     seen, vary = [], getattr(Embeddings, augment)
     monkeypatch.setattr(Embeddings, augment, lambda self, batch: seen.append(len(batch)) or vary(self, batch))
-    training = Training(epochs=5, batch=128, rate=0.1, device="cpu")
+    training = Training(epochs=5, batch_size=128, learning_rate=0.1, device="cpu")
     assert digits.mean_accuracy(Bayes(training=training, augment=augment), RR(30.0), seeds=1) > 0.9
     assert len(seen) >= 50
 
@@ -65,7 +65,7 @@ def test_mixed_rows_are_not_learnt_by_heart(digits, training, mechanism, margin)
 
 def test_a_mixture_is_drawn_to_either_row_by_its_share(digits):
     """With clean labels it is mixup as `Supervised` has it: the same weights after the same training."""
-    release, training = digits.release(RR(60.0)), Training(epochs=1, batch=128, rate=0.1, device="cpu")
+    release, training = digits.release(RR(60.0)), Training(epochs=1, batch_size=128, learning_rate=0.1, device="cpu")
     learnt = [kind(training=training, mixup=2.0).fit(digits.features, release) for kind in (Bayes, Supervised)]
     evidence, labels = (model.predict_proba(digits.new) for model in learnt)
     assert np.allclose(evidence, labels, atol=1e-4)
@@ -88,7 +88,7 @@ def test_projection_finds_the_nearest_distribution():
 def test_uninformed_targets_are_distributions(digits):
     release = digits.release(OneHotLaplace(1.0))
     for how in ("clamp", "project"):
-        targets = uninformed(release, how)
+        targets = denoise_labels(release, how)
         assert torch.allclose(targets.sum(1), torch.ones(1400), atol=1e-5)
         assert (targets >= 0).all()
 

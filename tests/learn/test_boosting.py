@@ -16,8 +16,8 @@ from labeldp.data import Embeddings, Table
 from labeldp.data.row_normalizer import Lift
 from labeldp.learn import Boosting
 from labeldp.learn.boosting import require_lightgbm
-from labeldp.learn.effort import shortened
-from labeldp.learn.predictor import load_predictor, resting_on
+from labeldp.learn.effort import shorten_training
+from labeldp.learn.predictor import load_predictor, with_lineage
 from labeldp.learn.ridge import Ridge
 from labeldp.mechanisms import LinearQuery, OneHotLaplace, RRWithPrior
 from labeldp.report.card.origin import describe_model
@@ -36,8 +36,8 @@ class Problem:
         gaps = generator.random(COUNT + NEW) < 0.2
         score = 1.5 * rows[:, 0] + np.abs(rows[:, 1]) + (kinds == 2) + gaps
         score += brentq(lambda shift: expit(score + shift).mean() - positives, -20, 20)
-        self.chances = expit(score)
-        codes = (generator.random(COUNT + NEW) < self.chances).astype(int)
+        self.probabilities = expit(score)
+        codes = (generator.random(COUNT + NEW) < self.probabilities).astype(int)
         columns = {f"x{place}": pl.Series(column) for place, column in enumerate(rows.T)}
         columns["x2"] = pl.Series(np.where(gaps, np.nan, rows[:, 2])).fill_nan(None)
         columns["kind"] = pl.Series([f"kind {kind}" for kind in kinds])
@@ -63,7 +63,7 @@ def problem():
 def test_probabilities_are_those_of_the_true_label(problem, mechanism):
     model = Boosting().fit(problem.table, problem.release(mechanism))
     chances = model.predict_proba(problem.new)[:, 1]
-    share = problem.chances[COUNT:].mean()
+    share = problem.probabilities[COUNT:].mean()
     # The share itself is known from 40,000 answers to a deviation of 0.0054.
     assert abs(chances.mean() - share) < 0.022
     assert log_loss(problem.truth, chances) < log_loss(problem.truth, np.full(NEW, share)) - 0.012
@@ -83,11 +83,11 @@ def test_the_mean_probability_is_the_share_that_the_whole_release_says(problem):
 def test_little_noise_costs_little(problem):
     clean = Boosting().fit(problem.table, problem.release(ldp.RandomizedResponse(20.0)))
     noisy = Boosting().fit(problem.table, problem.release(ldp.RandomizedResponse(4.0)))
-    ideal = log_loss(problem.truth, problem.chances[COUNT:])
+    ideal = log_loss(problem.truth, problem.probabilities[COUNT:])
     of_clean, of_noisy = (log_loss(problem.truth, m.predict_proba(problem.new)[:, 1]) for m in (clean, noisy))
     assert of_clean < ideal + 0.01
     assert of_noisy < of_clean + 0.01
-    assert abs(noisy.predict_proba(problem.new)[:, 1].mean() - problem.chances[COUNT:].mean()) < 0.008
+    assert abs(noisy.predict_proba(problem.new)[:, 1].mean() - problem.probabilities[COUNT:].mean()) < 0.008
 
 
 def test_more_classes_and_candidates():
@@ -146,7 +146,7 @@ def test_the_mean_of_two_models_is_that_of_their_scores(problem):
 def test_without_trees_of_its_own_the_mean_is_the_first_model(problem):
     rows = Embeddings(np.ones((COUNT, 2)))  # nothing to split
     vault = problem.vault()
-    start = Boosting(rounds=0).fit(rows, vault.release(ldp.RandomizedResponse(1.0)))
+    start = Boosting(max_rounds=0).fit(rows, vault.release(ldp.RandomizedResponse(1.0)))
     release = vault.release(ldp.RandomizedResponse(2.0))
     one, mean = Boosting().fit(rows, release, start), Boosting().fit_averaged(rows, release, start)
     assert mean.start_weight == 1.0
@@ -177,7 +177,7 @@ def test_with_a_noisy_start_the_mean_of_two_models_is_better_than_either():
 def test_where_trees_gain_nothing_the_model_is_its_start(problem):
     """Columns that say nothing: of some releases, the held-out rows prefer no tree, and else few."""
     rows = Embeddings(np.random.default_rng(0).normal(size=(COUNT, 3)))
-    start = Boosting(rounds=0).fit(rows, problem.release(ldp.RandomizedResponse(1.0)))
+    start = Boosting(max_rounds=0).fit(rows, problem.release(ldp.RandomizedResponse(1.0)))
     models = [Boosting(patience=5).fit(rows, problem.release(ldp.RandomizedResponse(1.0)), start) for _ in range(24)]
     without = [model for model in models if not len(model.trees)]
     assert without
@@ -189,18 +189,18 @@ def test_where_trees_gain_nothing_the_model_is_its_start(problem):
 
 def test_a_start_with_shares_that_the_release_contradicts_is_shifted(problem):
     vault = problem.vault()
-    start = Boosting(rounds=0).fit(problem.table, vault.release(ldp.RandomizedResponse(3.0)))
+    start = Boosting(max_rounds=0).fit(problem.table, vault.release(ldp.RandomizedResponse(3.0)))
     wrong = replace(start, constant=start.constant + 2.5)
-    model = Boosting(rounds=0).fit(problem.table, vault.release(ldp.RandomizedResponse(2.9)), wrong)
+    model = Boosting(max_rounds=0).fit(problem.table, vault.release(ldp.RandomizedResponse(2.9)), wrong)
     assert abs(model.predict_proba(problem.new)[:, 1].mean() - problem.codes.mean()) < 0.01
     assert wrong.predict_proba(problem.new)[:, 1].mean() > 0.35
 
 
 def test_a_start_that_rests_on_the_same_release_is_not_shifted(problem):
     release = problem.vault().release(ldp.RandomizedResponse(3.0))
-    start = Boosting(rounds=0).fit(problem.table, release)
+    start = Boosting(max_rounds=0).fit(problem.table, release)
     other = replace(start, constant=start.constant + 2.5)
-    model = Boosting(rounds=0).fit(problem.table, release, other)
+    model = Boosting(max_rounds=0).fit(problem.table, release, other)
     assert np.allclose(model.predict_proba(problem.new), other.predict_proba(problem.new))
 
 
@@ -217,15 +217,17 @@ def test_only_rows_that_were_released_count(problem):
 
 def test_a_posterior_is_learnt_as_it_is(problem):
     release = problem.release(ldp.RandomizedResponse(1.0)).believe(
-        np.stack([1 - problem.chances, problem.chances], axis=1)[:COUNT]
+        np.stack([1 - problem.probabilities, problem.probabilities], axis=1)[:COUNT]
     )
-    chances = Boosting(rounds=200).fit(problem.table, release).predict_proba(problem.new)[:, 1]
-    assert np.abs(chances - problem.chances[COUNT:]).mean() < 0.02
+    chances = Boosting(max_rounds=200).fit(problem.table, release).predict_proba(problem.new)[:, 1]
+    assert np.abs(chances - problem.probabilities[COUNT:]).mean() < 0.02
 
 
 def test_the_same_release_and_seed_give_the_same_model(problem):
     release = problem.release(ldp.RandomizedResponse(2.0))
-    one, two = (Boosting(rounds=20, seed=3).fit(problem.table, release).predict_proba(problem.new) for _ in range(2))
+    one, two = (
+        Boosting(max_rounds=20, seed=3).fit(problem.table, release).predict_proba(problem.new) for _ in range(2)
+    )
     assert np.array_equal(one, two)
 
 
@@ -248,8 +250,8 @@ def test_a_column_without_variety_is_no_problem():
 
 
 def test_a_rehearsal_grows_few_trees(problem):
-    with shortened():
-        model = Boosting(validation=0.0).fit(problem.table, problem.release(ldp.RandomizedResponse(4.0)))
+    with shorten_training():
+        model = Boosting(validation_fraction=0.0).fit(problem.table, problem.release(ldp.RandomizedResponse(4.0)))
     assert len(model.trees) == 5
 
 
@@ -257,7 +259,7 @@ def test_a_rehearsal_grows_few_trees(problem):
 def test_a_model_is_kept_and_read_back(problem, tmp_path, form):
     vault = problem.vault()
     start, release = linear_start(problem, vault), vault.release(ldp.RandomizedResponse(3.0))
-    learner = Boosting(rounds=10)
+    learner = Boosting(max_rounds=10)
     model = {
         "alone": lambda: learner.fit(problem.table, release),
         "with a start": lambda: learner.fit(problem.table, release, start),
@@ -273,12 +275,12 @@ def test_a_model_is_kept_and_read_back(problem, tmp_path, form):
 
 
 def test_a_crafted_file_is_refused(problem, tmp_path):
-    Boosting(rounds=5).fit(problem.table, problem.release(ldp.RandomizedResponse(3.0))).save(tmp_path / "m")
+    Boosting(max_rounds=5).fit(problem.table, problem.release(ldp.RandomizedResponse(3.0))).save(tmp_path / "m")
     with np.load(tmp_path / "m" / "arrays.npz") as file:
         arrays = dict(file)
     facts = json.loads((tmp_path / "m" / "model.json").read_text())
     loop, wide, vague = arrays | {"left": np.zeros_like(arrays["left"])}, dict(arrays), dict(arrays)
-    wide["outputs"], vague["constant"] = np.array(2), np.array([np.nan])
+    wide["n_outputs"], vague["constant"] = np.array(2), np.array([np.nan])
     for damaged, changes in (
         (loop, {}),
         (wide, {}),
@@ -299,11 +301,11 @@ def test_a_crafted_file_is_refused(problem, tmp_path):
 
 def test_a_model_that_was_chosen_rests_on_the_choice_too(problem):
     vault = problem.vault()
-    model = Boosting(rounds=3).fit(
+    model = Boosting(max_rounds=3).fit(
         problem.table, vault.release(ldp.RandomizedResponse(1.0)), linear_start(problem, vault)
     )
     choice = vault.release(ldp.RandomizedResponse(0.5))
-    chosen = resting_on(model, [choice])
+    chosen = with_lineage(model, [choice])
     assert set(chosen.lineage) == {*model.lineage, *choice.lineage}
     assert chosen.guarantee.epsilon == pytest.approx(2.5)
     assert np.array_equal(chosen.predict_proba(problem.new), model.predict_proba(problem.new))
@@ -317,12 +319,19 @@ def test_what_does_not_belong_together_is_said_in_a_sentence(problem):
         Boosting().fit(problem.table, release.keep(np.zeros(COUNT, bool)))
     others = ldp.Vault([0] * COUNT, ldp.LabelSpace([0, 1]), ldp.Budget(1.0)).release(ldp.RandomizedResponse(1.0))
     with pytest.raises(ldp.InputError, match="a model of the release's classes"):
-        Boosting().fit(problem.table, release, Boosting(rounds=0).fit(problem.table, others))
+        Boosting().fit(problem.table, release, Boosting(max_rounds=0).fit(problem.table, others))
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"rounds": -1}, {"leaves": 1}, {"patience": 0}, {"learning_rate": 0}, {"validation": 1.0}, {"validation": -0.1}],
+    [
+        {"max_rounds": -1},
+        {"max_leaves": 1},
+        {"patience": 0},
+        {"learning_rate": 0},
+        {"validation_fraction": 1.0},
+        {"validation_fraction": -0.1},
+    ],
     ids=str,
 )
 def test_settings_without_sense_are_refused(settings):

@@ -9,10 +9,10 @@ from sklearn.naive_bayes import GaussianNB
 import labeldp as ldp
 from labeldp.data import Embeddings, Table
 from labeldp.data.row_normalizer import Lift
-from labeldp.learn.classical import Classical, ClassicalModel, Standardised, matrix
+from labeldp.learn.classical import SklearnLearner, SklearnModel, StandardizedFeatures, standardized_matrix
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
-from labeldp.learn.weighted import Weighted
+from labeldp.learn.weighted import WeightedEM
 from labeldp.mechanisms import LinearQuery
 
 LOGISTIC = LogisticRegression(C=0.1, max_iter=300)
@@ -21,11 +21,11 @@ RR = ldp.RandomizedResponse
 
 def test_it_is_weighted_on_standardised_rows(digits):
     release = digits.release(RR(3.0))
-    model = Classical(LOGISTIC, 3).fit(digits.features, release)
+    model = SklearnLearner(LOGISTIC, 3).fit(digits.features, release)
     rows = digits.features._matrix
     deviation = rows.std(axis=0)
     by_hand = (rows - rows.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    expected = Weighted(LOGISTIC, 3).fit(by_hand, release).predict_proba(by_hand)
+    expected = WeightedEM(LOGISTIC, 3).fit(by_hand, release).predict_proba(by_hand)
     assert np.allclose(model.predict_proba(digits.features), expected, atol=0.02)
     assert digits.accuracy(model) > 0.85
 
@@ -35,13 +35,13 @@ def test_features_of_any_scale_and_constant_columns_will_do():
     labels = np.arange(600) % 2
     rows = np.c_[generator.normal(size=600) * 1e5 + labels * 3e5, np.full(600, 7.0), generator.normal(size=600)]
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(2.0))
-    model = Classical(LOGISTIC).fit(Embeddings(rows), vault.release(RR(2.0)))
+    model = SklearnLearner(LOGISTIC).fit(Embeddings(rows), vault.release(RR(2.0)))
     assert (model.predict(Embeddings(rows)) == labels).mean() > 0.85
 
 
 def test_images_are_standardised_by_channel(digits):
     release = digits.release(RR(4.0))
-    model = Classical(LOGISTIC, 3).fit(digits.images, release)
+    model = SklearnLearner(LOGISTIC, 3).fit(digits.images, release)
     assert len(model.mean) == 1
     assert (model.predict(digits.images) == digits.labels).mean() > 0.85
 
@@ -49,7 +49,7 @@ def test_images_are_standardised_by_channel(digits):
 def test_a_class_that_nobody_has_is_predicted_too():
     vault = ldp.Vault([0, 1] * 50, ldp.LabelSpace([0, 1, 2]), ldp.Budget(50.0))
     rows = Embeddings(np.random.default_rng(0).normal(size=(100, 2)))
-    chances = Classical(GaussianNB(), 1).fit(rows, vault.release(RR(50.0))).predict_proba(rows)
+    chances = SklearnLearner(GaussianNB(), 1).fit(rows, vault.release(RR(50.0))).predict_proba(rows)
     assert chances.shape == (100, 3)
     assert (chances[:, 2] < 1e-8).all()
 
@@ -60,8 +60,8 @@ def test_a_start_adds_what_it_rests_on(digits):
     sums = vault.release(LinearQuery(lift(digits.features), 0.5, 1e-5))
     noisy = vault.release(RR(1.5))
     linear = Ridge(lift).fit(digits.features, sums)
-    alone = Classical(LOGISTIC, 1).fit(digits.features, noisy)
-    both = Classical(LOGISTIC, 1).fit(digits.features, noisy, linear)
+    alone = SklearnLearner(LOGISTIC, 1).fit(digits.features, noisy)
+    both = SklearnLearner(LOGISTIC, 1).fit(digits.features, noisy, linear)
     assert (alone.guarantee, alone.lineage) == (noisy.guarantee, noisy.lineage)
     assert (both.guarantee.epsilon, both.guarantee.delta) == (2.0, 1e-5)
     assert set(both.lineage) == {*noisy.lineage, *sums.lineage}
@@ -74,13 +74,13 @@ def test_a_good_start_is_made_use_of(digits):
     lift = Lift.fit(digits.features)
     linear = Ridge(lift).fit(digits.features, vault.release(LinearQuery(lift(digits.features), 1.0, 1e-5)))
     noisy = vault.release(RR(0.5))
-    alone, both = (Classical(LOGISTIC, 2).fit(digits.features, noisy, start) for start in (None, linear))
+    alone, both = (SklearnLearner(LOGISTIC, 2).fit(digits.features, noisy, start) for start in (None, linear))
     assert digits.accuracy(both) > digits.accuracy(alone) + 0.2
 
 
 def test_rows_must_match(digits):
     with pytest.raises(ldp.InputError, match="397 rows of features and 1400 in the release"):
-        Classical(LOGISTIC).fit(digits.new, digits.release(RR(1.0)))
+        SklearnLearner(LOGISTIC).fit(digits.new, digits.release(RR(1.0)))
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_a_saved_model_predicts_the_same(classifier, classes, tmp_path):
     table = Table.fit(frame)
     vault = ldp.Vault(np.arange(300) * classes // 300, ldp.LabelSpace(list(range(classes))), ldp.Budget(3.0))
     vault._bits = Seeded(0)
-    model = Classical(classifier, 2).fit(table, vault.release(RR(3.0)))
+    model = SklearnLearner(classifier, 2).fit(table, vault.release(RR(3.0)))
     model.save(tmp_path / "m")
     again = load_predictor(tmp_path / "m")
-    assert isinstance(again, ClassicalModel)
+    assert isinstance(again, SklearnModel)
     assert np.array_equal(again.predict_proba(table), model.predict_proba(table))
     assert (again.guarantee, again.lineage, again.space) == (model.guarantee, model.lineage, model.space)
     assert sorted(p.name for p in (tmp_path / "m").iterdir()) == ["arrays.npz", "classifier.skops", "model.json"]
@@ -111,7 +111,7 @@ def test_a_saved_model_predicts_the_same(classifier, classes, tmp_path):
 def test_a_file_with_types_of_its_own_is_not_loaded(tmp_path, digits):
     import skops.io
 
-    model = Classical(GaussianNB(), 1).fit(digits.features, digits.release(RR(3.0)))
+    model = SklearnLearner(GaussianNB(), 1).fit(digits.features, digits.release(RR(3.0)))
     model.save(tmp_path / "m")
     (tmp_path / "m" / "classifier.skops").unlink()
     skops.io.dump({"run": Own()}, tmp_path / "m" / "classifier.skops")
@@ -120,7 +120,7 @@ def test_a_file_with_types_of_its_own_is_not_loaded(tmp_path, digits):
 
 
 def test_what_could_not_be_read_back_is_not_written(tmp_path, digits):
-    model = Classical(Odd(), 1).fit(digits.features, digits.release(RR(3.0)))
+    model = SklearnLearner(Odd(), 1).fit(digits.features, digits.release(RR(3.0)))
     assert digits.accuracy(model) > 0.5
     with pytest.raises(ldp.InputError, match=r"This Odd could not be read back, because it holds \S*\.Odd"):
         model.save(tmp_path / "m")
@@ -141,17 +141,17 @@ def test_released_labels_of_one_class_give_a_model_of_that_class(classifier, tmp
     rows = Embeddings(np.random.default_rng(0).normal(size=(12, 3)))
     release = ldp.Vault(["b"] * 12, ldp.LabelSpace(["a", "b", "c"]), ldp.Budget(700.0)).release(RR(700.0))
     assert set(release.labels()) == {1}
-    model = Classical(classifier).fit(rows, release)
+    model = SklearnLearner(classifier).fit(rows, release)
     assert np.allclose(model.predict_proba(rows), [1e-9, 1.0, 1e-9])
     model.save(tmp_path / "m")
-    assert (ClassicalModel.load(tmp_path / "m").predict(rows) == "b").all()
+    assert (SklearnModel.load(tmp_path / "m").predict(rows) == "b").all()
 
 
 def test_the_difference_of_two_huge_numbers_is_standardised():
     largest = 3.4e38
     column = np.array([-largest, largest, largest, largest] * 10, np.float32)
     features = Embeddings(np.stack([column, np.arange(40, dtype=np.float32)], axis=1))
-    found = Standardised.of(features).rows
+    found = StandardizedFeatures.of(features).X
     exact = np.stack([column, np.arange(40)], axis=1).astype(np.float64)
     exact = (exact - exact.mean(axis=0)) / exact.std(axis=0)
     assert found.dtype == np.float32
@@ -160,8 +160,8 @@ def test_the_difference_of_two_huge_numbers_is_standardised():
 
 def test_rows_far_from_those_of_the_training_stay_finite():
     known, new = Embeddings(np.array([[1e-30], [3e-30]])), Embeddings(np.array([[1e38], [-1e38]]))
-    seen = Standardised.of(known)
-    assert matrix(new, seen.mean, seen.deviation).tolist() == [[1e6], [-1e6]]
+    seen = StandardizedFeatures.of(known)
+    assert standardized_matrix(new, seen.mean, seen.deviation).tolist() == [[1e6], [-1e6]]
 
 
 def test_a_prepared_learner_gives_the_same_model():
@@ -170,6 +170,6 @@ def test_a_prepared_learner_gives_the_same_model():
     vault = ldp.Vault((rows[:, 0] > 0).astype(int), ldp.LabelSpace([0, 1]), ldp.Budget(3.0))
     chosen = np.arange(600) < 500
     release = vault.release(RR(3.0), row_selection=chosen)
-    learner = Classical(HistGradientBoostingClassifier(max_iter=10, random_state=0), 2)
+    learner = SklearnLearner(HistGradientBoostingClassifier(max_iter=10, random_state=0), 2)
     plain, prepared = (each.fit(table, release) for each in (learner, learner.prepare(table, chosen)))
     assert np.array_equal(plain.predict_proba(table), prepared.predict_proba(table))

@@ -4,29 +4,29 @@ import torch
 
 import labeldp as ldp
 from labeldp.learn import CoTeaching, Supervised
-from labeldp.learn.coteaching import disagreement, noise_rate_of, small_loss
+from labeldp.learn.coteaching import disagreement_mask, get_noise_rate, select_small_loss
 from labeldp.mechanisms import OneHotLaplace
 
 
 def test_the_rows_of_small_loss_are_picked():
     losses = torch.tensor([3.0, 1.0, 2.0, 0.5, 9.0])
     everything = torch.ones(5, dtype=torch.bool)
-    assert small_loss(losses, 0.4, everything).tolist() == [0, 1, 1, 1, 0]
-    assert small_loss(losses, 0.0, everything).tolist() == [1] * 5
+    assert select_small_loss(losses, 0.4, everything).tolist() == [0, 1, 1, 1, 0]
+    assert select_small_loss(losses, 0.0, everything).tolist() == [1] * 5
     among = torch.tensor([True, False, True, False, True])
-    assert small_loss(losses, 0.5, among).tolist() == [1, 0, 1, 0, 0]
-    assert small_loss(losses, 0.9, ~everything).sum() >= 1
+    assert select_small_loss(losses, 0.5, among).tolist() == [1, 0, 1, 0, 0]
+    assert select_small_loss(losses, 0.9, ~everything).sum() >= 1
 
 
 def test_disagreement():
     first, second = torch.tensor([[1.0, 0], [0, 1]]), torch.tensor([[1.0, 0], [1, 0]])
-    assert disagreement(first, second).tolist() == [False, True]
+    assert disagreement_mask(first, second).tolist() == [False, True]
 
 
 def test_a_release_knows_its_noise_rate(digits):
-    assert noise_rate_of(digits.release(ldp.RandomizedResponse(2.0))) == pytest.approx(9 / (np.exp(2) + 9))
+    assert get_noise_rate(digits.release(ldp.RandomizedResponse(2.0))) == pytest.approx(9 / (np.exp(2) + 9))
     with pytest.raises(ldp.InputError, match="give noise_rate"):
-        noise_rate_of(digits.release(OneHotLaplace(2.0)))
+        get_noise_rate(digits.release(OneHotLaplace(2.0)))
 
 
 @pytest.mark.parametrize("plus", [False, True])

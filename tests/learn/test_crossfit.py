@@ -8,7 +8,7 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn import CrossFit, Supervised
 from labeldp.learn.base import soft_cross_entropy
-from labeldp.learn.crossfit import posterior_of, trust
+from labeldp.learn.crossfit import fit_inverse_temperature, tempered_posterior
 from labeldp.mechanisms import GroupHistogram
 
 
@@ -30,7 +30,7 @@ def test_evidence_says_how_far_to_trust_a_network():
     rows = torch.arange(20_000)
     for stated in (1 / 3, 1.0, 3.0):
         features = Embeddings((stated * logits).astype(np.float32))
-        found = float(trust(Fixed(), features, rows, lambda part: evidence[part]))
+        found = float(fit_inverse_temperature(Fixed(), features, rows, lambda part: evidence[part]))
         assert found == pytest.approx(1 / stated, rel=0.25)
 
 
@@ -39,8 +39,8 @@ def test_posteriors_are_those_of_bayes_with_as_much_trust_as_the_evidence_allows
     logits = torch.from_numpy(generator.normal(size=(3000, 3)).astype(np.float32))
     evidence = torch.from_numpy(generator.normal(size=(3000, 3)).astype(np.float32))
     features, rows = Embeddings(logits.numpy()), torch.arange(500, 3000)
-    power = trust(Fixed(), features, rows, lambda part: evidence[part])
-    found = posterior_of(Fixed(), features, rows, lambda part: evidence[part])
+    power = fit_inverse_temperature(Fixed(), features, rows, lambda part: evidence[part])
+    found = tempered_posterior(Fixed(), features, rows, lambda part: evidence[part])
     for row in (500, 2999):
         prior, likelihood = torch.softmax(logits[row].double(), dim=0), evidence[row].double().exp()
         weights = prior**power * likelihood
@@ -54,10 +54,10 @@ def test_it_learns_what_long_training_on_noisy_labels_forgets(digits, training):
         few = digits.release(ldp.RandomizedResponse(30.0), rows=np.arange(60), seed=seed)
         noisy = digits.release(ldp.RandomizedResponse(2.1), seed=seed)
         settings = replace(training, epochs=20, seed=seed)
-        start = Supervised(training=replace(settings, epochs=30, batch=32)).fit(digits.features, few)
+        start = Supervised(training=replace(settings, epochs=30, batch_size=32)).fit(digits.features, few)
         begun.append(digits.accuracy(start))
         plain.append(digits.accuracy(Supervised(training=settings).fit(digits.features, noisy, start)))
-        ours.append(digits.accuracy(CrossFit(training=settings, inertia=0.99).fit(digits.features, noisy, start)))
+        ours.append(digits.accuracy(CrossFit(training=settings, ema_decay=0.99).fit(digits.features, noisy, start)))
     assert np.mean(ours) > max(np.mean(plain), np.mean(begun)) + 0.05
 
 
@@ -65,13 +65,13 @@ def test_each_network_hears_one_half(digits, training, monkeypatch):
     asked = []
     release = digits.release(ldp.RandomizedResponse(1.0), rows=np.arange(101))
     plain = type(release).log_evidence
-    monkeypatch.setattr("labeldp.learn.crossfit.evidence_of", lambda release, device: heard)
+    monkeypatch.setattr("labeldp.learn.crossfit.make_evidence_fn", lambda release, device: heard)
 
     def heard(rows):
         asked.append(rows.tolist())
         return torch.from_numpy(plain(release, rows.numpy()))
 
-    CrossFit(training=replace(training, epochs=2, batch=50)).fit(digits.features, release)
+    CrossFit(training=replace(training, epochs=2, batch_size=50)).fit(digits.features, release)
     first, second = set(asked[0]), set(asked[1])  # as trust looked at them
     assert len(first) == len(second) == 50
     assert not first & second
@@ -84,7 +84,7 @@ def test_two_starts_begin_one_network_each(digits, training, monkeypatch):
     starts = [
         Supervised(training=replace(training, epochs=1, seed=seed)).fit(digits.features, release) for seed in (0, 1)
     ]
-    begun, make = [], CrossFit._network
+    begun, make = [], CrossFit._make_network
     monkeypatch.setattr(CrossFit, "_network", lambda self, *a: begun.append(a[2]) or make(self, *a))
     beliefs = CrossFit(training=replace(training, epochs=1)).posteriors(digits.features, release, starts)
     assert [found is start for found, start in zip(begun, starts, strict=True)] == [True, True]
@@ -112,7 +112,7 @@ class Always(torch.nn.Module):
 def test_a_row_is_judged_by_the_network_that_has_not_heard_it(digits, training, monkeypatch):
     release = digits.release(ldp.RandomizedResponse(1.0))
     silent = torch.zeros(10)  # evidence that tells nothing, so that a posterior is what the network says
-    monkeypatch.setattr("labeldp.learn.crossfit.evidence_of", lambda release, device: lambda rows: silent)
+    monkeypatch.setattr("labeldp.learn.crossfit.make_evidence_fn", lambda release, device: lambda rows: silent)
     heard = []
     monkeypatch.setattr(CrossFit, "_pair", lambda *asked: heard.append(asked[3]) or [Always(3), Always(7)])
     beliefs = CrossFit(training=training).posteriors(digits.features, release, [None]).log_evidence().argmax(axis=1)
@@ -124,7 +124,7 @@ def test_a_row_is_judged_by_the_network_that_has_not_heard_it(digits, training, 
 def test_each_network_learns_what_the_other_says(digits, training, monkeypatch):
     release = digits.release(ldp.RandomizedResponse(1.0))
     silent, learnt = torch.zeros(10), []
-    monkeypatch.setattr("labeldp.learn.crossfit.evidence_of", lambda release, device: lambda rows: silent)
+    monkeypatch.setattr("labeldp.learn.crossfit.make_evidence_fn", lambda release, device: lambda rows: silent)
     monkeypatch.setattr(CrossFit, "_network", lambda self, features, classes, start, place: Always((3, 7)[place]))
 
     def note(logits, posterior):

@@ -44,7 +44,7 @@ def test_gradients_are_those_of_the_clean_loss_on_average(k):
 
 
 def test_a_linear_model_learns(digits, training):
-    learner = Debiased("linear", replace(training, rate=0.02))
+    learner = Debiased("linear", replace(training, learning_rate=0.02))
     assert digits.mean_accuracy(learner, ldp.RandomizedResponse(2.0)) > 0.75
 
 

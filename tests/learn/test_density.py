@@ -11,12 +11,12 @@ from labeldp.data import Embeddings
 from labeldp.learn.density import (
     LOSSES,
     Density,
-    believed_error,
-    between,
-    centre,
+    central_intervals,
     check_loss,
-    grid_of,
-    intervals,
+    expected_rmse,
+    label_grid,
+    point_estimates,
+    predict_intervals,
     quantiles,
 )
 
@@ -32,27 +32,28 @@ def test_the_centre_is_the_prediction(values, loss, wide, place):
     grid = np.linspace(0, values - 1, values)
     density = Density(grid, loss, wide)
     wanted = place * (values - 1)
-    chances = density.chances(np.array([wanted]))
+    chances = density.probabilities(np.array([wanted]))
     assert chances.sum() == pytest.approx(1)
     assert (chances >= 0).all()
-    assert abs(centre(chances, grid, loss)[0] - wanted) <= 0.501  # of a step: it can be no better for medians
+    assert abs(point_estimates(chances, grid, loss)[0] - wanted) <= 0.501  # of a step: it can be no better for medians
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_wider_scale_leaves_more_open(loss):
     grid = np.linspace(0, 50, 51)
     spread = [
-        float((Density(grid, loss, scale).chances(np.array([20.0])) * (grid - 20) ** 2).sum()) for scale in (1, 2, 4)
+        float((Density(grid, loss, scale).probabilities(np.array([20.0])) * (grid - 20) ** 2).sum())
+        for scale in (1, 2, 4)
     ]
     assert spread[0] < spread[1] < spread[2]
 
 
 def test_a_normal_curve_and_a_poisson_law_inside_the_range():
     grid = np.linspace(0, 200, 201)
-    normal = Density(grid, "squared", 10.0).chances(np.array([100.0]))[0]
+    normal = Density(grid, "squared", 10.0).probabilities(np.array([100.0]))[0]
     plain = np.exp(-((grid - 100) ** 2) / 200)
     assert np.allclose(normal, plain / plain.sum(), atol=1e-6)
-    counts = Density(grid, "poisson", 1.0).chances(np.array([12.0]))[0]
+    counts = Density(grid, "poisson", 1.0).probabilities(np.array([12.0]))[0]
     from scipy.stats import poisson
 
     assert np.allclose(counts, poisson.pmf(grid, 12), atol=2e-3)
@@ -68,7 +69,7 @@ def test_quantiles_lie_between_the_values():
 
 def test_losses_that_do_not_fit_are_refused():
     space = ldp.LabelSpace.range(-1, 1, 0.1)
-    assert grid_of(space).size == 21
+    assert label_grid(space).size == 21
     for loss, labels, message in (
         ("cubic", space, "must be"),
         ("poisson", space, "from 0"),
@@ -80,29 +81,29 @@ def test_losses_that_do_not_fit_are_refused():
 
 def test_ends_are_as_many_times_as_far_from_the_median_and_stay_within_the_range():
     grid = np.arange(0.0, 101.0)
-    chances = Density(grid, "squared", 5.0).chances(np.array([50.0, 98.0]))
-    low, high = between(chances, grid, 0.8)
+    chances = Density(grid, "squared", 5.0).probabilities(np.array([50.0, 98.0]))
+    low, high = central_intervals(chances, grid, 0.8)
     assert np.allclose([low, high], [quantiles(chances, grid, 0.1), quantiles(chances, grid, 0.9)])
-    wide = between(chances, grid, 0.8, 2.0)
+    wide = central_intervals(chances, grid, 0.8, 2.0)
     assert high[0] - low[0] == pytest.approx(2 * 1.2816 * 5, rel=0.01)
     assert wide[1][0] - wide[0][0] == pytest.approx(2 * (high[0] - low[0]), rel=0.01)
     assert wide[1][1] == 100.0
-    assert between(chances, grid, 0.8, 1e9)[0].tolist() == [0.0, 0.0]
+    assert central_intervals(chances, grid, 0.8, 1e9)[0].tolist() == [0.0, 0.0]
 
 
 def test_the_error_that_is_believed_is_that_of_labels_drawn_from_the_belief():
     grid, generator = np.arange(0.0, 101.0), np.random.default_rng(0)
-    chances = Density(grid, "squared", 8.0).chances(np.array([20.0, 60.0]))
+    chances = Density(grid, "squared", 8.0).probabilities(np.array([20.0, 60.0]))
     labels = np.stack([generator.choice(grid, 100_000, p=row / row.sum()) for row in chances])
     predictions = np.array([25.0, 60.0])
     slow = np.sqrt(((labels - predictions[:, None]) ** 2).mean())
-    assert believed_error(chances, grid, predictions) == pytest.approx(slow, rel=0.01)
+    assert expected_rmse(chances, grid, predictions) == pytest.approx(slow, rel=0.01)
 
 
 def test_errors_of_numbers_far_from_zero_do_not_cancel():
     grid = np.arange(1e7, 1e7 + 101)
-    chances = Density(grid, "squared", 5.0).chances(np.array([1e7 + 50])).astype(np.float32)
-    assert believed_error(chances, grid, np.array([1e7 + 50.0])) == pytest.approx(5.0, rel=0.01)
+    chances = Density(grid, "squared", 5.0).probabilities(np.array([1e7 + 50])).astype(np.float32)
+    assert expected_rmse(chances, grid, np.array([1e7 + 50.0])) == pytest.approx(5.0, rel=0.01)
 
 
 @pytest.mark.parametrize("scale", [3.0, 40.0, 5_000.0])
@@ -113,7 +114,7 @@ def test_the_centre_is_the_prediction_on_a_fine_range_too(loss, scale):
     density = Density(grid, loss, scale if loss == "squared" else scale**0.25)
     wanted = np.array([0.5, 3.0, 150.0, 7_000.0, 15_000.5, 29_000.0, 29_998.0])
     assert density._table[0].size < 2_000
-    assert density.chances(wanted) @ grid == pytest.approx(wanted, abs=max(0.5, scale / 1000))
+    assert density.probabilities(wanted) @ grid == pytest.approx(wanted, abs=max(0.5, scale / 1000))
 
 
 def test_intervals_come_some_rows_at_a_time(monkeypatch):
@@ -128,6 +129,6 @@ def test_intervals_come_some_rows_at_a_time(monkeypatch):
     monkeypatch.setattr(
         "labeldp.learn.density.iter_blocks", lambda rows, _: [slice(i, min(i + 3, rows)) for i in (0, 3, 6)]
     )
-    found = intervals(Model(), Embeddings(np.arange(7.0)[:, None]), 0.8, 1.5)
+    found = predict_intervals(Model(), Embeddings(np.arange(7.0)[:, None]), 0.8, 1.5)
     assert asked == [3, 3, 1]
-    assert np.array_equal(found, between(chances, np.arange(10.0), 0.8, 1.5))
+    assert np.array_equal(found, central_intervals(chances, np.arange(10.0), 0.8, 1.5))

@@ -11,8 +11,8 @@ from labeldp.data import Embeddings
 from labeldp.data.row_normalizer import Lift
 from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import build
-from labeldp.learn.encoded import EncodedModel, abreast, members, side_by_side, with_head
-from labeldp.learn.predictor import load_predictor, resting_on
+from labeldp.learn.encoded import EncodedModel, abreast, attach_linear_head, side_by_side, split_encoder
+from labeldp.learn.predictor import load_predictor, with_lineage
 from labeldp.learn.ridge import Ridge
 from labeldp.mechanisms import LinearQuery
 
@@ -48,7 +48,7 @@ def test_an_encoder_that_learnt_from_labels_costs_what_it_cost(digits, training,
     head = Ridge(lift).fit(rows, sums)
     model = EncodedModel(learnt, head)
     model.save(tmp_path / "m")
-    for each in (model, load_predictor(tmp_path / "m", "cpu"), resting_on(model, [sums])):
+    for each in (model, load_predictor(tmp_path / "m", "cpu"), with_lineage(model, [sums])):
         assert each.guarantee.epsilon == pytest.approx(8.1)
         assert each.guarantee.delta == pytest.approx(1e-6)
         assert set(each.lineage) == {*learnt.lineage, *head.lineage}
@@ -78,7 +78,7 @@ def test_a_linear_model_of_embeddings_becomes_the_head(digits, encoded, training
     encoder = encoded.encoder
     rows = Embeddings(encoder.embed(digits.images))
     linear = Supervised("linear", training).fit(rows, digits.release(ldp.RandomizedResponse(5.0)))
-    joined = with_head(encoder, linear)
+    joined = attach_linear_head(encoder, linear)
     assert np.allclose(joined.predict_proba(digits.images), linear.predict_proba(rows), atol=1e-5)
     assert (joined.space, joined.guarantee, joined.lineage) == (linear.space, linear.guarantee, linear.lineage)
     assert encoder.network.head.out_features == 1  # the encoder itself is left as it was
@@ -89,9 +89,9 @@ def test_only_a_linear_model_of_these_embeddings_can(digits, encoded, training):
     rows = Embeddings(encoded.encoder.embed(digits.images))
     once = replace(training, epochs=1)
     with pytest.raises(InputError, match="linear"):
-        with_head(encoded.encoder, Supervised("mlp", once).fit(rows, release))
+        attach_linear_head(encoded.encoder, Supervised("mlp", once).fit(rows, release))
     with pytest.raises(InputError, match="64 columns"):
-        with_head(encoded.encoder, Supervised("linear", once).fit(digits.features, release))
+        attach_linear_head(encoded.encoder, Supervised("linear", once).fit(digits.features, release))
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +111,10 @@ def test_encoders_side_by_side_weigh_the_same(digits, two, tmp_path):
     parts = np.split(found, [seen[0].shape[1]], axis=1)
     assert [part.var(axis=0).sum() for part in parts] == pytest.approx([1, 1], rel=1e-3)
     for small in (False, True):
-        both.save(tmp_path / f"{small}", small=small)
+        both.save(tmp_path / f"{small}", quantize=small)
         again = Model.load(tmp_path / f"{small}", "cpu")
         assert again.embed(digits.images) == pytest.approx(found, abs=0.1 if small else 1e-6)
-        assert [m.network.recipe for m in members(again)] == [e.network.recipe for e in encoders]
+        assert [m.network.config for m in split_encoder(again)] == [e.network.config for e in encoders]
 
 
 def test_a_learner_starts_from_the_first_of_several_encoders(digits, training, two):
@@ -123,7 +123,7 @@ def test_a_learner_starts_from_the_first_of_several_encoders(digits, training, t
     learner = Supervised(training=replace(training, epochs=1))
     ours, theirs = (learner.fit(digits.images, release, start) for start in (both, encoders[0]))
     assert ours.digest() == theirs.digest()
-    assert members(encoders[0]) == [encoders[0]]
+    assert split_encoder(encoders[0]) == [encoders[0]]
 
 
 def test_what_cannot_stand_side_by_side_is_told(digits, two):
@@ -141,9 +141,9 @@ def test_what_was_learnt_from_labels_is_not_forgotten(digits, training, two):
     with pytest.raises(InputError, match="has learnt from labels"):
         side_by_side([two[0][0], learnt], digits.images)
     both = Model(copy.deepcopy(two[1].network), None, learnt.provenance)
-    assert [(each.guarantee, each.lineage) for each in members(both)] == [(learnt.guarantee, learnt.lineage)] * 2
+    assert [(each.guarantee, each.lineage) for each in split_encoder(both)] == [(learnt.guarantee, learnt.lineage)] * 2
     rows = Embeddings(learnt.embed(digits.images))
     line = Supervised("linear", replace(training, epochs=1))
-    assert with_head(learnt, line.fit(rows, release)).lineage == learnt.lineage
+    assert attach_linear_head(learnt, line.fit(rows, release)).lineage == learnt.lineage
     with pytest.raises(InputError, match="labels of which the linear model does not know"):
-        with_head(learnt, line.fit(rows, digits.release(ldp.RandomizedResponse(1.0))))
+        attach_linear_head(learnt, line.fit(rows, digits.release(ldp.RandomizedResponse(1.0))))

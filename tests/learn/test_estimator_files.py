@@ -28,7 +28,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.tree._tree import Tree
 
 import labeldp as ldp
-from labeldp.learn.estimator_files import _TRUSTED, read_estimator, written_estimator
+from labeldp.learn.estimator_files import _TRUSTED_TYPES, read_estimator, serialize_estimator
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(200, 3))
@@ -55,7 +55,7 @@ SAFE = [
 @pytest.mark.parametrize("estimator", SAFE, ids=lambda each: type(each).__name__)
 def test_usual_estimators_are_kept(tmp_path, estimator):
     fitted = estimator.fit(X, Y)
-    (tmp_path / "e.skops").write_bytes(written_estimator(fitted))
+    (tmp_path / "e.skops").write_bytes(serialize_estimator(fitted))
     assert np.array_equal(read_estimator(tmp_path / "e.skops").predict(X), fitted.predict(X))
 
 
@@ -74,7 +74,7 @@ def test_what_compiled_code_takes_without_a_check_is_neither_written_nor_read(tm
     counts[:, 2] = np.arange(len(X)) % 3
     fitted = estimator.fit(counts, Y)
     with pytest.raises(ldp.InputError, match=f"This {type(estimator).__name__} could not be read back"):
-        written_estimator(fitted)
+        serialize_estimator(fitted)
     skops.io.dump(fitted, tmp_path / "e.skops")
     with pytest.raises((ldp.InputError, skops.io.exceptions.UntrustedTypesFoundException)):
         read_estimator(tmp_path / "e.skops")
@@ -183,7 +183,7 @@ def test_the_process_survives_a_crafted_file(tmp_path):
 def test_nothing_is_trusted_that_is_not_there():
     from importlib import import_module
 
-    for name in _TRUSTED:
+    for name in _TRUSTED_TYPES:
         module, _, kind = name.rpartition(".")
         assert hasattr(import_module(module), kind)
 

@@ -11,7 +11,7 @@ from labeldp.learn.backbones import build
 from labeldp.learn.loop import train
 
 SHAPE, CELLS = (5, 7), torch.tensor([[0, 0], [4, 6], [4, 2], [1, 2]])
-TRAINING = Training(epochs=6, batch=128, rate=0.03, optimizer="adam", prior=0.2, device="cpu")
+TRAINING = Training(epochs=6, batch_size=128, learning_rate=0.03, optimizer="adam", prior_deviation=0.2, device="cpu")
 
 
 def test_matrix_factorisation_is_biases_and_a_product():
@@ -69,12 +69,14 @@ def test_a_prior_weighs_as_much_as_its_rows_say(optimizer):
     """One weight w, and rows that all ask for 1 by (w - 1)^2 / 2: the best w is rows / (rows + 1 / deviation^2)."""
     for rows, deviation in ((4, 1.0), (64, 0.25)):
         network = torch.nn.Linear(1, 1, bias=False)
-        training = Training(100, rows, optimizer, 0.2, prior=deviation, device="cpu")
+        training = Training(100, rows, optimizer, 0.2, prior_deviation=deviation, device="cpu")
         train(network, rows, lambda at, w=network.weight: ((w - 1) ** 2).sum() / 2, training)
         assert network.weight.item() == pytest.approx(rows / (rows + deviation**-2), abs=0.01)
 
 
-@pytest.mark.parametrize("wrong", [{"prior": 0.0}, {"prior": -1.0}, {"prior": 1.0, "optimizer": "adamw"}])
+@pytest.mark.parametrize(
+    "wrong", [{"prior_deviation": 0.0}, {"prior_deviation": -1.0}, {"prior_deviation": 1.0, "optimizer": "adamw"}]
+)
 def test_a_prior_that_is_none_is_refused(wrong):
     with pytest.raises(ldp.InputError, match="A prior needs"):
         Training(**wrong)

@@ -25,7 +25,7 @@ def weights(network):
     return torch.cat([value.flatten().double() for value in network.state_dict().values()])
 
 
-SETTINGS = Training(epochs=6, batch=32, rate=0.05, average=0.9, device="cpu")
+SETTINGS = Training(epochs=6, batch_size=32, learning_rate=0.05, ema_decay=0.9, device="cpu")
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
@@ -66,26 +66,26 @@ def test_a_checkpoint_of_another_model_or_a_damaged_one_is_refused(tmp_path):
     with pytest.raises(ldp.InputError, match="another model, release or training"):
         train(nn.Linear(2, 2), rows, loss, settings)
     with pytest.raises(ldp.InputError, match="another model, release or training"):
-        train(network, rows, loss, replace(settings, rate=0.01))
+        train(network, rows, loss, replace(settings, learning_rate=0.01))
     (tmp_path / "c.pt").write_bytes(b"nonsense")
     with pytest.raises(ldp.InputError, match="damaged"):
         train(network, rows, loss, settings)
 
 
 def test_the_rate_rises_and_then_follows_a_cosine():
-    settings = Training(rate=1.0, warmup=0.2)
+    settings = Training(learning_rate=1.0, warmup_fraction=0.2)
     assert settings.rate_at(0.1) == pytest.approx(0.5)
     assert settings.rate_at(0.2) == pytest.approx(1.0)
     assert settings.rate_at(0.6) == pytest.approx(0.5)
     assert settings.rate_at(1.0) == pytest.approx(0.0)
-    assert replace(settings, floor=0.1).rate_at(0.6) == pytest.approx(0.55)
-    assert replace(settings, floor=0.1).rate_at(1.0) == pytest.approx(0.1)
+    assert replace(settings, final_rate_fraction=0.1).rate_at(0.6) == pytest.approx(0.55)
+    assert replace(settings, final_rate_fraction=0.1).rate_at(1.0) == pytest.approx(0.1)
 
 
 def test_what_begins_a_step_hears_how_far_the_training_is():
     network, rows, loss = problem()
     heard = []
-    train(network, rows, loss, replace(SETTINGS, epochs=2, batch=48), begin_step=heard.append)
+    train(network, rows, loss, replace(SETTINGS, epochs=2, batch_size=48), begin_step=heard.append)
     assert heard == [0, 0.25, 0.5, 0.75]
 
 
@@ -98,7 +98,16 @@ def test_the_average_is_the_average():
         history.append(float(network.weight.detach()))
         return (network.weight - 1).square().sum()
 
-    settings = Training(epochs=3, batch=2, rate=0.1, momentum=0.0, decay=0.0, average=0.5, device="cpu", warmup=0.0)
+    settings = Training(
+        epochs=3,
+        batch_size=2,
+        learning_rate=0.1,
+        momentum=0.0,
+        weight_decay=0.0,
+        ema_decay=0.5,
+        device="cpu",
+        warmup_fraction=0.0,
+    )
     settings = replace(settings, optimizer="adamw")
     averaged = train(network, 4, loss, settings)
     steps = [*history[1:], float(network.weight.detach())]
@@ -116,7 +125,7 @@ def test_every_row_is_seen_once_an_epoch():
         seen.append(rows.clone())
         return network.weight.sum()
 
-    train(network, 10, loss, Training(epochs=2, batch=5, device="cpu"))
+    train(network, 10, loss, Training(epochs=2, batch_size=5, device="cpu"))
     first, second = torch.cat(seen[:2]), torch.cat(seen[2:])
     assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(10))
     assert first.tolist() != second.tolist()
@@ -177,7 +186,7 @@ LEARNERS = {
 @pytest.mark.parametrize("name", LEARNERS)
 def test_compiling_changes_no_result_and_happens_once(digits, training, graphs, name):
     release = digits.release(ldp.RandomizedResponse(2.0))
-    short = replace(training, epochs=4, batch=700)
+    short = replace(training, epochs=4, batch_size=700)
     results = []
     for settings in (short, replace(short, compile=True)):
         learner = getattr(labeldp.learn, name)("mlp", settings, **LEARNERS[name])
@@ -197,7 +206,7 @@ def test_a_stopped_learner_with_a_slow_copy_goes_on_as_if_it_had_not(digits, tmp
         if epoch == 2:
             raise Stop
 
-    whole = Training(epochs=4, batch=128, rate=0.05, device="cpu")
+    whole = Training(epochs=4, batch_size=128, learning_rate=0.05, device="cpu")
     expected = learner(training=whole).fit(digits.features, release).predict_proba(digits.new)
     part = replace(whole, checkpoint=tmp_path / "half.pt", progress=stop)
     with pytest.raises(Stop):
@@ -231,7 +240,7 @@ def test_who_asks_is_told_of_each_epoch(tmp_path):
 
 def test_a_folder_keeps_a_checkpoint_for_each_training(tmp_path, digits):
     noisy = digits.release(ldp.RandomizedResponse(2.0))
-    training = Training(epochs=2, batch=128, rate=0.1, checkpoint=tmp_path, device="cpu")
+    training = Training(epochs=2, batch_size=128, learning_rate=0.1, checkpoint=tmp_path, device="cpu")
     one = Supervised("mlp", training).fit(digits.features, noisy)
     two = Supervised("mlp", training, mixup=4.0).fit(digits.features, noisy)
     Supervised("mlp", training).fit(digits.features, noisy.keep(np.arange(noisy.rows) < 500))
@@ -260,7 +269,7 @@ def test_a_small_network_trains_on_one_thread_and_gives_the_others_back():
 def test_a_training_from_another_start_or_with_other_confidence_has_its_own_checkpoint(tmp_path, digits):
     """Or a model would hold what another start had learnt, and state less."""
     release, more = (digits.release(ldp.RandomizedResponse(epsilon), seed=3) for epsilon in (1.0, 8.0))
-    training = Training(epochs=1, batch=128, rate=0.1, device="cpu")
+    training = Training(epochs=1, batch_size=128, learning_rate=0.1, device="cpu")
     starts = [Supervised("linear", training).fit(digits.features, each) for each in (release, more)]
     learner = Supervised("linear", replace(training, checkpoint=tmp_path))
     models = [learner.fit(digits.features, release, start) for start in reversed(starts)]
@@ -280,11 +289,11 @@ def test_a_bar_may_have_a_name(monkeypatch):
     console = Console(file=shown, force_terminal=True, width=100)
     monkeypatch.setattr("rich.console.Console", lambda **options: console)
     plain, silent = replace(SETTINGS, epochs=2, progress=True), replace(SETTINGS, epochs=2)
-    for training in (plain.named("first of two"), plain):
+    for training in (plain.with_progress_name("first of two"), plain):
         network, rows, loss = problem()
         train(network, rows, loss, training)
     said = shown.getvalue()
     assert "first of two" in said
     assert "training" in said
     assert "loss nan" not in said
-    assert silent.named("first of two") == silent
+    assert silent.with_progress_name("first of two") == silent

@@ -11,7 +11,7 @@ import labeldp as ldp
 from labeldp.accounting.lineage import Provenance
 from labeldp.data import Embeddings, Images
 from labeldp.learn import Model, Supervised
-from labeldp.learn.backbones import Average, build
+from labeldp.learn.backbones import EnsembleNetwork, build
 from labeldp.learn.base import make_network
 
 SPACE = ldp.LabelSpace(["a", "b", "c"])
@@ -25,7 +25,7 @@ def model(network=None):
 
 @pytest.mark.parametrize("pair", [False, True])
 def test_a_saved_model_predicts_the_same(tmp_path, pair):
-    network = Average([build("mlp", (4,), 3, width=8), build("linear", (4,), 3)]) if pair else None
+    network = EnsembleNetwork([build("mlp", (4,), 3, width=8), build("linear", (4,), 3)]) if pair else None
     first = model(network)
     first.save(tmp_path / "m")
     again = Model.load(tmp_path / "m", device="cpu")
@@ -37,7 +37,7 @@ def test_a_saved_model_predicts_the_same(tmp_path, pair):
 def test_batches_make_no_difference():
     whole, parts = (model(build("linear", (4,), 3)) for _ in range(2))
     parts.network.load_state_dict(whole.network.state_dict())
-    assert np.allclose(whole.predict_proba(ROWS), parts.predict_proba(ROWS, batch=7), atol=1e-6)
+    assert np.allclose(whole.predict_proba(ROWS), parts.predict_proba(ROWS, batch_size=7), atol=1e-6)
 
 
 @pytest.mark.parametrize("flip", [True, False])
@@ -55,7 +55,7 @@ def test_a_picture_and_its_mirror_image_have_one_answer_where_they_mean_the_same
 
 def test_rows_of_another_shape_are_refused(tmp_path):
     pixels = np.zeros((2, 3, 16, 16), np.uint8)
-    asked = model(Average([build("resnet18", (3, 8, 8), 3, width=2)] * 2))
+    asked = model(EnsembleNetwork([build("resnet18", (3, 8, 8), 3, width=2)] * 2))
     for function in (asked.predict_proba, Model(asked.network.networks[0], None).embed):
         with pytest.raises(ldp.InputError, match="takes rows of 3 x 8 x 8, and these are 3 x 16 x 16"):
             function(Images(pixels))

@@ -9,7 +9,7 @@ import labeldp as ldp
 from labeldp.data.embeddings import Embeddings
 from labeldp.data.row_normalizer import Lift
 from labeldp.data.tables import Table
-from labeldp.learn.number_boosting import BoostedNumberModel, NumberBoosting
+from labeldp.learn.number_boosting import BoostedRegressionModel, RegressionBoosting
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.mechanisms import NumberQuery
@@ -40,7 +40,7 @@ class Problem:
         sums = vault.release(NumberQuery(lift(self.table), 5.0, n_values=len(SPACE)))
         start = Ridge(lift).fit(self.table, sums)
         noisy = vault.release(UnbiasedBins(epsilon, EVEN))
-        return start, NumberBoosting(**settings).fit(self.table, noisy, start), noisy
+        return start, RegressionBoosting(**settings).fit(self.table, noisy, start), noisy
 
     def error(self, model):
         return float(((model.predict(self.new) - self.truth[ROWS:]) ** 2).mean())
@@ -78,17 +78,17 @@ def test_predictions_stay_in_the_declared_range(problem):
 def test_rows_without_a_number_are_left_out(problem):
     start, _, noisy = problem.trained(4.0)
     half = noisy.keep(np.arange(ROWS) % 2 == 0)
-    model = NumberBoosting().fit(problem.table, half, start)
+    model = RegressionBoosting().fit(problem.table, half, start)
     assert problem.error(model) < problem.error(start)
     with pytest.raises(ldp.InputError, match="no number"):
-        NumberBoosting().fit(problem.table, noisy.keep(np.zeros(ROWS, bool)), start)
+        RegressionBoosting().fit(problem.table, noisy.keep(np.zeros(ROWS, bool)), start)
 
 
 def test_nothing_to_split_and_other_rows():
     problem = Problem()
     start, _, noisy = problem.trained(1.0)
     with pytest.raises(ldp.InputError, match="same data set"):
-        NumberBoosting().fit(problem.new.select(np.arange(10)), noisy, start)
+        RegressionBoosting().fit(problem.new.select(np.arange(10)), noisy, start)
 
     class Zero:
         space, provenance, lineage, guarantee = SPACE, start.provenance, (), None
@@ -96,7 +96,7 @@ def test_nothing_to_split_and_other_rows():
         def predict(self, features):
             return np.zeros(len(features))
 
-    model = NumberBoosting().fit(Embeddings(np.ones((ROWS, 2))), noisy, Zero())
+    model = RegressionBoosting().fit(Embeddings(np.ones((ROWS, 2))), noisy, Zero())
     assert len(model.trees) == 0
 
 
@@ -104,7 +104,7 @@ def test_a_boosted_model_of_numbers_is_kept_and_read_back(problem, tmp_path):
     model = problem.trained(4.0, rounds=5)[1]
     model.save(tmp_path / "m")
     again = load_predictor(tmp_path / "m")
-    assert type(again) is BoostedNumberModel
+    assert type(again) is BoostedRegressionModel
     assert np.array_equal(again.predict(problem.new), model.predict(problem.new))
     assert again.deviation == model.deviation
 

@@ -8,8 +8,8 @@ from scripted import Seeded
 import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn import AugDescent, Bayes, CoTeaching, FixMatch, Supervised, Training
-from labeldp.learn.backbones import NumberHead, build, rebuild
-from labeldp.learn.density import centre, grid_of
+from labeldp.learn.backbones import RegressionHead, build, rebuild
+from labeldp.learn.density import label_grid, point_estimates
 from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import RROnBins
 
@@ -18,15 +18,15 @@ GENERATOR = np.random.default_rng(0)
 ROWS = GENERATOR.normal(size=(800, 3)).astype(np.float32)
 LABELS = np.clip(np.rint((50 + 15 * np.sin(2 * ROWS[:, 0]) + GENERATOR.normal(0, 5, 800)) / 2) * 2, 0, 100)
 FEATURES = Embeddings(ROWS)
-QUICK = Training(epochs=12, batch=64, device="cpu")
+QUICK = Training(epochs=12, batch_size=64, device="cpu")
 
 
 def settings(loss="squared"):
-    return {"low": 0.0, "high": 100.0, "loss": loss, "centre": 50.0, "deviation": 12.0}
+    return {"low": 0.0, "high": 100.0, "loss": loss, "center": 50.0, "deviation": 12.0}
 
 
 def network(loss="squared", name="mlp"):
-    return lambda shape, classes: build(name, shape, classes, numbers=settings(loss))
+    return lambda shape, classes: build(name, shape, classes, head_config=settings(loss))
 
 
 def released(epsilon):
@@ -37,23 +37,23 @@ def released(epsilon):
 
 @pytest.mark.parametrize(("loss", "at"), [("squared", 0.7), ("absolute", -0.4), ("poisson", 0.2)])
 def test_the_curve_lies_around_the_location(loss, at):
-    head = NumberHead(4, 51, **settings(loss)).eval()
+    head = RegressionHead(4, 51, **settings(loss)).eval()
     with torch.no_grad():
-        head.line.bias.fill_(at * 2)  # divided by the root of the width
+        head.linear_model.bias.fill_(at * 2)  # divided by the root of the width
         chances = torch.softmax(head(torch.zeros(1, 4)), dim=1).numpy()
-    assert centre(chances, grid_of(SPACE), loss)[0] == pytest.approx(50 + 12 * at, abs=1.5)
+    assert point_estimates(chances, label_grid(SPACE), loss)[0] == pytest.approx(50 + 12 * at, abs=1.5)
 
 
 def test_the_curve_gets_narrower_as_locations_spread():
-    head = NumberHead(1, 51, **settings())
+    head = RegressionHead(1, 51, **settings())
     with torch.no_grad():
-        head.line.weight.fill_(1.0)
+        head.linear_model.weight.fill_(1.0)
     x = torch.linspace(-1.2, 1.2, 64)[:, None]
     before = torch.softmax(head.eval()(torch.zeros(1, 1)), dim=1).max()
     head.train()
     for _ in range(200):
         head(x)
-    assert head.spread == pytest.approx(float(x.var()), rel=0.01)
+    assert head.location_variance == pytest.approx(float(x.var()), rel=0.01)
     assert torch.softmax(head.eval()(torch.zeros(1, 1)), dim=1).max() > 1.2 * before
 
 
@@ -73,13 +73,13 @@ def test_posteriors_can_be_learnt_and_the_model_is_kept(tmp_path):
     again = load_predictor(tmp_path / "m", device="cpu")
     assert np.allclose(again.predict_proba(FEATURES), model.predict_proba(FEATURES), atol=1e-6)
     assert again.network.loss == "squared"
-    assert isinstance(rebuild(model.network.recipe).head, NumberHead)
+    assert isinstance(rebuild(model.network.config).head, RegressionHead)
 
 
 def test_a_plain_head_over_the_grid_predicts_a_mean():
     model = Bayes("linear", Training(epochs=1, device="cpu")).fit(FEATURES, released(4.0))
     chances = model.predict_proba(FEATURES)
-    assert np.allclose(model.predict(FEATURES), chances @ grid_of(SPACE), atol=1e-3)
+    assert np.allclose(model.predict(FEATURES), chances @ label_grid(SPACE), atol=1e-3)
 
 
 @pytest.mark.parametrize("learner", [FixMatch, AugDescent, CoTeaching, Supervised])

@@ -7,7 +7,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_info
 
-from labeldp.learn.prebin import coarse, threads_that_pay
+from labeldp.learn.prebin import limit_threads, prebin
 
 GENERATOR = np.random.default_rng(0)
 ROWS = np.stack([GENERATOR.normal(size=3000), GENERATOR.integers(0, 9, 3000)], axis=1).astype(np.float32)
@@ -15,7 +15,7 @@ ROWS = np.stack([GENERATOR.normal(size=3000), GENERATOR.integers(0, 9, 3000)], a
 
 @pytest.mark.parametrize("trees", [HistGradientBoostingClassifier(), HistGradientBoostingRegressor(max_bins=16)])
 def test_trees_see_as_many_values_as_they_have_bins_in_the_same_order(trees):
-    seen = coarse(ROWS, trees)
+    seen = prebin(ROWS, trees)
     assert np.unique(seen[:, 0]).size <= trees.max_bins
     assert np.array_equal(seen[:, 1], ROWS[:, 1])  # few enough values already
     order = np.argsort(ROWS[:, 0], kind="stable")
@@ -47,7 +47,7 @@ def _columns(draw):
 @given(_columns(), st.integers(2, 40))
 def test_each_value_becomes_the_least_one_of_its_bin(values, most):
     column = np.array(values, np.float32)
-    seen = coarse(column[:, None], HistGradientBoostingClassifier(max_bins=most))[:, 0]
+    seen = prebin(column[:, None], HistGradientBoostingClassifier(max_bins=most))[:, 0]
     assert np.array_equal(seen, _slow(column, most))
     assert np.unique(seen).size <= most
 
@@ -55,7 +55,7 @@ def test_each_value_becomes_the_least_one_of_its_bin(values, most):
 @pytest.mark.parametrize("largest", [2, 4, 300])
 def test_many_rows_at_the_largest_of_many_values_are_no_bin_beyond_it(largest):
     column = np.append(np.arange(400.0), np.full(largest, 399.0)).astype(np.float32)
-    seen = coarse(column[:, None], HistGradientBoostingClassifier())[:, 0]
+    seen = prebin(column[:, None], HistGradientBoostingClassifier())[:, 0]
     assert np.array_equal(seen, _slow(column, 255))
     assert np.unique(seen).size <= 255
 
@@ -63,7 +63,7 @@ def test_many_rows_at_the_largest_of_many_values_are_no_bin_beyond_it(largest):
 def test_a_value_that_nearly_all_rows_have_stays_apart_from_the_next():
     rows = np.zeros((100_000, 1), np.float32)
     rows[:350, 0] = GENERATOR.uniform(0.1, 1, 350)
-    seen = coarse(rows, HistGradientBoostingClassifier())
+    seen = prebin(rows, HistGradientBoostingClassifier())
     assert (seen[350:] == 0).all()
     assert (seen[:350] > 0).all()
     labels = np.arange(100_000) < 350
@@ -72,14 +72,14 @@ def test_a_value_that_nearly_all_rows_have_stays_apart_from_the_next():
 
 
 def test_others_see_the_rows():
-    assert coarse(ROWS, LogisticRegression()) is ROWS
+    assert prebin(ROWS, LogisticRegression()) is ROWS
 
 
 def test_weighted_trees_learn_as_well_from_few_values_and_predict_rows_as_they_are():
     labels, weights = (ROWS[:, 0] + 0.3 * GENERATOR.normal(size=3000) > 0).astype(int), GENERATOR.uniform(size=3000)
     plain, few = (
         HistGradientBoostingClassifier(max_iter=20, random_state=0).fit(rows, labels, weights)
-        for rows in (ROWS, coarse(ROWS, HistGradientBoostingClassifier()))
+        for rows in (ROWS, prebin(ROWS, HistGradientBoostingClassifier()))
     )
     assert abs(plain.score(ROWS, labels) - few.score(ROWS, labels)) < 0.01
 
@@ -87,6 +87,6 @@ def test_weighted_trees_learn_as_well_from_few_values_and_predict_rows_as_they_a
 @pytest.mark.parametrize(("rows", "alone"), [(100, True), (400_000, False)])
 def test_small_tables_are_fitted_on_one_thread(rows, alone):
     before = [each["num_threads"] for each in threadpool_info() if each["user_api"] == "openmp"]
-    with threads_that_pay(np.zeros((rows, 3), np.float32)):
+    with limit_threads(np.zeros((rows, 3), np.float32)):
         inside = [each["num_threads"] for each in threadpool_info() if each["user_api"] == "openmp"]
     assert inside == ([1] * len(before) if alone else before)

@@ -9,7 +9,7 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.data.row_normalizer import Lift
 from labeldp.learn import Supervised, Training
-from labeldp.learn.classical import Classical
+from labeldp.learn.classical import SklearnLearner
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.mechanisms import LinearQuery
@@ -33,7 +33,7 @@ def make(kind):
     if kind == "network":
         return Supervised("linear", Training(epochs=1, device="cpu")).fit(ROWS, noisy)
     classifier = LogisticRegression() if kind == "logistic" else HistGradientBoostingClassifier(max_iter=3)
-    return Classical(classifier, 1).fit(ROWS, noisy)
+    return SklearnLearner(classifier, 1).fit(ROWS, noisy)
 
 
 @pytest.mark.parametrize("kind", KINDS)

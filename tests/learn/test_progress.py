@@ -1,7 +1,7 @@
 import pytest
 
 from labeldp.learn import progress
-from labeldp.learn.progress import Progress, counted
+from labeldp.learn.progress import TrainingProgress, progress_bar
 
 
 @pytest.fixture
@@ -13,9 +13,9 @@ def clock(monkeypatch):
 
 @pytest.mark.parametrize(("on", "name"), [(True, "training"), ("first encoder", "first encoder")])
 def test_a_log_gets_a_line_now_and_then(clock, capsys, on, name):
-    with Progress(on, epochs=10, first=2, rows=100) as bar:
+    with TrainingProgress(on, epochs=10, first_epoch=2, n_rows=100) as bar:
         for _ in range(8):
-            bar.epoch(0.5)
+            bar.end_epoch(0.5)
     out, err = capsys.readouterr()
     lines = err.splitlines()
     assert out == ""
@@ -26,16 +26,16 @@ def test_a_log_gets_a_line_now_and_then(clock, capsys, on, name):
 
 def test_what_is_left_is_worked_out_from_what_was_done_here(clock, capsys):
     """Of ten epochs five were done before; two more in 60 seconds leave three for 90."""
-    lines = progress.Lines("training", "epochs", 10, 5)
-    lines.tell(6)
-    lines.tell(6)
-    lines.tell(7)
+    lines = progress.LogLines("training", "epochs", 10, 5)
+    lines.report(6)
+    lines.report(6)
+    lines.report(7)
     assert capsys.readouterr().err == "training: 7 of 10 epochs, about 90 s left\n"
 
 
 @pytest.mark.parametrize(("on", "told"), [(True, True), (False, False)])
 def test_things_are_counted(clock, capsys, on, told):
-    with counted(on, "teachers", 20) as done:
+    with progress_bar(on, "teachers", 20) as done:
         for _ in range(20):
             done()
     err = capsys.readouterr().err
@@ -44,7 +44,7 @@ def test_things_are_counted(clock, capsys, on, told):
 
 
 def test_nothing_is_said_within_a_minute(capsys):
-    with Progress(True, epochs=3, first=0, rows=10) as bar:
+    with TrainingProgress(True, epochs=3, first_epoch=0, n_rows=10) as bar:
         for _ in range(3):
-            bar.epoch(1.0)
+            bar.end_epoch(1.0)
     assert capsys.readouterr().err == ""

@@ -9,7 +9,7 @@ from sklearn.linear_model import LinearRegression, PoissonRegressor, Ridge
 import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn.predictor import load_predictor
-from labeldp.learn.regression import Anchor, Regression
+from labeldp.learn.regression import Regression, TargetPrior
 from labeldp.mechanisms import DiscreteLaplace, GroupHistogram, RROnBins, UnbiasedBins
 
 SPACE = ldp.LabelSpace.range(0, 100, 1)
@@ -31,7 +31,7 @@ def released(labels, mechanism, seed=0, space=SPACE):
 
 FEATURES, LABELS = people(1500, 0)
 NEW, TRUTH = people(1500, 1)
-KNOWN = Anchor(45.0, 15.6, 10.0)
+KNOWN = TargetPrior(45.0, 15.6, 10.0)
 
 
 def error(model):
@@ -50,26 +50,28 @@ def test_of_nearly_clean_labels_it_learns_what_plain_regression_does(loss):
 def test_the_scale_is_found_where_labels_are_nearly_clean():
     release = released(LABELS, RROnBins(60.0, EVEN))
     assert Regression(LinearRegression()).fit(FEATURES, release).scale == pytest.approx(8.0, rel=0.1)
-    assert Regression(LinearRegression(), anchor=KNOWN).fit(FEATURES, release).scale == pytest.approx(8.0, rel=0.1)
+    assert Regression(LinearRegression(), target_prior=KNOWN).fit(FEATURES, release).scale == pytest.approx(
+        8.0, rel=0.1
+    )
 
 
 @pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
 def test_evidence_teaches_more_than_the_released_values(loss):
     release = released(LABELS, RROnBins(1.0, EVEN), seed=2)
-    learned = Regression(Ridge(3.0), loss, anchor=KNOWN).fit(FEATURES, release)
+    learned = Regression(Ridge(3.0), loss, target_prior=KNOWN).fit(FEATURES, release)
     plain = Regression(Ridge(3.0)).fit_values(FEATURES, release, release.values())
     assert error(learned) < 110 < 150 < error(plain)  # 64 is scatter, 245 what a constant has
 
 
 def test_all_releases_of_numbers_can_be_learnt_from():
     for mechanism in (UnbiasedBins(2.0, EVEN), DiscreteLaplace(2.0)):
-        assert error(Regression(Ridge(3.0), anchor=KNOWN).fit(FEATURES, released(LABELS, mechanism))) < 100
+        assert error(Regression(Ridge(3.0), target_prior=KNOWN).fit(FEATURES, released(LABELS, mechanism))) < 100
 
 
 def test_without_evidence_nothing_moves():
     release = released(LABELS, DiscreteLaplace(1e-6))
     for loss in ("squared", "absolute", "poisson"):
-        model = Regression(Ridge(3.0), loss, anchor=Anchor(20.0, 15.0, 1.0)).fit(FEATURES, release)
+        model = Regression(Ridge(3.0), loss, target_prior=TargetPrior(20.0, 15.0, 1.0)).fit(FEATURES, release)
         assert np.abs(model.predict(NEW) - 20.0).max() < 0.6
 
 
@@ -100,9 +102,9 @@ def test_counts_are_never_below_zero():
 
 def test_evidence_in_blocks_gives_the_same(monkeypatch):
     release = released(LABELS, RROnBins(2.0, EVEN))
-    whole = Regression(Ridge(3.0), rounds=3).fit(FEATURES, release)
+    whole = Regression(Ridge(3.0), max_rounds=3).fit(FEATURES, release)
     monkeypatch.setattr("labeldp.learn.regression._BLOCK", 1000)
-    parts = Regression(Ridge(3.0), rounds=3).fit(FEATURES, release)
+    parts = Regression(Ridge(3.0), max_rounds=3).fit(FEATURES, release)
     assert np.allclose(whole.predict(NEW), parts.predict(NEW))
 
 
@@ -120,7 +122,7 @@ def test_only_released_rows_are_learnt_from():
 @pytest.mark.parametrize("regressor", [Ridge(3.0), HistGradientBoostingRegressor(max_iter=20), PoissonRegressor()])
 def test_a_model_is_kept_and_predicts_the_same(regressor, tmp_path):
     release = released(LABELS, RROnBins(3.0, EVEN))
-    model = Regression(regressor, "absolute", rounds=2).fit(FEATURES, release)
+    model = Regression(regressor, "absolute", max_rounds=2).fit(FEATURES, release)
     model.save(tmp_path / "m")
     again = load_predictor(tmp_path / "m")
     assert np.array_equal(again.predict(NEW), model.predict(NEW))

@@ -10,11 +10,19 @@ from torch import nn
 import labeldp as ldp
 from labeldp.data import Embeddings, Images
 from labeldp.learn import SemiGAN, Training
-from labeldp.learn.backbones import Average, build
-from labeldp.learn.semigan import _Game, _Generator, _range, contradicted, judge, realness_loss, trusted
+from labeldp.learn.backbones import EnsembleNetwork, build
+from labeldp.learn.semigan import (
+    _GAN,
+    _Generator,
+    _input_range,
+    contradiction_mask,
+    discriminate,
+    realness_loss,
+    select_trusted_rows,
+)
 
 SMALL = partial(build, "mlp", width=32)
-SHORT = Training(epochs=4, batch=500, optimizer="adamw", rate=3e-3, device="cpu")
+SHORT = Training(epochs=4, batch_size=500, optimizer="adamw", learning_rate=3e-3, device="cpu")
 PLUS_PLUS = {"discriminators": 2, "plus": True, "remove": 0.3, "ramp": 2}
 
 
@@ -40,7 +48,7 @@ def a_game():
     torch.manual_seed(0)
     network = build("mlp", (6,), 3, width=8)
     features = Embeddings(np.random.default_rng(0).random((20, 6)))
-    generator, codes = _Generator(features, codes=5), torch.rand(9, 5)
+    generator, codes = _Generator(features, latent_dim=5), torch.rand(9, 5)
     return network, generator, codes, torch.rand(7, 6), torch.rand(8, 6)
 
 
@@ -51,19 +59,23 @@ def gradients(loss, module):
 
 def test_each_loss_teaches_its_own_player_alone():
     network, generator, codes, known, other = a_game()
-    judgement = judge(network, known, other, generator(codes))
-    assert all(not g.any() for g in gradients(judgement.matching, network))
-    assert all(not g.any() for g in gradients(judgement.realness, generator))
-    assert all(not g.any() for g in gradients(judgement.known.sum(), generator))
-    assert any(g.any() for g in gradients(judgement.matching, generator))
-    assert any(g.any() for g in gradients(judgement.realness, network))
+    judgement = discriminate(network, known, other, generator(codes))
+    assert all(not g.any() for g in gradients(judgement.generator_loss, network))
+    assert all(not g.any() for g in gradients(judgement.discriminator_loss, generator))
+    assert all(not g.any() for g in gradients(judgement.labeled_logits.sum(), generator))
+    assert any(g.any() for g in gradients(judgement.generator_loss, generator))
+    assert any(g.any() for g in gradients(judgement.discriminator_loss, network))
 
 
 def test_the_gradients_are_those_of_two_separate_steps():
     network, generator, codes, known, other = a_game()
     plain, wanted = copy.deepcopy(network), torch.tensor([0, 1, 2, 0, 1, 2, 0])
-    judgement = judge(network, known, other, generator(codes))
-    joint = nn.functional.cross_entropy(judgement.known, wanted) + judgement.realness + judgement.matching
+    judgement = discriminate(network, known, other, generator(codes))
+    joint = (
+        nn.functional.cross_entropy(judgement.labeled_logits, wanted)
+        + judgement.discriminator_loss
+        + judgement.generator_loss
+    )
 
     logits = plain(torch.cat([known, other, generator(codes).detach()]))
     chances = torch.softmax(torch.cat([logits, torch.zeros(24, 1)], dim=1), dim=1)
@@ -86,16 +98,16 @@ def test_contradicted_rows_by_a_slow_loop():
     for a, b, label in zip(first.tolist(), second.tolist(), labels.tolist(), strict=True):
         one, two = a.index(max(a)), b.index(max(b))
         slow.append(one != two and label not in (one, two))
-    assert contradicted(first, second, labels).tolist() == slow
+    assert contradiction_mask(first, second, labels).tolist() == slow
     assert 20 < sum(slow) < 80
 
 
 def test_counts_by_a_slow_loop():
-    game = _Game([], nn.Identity(), 4)
+    game = _GAN([], nn.Identity(), 4)
     table = dict.fromkeys(range(4), 0.0)
     for hits in ([0, 0, 2], [2], [], [1, 1, 2]):  # a row that is met twice in an epoch counts once
-        game.marks.index_add_(0, torch.tensor(hits, dtype=torch.long), torch.ones(len(hits)))
-        game.fold(0.9)
+        game.epoch_marks.index_add_(0, torch.tensor(hits, dtype=torch.long), torch.ones(len(hits)))
+        game.end_epoch(0.9)
         table = {row: 0.9 * count + (row in hits) for row, count in table.items()}
     assert game.counts.tolist() == pytest.approx(list(table.values()))
     assert table[2] > table[1] > table[0] > table[3] == 0
@@ -106,10 +118,15 @@ def test_the_most_doubted_labels_are_removed(digits):
     counts = np.zeros(1400)
     counts[:10] = [0, 3, 1, 0, 2, 0, 5, 0, 0, 0]
     counts[50] = 9  # it has no label, so it has none to lose
-    assert np.flatnonzero(~trusted(release, counts, 0.2)).tolist() == [1, 6]
-    assert np.flatnonzero(~trusted(release, counts, 0.39)).tolist() == [1, 4, 6]
-    assert np.flatnonzero(~trusted(release, counts, 0.9)).tolist() == [1, 2, 4, 6]  # nobody doubts the others
-    assert release.keep(trusted(release, counts, 0.2)).guarantee == release.guarantee
+    assert np.flatnonzero(~select_trusted_rows(release, counts, 0.2)).tolist() == [1, 6]
+    assert np.flatnonzero(~select_trusted_rows(release, counts, 0.39)).tolist() == [1, 4, 6]
+    assert np.flatnonzero(~select_trusted_rows(release, counts, 0.9)).tolist() == [
+        1,
+        2,
+        4,
+        6,
+    ]  # nobody doubts the others
+    assert release.keep(select_trusted_rows(release, counts, 0.2)).guarantee == release.guarantee
 
 
 def test_generated_rows_lie_where_the_features_lie(digits):
@@ -118,7 +135,7 @@ def test_generated_rows_lie_where_the_features_lie(digits):
         (Embeddings(matrix), matrix.min(0), matrix.max(0)),
         (digits.images, np.zeros(1), np.full(1, 254 / 255)),
     ):
-        assert [end.flatten().tolist() for end in _range(features)] == [pytest.approx(low), pytest.approx(high)]
+        assert [end.flatten().tolist() for end in _input_range(features)] == [pytest.approx(low), pytest.approx(high)]
         generator = _Generator(features, 5)
         for layer in generator.layers:
             if isinstance(layer, nn.Linear):
@@ -138,7 +155,7 @@ def test_a_seed_says_it_all(digits, settings):
     other = SemiGAN(SMALL, replace(short, seed=1), **settings).fit(digits.features, release)
     assert torch.equal(weights(one), weights(same))
     assert not torch.equal(weights(one), weights(other))
-    assert isinstance(one.network, Average) == bool(settings)
+    assert isinstance(one.network, EnsembleNetwork) == bool(settings)
     assert one.guarantee == release.guarantee
 
 
@@ -164,11 +181,11 @@ def test_a_run_that_was_stopped_and_resumed_gives_the_same_weights(digits, tmp_p
 
 
 def test_plus_plus_is_plus_on_what_plus_trusts(digits):
-    release, settings = some(digits, 300), replace(SHORT, epochs=3, average=0.9)
+    release, settings = some(digits, 300), replace(SHORT, epochs=3, ema_decay=0.9)
     plus = SemiGAN(SMALL, settings, **PLUS_PLUS | {"remove": 0.0})
-    _, counts = plus.fit_and_count(digits.features, release)
+    _, counts = plus.fit_and_count_contradictions(digits.features, release)
     assert not counts[release.labels() < 0].any()
-    kept = release.keep(trusted(release, counts, 0.3))
+    kept = release.keep(select_trusted_rows(release, counts, 0.3))
     assert 0 < (release.labels() >= 0).sum() - (kept.labels() >= 0).sum() <= 90
     by_hand = plus.fit(digits.features, kept)
     assert torch.equal(weights(by_hand), weights(SemiGAN(SMALL, settings, **PLUS_PLUS).fit(digits.features, release)))
@@ -178,7 +195,9 @@ def test_images_and_labels_for_all_rows():
     generator = np.random.default_rng(0)
     images = Images(generator.integers(0, 256, (60, 3, 8, 8), np.uint8))
     vault = ldp.Vault(generator.integers(0, 3, 60), ldp.LabelSpace([0, 1, 2]), ldp.Budget(1.0))
-    learner = SemiGAN(partial(build, "cnn", width=4), replace(SHORT, epochs=2, batch=20), discriminators=2, plus=True)
+    learner = SemiGAN(
+        partial(build, "cnn", width=4), replace(SHORT, epochs=2, batch_size=20), n_discriminators=2, plus=True
+    )
     model = learner.fit(images, vault.release(ldp.RandomizedResponse(1.0)))
     chances = model.predict_proba(images)
     assert chances.shape == (60, 3)
@@ -203,7 +222,7 @@ def test_compiling_changes_no_result_and_happens_once(digits, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda loss, **_: compiler(loss, backend=counter))
     release, results = some(digits, 300), []
     for settings in (SHORT, replace(SHORT, compile=True)):
-        learner = SemiGAN(SMALL, settings, discriminators=2, plus=True, ramp=2)
+        learner = SemiGAN(SMALL, settings, n_discriminators=2, plus=True, ramp_epochs=2)
         results.append(weights(learner.fit(digits.features, release)))
     assert torch.equal(*results)
     assert counter.frame_count == 1
@@ -213,7 +232,7 @@ def test_a_student_that_doubts_labels_resists_noise(digits):
     plain, ours = [], []
     for seed in range(2):
         release = some(digits, 500, seed)
-        training = replace(SHORT, epochs=14, batch=150, rate=8e-3, seed=seed)
+        training = replace(SHORT, epochs=14, batch_size=150, learning_rate=8e-3, seed=seed)
         for found, settings in ((plain, {}), (ours, PLUS_PLUS | {"noise_rate": 0.3})):
             learner = SemiGAN(partial(build, "mlp", width=128), training, **settings)
             found.append(digits.accuracy(learner.fit(digits.features, release)))

@@ -6,11 +6,11 @@ import torch
 
 import labeldp as ldp
 from labeldp.learn import SoftMatch, Supervised
-from labeldp.learn.softmatch import Judge, class_shares
+from labeldp.learn.softmatch import PseudoLabeler, fit_class_proportions
 
 
 def test_guesses_are_aligned_and_weighed_as_by_hand():
-    judge = Judge(torch.tensor([6, 3, 2]) / 11, inertia=0.9)
+    judge = PseudoLabeler(torch.tensor([6, 3, 2]) / 11, decay=0.9)
     chances, evidence = torch.softmax(torch.randn(8, 3), dim=1), torch.randn(8, 3)
     guess, weight = judge(chances, evidence)
     shares = np.array([6, 3, 2]) / 11
@@ -26,7 +26,7 @@ def test_guesses_are_aligned_and_weighed_as_by_hand():
 
 
 def test_a_class_that_is_guessed_too_often_is_held_back():
-    judge = Judge(torch.tensor([0.5, 0.5]))
+    judge = PseudoLabeler(torch.tensor([0.5, 0.5]))
     lopsided, nothing = torch.tensor([[0.95, 0.05]] * 3 + [[0.55, 0.45]]), torch.zeros(4, 2)
     before = judge.eval()(lopsided, nothing)[0].tolist()
     judge.train()
@@ -38,7 +38,7 @@ def test_a_class_that_is_guessed_too_often_is_held_back():
 
 def test_shares_are_the_likeliest_ones():
     evidence = torch.randn(400, 3)
-    found = class_shares([evidence[:150], evidence[150:]], rounds=2000).numpy().astype(np.float64)
+    found = fit_class_proportions([evidence[:150], evidence[150:]], n_rounds=2000).numpy().astype(np.float64)
 
     def likelihood(shares):  # with one row of each class beside those of the evidence
         return np.log(np.exp(evidence.numpy().astype(np.float64)) @ shares).sum() + np.log(shares).sum()
@@ -56,9 +56,9 @@ def test_unlabelled_rows_help(digits, training):
         rows = np.random.default_rng(seed).choice(1400, 60, replace=False)
         release = digits.release(ldp.RandomizedResponse(30.0), rows=rows)
         settings = replace(training, epochs=50, seed=seed)
-        start = Supervised(training=replace(settings, batch=32)).fit(digits.features, release)
+        start = Supervised(training=replace(settings, batch_size=32)).fit(digits.features, release)
         plain.append(digits.accuracy(start))
-        ours.append(digits.accuracy(SoftMatch(training=settings, inertia=0.99).fit(digits.features, release, start)))
+        ours.append(digits.accuracy(SoftMatch(training=settings, ema_decay=0.99).fit(digits.features, release, start)))
     assert np.mean(ours) > np.mean(plain) + 0.03
 
 
@@ -70,10 +70,12 @@ def test_wrong_labels_are_doubted(digits, training):
     marked = np.full(1400, -1, np.int32)
     marked[known] = codes[known]
     marked[wrong] = (codes[wrong] + generator.integers(1, 10, len(wrong))) % 10
-    start = Supervised(training=replace(training, batch=64, epochs=10)).fit(digits.features, release.relabel(marked))
+    start = Supervised(training=replace(training, batch_size=64, epochs=10)).fit(
+        digits.features, release.relabel(marked)
+    )
     found = {}
     for confidence in (0.9, 1 - 1e-6):
-        learner = SoftMatch(training=training, inertia=0.99)
+        learner = SoftMatch(training=training, ema_decay=0.99)
         found[confidence] = digits.accuracy(learner.fit(digits.features, release.relabel(marked, confidence), start))
     assert found[0.9] > found[1 - 1e-6]
     assert found[0.9] > 0.9
@@ -84,7 +86,7 @@ def test_noisy_labels_of_all_rows_are_evidence(digits, training):
     release = digits.release(ldp.RandomizedResponse(1.1))
     settings = replace(training, epochs=30)
     start = Supervised(training=settings).fit(digits.features, release)
-    model = SoftMatch(training=settings, inertia=0.99, ratio=1).fit(digits.features, release, start)
+    model = SoftMatch(training=settings, ema_decay=0.99, unlabeled_ratio=1).fit(digits.features, release, start)
     assert digits.accuracy(model) > digits.accuracy(start) + 0.05
 
 
@@ -94,10 +96,10 @@ def test_networks_that_guess_together_learn_from_each_other(digits, training):
     settings = replace(training, epochs=12)
     first_rows = [int(np.flatnonzero(release.labels() == label)[0]) for label in range(10)]
     few = release.keep(np.isin(np.arange(1400), first_rows))
-    good, poor = (Supervised(training=replace(settings, batch=10)).fit(digits.features, r) for r in (release, few))
-    learner = SoftMatch(training=settings, inertia=0.95)
+    good, poor = (Supervised(training=replace(settings, batch_size=10)).fit(digits.features, r) for r in (release, few))
+    learner = SoftMatch(training=settings, ema_decay=0.95)
     alone = digits.accuracy(learner.fit(digits.features, few, poor))
-    beside_good = learner.together(digits.features, few, [good, poor])
+    beside_good = learner.fit_many(digits.features, few, [good, poor])
     assert digits.accuracy(beside_good[1]) > alone + 0.05
     assert digits.accuracy(beside_good[0]) > digits.accuracy(good) - 0.05
 
@@ -106,6 +108,6 @@ def test_networks_that_guess_together_rest_on_all_starts(digits, training):
     release, other = (digits.release(ldp.RandomizedResponse(epsilon), seed=7) for epsilon in (1.0, 8.0))
     short = replace(training, epochs=1)
     starts = [Supervised(training=short).fit(digits.features, each) for each in (release, other)]
-    for model in SoftMatch(training=short).together(digits.features, release, starts):
+    for model in SoftMatch(training=short).fit_many(digits.features, release, starts):
         assert set(model.lineage) == {*release.lineage, *other.lineage}
         assert model.guarantee.epsilon == 9.0

@@ -8,7 +8,7 @@ from scipy.stats import beta, kstest
 import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn import Supervised
-from labeldp.learn.supervised import beta_share, mix
+from labeldp.learn.supervised import mix_batch, sample_mix_weight
 from labeldp.mechanisms import GroupHistogram
 
 RR = ldp.RandomizedResponse
@@ -17,7 +17,7 @@ RR = ldp.RandomizedResponse
 def test_mixing_is_a_convex_combination_of_pairs():
     torch.manual_seed(0)
     inputs, targets = torch.eye(6), torch.eye(6)
-    mixed, wanted = mix(inputs, targets, 1.0)
+    mixed, wanted = mix_batch(inputs, targets, 1.0)
     assert torch.equal(mixed, wanted)
     assert torch.allclose(mixed.sum(1), torch.ones(6))
     share = float(mixed.diagonal().min())
@@ -30,7 +30,7 @@ def test_mixing_is_a_convex_combination_of_pairs():
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 4.0, 16.0])
 def test_shares_follow_their_law(alpha):
     torch.manual_seed(0)
-    drawn = [float(beta_share(alpha, torch.device("cpu"))) for _ in range(2000)]
+    drawn = [float(sample_mix_weight(alpha, torch.device("cpu"))) for _ in range(2000)]
     assert kstest(drawn, beta(alpha, alpha).cdf).pvalue > 1e-3
 
 
@@ -67,7 +67,7 @@ def test_only_released_rows_are_seen(digits, training):
 def test_a_start_is_continued(digits, training):
     release = digits.release(RR(30.0))
     first = Supervised(training=training).fit(digits.features, release)
-    barely = replace(training, epochs=1, rate=1e-6)
+    barely = replace(training, epochs=1, learning_rate=1e-6)
     assert digits.accuracy(Supervised(training=barely).fit(digits.features, release, start=first)) > 0.95
     assert digits.accuracy(Supervised(training=barely).fit(digits.features, release)) < 0.5
 

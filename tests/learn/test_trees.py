@@ -122,7 +122,7 @@ CRAFTED = {
     "a child that is its own parent": lambda a: changed(a, "left", 0, 0),
     "a child before its parent": lambda a: changed(a, "right", 5, 1),
     "a child outside the tree": lambda a: changed(a, "left", 0, 10**6),
-    "a child in the next tree": lambda a: changed(a, "left", 0, int(a["nodes"][1])),
+    "a child in the next tree": lambda a: changed(a, "left", 0, int(a["node_offsets"][1])),
     "a leaf outside the tree": lambda a: changed(a, "left", np.flatnonzero(a["left"] < 0)[0], ~(10**6)),
     "a leaf that two nodes share": lambda a: (
         changed(a, "left", np.flatnonzero(a["left"] < 0)[0], ~0) | {"right": np.where(a["right"] == ~0, ~1, a["right"])}
@@ -131,13 +131,13 @@ CRAFTED = {
     "a feature below zero": lambda a: changed(a, "feature", 0, -1),
     "a value that is no number": lambda a: changed(a, "value", 0, np.nan),
     "a threshold that is no number": lambda a: changed(a, "threshold", 0, np.nan),
-    "trees that overlap": lambda a: changed(a, "nodes", 1, int(a["nodes"][2]) + 1),
-    "trees that begin elsewhere": lambda a: changed(a, "nodes", 0, 1),
+    "trees that overlap": lambda a: changed(a, "node_offsets", 1, int(a["node_offsets"][2]) + 1),
+    "trees that begin elsewhere": lambda a: changed(a, "node_offsets", 0, 1),
     "fewer values than leaves": lambda a: a | {"value": a["value"][:-1]},
     "fewer thresholds than nodes": lambda a: a | {"threshold": a["threshold"][:-1]},
-    "marks of another shape": lambda a: a | {"leaves": a["leaves"][:-1]},
-    "no marks": lambda a: a | {"nodes": np.zeros(0, int), "leaves": np.zeros(0, int)},
-    "no outputs": lambda a: a | {"outputs": 0},
+    "marks of another shape": lambda a: a | {"leaf_offsets": a["leaf_offsets"][:-1]},
+    "no marks": lambda a: a | {"node_offsets": np.zeros(0, int), "leaf_offsets": np.zeros(0, int)},
+    "no outputs": lambda a: a | {"n_outputs": 0},
     "a missing array": lambda a: {name: value for name, value in a.items() if name != "right"},
     "texts": lambda a: a | {"feature": np.array(["x"] * len(a["feature"]))},
 }

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import labeldp as ldp
-from labeldp.learn.weighted import Weighted
+from labeldp.learn.weighted import WeightedEM
 from labeldp.mechanisms import GroupHistogram, OneHotGaussian, OneHotLaplace, RRWithPrior
 
 LOGISTIC = LogisticRegression(C=0.1, max_iter=300)
@@ -30,7 +30,7 @@ def test_learning_from_evidence_beats_learning_from_noisy_labels(patients):
     ours, plain = [], []
     for seed in range(5):
         release = released(labels, ldp.RandomizedResponse(0.7), seed=seed)
-        ours.append((Weighted(LOGISTIC).fit(features, release).predict(features) == labels).mean())
+        ours.append((WeightedEM(LOGISTIC).fit(features, release).predict(features) == labels).mean())
         plain.append(
             (LogisticRegression(max_iter=300).fit(features, release.labels()).predict(features) == labels).mean()
         )
@@ -43,7 +43,7 @@ def test_a_rare_class_is_found_at_a_small_epsilon():
     labels = (generator.random(20_000) < 0.2).astype(int)
     features = generator.normal(size=(20_000, 3)) + 3 * labels[:, None]
     release = released(labels, ldp.RandomizedResponse(0.5))
-    predicted = Weighted(LOGISTIC).fit(features, release).predict(features)
+    predicted = WeightedEM(LOGISTIC).fit(features, release).predict(features)
     assert (predicted[labels == 1] == 1).mean() > 0.9
 
 
@@ -57,7 +57,7 @@ def test_a_rare_class_is_found_at_a_small_epsilon():
 )
 def test_any_likelihood_will_do(patients, mechanism):
     features, labels = patients
-    model = Weighted(LOGISTIC).fit(features, released(labels, mechanism))
+    model = WeightedEM(LOGISTIC).fit(features, released(labels, mechanism))
     assert (model.predict(features) == labels).mean() > 0.85
 
 
@@ -65,7 +65,7 @@ def test_a_prior_is_fitted_once_and_not_fed_back(patients):
     features, labels = patients
     groups = (features[:, 0] > 0).astype(int)
     release = released(labels, GroupHistogram(groups, 1.0))
-    one, ten = (Weighted(LOGISTIC, rounds=r).fit(features, release).predict_proba(features) for r in (1, 10))
+    one, ten = (WeightedEM(LOGISTIC, n_rounds=r).fit(features, release).predict_proba(features) for r in (1, 10))
     assert np.array_equal(one, ten)
 
 
@@ -75,14 +75,14 @@ def test_unreleased_rows_are_left_out(patients):
     release = released(labels, ldp.RandomizedResponse(4.0), rows=half)
     spoiled = features.copy()
     spoiled[1::2] = 1e6
-    a, b = (Weighted(LOGISTIC).fit(x, release).coef_ for x in (features, spoiled))
+    a, b = (WeightedEM(LOGISTIC).fit(x, release).coef_ for x in (features, spoiled))
     assert np.array_equal(a, b)
 
 
 def test_rows_must_match(patients):
     features, labels = patients
     with pytest.raises(ldp.InputError, match="10 rows of features and 569"):
-        Weighted(LOGISTIC).fit(features[:10], released(labels, ldp.RandomizedResponse(1.0)))
+        WeightedEM(LOGISTIC).fit(features[:10], released(labels, ldp.RandomizedResponse(1.0)))
 
 
 def test_a_guess_is_where_it_begins(patients):
@@ -90,9 +90,9 @@ def test_a_guess_is_where_it_begins(patients):
     features, labels = patients
     release = released(labels, ldp.RandomizedResponse(1e-6))
     guess = np.log(np.where(np.eye(2, dtype=bool)[labels], 0.99, 0.01))
-    model = Weighted(LOGISTIC, rounds=1).fit(features, release, guess)
+    model = WeightedEM(LOGISTIC, n_rounds=1).fit(features, release, guess)
     assert (model.predict(features) == labels).mean() > 0.95
-    upside_down = Weighted(LOGISTIC, rounds=1).fit(features, release, guess[:, ::-1])
+    upside_down = WeightedEM(LOGISTIC, n_rounds=1).fit(features, release, guess[:, ::-1])
     assert (upside_down.predict(features) == labels).mean() < 0.05
 
 
@@ -100,7 +100,7 @@ def test_a_guess_is_weighed_against_the_evidence(patients):
     features, labels = patients
     release = released(labels, ldp.RandomizedResponse(8.0))
     wrong = np.log(np.where(np.eye(2, dtype=bool)[labels], 0.4, 0.6))
-    assert (Weighted(LOGISTIC).fit(features, release, wrong).predict(features) == labels).mean() > 0.95
+    assert (WeightedEM(LOGISTIC).fit(features, release, wrong).predict(features) == labels).mean() > 0.95
 
 
 def test_a_guess_of_unreleased_rows_makes_no_difference(patients):
@@ -109,7 +109,7 @@ def test_a_guess_of_unreleased_rows_makes_no_difference(patients):
     guess = np.log(np.full((569, 2), 0.5))
     spoiled = guess.copy()
     spoiled[1::2] = np.log([1e-9, 1.0])
-    a, b = (Weighted(LOGISTIC, rounds=2).fit(features, release, g).coef_ for g in (guess, spoiled))
+    a, b = (WeightedEM(LOGISTIC, n_rounds=2).fit(features, release, g).coef_ for g in (guess, spoiled))
     assert np.array_equal(a, b)
 
 
@@ -117,7 +117,7 @@ def test_a_prior_is_no_place_for_a_guess(patients):
     features, labels = patients
     release = released(labels, GroupHistogram((features[:, 0] > 0).astype(int), 1.0))
     guess = np.log(np.where(np.eye(2, dtype=bool)[labels], 0.99, 0.01))
-    a, b = (Weighted(LOGISTIC).fit(features, release, g).coef_ for g in (None, guess))
+    a, b = (WeightedEM(LOGISTIC).fit(features, release, g).coef_ for g in (None, guess))
     assert np.array_equal(a, b)
 
 
@@ -127,7 +127,7 @@ def test_a_class_that_one_row_may_have_does_not_end_early_stopping():
     labels = np.arange(10_500) % 2
     labels[7] = 2
     release = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2]), ldp.Budget(700.0)).release(ldp.RandomizedResponse(700.0))
-    fitted = Weighted(HistGradientBoostingClassifier(max_iter=2, random_state=0), 1).fit(rows, release)
+    fitted = WeightedEM(HistGradientBoostingClassifier(max_iter=2, random_state=0), 1).fit(rows, release)
     assert fitted.classes_.tolist() == [0, 1, 2]
 
 
@@ -137,5 +137,5 @@ def test_the_only_row_of_a_class_weighs_as_much_in_two_halves():
     labels[7] = 2
     release = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2]), ldp.Budget(700.0)).release(ldp.RandomizedResponse(700.0))
     plain = LogisticRegression(C=1.0).fit(rows, labels)
-    fitted = Weighted(LogisticRegression(C=1.0), 1).fit(rows, release)
+    fitted = WeightedEM(LogisticRegression(C=1.0), 1).fit(rows, release)
     assert np.allclose(fitted.predict_proba(rows), plain.predict_proba(rows), atol=1e-3)

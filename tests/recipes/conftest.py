@@ -38,7 +38,7 @@ class Digits:
 
     def task(self, epsilon, delta=0.0, seed=0, count=1400, epochs=1, **options):
         features = self.features.select(np.arange(count))
-        training = Training(epochs=epochs, batch=128, rate=0.1, device="cpu", seed=seed)
+        training = Training(epochs=epochs, batch_size=128, learning_rate=0.1, device="cpu", seed=seed)
         return Task(
             features,
             SPACE,

@@ -11,7 +11,7 @@ from labeldp.recipes.cached_models import cached_embeddings, train_or_load
 
 @pytest.fixture
 def task(digits, tmp_path):
-    task = digits.task(2.0, count=300, training=Training(epochs=1, batch=100, device="cpu"))
+    task = digits.task(2.0, count=300, training=Training(epochs=1, batch_size=100, device="cpu"))
     return replace(task, folder=tmp_path)
 
 

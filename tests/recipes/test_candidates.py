@@ -10,7 +10,7 @@ import labeldp as ldp
 from labeldp.data import Embeddings, Table
 from labeldp.learn import Supervised, Training
 from labeldp.learn.additive.log_linear import LogLinear
-from labeldp.learn.classical import Classical
+from labeldp.learn.classical import SklearnLearner
 from labeldp.learn.effort import is_shortened
 from labeldp.learn.regression import Regression
 from labeldp.recipes.candidates import Candidate, fit_candidates
@@ -89,7 +89,7 @@ def test_a_candidate_whose_probabilities_are_no_numbers_is_left_out(monkeypatch)
 
 
 def test_a_setting_of_a_search_that_fails_is_left_out(monkeypatch):
-    monkeypatch.setattr(Classical, "fit", failing(Classical.fit, "LogisticRegression"))
+    monkeypatch.setattr(SklearnLearner, "fit", failing(SklearnLearner.fit, "LogisticRegression"))
     vault, task = vault_and_task()
     tasks = [replace(task, model=model) for model in ("logistic", "trees", "linear")]
     trained = train_best(vault, tasks, "randres", [{}, {}, {}])

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn import Training, bayes
-from labeldp.learn.supervised import partners
+from labeldp.learn.supervised import draw_mixup
 from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task, default_training
 
@@ -27,7 +27,7 @@ def vault_of(rated, epsilon, seed=0, space=SPACE):
 
 
 def task_of(rated, epsilon, seed=0, epochs=6, space=SPACE, **more):
-    training = Training(epochs, 128, "adam", 0.03, prior=0.2, device="cpu", seed=seed)
+    training = Training(epochs, 128, "adam", 0.03, prior_deviation=0.2, device="cpu", seed=seed)
     return Task(rated.features, space, all_rows(4000), epsilon, training=training, seed=seed, **more)
 
 
@@ -115,7 +115,7 @@ def test_rows_of_ratings_are_mixed_only_if_asked_for(rated, options, mixed, monk
     """Unless what counts is to be right: a mixture leans towards the middle."""
     pairs, calls = task_of(rated, 1.0, epochs=1), []
     rows = Embeddings(pairs.features.batch(torch.arange(4000)).float())
-    monkeypatch.setattr(bayes, "partners", lambda *of: calls.append(of) or partners(*of))
+    monkeypatch.setattr(bayes, "draw_mixup", lambda *of: calls.append(of) or draw_mixup(*of))
     train(vault_of(rated, 1.0), replace(pairs, features=rows, model="mlp"), "lp-mst", options, score=False)
     assert bool(calls) == mixed
 
@@ -126,7 +126,7 @@ def test_no_mixing_may_be_asked_for(rated):
 
 def test_the_usual_training_has_a_prior(rated):
     usual = default_training(task_of(rated, 1.0))
-    assert (usual.optimizer, usual.prior, usual.batch) == ("adam", 0.2, 64)
+    assert (usual.optimizer, usual.prior_deviation, usual.batch_size) == ("adam", 0.2, 64)
 
 
 def test_the_estimator_takes_frames_of_ids(rated):

@@ -6,7 +6,7 @@ from labeldp.data import Embeddings, Images
 from labeldp.data.feature_reader import Intake
 from labeldp.learn import Bayes, FixMatch, Model, Supervised, Training
 from labeldp.learn.backbones import build
-from labeldp.learn.classical import Classical
+from labeldp.learn.classical import SklearnLearner
 from labeldp.learn.encoded import EncodedModel
 from labeldp.learn.ridge import Ridge
 from labeldp.mechanisms import LinearQuery
@@ -50,7 +50,7 @@ def test_learners_are_those_of_the_models_kind():
     learner = task(model="linear", training=training).learner(Supervised, mixup=2.0)
     assert (type(learner), learner.backbone, learner.training, learner.mixup) == (Supervised, "linear", training, 2.0)
     classifier = LogisticRegression()
-    assert task(model=classifier).learner(Bayes) == Classical(classifier)
+    assert task(model=classifier).learner(Bayes) == SklearnLearner(classifier)
     with pytest.raises(ldp.InputError, match="FixMatch trains networks: choose a backbone, not LogisticRegression"):
         task(model=classifier).learner(FixMatch)
     with pytest.raises(ldp.InputError, match="LogisticRegression cannot begin from an encoder"):
@@ -61,7 +61,7 @@ def test_a_default_schedule_sees_about_a_million_rows():
     assert default_training(task(seed=5)).seed == 5
     assert default_training(task()).epochs == 30
     many = Task(ROWS, SPACE, all_rows(50_000), 1.0)
-    assert (default_training(many).epochs, default_training(many).batch) == (20, 256)
+    assert (default_training(many).epochs, default_training(many).batch_size) == (20, 256)
     images = Task(Images(np.zeros((2, 1, 8, 8), np.uint8)), SPACE, all_rows(2), 1.0)
     assert default_training(images).epochs == 60
 

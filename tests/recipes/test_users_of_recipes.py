@@ -149,7 +149,7 @@ class Told:
     """Stands in for the noise: answers are given, and their chance is noted by the channel that is drawn from."""
 
     def __init__(self, monkeypatch):
-        self.answers, self.chance = None, 1.0
+        self.answers, self.correct_probability = None, 1.0
         for kind in (RandomizedResponse, RRWithPrior):
             monkeypatch.setattr(kind, "draw", self._instead_of(kind.draw))
 
@@ -165,7 +165,7 @@ class Told:
             if release.candidates is not None:
                 possible = np.unpackbits(release.candidates, axis=1, count=2)[np.arange(4), self.answers].astype(bool)
             channel = np.exp(release.log_evidence().astype(float))[rows, codes[rows]]
-            self.chance *= float(np.prod(np.where(possible[rows], channel, 0.0)))
+            self.correct_probability *= float(np.prod(np.where(possible[rows], channel, 0.0)))
             return release
 
         return told
@@ -174,16 +174,16 @@ class Told:
 def test_every_outcome_of_two_stages_is_as_likely_within_epsilon(monkeypatch):
     told, users = Told(monkeypatch), np.array([0, 1, 0, 1])
     features, space = Embeddings(np.array([[0.0, 1.0], [1.0, 0.0], [0.2, 1.0], [1.0, 0.3]])), ldp.LabelSpace([0, 1])
-    training = Training(epochs=1, batch=4, device="cpu", rate=0.5)
+    training = Training(epochs=1, batch_size=4, device="cpu", learning_rate=0.5)
     neighbours = [(0, 0, 0, 0), (1, 0, 1, 0), (0, 1, 0, 1), (1, 1, 1, 1)]
     law = {labels: [] for labels in neighbours}
     touched = set()
     for labels, answers in product(neighbours, product([0, 1], repeat=4)):
-        told.answers, told.chance = np.array(answers), 1.0
+        told.answers, told.correct_probability = np.array(answers), 1.0
         vault = ldp.Vault(list(labels), space, ldp.Budget(1.0), users=users)
         task = Task(features, space, all_rows(4), 1.0, training=training, model="linear")
         train(vault, task, "lp-mst", {"stages": 2, "mixup": 0.0}, with_rehearsal=False)
-        law[labels].append(told.chance)
+        law[labels].append(told.correct_probability)
         touched.add(tuple(tuple(users[rows_of(vault, entry)].tolist()) for entry in vault.ledger.entries()))
     assert {frozenset(stage) for stages in touched for stage in stages} == {frozenset({0}), frozenset({1})}
     chances = {labels: np.array(each) for labels, each in law.items()}

@@ -137,14 +137,14 @@ def test_bayes_rule_gains_by_the_evidence(mechanism):
 def test_a_learner_of_evidence_takes_numbers():
     from sklearn.linear_model import LogisticRegression
 
-    from labeldp.learn.weighted import Weighted
+    from labeldp.learn.weighted import WeightedEM
 
     space = ldp.LabelSpace.range(0, 4, 1)
     x = np.random.default_rng(0).uniform(0, 1, (3000, 1))
     labels = np.floor(5 * x[:, 0])
     for mechanism in (RROnBins(2.0, np.full(5, 0.2)), UnbiasedBins(2.0, np.full(5, 0.2))):
         noisy = ldp.Vault(labels, space, ldp.Budget(2.0)).release(mechanism)
-        fitted = Weighted(LogisticRegression(max_iter=500), rounds=5).fit(x, noisy)
+        fitted = WeightedEM(LogisticRegression(max_iter=500), n_rounds=5).fit(x, noisy)
         mean = fitted.predict_proba(x) @ np.arange(5.0)[fitted.classes_]
         assert ((mean - labels) ** 2).mean() < 0.5 * labels.var()
 

@@ -48,5 +48,5 @@ def cnn():
 
 @pytest.fixture(scope="session")
 def encoder(digits, cnn):
-    settings = Training(epochs=40, batch=256, optimizer="adamw", rate=3e-3, device="cpu")
+    settings = Training(epochs=40, batch_size=256, optimizer="adamw", learning_rate=3e-3, device="cpu")
     return SimCLR(cnn, settings).fit(digits.images)

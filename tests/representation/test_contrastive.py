@@ -45,7 +45,7 @@ def test_one_view_has_no_partner(digits, views):
 def test_an_encoder_learns_without_labels(digits, encoder, cnn):
     images = digits.images
     fresh = Model(cnn(images.shape, 1), None)
-    fresh.network.normalise_by(*map(torch.from_numpy, images.moments()))
+    fresh.network.set_normalization(*map(torch.from_numpy, images.moments()))
     before, after = (digits.nearest_accuracy(m.embed(images)) for m in (fresh, encoder))
     assert after > 0.94
     assert after > before - 0.02  # a random network keeps digits apart too; agreement between views must not undo it
@@ -54,7 +54,7 @@ def test_an_encoder_learns_without_labels(digits, encoder, cnn):
 @pytest.mark.parametrize("views", [2, 3])
 def test_tables_and_embeddings_have_encoders_too(digits, views):
     rows = Embeddings(digits.pixels / 16)
-    settings = Training(epochs=20, batch=256, optimizer="adamw", rate=3e-3, device="cpu")
+    settings = Training(epochs=20, batch_size=256, optimizer="adamw", learning_rate=3e-3, device="cpu")
     model = SimCLR("mlp", settings, n_views=views).fit(rows)
     assert digits.nearest_accuracy(model.embed(rows)) > 0.9
 
@@ -63,7 +63,7 @@ def test_a_learner_starts_from_an_encoder(digits, encoder, cnn):
     images = digits.images
     vault = ldp.Vault(digits.labels, ldp.LabelSpace(list(range(10))), ldp.Budget(30.0))
     release = vault.release(ldp.RandomizedResponse(30.0), row_selection=np.arange(40))
-    barely = Training(epochs=1, batch=20, rate=1e-9, decay=0.0, device="cpu")
+    barely = Training(epochs=1, batch_size=20, learning_rate=1e-9, weight_decay=0.0, device="cpu")
     started = Supervised(cnn, barely).fit(images, release, start=encoder)
     pairs = zip(started.network.encoder.parameters(), encoder.network.encoder.parameters(), strict=True)
     assert all(torch.allclose(ours, theirs, atol=1e-6) for ours, theirs in pairs)

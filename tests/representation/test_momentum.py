@@ -14,7 +14,7 @@ from labeldp.representation.momentum import BYOL, MoCo
 @pytest.mark.parametrize("method", [BYOL, partial(MoCo, n_views=3)])
 def test_a_slow_copy_teaches(digits, method, cnn):
     images = digits.images
-    settings = Training(epochs=20, batch=256, optimizer="adamw", rate=3e-3, device="cpu")
+    settings = Training(epochs=20, batch_size=256, optimizer="adamw", learning_rate=3e-3, device="cpu")
     model = method(cnn, settings, inertia=0.9, final_ema_decay=0.99, hidden_features=128, projection_features=32).fit(
         images
     )
@@ -41,7 +41,7 @@ def test_the_copy_follows_more_and_more_slowly():
 def test_views_may_be_smaller_than_the_pictures(digits):
     small = partial(build, "resnet18", width=4)
     sizes = []
-    settings = Training(epochs=1, batch=64, device="cpu")
+    settings = Training(epochs=1, batch_size=64, device="cpu")
     images = digits.images.select(range(64))
     view = images.view
     images.view = lambda batch, size: sizes.append(view(batch, size).shape[2:]) or view(batch, size)

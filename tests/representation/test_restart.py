@@ -6,19 +6,19 @@ import pytest
 import labeldp as ldp
 from labeldp.data import Images
 from labeldp.learn import Training
-from labeldp.learn.encoded import members
+from labeldp.learn.encoded import split_encoder
 from labeldp.representation.contrastive import SimCLR
 from labeldp.representation.restart import train_two_encoders, train_with_restart
 
 
 def test_the_second_encoder_goes_on_from_the_first_which_stays(digits, cnn):
-    settings = Training(epochs=2, batch=256, optimizer="adamw", rate=3e-3, device="cpu")
+    settings = Training(epochs=2, batch_size=256, optimizer="adamw", learning_rate=3e-3, device="cpu")
     method, begun = SimCLR(cnn, settings), []
-    first, second = members(train_with_restart(method, digits.images, 1))
+    first, second = split_encoder(train_with_restart(method, digits.images, 1))
     assert first.digest() == method.fit(digits.images).digest()
     assert first.digest() != second.digest()
-    still = Training(epochs=2, batch=256, rate=1e-12, decay=0.0, device="cpu")
-    before, after = members(train_with_restart(SimCLR(cnn, still), digits.images, 1))
+    still = Training(epochs=2, batch_size=256, learning_rate=1e-12, weight_decay=0.0, device="cpu")
+    before, after = split_encoder(train_with_restart(SimCLR(cnn, still), digits.images, 1))
     for (name, one), two in zip(before.network.named_parameters(), after.network.parameters(), strict=True):
         begun.append(name)
         assert np.allclose(one.detach(), two.detach(), atol=1e-5)  # it went nowhere from there
@@ -28,16 +28,16 @@ def test_the_second_encoder_goes_on_from_the_first_which_stays(digits, cnn):
 @pytest.mark.parametrize("place", ["a file", "a folder"])
 def test_the_two_have_checkpoints_of_their_own(digits, cnn, tmp_path, place):
     checkpoint = tmp_path / "encoder.pt" if place == "a file" else tmp_path
-    method = SimCLR(cnn, Training(epochs=1, batch=256, device="cpu", checkpoint=checkpoint))
+    method = SimCLR(cnn, Training(epochs=1, batch_size=256, device="cpu", checkpoint=checkpoint))
     whole = train_with_restart(method, digits.images, 1)
-    first, second = members(whole)
+    first, second = split_encoder(whole)
     assert first.digest() != second.digest()
     assert len(list(tmp_path.iterdir())) == 2
     assert train_with_restart(method, digits.images, 1).digest() == whole.digest()
 
 
 def test_a_training_goes_on_with_the_pictures_that_it_began_with(digits, cnn, tmp_path):
-    one = replace(SimCLR(cnn), training=Training(epochs=1, batch=256, device="cpu", checkpoint=tmp_path))
+    one = replace(SimCLR(cnn), training=Training(epochs=1, batch_size=256, device="cpu", checkpoint=tmp_path))
     pixels = (digits.pixels.reshape(-1, 1, 8, 8) * 15.9).astype(np.uint8)
     other = Images(pixels[::-1].copy(), flip=False)
     fresh = replace(one, training=replace(one.training, checkpoint=None)).fit(other)

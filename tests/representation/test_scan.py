@@ -30,7 +30,7 @@ def test_neighbours_that_agree_make_better_clusters(digits, encoder):
     """On average: a start may merge two digits, and then it stays so."""
     found = []
     for seed in (0, 1):
-        settings = Training(epochs=40, batch=128, optimizer="adamw", rate=1e-3, device="cpu", seed=seed)
+        settings = Training(epochs=40, batch_size=128, optimizer="adamw", learning_rate=1e-3, device="cpu", seed=seed)
         scan = SCAN(10, n_neighbors=10, entropy_weight=3.0, threshold=0.9, training=settings, self_label_epochs=15)
         clusters = scan.assign(scan.fit(digits.images, encoder), digits.images)
         assert len(np.unique(clusters)) == 10
@@ -43,7 +43,7 @@ def test_clusters_from_an_encoder_that_learnt_from_labels_cost_what_it_cost(digi
     rows, space = np.arange(120), ldp.LabelSpace([0, 1])
     images = digits.images.select(rows)
     vault = ldp.Vault(np.random.default_rng(0).integers(0, 2, rows.size), space, ldp.Budget(20.0))
-    once = Training(epochs=1, batch=64, device="cpu")
+    once = Training(epochs=1, batch_size=64, device="cpu")
     learnt = Supervised(cnn, once).fit(images, vault.release(ldp.RandomizedResponse(8.0)))
     found = SCAN(2, n_neighbors=5, training=once, self_label_epochs=1).fit(images, learnt)
     assert (found.guarantee, found.lineage) == (learnt.guarantee, learnt.lineage)
@@ -56,7 +56,7 @@ def test_clusters_from_an_encoder_that_learnt_from_labels_cost_what_it_cost(digi
 
 def test_clusters_from_a_label_free_encoder_cost_nothing(digits, encoder):
     few = digits.images.select(np.arange(60))
-    once = Training(epochs=1, batch=32, device="cpu")
+    once = Training(epochs=1, batch_size=32, device="cpu")
     found = SCAN(3, n_neighbors=5, training=once, self_label_epochs=0).fit(few, encoder)
     assert (found.guarantee, found.lineage) == (None, ())
     check_encoder_without_labels(found)

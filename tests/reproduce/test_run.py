@@ -129,7 +129,7 @@ def encoder(cifar):
     from labeldp.representation.contrastive import SimCLR
 
     pictures = run.read_dataset(EXPERIMENTS["ghazi-table-1"], cifar, "cpu", max_rows=200).train
-    return SimCLR(partial(build, "cnn", width=8), Training(epochs=1, batch=64, device="cpu")).fit(pictures)
+    return SimCLR(partial(build, "cnn", width=8), Training(epochs=1, batch_size=64, device="cpu")).fit(pictures)
 
 
 def test_the_encoder_is_made_once(cifar, tmp_path, monkeypatch):

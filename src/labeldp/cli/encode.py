@@ -50,7 +50,7 @@ def encode(
         options = {"device": device, "seed": seed, "progress": not as_json, "checkpoint": checkpoints}
         encoders = train_two_encoders(images, model, epochs, **options)
         with written_whole(out) as partial:
-            encoders.save(partial, small=True)
+            encoders.save(partial, quantize=True)
             # The digest is of weights as they are kept, by which runs name their encoder.
             measured = {
                 "digest": Model.load(partial, "cpu").digest()[:16],

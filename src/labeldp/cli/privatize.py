@@ -121,4 +121,4 @@ def _check_output(table: Any, out: Path, progress: Any) -> None:
             "labels, or write it in another type."
         )
 
-    table.file.rehearse(out, change, table.label, {}, table.kept, first=len(codes))
+    table.file.rehearse(out, change, table.label, {}, table.trusted_mask, first=len(codes))

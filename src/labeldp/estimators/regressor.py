@@ -12,7 +12,7 @@ from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import LabelSpace
 from labeldp.estimators.base import LabelPrivate, limit_threads
-from labeldp.learn.density import intervals
+from labeldp.learn.density import predict_intervals
 
 _INFERRED_RANGE_WARNING = (
     "The range was inferred from the labels, which reveals the least and the largest of them: declare it for a real "
@@ -109,7 +109,9 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
         if not 0 < coverage < 1:
             raise InputError("share must lie between 0 and 1.")
         with limit_threads(self.n_jobs):
-            return np.stack(intervals(self._model, self._to_features(X), coverage, self._interval_widening), axis=1)
+            return np.stack(
+                predict_intervals(self._model, self._to_features(X), coverage, self._interval_widening), axis=1
+            )
 
     def _recipe_options(self) -> dict[str, Any]:
         # A recipe without a loss has the squared one.

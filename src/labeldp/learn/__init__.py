@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from labeldp.learn.supervised import Supervised as Supervised
     from labeldp.learn.torch_dataset import EvidenceDataset as EvidenceDataset
     from labeldp.learn.training import Training as Training
-    from labeldp.learn.weighted import Weighted as Weighted
+    from labeldp.learn.weighted import WeightedEM as WeightedEM
 
 __all__, __getattr__, __dir__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
     "labeldp.learn",
@@ -46,6 +46,6 @@ __all__, __getattr__, __dir__ = lazy_exports(  # pyright: ignore[reportUnsupport
         "supervised": ["Supervised"],
         "torch_dataset": ["EvidenceDataset"],
         "training": ["Training"],
-        "weighted": ["Weighted"],
+        "weighted": ["WeightedEM"],
     },
 )

@@ -15,12 +15,12 @@ from torch.nn import functional as F
 
 from labeldp.core.errors import InputError
 from labeldp.data.base import Features
-from labeldp.learn.backbones import Average
-from labeldp.learn.base import Learner, active_rows, evidence_of, hard_labels, soft_cross_entropy
+from labeldp.learn.backbones import EnsembleNetwork
+from labeldp.learn.base import Learner, hard_labels, make_evidence_fn, released_row_ids, soft_cross_entropy
 from labeldp.learn.bayes import posterior
-from labeldp.learn.coteaching import noise_rate_of
+from labeldp.learn.coteaching import get_noise_rate
 from labeldp.learn.model import Model
-from labeldp.learn.supervised import beta_share
+from labeldp.learn.supervised import sample_mix_weight
 from labeldp.releases.base import Release
 from labeldp.releases.derived import Relabelled
 from labeldp.releases.responses import Responses
@@ -30,89 +30,116 @@ from labeldp.releases.responses import Responses
 class AugDescent(Learner):
     """Two networks; `warmup` is the share of epochs in which they learn the labels as they are."""
 
-    warmup: float = 0.1
-    threshold: float = 0.5  # how likely right a label must be, to be refined rather than replaced
+    warmup_fraction: float = 0.1
+    correctness_threshold: float = 0.5  # how likely right a label must be, to be refined rather than replaced
     temperature: float = 0.5
-    views: int = 2
-    mixing: float = 4.0
-    guess_weight: float = 25.0
-    guess_ramp: float = 0.2  # the share of epochs over which guesses gain their weight
-    balance: float = 1.0  # weight of the penalty on predicting classes more or less often than they are
+    n_views: int = 2
+    mixup: float = 4.0
+    unsupervised_weight: float = 25.0
+    ramp_fraction: float = 0.2  # the share of epochs over which guesses gain their weight
+    balance_weight: float = 1.0  # weight of the penalty on predicting classes more or less often than they are
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train both networks; the model averages them."""
-        features = self._place(features, release)
-        device, classes = features.device, len(release.space)
-        pair = nn.ModuleList([self._network(features, classes, start, offset) for offset in (0, 1)])
-        rows, labels = active_rows(release, device), hard_labels(release, device)
-        right = _Rightness(features, release, rows, labels)
-        chances = [torch.ones(len(rows), device=device)] * 2
-        warm, warming = max(1, round(self.warmup * self.training.epochs)), True
+        features = self._prepare_features(features, release)
+        device, n_classes = features.device, len(release.space)
+        pair = nn.ModuleList([self._make_network(features, n_classes, start, offset) for offset in (0, 1)])
+        row_ids, labels = released_row_ids(release, device), hard_labels(release, device)
+        correctness = _LabelCorrectness(features, release, row_ids, labels)
+        correct_probabilities = [torch.ones(len(row_ids), device=device)] * 2
+        n_warmup_epochs, is_warmup = max(1, round(self.warmup_fraction * self.training.epochs)), True
         ramp = torch.zeros((), device=device)  # a number of Python's would be compiled into the loss, anew each epoch
 
         def begin_epoch(epoch: int) -> None:
-            nonlocal warming, chances
-            warming = epoch < warm
-            ramp.fill_(min(1.0, (epoch - warm + 1) / max(1, self.guess_ramp * self.training.epochs)))
-            if not warming:
-                chances = [right(network) for network in (pair[1], pair[0])]  # each hears from the other
+            nonlocal is_warmup, correct_probabilities
+            is_warmup = epoch < n_warmup_epochs
+            ramp.fill_(min(1.0, (epoch - n_warmup_epochs + 1) / max(1, self.ramp_fraction * self.training.epochs)))
+            if not is_warmup:
+                correct_probabilities = [
+                    correctness(network) for network in (pair[1], pair[0])
+                ]  # each hears from the other
 
         def loss(positions: Tensor) -> Tensor:
-            chosen = rows[positions]
-            inputs = features.batch(chosen)
-            wanted = F.one_hot(labels[chosen], classes).float()
-            if warming:
-                varied = features.strong(inputs)
-                return soft_cross_entropy(pair[0](varied), wanted) + soft_cross_entropy(pair[1](varied), wanted)
-            looks = [features.weak(inputs) for _ in range(self.views)]
+            batch_ids = row_ids[positions]
+            inputs = features.batch(batch_ids)
+            one_hot = F.one_hot(labels[batch_ids], n_classes).float()
+            if is_warmup:
+                strong_inputs = features.strong(inputs)
+                return soft_cross_entropy(pair[0](strong_inputs), one_hot) + soft_cross_entropy(
+                    pair[1](strong_inputs), one_hot
+                )
+            weak_views = [features.weak(inputs) for _ in range(self.n_views)]
             with torch.no_grad():
-                seen = [torch.stack([torch.softmax(net(x).float(), 1) for x in looks]).mean(0) for net in pair]
+                predictions = [
+                    torch.stack([torch.softmax(net(x).float(), 1) for x in weak_views]).mean(0) for net in pair
+                ]
             total = torch.zeros((), device=device)
-            for network, own, chance in zip(pair, seen, chances, strict=True):
-                target, kept = self._targets(wanted, own, (seen[0] + seen[1]) / 2, chance[positions], right.frequent)
-                total = total + self._descend(network, features.strong(inputs), target, kept, ramp, right.frequent)
+            for network, own_prediction, correct_probability in zip(
+                pair, predictions, correct_probabilities, strict=True
+            ):
+                target, trusted_mask = self._refine_targets(
+                    one_hot,
+                    own_prediction,
+                    (predictions[0] + predictions[1]) / 2,
+                    correct_probability[positions],
+                    correctness.class_prior,
+                )
+                total = total + self._mixmatch_loss(
+                    network, features.strong(inputs), target, trusted_mask, ramp, correctness.class_prior
+                )
             return total
 
-        trained = self._train(pair, release, len(rows), loss, start, begin_epoch=begin_epoch)
-        return Model.trained_on(Average(list(trained.children())), release, start)
+        trained = self._train(pair, release, len(row_ids), loss, start, begin_epoch=begin_epoch)
+        return Model.trained_on(EnsembleNetwork(list(trained.children())), release, start)
 
-    def _targets(
-        self, wanted: Tensor, own: Tensor, both: Tensor, chance: Tensor, frequent: Tensor
+    def _refine_targets(
+        self,
+        one_hot: Tensor,
+        own_prediction: Tensor,
+        mean_prediction: Tensor,
+        correct_probability: Tensor,
+        class_prior: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Refine labels that are likely right, replace the others, and sharpen; also say which were kept.
 
         Sharp guesses lean to frequent classes, and what learns them leans further: they are brought back to how
         frequent classes are.
         """
-        kept = chance >= self.threshold
-        refined = chance[:, None] * wanted + (1 - chance[:, None]) * own
-        sharp = sharpen(torch.where(kept[:, None], refined, both), self.temperature)
-        guessed = (sharp * ~kept[:, None]).sum(0) / (~kept).sum().clamp_min(1)
-        even = sharp * (frequent / guessed.clamp_min(1e-6))
-        return torch.where(kept[:, None], sharp, even / even.sum(dim=1, keepdim=True)), kept
+        trusted_mask = correct_probability >= self.correctness_threshold
+        refined = correct_probability[:, None] * one_hot + (1 - correct_probability[:, None]) * own_prediction
+        sharpened = sharpen(torch.where(trusted_mask[:, None], refined, mean_prediction), self.temperature)
+        pseudo_label_mean = (sharpened * ~trusted_mask[:, None]).sum(0) / (~trusted_mask).sum().clamp_min(1)
+        balanced = sharpened * (class_prior / pseudo_label_mean.clamp_min(1e-6))
+        return torch.where(trusted_mask[:, None], sharpened, balanced / balanced.sum(dim=1, keepdim=True)), trusted_mask
 
-    def _descend(
-        self, network: nn.Module, inputs: Tensor, target: Tensor, kept: Tensor, ramp: Tensor, frequent: Tensor
+    def _mixmatch_loss(
+        self,
+        network: nn.Module,
+        inputs: Tensor,
+        target: Tensor,
+        trusted_mask: Tensor,
+        ramp: Tensor,
+        class_prior: Tensor,
     ) -> Tensor:
         """MixMatch: cross-entropy where labels were kept, squared error where they are guesses, and balance.
 
         Every row weighs the same, so that few guesses do not outweigh many labels.
         """
-        share = beta_share(self.mixing, inputs.device)
-        share = torch.maximum(share, 1 - share)
-        other = torch.rand(len(inputs), device=inputs.device).argsort()  # torch fails to compile rows by randperm
-        logits = network(share * inputs + (1 - share) * inputs[other]).float()
-        mixed = share * target + (1 - share) * target[other]
-        log_chance = F.log_softmax(logits, dim=1)
-        labelled = (-(mixed * log_chance).sum(1) * kept).sum() / kept.sum().clamp_min(1)
-        squared = ((log_chance.exp() - mixed) ** 2).mean(1)
-        guessed = (squared * ~kept).sum() / len(kept)
-        mean = log_chance.exp().mean(0)
-        uneven = (frequent * (frequent / mean.clamp_min(1e-9)).log()).sum()
-        return labelled + self.guess_weight * ramp * guessed + self.balance * uneven
+        mix_weight = sample_mix_weight(self.mixup, inputs.device)
+        mix_weight = torch.maximum(mix_weight, 1 - mix_weight)
+        permutation = torch.rand(len(inputs), device=inputs.device).argsort()  # torch fails to compile rows by randperm
+        logits = network(mix_weight * inputs + (1 - mix_weight) * inputs[permutation]).float()
+        mixed_target = mix_weight * target + (1 - mix_weight) * target[permutation]
+        log_probability = F.log_softmax(logits, dim=1)
+        labeled_loss = (-(mixed_target * log_probability).sum(1) * trusted_mask).sum() / trusted_mask.sum().clamp_min(1)
+        squared_error = ((log_probability.exp() - mixed_target) ** 2).mean(1)
+        unlabeled_loss = (squared_error * ~trusted_mask).sum() / len(trusted_mask)
+        mean_probability = log_probability.exp().mean(0)
+        balance_penalty = (class_prior * (class_prior / mean_probability.clamp_min(1e-9)).log()).sum()
+        return labeled_loss + self.unsupervised_weight * ramp * unlabeled_loss + self.balance_weight * balance_penalty
 
 
-class _Rightness:
+class _LabelCorrectness:
     """The chance that each released label is right, as one network sees it.
 
     Where the channel is symmetric, the share of right labels is known exactly, and a mixture of two Gaussians with
@@ -123,84 +150,93 @@ class _Rightness:
     chance by Bayes' rule.
     """
 
-    def __init__(self, features: Features, release: Release, rows: Tensor, labels: Tensor) -> None:
-        worked_out = isinstance(release, Relabelled)
-        if release.kind != "likelihood" and not worked_out:
+    def __init__(self, features: Features, release: Release, row_ids: Tensor, labels: Tensor) -> None:
+        is_pseudo_labeled = isinstance(release, Relabelled)
+        if release.kind != "likelihood" and not is_pseudo_labeled:
             raise InputError(
                 f"{release.mechanism} gives a prior, not noisy labels: relabel rows by it and use FixMatch."
             )
-        self._features, self._rows, self._labels = features, rows, labels
-        self._evidence = evidence_of(release, features.device)
-        symmetric = isinstance(release, Responses) and release.candidates is None
-        self._by_loss = symmetric or worked_out
-        self._right_share = 1 - noise_rate_of(release) if symmetric else None
-        classes = len(release.space)
-        self.frequent, self._right_of = torch.full((classes,), 1 / classes, device=features.device), list[float]()
-        if symmetric:
-            self.frequent, self._right_of = shares_of_classes(release.noise_matrix(), labels[rows])
-        elif worked_out:  # they are mostly right
-            self.frequent, _ = shares_of_classes(np.eye(classes), labels[rows])
+        self._features, self._row_ids, self._labels = features, row_ids, labels
+        self._evidence = make_evidence_fn(release, features.device)
+        is_symmetric = isinstance(release, Responses) and release.candidates is None
+        self._by_loss = is_symmetric or is_pseudo_labeled
+        self._clean_fraction = 1 - get_noise_rate(release) if is_symmetric else None
+        n_classes = len(release.space)
+        self.class_prior, self._clean_fractions_by_class = (
+            torch.full((n_classes,), 1 / n_classes, device=features.device),
+            list[float](),
+        )
+        if is_symmetric:
+            self.class_prior, self._clean_fractions_by_class = estimate_class_prior(
+                release.noise_matrix(), labels[row_ids]
+            )
+        elif is_pseudo_labeled:  # they are mostly right
+            self.class_prior, _ = estimate_class_prior(np.eye(n_classes), labels[row_ids])
 
     def __call__(self, network: nn.Module) -> Tensor:
         parts = []
-        for chosen in torch.split(self._rows, 2048):
-            logits, said = network(self._features.batch(chosen)).float(), self._labels[chosen]
+        for batch_ids in torch.split(self._row_ids, 2048):
+            logits, released_labels = network(self._features.batch(batch_ids)).float(), self._labels[batch_ids]
             if self._by_loss:
-                parts.append(F.cross_entropy(logits, said, reduction="none"))
+                parts.append(F.cross_entropy(logits, released_labels, reduction="none"))
             else:
-                parts.append(posterior(logits, self._evidence(chosen)).gather(1, said[:, None])[:, 0])
+                parts.append(posterior(logits, self._evidence(batch_ids)).gather(1, released_labels[:, None])[:, 0])
         values = torch.cat(parts)
         if not self._by_loss:
             return values
-        odds, said = small_component(values, self._right_share), self._labels[self._rows]
-        for code, share in enumerate(self._right_of):
-            if (said == code).any():
-                odds[said == code] = surest_share(odds[said == code], share)
-        return torch.sigmoid(odds)
+        log_odds, released_labels = fit_loss_mixture(values, self._clean_fraction), self._labels[self._row_ids]
+        for code, clean_fraction in enumerate(self._clean_fractions_by_class):
+            if (released_labels == code).any():
+                log_odds[released_labels == code] = shift_log_odds(log_odds[released_labels == code], clean_fraction)
+        return torch.sigmoid(log_odds)
 
 
-def small_component(losses: Tensor, share: float | None, rounds: int = 30) -> Tensor:
+def fit_loss_mixture(losses: Tensor, clean_fraction: float | None, n_rounds: int = 30) -> Tensor:
     """Return the log-odds for each loss of belonging to the lower of two Gaussians.
 
     Its `share` of the rows is known, or None: then it is found with the rest.
     """
     x = (losses - losses.min()) / (losses.max() - losses.min()).clamp_min(1e-9)
-    begin = 0.5 if share is None else share
-    low, high = x.quantile(begin / 2) if len(x) < 1 << 24 else x.min(), x.mean()
+    initial_fraction = 0.5 if clean_fraction is None else clean_fraction
+    low, high = x.quantile(initial_fraction / 2) if len(x) < 1 << 24 else x.min(), x.mean()
     mean = torch.stack([low, torch.maximum(high, low + 1e-3)])
     variance = x.var().clamp_min(1e-6).repeat(2)
-    log_share = torch.tensor([begin, 1 - begin], device=x.device).log()
-    for _ in range(rounds):
-        log_density = log_share - 0.5 * variance.log() - (x[:, None] - mean) ** 2 / (2 * variance)
-        belongs = torch.softmax(log_density, dim=1)
-        weight = belongs.sum(0).clamp_min(1e-9)
-        mean = (belongs * x[:, None]).sum(0) / weight
-        variance = ((belongs * (x[:, None] - mean) ** 2).sum(0) / weight).clamp_min(1e-4)
-        if share is None:
-            log_share = (weight / weight.sum()).log()
+    log_fractions = torch.tensor([initial_fraction, 1 - initial_fraction], device=x.device).log()
+    for _ in range(n_rounds):
+        log_density = log_fractions - 0.5 * variance.log() - (x[:, None] - mean) ** 2 / (2 * variance)
+        responsibilities = torch.softmax(log_density, dim=1)
+        weight = responsibilities.sum(0).clamp_min(1e-9)
+        mean = (responsibilities * x[:, None]).sum(0) / weight
+        variance = ((responsibilities * (x[:, None] - mean) ** 2).sum(0) / weight).clamp_min(1e-4)
+        if clean_fraction is None:
+            log_fractions = (weight / weight.sum()).log()
     lower = int(mean.argmin())
     return log_density[:, lower] - log_density[:, 1 - lower]
 
 
-def surest_share(odds: Tensor, share: float) -> Tensor:
+def shift_log_odds(log_odds: Tensor, clean_fraction: float) -> Tensor:
     """Move all log-odds by one step, such that this share of them is for and the others are against."""
-    return odds - odds.sort().values[round((1 - share) * (len(odds) - 1))]
+    return log_odds - log_odds.sort().values[round((1 - clean_fraction) * (len(log_odds) - 1))]
 
 
-def shares_of_classes(channel: NDArray[np.float64], released: Tensor) -> tuple[Tensor, list[float]]:
+def estimate_class_prior(channel: NDArray[np.float64], released_labels: Tensor) -> tuple[Tensor, list[float]]:
     """Return how frequent each class is, and how often a label that was released as it is right.
 
     The channel P(released | true) turns the true shares of classes into the released ones, so it tells them back, but
     for noise: no class is taken to be rarer than a tenth of its part.
     """
-    said = np.bincount(released.cpu().numpy(), minlength=len(channel)) / max(1, len(released))
-    true = np.maximum(np.linalg.solve(channel, said), 0.1 / len(channel))
-    true /= true.sum()
-    right = channel.diagonal() * true / np.maximum(said, 1e-12)
-    return torch.tensor(true, dtype=torch.float32, device=released.device), np.clip(right, 0.01, 0.999).tolist()
+    released_frequencies = np.bincount(released_labels.cpu().numpy(), minlength=len(channel)) / max(
+        1, len(released_labels)
+    )
+    true_frequencies = np.maximum(np.linalg.solve(channel, released_frequencies), 0.1 / len(channel))
+    true_frequencies /= true_frequencies.sum()
+    correct_rates = channel.diagonal() * true_frequencies / np.maximum(released_frequencies, 1e-12)
+    return torch.tensor(true_frequencies, dtype=torch.float32, device=released_labels.device), np.clip(
+        correct_rates, 0.01, 0.999
+    ).tolist()
 
 
-def sharpen(chances: Tensor, temperature: float) -> Tensor:
+def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
     """Raise probabilities to 1 / temperature and normalise."""
-    powers = chances.clamp_min(1e-9) ** (1 / temperature)
+    powers = probabilities.clamp_min(1e-9) ** (1 / temperature)
     return powers / powers.sum(dim=1, keepdim=True)

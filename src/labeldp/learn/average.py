@@ -17,10 +17,17 @@ from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
-from labeldp.learn.predictor import Predictor, best_labels, load_predictor, not_a_model, read_facts, write_facts
+from labeldp.learn.predictor import (
+    Predictor,
+    decode_probabilities,
+    load_predictor,
+    not_a_model_error,
+    read_metadata,
+    write_metadata,
+)
 
-_LEAST = 1e-6  # a smaller probability counts as this
-_MOST = 100  # members of a model that is read
+_MIN_PROBABILITY = 1e-6  # a smaller probability counts as this
+_MAX_MEMBERS = 100  # members of a model that is read
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,35 +46,35 @@ class AveragedModel(HasProvenance):
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
         """Return the geometric mean of each class's probabilities for each row, as probabilities."""
-        found = [np.asarray(each.predict_proba(features), np.float64) for each in self.members]
-        return softmax(np.mean([np.log(np.maximum(each, _LEAST)) for each in found], axis=0), axis=1)
+        probabilities = [np.asarray(each.predict_proba(features), np.float64) for each in self.members]
+        return softmax(np.mean([np.log(np.maximum(each, _MIN_PROBABILITY)) for each in probabilities], axis=0), axis=1)
 
     def predict(self, features: Features) -> NDArray[Any]:
         """Return the likeliest label of each row."""
-        return best_labels(self.space, self.predict_proba(features))
+        return decode_probabilities(self.space, self.predict_proba(features))
 
     def save(self, folder: str | Path) -> None:
         """Write the members into a new folder."""
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
-            write_facts(partial, self, {"kind": "average", "members": len(self.members)})
-            for place, each in enumerate(self.members):
-                each.save(partial / f"member-{place}")
+            write_metadata(partial, self, {"kind": "average", "members": len(self.members)})
+            for index, each in enumerate(self.members):
+                each.save(partial / f"member-{index}")
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> "AveragedModel":
         """Read what `save` wrote; `device` is for networks."""
-        facts = read_facts(folder)
-        space, count = facts["space"], facts.get("members")
-        if not isinstance(count, int) or not 1 <= count <= _MOST:
-            raise not_a_model(folder)
-        members = tuple(load_predictor(Path(folder) / f"member-{place}", device) for place in range(count))
+        metadata = read_metadata(folder)
+        space, n_members = metadata["space"], metadata.get("members")
+        if not isinstance(n_members, int) or not 1 <= n_members <= _MAX_MEMBERS:
+            raise not_a_model_error(folder)
+        members = tuple(load_predictor(Path(folder) / f"member-{index}", device) for index in range(n_members))
         if space is None or any(each.space != space for each in members):
-            raise not_a_model(folder)
-        return cls(space, facts["provenance"], members)
+            raise not_a_model_error(folder)
+        return cls(space, metadata["provenance"], members)
 
 
-def averaged(models: Sequence[Predictor]) -> Predictor:
+def average_models(models: Sequence[Predictor]) -> Predictor:
     """Return the mean of several models, or the only one.
 
     Args:

@@ -1,17 +1,17 @@
 """The names of networks, which are known without torch; `backbones` builds the networks."""
 
-_NAMES = {
+_BACKBONES_BY_NDIM = {
     1: ("mlp", "linear"),
     2: ("mf", "ncf"),
     3: ("resnet18", "wrn28", "vgg16", "cnn", "mlp", "linear"),
 }
 
 
-def backbones_for(axes: int) -> tuple[str, ...]:
+def backbones_for(ndim: int) -> tuple[str, ...]:
     """Return the backbones for rows of a shape with so many axes: 1 for columns, 2 for pairs of ids, 3 for images."""
-    return _NAMES[axes]
+    return _BACKBONES_BY_NDIM[ndim]
 
 
 def is_backbone(name: str) -> bool:
     """Return whether this is the name of a network."""
-    return any(name in names for names in _NAMES.values())
+    return any(name in names for names in _BACKBONES_BY_NDIM.values())

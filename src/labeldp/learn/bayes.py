@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from labeldp.core.errors import InputError
 from labeldp.data.base import Features
-from labeldp.learn.base import Learner, active_rows, evidence_of, soft_cross_entropy
+from labeldp.learn.base import Learner, make_evidence_fn, released_row_ids, soft_cross_entropy
 from labeldp.learn.model import Model
-from labeldp.learn.supervised import partners
+from labeldp.learn.supervised import draw_mixup
 from labeldp.releases.base import Release
 
 
@@ -37,27 +37,29 @@ class Bayes(Learner):
                 f"{release.mechanism} gives a prior, into which the model must not be fed back: "
                 'use Supervised(targets="posteriors").'
             )
-        features = self._place(features, release)
+        features = self._prepare_features(features, release)
         device = features.device
-        network = self._network(features, len(release.space), start)
-        rows, evidence = active_rows(release, device), evidence_of(release, device)
-        vary = features.weak if self.augment == "weak" else features.strong
-        fixed = None if self.denoise == "bayes" else uninformed(release, self.denoise).to(device)
+        network = self._make_network(features, len(release.space), start)
+        row_ids, evidence = released_row_ids(release, device), make_evidence_fn(release, device)
+        augment = features.weak if self.augment == "weak" else features.strong
+        fixed_targets = None if self.denoise == "bayes" else denoise_labels(release, self.denoise).to(device)
 
-        def towards(logits: Tensor, chosen: Tensor) -> Tensor:
-            target = posterior(logits, evidence(chosen)) if fixed is None else fixed[chosen]
+        def target_loss(logits: Tensor, batch_ids: Tensor) -> Tensor:
+            target = posterior(logits, evidence(batch_ids)) if fixed_targets is None else fixed_targets[batch_ids]
             return soft_cross_entropy(logits, target)
 
         def loss(positions: Tensor) -> Tensor:
-            chosen = rows[positions]
-            inputs = vary(features.batch(chosen))
+            batch_ids = row_ids[positions]
+            inputs = augment(features.batch(batch_ids))
             if not self.mixup:
-                return towards(network(inputs), chosen)
-            share, other = partners(len(inputs), self.mixup, inputs.device)
-            logits = network(share * inputs + (1 - share) * inputs[other])
-            return share * towards(logits, chosen) + (1 - share) * towards(logits, chosen[other])
+                return target_loss(network(inputs), batch_ids)
+            mix_weight, permutation = draw_mixup(len(inputs), self.mixup, inputs.device)
+            logits = network(mix_weight * inputs + (1 - mix_weight) * inputs[permutation])
+            return mix_weight * target_loss(logits, batch_ids) + (1 - mix_weight) * target_loss(
+                logits, batch_ids[permutation]
+            )
 
-        return Model.trained_on(self._train(network, release, len(rows), loss, start), release, start)
+        return Model.trained_on(self._train(network, release, len(row_ids), loss, start), release, start)
 
 
 def posterior(logits: Tensor, evidence: Tensor) -> Tensor:
@@ -77,10 +79,10 @@ class EvidenceLoss(nn.Module):
         return -torch.logsumexp(F.log_softmax(logits.float(), dim=1) + evidence, dim=1).mean()
 
 
-def uninformed(release: Release, how: Literal["bayes", "clamp", "project"]) -> Tensor:
+def denoise_labels(release: Release, method: Literal["bayes", "clamp", "project"]) -> Tensor:
     """Return a distribution for each row from its unbiased vector alone."""
     vectors = torch.from_numpy(release.unbiased_labels()).float()
-    if how == "project":
+    if method == "project":
         return project_on_simplex(vectors)
     clamped = vectors.clamp_min(0) + 1e-9
     return clamped / clamped.sum(dim=1, keepdim=True)
@@ -88,7 +90,7 @@ def uninformed(release: Release, how: Literal["bayes", "clamp", "project"]) -> T
 
 def project_on_simplex(vectors: Tensor) -> Tensor:
     """Return the nearest distribution to each vector (Duchi et al. 2008)."""
-    ordered = vectors.sort(dim=1, descending=True).values
-    excess = (ordered.cumsum(dim=1) - 1) / torch.arange(1, vectors.shape[1] + 1, device=vectors.device)
-    count = (ordered > excess).sum(dim=1, keepdim=True)
-    return (vectors - excess.gather(1, count - 1)).clamp_min(0)
+    sorted_vectors = vectors.sort(dim=1, descending=True).values
+    thresholds = (sorted_vectors.cumsum(dim=1) - 1) / torch.arange(1, vectors.shape[1] + 1, device=vectors.device)
+    support_size = (sorted_vectors > thresholds).sum(dim=1, keepdim=True)
+    return (vectors - thresholds.gather(1, support_size - 1)).clamp_min(0)

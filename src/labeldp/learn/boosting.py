@@ -25,18 +25,25 @@ from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
-from labeldp.learn.channel import ChannelLoss, Floats, as_chances, as_scores, fitted_shift, matching_shift
-from labeldp.learn.effort import tree_rounds
-from labeldp.learn.predictor import Predictor, best_labels, load_predictor, not_a_model, read_facts, write_facts
+from labeldp.learn.channel import ChannelLoss, Floats, fit_shift, match_proportions, to_probabilities, to_scores
+from labeldp.learn.effort import boosting_rounds
+from labeldp.learn.predictor import (
+    Predictor,
+    decode_probabilities,
+    load_predictor,
+    not_a_model_error,
+    read_metadata,
+    write_metadata,
+)
 from labeldp.learn.trees import Trees, tree_matrix
 from labeldp.releases.base import Release
 
-_ROWS_A_LEAF, _FEWEST_ROWS_A_LEAF = 50, 5
-_INFORMATION_A_LEAF = 10.0  # least Fisher information of a leaf's score: its deviation is at most 0.3
+_ROWS_PER_LEAF, _MIN_ROWS_PER_LEAF = 50, 5
+_INFORMATION_PER_LEAF = 10.0  # least Fisher information of a leaf's score: its deviation is at most 0.3
 _BINS = 255
-_COLUMN_SHARE, _FEWEST_COLUMNS = 0.5, 4  # of the columns, drawn anew for each tree
-_FEWEST_TO_HOLD_OUT = 50  # rows; with fewer, no number of trees can be preferred to another
-_CELLS_A_THREAD = 1_000_000  # of a table up to which a second thread gains nothing
+_COLUMN_FRACTION, _MIN_COLUMNS = 0.5, 4  # of the columns, drawn anew for each tree
+_MIN_ROWS_FOR_VALIDATION = 50  # rows; with fewer, no number of trees can be preferred to another
+_CELLS_PER_THREAD = 1_000_000  # of a table up to which a second thread gains nothing
 
 
 @dataclass(frozen=True)
@@ -52,17 +59,17 @@ class Boosting:
         patience: The rounds without improvement after which no more are tried.
     """
 
-    rounds: int = 100
+    max_rounds: int = 100
     learning_rate: float = 0.1
-    leaves: int = 31
+    max_leaves: int = 31
     seed: int = 0
-    validation: float = 0.2
+    validation_fraction: float = 0.2
     patience: int = 20
 
     def __post_init__(self) -> None:
-        if self.rounds < 0 or self.leaves < 2 or self.patience < 1:
+        if self.max_rounds < 0 or self.max_leaves < 2 or self.patience < 1:
             raise InputError("Boosting needs rounds from 0, leaves from 2 and a patience from 1.")
-        if not 0 < self.learning_rate <= 1 or not 0 <= self.validation < 1:
+        if not 0 < self.learning_rate <= 1 or not 0 <= self.validation_fraction < 1:
             raise InputError("Boosting needs a learning rate above 0, up to 1, and a validation share from 0, below 1.")
 
     def fit(self, features: Features, release: Release, start: Predictor | None = None) -> "BoostedModel":
@@ -85,7 +92,7 @@ class Boosting:
         Privacy:
             Post-processing of the release and of `start`: free of charge.
         """
-        data = _Data.of(features, release, start)
+        data = _TrainingData.of(features, release, start)
         return self._fit(data, release, start)
 
     def fit_averaged(self, features: Features, release: Release, start: Predictor) -> "BoostedModel":
@@ -108,37 +115,47 @@ class Boosting:
         Privacy:
             Post-processing of the release and of `start`: free of charge.
         """
-        data = _Data.of(features, release, start)
+        data = _TrainingData.of(features, release, start)
         first, second = self._fit(data, release, start), self._fit(data, release, None)
         if not len(second.trees):
             return first
         trees = first.trees.scaled(0.5).with_trees(second.trees.scaled(0.5))
         constant = (first.constant + second.constant) / 2
-        wanted = (as_chances(self._scores(data, first)) + as_chances(self._scores(data, second))).mean(axis=0) / 2
-        mean = BoostedModel(release.space, first.provenance, trees, constant, start, 0.5)
-        return replace(mean, constant=constant + matching_shift(self._scores(data, mean), wanted))
+        target_proportions = (
+            to_probabilities(self._scores(data, first)) + to_probabilities(self._scores(data, second))
+        ).mean(axis=0) / 2
+        averaged = BoostedModel(release.space, first.provenance, trees, constant, start, 0.5)
+        return replace(
+            averaged, constant=constant + match_proportions(self._scores(data, averaged), target_proportions)
+        )
 
-    def _fit(self, data: "_Data", release: Release, start: Predictor | None) -> "BoostedModel":
-        loss, rows = data.loss, len(data.matrix)
-        offset, shift = np.tile(loss.constant, (rows, 1)), loss.constant
-        if start is not None and data.start is not None:
-            resting = set(release.lineage) <= set(start.lineage)  # its shares of the classes are fitted already
-            shift = np.zeros_like(shift) if resting else fitted_shift(loss, data.start)
-            offset = data.start + shift
-        trees = _Booster(self, data.matrix, loss, offset).trees()
+    def _fit(self, data: "_TrainingData", release: Release, start: Predictor | None) -> "BoostedModel":
+        loss, n_rows = data.loss, len(data.matrix)
+        offset, shift = np.tile(loss.constant, (n_rows, 1)), loss.constant
+        if start is not None and data.start_scores is not None:
+            start_uses_release = set(release.lineage) <= set(
+                start.lineage
+            )  # its shares of the classes are fitted already
+            shift = np.zeros_like(shift) if start_uses_release else fit_shift(loss, data.start_scores)
+            offset = data.start_scores + shift
+        trees = _Booster(self, data.matrix, loss, offset).fit_trees()
         if len(trees):
-            shift = shift + matching_shift(offset + trees.scores(data.matrix), as_chances(offset).mean(axis=0))
+            shift = shift + match_proportions(offset + trees.scores(data.matrix), to_probabilities(offset).mean(axis=0))
         return BoostedModel(release.space, Provenance.of(release, start), trees, shift, start)
 
     @staticmethod
-    def _scores(data: "_Data", model: "BoostedModel") -> Floats:
+    def _scores(data: "_TrainingData", model: "BoostedModel") -> Floats:
         """Return the scores of a model for the rows that it was trained on."""
-        found = model.trees.scores(data.matrix) + model.constant
-        return found if model.start is None or data.start is None else found + model.start_weight * data.start
+        scores = model.trees.scores(data.matrix) + model.constant
+        return (
+            scores
+            if model.start is None or data.start_scores is None
+            else scores + model.start_weight * data.start_scores
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class _Data:
+class _TrainingData:
     """The rows of which a release says something.
 
     Attributes:
@@ -149,109 +166,113 @@ class _Data:
 
     matrix: NDArray[np.float32]
     loss: ChannelLoss
-    start: Floats | None
+    start_scores: Floats | None
 
     @classmethod
-    def of(cls, features: Features, release: Release, start: Predictor | None) -> "_Data":
+    def of(cls, features: Features, release: Release, start: Predictor | None) -> "_TrainingData":
         if len(features) != release.rows:
             raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
         if start is not None and start.space != release.space:
             raise InputError("The start must be a model of the release's classes.")
         evidence = release.log_evidence()
-        rows = np.flatnonzero(np.ptp(evidence, axis=1) > 0)  # the others have no gradient
-        if not rows.size:
+        row_ids = np.flatnonzero(np.ptp(evidence, axis=1) > 0)  # the others have no gradient
+        if not row_ids.size:
             raise InputError("The release says nothing of any row: there is nothing to learn from.")
-        scores = None if start is None else _scores_of(start, features)[rows]
-        return cls(tree_matrix(features)[rows], ChannelLoss.of(evidence[rows], release.kind), scores)
+        start_scores = None if start is None else _model_scores(start, features)[row_ids]
+        return cls(tree_matrix(features)[row_ids], ChannelLoss.of(evidence[row_ids], release.kind), start_scores)
 
 
 class _Booster:
     """LightGBM on the informative rows of one release."""
 
-    def __init__(self, settings: Boosting, rows: NDArray[np.float32], loss: ChannelLoss, offset: Floats) -> None:
+    def __init__(self, settings: Boosting, X: NDArray[np.float32], loss: ChannelLoss, offset: Floats) -> None:
         self.lightgbm = require_lightgbm()
-        self.settings, self.loss, self.offset, self.columns = settings, loss, offset, rows.shape[1]
-        least = int(np.clip(len(rows) // _ROWS_A_LEAF, _FEWEST_ROWS_A_LEAF, _ROWS_A_LEAF))
-        information = _INFORMATION_A_LEAF * least / _ROWS_A_LEAF
+        self.settings, self.loss, self.offset, self.n_columns = settings, loss, offset, X.shape[1]
+        min_leaf_rows = int(np.clip(len(X) // _ROWS_PER_LEAF, _MIN_ROWS_PER_LEAF, _ROWS_PER_LEAF))
+        min_leaf_information = _INFORMATION_PER_LEAF * min_leaf_rows / _ROWS_PER_LEAF
         self.params: dict[str, Any] = {
             "objective": "none",
             "metric": "none",
             "num_class": offset.shape[1],
             "learning_rate": settings.learning_rate,
-            "num_leaves": settings.leaves,
-            "min_data_in_leaf": least,
-            "min_sum_hessian_in_leaf": information,
-            "lambda_l2": information,
+            "num_leaves": settings.max_leaves,
+            "min_data_in_leaf": min_leaf_rows,
+            "min_sum_hessian_in_leaf": min_leaf_information,
+            "lambda_l2": min_leaf_information,
             "max_bin": _BINS,
             "min_data_in_bin": 1,
-            "feature_fraction": min(1.0, max(_COLUMN_SHARE, _FEWEST_COLUMNS / max(1, self.columns))),
+            "feature_fraction": min(1.0, max(_COLUMN_FRACTION, _MIN_COLUMNS / max(1, self.n_columns))),
             "feature_pre_filter": False,
             "boost_from_average": False,
             "force_row_wise": True,
             "deterministic": True,
             "seed": settings.seed,
-            "num_threads": threads_for(rows.size),
+            "num_threads": thread_count(X.size),
             "verbosity": -1,
         }
-        self.data = self._dataset(rows)
+        self.dataset = self._make_dataset(X)
 
-    def trees(self) -> Trees:
+    def fit_trees(self) -> Trees:
         """Return as many trees as suit the held-out rows, fitted to all rows."""
-        count, rounds = len(self.offset), tree_rounds(self.settings.rounds)
-        if not any(self.data.feature_num_bin(column) > 1 for column in range(self.columns)):
-            rounds = 0  # LightGBM fails where no column has two values
-        held_out = int(self.settings.validation * count) if count >= _FEWEST_TO_HOLD_OUT else 0
-        if held_out and rounds:
-            rounds = self._best_rounds(held_out, rounds)
-        last = deque(self._grown(self.data, self.loss, rounds), maxlen=1)
-        text = last[0].model_to_string() if last else ""
-        return Trees.from_lightgbm(text, self.columns, self.offset.shape[1])
+        n_rows, n_rounds = len(self.offset), boosting_rounds(self.settings.max_rounds)
+        if not any(self.dataset.feature_num_bin(column) > 1 for column in range(self.n_columns)):
+            n_rounds = 0  # LightGBM fails where no column has two values
+        n_validation = int(self.settings.validation_fraction * n_rows) if n_rows >= _MIN_ROWS_FOR_VALIDATION else 0
+        if n_validation and n_rounds:
+            n_rounds = self._select_rounds(n_validation, n_rounds)
+        last_booster = deque(self._boost(self.dataset, self.loss, n_rounds), maxlen=1)
+        text = last_booster[0].model_to_string() if last_booster else ""
+        return Trees.from_lightgbm(text, self.n_columns, self.offset.shape[1])
 
-    def _best_rounds(self, held_out: int, most: int) -> int:
+    def _select_rounds(self, n_validation: int, max_rounds: int) -> int:
         """Return the number of rounds with the least loss of held-out rows; 0 where trees do not lower it."""
         order = np.random.default_rng(self.settings.seed).permutation(len(self.offset))
-        fit, valid = np.sort(order[held_out:]), np.sort(order[:held_out])
-        unseen = self.loss.select(valid)
-        least, best = float(unseen.losses(self.offset[valid]).mean()), 0
+        fit_ids, validation_ids = np.sort(order[n_validation:]), np.sort(order[:n_validation])
+        validation_loss = self.loss.select(validation_ids)
+        min_loss, best_round = float(validation_loss.losses(self.offset[validation_ids]).mean()), 0
 
         def mean_loss(scores: Floats, _: Any) -> tuple[str, float, bool]:
-            return "loss", float(unseen.losses(scores.reshape(held_out, -1)).mean()), False
+            return "loss", float(validation_loss.losses(scores.reshape(n_validation, -1)).mean()), False
 
-        data, others = self._part(fit), self._part(valid)
-        for done, booster in enumerate(self._grown(data, self.loss.select(fit), most, others), start=1):
-            now = booster.eval_valid(mean_loss)[0][2]
-            if now < least:
-                least, best = now, done
-            elif done - best >= self.settings.patience:
+        fit_dataset, validation = self._subset(fit_ids), self._subset(validation_ids)
+        for round_number, booster in enumerate(
+            self._boost(fit_dataset, self.loss.select(fit_ids), max_rounds, validation), start=1
+        ):
+            current_loss = booster.eval_valid(mean_loss)[0][2]
+            if current_loss < min_loss:
+                min_loss, best_round = current_loss, round_number
+            elif round_number - best_round >= self.settings.patience:
                 break
-        return best
+        return best_round
 
-    def _grown(self, data: Any, loss: ChannelLoss, rounds: int, others: Any = None) -> Iterator[Any]:
+    def _boost(self, dataset: Any, loss: ChannelLoss, n_rounds: int, validation: Any = None) -> Iterator[Any]:
         """Boost, and return the booster after each round."""
-        booster = self.lightgbm.Booster(self.params, data)
-        if others is not None:
-            booster.add_valid(others, "held out")
+        booster = self.lightgbm.Booster(self.params, dataset)
+        if validation is not None:
+            booster.add_valid(validation, "held out")
 
         def slopes(scores: Floats, _: Any) -> tuple[Floats, Floats]:
-            gradient, curvature = loss.slopes(scores.reshape(len(loss.evidence), -1))
+            gradient, curvature = loss.gradient_and_curvature(scores.reshape(len(loss.evidence), -1))
             return (gradient, curvature) if gradient.shape[1] > 1 else (gradient[:, 0], curvature[:, 0])
 
-        for _ in range(rounds):  # a round without a split is none, and the next one draws other columns
+        for _ in range(n_rounds):  # a round without a split is none, and the next one draws other columns
             booster.update(fobj=slopes)
             yield booster
 
-    def _dataset(self, rows: NDArray[np.float32]) -> Any:
-        data = self.lightgbm.Dataset(rows, np.zeros(len(rows)), params=self.params, init_score=self._init(slice(None)))
-        return data.construct()
+    def _make_dataset(self, X: NDArray[np.float32]) -> Any:
+        dataset = self.lightgbm.Dataset(
+            X, np.zeros(len(X)), params=self.params, init_score=self._init_scores(slice(None))
+        )
+        return dataset.construct()
 
-    def _part(self, rows: NDArray[np.int64]) -> Any:
+    def _subset(self, row_ids: NDArray[np.int64]) -> Any:
         """Return the data of some rows, in the bins of all."""
-        part = self.data.subset(rows, self.params).construct()
-        part.set_init_score(self._init(rows))
-        return part
+        subset = self.dataset.subset(row_ids, self.params).construct()
+        subset.set_init_score(self._init_scores(row_ids))
+        return subset
 
-    def _init(self, rows: Any) -> Floats:
-        return self.offset[rows] if self.offset.shape[1] > 1 else self.offset[rows, 0]
+    def _init_scores(self, row_selection: Any) -> Floats:
+        return self.offset[row_selection] if self.offset.shape[1] > 1 else self.offset[row_selection, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,18 +299,18 @@ class BoostedModel(HasProvenance):
         """Return the probability of each class for each row."""
         scores = self.trees.scores(tree_matrix(features)) + self.constant
         if self.start is not None:
-            scores += self.start_weight * _scores_of(self.start, features)
-        return as_chances(scores)
+            scores += self.start_weight * _model_scores(self.start, features)
+        return to_probabilities(scores)
 
     def predict(self, features: Features) -> NDArray[Any]:
         """Return the likeliest label of each row, or the mean of numbers."""
-        return best_labels(self.space, self.predict_proba(features))
+        return decode_probabilities(self.space, self.predict_proba(features))
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new folder, with its start."""
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
-            write_facts(
+            write_metadata(
                 partial, self, {"kind": "boosted", "start": self.start is not None, "start_weight": self.start_weight}
             )
             np.savez(partial / "arrays.npz", constant=self.constant, **self.trees.arrays())
@@ -299,22 +320,26 @@ class BoostedModel(HasProvenance):
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> "BoostedModel":
         """Read a model that `save` wrote; `device` is for a start that is a network."""
-        facts = read_facts(folder)
+        metadata = read_metadata(folder)
         try:
             with np.load(Path(folder) / "arrays.npz") as arrays:
                 trees, constant = Trees.from_arrays(dict(arrays)), np.asarray(arrays["constant"], np.float64)
-            space, started, weight = facts["space"], facts["start"], float(facts.get("start_weight", 1.0))
-            outputs = 1 if len(space) == 2 else len(space)
-            sound = isinstance(started, bool) and constant.shape == (outputs,) and trees.outputs == outputs
-            sound = sound and bool(np.isfinite(constant).all()) and 0 < weight <= 1
+            space, has_start, start_weight = (
+                metadata["space"],
+                metadata["start"],
+                float(metadata.get("start_weight", 1.0)),
+            )
+            n_outputs = 1 if len(space) == 2 else len(space)
+            is_valid = isinstance(has_start, bool) and constant.shape == (n_outputs,) and trees.n_outputs == n_outputs
+            is_valid = is_valid and bool(np.isfinite(constant).all()) and 0 < start_weight <= 1
         except Exception:
-            sound = False
-        if not sound:
-            raise not_a_model(folder)
-        start = load_predictor(Path(folder) / "start", device) if started else None
+            is_valid = False
+        if not is_valid:
+            raise not_a_model_error(folder)
+        start = load_predictor(Path(folder) / "start", device) if has_start else None
         if start is not None and start.space != space:
-            raise not_a_model(folder)
-        return cls(space, facts["provenance"], trees, constant, start, weight)
+            raise not_a_model_error(folder)
+        return cls(space, metadata["provenance"], trees, constant, start, start_weight)
 
 
 def require_lightgbm() -> Any:
@@ -333,12 +358,12 @@ def require_lightgbm() -> Any:
     return lightgbm
 
 
-def _scores_of(model: Predictor, features: Features) -> NDArray[np.float64]:
-    return as_scores(np.log(np.maximum(model.predict_proba(features), 1e-9)))
+def _model_scores(model: Predictor, features: Features) -> NDArray[np.float64]:
+    return to_scores(np.log(np.maximum(model.predict_proba(features), 1e-9)))
 
 
-def threads_for(cells: int) -> int:
+def thread_count(n_cells: int) -> int:
     """Return how many threads this process may use, or one for a small table."""
-    stated = os.environ.get("OMP_NUM_THREADS", "")
-    most = int(stated) if stated.isdigit() and int(stated) else cpu_count()
-    return min(most, cpu_count()) if cells > _CELLS_A_THREAD else 1
+    env_threads = os.environ.get("OMP_NUM_THREADS", "")
+    max_threads = int(env_threads) if env_threads.isdigit() and int(env_threads) else cpu_count()
+    return min(max_threads, cpu_count()) if n_cells > _CELLS_PER_THREAD else 1

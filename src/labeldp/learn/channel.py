@@ -26,12 +26,12 @@ from scipy.special import expit, log_softmax, logsumexp, softmax
 
 Floats = NDArray[np.floating]
 
-_GRID = np.linspace(-15.0, 15.0, 241)  # logits at which the curvature is tabulated
-_LEVELS = 256  # different likelihood ratios; of more, quantiles
-_LARGEST = 30.0  # log-likelihood ratio beyond which nothing changes
-_LEAST = 1e-12  # curvature of a row
-_STEPS, _LONGEST_STEP = 20, 2.0  # of Fisher scoring
-_CLEAR_GAIN = 5.0  # log-likelihood for each score that is shifted; chance alone gives half a unit
+_LOGIT_GRID = np.linspace(-15.0, 15.0, 241)  # logits at which the curvature is tabulated
+_MAX_LEVELS = 256  # different likelihood ratios; of more, quantiles
+_MAX_LOG_RATIO = 30.0  # log-likelihood ratio beyond which nothing changes
+_MIN_CURVATURE = 1e-12  # curvature of a row
+_SCORING_STEPS, _MAX_STEP = 20, 2.0  # of Fisher scoring
+_MIN_GAIN_PER_SCORE = 5.0  # log-likelihood for each score that is shifted; chance alone gives half a unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,16 +48,18 @@ class ChannelLoss:
         """Prepare the loss of rows from `Release.log_evidence` and `Release.kind`."""
         if kind == "prior":
             evidence = log_softmax(evidence, axis=1)
-            shares = softmax(evidence, axis=1).mean(axis=0, dtype=np.float64)
-            return cls(evidence, kind, as_scores(np.log(np.maximum(shares, 1e-12))[None])[0], np.zeros((0, 0)))
+            proportions = softmax(evidence, axis=1).mean(axis=0, dtype=np.float64)
+            return cls(evidence, kind, to_scores(np.log(np.maximum(proportions, 1e-12))[None])[0], np.zeros((0, 0)))
         evidence = evidence - evidence.max(axis=1, keepdims=True)
-        log_shares = best_shares(*_distinct(evidence))
-        curves = [_curve(each, share) for each, share in _one_against_others(evidence, log_shares)]
-        return cls(evidence, kind, as_scores(log_shares[None])[0], np.array(curves))
+        log_proportions = fit_log_proportions(*_unique_evidence(evidence))
+        curves = [
+            _expected_curvature(each, proportion) for each, proportion in _one_vs_rest_ratios(evidence, log_proportions)
+        ]
+        return cls(evidence, kind, to_scores(log_proportions[None])[0], np.array(curves))
 
-    def select(self, rows: NDArray[np.integer]) -> "ChannelLoss":
+    def select(self, row_ids: NDArray[np.integer]) -> "ChannelLoss":
         """Return the loss of some rows, with the same curvature."""
-        return ChannelLoss(self.evidence[rows], self.kind, self.constant, self.curves)
+        return ChannelLoss(self.evidence[row_ids], self.kind, self.constant, self.curves)
 
     def losses(self, scores: Floats) -> Floats:
         """Return the loss of each row at scores (rows, outputs)."""
@@ -67,80 +69,84 @@ class ChannelLoss:
             return np.logaddexp(0, scores[:, 0]) - np.logaddexp(self.evidence[:, 0], scores[:, 0] + self.evidence[:, 1])
         return logsumexp(scores, axis=1) - logsumexp(scores + self.evidence, axis=1)
 
-    def slopes(self, scores: Floats) -> tuple[Floats, Floats]:
+    def gradient_and_curvature(self, scores: Floats) -> tuple[Floats, Floats]:
         """Return gradient and curvature at scores, each (rows, outputs)."""
-        classes = self.evidence.shape[1]
-        if classes == 2:
-            ratio = (self.evidence[:, 1] - self.evidence[:, 0])[:, None]
-            chance, target = expit(scores), expit(ratio if self.kind == "prior" else scores + ratio)
+        n_classes = self.evidence.shape[1]
+        if n_classes == 2:
+            log_ratio = (self.evidence[:, 1] - self.evidence[:, 0])[:, None]
+            probability, target = expit(scores), expit(log_ratio if self.kind == "prior" else scores + log_ratio)
         else:
-            chance = softmax(scores, axis=1)
+            probability = softmax(scores, axis=1)
             target = np.exp(self.evidence) if self.kind == "prior" else softmax(scores + self.evidence, axis=1)
         if self.kind == "prior":
-            curvature = chance * (1 - chance)
+            curvature = probability * (1 - probability)
         else:
-            logit = scores if classes == 2 else np.log(np.maximum(chance, 1e-9)) - np.log1p(-np.minimum(chance, 0.9999))
+            logit = (
+                scores
+                if n_classes == 2
+                else np.log(np.maximum(probability, 1e-9)) - np.log1p(-np.minimum(probability, 0.9999))
+            )
             columns = zip(logit.T, self.curves, strict=True)
-            curvature = np.stack([np.interp(each, _GRID, curve) for each, curve in columns], axis=1)
-        factor = 1.0 if classes == 2 else classes / (classes - 1)
-        return chance - target, np.maximum(factor * curvature, _LEAST)
+            curvature = np.stack([np.interp(each, _LOGIT_GRID, curve) for each, curve in columns], axis=1)
+        factor = 1.0 if n_classes == 2 else n_classes / (n_classes - 1)
+        return probability - target, np.maximum(factor * curvature, _MIN_CURVATURE)
 
 
-def fitted_shift(loss: ChannelLoss, scores: Floats) -> Floats:
+def fit_shift(loss: ChannelLoss, scores: Floats) -> Floats:
     """Return what to add to all scores, where the release contradicts them clearly, and else zeros.
 
     It is the shift of greatest likelihood, if that is far greater than without: by several times what chance gives.
     """
     shift = np.zeros(scores.shape[1])
-    for _ in range(_STEPS):
-        gradient, curvature = loss.slopes(scores + shift)
-        shift -= np.clip(gradient.sum(axis=0) / curvature.sum(axis=0), -_LONGEST_STEP, _LONGEST_STEP)
+    for _ in range(_SCORING_STEPS):
+        gradient, curvature = loss.gradient_and_curvature(scores + shift)
+        shift -= np.clip(gradient.sum(axis=0) / curvature.sum(axis=0), -_MAX_STEP, _MAX_STEP)
     gain = float((loss.losses(scores) - loss.losses(scores + shift)).sum())
-    return shift if gain > _CLEAR_GAIN * shift.size else np.zeros_like(shift)
+    return shift if gain > _MIN_GAIN_PER_SCORE * shift.size else np.zeros_like(shift)
 
 
-def matching_shift(scores: Floats, shares: Floats) -> Floats:
+def match_proportions(scores: Floats, proportions: Floats) -> Floats:
     """Return what to add to all scores so that the mean probabilities are these shares of the classes."""
-    logits, two = _all_classes(scores), scores.shape[1] == 1
+    logits, is_binary = _all_classes(scores), scores.shape[1] == 1
 
     def loss(shift: Floats) -> tuple[float, Floats]:  # convex, with the difference of the means as its gradient
-        moved = logits + np.append(0.0, shift) if two else logits + shift
-        difference = softmax(moved, axis=1).mean(axis=0) - shares
-        value = logsumexp(moved, axis=1).mean() - shares[-shift.size :] @ shift
-        return float(value), difference[1:] if two else difference
+        shifted = logits + np.append(0.0, shift) if is_binary else logits + shift
+        difference = softmax(shifted, axis=1).mean(axis=0) - proportions
+        value = logsumexp(shifted, axis=1).mean() - proportions[-shift.size :] @ shift
+        return float(value), difference[1:] if is_binary else difference
 
     start = np.zeros(scores.shape[1])
     shift: Floats = minimize(loss, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-7}).x
     return shift
 
 
-def as_scores(log_chances: Floats) -> NDArray[np.float64]:
+def to_scores(log_probabilities: Floats) -> NDArray[np.float64]:
     """Return log-probabilities (rows, classes) as scores: the log-odds of two classes, centred ones of more."""
-    log_chances = log_chances.astype(np.float64)
-    if log_chances.shape[1] == 2:
-        return log_chances[:, 1:] - log_chances[:, :1]
-    return log_chances - log_chances.mean(axis=1, keepdims=True)
+    log_probabilities = log_probabilities.astype(np.float64)
+    if log_probabilities.shape[1] == 2:
+        return log_probabilities[:, 1:] - log_probabilities[:, :1]
+    return log_probabilities - log_probabilities.mean(axis=1, keepdims=True)
 
 
-def as_chances(scores: Floats) -> Floats:
+def to_probabilities(scores: Floats) -> Floats:
     """Return the probabilities of all classes for scores."""
     return softmax(_all_classes(scores), axis=1)
 
 
-def best_shares(evidence: Floats, counts: Floats) -> NDArray[np.float64]:
+def fit_log_proportions(evidence: Floats, counts: Floats) -> NDArray[np.float64]:
     """Return the logarithms of the class shares of greatest likelihood, with one more row of each class.
 
     The added rows keep every share above zero: noise can make the likelihood greatest without a class.
     """
-    classes, total = evidence.shape[1], float(counts.sum())
+    n_classes, total = evidence.shape[1], float(counts.sum())
     # From the shares of posteriors under equal odds; L-BFGS needs few steps.
-    start = np.log((counts @ softmax(evidence, axis=1) + 1) / (total + classes))
+    start = np.log((counts @ softmax(evidence, axis=1) + 1) / (total + n_classes))
 
     def loss(logits: Floats) -> tuple[float, Floats]:
-        chance, log_chance = softmax(logits), log_softmax(logits)
-        fit = counts @ logsumexp(log_chance + evidence, axis=1) + log_chance.sum()
-        posterior = counts @ softmax(log_chance + evidence, axis=1)
-        return -fit / total, ((total + classes) * chance - posterior - 1) / total
+        probability, log_probability = softmax(logits), log_softmax(logits)
+        log_likelihood = counts @ logsumexp(log_probability + evidence, axis=1) + log_probability.sum()
+        posterior_counts = counts @ softmax(log_probability + evidence, axis=1)
+        return -log_likelihood / total, ((total + n_classes) * probability - posterior_counts - 1) / total
 
     return log_softmax(minimize(loss, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-14, "gtol": 1e-9}).x)
 
@@ -149,36 +155,40 @@ def _all_classes(scores: Floats) -> Floats:
     return np.concatenate([np.zeros_like(scores), scores], axis=1) if scores.shape[1] == 1 else scores
 
 
-def _distinct(evidence: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _unique_evidence(evidence: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the different rows and how many there are of each; of more than two classes, all rows."""
     if evidence.shape[1] > 2:
         return evidence.astype(np.float64), np.ones(len(evidence))
-    levels, counts = np.unique(np.clip(evidence[:, 1] - evidence[:, 0], -_LARGEST, _LARGEST), return_counts=True)
-    ratio = levels.astype(np.float64)
-    return np.stack([np.zeros_like(ratio), ratio], axis=1), counts.astype(np.float64)
+    levels, counts = np.unique(
+        np.clip(evidence[:, 1] - evidence[:, 0], -_MAX_LOG_RATIO, _MAX_LOG_RATIO), return_counts=True
+    )
+    log_ratio = levels.astype(np.float64)
+    return np.stack([np.zeros_like(log_ratio), log_ratio], axis=1), counts.astype(np.float64)
 
 
-def _one_against_others(evidence: Floats, log_shares: Floats) -> list[tuple[Floats, float]]:
+def _one_vs_rest_ratios(evidence: Floats, log_proportions: Floats) -> list[tuple[Floats, float]]:
     """Return, for each score, the log-likelihood ratio of its class against the others, and the share of the class."""
-    shares = np.exp(log_shares)
-    if len(shares) == 2:
-        return [(evidence[:, 1] - evidence[:, 0], float(shares[1]))]
-    found = []
-    for place, share in enumerate(shares):
-        others = np.delete(np.arange(len(shares)), place)
-        mixed = logsumexp(evidence[:, others] + log_shares[others], axis=1) - np.log1p(-share)
-        found.append((evidence[:, place] - mixed, float(share)))
-    return found
+    proportions = np.exp(log_proportions)
+    if len(proportions) == 2:
+        return [(evidence[:, 1] - evidence[:, 0], float(proportions[1]))]
+    ratios = []
+    for index, proportion in enumerate(proportions):
+        others = np.delete(np.arange(len(proportions)), index)
+        rest_evidence = logsumexp(evidence[:, others] + log_proportions[others], axis=1) - np.log1p(-proportion)
+        ratios.append((evidence[:, index] - rest_evidence, float(proportion)))
+    return ratios
 
 
-def _curve(ratios: Floats, share: float) -> Floats:
+def _expected_curvature(log_ratios: Floats, proportion: float) -> Floats:
     """Return E[(p - q)^2] for each logit of the grid."""
-    levels, counts = np.unique(np.clip(ratios, -_LARGEST, _LARGEST), return_counts=True)
-    if len(levels) > _LEVELS:
-        levels = np.quantile(ratios.clip(-_LARGEST, _LARGEST), (np.arange(_LEVELS) + 0.5) / _LEVELS)
-        counts = np.ones(_LEVELS, np.int64)
-    odds, chance = np.exp(levels.astype(np.float64)), expit(_GRID)[:, None]
-    released = 1 - chance + chance * odds
-    weight = counts * released / (1 - share + share * odds)
+    levels, counts = np.unique(np.clip(log_ratios, -_MAX_LOG_RATIO, _MAX_LOG_RATIO), return_counts=True)
+    if len(levels) > _MAX_LEVELS:
+        levels = np.quantile(
+            log_ratios.clip(-_MAX_LOG_RATIO, _MAX_LOG_RATIO), (np.arange(_MAX_LEVELS) + 0.5) / _MAX_LEVELS
+        )
+        counts = np.ones(_MAX_LEVELS, np.int64)
+    likelihood_ratios, probability = np.exp(levels.astype(np.float64)), expit(_LOGIT_GRID)[:, None]
+    mixture = 1 - probability + probability * likelihood_ratios
+    weight = counts * mixture / (1 - proportion + proportion * likelihood_ratios)
     weight /= weight.sum(axis=1, keepdims=True)
-    return (weight * (chance - chance * odds / released) ** 2).sum(axis=1)
+    return (weight * (probability - probability * likelihood_ratios / mixture) ** 2).sum(axis=1)

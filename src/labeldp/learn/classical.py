@@ -12,60 +12,66 @@ from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
-from labeldp.learn.estimator_files import read_estimator, written_estimator
-from labeldp.learn.prebin import coarse
-from labeldp.learn.predictor import Predictor, best_labels, not_a_model, read_facts, write_facts
-from labeldp.learn.weighted import Weighted, log_proba
+from labeldp.learn.estimator_files import read_estimator, serialize_estimator
+from labeldp.learn.prebin import prebin
+from labeldp.learn.predictor import Predictor, decode_probabilities, not_a_model_error, read_metadata, write_metadata
+from labeldp.learn.weighted import WeightedEM, log_proba
 from labeldp.releases.base import Release
 
-_FURTHEST = 1e6  # deviations
+_MAX_DEVIATIONS = 1e6  # deviations
 
 
 @dataclass(frozen=True, eq=False)
-class Standardised:
+class StandardizedFeatures:
     """Rows as estimators of scikit-learn see them, with the moments by which they were standardised."""
 
     features: Features
-    rows: NDArray[np.float32]
+    X: NDArray[np.float32]
     mean: NDArray[np.float32]
     deviation: NDArray[np.float32]
 
     @classmethod
     def of(
-        cls, features: Features, estimator: Any = None, chosen: NDArray[np.bool_] | slice = slice(None)
-    ) -> "Standardised":
+        cls, features: Features, estimator: Any = None, row_selection: NDArray[np.bool_] | slice = slice(None)
+    ) -> "StandardizedFeatures":
         """Standardise rows; for boosted trees, those that are `chosen` to be trained on are also binned."""
         mean, deviation = features.moments()
-        rows = matrix(features, mean, deviation)
-        if (binned := coarse(rows[chosen], estimator)) is not rows:
-            rows[chosen] = binned
-        return cls(features, rows, mean, deviation)
+        X = standardized_matrix(features, mean, deviation)
+        if (binned := prebin(X[row_selection], estimator)) is not X:
+            X[row_selection] = binned
+        return cls(features, X, mean, deviation)
 
 
 @dataclass(frozen=True)
-class Classical:
+class SklearnLearner:
     """`Weighted` for features: rows are standardised by their public moments first."""
 
     classifier: Any
-    rounds: int = 10
-    seen: Standardised | None = field(default=None, repr=False, compare=False)
+    n_rounds: int = 10
+    standardized: StandardizedFeatures | None = field(default=None, repr=False, compare=False)
 
-    def prepare(self, features: Features, rows: NDArray[np.bool_]) -> "Classical":
+    def prepare(self, features: Features, row_mask: NDArray[np.bool_]) -> "SklearnLearner":
         """Return this learner with all that it needs of the features alone, `rows` of which it will be trained on."""
-        return replace(self, seen=Standardised.of(features, self.classifier, rows))
+        return replace(self, standardized=StandardizedFeatures.of(features, self.classifier, row_mask))
 
-    def fit(self, features: Features, release: Release, start: Predictor | None = None) -> "ClassicalModel":
+    def fit(self, features: Features, release: Release, start: Predictor | None = None) -> "SklearnModel":
         """Fit by expectation maximisation, from the probabilities of `start` where it is given."""
         if len(features) != release.rows:
             raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
-        seen = self.seen if self.seen is not None and self.seen.features is features else Standardised.of(features)
-        guess = None if start is None else np.log(np.maximum(start.predict_proba(features), 1e-9))
-        fitted = Weighted(self.classifier, self.rounds).fit(seen.rows, release, guess)
-        return ClassicalModel(release.space, Provenance.of(release, start), fitted, seen.mean, seen.deviation)
+        standardized = (
+            self.standardized
+            if self.standardized is not None and self.standardized.features is features
+            else StandardizedFeatures.of(features)
+        )
+        start_log_proba = None if start is None else np.log(np.maximum(start.predict_proba(features), 1e-9))
+        fitted = WeightedEM(self.classifier, self.n_rounds).fit(standardized.X, release, start_log_proba)
+        return SklearnModel(
+            release.space, Provenance.of(release, start), fitted, standardized.mean, standardized.deviation
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class ClassicalModel(HasProvenance):
+class SklearnModel(HasProvenance):
     """A fitted scikit-learn classifier, whose classes are codes, with the moments of its features."""
 
     space: LabelSpace
@@ -76,53 +82,57 @@ class ClassicalModel(HasProvenance):
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
         """Return the probability of each class for each row."""
-        return np.exp(log_proba(self.classifier, matrix(features, self.mean, self.deviation), len(self.space)))
+        return np.exp(
+            log_proba(self.classifier, standardized_matrix(features, self.mean, self.deviation), len(self.space))
+        )
 
     def predict(self, features: Features) -> NDArray[Any]:
         """Return the likeliest label of each row, or the mean of numbers."""
-        return best_labels(self.space, self.predict_proba(features))
+        return decode_probabilities(self.space, self.predict_proba(features))
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new folder: by skops, of scikit-learn's own types, never as a pickle."""
-        written = written_estimator(self.classifier)
+        serialized = serialize_estimator(self.classifier)
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
-            write_facts(partial, self, {"kind": "classical"})
+            write_metadata(partial, self, {"kind": "classical"})
             np.savez(partial / "arrays.npz", mean=self.mean, deviation=self.deviation)
-            (partial / "classifier.skops").write_bytes(written)
+            (partial / "classifier.skops").write_bytes(serialized)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "ClassicalModel":
+    def load(cls, folder: str | Path) -> "SklearnModel":
         """Read a model that `save` wrote, of scikit-learn's own types only: nothing that a file could make run."""
-        facts = read_facts(folder)
+        metadata = read_metadata(folder)
         try:
             classifier = read_estimator(Path(folder) / "classifier.skops")
             with np.load(Path(folder) / "arrays.npz") as arrays:
                 moments = arrays["mean"], arrays["deviation"]
         except Exception:
-            raise not_a_model(folder) from None
-        return cls(facts["space"], facts["provenance"], classifier, *moments)
+            raise not_a_model_error(folder) from None
+        return cls(metadata["space"], metadata["provenance"], classifier, *moments)
 
 
-def matrix(features: Features, mean: NDArray[np.float32], deviation: NDArray[np.float32]) -> NDArray[np.float32]:
+def standardized_matrix(
+    features: Features, mean: NDArray[np.float32], deviation: NDArray[np.float32]
+) -> NDArray[np.float32]:
     """Return the rows as numbers, standardised by public moments, all of them finite.
 
     No row lies further from the mean of n rows than the root of n deviations. So only the difference of two huge
     numbers can overflow, or another row than those of the moments, which is brought to a limit.
     """
-    return np.concatenate([_standardised(block, mean, deviation) for block in features.matrices(1 << 14)])
+    return np.concatenate([_standardize(block, mean, deviation) for block in features.matrices(1 << 14)])
 
 
-def _standardised(
-    rows: NDArray[np.float32], mean: NDArray[np.float32], deviation: NDArray[np.float32]
+def _standardize(
+    X: NDArray[np.float32], mean: NDArray[np.float32], deviation: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    if len(mean) != rows.shape[1]:  # images have moments for each channel
-        mean, deviation = (np.repeat(part, rows.shape[1] // len(part)) for part in (mean, deviation))
+    if len(mean) != X.shape[1]:  # images have moments for each channel
+        mean, deviation = (np.repeat(part, X.shape[1] // len(part)) for part in (mean, deviation))
     deviation = np.where(deviation > 0, deviation, np.float32(1.0))
     with np.errstate(over="ignore"):
-        found = rows - mean
-        found /= deviation
-        if (beyond := ~np.isfinite(found)).any():
-            columns = np.nonzero(beyond)[1]
-            found[beyond] = (rows[beyond].astype(np.float64) - mean[columns]) / deviation[columns]
-    return np.clip(found, -_FURTHEST, _FURTHEST, out=found)
+        standardized = X - mean
+        standardized /= deviation
+        if (overflowed := ~np.isfinite(standardized)).any():
+            columns = np.nonzero(overflowed)[1]
+            standardized[overflowed] = (X[overflowed].astype(np.float64) - mean[columns]) / deviation[columns]
+    return np.clip(standardized, -_MAX_DEVIATIONS, _MAX_DEVIATIONS, out=standardized)

@@ -16,20 +16,24 @@ class Consensus(Learner):
     """Fit `learner`, keep the rows whose released label it predicts, and fit again on those, `rounds` times."""
 
     learner: Learner = field(default_factory=Supervised)
-    rounds: int = 1
+    n_rounds: int = 1
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train and retrain; the agreement is post-processing and costs nothing."""
         labels = release.labels()
-        model = self._round(0).fit(features, release, start)
-        for number in range(self.rounds):
-            predicted = model.predict_proba(features).argmax(axis=1)
-            model = self._round(number + 1).fit(
-                features, release.keep(np.equal(predicted, labels), derived_from=[model]), start
+        model = self._learner_for_round(0).fit(features, release, start)
+        for round_index in range(self.n_rounds):
+            predictions = model.predict_proba(features).argmax(axis=1)
+            model = self._learner_for_round(round_index + 1).fit(
+                features, release.keep(np.equal(predictions, labels), derived_from=[model]), start
             )
         return model
 
-    def _round(self, number: int) -> Learner:
+    def _learner_for_round(self, round_index: int) -> Learner:
         """Return the learner with a checkpoint of its own for each round."""
         path = self.learner.training.checkpoint
-        return self.learner.with_training(checkpoint=path.with_name(f"{path.name}.{number}")) if path else self.learner
+        return (
+            self.learner.with_training(checkpoint=path.with_name(f"{path.name}.{round_index}"))
+            if path
+            else self.learner
+        )

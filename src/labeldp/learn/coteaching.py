@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from labeldp.core.errors import InputError
 from labeldp.data.base import Features
-from labeldp.learn.backbones import Average
-from labeldp.learn.base import Learner, active_rows, hard_labels
+from labeldp.learn.backbones import EnsembleNetwork
+from labeldp.learn.base import Learner, hard_labels, released_row_ids
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release
 
@@ -24,52 +24,62 @@ class CoTeaching(Learner):
     """
 
     noise_rate: float | None = None
-    ramp: float = 0.3
+    ramp_fraction: float = 0.3
     plus: bool = False
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train both networks; the model averages them."""
-        features = self._place(features, release)
-        device, classes = features.device, len(release.space)
-        rate = noise_rate_of(release) if self.noise_rate is None else self.noise_rate
-        pair = nn.ModuleList([self._network(features, classes, start, offset) for offset in (0, 1)])
-        rows, labels = active_rows(release, device), hard_labels(release, device)
-        forget = torch.zeros((), device=device)  # a number of Python's would be compiled into the loss
-        apart = False
+        features = self._prepare_features(features, release)
+        device, n_classes = features.device, len(release.space)
+        noise_rate = get_noise_rate(release) if self.noise_rate is None else self.noise_rate
+        pair = nn.ModuleList([self._make_network(features, n_classes, start, offset) for offset in (0, 1)])
+        row_ids, labels = released_row_ids(release, device), hard_labels(release, device)
+        forget_rate = torch.zeros((), device=device)  # a number of Python's would be compiled into the loss
+        select_disagreement = False
 
         def begin_epoch(epoch: int) -> None:
-            nonlocal apart
-            share = rate * min(1.0, epoch / max(1, self.ramp * self.training.epochs))
-            forget.fill_(share)
-            apart = self.plus and share > 0
+            nonlocal select_disagreement
+            current_rate = noise_rate * min(1.0, epoch / max(1, self.ramp_fraction * self.training.epochs))
+            forget_rate.fill_(current_rate)
+            select_disagreement = self.plus and current_rate > 0
 
         def loss(positions: Tensor) -> Tensor:
-            chosen = rows[positions]
-            inputs, wanted = features.weak(features.batch(chosen)), labels[chosen]
-            first, second = (network(inputs).float() for network in pair)
-            among = disagreement(first, second) if apart else torch.ones_like(wanted, dtype=torch.bool)
-            losses = [F.cross_entropy(logits, wanted, reduction="none") for logits in (first, second)]
-            picked = [small_loss(each.detach(), forget, among) for each in losses]
-            return (losses[0] * picked[1]).sum() / picked[1].sum() + (losses[1] * picked[0]).sum() / picked[0].sum()
+            batch_ids = row_ids[positions]
+            inputs, batch_labels = features.weak(features.batch(batch_ids)), labels[batch_ids]
+            first_logits, second_logits = (network(inputs).float() for network in pair)
+            candidate_mask = (
+                disagreement_mask(first_logits, second_logits)
+                if select_disagreement
+                else torch.ones_like(batch_labels, dtype=torch.bool)
+            )
+            losses = [
+                F.cross_entropy(logits, batch_labels, reduction="none") for logits in (first_logits, second_logits)
+            ]
+            selected = [select_small_loss(each.detach(), forget_rate, candidate_mask) for each in losses]
+            return (losses[0] * selected[1]).sum() / selected[1].sum() + (losses[1] * selected[0]).sum() / selected[
+                0
+            ].sum()
 
-        trained = self._train(pair, release, len(rows), loss, start, begin_epoch=begin_epoch)
-        return Model.trained_on(Average(list(trained.children())), release, start)
+        trained = self._train(pair, release, len(row_ids), loss, start, begin_epoch=begin_epoch)
+        return Model.trained_on(EnsembleNetwork(list(trained.children())), release, start)
 
 
-def small_loss(losses: Tensor, forget: float | Tensor, among: Tensor) -> Tensor:
+def select_small_loss(losses: Tensor, forget_rate: float | Tensor, candidate_mask: Tensor) -> Tensor:
     """Mark the rows of smallest loss: all but a share `forget`, of those in `among` (at least one row)."""
-    count = (among.sum() * (1 - forget)).ceil().clamp_min(1)
-    among = among | ~among.any()  # asking whether there is one would make a GPU wait at every step
-    place = torch.where(among, losses, torch.inf).argsort().argsort()
-    return ((place < count) & among).float()
+    n_selected = (candidate_mask.sum() * (1 - forget_rate)).ceil().clamp_min(1)
+    candidate_mask = (
+        candidate_mask | ~candidate_mask.any()
+    )  # asking whether there is one would make a GPU wait at every step
+    rank = torch.where(candidate_mask, losses, torch.inf).argsort().argsort()
+    return ((rank < n_selected) & candidate_mask).float()
 
 
-def disagreement(first: Tensor, second: Tensor) -> Tensor:
+def disagreement_mask(first_logits: Tensor, second_logits: Tensor) -> Tensor:
     """Mark the rows for which two networks predict different classes."""
-    return first.argmax(dim=1) != second.argmax(dim=1)
+    return first_logits.argmax(dim=1) != second_logits.argmax(dim=1)
 
 
-def noise_rate_of(release: Release) -> float:
+def get_noise_rate(release: Release) -> float:
     """Return the share of released labels that are wrong, averaged over classes: a release of labels knows it."""
     try:
         return float(1 - release.noise_matrix().diagonal().mean())

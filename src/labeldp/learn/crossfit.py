@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from labeldp.core.errors import InputError
 from labeldp.data.base import Features
-from labeldp.learn.base import Learner, active_rows, beside, evidence_of, follow, soft_cross_entropy
+from labeldp.learn.base import Learner, first_checkpoint, follow, make_evidence_fn, released_row_ids, soft_cross_entropy
 from labeldp.learn.model import Model
 from labeldp.learn.supervised import Supervised
 from labeldp.releases.base import Release
 
-_POWERS = torch.logspace(-1.5, 0.5, 41)  # from hardly trusted to trusted more than stated
-_BLOCK = 2048  # rows that a network judges at once, outside of training
+_INVERSE_TEMPERATURES = torch.logspace(-1.5, 0.5, 41)  # from hardly trusted to trusted more than stated
+_BLOCK_ROWS = 2048  # rows that a network judges at once, outside of training
 
-Evidence = Callable[[Tensor], Tensor]
+EvidenceFn = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -34,90 +34,104 @@ class CrossFit(Learner):
     this release.
     """
 
-    inertia: float = 0.998  # of the slow copies, a step
+    ema_decay: float = 0.998  # of the slow copies, a step
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train on the rows that were released."""
-        learnt = self.posteriors(features, release, [start])
-        last = Supervised(self.backbone, self.training, targets="posteriors", augment="strong")
-        return last.fit(features, learnt, start)
+        pseudo_labels = self.posteriors(features, release, [start])
+        final_learner = Supervised(self.backbone, self.training, targets="posteriors", augment="strong")
+        return final_learner.fit(features, pseudo_labels, start)
 
     def posteriors(self, features: Features, release: Release, starts: Sequence[Model | None]) -> Release:
         """Return what the pair says of the released rows; it begins from the first and the last of `starts`."""
         if release.kind == "prior":
             raise InputError(f"{release.mechanism} gives a prior, and CrossFit learns from likelihoods: use SoftMatch.")
-        features = self._place(features, release)
-        device, classes = features.device, len(release.space)
-        rows, evidence = active_rows(release, device), evidence_of(release, device)
-        if len(rows) < 2:
+        features = self._prepare_features(features, release)
+        device, n_classes = features.device, len(release.space)
+        row_ids, evidence = released_row_ids(release, device), make_evidence_fn(release, device)
+        if len(row_ids) < 2:
             raise InputError("CrossFit needs two rows or more, one for each network.")
-        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self.training.seed))
-        halves = rows[order.to(device)][: len(rows) // 2 * 2].view(2, -1)  # whose evidence each network hears
-        first = replace(self, training=replace(self.training, checkpoint=beside(self.training.checkpoint)))
-        pair = first._pair(features, release, halves, evidence, [*starts[:1], *starts[-1:]] or [None, None])
-        posteriors = torch.zeros(release.rows, classes, device=device)
-        for half, belief in zip(halves, reversed(pair), strict=True):
-            posteriors[half] = posterior_of(belief, features, half, evidence)
+        permutation = torch.randperm(len(row_ids), generator=torch.Generator().manual_seed(self.training.seed))
+        half_row_ids = row_ids[permutation.to(device)][: len(row_ids) // 2 * 2].view(
+            2, -1
+        )  # whose evidence each network hears
+        pair_learner = replace(
+            self, training=replace(self.training, checkpoint=first_checkpoint(self.training.checkpoint))
+        )
+        ema_pair = pair_learner._train_pair(
+            features, release, half_row_ids, evidence, [*starts[:1], *starts[-1:]] or [None, None]
+        )
+        posteriors = torch.zeros(release.rows, n_classes, device=device)
+        for half_ids, network in zip(half_row_ids, reversed(ema_pair), strict=True):
+            posteriors[half_ids] = tempered_posterior(network, features, half_ids, evidence)
         return release.believe(posteriors.cpu().numpy(), derived_from=[start for start in starts if start is not None])
 
-    def _pair(
+    def _train_pair(
         self,
         features: Features,
         release: Release,
-        halves: Tensor,
-        evidence: Evidence,
+        half_row_ids: Tensor,
+        evidence: EvidenceFn,
         starts: Sequence[Model | None],
     ) -> list[nn.Module]:
         """Return the slow copies of two networks, the first of which heard the first half."""
-        device, classes = features.device, len(release.space)
-        pair = nn.ModuleList([self._network(features, classes, start, place) for place, start in enumerate(starts)])
-        slow = copy.deepcopy(pair).requires_grad_(False)
-        power = torch.ones(2, device=device)
+        device, n_classes = features.device, len(release.space)
+        pair = nn.ModuleList(
+            [self._make_network(features, n_classes, start, index) for index, start in enumerate(starts)]
+        )
+        ema_pair = copy.deepcopy(pair).requires_grad_(False)
+        inverse_temperatures = torch.ones(2, device=device)
 
         def begin_epoch(epoch: int) -> None:
-            for ours, belief in enumerate((slow[1], slow[0])):
-                power[ours] = trust(belief, features, halves[ours], evidence)
+            for index, other_ema in enumerate((ema_pair[1], ema_pair[0])):
+                inverse_temperatures[index] = fit_inverse_temperature(
+                    other_ema, features, half_row_ids[index], evidence
+                )
 
-        def begin_step(done: float) -> None:
-            follow(slow, pair, self.inertia)
+        def begin_step(fraction_done: float) -> None:
+            follow(ema_pair, pair, self.ema_decay)
 
         def loss(positions: Tensor) -> Tensor:
             total = torch.zeros((), device=device)
-            for ours, (network, other) in enumerate(zip(pair, (slow[1], slow[0]), strict=True)):
-                chosen = halves[ours, positions]
-                clean = features.batch(chosen)
+            for index, (network, other_ema) in enumerate(zip(pair, (ema_pair[1], ema_pair[0]), strict=True)):
+                batch_ids = half_row_ids[index, positions]
+                inputs = features.batch(batch_ids)
                 with torch.no_grad():
-                    belief = torch.log_softmax(other(features.weak(clean)).float(), dim=1)
-                    posterior = torch.softmax(power[ours] * belief + evidence(chosen), dim=1)
-                total = total + soft_cross_entropy(network(features.strong(clean)), posterior)
+                    log_prior = torch.log_softmax(other_ema(features.weak(inputs)).float(), dim=1)
+                    posterior = torch.softmax(inverse_temperatures[index] * log_prior + evidence(batch_ids), dim=1)
+                total = total + soft_cross_entropy(network(features.strong(inputs)), posterior)
             return total
 
-        everything, hooks = nn.ModuleList([slow, pair]), {"begin_epoch": begin_epoch, "begin_step": begin_step}
-        trained = self._train(everything, release, halves.shape[1], loss, *starts, **hooks)
+        modules, hooks = nn.ModuleList([ema_pair, pair]), {"begin_epoch": begin_epoch, "begin_step": begin_step}
+        trained = self._train(modules, release, half_row_ids.shape[1], loss, *starts, **hooks)
         return list(next(trained.children()).eval().children())
 
 
 @torch.no_grad()
-def posterior_of(network: nn.Module, features: Features, rows: Tensor, evidence: Evidence) -> Tensor:
+def tempered_posterior(network: nn.Module, features: Features, row_ids: Tensor, evidence: EvidenceFn) -> Tensor:
     """Return the posteriors of rows whose evidence the network has not heard, its trust taken from that evidence."""
-    power = trust(network, features, rows, evidence)
+    inverse_temperature = fit_inverse_temperature(network, features, row_ids, evidence)
     blocks = [
-        torch.softmax(power * torch.log_softmax(network(features.batch(part)).float(), dim=1) + evidence(part), dim=1)
-        for part in torch.split(rows, _BLOCK)
+        torch.softmax(
+            inverse_temperature * torch.log_softmax(network(features.batch(block_ids)).float(), dim=1)
+            + evidence(block_ids),
+            dim=1,
+        )
+        for block_ids in torch.split(row_ids, _BLOCK_ROWS)
     ]
     return torch.cat(blocks)
 
 
 @torch.no_grad()
-def trust(network: nn.Module, features: Features, rows: Tensor, evidence: Evidence) -> Tensor:
+def fit_inverse_temperature(network: nn.Module, features: Features, row_ids: Tensor, evidence: EvidenceFn) -> Tensor:
     """Return the power of a network's probabilities under which the evidence of some rows is likeliest.
 
     The network has not heard that evidence, so its probabilities cannot have been bent towards it.
     """
-    powers = _POWERS.to(rows.device)
-    total = torch.zeros_like(powers)
-    for part in torch.split(rows, _BLOCK):
-        logs = torch.log_softmax(network(features.batch(part)).float(), dim=1)
-        tempered = torch.log_softmax(powers[:, None, None] * logs, dim=2)
-        total += torch.logsumexp(tempered + evidence(part), dim=2).sum(dim=1)
-    return powers[total.argmax()]
+    inverse_temperatures = _INVERSE_TEMPERATURES.to(row_ids.device)
+    log_likelihoods = torch.zeros_like(inverse_temperatures)
+    for block_ids in torch.split(row_ids, _BLOCK_ROWS):
+        log_probabilities = torch.log_softmax(network(features.batch(block_ids)).float(), dim=1)
+        tempered = torch.log_softmax(inverse_temperatures[:, None, None] * log_probabilities, dim=2)
+        log_likelihoods += torch.logsumexp(tempered + evidence(block_ids), dim=2).sum(dim=1)
+    return inverse_temperatures[log_likelihoods.argmax()]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from labeldp.data.base import Features
-from labeldp.learn.base import Learner, active_rows, soft_cross_entropy
+from labeldp.learn.base import Learner, released_row_ids, soft_cross_entropy
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release
 
@@ -22,13 +22,13 @@ class Debiased(Learner):
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train on the rows that were released."""
-        features = self._place(features, release)
-        network = self._network(features, len(release.space), start)
-        rows = active_rows(release, features.device)
+        features = self._prepare_features(features, release)
+        network = self._make_network(features, len(release.space), start)
+        row_ids = released_row_ids(release, features.device)
         unbiased = torch.from_numpy(release.unbiased_labels()).float().to(features.device)
 
         def loss(positions: Tensor) -> Tensor:
-            chosen = rows[positions]
-            return soft_cross_entropy(network(features.weak(features.batch(chosen))), unbiased[chosen])
+            batch_ids = row_ids[positions]
+            return soft_cross_entropy(network(features.weak(features.batch(batch_ids))), unbiased[batch_ids])
 
-        return Model.trained_on(self._train(network, release, len(rows), loss, start), release, start)
+        return Model.trained_on(self._train(network, release, len(row_ids), loss, start), release, start)

@@ -20,7 +20,7 @@ from labeldp.data.label_bins import Floats, LossName
 from labeldp.data.row_selection import iter_blocks
 
 LOSSES = ("squared", "absolute", "poisson")
-_ALL_GAPS = 2_000  # of a range, up to which a table of means has a line for each
+_MAX_TABLE_GAPS = 2_000  # of a range, up to which a table of means has a line for each
 
 
 def check_loss(loss: str, space: LabelSpace) -> None:
@@ -33,48 +33,55 @@ def check_loss(loss: str, space: LabelSpace) -> None:
         raise InputError("The Poisson loss needs labels from 0: declare a range without negative numbers.")
 
 
-def grid_of(space: LabelSpace) -> Floats:
+def label_grid(space: LabelSpace) -> Floats:
     """Return the declared numbers."""
     return np.array(space.classes, np.float64)
 
 
-def centre(chances: NDArray[np.floating], grid: Floats, loss: LossName) -> Floats:
+def point_estimates(probabilities: NDArray[np.floating], grid: Floats, loss: LossName) -> Floats:
     """Return the best single number for each distribution: the mean, or the median for absolute loss."""
-    return quantiles(chances, grid, 0.5) if loss == "absolute" else chances.astype(np.float64) @ grid
+    return quantiles(probabilities, grid, 0.5) if loss == "absolute" else probabilities.astype(np.float64) @ grid
 
 
-def quantiles(chances: NDArray[np.floating], grid: Floats, share: float) -> Floats:
+def quantiles(probabilities: NDArray[np.floating], grid: Floats, level: float) -> Floats:
     """Return the number below which so much of each distribution lies, each declared number standing for its step."""
-    upto = np.cumsum(chances, axis=1, dtype=np.float64)
-    upto /= upto[:, -1:]
-    place = np.argmax(upto >= share, axis=1)
-    rows = np.arange(len(upto))
-    own = np.maximum(chances[rows, place] / np.maximum(chances.sum(axis=1), 1e-300), 1e-300)
-    part = (share - (upto[rows, place] - own)) / own - 0.5
-    return np.clip(grid[place] + part * (grid[1] - grid[0]), grid[0], grid[-1])
+    cumulative = np.cumsum(probabilities, axis=1, dtype=np.float64)
+    cumulative /= cumulative[:, -1:]
+    indices = np.argmax(cumulative >= level, axis=1)
+    row_ids = np.arange(len(cumulative))
+    mass = np.maximum(probabilities[row_ids, indices] / np.maximum(probabilities.sum(axis=1), 1e-300), 1e-300)
+    offset = (level - (cumulative[row_ids, indices] - mass)) / mass - 0.5
+    return np.clip(grid[indices] + offset * (grid[1] - grid[0]), grid[0], grid[-1])
 
 
-def between(chances: NDArray[np.floating], grid: Floats, share: float, widening: float = 1.0) -> tuple[Floats, Floats]:
+def central_intervals(
+    probabilities: NDArray[np.floating], grid: Floats, coverage: float, widening: float = 1.0
+) -> tuple[Floats, Floats]:
     """Return the ends between which so much of each distribution lies, as many times as wide from its median."""
-    low, middle, high = (quantiles(chances, grid, (1 + side * share) / 2) for side in (-1, 0, 1))
-    ends = middle + widening * (low - middle), middle + widening * (high - middle)
+    low, median, high = (quantiles(probabilities, grid, (1 + sign * coverage) / 2) for sign in (-1, 0, 1))
+    ends = median + widening * (low - median), median + widening * (high - median)
     return np.maximum(ends[0], grid[0]), np.minimum(ends[1], grid[-1])
 
 
-def believed_error(chances: NDArray[np.floating], grid: Floats, predictions: NDArray[np.floating]) -> float:
+def expected_rmse(probabilities: NDArray[np.floating], grid: Floats, predictions: NDArray[np.floating]) -> float:
     """Return the root mean squared error that predictions have if labels follow these distributions."""
-    middle, law = (grid[0] + grid[-1]) / 2, chances.astype(np.float64)
-    law /= law.sum(axis=1, keepdims=True)
-    away, guess = grid - middle, predictions - middle  # of numbers far from zero, squares would cancel
-    off = law @ away**2 - 2 * guess * (law @ away) + guess**2
-    return float(np.sqrt(np.maximum(off, 0.0).mean()))
+    center, normalized = (grid[0] + grid[-1]) / 2, probabilities.astype(np.float64)
+    normalized /= normalized.sum(axis=1, keepdims=True)
+    grid_offsets, prediction_offsets = (
+        grid - center,
+        predictions - center,
+    )  # of numbers far from zero, squares would cancel
+    squared_errors = (
+        normalized @ grid_offsets**2 - 2 * prediction_offsets * (normalized @ grid_offsets) + prediction_offsets**2
+    )
+    return float(np.sqrt(np.maximum(squared_errors, 0.0).mean()))
 
 
-def intervals(model: Any, features: Features, share: float, widening: float = 1.0) -> tuple[Floats, Floats]:
+def predict_intervals(model: Any, features: Features, coverage: float, widening: float = 1.0) -> tuple[Floats, Floats]:
     """Return what `between` says of a model's beliefs about each row, some rows at a time: ranges may be fine."""
-    grid = grid_of(model.space)
+    grid = label_grid(model.space)
     parts = [
-        between(model.predict_proba(features.select(range(part.start, part.stop))), grid, share, widening)
+        central_intervals(model.predict_proba(features.select(range(part.start, part.stop))), grid, coverage, widening)
         for part in iter_blocks(len(features), grid.size)
     ]
     low, high = zip(*parts, strict=True) if parts else ([np.zeros(0)], [np.zeros(0)])
@@ -94,23 +101,23 @@ class Density:
     loss: LossName
     scale: float
 
-    def chances(self, centres: NDArray[np.floating]) -> Floats:
+    def probabilities(self, centers: NDArray[np.floating]) -> Floats:
         """Return a distribution for each centre, (rows, values)."""
-        inside = np.clip(np.asarray(centres, np.float64), self.grid[0], self.grid[-1])
+        clipped = np.clip(np.asarray(centers, np.float64), self.grid[0], self.grid[-1])
         if self.loss == "absolute":
-            away = self.grid - inside[:, None]
-            near = np.exp(-np.abs(away) / self.scale)
-            sides = [np.where(side, near, 0.0) for side in (away <= 0, away >= 0)]
-            return sum(side / np.maximum(2 * side.sum(axis=1, keepdims=True), 1e-300) for side in sides)
+            distances = self.grid - clipped[:, None]
+            weights = np.exp(-np.abs(distances) / self.scale)
+            halves = [np.where(half, weights, 0.0) for half in (distances <= 0, distances >= 0)]
+            return sum(half / np.maximum(2 * half.sum(axis=1, keepdims=True), 1e-300) for half in halves)
         means, tilts = self._table
-        return softmax(self._base + np.interp(inside, means, tilts)[:, None] * self.grid, axis=1)
+        return softmax(self._base + np.interp(clipped, means, tilts)[:, None] * self.grid, axis=1)
 
     @cached_property
     def _base(self) -> Floats:
         if self.loss == "poisson":
             return -gammaln(self.grid + 1) / self.scale**2
-        middle = (self.grid[0] + self.grid[-1]) / 2
-        return -((self.grid - middle) ** 2) / (2 * self.scale**2)
+        center = (self.grid[0] + self.grid[-1]) / 2
+        return -((self.grid - center) ** 2) / (2 * self.scale**2)
 
     @cached_property
     def _table(self) -> tuple[Floats, Floats]:
@@ -118,8 +125,8 @@ class Density:
         step, width = self.grid[1] - self.grid[0], self.grid[-1] - self.grid[0]
         slopes = -np.diff(self._base) / step
         further = np.geomspace(1e-3 / width, 30 / step, 200)
-        inside = slopes[_spread_out(slopes.size)]
-        tilts = np.unique(np.concatenate([slopes[0] - further, inside, slopes[-1] + further]))
+        selected = slopes[_select_gaps(slopes.size)]
+        tilts = np.unique(np.concatenate([slopes[0] - further, selected, slopes[-1] + further]))
         means = [
             softmax(self._base + tilts[part, None] * self.grid, axis=1) @ self.grid
             for part in iter_blocks(tilts.size, self.grid.size)
@@ -127,10 +134,10 @@ class Density:
         return np.maximum.accumulate(np.concatenate(means)), tilts
 
 
-def _spread_out(count: int) -> NDArray[np.int64]:
+def _select_gaps(n_gaps: int) -> NDArray[np.int64]:
     """Return the places of so many gaps: all, or of very many some, most of them near the ends, where means bend."""
-    if count <= _ALL_GAPS:
-        return np.arange(count)
-    near = np.geomspace(1, count / 2, _ALL_GAPS // 8)
-    chosen = np.concatenate([[0.0], near, np.linspace(0, count - 1, _ALL_GAPS // 8), count - near])
-    return np.unique(chosen.astype(np.int64).clip(0, count - 1))
+    if n_gaps <= _MAX_TABLE_GAPS:
+        return np.arange(n_gaps)
+    distances = np.geomspace(1, n_gaps / 2, _MAX_TABLE_GAPS // 8)
+    indices = np.concatenate([[0.0], distances, np.linspace(0, n_gaps - 1, _MAX_TABLE_GAPS // 8), n_gaps - distances])
+    return np.unique(indices.astype(np.int64).clip(0, n_gaps - 1))

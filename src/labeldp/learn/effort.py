@@ -5,42 +5,42 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-STEPS = 2  # of each epoch, and epochs, of a shortened training
-_ROUNDS = 1  # of expectation maximisation
-_TREES = 5  # or iterations, of a scikit-learn estimator
+SHORT_STEPS = 2  # of each epoch, and epochs, of a shortened training
+_SHORT_ROUNDS = 1  # of expectation maximisation
+_SHORT_TREES = 5  # or iterations, of a scikit-learn estimator
 
-_SHORT: ContextVar[bool] = ContextVar("labeldp_short", default=False)
+_IS_SHORTENED: ContextVar[bool] = ContextVar("labeldp_short", default=False)
 
 
 @contextmanager
-def shortened() -> Iterator[None]:
+def shorten_training() -> Iterator[None]:
     """Shorten every training inside: networks, rounds of expectation maximisation, and estimators of scikit-learn."""
-    token = _SHORT.set(True)
+    token = _IS_SHORTENED.set(True)
     try:
         yield
     finally:
-        _SHORT.reset(token)
+        _IS_SHORTENED.reset(token)
 
 
 def is_shortened() -> bool:
     """Whether trainings are to be short."""
-    return _SHORT.get()
+    return _IS_SHORTENED.get()
 
 
-def rounds(usual: int) -> int:
+def em_rounds(default: int) -> int:
     """Return how many rounds of expectation maximisation to run."""
-    return min(usual, _ROUNDS) if is_shortened() else usual
+    return min(default, _SHORT_ROUNDS) if is_shortened() else default
 
 
-def tree_rounds(usual: int) -> int:
+def boosting_rounds(default: int) -> int:
     """Return how many rounds of boosting to run."""
-    return min(usual, _TREES) if is_shortened() else usual
+    return min(default, _SHORT_TREES) if is_shortened() else default
 
 
-def brief(estimator: Any) -> Any:
+def limit_iterations(estimator: Any) -> Any:
     """Return an unfitted estimator of scikit-learn, with few trees or iterations if trainings are to be short."""
     if is_shortened():
-        settings = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
-        long = [name for name in ("n_estimators", "max_iter") if isinstance(settings.get(name), int)]
-        estimator.set_params(**{name: _TREES for name in long if settings[name] > _TREES})
+        params = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
+        long = [name for name in ("n_estimators", "max_iter") if isinstance(params.get(name), int)]
+        estimator.set_params(**{name: _SHORT_TREES for name in long if params[name] > _SHORT_TREES})
     return estimator

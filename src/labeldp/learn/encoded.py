@@ -19,7 +19,7 @@ from labeldp.data.base import Features
 from labeldp.data.embeddings import Embeddings
 from labeldp.learn.backbones import Beside, Network
 from labeldp.learn.model import Model
-from labeldp.learn.predictor import Predictor, load_predictor, write_facts
+from labeldp.learn.predictor import Predictor, load_predictor, write_metadata
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class EncodedModel(HasProvenance):
         """Write both into a new folder."""
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
-            write_facts(partial, self, {"kind": "encoded"})
+            write_metadata(partial, self, {"kind": "encoded"})
             self.encoder.save(partial / "encoder")
             self.model.save(partial / "model")
 
@@ -61,24 +61,30 @@ class EncodedModel(HasProvenance):
         return cls(Model.load(Path(folder) / "encoder", device), load_predictor(Path(folder) / "model", device))
 
 
-def with_head(encoder: Model, linear: Model) -> Model:
+def attach_linear_head(encoder: Model, linear_model: Model) -> Model:
     """Return one network, the encoder with a linear model of its embeddings as head: a start for any learner."""
-    body, top = encoder.network, linear.network
-    if not isinstance(body, Network) or not isinstance(top, Network) or top.recipe["name"] != "linear":
+    encoder_network, linear_network = encoder.network, linear_model.network
+    if (
+        not isinstance(encoder_network, Network)
+        or not isinstance(linear_network, Network)
+        or linear_network.config["name"] != "linear"
+    ):
         raise InputError("Only a linear model of an encoder's embeddings can become its head: train `linear` on them.")
-    if top.width != body.width:
-        raise InputError(f"The linear model is of {top.width} columns, and the encoder gives {body.width}.")
-    network = copy.deepcopy(body)
-    network.head = copy.deepcopy(top.head)
-    network.recipe = body.recipe | {"classes": top.head.out_features}
+    if linear_network.width != encoder_network.width:
+        raise InputError(
+            f"The linear model is of {linear_network.width} columns, and the encoder gives {encoder_network.width}."
+        )
+    network = copy.deepcopy(encoder_network)
+    network.head = copy.deepcopy(linear_network.head)
+    network.config = encoder_network.config | {"classes": linear_network.head.out_features}
     with torch.no_grad():  # its own normalisation becomes part of the weights
-        network.head.weight.div_(top.deviation)
-        network.head.bias.sub_(network.head.weight @ top.mean)
-    if not set(encoder.lineage) <= set(linear.lineage) or (encoder.guarantee and not encoder.lineage):
+        network.head.weight.div_(linear_network.deviation)
+        network.head.bias.sub_(network.head.weight @ linear_network.mean)
+    if not set(encoder.lineage) <= set(linear_model.lineage) or (encoder.guarantee and not encoder.lineage):
         raise InputError(
             "This encoder has learnt from labels of which the linear model does not know: name them there."
         )
-    return Model(network.to(body.mean.device), linear.space, Provenance.of(linear, encoder))
+    return Model(network.to(encoder_network.mean.device), linear_model.space, Provenance.of(linear_model, encoder))
 
 
 def side_by_side(encoders: Sequence[Model], features: Features) -> Model:
@@ -92,11 +98,11 @@ def side_by_side(encoders: Sequence[Model], features: Features) -> Model:
         if not isinstance(encoder.network, Network):
             raise InputError("Single networks of this library stand side by side: take the `members` of several.")
         networks.append(copy.deepcopy(encoder.network))
-        lengths.append(_usual_length(encoder.embed(features)))
+        lengths.append(_rms_norm(encoder.embed(features)))
     return Model(Beside(networks, lengths).to(networks[0].mean.device).eval(), None, Provenance.of(*encoders))
 
 
-def members(encoder: Model) -> list[Model]:
+def split_encoder(encoder: Model) -> list[Model]:
     """Return the encoders of which one is made, or itself."""
     network = encoder.network
     if not isinstance(network, Beside):
@@ -106,9 +112,9 @@ def members(encoder: Model) -> list[Model]:
 
 def abreast(embeddings: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     """Set embeddings of the same rows side by side, scaled as `side_by_side` does."""
-    return np.concatenate([each / _usual_length(each) for each in embeddings], axis=1)
+    return np.concatenate([each / _rms_norm(each) for each in embeddings], axis=1)
 
 
-def _usual_length(embeddings: NDArray[np.float32]) -> float:
+def _rms_norm(embeddings: NDArray[np.float32]) -> float:
     """Return the distance of rows from their mean, as the root of its mean square."""
     return float(np.sqrt(embeddings.var(axis=0, dtype=np.float64).sum())) or 1.0

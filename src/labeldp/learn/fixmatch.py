@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from labeldp.data.base import Features
-from labeldp.learn.base import Learner, active_rows, hard_labels
+from labeldp.learn.base import Learner, hard_labels, released_row_ids
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release
 
@@ -21,30 +21,36 @@ class FixMatch(Learner):
     """
 
     threshold: float = 0.95
-    weight: float = 1.0
-    ratio: int = 7
+    unsupervised_weight: float = 1.0
+    unlabeled_ratio: int = 7
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train on all rows, with the labels of those that the release speaks of."""
-        features = self._place(features, release)
+        features = self._prepare_features(features, release)
         device = features.device
-        network = self._network(features, len(release.space), start)
-        labelled, labels = active_rows(release, device), hard_labels(release, device)
+        network = self._make_network(features, len(release.space), start)
+        labeled_ids, labels = released_row_ids(release, device), hard_labels(release, device)
 
-        def loss(unlabelled: Tensor) -> Tensor:
-            known = labelled[torch.randint(len(labelled), (max(1, len(unlabelled) // self.ratio),), device=device)]
-            clean = features.batch(unlabelled)
-            views = [features.weak(features.batch(known)), features.weak(clean), features.strong(clean)]
+        def loss(unlabeled_ids: Tensor) -> Tensor:
+            labeled_batch_ids = labeled_ids[
+                torch.randint(len(labeled_ids), (max(1, len(unlabeled_ids) // self.unlabeled_ratio),), device=device)
+            ]
+            inputs = features.batch(unlabeled_ids)
+            views = [features.weak(features.batch(labeled_batch_ids)), features.weak(inputs), features.strong(inputs)]
             # One pass for all three, so that batch normalisation sees one population.
-            known_logits, weak, strong = network(torch.cat(views)).float().split([len(view) for view in views])
-            guess, sure = confident(weak, self.threshold)
-            agree = (F.cross_entropy(strong, guess, reduction="none") * sure).mean()
-            return F.cross_entropy(known_logits, labels[known]) + self.weight * agree
+            labeled_logits, weak_logits, strong_logits = (
+                network(torch.cat(views)).float().split([len(view) for view in views])
+            )
+            pseudo_labels, confident_mask = predict_confident(weak_logits, self.threshold)
+            unlabeled_loss = (F.cross_entropy(strong_logits, pseudo_labels, reduction="none") * confident_mask).mean()
+            return (
+                F.cross_entropy(labeled_logits, labels[labeled_batch_ids]) + self.unsupervised_weight * unlabeled_loss
+            )
 
         return Model.trained_on(self._train(network, release, release.rows, loss, start), release, start)
 
 
-def confident(logits: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+def predict_confident(logits: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     """Return the likeliest class of each row, and whether its probability reaches the threshold; no gradient."""
-    chance, guess = torch.softmax(logits.detach().float(), dim=1).max(dim=1)
-    return guess, chance >= threshold
+    confidence, predictions = torch.softmax(logits.detach().float(), dim=1).max(dim=1)
+    return predictions, confidence >= threshold

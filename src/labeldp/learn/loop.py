@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
-from labeldp.learn.effort import STEPS, is_shortened
-from labeldp.learn.progress import Progress
+from labeldp.learn.effort import SHORT_STEPS, is_shortened
+from labeldp.learn.progress import TrainingProgress
 from labeldp.learn.training import Training
 
 
 def train(
     network: nn.Module,
-    rows: int,
+    n_rows: int,
     loss: Callable[[Tensor], Tensor],
     training: Training,
     *,
@@ -40,162 +40,166 @@ def train(
     steps that are done. `identity` says what is learnt from what, for checkpoints: an interrupted training goes on from
     its last whole epoch.
     """
-    short = is_shortened()
-    if short:
-        few = min(training.epochs, STEPS)
-        training = replace(training, epochs=few, checkpoint=None, progress=False, compile=False)
+    is_short = is_shortened()
+    if is_short:
+        epochs = min(training.epochs, SHORT_STEPS)
+        training = replace(training, epochs=epochs, checkpoint=None, progress=False, compile=False)
     device = next(network.parameters()).device
-    average = copy.deepcopy(network).eval().requires_grad_(False) if training.average else None
-    optimizer = _optimizer(network, training, rows)
+    ema_network = copy.deepcopy(network).eval().requires_grad_(False) if training.ema_decay else None
+    optimizer = _make_optimizer(network, training, n_rows)
     signature = _signature(network, training, identity)
     checkpoint = training.checkpoint
     if checkpoint is not None and checkpoint.is_dir():
         checkpoint = checkpoint / f"{signature[:32]}.pt"
-    first = _resume(checkpoint, network, average, optimizer, signature)
+    first_epoch = _resume(checkpoint, network, ema_network, optimizer, signature)
     if training.compile:
-        loss = _compiled(loss)
-    size = min(training.batch, rows)
-    steps = min(rows // size, STEPS) if short else rows // size
-    half = training.precision == "bfloat16" or (training.precision == "auto" and device.type == "cuda")
-    precision = torch.autocast(device.type, torch.bfloat16) if half else nullcontext()
-    bar = Progress(training.progress, training.epochs, first, rows)
-    with _fastest_convolutions(), _threads_that_pay(network, size), bar as progress:
-        for epoch in range(first, training.epochs):
+        loss = _compile_loss(loss)
+    batch_size = min(training.batch_size, n_rows)
+    n_steps = min(n_rows // batch_size, SHORT_STEPS) if is_short else n_rows // batch_size
+    use_bfloat16 = training.precision == "bfloat16" or (training.precision == "auto" and device.type == "cuda")
+    precision = torch.autocast(device.type, torch.bfloat16) if use_bfloat16 else nullcontext()
+    bar = TrainingProgress(training.progress, training.epochs, first_epoch, n_rows)
+    with _tune_convolutions(), _limit_threads(network, batch_size), bar as progress:
+        for epoch in range(first_epoch, training.epochs):
             torch.manual_seed(training.seed * 1_000_003 + epoch)
-            order = torch.randperm(rows, device=device)
+            permutation = torch.randperm(n_rows, device=device)
             if begin_epoch is not None:
                 network.eval()
                 with torch.no_grad(), precision:
                     begin_epoch(epoch)
             network.train()
-            total = torch.zeros((), device=device)
-            for step in range(steps):
+            total_loss = torch.zeros((), device=device)
+            for step in range(n_steps):
                 for group in optimizer.param_groups:
-                    group["lr"] = training.rate_at((epoch + (step + 1) / steps) / training.epochs)
+                    group["lr"] = training.rate_at((epoch + (step + 1) / n_steps) / training.epochs)
                 if begin_step is not None:
-                    begin_step((epoch + step / steps) / training.epochs)
+                    begin_step((epoch + step / n_steps) / training.epochs)
                 optimizer.zero_grad(set_to_none=True)
                 with precision:
-                    value = loss(order[step * size : (step + 1) * size])
-                value.backward()  # type: ignore[no-untyped-call]
+                    batch_loss = loss(permutation[step * batch_size : (step + 1) * batch_size])
+                batch_loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
-                if average is not None:
-                    _move_average(average, network, training.average or 0.0, epoch * steps + step)
-                total += value.detach()
-            _save(checkpoint, epoch + 1, network, average, optimizer, signature)
-            progress.epoch(float(total) / steps)
-    return average if average is not None else network.eval()
+                if ema_network is not None:
+                    _update_ema(ema_network, network, training.ema_decay or 0.0, epoch * n_steps + step)
+                total_loss += batch_loss.detach()
+            _save(checkpoint, epoch + 1, network, ema_network, optimizer, signature)
+            progress.end_epoch(float(total_loss) / n_steps)
+    return ema_network if ema_network is not None else network.eval()
 
 
-def _optimizer(network: nn.Module, training: Training, rows: int) -> torch.optim.Optimizer:
+def _make_optimizer(network: nn.Module, training: Training, n_rows: int) -> torch.optim.Optimizer:
     # Scales and shifts are not decayed: pulling them to zero regularises nothing.
-    plain = [p for p in network.parameters() if p.requires_grad and p.ndim <= 1]
+    undecayed = [p for p in network.parameters() if p.requires_grad and p.ndim <= 1]
     decayed = [p for p in network.parameters() if p.requires_grad and p.ndim > 1]
     # The loss is a mean over rows, so the more there are, the less a prior weighs.
-    decay = training.decay if training.prior is None else 1 / (training.prior**2 * rows)
-    groups = [{"params": decayed, "weight_decay": decay}, {"params": plain, "weight_decay": 0.0}]
+    weight_decay = (
+        training.weight_decay if training.prior_deviation is None else 1 / (training.prior_deviation**2 * n_rows)
+    )
+    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": undecayed, "weight_decay": 0.0}]
     if training.optimizer != "sgd":
-        kind = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
-        return kind(groups, lr=training.rate, fused=True)  # many small steps take long on a CPU, too
-    return torch.optim.SGD(groups, lr=training.rate, momentum=training.momentum, nesterov=True, fused=True)
+        optimizer_class = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
+        return optimizer_class(
+            groups, lr=training.learning_rate, fused=True
+        )  # many small steps take long on a CPU, too
+    return torch.optim.SGD(groups, lr=training.learning_rate, momentum=training.momentum, nesterov=True, fused=True)
 
 
 @torch.no_grad()
-def _move_average(average: nn.Module, network: nn.Module, decay: float, step: int) -> None:
+def _update_ema(ema_network: nn.Module, network: nn.Module, decay: float, step: int) -> None:
     weight = 1 - min(decay, (1 + step) / (10 + step))  # the first weights are worth little: forget them fast
-    torch._foreach_lerp_(list(average.parameters()), list(network.parameters()), weight)
-    for ours, theirs in zip(average.buffers(), network.buffers(), strict=True):
-        ours.copy_(theirs)
+    torch._foreach_lerp_(list(ema_network.parameters()), list(network.parameters()), weight)
+    for ema_buffer, buffer in zip(ema_network.buffers(), network.buffers(), strict=True):
+        ema_buffer.copy_(buffer)
 
 
-def _compiled(loss: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def _compile_loss(loss: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """Compile a loss with all that it calls, augmentations and networks, and their gradients.
 
     On a GPU it becomes CUDA graphs, without which small batches wait for Python. What cannot be compiled runs as it is,
     and so does the whole where the compiler itself fails.
     """
-    fast = torch.compile(loss, mode="reduce-overhead")
+    compiled = torch.compile(loss, mode="reduce-overhead")
 
     def step(positions: Tensor) -> Tensor:
-        nonlocal fast
+        nonlocal compiled
         # What the last step returned may be overwritten.
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         try:
-            return fast(positions)
+            return compiled(positions)
         except torch._dynamo.exc.BackendCompilerFailed as error:
             reason = str(error.inner_exception).partition("\n")[0]
             warnings.warn(f"torch fails to compile this loss, so it runs as it is: {reason}", stacklevel=3)
-            fast = loss
+            compiled = loss
             return loss(positions)
 
     return step
 
 
 @contextmanager
-def _fastest_convolutions() -> Iterator[None]:
+def _tune_convolutions() -> Iterator[None]:
     """Let cuDNN look for the fastest convolutions: shapes stay the same all through, so the search pays."""
-    before = torch.backends.cudnn.benchmark
+    previous = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:
         yield
     finally:
-        torch.backends.cudnn.benchmark = before
+        torch.backends.cudnn.benchmark = previous
 
 
-_ALONE = 12_000_000  # multiplications in a step up to which a second thread gains nothing
+_SINGLE_THREAD_MULTIPLICATIONS = 12_000_000  # multiplications in a step up to which a second thread gains nothing
 
 
 @contextmanager
-def _threads_that_pay(network: nn.Module, size: int) -> Iterator[None]:
+def _limit_threads(network: nn.Module, batch_size: int) -> Iterator[None]:
     """Train a small network on one thread: two gain nothing, and on a busy machine they wait for each other."""
     weights = [value for value in network.parameters() if value.ndim > 1]
-    flat = all(value.device.type == "cpu" and value.ndim == 2 for value in weights)
-    before = torch.get_num_threads()
-    if flat and size * sum(value.numel() for value in weights) <= _ALONE:
+    is_dense_on_cpu = all(value.device.type == "cpu" and value.ndim == 2 for value in weights)
+    previous = torch.get_num_threads()
+    if is_dense_on_cpu and batch_size * sum(value.numel() for value in weights) <= _SINGLE_THREAD_MULTIPLICATIONS:
         torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)
 
 
-_OF_THE_MACHINE = ("precision", "compile", "device", "checkpoint", "progress")
+_MACHINE_SETTINGS = ("precision", "compile", "device", "checkpoint", "progress")
 
 
 def _signature(network: nn.Module, training: Training, identity: str) -> str:
     """Identify the model and the parts of its training that a resumed run must share."""
     shapes = [(name, tuple(value.shape)) for name, value in network.state_dict().items()]
-    shared = [(f.name, getattr(training, f.name)) for f in fields(training) if f.name not in _OF_THE_MACHINE]
-    return hashlib.sha256(repr((shapes, shared, identity)).encode()).hexdigest()
+    settings = [(f.name, getattr(training, f.name)) for f in fields(training) if f.name not in _MACHINE_SETTINGS]
+    return hashlib.sha256(repr((shapes, settings, identity)).encode()).hexdigest()
 
 
-def _save(path: Path | None, epoch: int, network: nn.Module, average: Any, optimizer: Any, signature: str) -> None:
+def _save(path: Path | None, epoch: int, network: nn.Module, ema_network: Any, optimizer: Any, signature: str) -> None:
     if path is None:
         return
     state = {
         "signature": signature,
         "epoch": epoch,
         "network": network.state_dict(),
-        "average": average.state_dict() if average is not None else None,
+        "average": ema_network.state_dict() if ema_network is not None else None,
         "optimizer": optimizer.state_dict(),
     }
     with written_whole(path, overwrite=True) as partial:
         torch.save(state, partial)
 
 
-def _resume(path: Path | None, network: nn.Module, average: Any, optimizer: Any, signature: str) -> int:
+def _resume(path: Path | None, network: nn.Module, ema_network: Any, optimizer: Any, signature: str) -> int:
     """Load a checkpoint where there is one, and return the epoch to go on with."""
     if path is None or not path.is_file():
         return 0
     try:
         state = torch.load(path, map_location=next(network.parameters()).device, weights_only=True)
-        found = state["signature"]
+        saved_signature = state["signature"]
     except Exception:
         raise InputError(f"{path} is not a checkpoint, or it is damaged: remove it to start again.") from None
-    if found != signature:
+    if saved_signature != signature:
         raise InputError(f"{path} belongs to another model, release or training: remove it or name another.")
     network.load_state_dict(state["network"])
-    if average is not None:
-        average.load_state_dict(state["average"])
+    if ema_network is not None:
+        ema_network.load_state_dict(state["average"])
     optimizer.load_state_dict(state["optimizer"])
     return int(state["epoch"])

@@ -15,12 +15,12 @@ from labeldp.core.atomic_files import written_whole
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features, choose_device
-from labeldp.learn.backbones import Average, Beside, Network, rebuild, takes_mirrors
-from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
+from labeldp.learn.backbones import Beside, EnsembleNetwork, Network, is_flip_invariant, rebuild
+from labeldp.learn.predictor import decode_probabilities, not_a_model_error, read_metadata, write_metadata
 from labeldp.learn.weights import pack, unpack
 from labeldp.releases.base import Release
 
-_REMEMBERED = "_labeldp_provenance"  # the attribute of a network and of its layers
+_PROVENANCE_ATTRIBUTE = "_labeldp_provenance"  # the attribute of a network and of its layers
 
 
 @dataclass(frozen=True)
@@ -37,110 +37,114 @@ class Model(HasProvenance):
     provenance: Provenance = field(default_factory=Provenance.public)
 
     def __post_init__(self) -> None:
-        remembered = (vars(module).get(_REMEMBERED) for module in self.network.modules())
-        found = Provenance.of(self.provenance, *remembered)
-        object.__setattr__(self, "provenance", found)
-        if found.uses_labels:
+        network_provenances = (vars(module).get(_PROVENANCE_ATTRIBUTE) for module in self.network.modules())
+        combined = Provenance.of(self.provenance, *network_provenances)
+        object.__setattr__(self, "provenance", combined)
+        if combined.uses_labels:
             for module in self.network.modules():
-                setattr(module, _REMEMBERED, found)
+                setattr(module, _PROVENANCE_ATTRIBUTE, combined)
 
     @classmethod
     def trained_on(cls, network: nn.Module, release: Release, *starts: "Model | None") -> "Model":
         """Return a model of what was learnt from a release, and from whatever `starts` had learnt before."""
         return cls(network, release.space, Provenance.of(release, *starts))
 
-    def predict_proba(self, features: Features, batch: int = 2048) -> NDArray[np.float32]:
+    def predict_proba(self, features: Features, batch_size: int = 2048) -> NDArray[np.float32]:
         """Return the probability of each class for each row.
 
         Where a network was told that mirror images have the same label, it is the mean over a picture and its mirror.
         """
-        self._classes()
-        mirrored = takes_mirrors(self.network)
+        self._require_space()
+        is_flip_invariant_network = is_flip_invariant(self.network)
 
-        def chances(inputs: Tensor) -> Tensor:
-            looks = (inputs, inputs.flip(3)) if mirrored else (inputs,)
-            return torch.stack([torch.softmax(self.network(look).float(), dim=1) for look in looks]).mean(dim=0)
+        def probabilities(inputs: Tensor) -> Tensor:
+            views = (inputs, inputs.flip(3)) if is_flip_invariant_network else (inputs,)
+            return torch.stack([torch.softmax(self.network(view).float(), dim=1) for view in views]).mean(dim=0)
 
-        return self._apply(features, chances, batch)
+        return self._apply(features, probabilities, batch_size)
 
     def predict(self, features: Features) -> NDArray[Any]:
         """Return the likeliest label of each row; of numbers, the mean or the median, as the network's loss has it."""
-        return best_labels(self._classes(), self.predict_proba(features), getattr(self.network, "loss", "squared"))
+        return decode_probabilities(
+            self._require_space(), self.predict_proba(features), getattr(self.network, "loss", "squared")
+        )
 
-    def embed(self, features: Features, batch: int = 2048) -> NDArray[np.float32]:
+    def embed(self, features: Features, batch_size: int = 2048) -> NDArray[np.float32]:
         """Return each row's encoding."""
         if not isinstance(self.network, Network | Beside):
             raise InputError("Only networks of this library have encodings: use your own for yours.")
-        return self._apply(features, self.network.embed, batch)
+        return self._apply(features, self.network.embed, batch_size)
 
     def digest(self) -> str:
         """Tell this model from others, wherever it is."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for name, value in self.network.state_dict().items():
-            found.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
-        return found.hexdigest()
+            digest.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
-    def _classes(self) -> LabelSpace:
+    def _require_space(self) -> LabelSpace:
         if self.space is None:
             raise InputError("This is an encoder, which knows no classes: give it to a learner as its start.")
         return self.space
 
     def check_shape(self, features: Features) -> None:
         """Refuse rows of another shape: some networks would take pictures of another size, and make nothing of them."""
-        parts = self.network.networks if isinstance(self.network, Beside | Average) else [self.network]
+        parts = self.network.networks if isinstance(self.network, Beside | EnsembleNetwork) else [self.network]
         for part in parts:
-            known, given = (part.recipe["shape"] if isinstance(part, Network) else None), list(features.shape)
-            if known is not None and len(given) != 2 and known != given:
-                wanted, other = (" x ".join(map(str, shape)) for shape in (known, given))
-                raise InputError(f"This model takes rows of {wanted}, and these are {other}: bring them to that shape.")
+            expected, actual = (part.config["shape"] if isinstance(part, Network) else None), list(features.shape)
+            if expected is not None and len(actual) != 2 and expected != actual:
+                expected_text, actual_text = (" x ".join(map(str, shape)) for shape in (expected, actual))
+                raise InputError(
+                    f"This model takes rows of {expected_text}, and these are {actual_text}: bring them to that shape."
+                )
 
     @torch.no_grad()
-    def _apply(self, features: Features, function: Any, batch: int) -> NDArray[np.float32]:
+    def _apply(self, features: Features, function: Any, batch_size: int) -> NDArray[np.float32]:
         self.check_shape(features)
         self.network.eval()
         device = next(self.network.parameters()).device
-        starts = torch.split(torch.arange(len(features), device=features.device), batch)
-        parts = [function(features.batch(rows).to(device)).float().cpu() for rows in starts]
+        row_batches = torch.split(torch.arange(len(features), device=features.device), batch_size)
+        parts = [function(features.batch(row_ids).to(device)).float().cpu() for row_ids in row_batches]
         return torch.cat(parts).numpy()
 
-    def save(self, folder: str | Path, *, small: bool = False) -> None:
+    def save(self, folder: str | Path, *, quantize: bool = False) -> None:
         """Write the model into a new folder, whole or not at all; `small`, with about 8 bits a weight."""
         from safetensors.torch import save
 
-        recipe = _recipe(self.network)
-        if recipe is None:
+        config = _network_config(self.network)
+        if config is None:
             raise InputError("Only networks of this library can be rebuilt from a file: save the weights of yours.")
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
-            write_facts(partial, self, {"kind": "network", "network": recipe})
+            write_metadata(partial, self, {"kind": "network", "network": config})
             weights = {name: value.contiguous() for name, value in self.network.state_dict().items()}
-            (partial / "weights.safetensors").write_bytes(save(pack(weights) if small else weights))
+            (partial / "weights.safetensors").write_bytes(save(pack(weights) if quantize else weights))
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> "Model":
         """Read a model that `save` wrote, on any machine."""
-        facts = read_facts(folder)
-        return cls(load_network(folder, device), facts["space"], facts["provenance"])
+        metadata = read_metadata(folder)
+        return cls(load_network(folder, device), metadata["space"], metadata["provenance"])
 
 
 def load_network(folder: str | Path, device: str = "auto") -> nn.Module:
     """Read the network alone of a model that `save` wrote; the caller must state its provenance."""
     from safetensors.torch import load_file
 
-    where = choose_device(device)
-    facts = read_facts(folder)
-    if facts.get("kind", "network") != "network":
+    target_device = choose_device(device)
+    metadata = read_metadata(folder)
+    if metadata.get("kind", "network") != "network":
         raise InputError(f"{folder} holds no network: an encoder is made by `labeldp encode`, without labels.")
     try:
-        network = rebuild(facts["network"])
+        network = rebuild(metadata["network"])
         network.load_state_dict(unpack(load_file(Path(folder) / "weights.safetensors")))
     except Exception:
-        raise not_a_model(folder) from None
-    return network.to(where).eval()
+        raise not_a_model_error(folder) from None
+    return network.to(target_device).eval()
 
 
-def _recipe(network: nn.Module) -> dict[str, Any] | None:
+def _network_config(network: nn.Module) -> dict[str, Any] | None:
     try:
-        return network.recipe  # type: ignore[return-value]
+        return network.config  # type: ignore[return-value]
     except AttributeError:
         return None

@@ -12,28 +12,28 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
-_ALONE = 1_000_000  # cells of a table up to which a second thread gains nothing
+_SINGLE_THREAD_CELLS = 1_000_000  # cells of a table up to which a second thread gains nothing
 
 
-def coarse(rows: NDArray[np.floating], estimator: Any) -> NDArray[np.floating]:
+def prebin(X: NDArray[np.floating], estimator: Any) -> NDArray[np.floating]:
     """Return rows as this estimator would see them: unchanged, or for boosted trees with the least value of each bin.
 
     Rows that are predicted later are taken as they are: between a value that many rows have and the next larger one,
     trees then cut where they would have cut.
     """
     if not isinstance(estimator, HistGradientBoostingClassifier | HistGradientBoostingRegressor):
-        return rows
-    found = rows.copy()
-    for column in found.T:
+        return X
+    binned = X.copy()
+    for column in binned.T:
         values = np.unique(column)
         if values.size > estimator.max_bins and np.isfinite(values[-1]):
             edges = np.unique(np.quantile(column, np.linspace(0, 1, estimator.max_bins)[:-1], method="lower"))
             edges = edges[edges < values[-1]]  # no value lies above the largest: a bin there would be empty
-            least = np.append(values[0], values[np.searchsorted(values, edges, side="right")])
-            column[:] = least[np.searchsorted(edges, column, side="left")]
-    return found
+            lower_values = np.append(values[0], values[np.searchsorted(values, edges, side="right")])
+            column[:] = lower_values[np.searchsorted(edges, column, side="left")]
+    return binned
 
 
-def threads_that_pay(rows: NDArray[np.floating]) -> AbstractContextManager[Any]:
+def limit_threads(X: NDArray[np.floating]) -> AbstractContextManager[Any]:
     """Fit a small table on one thread: more wait for each other at every node, on a busy machine for minutes."""
-    return threadpool_limits(1, user_api="openmp") if rows.size <= _ALONE else nullcontext()
+    return threadpool_limits(1, user_api="openmp") if X.size <= _SINGLE_THREAD_CELLS else nullcontext()

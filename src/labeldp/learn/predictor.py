@@ -18,7 +18,7 @@ from labeldp.core.label_space import LabelSpace
 from labeldp.core.lazy import require_torch
 from labeldp.data.base import Features
 from labeldp.data.label_bins import LossName
-from labeldp.learn.density import centre, grid_of
+from labeldp.learn.density import label_grid, point_estimates
 from labeldp.releases.base import Release
 
 FORMAT = 1
@@ -49,44 +49,46 @@ class Predictor(Protocol):
         """Write the model into a new folder; `load_predictor` reads it back."""
 
 
-def best_labels(space: LabelSpace, chances: NDArray[np.floating], loss: LossName = "squared") -> NDArray[Any]:
+def decode_probabilities(
+    space: LabelSpace, probabilities: NDArray[np.floating], loss: LossName = "squared"
+) -> NDArray[Any]:
     """Return the likeliest class of each row; of numbers, the mean of what they may be, or the median."""
     if space.step is None:
-        return space.decode(chances.argmax(axis=1))
-    return centre(chances, grid_of(space), loss)
+        return space.decode(probabilities.argmax(axis=1))
+    return point_estimates(probabilities, label_grid(space), loss)
 
 
-def resting_on(model: Predictor, releases: Sequence[Release]) -> Predictor:
+def with_lineage(model: Predictor, releases: Sequence[Release]) -> Predictor:
     """Return the model with all that it rests on: also the choice by which it was preferred to others."""
-    inner = getattr(model, "model", None)
-    if inner is not None:
-        return replace(model, model=resting_on(inner, releases))  # type: ignore[type-var]
+    inner_model = getattr(model, "model", None)
+    if inner_model is not None:
+        return replace(model, model=with_lineage(inner_model, releases))  # type: ignore[type-var]
     return replace(model, provenance=Provenance.of(*releases, model))  # type: ignore[type-var]
 
 
-def write_facts(folder: Path, model: Predictor, more: Mapping[str, Any]) -> None:
+def write_metadata(folder: Path, model: Predictor, extra: Mapping[str, Any]) -> None:
     """Write what every model says of itself, and what its kind adds."""
-    facts = {
+    metadata = {
         "format": FORMAT,
-        **more,
+        **extra,
         "space": model.space.to_json() if model.space else None,
         **Provenance.of(model).to_json(),
     }
-    (folder / "model.json").write_text(json.dumps(facts, indent=2) + "\n")
+    (folder / "model.json").write_text(json.dumps(metadata, indent=2) + "\n")
 
 
-def read_facts(folder: str | Path) -> dict[str, Any]:
+def read_metadata(folder: str | Path) -> dict[str, Any]:
     """Read `model.json`: space and provenance as objects, the rest as written."""
     try:
-        facts = json.loads((Path(folder) / "model.json").read_text())
-        facts["space"] = LabelSpace.from_json(facts["space"]) if facts["space"] else None
-        facts["provenance"] = Provenance.from_json(facts)
+        metadata = json.loads((Path(folder) / "model.json").read_text())
+        metadata["space"] = LabelSpace.from_json(metadata["space"]) if metadata["space"] else None
+        metadata["provenance"] = Provenance.from_json(metadata)
     except Exception:
-        raise not_a_model(folder) from None
-    return facts
+        raise not_a_model_error(folder) from None
+    return metadata
 
 
-def not_a_model(folder: str | Path) -> InputError:
+def not_a_model_error(folder: str | Path) -> InputError:
     """Return the error for a folder that holds no model."""
     if not Path(folder).exists():
         return InputError(f"There is no folder {folder}.")
@@ -96,7 +98,7 @@ def not_a_model(folder: str | Path) -> InputError:
 
 
 # Where each kind of model is at home. Only networks need torch, and say where they run.
-_HOMES = {
+_MODEL_CLASSES = {
     "additive": ("additive.model", "AdditiveModel"),
     "additive-numbers": ("additive.model", "AdditiveNumberModel"),
     "average": ("average", "AveragedModel"),
@@ -104,14 +106,14 @@ _HOMES = {
     "encoded": ("encoded", "EncodedModel"),
     "linear": ("ridge", "LinearModel"),
     "log-linear": ("additive.log_linear", "LogLinearModel"),
-    "line": ("ridge", "LineModel"),
-    "classical": ("classical", "ClassicalModel"),
+    "line": ("ridge", "LinearRegressionModel"),
+    "classical": ("classical", "SklearnModel"),
     "boosted": ("boosting", "BoostedModel"),
-    "boosted-numbers": ("number_boosting", "BoostedNumberModel"),
-    "numbers": ("regression", "NumberModel"),
+    "boosted-numbers": ("number_boosting", "BoostedRegressionModel"),
+    "numbers": ("regression", "RegressionModel"),
 }
 _NETWORKS = ("network", "encoded")
-_ON_DEVICE = (
+_NEEDS_DEVICE = (
     *_NETWORKS,
     "average",
     "boosted",
@@ -121,12 +123,12 @@ _ON_DEVICE = (
 
 def load_predictor(folder: str | Path, device: str = "auto") -> Predictor:
     """Read a model of any kind."""
-    kind = read_facts(folder).get("kind", "network")
-    if kind not in _HOMES:
-        raise not_a_model(folder)
+    kind = read_metadata(folder).get("kind", "network")
+    if kind not in _MODEL_CLASSES:
+        raise not_a_model_error(folder)
     if kind in _NETWORKS:
         require_torch("A model that is a network")
-    module, name = _HOMES[kind]
-    home: Any = getattr(import_module(f"labeldp.learn.{module}"), name)
-    model: Predictor = home.load(folder, device) if kind in _ON_DEVICE else home.load(folder)
+    module, class_name = _MODEL_CLASSES[kind]
+    model_class: Any = getattr(import_module(f"labeldp.learn.{module}"), class_name)
+    model: Predictor = model_class.load(folder, device) if kind in _NEEDS_DEVICE else model_class.load(folder)
     return model

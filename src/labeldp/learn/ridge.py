@@ -13,8 +13,8 @@ from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
 from labeldp.data.row_normalizer import Lift
-from labeldp.learn.density import Density, grid_of
-from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
+from labeldp.learn.density import Density, label_grid
+from labeldp.learn.predictor import decode_probabilities, not_a_model_error, read_metadata, write_metadata
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments, NoisySums, to_probabilities
 
@@ -23,19 +23,19 @@ from labeldp.releases.moments import NoisyMoments, NoisySums, to_probabilities
 class Ridge:
     """Fits moments of lifted rows. The penalty follows from the known noise: there is nothing to tune."""
 
-    lift: Lift
+    normalizer: Lift
 
     def fit(self, features: Features, release: Release, start: Any = None) -> "LinearModel":
         """Return the linear model of the moments, whose rows `features` are."""
         if not isinstance(release, NoisyMoments | NoisySums):
             raise InputError(f"Ridge learns from a LinearQuery, not from {release.mechanism}: use another learner.")
-        if len(release.gram) != self.lift.n_columns:
+        if len(release.gram) != self.normalizer.n_columns:
             raise InputError("The moments are of other columns than those of this lift: use the one of the query.")
-        known = release.space, Provenance.of(release), self.lift
+        shared_fields = release.space, Provenance.of(release), self.normalizer
         if isinstance(release, NoisySums):
-            return LineModel(*known, release.coefficients, release.residual_deviation)
-        release = release if release.query is not None else release.with_query(self.lift(features))
-        return LinearModel(*known, release.scoring_weights)
+            return LinearRegressionModel(*shared_fields, release.coefficients, release.residual_deviation)
+        release = release if release.query is not None else release.with_query(self.normalizer(features))
+        return LinearModel(*shared_fields, release.scoring_weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,45 +46,45 @@ class LinearModel(HasProvenance):
 
     space: LabelSpace
     provenance: Provenance
-    lift: Lift
+    normalizer: Lift
     coefficients: NDArray[np.float64]
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
         """Return the probability of each class for each row."""
-        return to_probabilities(self.lift(features) @ self.coefficients)
+        return to_probabilities(self.normalizer(features) @ self.coefficients)
 
     def predict(self, features: Features) -> NDArray[Any]:
         """Return the likeliest label of each row."""
-        return best_labels(self.space, self.predict_proba(features))
+        return decode_probabilities(self.space, self.predict_proba(features))
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new folder, whole or not at all."""
-        own = {name: getattr(self, name) for name in self._own()}
-        arrays: dict[str, Any] = own | self.lift.arrays()
+        own_arrays = {name: getattr(self, name) for name in self._own_fields()}
+        arrays: dict[str, Any] = own_arrays | self.normalizer.arrays()
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
-            write_facts(partial, self, {"kind": self.kind})
+            write_metadata(partial, self, {"kind": self.kind})
             np.savez(partial / "arrays.npz", **arrays)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read a model that `save` wrote."""
-        facts = read_facts(folder)
+        metadata = read_metadata(folder)
         try:
             with np.load(Path(folder) / "arrays.npz") as file:
                 arrays = {name: value if value.ndim else value.item() for name, value in file.items()}
-            own = {name: arrays.pop(name) for name in cls._own()}
-            return cls(facts["space"], facts["provenance"], Lift(**arrays), **own)
+            own_arrays = {name: arrays.pop(name) for name in cls._own_fields()}
+            return cls(metadata["space"], metadata["provenance"], Lift(**arrays), **own_arrays)
         except Exception:
-            raise not_a_model(folder) from None
+            raise not_a_model_error(folder) from None
 
     @classmethod
-    def _own(cls) -> list[str]:
+    def _own_fields(cls) -> list[str]:
         return [field.name for field in fields(cls)][3:]
 
 
 @dataclass(frozen=True, eq=False)
-class LineModel(LinearModel):
+class LinearRegressionModel(LinearModel):
     """Numbers: the middle of the range plus lifted rows times coefficients, with normal scatter around them."""
 
     kind: ClassVar[str] = "line"
@@ -93,9 +93,9 @@ class LineModel(LinearModel):
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
         """Return the probability of each declared number for each row."""
-        return Density(grid_of(self.space), "squared", self.deviation).chances(self.predict(features))
+        return Density(label_grid(self.space), "squared", self.deviation).probabilities(self.predict(features))
 
     def predict(self, features: Features) -> NDArray[Any]:
         """Return the mean of what each number may be."""
-        grid = grid_of(self.space)
-        return np.clip((grid[0] + grid[-1]) / 2 + self.lift(features) @ self.coefficients, grid[0], grid[-1])
+        grid = label_grid(self.space)
+        return np.clip((grid[0] + grid[-1]) / 2 + self.normalizer(features) @ self.coefficients, grid[0], grid[-1])

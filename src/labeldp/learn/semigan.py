@@ -17,13 +17,13 @@ from torch.nn import functional as F
 
 from labeldp.core.errors import InputError
 from labeldp.data.base import Features
-from labeldp.learn.backbones import Average, Network
-from labeldp.learn.base import Learner, active_rows, beside, hard_labels
-from labeldp.learn.coteaching import disagreement, small_loss
+from labeldp.learn.backbones import EnsembleNetwork, Network
+from labeldp.learn.base import Learner, first_checkpoint, hard_labels, released_row_ids
+from labeldp.learn.coteaching import disagreement_mask, select_small_loss
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release
 
-_WIDTH = 500  # of the generator's hidden layers
+_HIDDEN_WIDTH = 500  # of the generator's hidden layers
 _RANGE_ROWS = 4096  # rows that are in memory at once when the range of the input is measured
 
 
@@ -39,108 +39,130 @@ class SemiGAN(Learner):
     the unlabelled ones.
     """
 
-    discriminators: Literal[1, 2] = 1
+    n_discriminators: Literal[1, 2] = 1
     noise_rate: float = 0.2
-    ramp: int = 15
+    ramp_epochs: int = 15
     plus: bool = False
-    remove: float = 0.0
-    fade: float = 0.9
+    remove_fraction: float = 0.0
+    count_decay: float = 0.9
     augment: Literal["none", "weak"] = "weak"
-    codes: int = 100  # numbers that the generator makes a row of
+    latent_dim: int = 100  # numbers that the generator makes a row of
 
     def __post_init__(self) -> None:
-        if self.discriminators not in (1, 2) or (self.discriminators == 1 and (self.plus or self.remove)):
+        if self.n_discriminators not in (1, 2) or (self.n_discriminators == 1 and (self.plus or self.remove_fraction)):
             raise InputError("discriminators is 1 or 2; plus and remove need 2, which can disagree.")
-        if not (0 <= self.noise_rate < 1 and 0 <= self.remove < 1 and 0 < self.fade <= 1):
+        if not (0 <= self.noise_rate < 1 and 0 <= self.remove_fraction < 1 and 0 < self.count_decay <= 1):
             raise InputError("noise_rate and remove are shares from 0 to below 1, and fade is above 0 and at most 1.")
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train, twice where labels are to be removed; the model averages its discriminators."""
-        if not self.remove:
-            return self.fit_and_count(features, release, start)[0]
-        once = replace(self, remove=0.0)
-        first = replace(once, training=replace(self.training, checkpoint=beside(self.training.checkpoint)))
-        _, counts = first.fit_and_count(features, release, start)
-        return once.fit(features, release.keep(trusted(release, counts, self.remove)), start)
+        if not self.remove_fraction:
+            return self.fit_and_count_contradictions(features, release, start)[0]
+        single_pass = replace(self, remove_fraction=0.0)
+        first_pass = replace(
+            single_pass, training=replace(self.training, checkpoint=first_checkpoint(self.training.checkpoint))
+        )
+        _, counts = first_pass.fit_and_count_contradictions(features, release, start)
+        return single_pass.fit(
+            features, release.keep(select_trusted_rows(release, counts, self.remove_fraction)), start
+        )
 
-    def fit_and_count(
+    def fit_and_count_contradictions(
         self, features: Features, release: Release, start: Model | None = None
     ) -> tuple[Model, NDArray[np.float32]]:
         """Train once, and also tell, for every row, how often both discriminators contradicted its label."""
-        features = self._place(features, release)
-        device, classes = features.device, len(release.space)
-        labelled, labels = active_rows(release, device), hard_labels(release, device)
-        others = torch.arange(len(features), device=device)[labels < 0]
-        unlabelled = others if len(others) else labelled  # where all rows have labels, these are real rows too
-        networks = [_encoding(self._network(features, classes, start, i)) for i in range(self.discriminators)]
-        game = _Game(networks, _Generator(features, self.codes).to(device), len(labelled)).to(device)
-        size = max(len(labelled), len(unlabelled))
-        pairing = torch.arange(size, device=device)
-        forget = torch.zeros((), device=device)  # a number of Python's would be compiled into the loss, anew each epoch
-        picky = torch.zeros((), dtype=torch.bool, device=device)
-        vary = features.weak if self.augment == "weak" else (lambda batch: batch)
+        features = self._prepare_features(features, release)
+        device, n_classes = features.device, len(release.space)
+        labeled_ids, labels = released_row_ids(release, device), hard_labels(release, device)
+        other_ids = torch.arange(len(features), device=device)[labels < 0]
+        unlabeled_ids = (
+            other_ids if len(other_ids) else labeled_ids
+        )  # where all rows have labels, these are real rows too
+        networks = [
+            _require_network(self._make_network(features, n_classes, start, index))
+            for index in range(self.n_discriminators)
+        ]
+        gan = _GAN(networks, _Generator(features, self.latent_dim).to(device), len(labeled_ids)).to(device)
+        n_pairs = max(len(labeled_ids), len(unlabeled_ids))
+        pairing = torch.arange(n_pairs, device=device)
+        forget_rate = torch.zeros(
+            (), device=device
+        )  # a number of Python's would be compiled into the loss, anew each epoch
+        select_disagreement = torch.zeros((), dtype=torch.bool, device=device)
+        augment = features.weak if self.augment == "weak" else (lambda batch: batch)
 
         def begin_epoch(epoch: int) -> None:
             # The shorter list is repeated, and meets other rows in every epoch.
-            pairing.copy_(torch.randperm(size, device=device))
-            forget.fill_(self.noise_rate * min(1.0, epoch / max(1, self.ramp)))
-            picky.fill_(self.plus and epoch > 0)  # two networks that know nothing disagree on nearly all rows
+            pairing.copy_(torch.randperm(n_pairs, device=device))
+            forget_rate.fill_(self.noise_rate * min(1.0, epoch / max(1, self.ramp_epochs)))
+            select_disagreement.fill_(
+                self.plus and epoch > 0
+            )  # two networks that know nothing disagree on nearly all rows
             if epoch:
-                game.fold(self.fade)
+                gan.end_epoch(self.count_decay)
 
         def loss(positions: Tensor) -> Tensor:
-            place = pairing[positions] % len(labelled)
-            known, wanted = labelled[place], labels[labelled[place]]
-            other = unlabelled[positions % len(unlabelled)]
-            generated = game.generator(torch.rand(len(positions), self.codes, device=device))
-            real = vary(features.batch(known)), vary(features.batch(other))
-            parts = [judge(network, *real, generated) for network in networks]
-            losses = [F.cross_entropy(part.known, wanted, reduction="none") for part in parts]
-            total = sum((part.realness + part.matching / len(parts) for part in parts), forget.new_zeros(()))
-            if len(parts) == 1:
+            labeled_positions = pairing[positions] % len(labeled_ids)
+            labeled_batch_ids, batch_labels = labeled_ids[labeled_positions], labels[labeled_ids[labeled_positions]]
+            unlabeled_batch_ids = unlabeled_ids[positions % len(unlabeled_ids)]
+            generated = gan.generator(torch.rand(len(positions), self.latent_dim, device=device))
+            real = augment(features.batch(labeled_batch_ids)), augment(features.batch(unlabeled_batch_ids))
+            outputs = [discriminate(network, *real, generated) for network in networks]
+            losses = [F.cross_entropy(output.labeled_logits, batch_labels, reduction="none") for output in outputs]
+            total = sum(
+                (output.discriminator_loss + output.generator_loss / len(outputs) for output in outputs),
+                forget_rate.new_zeros(()),
+            )
+            if len(outputs) == 1:
                 return total + losses[0].mean()
-            first, second = (part.known.detach() for part in parts)
-            among = disagreement(first, second)
-            game.marks.index_add_(0, place, contradicted(first, second, wanted).float())
-            picked = [small_loss(each.detach(), forget, among | ~picky) for each in losses]
-            for own, chosen in zip(losses, reversed(picked), strict=True):
-                total = total + (own * chosen).sum() / chosen.sum()
+            first_logits, second_logits = (output.labeled_logits.detach() for output in outputs)
+            disagreeing = disagreement_mask(first_logits, second_logits)
+            gan.epoch_marks.index_add_(
+                0, labeled_positions, contradiction_mask(first_logits, second_logits, batch_labels).float()
+            )
+            selected = [
+                select_small_loss(each.detach(), forget_rate, disagreeing | ~select_disagreement) for each in losses
+            ]
+            for own_losses, selection in zip(losses, reversed(selected), strict=True):
+                total = total + (own_losses * selection).sum() / selection.sum()
             return total
 
-        trained = cast(_Game, self._train(game, release, size, loss, start, begin_epoch=begin_epoch))
-        trained.fold(self.fade)
+        trained = cast(_GAN, self._train(gan, release, n_pairs, loss, start, begin_epoch=begin_epoch))
+        trained.end_epoch(self.count_decay)
         counts = np.zeros(release.rows, np.float32)
-        counts[labelled.cpu().numpy()] = trained.counts.cpu().numpy()
-        judges = list(trained.discriminators)
-        network = judges[0] if len(judges) == 1 else Average(judges)
+        counts[labeled_ids.cpu().numpy()] = trained.counts.cpu().numpy()
+        discriminators = list(trained.discriminators)
+        network = discriminators[0] if len(discriminators) == 1 else EnsembleNetwork(discriminators)
         return Model.trained_on(network, release, start), counts
 
 
 @dataclass(frozen=True)
-class Judgement:
+class DiscriminatorOutput:
     """What one discriminator says of a batch: scores of labelled rows, and the two losses that need no label."""
 
-    known: Tensor
-    realness: Tensor  # teaches the discriminator alone
-    matching: Tensor  # teaches the generator alone
+    labeled_logits: Tensor
+    discriminator_loss: Tensor  # teaches the discriminator alone
+    generator_loss: Tensor  # teaches the generator alone
 
 
-def judge(network: Network, known: Tensor, unlabelled: Tensor, generated: Tensor) -> Judgement:
+def discriminate(network: Network, labeled: Tensor, unlabeled: Tensor, generated: Tensor) -> DiscriminatorOutput:
     """Let a discriminator judge labelled, unlabelled and generated rows.
 
     All rows are normalised as one population, in training as later in use. The second pass repeats the first one with
     weights that stand still and statistics of its own, so that the generator is taught without a trace in the
     discriminator.
     """
-    rows = torch.cat([known, unlabelled, generated.detach()])
-    sizes = [len(known), len(unlabelled), len(generated)]
-    labelled, real, fake = network(rows).float().split(sizes)
-    still = {name: value.detach() for name, value in network.encoder.named_parameters()}
-    still |= {name: value.clone() for name, value in network.encoder.named_buffers()}
-    normal = (torch.cat([unlabelled, generated]) - network.mean) / network.deviation
-    encoded = functional_call(network.encoder, still, (normal,)).float().flatten(1)
-    wanted, found = (part.mean(dim=0) for part in encoded.split(sizes[1:]))
-    return Judgement(labelled, realness_loss(real, fake), (wanted - found).square().sum())
+    inputs = torch.cat([labeled, unlabeled, generated.detach()])
+    sizes = [len(labeled), len(unlabeled), len(generated)]
+    labeled_logits, real_logits, fake_logits = network(inputs).float().split(sizes)
+    frozen_state = {name: value.detach() for name, value in network.encoder.named_parameters()}
+    frozen_state |= {name: value.clone() for name, value in network.encoder.named_buffers()}
+    normal = (torch.cat([unlabeled, generated]) - network.mean) / network.deviation
+    encoded = functional_call(network.encoder, frozen_state, (normal,)).float().flatten(1)
+    real_mean, generated_mean = (part.mean(dim=0) for part in encoded.split(sizes[1:]))
+    return DiscriminatorOutput(
+        labeled_logits, realness_loss(real_logits, fake_logits), (real_mean - generated_mean).square().sum()
+    )
 
 
 def realness_loss(real: Tensor, fake: Tensor) -> Tensor:
@@ -149,36 +171,40 @@ def realness_loss(real: Tensor, fake: Tensor) -> Tensor:
     return F.softplus(-odds).mean() + F.softplus(torch.logsumexp(fake, dim=1)).mean()
 
 
-def contradicted(first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
+def contradiction_mask(first_logits: Tensor, second_logits: Tensor, labels: Tensor) -> Tensor:
     """Mark the rows for which two networks predict two classes, neither of which is the label."""
-    return disagreement(first, second) & (first.argmax(dim=1) != labels) & (second.argmax(dim=1) != labels)
+    return (
+        disagreement_mask(first_logits, second_logits)
+        & (first_logits.argmax(dim=1) != labels)
+        & (second_logits.argmax(dim=1) != labels)
+    )
 
 
-def trusted(release: Release, counts: NDArray[np.floating], remove: float) -> NDArray[np.bool_]:
+def select_trusted_rows(release: Release, counts: NDArray[np.floating], remove: float) -> NDArray[np.bool_]:
     """Return the rows that keep their label: all but the share with the highest counts; none without a count goes."""
-    labelled = np.arange(release.rows) if release.active is None else np.flatnonzero(release.active)
-    order = labelled[np.argsort(-counts[labelled], kind="stable")][: int(remove * labelled.size)]
-    kept = np.ones(release.rows, bool)
-    kept[order[counts[order] > 0]] = False
-    return kept
+    labeled_ids = np.arange(release.rows) if release.active is None else np.flatnonzero(release.active)
+    removable_ids = labeled_ids[np.argsort(-counts[labeled_ids], kind="stable")][: int(remove * labeled_ids.size)]
+    trusted = np.ones(release.rows, bool)
+    trusted[removable_ids[counts[removable_ids] > 0]] = False
+    return trusted
 
 
-class _Game(nn.Module):
+class _GAN(nn.Module):
     """All that is trained together, and how often each label was contradicted: so, checkpoints hold it all."""
 
-    marks: Tensor
+    epoch_marks: Tensor
     counts: Tensor
 
-    def __init__(self, discriminators: list[Network], generator: "_Generator", labelled: int) -> None:
+    def __init__(self, discriminators: list[Network], generator: "_Generator", n_labeled: int) -> None:
         super().__init__()
         self.discriminators, self.generator = nn.ModuleList(discriminators), generator
-        self.register_buffer("marks", torch.zeros(labelled))
-        self.register_buffer("counts", torch.zeros(labelled))
+        self.register_buffer("epoch_marks", torch.zeros(n_labeled))
+        self.register_buffer("counts", torch.zeros(n_labeled))
 
-    def fold(self, fade: float) -> None:
+    def end_epoch(self, decay: float) -> None:
         """End an epoch: a label counts once in it, and what was counted before counts less."""
-        self.counts.mul_(fade).add_(self.marks > 0)
-        self.marks.zero_()
+        self.counts.mul_(decay).add_(self.epoch_marks > 0)
+        self.epoch_marks.zero_()
 
 
 class _Generator(nn.Module):
@@ -187,34 +213,34 @@ class _Generator(nn.Module):
     low: Tensor
     high: Tensor
 
-    def __init__(self, features: Features, codes: int) -> None:
+    def __init__(self, features: Features, latent_dim: int) -> None:
         super().__init__()
-        low, high = _range(features)
+        low, high = _input_range(features)
         self.register_buffer("low", low)
         self.register_buffer("high", high)
         self.shape = features.shape
         layers: list[nn.Module] = []
-        for inside in (codes, _WIDTH):
-            layers += [nn.Linear(inside, _WIDTH, bias=False), nn.BatchNorm1d(_WIDTH), nn.ReLU()]
-        self.layers = nn.Sequential(*layers, nn.Linear(_WIDTH, int(torch.Size(features.shape).numel())))
+        for in_features in (latent_dim, _HIDDEN_WIDTH):
+            layers += [nn.Linear(in_features, _HIDDEN_WIDTH, bias=False), nn.BatchNorm1d(_HIDDEN_WIDTH), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(_HIDDEN_WIDTH, int(torch.Size(features.shape).numel())))
 
-    def forward(self, codes: Tensor) -> Tensor:
+    def forward(self, latent: Tensor) -> Tensor:
         """Make a row of each code."""
-        rows = self.layers(codes).float().sigmoid().reshape(len(codes), *self.shape)
+        outputs = self.layers(latent).float().sigmoid().reshape(len(latent), *self.shape)
         if len(self.shape) == 3:
-            rows = rows.contiguous(memory_format=torch.channels_last)
-        return self.low + (self.high - self.low) * rows
+            outputs = outputs.contiguous(memory_format=torch.channels_last)
+        return self.low + (self.high - self.low) * outputs
 
 
-def _range(features: Features) -> tuple[Tensor, Tensor]:
+def _input_range(features: Features) -> tuple[Tensor, Tensor]:
     """Return the smallest and the largest input of each column, or of each channel over all pixels."""
     dims = (0, 2, 3) if len(features.shape) == 3 else (0,)
-    parts = (features.batch(rows) for rows in torch.split(torch.arange(len(features)), _RANGE_ROWS))
-    ends = [(part.amin(dims, keepdim=True)[0], part.amax(dims, keepdim=True)[0]) for part in parts]
-    return torch.stack([low for low, _ in ends]).amin(0), torch.stack([high for _, high in ends]).amax(0)
+    parts = (features.batch(row_ids) for row_ids in torch.split(torch.arange(len(features)), _RANGE_ROWS))
+    part_ranges = [(part.amin(dims, keepdim=True)[0], part.amax(dims, keepdim=True)[0]) for part in parts]
+    return torch.stack([low for low, _ in part_ranges]).amin(0), torch.stack([high for _, high in part_ranges]).amax(0)
 
 
-def _encoding(network: nn.Module) -> Network:
+def _require_network(network: nn.Module) -> Network:
     if not isinstance(network, Network):
         raise InputError("The generator matches encodings: choose a backbone of this library, or make a Network.")
     return network

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labeldp.data.base import Features
-from labeldp.learn.base import Learner, active_rows, evidence_of, follow
+from labeldp.learn.base import Learner, follow, make_evidence_fn, released_row_ids
 from labeldp.learn.bayes import EvidenceLoss
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release
@@ -30,96 +30,113 @@ class SoftMatch(Learner):
     evidence allows: mark labels that are not certain by `relabel(codes, confidence)`. The model is the slow copy.
     """
 
-    weight: float = 1.0
-    ratio: int = 7
-    inertia: float = 0.999  # of the slow copy, a step
+    unsupervised_weight: float = 1.0
+    unlabeled_ratio: int = 7
+    ema_decay: float = 0.999  # of the slow copy, a step
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train on all rows, with what the release says of some or all of them."""
-        return self.together(features, release, [start])[0]
+        return self.fit_many(features, release, [start])[0]
 
-    def together(self, features: Features, release: Release, starts: Sequence[Model | None]) -> list[Model]:
+    def fit_many(self, features: Features, release: Release, starts: Sequence[Model | None]) -> list[Model]:
         """Train a network from each start on the guesses of all of them.
 
         A network by itself believes its own mistakes; those of others that began elsewhere are others.
         """
-        features = self._place(features, release)
-        device, classes = features.device, len(release.space)
-        networks = nn.ModuleList([self._network(features, classes, start, place) for place, start in enumerate(starts)])
-        slow = copy.deepcopy(networks).requires_grad_(False)
-        released, evidence, heard = active_rows(release, device), evidence_of(release, device), EvidenceLoss()
-        judge = Judge(class_shares([evidence(rows) for rows in torch.split(released, 1 << 16)])).to(device)
+        features = self._prepare_features(features, release)
+        device, n_classes = features.device, len(release.space)
+        networks = nn.ModuleList(
+            [self._make_network(features, n_classes, start, index) for index, start in enumerate(starts)]
+        )
+        ema_networks = copy.deepcopy(networks).requires_grad_(False)
+        released_ids, evidence, evidence_loss = (
+            released_row_ids(release, device),
+            make_evidence_fn(release, device),
+            EvidenceLoss(),
+        )
+        pseudo_labeler = PseudoLabeler(
+            fit_class_proportions([evidence(block_ids) for block_ids in torch.split(released_ids, 1 << 16)])
+        ).to(device)
 
-        def begin_step(done: float) -> None:
-            follow(slow, networks, self.inertia)
+        def begin_step(fraction_done: float) -> None:
+            follow(ema_networks, networks, self.ema_decay)
 
-        def loss(rows: Tensor) -> Tensor:
-            known = released[torch.randint(len(released), (max(1, len(rows) // self.ratio),), device=device)]
-            clean = features.batch(rows)
+        def loss(row_ids: Tensor) -> Tensor:
+            released_batch_ids = released_ids[
+                torch.randint(len(released_ids), (max(1, len(row_ids) // self.unlabeled_ratio),), device=device)
+            ]
+            inputs = features.batch(row_ids)
             with torch.no_grad():
-                weak = features.weak(clean)
-                chances = [torch.softmax(each(weak).float(), dim=1) for each in slow]
-                guess, sure = judge(torch.stack(chances).mean(dim=0), evidence(rows))
+                weak_inputs = features.weak(inputs)
+                probabilities = [torch.softmax(each(weak_inputs).float(), dim=1) for each in ema_networks]
+                pseudo_labels, weights = pseudo_labeler(torch.stack(probabilities).mean(dim=0), evidence(row_ids))
             total = torch.zeros((), device=device)
             for network in networks:
-                views = [features.weak(features.batch(known)), features.strong(clean)]
-                weak, strong = network(torch.cat(views)).float().split([len(view) for view in views])
-                guessed = (F.cross_entropy(strong, guess, reduction="none") * sure).mean()
-                total = total + heard(weak, evidence(known)) + self.weight * guessed
+                views = [features.weak(features.batch(released_batch_ids)), features.strong(inputs)]
+                weak_inputs, strong_logits = network(torch.cat(views)).float().split([len(view) for view in views])
+                unlabeled_loss = (F.cross_entropy(strong_logits, pseudo_labels, reduction="none") * weights).mean()
+                total = (
+                    total
+                    + evidence_loss(weak_inputs, evidence(released_batch_ids))
+                    + self.unsupervised_weight * unlabeled_loss
+                )
             return total
 
-        everything = nn.ModuleList([slow, networks, judge])
-        trained = self._train(everything, release, release.rows, loss, *starts, begin_step=begin_step)
+        modules = nn.ModuleList([ema_networks, networks, pseudo_labeler])
+        trained = self._train(modules, release, release.rows, loss, *starts, begin_step=begin_step)
         return [Model.trained_on(each, release, *starts) for each in next(trained.children()).children()]
 
 
-class Judge(nn.Module):
+class PseudoLabeler(nn.Module):
     """Brings probabilities to the classes' shares, adds the evidence, and says how much each guess weighs.
 
     A guess weighs 1 if it is surer than the average one, and less by a bell curve, half as wide as sureness spreads,
     the less sure it is. Averages are running ones, kept as buffers so that they go into checkpoints.
     """
 
-    shares: Tensor
-    usual: Tensor
-    centre: Tensor
-    spread: Tensor
+    class_proportions: Tensor
+    mean_probabilities: Tensor
+    mean_confidence: Tensor
+    confidence_variance: Tensor
 
-    def __init__(self, shares: Tensor, inertia: float = 0.99) -> None:
+    def __init__(self, class_proportions: Tensor, decay: float = 0.99) -> None:
         super().__init__()
-        classes, self._inertia = len(shares), inertia
-        self.register_buffer("shares", shares)
-        self.register_buffer("usual", shares.clone())
-        self.register_buffer("centre", torch.full((), 1 / classes))
-        self.register_buffer("spread", torch.ones(()))
+        n_classes, self._decay = len(class_proportions), decay
+        self.register_buffer("class_proportions", class_proportions)
+        self.register_buffer("mean_probabilities", class_proportions.clone())
+        self.register_buffer("mean_confidence", torch.full((), 1 / n_classes))
+        self.register_buffer("confidence_variance", torch.ones(()))
 
     @torch.no_grad()
-    def forward(self, chances: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, probabilities: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
         """Return the likeliest class of each row and its weight."""
-        self._move(self.usual, chances.mean(dim=0))
-        aligned = (chances * self.shares / self.usual.clamp_min(1e-6)).clamp_min(1e-12).log()
-        chance, guess = torch.softmax(aligned + evidence, dim=1).max(dim=1)
-        self._move(self.centre, chance.mean())
-        self._move(self.spread, chance.var())
-        below = (self.centre - chance).clamp_min(0)
-        return guess, torch.exp(-2 * below.square() / self.spread.clamp_min(1e-6))
+        self._update_average(self.mean_probabilities, probabilities.mean(dim=0))
+        aligned = (
+            (probabilities * self.class_proportions / self.mean_probabilities.clamp_min(1e-6)).clamp_min(1e-12).log()
+        )
+        confidence, pseudo_labels = torch.softmax(aligned + evidence, dim=1).max(dim=1)
+        self._update_average(self.mean_confidence, confidence.mean())
+        self._update_average(self.confidence_variance, confidence.var())
+        shortfall = (self.mean_confidence - confidence).clamp_min(0)
+        return pseudo_labels, torch.exp(-2 * shortfall.square() / self.confidence_variance.clamp_min(1e-6))
 
-    def _move(self, average: Tensor, value: Tensor) -> None:
+    def _update_average(self, average: Tensor, value: Tensor) -> None:
         if self.training:
-            average.lerp_(value, 1 - self._inertia)
+            average.lerp_(value, 1 - self._decay)
 
 
-def class_shares(evidence: Sequence[Tensor], rounds: int = 50) -> Tensor:
+def fit_class_proportions(evidence: Sequence[Tensor], n_rounds: int = 50) -> Tensor:
     """Return the shares of the classes among rows, from blocks of their evidence, by expectation maximisation.
 
     It begins from equal shares and one row of each class, so that no class is impossible; where evidence says little,
     it stays near them.
     """
-    classes = evidence[0].shape[1]
-    shares = torch.full((classes,), 1 / classes, device=evidence[0].device)
-    for _ in range(rounds):
+    n_classes = evidence[0].shape[1]
+    proportions = torch.full((n_classes,), 1 / n_classes, device=evidence[0].device)
+    for _ in range(n_rounds):
         counts = (
-            torch.stack([torch.softmax(shares.log() + block, dim=1).sum(dim=0) for block in evidence]).sum(dim=0) + 1
+            torch.stack([torch.softmax(proportions.log() + block, dim=1).sum(dim=0) for block in evidence]).sum(dim=0)
+            + 1
         )
-        shares = counts / counts.sum()
-    return shares
+        proportions = counts / counts.sum()
+    return proportions

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from labeldp.data.base import Features
-from labeldp.learn.base import Learner, active_rows, evidence_of, hard_labels, soft_cross_entropy
+from labeldp.learn.base import Learner, hard_labels, make_evidence_fn, released_row_ids, soft_cross_entropy
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release
 
@@ -25,47 +25,49 @@ class Supervised(Learner):
     targets: Literal["labels", "posteriors"] = "labels"
     mixup: float = 0.0
     augment: Literal["weak", "strong"] = "weak"
-    smoothing: float = 0.0
+    label_smoothing: float = 0.0
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train on the rows that were released."""
-        features = self._place(features, release)
-        classes, device = len(release.space), features.device
-        network = self._network(features, classes, start)
-        rows = active_rows(release, device)
-        evidence = evidence_of(release, device)
-        labels = hard_labels(release, device) if self.targets == "labels" else rows
-        vary = features.weak if self.augment == "weak" else features.strong
+        features = self._prepare_features(features, release)
+        n_classes, device = len(release.space), features.device
+        network = self._make_network(features, n_classes, start)
+        row_ids = released_row_ids(release, device)
+        evidence = make_evidence_fn(release, device)
+        labels = hard_labels(release, device) if self.targets == "labels" else row_ids
+        augment = features.weak if self.augment == "weak" else features.strong
 
-        def target(chosen: Tensor) -> Tensor:
+        def make_targets(batch_ids: Tensor) -> Tensor:
             if self.targets == "posteriors":
-                return torch.softmax(evidence(chosen), dim=1)
-            return F.one_hot(labels[chosen], classes).float()
+                return torch.softmax(evidence(batch_ids), dim=1)
+            return F.one_hot(labels[batch_ids], n_classes).float()
 
         def loss(positions: Tensor) -> Tensor:
-            chosen = rows[positions]
-            inputs = vary(features.batch(chosen))
-            targets = (1 - self.smoothing) * target(chosen) + self.smoothing / classes
+            batch_ids = row_ids[positions]
+            inputs = augment(features.batch(batch_ids))
+            targets = (1 - self.label_smoothing) * make_targets(batch_ids) + self.label_smoothing / n_classes
             if self.mixup:
-                inputs, targets = mix(inputs, targets, self.mixup)
+                inputs, targets = mix_batch(inputs, targets, self.mixup)
             return soft_cross_entropy(network(inputs), targets)
 
-        return Model.trained_on(self._train(network, release, len(rows), loss, start), release, start)
+        return Model.trained_on(self._train(network, release, len(row_ids), loss, start), release, start)
 
 
-def mix(inputs: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+def mix_batch(inputs: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     """Mix each row with another one of the batch, by one share for all of them."""
-    share, other = partners(len(inputs), alpha, inputs.device)
-    return share * inputs + (1 - share) * inputs[other], share * targets + (1 - share) * targets[other]
+    mix_weight, permutation = draw_mixup(len(inputs), alpha, inputs.device)
+    return mix_weight * inputs + (1 - mix_weight) * inputs[permutation], mix_weight * targets + (
+        1 - mix_weight
+    ) * targets[permutation]
 
 
-def partners(rows: int, alpha: float, device: torch.device) -> tuple[Tensor, Tensor]:
+def draw_mixup(n_rows: int, alpha: float, device: torch.device) -> tuple[Tensor, Tensor]:
     """Draw a share from Beta(alpha, alpha), and another row for each one of a batch."""
-    other = torch.rand(rows, device=device).argsort()  # torch fails to compile rows taken by randperm
-    return beta_share(alpha, device), other
+    permutation = torch.rand(n_rows, device=device).argsort()  # torch fails to compile rows taken by randperm
+    return sample_mix_weight(alpha, device), permutation
 
 
-def beta_share(alpha: float, device: torch.device) -> Tensor:
+def sample_mix_weight(alpha: float, device: torch.device) -> Tensor:
     """Draw from Beta(alpha, alpha): for a whole alpha the middle one of 2 alpha - 1 uniform numbers, on the device.
 
     Others are drawn on the CPU, for which a compiled loss must wait.

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import Dataset
 
 from labeldp.core.errors import InputError
-from labeldp.learn.base import active_rows
+from labeldp.learn.base import released_row_ids
 from labeldp.releases.base import Release
 
 
@@ -29,7 +29,7 @@ class EvidenceDataset(Dataset[Any]):
     def __init__(self, data: Any, release: Release) -> None:
         if len(data) != release.rows:
             raise InputError(f"The dataset has {len(data)} items and the release {release.rows} rows.")
-        self._data, self._rows = data, active_rows(release, torch.device("cpu")).tolist()
+        self._data, self._rows = data, released_row_ids(release, torch.device("cpu")).tolist()
         self._evidence = torch.from_numpy(release.log_evidence(self._rows))
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from labeldp.core.errors import InputError
 from labeldp.data.base import Features
 from labeldp.data.tables import Table
 
-_BLOCK = 1 << 14  # rows that are evaluated at once, so that their columns stay in the cache
+_BLOCK_ROWS = 1 << 14  # rows that are evaluated at once, so that their columns stay in the cache
 _ZERO = np.float32(1e-35)  # up to this size LightGBM takes a value for 0
 _CATEGORICAL, _DEFAULT_LEFT, _MISSING, _NAN = 1, 2, 12, 8  # bits of LightGBM's decision_type
 
@@ -20,7 +20,7 @@ def tree_matrix(features: Features) -> NDArray[np.float32]:
     """Return the rows as trees read them: of a table, its numbers with NaN for missing values, then category codes."""
     if isinstance(features, Table):
         return np.concatenate([features.numeric_values, features.category_codes.astype(np.float32)], axis=1)
-    return np.concatenate(list(features.matrices(_BLOCK)))
+    return np.concatenate(list(features.matrices(_BLOCK_ROWS)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +30,10 @@ class Trees:
     A child of 0 or more is a node of the same tree, and always a later one; ~child is a leaf of the tree.
     """
 
-    columns: int  # of the rows that trees read
-    outputs: int  # scores of a row: tree number t adds to score t modulo outputs
-    nodes: NDArray[np.int64]  # where the nodes of each tree begin, and where the last ones end
-    leaves: NDArray[np.int64]  # the same of its leaves
+    n_columns: int  # of the rows that trees read
+    n_outputs: int  # scores of a row: tree number t adds to score t modulo outputs
+    node_offsets: NDArray[np.int64]  # where the nodes of each tree begin, and where the last ones end
+    leaf_offsets: NDArray[np.int64]  # the same of its leaves
     feature: NDArray[np.int32]
     threshold: NDArray[np.float32]
     missing_left: NDArray[np.bool_]  # where NaN goes
@@ -42,15 +42,15 @@ class Trees:
     value: NDArray[np.float64]  # of leaves
 
     def __len__(self) -> int:
-        return len(self.leaves) - 1
+        return len(self.leaf_offsets) - 1
 
     @classmethod
-    def none(cls, columns: int, outputs: int) -> "Trees":
+    def none(cls, n_columns: int, n_outputs: int) -> "Trees":
         """Return no trees."""
-        return cls.from_lightgbm("", columns, outputs)
+        return cls.from_lightgbm("", n_columns, n_outputs)
 
     @classmethod
-    def from_lightgbm(cls, text: str, columns: int, outputs: int) -> "Trees":
+    def from_lightgbm(cls, text: str, n_columns: int, n_outputs: int) -> "Trees":
         """Read the trees of `Booster.model_to_string()`.
 
         Args:
@@ -64,60 +64,63 @@ class Trees:
         Raises:
             InputError: The text holds a tree with categorical splits.
         """
-        parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _KEYS}
-        nodes, leaves = [0], [0]
-        for facts in _sections(text):
-            for name, (key, kind) in _KEYS.items():
-                parts[name].append(np.array(facts.get(key, "").split(), kind))
-            nodes.append(nodes[-1] + len(parts["feature"][-1]))
-            leaves.append(leaves[-1] + len(parts["value"][-1]))
-        whole = {
-            name: np.concatenate([np.zeros(0, kind), *parts[name]]).astype(kind) for name, (_, kind) in _KEYS.items()
+        parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _LIGHTGBM_KEYS}
+        node_offsets, leaf_offsets = [0], [0]
+        for tree_fields in _parse_trees(text):
+            for name, (key, dtype) in _LIGHTGBM_KEYS.items():
+                parts[name].append(np.array(tree_fields.get(key, "").split(), dtype))
+            node_offsets.append(node_offsets[-1] + len(parts["feature"][-1]))
+            leaf_offsets.append(leaf_offsets[-1] + len(parts["value"][-1]))
+        arrays = {
+            name: np.concatenate([np.zeros(0, dtype), *parts[name]]).astype(dtype)
+            for name, (_, dtype) in _LIGHTGBM_KEYS.items()
         }
-        decision, threshold = whole.pop("decision"), whole.pop("threshold")
+        decision, threshold = arrays.pop("decision"), arrays.pop("threshold")
         if (decision & _CATEGORICAL).any():
             raise InputError("Trees with categorical splits cannot be read: train with numeric splits.")
         # Without missing values in training, LightGBM takes NaN for 0.
         missing_left = np.where(decision & _MISSING == _NAN, decision & _DEFAULT_LEFT != 0, threshold >= 0)
-        marks = np.array(nodes, np.int64), np.array(leaves, np.int64)
-        return cls(columns, outputs, *marks, threshold=_rounded_down(threshold), missing_left=missing_left, **whole)
+        offsets = np.array(node_offsets, np.int64), np.array(leaf_offsets, np.int64)
+        return cls(
+            n_columns, n_outputs, *offsets, threshold=_round_down(threshold), missing_left=missing_left, **arrays
+        )
 
-    def scores(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    def scores(self, X: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return the sums of the leaf values of each row: (rows, outputs).
 
         Raises:
             InputError: The rows have another number of columns than those of the training.
         """
-        if rows.ndim != 2 or rows.shape[1] != self.columns:
-            raise InputError(f"These trees read rows of {self.columns} columns, not of shape {rows.shape}.")
-        found = np.zeros((len(rows), self.outputs))
-        for start in range(0, len(rows), _BLOCK):
-            columns = np.array(rows[start : start + _BLOCK].T, np.float32, order="C")
+        if X.ndim != 2 or X.shape[1] != self.n_columns:
+            raise InputError(f"These trees read rows of {self.n_columns} columns, not of shape {X.shape}.")
+        scores = np.zeros((len(X), self.n_outputs))
+        for start in range(0, len(X), _BLOCK_ROWS):
+            columns = np.array(X[start : start + _BLOCK_ROWS].T, np.float32, order="C")
             columns[np.abs(columns) <= _ZERO] = 0.0
-            scores = found[start : start + _BLOCK]
+            block_scores = scores[start : start + _BLOCK_ROWS]
             for tree in range(len(self)):
-                self._add(tree, columns, scores[:, tree % self.outputs])
-        return found
+                self._add(tree, columns, block_scores[:, tree % self.n_outputs])
+        return scores
 
     def scaled(self, factor: float) -> "Trees":
         """Return the trees with all leaf values multiplied by a factor."""
         return replace(self, value=self.value * factor)
 
-    def with_trees(self, others: "Trees") -> "Trees":
+    def with_trees(self, other: "Trees") -> "Trees":
         """Return these trees followed by others that read the same columns and add to the same scores.
 
         Raises:
             InputError: The others read other columns, or add to another number of scores.
         """
-        if (self.columns, self.outputs) != (others.columns, others.outputs):
+        if (self.n_columns, self.n_outputs) != (other.n_columns, other.n_outputs):
             raise InputError("Trees can be joined only if they read the same columns and add to the same scores.")
-        marks = {
-            name: np.append(getattr(self, name), getattr(self, name)[-1] + getattr(others, name)[1:])
-            for name in ("nodes", "leaves")
+        offsets = {
+            name: np.append(getattr(self, name), getattr(self, name)[-1] + getattr(other, name)[1:])
+            for name in ("node_offsets", "leaf_offsets")
         }
         names = ("feature", "threshold", "missing_left", "left", "right", "value")
-        parts = {name: np.concatenate([getattr(self, name), getattr(others, name)]) for name in names}
-        return Trees(self.columns, self.outputs, **marks, **parts)
+        parts = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names}
+        return Trees(self.n_columns, self.n_outputs, **offsets, **parts)
 
     def arrays(self) -> dict[str, Any]:
         """Return what `from_arrays` reads back."""
@@ -131,61 +134,76 @@ class Trees:
             InputError: An array is missing, or does not describe trees: a path would leave its tree or not end.
         """
         try:
-            parts = [np.asarray(arrays[each.name], _TYPES.get(each.name, np.int64)) for each in fields(cls)]
+            parts = [np.asarray(arrays[each.name], _ARRAY_TYPES.get(each.name, np.int64)) for each in fields(cls)]
             trees = cls(int(parts[0]), int(parts[1]), *parts[2:])
-            sound = trees._is_sound()
+            is_valid = trees._is_valid()
         except (KeyError, TypeError, ValueError, OverflowError):
-            sound = False
-        if not sound:
+            is_valid = False
+        if not is_valid:
             raise InputError("These arrays do not describe trees.")
         return trees
 
     def _add(self, tree: int, columns: NDArray[np.float32], scores: NDArray[np.float64]) -> None:
         """Add the leaf values of one tree. Rows are split node by node: children come after their parents."""
-        first, last, leaf = self.nodes[tree], self.nodes[tree + 1], self.leaves[tree]
+        first, last, leaf = self.node_offsets[tree], self.node_offsets[tree + 1], self.leaf_offsets[tree]
         if first == last:
             scores += self.value[leaf]
             return
-        rows_at = {0: np.arange(len(scores))}
+        row_ids_at = {0: np.arange(len(scores))}
         for node in range(last - first):
-            rows, place = rows_at.pop(node), first + node
-            values, threshold = columns[self.feature[place]][rows], self.threshold[place]
-            goes_left = ~(values > threshold) if self.missing_left[place] else values <= threshold
-            for child, chosen in ((self.left[place], goes_left), (self.right[place], ~goes_left)):
+            row_ids, node_id = row_ids_at.pop(node), first + node
+            values, threshold = columns[self.feature[node_id]][row_ids], self.threshold[node_id]
+            goes_left = ~(values > threshold) if self.missing_left[node_id] else values <= threshold
+            for child, child_mask in ((self.left[node_id], goes_left), (self.right[node_id], ~goes_left)):
                 if child >= 0:
-                    rows_at[int(child)] = rows[chosen]
+                    row_ids_at[int(child)] = row_ids[child_mask]
                 else:
-                    scores[rows[chosen]] += self.value[leaf + ~child]
+                    scores[row_ids[child_mask]] += self.value[leaf + ~child]
 
-    def _is_sound(self) -> bool:
+    def _is_valid(self) -> bool:
         """Whether every node and leaf but the roots has exactly one parent, which is an earlier node of its tree."""
         per_node = (self.feature, self.threshold, self.missing_left, self.left, self.right)
-        if self.columns < 0 or self.outputs < 1 or self.nodes.ndim != 1 or self.nodes.shape != self.leaves.shape:
+        if (
+            self.n_columns < 0
+            or self.n_outputs < 1
+            or self.node_offsets.ndim != 1
+            or self.node_offsets.shape != self.leaf_offsets.shape
+        ):
             return False
-        counts, leaf_counts = np.diff(self.nodes), np.diff(self.leaves)
-        begins = self.nodes.size > 0 and self.nodes[0] == self.leaves[0] == 0
-        if not begins or (counts < 0).any() or (leaf_counts != counts + 1).any():
+        node_counts, leaf_counts = np.diff(self.node_offsets), np.diff(self.leaf_offsets)
+        starts_at_zero = self.node_offsets.size > 0 and self.node_offsets[0] == self.leaf_offsets[0] == 0
+        if not starts_at_zero or (node_counts < 0).any() or (leaf_counts != node_counts + 1).any():
             return False
-        if any(each.shape != (self.nodes[-1],) for each in per_node) or self.value.shape != (self.leaves[-1],):
+        if any(each.shape != (self.node_offsets[-1],) for each in per_node) or self.value.shape != (
+            self.leaf_offsets[-1],
+        ):
             return False
         if not np.isfinite(self.value).all() or not np.isfinite(self.threshold).all():
             return False
-        own = np.arange(self.nodes[-1]) - np.repeat(self.nodes[:-1], counts)
-        tree = np.repeat(np.arange(len(self)), counts)
-        children, parents, trees = np.append(self.left, self.right).astype(np.int64), np.tile(own, 2), np.tile(tree, 2)
-        inner = children >= 0
-        within = np.where(inner, children < counts[trees], ~children < leaf_counts[trees])
-        if not within.all() or not (children[inner] > parents[inner]).all():
+        local_ids = np.arange(self.node_offsets[-1]) - np.repeat(self.node_offsets[:-1], node_counts)
+        tree = np.repeat(np.arange(len(self)), node_counts)
+        children, parents, trees = (
+            np.append(self.left, self.right).astype(np.int64),
+            np.tile(local_ids, 2),
+            np.tile(tree, 2),
+        )
+        is_node = children >= 0
+        in_range = np.where(is_node, children < node_counts[trees], ~children < leaf_counts[trees])
+        if not in_range.all() or not (children[is_node] > parents[is_node]).all():
             return False
-        reached = np.bincount(self.nodes[trees[inner]] + children[inner], minlength=self.nodes[-1])
-        reached[self.nodes[:-1][counts > 0]] += 1  # roots
-        ended = np.bincount(self.leaves[trees[~inner]] + ~children[~inner], minlength=self.leaves[-1])
-        ended[self.leaves[:-1][counts == 0]] += 1
-        named = ((self.feature >= 0) & (self.feature < self.columns)).all()
-        return bool(named and (reached == 1).all() and (ended == 1).all())
+        node_parents = np.bincount(
+            self.node_offsets[trees[is_node]] + children[is_node], minlength=self.node_offsets[-1]
+        )
+        node_parents[self.node_offsets[:-1][node_counts > 0]] += 1  # roots
+        leaf_parents = np.bincount(
+            self.leaf_offsets[trees[~is_node]] + ~children[~is_node], minlength=self.leaf_offsets[-1]
+        )
+        leaf_parents[self.leaf_offsets[:-1][node_counts == 0]] += 1
+        features_exist = ((self.feature >= 0) & (self.feature < self.n_columns)).all()
+        return bool(features_exist and (node_parents == 1).all() and (leaf_parents == 1).all())
 
 
-_KEYS: dict[str, tuple[str, Any]] = {  # the arrays of a tree in LightGBM's text
+_LIGHTGBM_KEYS: dict[str, tuple[str, Any]] = {  # the arrays of a tree in LightGBM's text
     "feature": ("split_feature", np.int32),
     "threshold": ("threshold", np.float64),
     "decision": ("decision_type", np.int32),
@@ -193,21 +211,21 @@ _KEYS: dict[str, tuple[str, Any]] = {  # the arrays of a tree in LightGBM's text
     "right": ("right_child", np.int32),
     "value": ("leaf_value", np.float64),
 }
-_TYPES: dict[str, Any] = {
+_ARRAY_TYPES: dict[str, Any] = {
     **dict.fromkeys(("feature", "left", "right"), np.int32),
     **{"threshold": np.float32, "missing_left": np.bool_, "value": np.float64},
 }
 
 
-def _sections(text: str) -> Iterator[dict[str, str]]:
+def _parse_trees(text: str) -> Iterator[dict[str, str]]:
     """Return the facts of each tree."""
     for section in text.split("\nTree=")[1:]:
         lines = section.split("\n\n", 1)[0].split("\n")[1:]
         yield dict(line.split("=", 1) for line in lines if "=" in line)
 
 
-def _rounded_down(threshold: NDArray[np.float64]) -> NDArray[np.float32]:
+def _round_down(threshold: NDArray[np.float64]) -> NDArray[np.float32]:
     """Return the largest float32 up to each threshold: float32 values compare with both alike."""
-    most = np.finfo(np.float32).max
-    near = np.clip(threshold, -most, most).astype(np.float32)
-    return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near).astype(np.float32)
+    max_value = np.finfo(np.float32).max
+    rounded = np.clip(threshold, -max_value, max_value).astype(np.float32)
+    return np.where(rounded > threshold, np.nextafter(rounded, np.float32(-np.inf)), rounded).astype(np.float32)

@@ -29,7 +29,7 @@ def train_or_load(
     Starts follow from the task's encoder and from `begun`, what was believed of each row when their heads were made.
     """
     if task.folder is None:
-        return learner.together(task.features, release, starts)
+        return learner.fit_many(task.features, release, starts)
     evidence_digests = [
         hashlib.sha256(array.tobytes()).hexdigest() for array in (release.log_evidence(), initial_posterior)
     ]
@@ -43,7 +43,7 @@ def train_or_load(
         if folder.is_dir():
             task.reused_seconds.append(float((folder / "seconds").read_text()))
         else:
-            _train_and_save(folder, lambda: learner.together(task.features, release, starts))
+            _train_and_save(folder, lambda: learner.fit_many(task.features, release, starts))
     from labeldp.learn.model import Model, load_network
 
     # The network may be another run's, which paid for equal evidence: here it rests on this run's release.

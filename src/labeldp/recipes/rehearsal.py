@@ -23,7 +23,7 @@ from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import MISSING, Codes, EncodedLabels, LabelSpace
 from labeldp.core.lazy import has_torch
 from labeldp.data.base import Features
-from labeldp.learn.effort import STEPS, shortened
+from labeldp.learn.effort import SHORT_STEPS, shorten_training
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.noise.secure_stream import Bits
 from labeldp.privacy.teachers.votes import TeacherVotes
@@ -167,7 +167,7 @@ class _SyntheticVotes(TeacherVotes):
 def _shorten_task(task: Task, row_ids: NDArray[np.int64]) -> Task:
     """Return the task on some rows, with short trainings that leave nothing behind."""
     training = task.training or default_training(task)
-    epochs = min(training.epochs, STEPS)
+    epochs = min(training.epochs, SHORT_STEPS)
     public = task.public
     if public is not None and len(public) > _N_TRAINING:
         public = public.select(np.linspace(0, len(public) - 1, _N_TRAINING).astype(np.int64))
@@ -211,7 +211,7 @@ def _without_side_effects() -> Iterator[None]:
     """Shorten trainings, and leave no trace: no warnings, and the random states of all libraries as they were."""
     numpy_state = check_random_state(None)
     states = random.getstate(), numpy_state.get_state()
-    with _preserve_torch_state(), warnings.catch_warnings(), np.errstate(all="ignore"), shortened():
+    with _preserve_torch_state(), warnings.catch_warnings(), np.errstate(all="ignore"), shorten_training():
         warnings.simplefilter("ignore")
         try:
             yield

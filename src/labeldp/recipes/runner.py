@@ -17,8 +17,8 @@ from labeldp.core.guarantee import SMALLEST_EPSILON, Guarantee
 from labeldp.data.tables import Table
 from labeldp.evaluate import ErrorScore, Score, check_criterion, choose, measure, measure_errors
 from labeldp.learn.additive.effects import Effect, describe_effects
-from labeldp.learn.density import believed_error, grid_of
-from labeldp.learn.predictor import Predictor, resting_on
+from labeldp.learn.density import expected_rmse, label_grid
+from labeldp.learn.predictor import Predictor, with_lineage
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.failure_notes import note_charge_on_failure
@@ -256,7 +256,7 @@ def _train_on_split(
         choice = choose(vault, candidates, split.selection, task.epsilon, releases, criterion=task.choose_by)
         releases.append(choice)
         best_index = indices[choice.best_index]
-    model, majority_share, interval_widening = resting_on(models_of_variants[best_index][0], releases), 0.0, 1.0
+    model, majority_share, interval_widening = with_lineage(models_of_variants[best_index][0], releases), 0.0, 1.0
     score: Score | ErrorScore | None = None
     if split.scoring is not None:
         report("scoring")
@@ -314,13 +314,11 @@ def _interval_widening(model: Predictor, task: Task, row_ids: NDArray[np.int64],
 
     A model of noisy labels does not know how far it is off itself; what was measured does, or that nobody knows.
     """
-    held_out, grid = task.features.select(row_ids), grid_of(task.space)
+    held_out, grid = task.features.select(row_ids), label_grid(task.space)
     if grid.size > _MAX_GRID_VALUES:  # a table of so many values would take long, and scatter is far above the step
         widths = [getattr(model, name, None) for name in ("scale", "deviation")]
         return max([1.0, *(score.careful / max(width, 1e-9) for width in widths if isinstance(width, float))])
-    expected_error = believed_error(
-        model.predict_proba(held_out), grid, np.asarray(model.predict(held_out), np.float64)
-    )
+    expected_error = expected_rmse(model.predict_proba(held_out), grid, np.asarray(model.predict(held_out), np.float64))
     return max(1.0, score.careful / max(expected_error, (grid[1] - grid[0]) / 4))
 
 

@@ -23,7 +23,7 @@ from labeldp.data.embeddings import Embeddings
 from labeldp.data.row_normalizer import CONSTANT_WEIGHT, Lift
 from labeldp.evaluate.criteria import Criterion
 from labeldp.learn.boosting import Boosting, require_lightgbm
-from labeldp.learn.classical import Classical, Standardised
+from labeldp.learn.classical import SklearnLearner, StandardizedFeatures
 from labeldp.learn.predictor import Predictor
 from labeldp.learn.training import Training
 from labeldp.recipes.models import find_model
@@ -114,7 +114,7 @@ class Task:
                 raise InputError(
                     f"{model_name} cannot begin from an encoder: give the encoder's embeddings as features."
                 )
-            return Classical(model, seen=self._standardized)
+            return SklearnLearner(model, standardized=self._standardized)
         require_torch("Training a network")
         learner_class: type[Learner] = getattr(import_module("labeldp.learn"), kind) if isinstance(kind, str) else kind
         return learner_class(
@@ -131,9 +131,11 @@ class Task:
         return self if self.trains_networks else replace(self, model=LogisticRegression(C=0.1, max_iter=300))
 
     @cached_property
-    def _standardized(self) -> Standardised:
+    def _standardized(self) -> StandardizedFeatures:
         """The rows as a classifier of scikit-learn sees them, which all learners of this task share."""
-        return Standardised.of(self.features, find_model(self.model, self.seed, len(self.features.shape)), self.rows)
+        return StandardizedFeatures.of(
+            self.features, find_model(self.model, self.seed, len(self.features.shape)), self.rows
+        )
 
     def with_rows(self, row_mask: Rows) -> Task:
         """Return the same task on other rows; what all features look like, which can take long to see, stays known."""
@@ -288,14 +290,14 @@ def default_training(task: Task, **changes: Any) -> Training:
     epochs = min(max(n_rows_seen // n_rows, 10), max_epochs)
     settings: dict[str, Any] = {
         "epochs": epochs,
-        "batch": 128 if n_rows < 20_000 else 256,
-        "rate": 0.1,
+        "batch_size": 128 if n_rows < 20_000 else 256,
+        "learning_rate": 0.1,
         "seed": task.seed,
     }
     settings |= {"compile": on_gpu and n_rows * changes.get("epochs", epochs) >= 1_000_000}
     if task.features.kind == "pairs":
         # A prior weighs what labels tell, so that it suits clean labels as well as noisy ones: without it, factors
         # learn noise by heart.
-        settings |= {"optimizer": "adam", "rate": 0.01, "prior": 0.2, "epochs": 20}
-        settings |= {"batch": min(max(n_rows // 64, 64), 1024)}
+        settings |= {"optimizer": "adam", "learning_rate": 0.01, "prior_deviation": 0.2, "epochs": 20}
+        settings |= {"batch_size": min(max(n_rows // 64, 64), 1024)}
     return Training(**settings | changes)

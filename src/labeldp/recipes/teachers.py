@@ -137,7 +137,9 @@ def _make_network_teachers(task: Task, engine: str, view: Literal["own", "all"])
     learner = task.learner("FixMatch" if view == "all" else "Supervised")
     default = default_training(task, device=learner.training.device)
     epochs = 30 if view == "own" else learner.training.epochs
-    training = replace(default, epochs=epochs, batch=32, rate=0.05, compile=False)  # a teacher's training is short
+    training = replace(
+        default, epochs=epochs, batch_size=32, learning_rate=0.05, compile=False
+    )  # a teacher's training is short
     return Networks(
         replace(learner, training=training),
         view,

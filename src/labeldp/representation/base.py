@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from labeldp.core.errors import InputError
 from labeldp.data.base import Features
 from labeldp.learn.backbones import Network
-from labeldp.learn.base import Backbone, make_network, place
+from labeldp.learn.base import Backbone, make_network, to_device
 from labeldp.learn.loop import train
 from labeldp.learn.model import Model
 from labeldp.learn.training import Training
@@ -32,9 +32,9 @@ class Representation(ABC):
     def _prepare(self, features: Features) -> tuple[Features, Network]:
         if len(features) < 2:
             raise InputError("An encoder learns what tells rows apart: give two at least.")
-        features = place(features, self.training)
+        features = to_device(features, self.training)
         torch.manual_seed(self.training.seed)
-        network = make_network(self.backbone, features, classes=1)
+        network = make_network(self.backbone, features, n_classes=1)
         if not isinstance(network, Network):
             raise InputError("An encoder needs a network of this library: choose a backbone by name or by `build`.")
         network.head.requires_grad_(False)  # it has no part in this

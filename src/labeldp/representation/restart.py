@@ -10,7 +10,7 @@ from labeldp.core.errors import InputError
 from labeldp.data.base import Features, choose_device
 from labeldp.data.images import Images
 from labeldp.learn.backbone_names import backbones_for
-from labeldp.learn.base import Backbone, beside
+from labeldp.learn.base import Backbone, first_checkpoint
 from labeldp.learn.encoded import side_by_side
 from labeldp.learn.model import Model
 from labeldp.learn.training import Training
@@ -39,8 +39,14 @@ def train_two_encoders(
     image_passes, max_epochs = (12_000_000, 400) if on_gpu else (1_200_000, 60)
     default_epochs = min(max(image_passes // max(len(images), 1), 10), max_epochs)
     # At a low rate it begins to learn the pictures by heart: a fifth of the rate is left at the end.
-    settings = {"rate": 0.5, "floor": 0.2, "decay": 1e-4, "warmup": 0.02, "compile": on_gpu}
-    schedule = Training(epochs or default_epochs, **{"batch": 256} | settings | training)
+    settings = {
+        "learning_rate": 0.5,
+        "final_rate_fraction": 0.2,
+        "weight_decay": 1e-4,
+        "warmup_fraction": 0.02,
+        "compile": on_gpu,
+    }
+    schedule = Training(epochs or default_epochs, **{"batch_size": 256} | settings | training)
     if backbone == "auto":
         backbone = "resnet18" if on_gpu else "cnn"
     height = images.shape[1]
@@ -55,13 +61,15 @@ def train_with_restart(learner: Representation, features: Features, epochs: int)
     Neither need be better than the other. They err on different rows, so that a linear model of both can be.
     """
     training = learner.training
-    first_training = replace(training.named("first encoder"), checkpoint=beside(training.checkpoint))
+    first_training = replace(
+        training.with_progress_name("first encoder"), checkpoint=first_checkpoint(training.checkpoint)
+    )
     first = replace(learner, training=first_training).fit(features)
 
     def copy_first_network(shape: tuple[int, ...], n_classes: int) -> nn.Module:
         return copy.deepcopy(first.network).requires_grad_(True)
 
     # With another seed it sees other views, and a folder of checkpoints tells the two apart.
-    second_training = replace(training.named("second encoder"), epochs=epochs, seed=training.seed + 1)
+    second_training = replace(training.with_progress_name("second encoder"), epochs=epochs, seed=training.seed + 1)
     second = replace(learner, backbone=copy_first_network, training=second_training).fit(features)
     return side_by_side([first, second], features)

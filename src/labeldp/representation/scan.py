@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from labeldp.accounting.lineage import Provenance
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
-from labeldp.learn.base import place, start_network
-from labeldp.learn.fixmatch import confident
+from labeldp.learn.base import to_device, warm_start_network
+from labeldp.learn.fixmatch import predict_confident
 from labeldp.learn.loop import train
 from labeldp.learn.model import Model
 from labeldp.learn.training import Training
@@ -27,18 +27,20 @@ class SCAN:
     n_neighbors: int = 20  # neighbours of each row, mined once from the encoder
     entropy_weight: float = 5.0  # weight of the term that keeps all clusters in use
     threshold: float = 0.99  # how sure a row must be to teach, in self-labelling
-    training: Training = field(default_factory=lambda: Training(optimizer="adamw", rate=1e-3, decay=1e-4))
+    training: Training = field(
+        default_factory=lambda: Training(optimizer="adamw", learning_rate=1e-3, weight_decay=1e-4)
+    )
     self_label_epochs: int = 20
 
     def fit(self, features: Features, encoder: Model) -> Model:
         """Cluster, then self-label."""
-        features = place(features, self.training)
+        features = to_device(features, self.training)
         embeddings = encoder.embed(features)
         nearest = torch.from_numpy(nearest_neighbors(embeddings, self.n_neighbors, str(features.device))).to(
             features.device
         )
         torch.manual_seed(self.training.seed)
-        network = start_network(encoder, self.n_clusters, features)
+        network = warm_start_network(encoder, self.n_clusters, features)
 
         def agreement_loss(row_ids: Tensor) -> Tensor:
             neighbor_ids = nearest[row_ids, torch.randint(self.n_neighbors, (len(row_ids),), device=row_ids.device)]
@@ -61,8 +63,8 @@ class SCAN:
                 return self_label_loss(weak_logits.repeat(2, 1), network(inputs).float(), self.threshold)
 
             # A tenth of the rate: guesses that change fast follow each other into one cluster.
-            lower_rate = self.training.rate / 10
-            schedule = replace(self.training, epochs=self.self_label_epochs, rate=lower_rate, checkpoint=None)
+            lower_rate = self.training.learning_rate / 10
+            schedule = replace(self.training, epochs=self.self_label_epochs, learning_rate=lower_rate, checkpoint=None)
             network = train(network, len(features), self_training_loss, schedule)
         return Model(network, LabelSpace(list(range(self.n_clusters))), Provenance.of(encoder))
 
@@ -82,7 +84,7 @@ def scan_loss(logits: Tensor, neighbor_logits: Tensor, entropy_weight: float) ->
 
 def self_label_loss(weak_logits: Tensor, strong_logits: Tensor, threshold: float) -> Tensor:
     """Cross-entropy of strongly varied rows with confident guesses, every cluster weighing the same."""
-    pseudo_labels, is_confident = confident(weak_logits, threshold)
+    pseudo_labels, is_confident = predict_confident(weak_logits, threshold)
     counts = (
         torch.zeros_like(weak_logits[0]).scatter_add(0, pseudo_labels, is_confident.to(weak_logits.dtype)).clamp_min(1)
     )

@@ -37,14 +37,20 @@ from labeldp.releases.storage import from_bytes, to_bytes
 from labeldp.reproduce.tables import Experiment, ExperimentRow
 
 # What a network needs to learn these pictures, by what it does in an epoch; the rest follows the papers' habits.
-_SUPERVISED_SCHEDULE = {"epochs": 120, "batch": 256, "rate": 0.1, "decay": 5e-4}
+_SUPERVISED_SCHEDULE = {"epochs": 120, "batch_size": 256, "learning_rate": 0.1, "weight_decay": 5e-4}
 _LOW_NOISE_SCHEDULE, _LOW_NOISE_RATE = (
     {"epochs": 60},
     0.05,
 )  # so few noisy labels that a network does not need long to see past them
-_SEMI_SUPERVISED_SCHEDULE = {"epochs": 60, "batch": 256, "rate": 0.03, "decay": 5e-4, "average": 0.999}
-_REFINED_SCHEDULE = {"epochs": 300, "batch": 256, "rate": 0.1, "decay": 5e-4}
-_AUGDESCENT_SCHEDULE = {"epochs": 100, "batch": 128, "rate": 0.02, "decay": 5e-4}
+_SEMI_SUPERVISED_SCHEDULE = {
+    "epochs": 60,
+    "batch_size": 256,
+    "learning_rate": 0.03,
+    "weight_decay": 5e-4,
+    "ema_decay": 0.999,
+}
+_REFINED_SCHEDULE = {"epochs": 300, "batch_size": 256, "learning_rate": 0.1, "weight_decay": 5e-4}
+_AUGDESCENT_SCHEDULE = {"epochs": 100, "batch_size": 128, "learning_rate": 0.02, "weight_decay": 5e-4}
 _LEARNER_SCHEDULES: dict[type[Learner], dict[str, Any]] = {
     FixMatch: _SEMI_SUPERVISED_SCHEDULE,
     SemiGAN: _SEMI_SUPERVISED_SCHEDULE,

@@ -115,9 +115,9 @@ def _load_encoder(folder: Path, device: str) -> Model:
 
 def _check_encoder(encoder: Model, model: str) -> None:
     """Networks begin from the encoder, so that they are of its kind."""
-    from labeldp.learn.encoded import members
+    from labeldp.learn.encoded import split_encoder
 
     recipes.check_encoder_without_labels(encoder)
-    backbone = getattr(members(encoder)[0].network, "recipe", {}).get("name")
+    backbone = getattr(split_encoder(encoder)[0].network, "recipe", {}).get("name")
     if model not in ("auto", backbone):
         raise InputError(f"Networks begin from the encoder, which is a {backbone}, not a {model}: leave out --model.")

@@ -13,7 +13,7 @@ from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
 from labeldp.data.files import TableFile
-from labeldp.learn.density import intervals
+from labeldp.learn.density import predict_intervals
 from labeldp.learn.predictor import Predictor, load_predictor
 from labeldp.runs.feature_files import read_columns
 from labeldp.runs.record import load_reader, read_run
@@ -55,9 +55,11 @@ def _predicted_columns(model: Predictor, space: LabelSpace, features: Features, 
     """Return the columns that say what a model predicts."""
     if space.step is not None:
         targets = np.asarray(model.predict(features), np.float64) if len(features) else np.zeros(0)
-        low, high = intervals(model, features, 0.8, widening)
+        low, high = predict_intervals(model, features, 0.8, widening)
         return {"prediction": targets, "low": low, "high": high}
-    probabilities = model.predict_proba(features) if len(features) else np.zeros((0, len(space)))  # some models need a row
+    probabilities = (
+        model.predict_proba(features) if len(features) else np.zeros((0, len(space)))
+    )  # some models need a row
     expected = {} if space.class_values is None else {"expected": probabilities @ space.class_values}
     by_class = {f"p({name})": probabilities[:, code] for code, name in enumerate(space)}
     return {"prediction": space.decode(probabilities.argmax(axis=1)).tolist()} | expected | by_class

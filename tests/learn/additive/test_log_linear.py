@@ -29,8 +29,8 @@ class Problem:
         self.space = ldp.LabelSpace(list(range(classes)))
         self.features, self.new = Embeddings(points[:rows]), Embeddings(points[rows:])
         self.codes, self.truth = codes[:rows], codes[rows:]
-        self.lift = Lift.fit(self.features)
-        self.rows = self.lift(self.features)
+        self.normalizer = Lift.fit(self.features)
+        self.rows = self.normalizer(self.features)
 
     def release(self, mechanism, seed=0, rows=None):
         vault = ldp.Vault(self.codes, self.space, ldp.Budget(100.0, 1e-5))
@@ -56,22 +56,24 @@ def shares_loss(problem):
 
 
 def test_little_noise_gives_nearly_the_logistic_regression_of_the_labels(problem):
-    model = LogLinear(problem.lift).fit(problem.rows, problem.sums(20.0))
+    model = LogLinear(problem.normalizer).fit(problem.rows, problem.sums(20.0))
     slow = LogisticRegression(C=10.0, max_iter=500).fit(problem.rows, problem.codes)
-    chances = slow.predict_proba(problem.lift(problem.new))
+    chances = slow.predict_proba(problem.normalizer(problem.new))
     ideal = float(-np.log(chances[np.arange(ROWS), problem.truth]).mean())
     # With many classes the penalty is fixed, and more than these few columns need.
     assert problem.loss(model) < ideal + (0.03 if len(problem.space) < 20 else 0.3) < shares_loss(problem) - 0.2
 
 
 def test_under_noise_it_is_better_than_the_shares(problem):
-    losses = [problem.loss(LogLinear(problem.lift).fit(problem.rows, problem.sums(eps))) for eps in (0.3, 1.0, 5.0)]
+    losses = [
+        problem.loss(LogLinear(problem.normalizer).fit(problem.rows, problem.sums(eps))) for eps in (0.3, 1.0, 5.0)
+    ]
     assert losses[0] < shares_loss(problem)
     assert losses[0] > losses[1] > losses[2]
 
 
 def test_noisy_labels_improve_it(problem):
-    learner = LogLinear(problem.lift)
+    learner = LogLinear(problem.normalizer)
     sums = problem.sums(0.03)
     model = learner.fit(problem.rows, sums)
     prior = model.predict_proba(problem.features)
@@ -83,8 +85,8 @@ def test_noisy_labels_improve_it(problem):
 
 
 def test_probabilities_are_those_of_its_scores(problem):
-    model = LogLinear(problem.lift).fit(problem.rows, problem.sums())
-    chances, scores = model.predict_proba(problem.new), problem.lift(problem.new) @ model.coefficients
+    model = LogLinear(problem.normalizer).fit(problem.rows, problem.sums())
+    chances, scores = model.predict_proba(problem.new), problem.normalizer(problem.new) @ model.coefficients
     assert np.allclose(chances.sum(axis=1), 1)
     assert chances.shape == (ROWS, len(problem.space))
     two = len(problem.space) == 2
@@ -94,18 +96,18 @@ def test_probabilities_are_those_of_its_scores(problem):
 
 def test_only_the_rows_that_were_summed_take_part(problem):
     chosen = np.arange(ROWS) % 3 == 0
-    one = LogLinear(problem.lift).fit(problem.rows, problem.sums(5.0, chosen))
+    one = LogLinear(problem.normalizer).fit(problem.rows, problem.sums(5.0, chosen))
     damaged = np.where(chosen[:, None], problem.rows, 99.0).astype(np.float32)
-    two = LogLinear(problem.lift).fit(damaged, problem.sums(5.0, chosen))
+    two = LogLinear(problem.normalizer).fit(damaged, problem.sums(5.0, chosen))
     assert np.array_equal(one.coefficients, two.coefficients)
     assert problem.loss(one) < shares_loss(problem)
     labels = problem.release(ldp.RandomizedResponse(5.0), rows=chosen)
-    refined = [LogLinear(problem.lift).refine(rows, labels, one).coefficients for rows in (problem.rows, damaged)]
+    refined = [LogLinear(problem.normalizer).refine(rows, labels, one).coefficients for rows in (problem.rows, damaged)]
     assert np.array_equal(*refined)
 
 
 def test_it_is_saved_and_pickled(problem, tmp_path):
-    model = LogLinear(problem.lift).fit(problem.rows, problem.sums())
+    model = LogLinear(problem.normalizer).fit(problem.rows, problem.sums())
     model.save(tmp_path / "m")
     for again in (load_predictor(tmp_path / "m"), pickle.loads(pickle.dumps(model))):
         assert type(again) is LogLinearModel
@@ -127,7 +129,7 @@ def test_it_is_saved_and_pickled(problem, tmp_path):
     ],
 )
 def test_crafted_coefficients_are_refused(problem, tmp_path, change):
-    model = LogLinear(problem.lift).fit(problem.rows, problem.sums())
+    model = LogLinear(problem.normalizer).fit(problem.rows, problem.sums())
     replace(model, coefficients=change(model.coefficients)).save(tmp_path / "m")
     with pytest.raises(ldp.InputError, match="is not a model that labeldp wrote"):
         load_predictor(tmp_path / "m")
@@ -136,7 +138,7 @@ def test_crafted_coefficients_are_refused(problem, tmp_path, change):
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_a_few_rows_give_finite_probabilities(problem, rows):
     chosen = np.arange(ROWS) < rows
-    learner = LogLinear(problem.lift)
+    learner = LogLinear(problem.normalizer)
     model = learner.fit(problem.rows, problem.sums(1.0, chosen))
     assert np.isfinite(model.predict_proba(problem.new)).all()
     labels = problem.release(ldp.RandomizedResponse(1.0), rows=chosen)

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from labeldp.learn.classical import Classical
+from labeldp.learn.classical import SklearnLearner
 
 
 def square(shared, job):
@@ -30,7 +30,7 @@ def fail_with_a_secret(shared, job):
     raise ValueError("the label is 7")
 
 
-class Noting(Classical):
+class Noting(SklearnLearner):
     """A teacher that writes down which labels it was given; the first of all waits until its worker is killed."""
 
     def fit(self, features, release, start=None):

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 import labeldp as ldp
 from labeldp.data import Embeddings, Images
 from labeldp.learn import FixMatch, Supervised, Training
-from labeldp.learn.classical import Classical
+from labeldp.learn.classical import SklearnLearner
 from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import RightCount, RRWithPrior
 from labeldp.privacy.mechanisms.voting import GNMax
@@ -25,7 +25,7 @@ PIXELS, LABELS = load_digits(return_X_y=True)
 FEATURES, CODES = Embeddings((PIXELS / 16).astype(np.float32)), LABELS.astype(np.int32)
 ASKED = FEATURES.select(np.arange(200))
 SPACE = ldp.LabelSpace(list(range(10)))
-TRAINING = Training(epochs=4, batch=32, rate=0.1, device="cpu")
+TRAINING = Training(epochs=4, batch_size=32, learning_rate=0.1, device="cpu")
 TEACHER = assign_teachers(np.ones(len(CODES), bool), 4, 0)
 LINEAR = Networks(Supervised("linear", TRAINING), engine="here")
 SEMI = Networks(FixMatch("linear", TRAINING), visible_features="all", engine="here")
@@ -102,7 +102,7 @@ def test_a_learner_without_a_seed_does_not_tie_teachers_together():
     one, other = CODES.copy(), CODES.copy()
     one[first], other[first] = 0, 0
     other[first[0]] = 1
-    how, found = Networks(Classical(SGDClassifier(loss="log_loss", max_iter=5), 1), engine="here"), []
+    how, found = Networks(SklearnLearner(SGDClassifier(loss="log_loss", max_iter=5), 1), engine="here"), []
     for codes in (one, other):
         np.random.seed(0)  # noqa: NPY002
         found.append(how.count_votes(lesson(codes)))
@@ -130,7 +130,7 @@ def test_random_numbers_of_a_teacher_depend_on_its_number_and_leave_no_trace():
 
 def test_a_teacher_that_fails_on_its_labels_abstains():
     """Logistic regression needs two classes: the error must not tell that a part has only one."""
-    how = Networks(Classical(LogisticRegression(max_iter=50)), engine="here")
+    how = Networks(SklearnLearner(LogisticRegression(max_iter=50)), engine="here")
     alone = np.where(TEACHER == 1, 3, CODES).astype(np.int32)
     broken = Networks(_Fails(), engine="here")
     assert (how.count_votes(lesson()).sum(axis=1) == 4).all()
@@ -138,7 +138,7 @@ def test_a_teacher_that_fails_on_its_labels_abstains():
     assert (broken.count_votes(lesson()).sum(axis=1) == 3).all()
 
 
-class _Fails(Classical):
+class _Fails(SklearnLearner):
     def __init__(self):
         super().__init__(LogisticRegression(max_iter=50))
 
@@ -151,7 +151,7 @@ class _Fails(Classical):
 @pytest.mark.parametrize("engine", ["here", "processes"])
 def test_trees_on_one_class_vote_for_it(engine):
     """They give two columns for one class, at which an error would tell that a part has only one."""
-    how = Networks(Classical(HistGradientBoostingClassifier(max_iter=2)), engine=engine, workers=1)
+    how = Networks(SklearnLearner(HistGradientBoostingClassifier(max_iter=2)), engine=engine, workers=1)
     counts = how.count_votes(lesson(np.where(TEACHER == 1, 3, CODES).astype(np.int32)))
     assert (counts.sum(axis=1) == 4).all()
     assert (counts[:, 3] >= 1).all()
@@ -164,7 +164,7 @@ def test_a_teacher_that_fails_when_it_is_asked_abstains_and_warns_of_nothing(tmp
     assert not recwarn.list
 
 
-class _FailsLater(Classical):
+class _FailsLater(SklearnLearner):
     def fit(self, features, release, start=None):
         model = super().fit(features, release, start)
         if release.labels()[0] == CODES[TEACHER == 0][0] and len(features) == (TEACHER == 0).sum():

@@ -15,12 +15,12 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn import FixMatch, Supervised, Training
 from labeldp.learn.backbones import build
-from labeldp.learn.classical import Classical
+from labeldp.learn.classical import SklearnLearner
 from labeldp.privacy.mechanisms.voting import GNMax
 from labeldp.privacy.teachers.networks import Networks
 from labeldp.privacy.teachers.settings import describe
 
-ONCE = Training(epochs=1, batch=8, device="cpu")
+ONCE = Training(epochs=1, batch_size=8, device="cpu")
 
 
 def plain(shape, classes, width=4):
@@ -100,10 +100,11 @@ def test_what_makes_the_same_networks_has_the_same_words(make):
 def test_functions_and_learners_of_modules_are_known_by_name():
     assert describe(plain) == f"{__name__}.plain"
     assert describe(Supervised(partial(build, "cnn", width=16), ONCE)).startswith(
-        "Supervised(backbone=build('cnn',)[('width', 16)], training=Training(epochs=1, batch=8, "
+        "Supervised(backbone=build('cnn',)[('width', 16)], training=Training(epochs=1, batch_size=8, "
     )
     assert (
-        describe(Classical(LogisticRegression(C=2.0))) == "Classical(classifier=LogisticRegression(C=2.0), rounds=10)"
+        describe(SklearnLearner(LogisticRegression(C=2.0)))
+        == "SklearnLearner(classifier=LogisticRegression(C=2.0), n_rounds=10)"
     )
 
 

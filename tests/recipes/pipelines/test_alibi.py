@@ -12,7 +12,7 @@ def mean_accuracy(digits, mechanism, seeds):
     """Of Bayes, over draws of the noise and of the training's seed."""
     results = []
     for seed in range(seeds):
-        learner = Bayes(training=Training(epochs=12, batch=128, rate=0.1, device="cpu", seed=seed))
+        learner = Bayes(training=Training(epochs=12, batch_size=128, learning_rate=0.1, device="cpu", seed=seed))
         release = digits.vault(mechanism.epsilon, seed=seed).release(mechanism)
         results.append(digits.accuracy(learner.fit(digits.features, release)))
     return float(np.mean(results))

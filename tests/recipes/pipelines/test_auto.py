@@ -40,7 +40,7 @@ def on_people(people, epsilon, delta=0.0, seed=0):
     space = ldp.LabelSpace([0, 1])
     vault = ldp.Vault(labels, space, ldp.Budget(epsilon, delta))
     vault._bits = Seeded(seed)
-    training = Training(epochs=3, batch=128, rate=0.1, device="cpu")
+    training = Training(epochs=3, batch_size=128, learning_rate=0.1, device="cpu")
     return vault, Task(table, space, all_rows(3000), epsilon, delta, training=training)
 
 

@@ -17,7 +17,7 @@ from labeldp.learn import Model, Training
 from labeldp.learn.additive.model import AdditiveNumberModel
 from labeldp.learn.backbones import build
 from labeldp.learn.encoded import side_by_side
-from labeldp.learn.number_boosting import BoostedNumberModel, NumberBoosting
+from labeldp.learn.number_boosting import BoostedRegressionModel, RegressionBoosting
 from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import GroupHistogram, NumberQuery
 from labeldp.recipes.base import RECIPES, find
@@ -45,7 +45,7 @@ def vault(labels, epsilon, delta=0.0, seed=0, space=SPACE):
 
 
 def task(features, epsilon, delta=0.0, **more):
-    training = Training(epochs=3, batch=64, device="cpu")
+    training = Training(epochs=3, batch_size=64, device="cpu")
     return Task(features, SPACE, all_rows(len(features)), epsilon, delta, training=training, **more)
 
 
@@ -265,7 +265,10 @@ def wide_table(rows=4_000):
 
 @pytest.mark.parametrize(
     ("epsilon", "asked", "model", "most"),
-    [(1.0, ["NumberQuery"], AdditiveNumberModel, 0.6), (4.0, ["NumberQuery", "UnbiasedBins"], BoostedNumberModel, 0.4)],
+    [
+        (1.0, ["NumberQuery"], AdditiveNumberModel, 0.6),
+        (4.0, ["NumberQuery", "UnbiasedBins"], BoostedRegressionModel, 0.4),
+    ],
 )
 def test_auto_fits_tables_with_rows_enough_by_sums_of_bins(epsilon, asked, model, most):
     table, labels, truth = wide_table()
@@ -296,7 +299,7 @@ def test_trees_of_numbers_that_fail_leave_the_additive_model_and_a_note(monkeypa
     def fail(self, *given):
         raise IndexError
 
-    monkeypatch.setattr(NumberBoosting, "fit", fail)
+    monkeypatch.setattr(RegressionBoosting, "fit", fail)
     table, labels, _ = wide_table()
     space = ldp.LabelSpace.range(-4, 4, 0.1)
     opened = ldp.Vault(labels, space, ldp.Budget(4.0, 1e-6))

@@ -61,7 +61,7 @@ def small_table(positives, rows=6000):
 
 def by_randres(table, labels, options=None, **changes):
     space, epsilon = ldp.LabelSpace([0, 1]), 2.0
-    training = Training(epochs=3, batch=64, device="cpu")
+    training = Training(epochs=3, batch_size=64, device="cpu")
     task = Task(table, space, np.ones(len(labels), bool), epsilon, training=training, **changes)
     return train(ldp.Vault(labels, space, ldp.Budget(epsilon)), task, "randres", options, score=False).model
 

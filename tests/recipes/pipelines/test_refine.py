@@ -32,12 +32,12 @@ def pictures(features, count):
 
 @pytest.fixture(scope="module")
 def encoder(digits):
-    training = Training(epochs=8, batch=250, rate=0.1, device="cpu")
+    training = Training(epochs=8, batch_size=250, learning_rate=0.1, device="cpu")
     return SimCLR("cnn", training).fit(pictures(digits.features, SOME))
 
 
 def refined(digits, encoder, epsilon, seed=0, training=None, **options):
-    training = training or Training(epochs=8, batch=100, rate=0.1, device="cpu", seed=seed)
+    training = training or Training(epochs=8, batch_size=100, learning_rate=0.1, device="cpu", seed=seed)
     task = digits.task(epsilon, 1e-5, seed, count=SOME, training=training)
     task = replace(task, features=pictures(digits.features, SOME), encoder=encoder)
     vault = digits.vault(epsilon, 1e-5, seed, count=SOME)
@@ -98,7 +98,7 @@ def test_a_run_of_two_encoders_that_is_stopped_goes_on_with_the_same_releases(di
     def stop(epoch, loss):
         raise Stopped
 
-    training = Training(epochs=1, batch=50, rate=0.02, device="cpu", checkpoint=tmp_path, progress=stop)
+    training = Training(epochs=1, batch_size=50, learning_rate=0.02, device="cpu", checkpoint=tmp_path, progress=stop)
     space = ldp.LabelSpace(range(10))
     task = Task(features, space, np.ones(200, bool), epsilon, delta, training=training)
     task = replace(task, encoder=side_by_side([encoder, encoder], features))
@@ -124,9 +124,11 @@ def test_a_run_of_two_encoders_that_is_stopped_goes_on_with_the_same_releases(di
 
 def test_two_encoders_have_a_network_each_and_one_model_learns_from_both(digits, encoder, monkeypatch):
     both = side_by_side([encoder, encoder], pictures(digits.features, SOME))
-    trained, begun = [], SoftMatch.together
-    monkeypatch.setattr(SoftMatch, "together", lambda self, *a: trained.append(len(a[-1])) or begun(self, *a))
-    model = refined(digits, both, 0.9, training=Training(epochs=1, batch=100, rate=0.02, device="cpu")).model
+    trained, begun = [], SoftMatch.fit_many
+    monkeypatch.setattr(SoftMatch, "fit_many", lambda self, *a: trained.append(len(a[-1])) or begun(self, *a))
+    model = refined(
+        digits, both, 0.9, training=Training(epochs=1, batch_size=100, learning_rate=0.02, device="cpu")
+    ).model
     assert trained == [2, 2]  # in the rehearsal, too
     assert isinstance(model.network, Network)
     assert len(model.lineage) == 1
@@ -135,7 +137,7 @@ def test_two_encoders_have_a_network_each_and_one_model_learns_from_both(digits,
 def test_the_model_rests_on_all_that_was_heard_on_the_way(digits, encoder, monkeypatch):
     """Whoever runs a recipe says so of its model, too: here nobody does."""
     monkeypatch.setattr("labeldp.recipes.budget_split.SUFFICIENT_SIGNAL", 60.0)
-    training = Training(epochs=1, batch=100, rate=0.1, device="cpu")
+    training = Training(epochs=1, batch_size=100, learning_rate=0.1, device="cpu")
     task = digits.task(4.0, 1e-5, count=SOME, training=training)
     steps = refine(replace(task, features=pictures(digits.features, SOME), encoder=encoder))
     model, heard = answered(steps, digits.vault(4.0, 1e-5, count=SOME))
@@ -149,7 +151,7 @@ def test_the_model_rests_on_all_that_was_heard_on_the_way(digits, encoder, monke
 def test_labels_of_one_owner_share_what_sums_need(digits, encoder, monkeypatch):
     """A label of two has half of epsilon, so that sums ask for twice as much of it."""
     monkeypatch.setattr("labeldp.recipes.budget_split.SUFFICIENT_SIGNAL", 60.0)
-    task = digits.task(1.0, 1e-5, count=SOME, training=Training(epochs=1, batch=100, device="cpu"))
+    task = digits.task(1.0, 1e-5, count=SOME, training=Training(epochs=1, batch_size=100, device="cpu"))
     first = []
     for owners in (None, np.arange(SOME) // 2):
         own = replace(task, features=pictures(digits.features, SOME), encoder=encoder, epsilon=16.0, users=owners)

@@ -17,7 +17,7 @@ from labeldp.learn.additive.bins import BinnedColumn
 from labeldp.learn.additive.design import Floats
 from labeldp.learn.additive.model import AdditiveModel, Term
 from labeldp.learn.boosting import BoostedModel
-from labeldp.learn.number_boosting import BoostedNumberModel
+from labeldp.learn.number_boosting import BoostedRegressionModel
 from labeldp.learn.predictor import Predictor
 
 MAX_NAMED_CATEGORIES = 12  # categories of a column whose names are shown
@@ -87,7 +87,7 @@ def describe_effects(model: Predictor, encoder: TableEncoder) -> tuple[Effect, .
     Privacy:
         Post-processing of the model: free of charge. Names and edges come from public features.
     """
-    if isinstance(model, BoostedModel | BoostedNumberModel) and model.start is not None:
+    if isinstance(model, BoostedModel | BoostedRegressionModel) and model.start is not None:
         model = model.start
     if not isinstance(model, AdditiveModel):
         return None

@@ -19,7 +19,7 @@ from labeldp.learn.additive.fit import PriorComponent, class_probabilities, fit_
 from labeldp.learn.additive.responses import fit_responses
 from labeldp.learn.additive.softmax import RotatedRows, compute_uncertainty, default_penalty, fit_softmax
 from labeldp.learn.additive.sums import compute_consistent_sums
-from labeldp.learn.predictor import not_a_model
+from labeldp.learn.predictor import not_a_model_error
 from labeldp.learn.ridge import LinearModel
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments
@@ -43,15 +43,15 @@ class LogLinearModel(LinearModel):
         """
         model, is_valid = super().load(folder), None
         with suppress(Exception):
-            shape = model.lift.n_columns, 1 if len(model.space) == 2 else len(model.space)
+            shape = model.normalizer.n_columns, 1 if len(model.space) == 2 else len(model.space)
             is_valid = model.coefficients.shape == shape and np.isfinite(model.coefficients).all()
         if not is_valid:
-            raise not_a_model(folder)
+            raise not_a_model_error(folder)
         return model
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
         """Return the probability of each class for each row."""
-        return class_probabilities(self.lift(features) @ self.coefficients)
+        return class_probabilities(self.normalizer(features) @ self.coefficients)
 
 
 @dataclass(frozen=True)

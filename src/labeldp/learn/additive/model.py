@@ -19,8 +19,8 @@ from labeldp.data.tables import Table
 from labeldp.learn.additive.bins import BinnedColumn
 from labeldp.learn.additive.design import Floats
 from labeldp.learn.additive.fit import class_probabilities
-from labeldp.learn.density import Density, grid_of
-from labeldp.learn.predictor import best_labels, not_a_model, read_facts, write_facts
+from labeldp.learn.density import Density, label_grid
+from labeldp.learn.predictor import decode_probabilities, not_a_model_error, read_metadata, write_metadata
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class AdditiveModel(HasProvenance):
 
     def predict(self, features: Features) -> NDArray[Any]:
         """Return the likeliest label of each row."""
-        return best_labels(self.space, self.predict_proba(features))
+        return decode_probabilities(self.space, self.predict_proba(features))
 
     def with_terms(self, terms: Sequence[Term], provenance: Provenance) -> Self:
         """Return this model with further terms.
@@ -107,7 +107,7 @@ class AdditiveModel(HasProvenance):
                 arrays[f"{term_index}.{column_index}.{name}"] = values
         with written_whole(Path(folder)) as partial:
             partial.mkdir()
-            write_facts(partial, self, {"kind": self.kind})
+            write_metadata(partial, self, {"kind": self.kind})
             (partial / "terms.json").write_text(json.dumps(columns_of_terms) + "\n")
             np.savez(partial / "arrays.npz", **arrays)
 
@@ -118,7 +118,7 @@ class AdditiveModel(HasProvenance):
         Raises:
             InputError: The folder holds no such model, or its arrays do not fit each other.
         """
-        facts = read_facts(folder)
+        facts = read_metadata(folder)
         try:
             with np.load(Path(folder) / "arrays.npz", allow_pickle=False) as file:
                 arrays = dict(file.items())
@@ -130,7 +130,7 @@ class AdditiveModel(HasProvenance):
             intercept = _check_finite(arrays["intercept"], (n_outputs,))
             return cls(facts["space"], facts["provenance"], intercept, tuple(terms), **cls._extra_fields(arrays))
         except Exception:
-            raise not_a_model(folder) from None
+            raise not_a_model_error(folder) from None
 
     @classmethod
     def _n_outputs(cls, space: LabelSpace) -> int:
@@ -160,7 +160,7 @@ class AdditiveNumberModel(AdditiveModel):
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
         """Return the probability of each declared number for each row."""
-        return Density(grid_of(self.space), "squared", self.deviation).chances(self.predict(features))
+        return Density(label_grid(self.space), "squared", self.deviation).probabilities(self.predict(features))
 
     def predict(self, features: Features) -> NDArray[Any]:
         """Return the expected number of each row, within the declared range."""

@@ -28,9 +28,9 @@ from labeldp.core.guarantee import Guarantee
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.data.base import Features
 from labeldp.learn.base import Learner
-from labeldp.learn.classical import Classical
+from labeldp.learn.classical import SklearnLearner
 from labeldp.learn.predictor import Predictor, load_predictor
-from labeldp.learn.progress import counted
+from labeldp.learn.progress import progress_bar
 from labeldp.learn.supervised import Supervised
 from labeldp.learn.training import Training
 from labeldp.privacy.teachers import engines
@@ -52,7 +52,9 @@ class Networks:
     labels, and are not trained again.
     """
 
-    learner: Learner | Classical = field(default_factory=lambda: Supervised(training=Training(30, 32, rate=0.05)))
+    learner: Learner | SklearnLearner = field(
+        default_factory=lambda: Supervised(training=Training(30, 32, learning_rate=0.05))
+    )
     visible_features: Literal["own", "all"] = "own"
     engine: str = "processes"
     workers: int | None = None
@@ -92,7 +94,7 @@ class Networks:
             (index, row_ids, data.codes[row_ids])
             for index, row_ids in enumerate(rows_by_teacher(data.teacher_ids, data.codes))
         ]
-        with counted(self.progress, "teachers", len(jobs)) as on_job_done:
+        with progress_bar(self.progress, "teachers", len(jobs)) as on_job_done:
             shared_inputs = _SharedInputs(self, data.points, data.query_points, data.space, data.points.digest())
             engine_options: dict[str, Any] = {"workers": self.workers, "retries": self.retries}
             winners = engines.run(

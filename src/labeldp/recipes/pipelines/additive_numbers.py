@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from labeldp.learn.additive import NumberSums
 from labeldp.learn.additive.model import AdditiveNumberModel
-from labeldp.learn.density import grid_of
-from labeldp.learn.number_boosting import NumberBoosting
+from labeldp.learn.density import label_grid
+from labeldp.learn.number_boosting import RegressionBoosting
 from labeldp.privacy.mechanisms.binning import MAX_RANGE_VALUES, UnbiasedBins
 from labeldp.privacy.mechanisms.sums import NumberQuery
 from labeldp.recipes.base import Ask, Steps
@@ -47,7 +47,7 @@ def binned_numbers(task: Task) -> Steps:
         return model
     noisy = yield Ask(UnbiasedBins(labels_epsilon, _normal_prior(sums)), None, [sums.sums])
     model = sums.fit(noisy)
-    trees = Candidate("boosted trees", partial(NumberBoosting(seed=task.seed).fit, task.features, noisy, model))
+    trees = Candidate("boosted trees", partial(RegressionBoosting(seed=task.seed).fit, task.features, noisy, model))
     boosted = fit_candidates(task, [trees], [model])[-1]
     task.progress.step()
     return boosted
@@ -78,6 +78,6 @@ def _split_sums_epsilon(task: Task) -> tuple[float, float]:
 
 def _normal_prior(sums: NumberSums) -> NDArray[np.float64]:
     """Return a normal distribution over the range with the mean and variance that the sums tell."""
-    grid, (mean, variance) = grid_of(sums.sums.space), sums.mean_and_variance
+    grid, (mean, variance) = label_grid(sums.sums.space), sums.mean_and_variance
     density = np.exp(-((grid - mean) ** 2) / (2 * variance)) + 1e-6
     return density / density.sum()

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
 from labeldp.data.label_bins import LossName
-from labeldp.learn.average import averaged
+from labeldp.learn.average import average_models
 from labeldp.learn.boosting import BoostedModel, Boosting
 from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse
 from labeldp.recipes.base import Ask, Steps, recipe
@@ -174,7 +174,7 @@ def _dense_steps(task: Task) -> Steps:
             candidates.append(Candidate("a network", partial(learner.fit, task.features, evidence, task.encoder)))
     first_models = [] if _averages_candidates(task) and fitted.labels is not None else [task.with_encoder(fitted.model)]
     models = fit_candidates(task, candidates, first_models)
-    return averaged(models) if _averages_candidates(task) else models
+    return average_models(models) if _averages_candidates(task) else models
 
 
 def _averages_candidates(task: Task) -> bool:

@@ -18,10 +18,10 @@ from labeldp.core.label_space import LabelSpace
 from labeldp.core.lazy import require_torch
 from labeldp.data.label_bins import Floats, LossName
 from labeldp.data.row_normalizer import Lift
-from labeldp.learn.classical import Standardised
-from labeldp.learn.density import check_loss, grid_of
+from labeldp.learn.classical import StandardizedFeatures
+from labeldp.learn.density import check_loss, label_grid
 from labeldp.learn.predictor import Predictor
-from labeldp.learn.regression import Anchor, Regression
+from labeldp.learn.regression import Regression, TargetPrior
 from labeldp.learn.ridge import Ridge
 from labeldp.privacy.mechanisms.binning import MAX_RANGE_VALUES, DiscreteLaplace, RROnBins
 from labeldp.privacy.mechanisms.linear import GroupHistogram
@@ -62,7 +62,7 @@ def laplace(task: Task, loss: LossName = "squared") -> Steps:
     model = _resolve_regressor(task, loss)
     if not hasattr(model, "fit"):
         raise InputError("laplace trains regressors of scikit-learn: choose ridge or trees, or the recipe bins.")
-    learner = replace(Regression(model, loss), seen=Standardised.of(task.features))
+    learner = replace(Regression(model, loss), standardized=StandardizedFeatures.of(task.features))
     noisy = yield Ask(DiscreteLaplace(task.epsilon))
     return learner.fit_values(task.features, noisy, noisy.values())
 
@@ -195,34 +195,34 @@ def _make_regression(task: Task, loss: LossName, model: Any) -> Regression:
 
 
 def _fit_regressor(task: Task, learner: Regression, noisy: Release, label_prior: "LabelPrior") -> Predictor:
-    return replace(learner, anchor=label_prior.anchor(int(task.rows.sum()))).fit(task.features, noisy)
+    return replace(learner, target_prior=label_prior.anchor(int(task.rows.sum()))).fit(task.features, noisy)
 
 
 def _fit_network(task: Task, loss: LossName, backbone: Any, noisy: Release, label_prior: "LabelPrior") -> Predictor:
     from labeldp.learn.backbones import Network, build
-    from labeldp.learn.base import with_new_head
+    from labeldp.learn.base import replace_head
     from labeldp.learn.bayes import Bayes
-    from labeldp.learn.encoded import members
+    from labeldp.learn.encoded import split_encoder
     from labeldp.learn.model import Model
 
-    grid = grid_of(task.space)
+    grid = label_grid(task.space)
     head_options = {
         "low": grid[0],
         "high": grid[-1],
         "loss": loss,
-        "centre": label_prior.center,
+        "center": label_prior.center,
         "deviation": label_prior.deviation,
     }
-    start = None if task.encoder is None else members(task.encoder)[0]
+    start = None if task.encoder is None else split_encoder(task.encoder)[0]
     if start is not None:
         if not isinstance(start.network, Network):
             raise InputError("Numbers need an encoder of this library: train one with labeldp.representation.")
-        network = with_new_head(copy.deepcopy(start.network), len(grid), head_options)
+        network = replace_head(copy.deepcopy(start.network), len(grid), head_options)
         start = Model(network, task.space, start.provenance)
     if isinstance(backbone, str):
         default = "mf" if len(task.features.shape) == 2 else "resnet18"
         backbone = default if backbone == "auto" else backbone
-        backbone = partial(build, backbone, numbers=head_options)
+        backbone = partial(build, backbone, head_config=head_options)
     return Bayes(backbone, task.training or default_training(task)).fit(task.features, noisy, start)
 
 
@@ -241,7 +241,7 @@ class LabelPrior:
     @classmethod
     def of(cls, release: Release) -> "LabelPrior":
         """Read a histogram, or mean and spread."""
-        grid = grid_of(release.space)
+        grid = label_grid(release.space)
         midpoint, width = (grid[0] + grid[-1]) / 2, grid[-1] - grid[0]
         if isinstance(release, NoisyCounts):
             # Noise of both signs averages out of these sums; cut at zero, it would look like spread.
@@ -264,10 +264,10 @@ class LabelPrior:
             prior = np.exp(-((grid - center) ** 2) / (2 * (deviation**2 + error**2)))
         return cls(prior / prior.sum(), center, deviation, error)
 
-    def anchor(self, n_rows: int) -> Anchor:
+    def anchor(self, n_rows: int) -> TargetPrior:
         """Return the average row: worth as many rows as know the mean as well, but never many against all."""
         equivalent_rows = (self.deviation / max(self.error, 1e-9)) ** 2
-        return Anchor(self.center, self.deviation, min(equivalent_rows, n_rows / 10))
+        return TargetPrior(self.center, self.deviation, min(equivalent_rows, n_rows / 10))
 
 
 def make_prior_query(task: Task, epsilon: float) -> Any:

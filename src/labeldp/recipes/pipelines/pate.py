@@ -50,7 +50,11 @@ def gan(task: Task, votes: Release, **settings: Any) -> Predictor:
     """A semi-supervised GAN, which learns with Adam."""
     learner = task.learner("SemiGAN", **settings)
     training = replace(
-        learner.training, optimizer="adamw", rate=1e-3, decay=0.0, batch=min(100, learner.training.batch)
+        learner.training,
+        optimizer="adamw",
+        learning_rate=1e-3,
+        weight_decay=0.0,
+        batch_size=min(100, learner.training.batch),
     )
     student: Predictor = replace(learner, training=training).fit(task.features, votes, task.encoder)
     return student
@@ -87,19 +91,19 @@ register_pate_recipe("pate", _VOTE_SUMMARY + "a semi-supervised GAN learns the a
 register_pate_recipe(
     "pate-coteaching",
     "as pate, with two discriminators that pick rows for each other",
-    lambda task, votes: gan(task, votes, discriminators=2),
+    lambda task, votes: gan(task, votes, n_discriminators=2),
     choose_confident_votes,
 )
 register_pate_recipe(
     "pate-plus",
     "as pate-coteaching, among the rows on which the two disagree",
-    lambda task, votes: gan(task, votes, discriminators=2, plus=True),
+    lambda task, votes: gan(task, votes, n_discriminators=2, plus=True),
     choose_confident_votes,
 )
 register_pate_recipe(
     "pate-plus-plus",
     "as pate-plus, twice: the labels that both contradict most are left out the second time",
-    lambda task, votes: gan(task, votes, discriminators=2, plus=True, remove=0.3),
+    lambda task, votes: gan(task, votes, n_discriminators=2, plus=True, remove_fraction=0.3),
     choose_confident_votes,
 )
 register_pate_recipe(

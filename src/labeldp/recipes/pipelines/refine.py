@@ -52,14 +52,14 @@ def refine(task: Task, rows_per_class: int = 1000, clusters: int = 100) -> Steps
     """
     if rows_per_class < 1 or clusters < 1:
         raise InputError("refine needs at least one row a class and one cluster.")
-    from labeldp.learn.encoded import abreast, members, with_head
+    from labeldp.learn.encoded import abreast, attach_linear_head, split_encoder
 
-    encoders = members(_require_encoder(task))
+    encoders = split_encoder(_require_encoder(task))
     final_learner = task.learner("Supervised", targets="posteriors", augment="strong")
     next_learner = final_learner.with_training(epochs=_shorten_epochs(final_learner.training.epochs, 3))
-    softmatch = task.learner("SoftMatch", inertia=0.998)
+    softmatch = task.learner("SoftMatch", ema_decay=0.998)
     softmatch = softmatch.with_training(
-        rate=final_learner.training.rate / 5, epochs=_shorten_epochs(final_learner.training.epochs, 5)
+        learning_rate=final_learner.training.rate / 5, epochs=_shorten_epochs(final_learner.training.epochs, 5)
     )
     mean_rows_per_class, labels_per_user = (
         int(task.full_task.rows.sum()) / len(task.space),
@@ -76,7 +76,7 @@ def refine(task: Task, rows_per_class: int = 1000, clusters: int = 100) -> Steps
         else _query_sums(task, embeddings, first_epsilon)
     )
     starts = [
-        with_head(encoder, _fit_linear_model(task, Embeddings(own_embeddings), result))
+        attach_linear_head(encoder, _fit_linear_model(task, Embeddings(own_embeddings), result))
         for encoder, own_embeddings in zip(encoders, embeddings, strict=True)
     ]
     codes = select_confident_rows(
@@ -174,12 +174,12 @@ def _combine_responses(task: Task, points: Embeddings, result: _QueryResult, res
 
     linear_model, training = _fit_linear_model(task, points, result), _linear_training(task, 0.1, 20)
     training = replace(training, checkpoint=task.training.checkpoint if task.training else None)
-    return CrossFit("linear", training, inertia=0.99).posteriors(points, responses, [linear_model, linear_model])
+    return CrossFit("linear", training, ema_decay=0.99).posteriors(points, responses, [linear_model, linear_model])
 
 
 def _linear_training(task: Task, rate: float, epochs: int) -> Training:
     device = task.training.device if task.training else "auto"
-    return Training(epochs=epochs, batch=512, rate=rate, decay=1e-4, device=device, seed=task.seed)
+    return Training(epochs=epochs, batch_size=512, learning_rate=rate, weight_decay=1e-4, device=device, seed=task.seed)
 
 
 def _require_encoder(task: Task) -> "Model":

@@ -45,7 +45,7 @@ def describe_model(model: Any) -> str:
             return type(getattr(model, part)).__name__
     if hasattr(model, "network"):
         size = sum(part.numel() for part in model.network.parameters())
-        config = getattr(model.network, "recipe", {})
+        config = getattr(model.network, "config", {})
         name = config.get("backbone") or config.get("name") or type(model.network).__name__
         return f"{name}, a network with {size:,} parameters"
     return "linear model" if hasattr(model, "coefficients") else type(model).__name__
