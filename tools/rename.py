@@ -21,6 +21,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 import tokenize
 
 ROOT = pathlib.Path.cwd()
@@ -195,6 +196,11 @@ def main(tables):
                 if path not in opened:
                     server.notify("textDocument/didOpen", textDocument={"uri": uri, "languageId": "python", "version": 1, "text": texts[path]})
                     opened.add(path)
+                if len(opened) == 1 and not edits:  # before its index is complete, the server misses other files
+                    utf16 = len(lines[row][:column].encode("utf-16-le")) // 2
+                    place_of = {"textDocument": {"uri": uri}, "position": {"line": row, "character": utf16}}
+                    server.ask("textDocument/rename", **place_of, newName=new)
+                    time.sleep(20)
                 utf16 = len(lines[row][:column].encode("utf-16-le")) // 2
                 answer = server.ask("textDocument/rename", textDocument={"uri": uri}, position={"line": row, "character": utf16}, newName=new)
                 changes = (answer or {}).get("changes") or {}

@@ -15,7 +15,7 @@ from labeldp.recipes.progress import Progress
 from labeldp.runs.checkpoints import checkpoint_folder
 from labeldp.runs.config import Plan
 from labeldp.runs.feature_files import doubts
-from labeldp.runs.record import describe_run
+from labeldp.runs.record import describe_run, write_run
 
 
 def train(
