@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from labeldp.data.loaders import load
 from labeldp.learn import Model, Training
 from labeldp.learn.backbones import build
-from labeldp.learn.encoded import side_by_side, split_encoder
+from labeldp.learn.encoded import concat_encoders, split_encoder
 from labeldp.representation.contrastive import SimCLR
 from labeldp.representation.momentum import BYOL, MoCo
 
@@ -116,7 +116,7 @@ def main():
     )
     model = method(backbone, training, **settings).fit(pictures)
     if chosen.save:
-        kept = side_by_side([*before, model], pictures) if chosen.first_checkpoint else model
+        kept = concat_encoders([*before, model], pictures) if chosen.first_checkpoint else model
         kept.save(chosen.save, quantize=True)
         model = split_encoder(Model.load(chosen.save, device))[-1]
     figures = {"method": chosen.method, "seed": chosen.seed, "views": len(pictures) * settings.get("views", 2)}

@@ -20,7 +20,7 @@ from rich.table import Table
 
 import labeldp as ldp
 from labeldp.data import Embeddings
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.mechanisms import GroupHistogram, LinearQuery
 from labeldp.recipes.runner import all_rows
 from labeldp.recipes.task import Task
@@ -67,7 +67,7 @@ def main():
     shown = Table(box=SIMPLE_HEAD, title=f"Rows right in %, mean ± deviation of {chosen.draws} draws")
     for name in ("epsilon", "256 directions", "fewer", "how many", "and smoothed", "by kind"):
         shown.add_column(name, justify="right")
-    cells, all_directions, smooth = {}, Lift.fit(points)(points), smooth_rows(points, 32)
+    cells, all_directions, smooth = {}, RowNormalizer.fit(points)(points), smooth_rows(points, 32)
     kinds = [balanced_kmeans(smooth, len(space), seed).argmax(axis=1) for seed in range(chosen.draws)]
     for epsilon in map(float, chosen.epsilons.split(",")):
         task = Task(points, space, all_rows(len(labels)), epsilon, DELTA)

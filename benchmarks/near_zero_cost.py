@@ -33,8 +33,8 @@ from labeldp.privacy.mechanisms.voting import GNMax, LNMax
 from labeldp.privacy.teachers import engines
 from labeldp.privacy.teachers.networks import Networks
 from labeldp.privacy.teachers.partition import assign_teachers
-from labeldp.privacy.teachers.teacher_data import Lesson
-from labeldp.releases.derived import Relabelled
+from labeldp.privacy.teachers.teacher_data import TeacherData
+from labeldp.releases.derived import PseudoLabels
 
 DELTA, ASKED, MANY, FEW = 1e-5, 9_000, 250, 5
 SPACE = ldp.LabelSpace(list(range(10)))
@@ -66,7 +66,7 @@ def votes_of(teachers, pictures, labels, asked, chosen):
             network(chosen.device, epochs, 32), workers=chosen.workers, checkpoint_folder=kept, progress=True
         )
         dealt = assign_teachers(np.ones(len(labels), bool), teachers, 0)
-        np.save(path, how.count_votes(Lesson(pictures, labels, dealt, asked, SPACE)))
+        np.save(path, how.count_votes(TeacherData(pictures, labels, dealt, asked, SPACE)))
     return np.load(path)
 
 
@@ -99,12 +99,12 @@ def one_student(shared, job):
     (asked, known, new, wanted, device, kept), ((name, teachers, queries, mechanism, votes), seed) = shared, job
     codes = told(mechanism, queries, votes, known)
     answered = codes >= 0
-    release = Relabelled(
+    release = PseudoLabels(
         space=SPACE,
         guarantee=Guarantee(losses(mechanism, queries)[1], DELTA),
         mechanism=name,
-        rows=ASKED,
-        active=answered,
+        n_rows=ASKED,
+        row_mask=answered,
         codes=codes.astype(np.int32),
         confidence=1 - 1e-6,
     )

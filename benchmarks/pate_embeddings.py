@@ -22,7 +22,7 @@ from rich.table import Table
 
 import labeldp as ldp
 from labeldp.data import Embeddings
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn import FixMatch, Training
 from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.partition import assign_teachers
@@ -42,7 +42,7 @@ def main():
     chosen = parser.parse_args()
     train, test = (Embeddings(np.load(chosen.data / f"{part}-embeddings.npy")) for part in ("train", "test"))
     labels, truth = (np.load(chosen.data / f"{part}-labels.npy").astype(np.int64) for part in ("train", "test"))
-    lift = Lift.fit(train)
+    lift = RowNormalizer.fit(train)
     points, new = lift(train), lift(test)
     space = ldp.LabelSpace(list(range(10)))
 

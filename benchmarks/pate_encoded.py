@@ -104,14 +104,14 @@ def job(chosen, encoder, epsilon, seed):
     rows = Embeddings(np.load(chosen.work / f"encodings-{encoder}.npy"))
     told = paper.heard(answers(counts, epsilon, seed), mechanism(epsilon).loss(ANSWERS, ANSWERS))
     public, found, doubts = rows.select(np.arange(PUBLIC)), [], None
-    rest, new = np.flatnonzero(~told.active), np.arange(PUBLIC, len(labels))
+    rest, new = np.flatnonzero(~told.row_mask), np.arange(PUBLIC, len(labels))
     for name in STUDENTS:
         kept = told if name != "PATE++" else told.keep(select_trusted_rows(told, doubts, BETA))
         learner = paper.student(name, linear, replace(TRAINING, seed=seed))
         model, doubts = learner.fit_and_count_contradictions(public, kept)  # PATE+ comes right before PATE++
         right = model.predict(rows) == labels
         facts = {"accuracy": float(right[new].mean()), "others": float(right[rest].mean())}
-        wrong = float((told.labels() != labels[:PUBLIC])[told.active].mean())
+        wrong = float((told.labels() != labels[:PUBLIC])[told.row_mask].mean())
         found.append({"student": name, "epsilon": epsilon, "seed": seed, "encoder": encoder, "wrong": wrong} | facts)
     return found
 

@@ -48,7 +48,7 @@ from labeldp.learn import SemiGAN, Supervised, Training
 from labeldp.learn.backbones import Network
 from labeldp.learn.semigan import select_trusted_rows
 from labeldp.privacy.mechanisms.voting import ConfidentGNMax
-from labeldp.releases.derived import Relabelled
+from labeldp.releases.derived import PseudoLabels
 
 DELTA, LEVELS = 1e-5, (4.05, 5.04)
 TEACHERS, PUBLIC, ANSWERS, QUERIES = 250, 9_000, 2_200, 4_400
@@ -147,7 +147,7 @@ def heard(codes, loss):
     """Return answers as a release with the guarantee of what they cost."""
     guarantee = Guarantee(loss.epsilon(DELTA), DELTA)
     common = {"space": SPACE, "guarantee": guarantee, "mechanism": "votes", "rows": PUBLIC, "active": codes >= 0}
-    return Relabelled(**common, codes=codes, confidence=1 - 1e-6)
+    return PseudoLabels(**common, codes=codes, confidence=1 - 1e-6)
 
 
 def votes(data, work, workers):
@@ -162,7 +162,7 @@ def teach(data, workers):
     """Train the teachers and count their votes; a vault would keep the counts, but here they are what is studied."""
     from labeldp.privacy.teachers.networks import Networks
     from labeldp.privacy.teachers.partition import assign_teachers
-    from labeldp.privacy.teachers.teacher_data import Lesson
+    from labeldp.privacy.teachers.teacher_data import TeacherData
 
     (pictures, labels), (asked, _) = (load("fashion-mnist", data, part, flip=False) for part in ("train", "test"))
     pictures = LightlyVaried.of(pictures)
@@ -170,7 +170,7 @@ def teach(data, workers):
         epochs=60, batch_size=60, optimizer="adamw", learning_rate=5e-3, weight_decay=1e-2, device="cpu"
     )
     dealt = assign_teachers(np.ones(len(labels), bool), TEACHERS, 0)
-    lesson = Lesson(pictures, labels, dealt, asked.select(np.arange(PUBLIC)), SPACE)
+    lesson = TeacherData(pictures, labels, dealt, asked.select(np.arange(PUBLIC)), SPACE)
     return Networks(Supervised(teacher, training, label_smoothing=0.1), workers=workers, progress=True).count_votes(
         lesson
     )
@@ -226,13 +226,13 @@ class Bench:
         begun = time.perf_counter()
         release = self.release(cell)
         if cell.student == "PATE++":
-            release = release.keep(select_trusted_rows(release, self.doubts(cell, release), cell.tau))
-        wrong = release.labels()[release.active] != self.labels[:PUBLIC][release.active]
+            release = release.keep(select_trusted_rows(release, self.data_warnings(cell, release), cell.tau))
+        wrong = release.labels()[release.row_mask] != self.labels[:PUBLIC][release.row_mask]
         model, doubts = learner(cell, self.device).fit_and_count_contradictions(self.images, release)
         if cell.student == "PATE+":
             np.save(self._doubts(cell), doubts)
         right = (model.predict(self.new) == self.labels[PUBLIC:]).mean()
-        facts = {"accuracy": float(right), "labels": int(release.active.sum()), "wrong": float(wrong.mean())}
+        facts = {"accuracy": float(right), "labels": int(release.row_mask.sum()), "wrong": float(wrong.mean())}
         return asdict(cell) | facts | {"seconds": round(time.perf_counter() - begun, 1)}
 
     def release(self, cell):

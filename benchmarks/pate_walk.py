@@ -15,7 +15,7 @@ from results import HERE, save
 
 import labeldp as ldp
 from labeldp.data import Embeddings
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.partition import assign_teachers
 from labeldp.privacy.teachers.vote_accounting import account_votes, answer_probabilities
@@ -35,7 +35,7 @@ def main():
     chosen = parser.parse_args()
     train, test = (Embeddings(np.load(chosen.data / f"{part}-embeddings.npy")) for part in ("train", "test"))
     labels, truth = (np.load(chosen.data / f"{part}-labels.npy").astype(np.int64) for part in ("train", "test"))
-    lift = Lift.fit(train)
+    lift = RowNormalizer.fit(train)
     points, asked = lift(train), lift(test)
     everything, space = np.ones(len(labels), bool), ldp.LabelSpace(list(range(10)))
     IMAGES.mkdir(exist_ok=True)

@@ -60,7 +60,7 @@ def intervals(random, proba, codes, epsilon):
         space=ldp.LabelSpace([0, 1]),
         guarantee=ldp.Guarantee(epsilon),
         mechanism="",
-        rows=len(codes),
+        n_rows=len(codes),
         groups=groups,
         counts=true + laplace(random, 4 / epsilon, true.shape),
         sizes=np.bincount(groups),

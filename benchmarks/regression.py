@@ -27,7 +27,7 @@ from sklearn.linear_model import Ridge
 import labeldp as ldp
 from labeldp.data import Table
 from labeldp.learn.regression import Regression
-from labeldp.mechanisms import NumberQuery, RROnBins
+from labeldp.mechanisms import NumberSums, RROnBins
 from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.report.plots import COLORS, MARKERS, new_figure, save_figure
@@ -65,7 +65,7 @@ def errors(frame, labels, limits, epsilon, seed):
     def share(predicted):
         return float(((predicted - truth) ** 2).mean() / truth.var())
 
-    mean = vault().release(NumberQuery(np.ones((len(fit), 1)), epsilon, n_values=len(space)))
+    mean = vault().release(NumberSums(np.ones((len(fit), 1)), epsilon, n_values=len(space)))
     found = {"middle of the range": share(mean.center), "private mean": share(mean.center + mean.mean)}
     for recipe in RECIPES:
         found[recipe] = share(train(vault(), task, recipe, score=False).model.predict(new))

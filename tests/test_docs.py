@@ -20,7 +20,7 @@ VARYING = {
 def test_the_examples_print_what_they_say(page, capsys, monkeypatch, tmp_path):
     from labeldp.recipes import base
 
-    base.find("auto")  # enters all of them, once: what is entered after this would go with the copy
+    base.get_recipe("auto")  # enters all of them, once: what is entered after this would go with the copy
     monkeypatch.setattr(base, "RECIPES", dict(base.RECIPES))  # a page enters a recipe of its own
     monkeypatch.chdir(tmp_path)
     text, names = page.read_text(encoding="utf-8"), dict[str, object]()

@@ -196,7 +196,7 @@ def main(tables):
                 if path not in opened:
                     server.notify("textDocument/didOpen", textDocument={"uri": uri, "languageId": "python", "version": 1, "text": texts[path]})
                     opened.add(path)
-                if len(opened) == 1 and not edits:  # before its index is complete, the server misses other files
+                if not any(edits.values()):  # before its index is complete, the server misses other files
                     utf16 = len(lines[row][:column].encode("utf-16-le")) // 2
                     place_of = {"textDocument": {"uri": uri}, "position": {"line": row, "character": utf16}}
                     server.ask("textDocument/rename", **place_of, newName=new)

@@ -17,7 +17,7 @@ from labeldp.accounting.calibration import (
     unit_shift_sigma,
 )
 from labeldp.accounting.losses import covers, gaussian_delta
-from labeldp.mechanisms import BestCandidate, LinearQuery, NumberQuery
+from labeldp.mechanisms import BestCandidate, LinearQuery, NumberSums
 
 EPSILONS = [0.01, 0.1, 0.5, 1.0, 3.0, 8.0, 10.0]
 
@@ -82,7 +82,7 @@ def test_a_loss_is_known_before_the_query_that_it_will_cover(epsilon, delta, col
     matrix = length * np.random.default_rng(columns).normal(size=(20, columns))
     loss = calibrated_loss(epsilon, delta)
     assert covers(loss, LinearQuery(matrix, epsilon, delta).loss())
-    assert covers(loss, NumberQuery(matrix, epsilon, delta, n_values=7).loss())
+    assert covers(loss, NumberSums(matrix, epsilon, delta, n_values=7).loss())
     assert not covers(loss, LinearQuery(matrix, epsilon * 1.001, delta).loss())
     assert loss.epsilon(delta) == pytest.approx(epsilon, rel=1e-4)
 

@@ -12,8 +12,8 @@ import labeldp as ldp
 from labeldp.accounting import costs as spending
 from labeldp.accounting.costs import (
     Cost,
+    LabelUse,
     Spending,
-    Use,
     cap_labels_per_user,
     encode_users,
     expand_to_units,
@@ -149,7 +149,7 @@ def test_owners_that_have_no_order_are_told_apart_by_what_they_are():
 
 def use(entry, epsilon, rows=None, count=ROWS, data="a"):
     mask = None if rows is None else np.isin(np.arange(count), rows)
-    return Use(entry, Cost(Fraction(epsilon)), pack_rows(mask), count, data)
+    return LabelUse(entry, Cost(Fraction(epsilon)), pack_rows(mask), count, data)
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.none() | st.sets(st.integers(0, ROWS - 1), min_size=1)), max_size=5))
@@ -179,8 +179,8 @@ def test_uses_of_one_entry_cost_it_once_on_all_of_their_rows():
 @pytest.mark.parametrize("rows", [None, [1, 5]])
 def test_a_use_is_read_back_and_an_older_one_counts_for_all_rows(rows):
     written = use("x", 3, rows)
-    assert Use.from_json(written.to_json()) == written
-    older = Use.from_json(written.to_json()[:3])
+    assert LabelUse.from_json(written.to_json()) == written
+    older = LabelUse.from_json(written.to_json()[:3])
     assert joint_cost([older, use("y", 2, [7])]).epsilon == 5
 
 
@@ -230,7 +230,7 @@ def test_a_missing_number_among_objects_is_nobody():
 
 def test_a_use_of_an_older_version_has_no_data_set():
     cost = Cost(Fraction(1, 3), Fraction(1, 10**6))
-    assert Use.from_json(["e", cost.to_json(), None]) == Use("e", cost, None, 0, "")
+    assert LabelUse.from_json(["e", cost.to_json(), None]) == LabelUse("e", cost, None, 0, "")
 
 
 def test_costs_are_read_back_and_none_is_below_zero():

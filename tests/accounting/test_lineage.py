@@ -24,9 +24,9 @@ import labeldp as ldp
 from labeldp import learn, representation
 from labeldp.accounting.lineage import HasProvenance, Provenance
 from labeldp.data import Embeddings, Images, Table
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn import Model, Training
-from labeldp.learn.additive import AdditiveSums, BinDesign, BinnedColumn, CrossSums, NumberSums
+from labeldp.learn.additive import AdditiveNumberSums, AdditiveSums, BinDesign, BinnedColumn, CrossSums
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.learn.additive.model import AdditiveModel
 from labeldp.learn.average import AveragedModel, average_models
@@ -34,12 +34,12 @@ from labeldp.learn.backbones import EnsembleNetwork, build
 from labeldp.learn.base import Backbone, Learner
 from labeldp.learn.boosting import BoostedModel, Boosting
 from labeldp.learn.classical import SklearnLearner, SklearnModel
-from labeldp.learn.encoded import EncodedModel, attach_linear_head, side_by_side, split_encoder
+from labeldp.learn.encoded import EncodedModel, attach_linear_head, concat_encoders, split_encoder
 from labeldp.learn.number_boosting import BoostedRegressionModel, RegressionBoosting
 from labeldp.learn.predictor import Predictor, load_predictor, with_lineage
 from labeldp.learn.regression import Regression, RegressionModel
 from labeldp.learn.ridge import LinearModel, Ridge
-from labeldp.mechanisms import GroupHistogram, LinearQuery, NumberQuery, RROnBins, UnbiasedBins
+from labeldp.mechanisms import GroupHistogram, LinearQuery, NumberSums, RROnBins, UnbiasedBins
 from labeldp.privacy.teachers.networks import Networks
 from labeldp.recipes.cached_models import train_or_load
 from labeldp.recipes.candidates import Candidate, fit_candidates
@@ -82,7 +82,7 @@ class World:
         vault = ldp.Vault(labels, SPACE, ldp.Budget(20.0, 1e-5))
         numbers = ldp.Vault(labels, NUMBERS, ldp.Budget(20.0, 1e-5))
         self.old, self.new = (vault.release(ldp.RandomizedResponse(epsilon)) for epsilon in (8.0, 0.1))
-        self.normalizer = Lift.fit(self.rows)
+        self.normalizer = RowNormalizer.fit(self.rows)
         self.sums = vault.release(LinearQuery(self.normalizer(self.rows), 0.5, 1e-6))
         self.counts = numbers.release(GroupHistogram(np.zeros(ROWS, np.int64), 0.3))
         self.values = numbers.release(RROnBins(0.2, np.full(3, 1 / 3)), derived_from=[self.counts])
@@ -90,8 +90,8 @@ class World:
         self.unbiased = numbers.release(UnbiasedBins(0.4, np.full(3, 1 / 3)))
         design, columns = self.additive_sums.design, self.additive_sums.columns
         matrix = add_constant_column(design.to_sparse())
-        self.number_sums = NumberSums(
-            None, columns, design, [None], numbers.release(NumberQuery(matrix, 0.3, 1e-6, n_values=3))
+        self.number_sums = AdditiveNumberSums(
+            None, columns, design, [None], numbers.release(NumberSums(matrix, 0.3, 1e-6, n_values=3))
         )
         self.network = learn.Supervised(partial(build, "cnn", width=4), ONCE).fit(self.images, self.old)
         self.line = learn.Supervised("linear", ONCE).fit(Embeddings(self.network.embed(self.images)), self.old)
@@ -100,7 +100,7 @@ class World:
     def task(self, **changes):
         """A task whose encoder has learnt from labels."""
         usual = {"space": SPACE, "model": partial(build, "cnn", width=4), "training": ONCE, "encoder": self.network}
-        return Task(features=self.images, rows=np.ones(ROWS, bool), epsilon=1.0, **usual | changes)
+        return Task(features=self.images, row_mask=np.ones(ROWS, bool), epsilon=1.0, **usual | changes)
 
     def saved(self, model, load):
         """What `load` reads of a model that was written."""
@@ -281,7 +281,7 @@ MADE = {
 
 # What refuses a model that learnt from labels.
 REFUSED = {
-    "learn.encoded.side_by_side": lambda w: side_by_side([w.network], w.images),
+    "learn.encoded.side_by_side": lambda w: concat_encoders([w.network], w.images),
     "representation.restart.train_two_encoders": lambda w: train_two_encoders(
         w.images, lambda shape, classes: copy.deepcopy(w.network.network), 1, batch=16, device="cpu"
     ),

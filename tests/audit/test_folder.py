@@ -12,7 +12,7 @@ import labeldp as ldp
 from labeldp.audit import folder as audited
 from labeldp.audit.folder import AuditConfig, audit_run
 from labeldp.privacy.vault.labeled_table import SecretTable
-from labeldp.runs.config import Plan
+from labeldp.runs.config import TrainConfig
 from labeldp.runs.training import train as train_run
 
 CLASSES = ",".join(map(str, range(10)))
@@ -35,7 +35,7 @@ def make(place, tmp_path):
     def make(recipe, epsilon=3.0, delta=0.0, **more):
         table = SecretTable.open(place / "digits.parquet", "digit", CLASSES)
         vault = table.vault(epsilon, delta, ledger=tmp_path / f"{recipe}.ledger")
-        train_run(table, vault, Plan(epsilon, delta, recipe, device="cpu", **more), tmp_path / recipe)
+        train_run(table, vault, TrainConfig(epsilon, delta, recipe, device="cpu", **more), tmp_path / recipe)
         return tmp_path / recipe
 
     return make

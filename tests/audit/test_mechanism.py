@@ -14,20 +14,20 @@ from labeldp.audit.worlds import pair_of_labels, pair_of_rows, pair_of_votes, wo
 from labeldp.mechanisms import (
     BestCandidate,
     ConfidentGNMax,
+    CorrectCount,
     DiscreteLaplace,
     GNMax,
     GroupHistogram,
     HighestScore,
     ImmutableArgmax,
     LargestResiduals,
-    LeastLoss,
     LinearQuery,
     LNMax,
     LossSum,
-    NumberQuery,
+    NoisyMinLoss,
+    NumberSums,
     OneHotGaussian,
     OneHotLaplace,
-    RightCount,
     RRWithPrior,
     StableVote,
 )
@@ -100,7 +100,7 @@ def test_a_mechanism_that_varies_in_one_pair_of_worlds_is_no_constant():
         assert audit_mechanism(ldp.RandomizedResponse(1.0), pairs=worlds, draws=1_000).constant is constant
 
 
-@pytest.mark.parametrize("kind", [LossSum, LeastLoss])
+@pytest.mark.parametrize("kind", [LossSum, NoisyMinLoss])
 def test_scores_of_numbers_keep_their_promise(kind):
     audit = audit_mechanism(kind(np.zeros((1, 2)), 1.5), draws=4000, confidence=SURE)
     assert audit.holds
@@ -159,11 +159,11 @@ class BoldSums(LinearQuery):
 
 
 @dataclass(frozen=True, eq=False)
-class BoldNumbers(NumberQuery):
+class BoldNumbers(NumberSums):
     factor: float = 2.0
 
     def draw(self, codes, common, bits):
-        return NumberQuery(self.query, self.factor * self.epsilon, n_values=self.n_values).draw(codes, common, bits)
+        return NumberSums(self.query, self.factor * self.epsilon, n_values=self.n_values).draw(codes, common, bits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,7 +278,7 @@ def test_runs_of_several_queries_are_drawn_as_a_whole():
 @pytest.mark.parametrize(
     "mechanism",
     [
-        RightCount(np.zeros(1, np.int64), 1.0),
+        CorrectCount(np.zeros(1, np.int64), 1.0),
         BestCandidate(np.zeros((1, 2), np.int64), 1.0),
         HighestScore(np.array([[[0, 7]], [[0, -4]]]), 1.0, "auc", np.array([3])),
         LargestResiduals(np.zeros((1, 2), int), np.array([[0, 1]]), np.array([[0.5, 0.5]]), 1, 1.0),

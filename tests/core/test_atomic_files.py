@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 import labeldp as ldp
-from labeldp.core.atomic_files import append_json_line, check_writable, kept_array, read_json_lines, written_whole
+from labeldp.core.atomic_files import append_json_line, atomic_write, cached_array, check_writable, read_json_lines
 
 HERE = os.environ | {"PYTHONPATH": str(Path(ldp.__file__).parents[1])}
 
 
 def test_two_writers_do_not_mix(tmp_path):
-    with written_whole(tmp_path / "out") as second:
+    with atomic_write(tmp_path / "out") as second:
         second.write_text("second")
-        with written_whole(tmp_path / "out") as first:
+        with atomic_write(tmp_path / "out") as first:
             first.write_text("first")
-        with pytest.raises(ldp.InputError, match="exists"), written_whole(tmp_path / "out"):
+        with pytest.raises(ldp.InputError, match="exists"), atomic_write(tmp_path / "out"):
             pass
         (tmp_path / "out").rename(tmp_path / "kept")
     assert (tmp_path / "kept").read_text() == "first"
@@ -26,7 +26,7 @@ def test_two_writers_do_not_mix(tmp_path):
 
 def test_what_appeared_meanwhile_is_not_overwritten(tmp_path):
     def write():
-        with written_whole(tmp_path / "out") as partial:
+        with atomic_write(tmp_path / "out") as partial:
             partial.write_text("late")
             (tmp_path / "out").write_text("early")
 
@@ -38,9 +38,9 @@ def test_what_appeared_meanwhile_is_not_overwritten(tmp_path):
 
 def test_what_is_written_anew_takes_the_place_of_what_was_there(tmp_path):
     (tmp_path / "out").write_text("old")
-    with written_whole(tmp_path / "out", overwrite=True) as partial:
+    with atomic_write(tmp_path / "out", overwrite=True) as partial:
         partial.write_text("new")
-    with pytest.raises(TypeError), written_whole(tmp_path / "out", overwrite=True) as partial:
+    with pytest.raises(TypeError), atomic_write(tmp_path / "out", overwrite=True) as partial:
         partial.write_text(None)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     assert (tmp_path / "out").read_text() == "new"
@@ -71,13 +71,13 @@ def test_what_a_killed_process_left_is_removed_by_the_next_writer(tmp_path, kind
     ) as process:
         assert process.stdout.readline() == b"written\n"
         before = {path.name for path in tmp_path.iterdir()}
-        with written_whole(out) as partial:
+        with atomic_write(out) as partial:
             partial.write_text("of the first")
         assert {path.name for path in tmp_path.iterdir()} == before | {out.name}  # the process is still running
         out.unlink()
         process.kill()
     assert len(before) > 1
-    with written_whole(out) as partial:
+    with atomic_write(out) as partial:
         partial.write_text("of the second")
     assert {path.name for path in tmp_path.iterdir()} == {out.name, other.name}
     assert out.read_text() == "of the second"
@@ -85,7 +85,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_writer(tmp_path, kind
 
 def test_what_was_left_without_a_lock_is_removed(tmp_path):
     (tmp_path / ".out.0123abcd.partial").mkdir()
-    with written_whole(tmp_path / "out") as partial:
+    with atomic_write(tmp_path / "out") as partial:
         partial.write_text("x")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -100,10 +100,10 @@ def test_an_array_is_made_once_and_kept_whole(tmp_path):
         return np.arange(3)
 
     with pytest.raises(RuntimeError):
-        kept_array(path, lambda: make(fails=True))
+        cached_array(path, lambda: make(fails=True))
     assert not path.exists()
-    assert [kept_array(path, make).tolist() for _ in range(2)] == [[0, 1, 2]] * 2
-    assert kept_array(None, make).tolist() == [0, 1, 2]
+    assert [cached_array(path, make).tolist() for _ in range(2)] == [[0, 1, 2]] * 2
+    assert cached_array(None, make).tolist() == [0, 1, 2]
     assert made == [True, False, False]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labeldp.core.exact_real import Real, exactly, exp_minus, one_minus_exp_minus, shifted_odds
+from labeldp.core.exact_real import Real, as_fraction, exp_minus, one_minus_exp_minus, shifted_odds
 
 RATIONALS = st.fractions(0, 40, max_denominator=10**9).filter(lambda x: x > 0)
 TINY = st.builds(Fraction, st.integers(1, 9), st.integers(1, 250).map(lambda k: 2**k))
@@ -109,14 +109,14 @@ def test_odds_of_the_whole_are_one():
 
 @pytest.mark.parametrize("kind", [float, np.float64])
 def test_exactly_reads_the_decimal_that_was_written(kind):
-    assert exactly(kind(0.1)) == Fraction(1, 10)
-    assert exactly(kind(2.5e-7)) == Fraction(1, 4_000_000)
-    assert exactly(3) == 3
+    assert as_fraction(kind(0.1)) == Fraction(1, 10)
+    assert as_fraction(kind(2.5e-7)) == Fraction(1, 4_000_000)
+    assert as_fraction(3) == 3
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_exactly_rounds_back_to_the_same_float(x):
-    assert float(exactly(x)) == x
+    assert float(as_fraction(x)) == x
 
 
 def test_a_share_of_the_whole_that_is_all_of_it_is_one():

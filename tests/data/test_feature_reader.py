@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import labeldp as ldp
-from labeldp.data.feature_reader import Intake, is_frame, to_frame
+from labeldp.data.feature_reader import FeatureReader, is_frame, to_frame
 
 FRAME = pl.DataFrame({"age": [30.0, None, 50.0], "job": ["clerk", "chief", None], "fast": [True, False, None]})
 
@@ -18,7 +18,7 @@ def values(features):
 
 @pytest.mark.parametrize("make", [lambda frame: frame, pl.DataFrame.to_pandas], ids=["polars", "pandas"])
 def test_a_frame_is_a_table_and_its_columns_are_found_by_name(make):
-    intake, features = Intake.fit(make(FRAME))
+    intake, features = FeatureReader.fit(make(FRAME))
     assert intake.kind == "table"
     assert intake.columns == ("age", "job", "fast")
     mixed = make(FRAME.select("fast", "job", "age").with_columns(extra=1))
@@ -28,8 +28,8 @@ def test_a_frame_is_a_table_and_its_columns_are_found_by_name(make):
 
 
 def test_what_was_learnt_goes_through_json():
-    intake, features = Intake.fit(FRAME)
-    read = Intake.from_json(json.loads(json.dumps(intake.to_json())))
+    intake, features = FeatureReader.fit(FRAME)
+    read = FeatureReader.from_json(json.loads(json.dumps(intake.to_json())))
     assert read.to_json() == json.loads(json.dumps(intake.to_json()))
     assert (values(read(FRAME)) == values(features)).all()
     strange = read(
@@ -41,18 +41,18 @@ def test_what_was_learnt_goes_through_json():
 
 def test_an_intake_that_is_not_whole_says_so_when_it_is_read():
     with pytest.raises(KeyError):
-        Intake.from_json({"kind": "table", "columns": [], "encoding": {}, "flip": False})
+        FeatureReader.from_json({"kind": "table", "columns": [], "encoding": {}, "flip": False})
 
 
 def test_texts_are_the_columns_that_a_file_must_not_turn_into_numbers():
-    assert Intake.fit(FRAME)[0].text_columns == ["job"]
-    assert Intake.fit(np.zeros((3, 2)))[0].text_columns == []
-    assert Intake.fit(np.zeros((3, 2)), "embeddings")[0].text_columns == []
+    assert FeatureReader.fit(FRAME)[0].text_columns == ["job"]
+    assert FeatureReader.fit(np.zeros((3, 2)))[0].text_columns == []
+    assert FeatureReader.fit(np.zeros((3, 2)), "embeddings")[0].text_columns == []
 
 
 def test_a_matrix_is_a_table_of_numbers():
     matrix = np.array([[1, 2], [3, np.nan], [5, 6]])
-    intake, features = Intake.fit(matrix)
+    intake, features = FeatureReader.fit(matrix)
     assert intake.columns == ()
     assert (values(intake(matrix)) == values(features)).all()
     assert (values(intake(pl.DataFrame(matrix, ["a", "b"]))) == values(features)).all()  # by place
@@ -60,23 +60,23 @@ def test_a_matrix_is_a_table_of_numbers():
 
 def test_a_matrix_can_stand_for_a_frame_by_the_places_of_its_columns():
     frame = pl.DataFrame({"b": [1.0, 2.0], "a": [3.0, 4.0]})
-    intake, features = Intake.fit(frame)
+    intake, features = FeatureReader.fit(frame)
     assert (values(intake(frame.to_numpy())) == values(features)).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int64])
 def test_embeddings_keep_their_scale(dtype):
     matrix = np.array([[1, 200], [3, 4]], dtype)
-    intake, features = Intake.fit(matrix, "embeddings")
+    intake, features = FeatureReader.fit(matrix, "embeddings")
     assert features.kind == "embeddings"
     assert (values(intake(matrix)) == matrix).all()
-    assert (values(Intake.fit(pd.DataFrame(matrix), "embeddings")[1]) == matrix).all()
+    assert (values(FeatureReader.fit(pd.DataFrame(matrix), "embeddings")[1]) == matrix).all()
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_images_come_with_channels_first_or_last(channels):
     pixels = np.random.default_rng(0).integers(0, 255, (4, 8, 10, channels), np.uint8)
-    intake, features = Intake.fit(pixels)
+    intake, features = FeatureReader.fit(pixels)
     assert intake.kind == "images"
     assert features.shape == (channels, 8, 10)
     assert (values(intake(pixels.transpose(0, 3, 1, 2))) == values(features)).all()
@@ -95,7 +95,7 @@ def test_bad_input_is_one_sentence():
     }
     for said, (data, kind) in cases.items():
         with pytest.raises(ldp.InputError, match=said) as caught:
-            Intake.fit(data, kind)
+            FeatureReader.fit(data, kind)
         assert "\n" not in str(caught.value)
 
 

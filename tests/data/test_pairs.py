@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import labeldp as ldp
 from labeldp.data import Pairs
-from labeldp.data.feature_reader import Intake
+from labeldp.data.feature_reader import FeatureReader
 
 FRAME = pl.DataFrame({"who": ["ann", "bob", "ann", None], "what": [7, 9, 11, 7]})
 ALL = torch.arange(4)
@@ -53,8 +53,8 @@ def test_features_as_learners_use_them():
 
 @pytest.mark.parametrize("data", [FRAME, FRAME.drop_nulls().to_pandas(), np.array([[1, 2], [3, 4], [1, 4], [1, 2]])])
 def test_the_intake_takes_the_same_rows_again_after_json(data):
-    intake, pairs = Intake.fit(data, "pairs")
-    again = Intake.from_json(intake.to_json())
+    intake, pairs = FeatureReader.fit(data, "pairs")
+    again = FeatureReader.from_json(intake.to_json())
     assert again == intake
     assert again(data).digest() == pairs.digest()
     assert again.text_columns == (["who"] if intake.columns else [])

@@ -7,7 +7,7 @@ from hypothesis.extra.numpy import arrays
 
 import labeldp as ldp
 from labeldp.data import Embeddings, Images, Table
-from labeldp.data.row_normalizer import Lift, principal_directions
+from labeldp.data.row_normalizer import RowNormalizer, principal_directions
 
 RANDOM = np.random.default_rng(0)
 
@@ -32,7 +32,7 @@ def lengths(rows):
 def test_every_row_has_length_one(matrix):
     features = Embeddings(matrix)
     for columns in (2, 256):
-        rows = Lift.fit(features, columns)(features)
+        rows = RowNormalizer.fit(features, columns)(features)
         assert rows.dtype == np.float32
         assert lengths(rows) == pytest.approx(1, abs=1e-5)
         assert (rows[:, -1] > 0.2).all()
@@ -40,7 +40,7 @@ def test_every_row_has_length_one(matrix):
 
 def test_rows_are_centred_and_differ_in_direction_alone():
     features = Embeddings(RANDOM.normal(5, 1, size=(500, 8)))
-    rows = Lift.fit(features)(features)
+    rows = RowNormalizer.fit(features)(features)
     assert rows.shape == (500, 9)
     assert np.abs(rows[:, :-1].mean(axis=0)).max() < 0.05
     matrix = features.batch(every(features)).numpy()
@@ -59,14 +59,14 @@ def every(features):
 @pytest.mark.parametrize("value", [0.0, 0.1, -3e4])
 def test_constant_features_leave_the_constant_alone(value):
     features = Embeddings(np.full((20, 3), value, np.float32))
-    lift = Lift.fit(features)
+    lift = RowNormalizer.fit(features)
     assert np.allclose(lift(features), [[0, 0, 0, 1]], atol=1e-6)
 
 
 @pytest.mark.parametrize("columns", [2, 256])
 def test_one_row_is_enough(columns):
     features = Embeddings(RANDOM.normal(size=(1, 5)))
-    lift = Lift.fit(features, columns)
+    lift = RowNormalizer.fit(features, columns)
     assert np.allclose(lift(features), [0] * (lift.n_columns - 1) + [1], atol=1e-6)
     assert lengths(lift(Embeddings(RANDOM.normal(size=(4, 5))))) == pytest.approx(1, abs=1e-5)
 
@@ -74,7 +74,7 @@ def test_one_row_is_enough(columns):
 def test_many_columns_are_reduced_to_those_that_vary_most():
     strong = RANDOM.normal(size=(300, 3)) * 10
     features = Embeddings(np.c_[RANDOM.normal(size=(300, 40)) * 0.01, strong])
-    lift = Lift.fit(features, n_columns=3)
+    lift = RowNormalizer.fit(features, n_columns=3)
     assert lift.n_columns == 4
     assert np.abs(lift.basis[:40]).max() < 0.05
     assert np.allclose(lift.basis.T @ lift.basis, np.eye(3), atol=1e-5)
@@ -108,19 +108,19 @@ def test_of_a_table_wider_than_its_sample_a_gram_matrix_of_rows_is_used(monkeypa
     found = np.linalg.eigh
     monkeypatch.setattr(np.linalg, "eigh", lambda gram: sides.append(len(gram)) or found(gram))
     wide = Embeddings(RANDOM.normal(size=(30, 5000)))
-    assert Lift.fit(wide, clip=True)(wide).shape == (30, 30)
+    assert RowNormalizer.fit(wide, clip=True)(wide).shape == (30, 30)
     assert sides == [30]
 
 
 def test_as_many_columns_as_are_allowed_are_kept_as_they_are():
     features = Embeddings(RANDOM.normal(size=(9, 4)))
-    assert Lift.fit(features, n_columns=4).basis is None
-    assert Lift.fit(features, n_columns=3).basis.shape == (4, 3)
+    assert RowNormalizer.fit(features, n_columns=4).basis is None
+    assert RowNormalizer.fit(features, n_columns=3).basis.shape == (4, 3)
 
 
 def test_a_table_with_categories_and_missing_values():
     table = Table.fit(frame())
-    lift = Lift.fit(table)
+    lift = RowNormalizer.fit(table)
     rows = lift(table)
     assert rows.shape == (50, len(table.encoded_columns) + 1)
     assert np.isfinite(rows).all()
@@ -133,7 +133,7 @@ def test_a_table_with_categories_and_missing_values():
 def test_an_outlier_does_not_drown_the_other_columns():
     data = pl.DataFrame({"x": [*RANDOM.normal(size=999), 1e9], "y": RANDOM.normal(size=1000)})
     table = Table.fit(data)
-    row = Lift.fit(table)(table)[-1]
+    row = RowNormalizer.fit(table)(table)[-1]
     assert abs(row[1]) > 0.01
     assert row[0] > row[1]
 
@@ -141,7 +141,7 @@ def test_an_outlier_does_not_drown_the_other_columns():
 @pytest.mark.parametrize("columns", [3, 256])
 def test_the_map_is_the_same_for_new_rows(columns):
     table = Table.fit(frame())
-    lift = Lift.fit(table, columns)
+    lift = RowNormalizer.fit(table, columns)
     whole = lift(table)
     assert np.allclose(lift(table.select(np.arange(5))), whole[:5], atol=1e-6)
     assert np.allclose(lift(table.apply(frame().tail(7))), whole[-7:], atol=1e-6)
@@ -152,7 +152,7 @@ def test_the_map_is_the_same_for_new_rows(columns):
 
 def test_pictures_are_lifted_by_their_pixels():
     images = Images(RANDOM.integers(0, 255, (30, 3, 4, 4)).astype(np.uint8))
-    lift = Lift.fit(images, n_columns=10)
+    lift = RowNormalizer.fit(images, n_columns=10)
     assert lift(images).shape == (30, 11)
     assert lengths(lift(images)) == pytest.approx(1, abs=1e-5)
 
@@ -160,12 +160,12 @@ def test_pictures_are_lifted_by_their_pixels():
 def test_its_arrays_give_it_back():
     features = Embeddings(RANDOM.normal(size=(40, 6)))
     for columns in (3, 256):
-        lift = Lift.fit(features, columns)
-        assert np.array_equal(Lift(**lift.arrays())(features), lift(features))
+        lift = RowNormalizer.fit(features, columns)
+        assert np.array_equal(RowNormalizer(**lift.arrays())(features), lift(features))
 
 
 def test_other_columns_are_refused():
-    lift = Lift.fit(Embeddings(RANDOM.normal(size=(40, 6))))
+    lift = RowNormalizer.fit(Embeddings(RANDOM.normal(size=(40, 6))))
     with pytest.raises(ldp.InputError, match="have 5 columns, and 6 are expected"):
         lift(Embeddings(RANDOM.normal(size=(40, 5))))
     with pytest.raises(ldp.InputError, match="have 1 columns, and 6"):
@@ -175,6 +175,6 @@ def test_other_columns_are_refused():
 def test_the_difference_of_two_huge_numbers_of_a_table_is_cut():
     huge = pl.DataFrame({"x": [-3.4e38, 3.4e38, 3.4e38, 3.4e38], "y": [0.0, 1.0, 2.0, 3.0]})
     table = Table.fit(huge)
-    rows = Lift.fit(table, clip=True)(table)
+    rows = RowNormalizer.fit(table, clip=True)(table)
     assert np.isfinite(rows).all()
     assert rows[0, 0] < 0 < rows[1, 0]

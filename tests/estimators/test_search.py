@@ -9,7 +9,7 @@ from labeldp.estimators.search import _LimitedVault
 from labeldp.learn.classical import SklearnLearner
 from labeldp.mechanisms import GroupHistogram, OneHotGaussian
 from labeldp.privacy.vault import Ledger
-from labeldp.recipes.base import RECIPES, Ask, Recipe, find
+from labeldp.recipes.base import RECIPES, Recipe, Request, get_recipe
 
 N = 600
 
@@ -144,11 +144,11 @@ def test_the_winner_is_told_by_its_setting_also_where_settings_give_different_nu
     data, monkeypatch, best
 ):
     def steps(task, models: int = 1, depth: int = 1):
-        noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
+        noisy = yield Request(ldp.RandomizedResponse(task.epsilon))
         trees = [DecisionTreeClassifier(max_depth=depth, random_state=0) for _ in range(models)]
         return [SklearnLearner(tree).fit(task.features, noisy) for tree in trees]
 
-    find("randres")
+    get_recipe("randres")
     monkeypatch.setitem(
         RECIPES, "tried", Recipe("tried", "of this test", steps, has_several_candidates=lambda task: True)
     )

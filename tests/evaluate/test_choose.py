@@ -8,7 +8,7 @@ from simulated import Binormal
 import labeldp as ldp
 from labeldp.evaluate import choose, measure, split_rows
 from labeldp.evaluate.intervals import proportion_interval
-from labeldp.privacy.mechanisms import BestCandidate, RightCount
+from labeldp.privacy.mechanisms import BestCandidate, CorrectCount
 
 SPACE = ldp.LabelSpace(["a", "b", "c"])
 RNG = np.random.default_rng(0)
@@ -56,7 +56,7 @@ def test_the_winner_of_eight_equals_is_scored_without_its_luck():
         codes, said = equal_candidates(rng, 300)
         best = BestCandidate(said[:150], 1.0).draw(codes[:150], common, bits).best_index
         for part in (slice(150, 300), slice(0, 150)):
-            count = RightCount(said[part, best], 0.5).draw(codes[part], common, bits)
+            count = CorrectCount(said[part, best], 0.5).draw(codes[part], common, bits)
             found = interval(min(count.n_correct, 150), 150, count.scale)
             covered += part.start == 150 and found.low <= 0.8 <= found.high
             lucky += part.start == 0 and found.low <= 0.8 <= found.high

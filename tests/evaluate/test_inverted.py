@@ -9,7 +9,7 @@ from simulated import coverage
 import labeldp as ldp
 from labeldp.evaluate import measure_responses
 from labeldp.evaluate.intervals import proportion_interval
-from labeldp.mechanisms import GroupHistogram, OneHotLaplace, RightCount, RRTopK, RRWithPrior
+from labeldp.mechanisms import CorrectCount, GroupHistogram, OneHotLaplace, RRTopK, RRWithPrior
 
 SPACE = ldp.LabelSpace(range(4))
 RNG = np.random.default_rng(0)
@@ -55,7 +55,7 @@ def test_accuracy_is_covered(epsilon, accuracy, classes):
         RRTopK(1.0, np.full((3000, 4), 0.25), 2),
         OneHotLaplace(1.0),
         GroupHistogram(CODES * 0, 1.0),
-        RightCount(SAID, 1.0),
+        CorrectCount(SAID, 1.0),
     ],
     ids=lambda m: type(m).__name__,
 )

@@ -6,7 +6,7 @@ from scipy.special import softmax
 
 import labeldp as ldp
 from labeldp.data import Embeddings
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn.average import AveragedModel, average_models
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
@@ -20,7 +20,7 @@ ROWS = Embeddings(np.random.default_rng(0).normal(size=(120, 4)))
 def members(space=SPACE, count=3):
     codes = np.digitize(ROWS._matrix[:, 0], np.linspace(-0.5, 0.5, len(space) - 1))
     vault = ldp.Vault([space.classes[code] for code in codes], space, ldp.Budget(2.0))
-    lift = Lift.fit(ROWS)
+    lift = RowNormalizer.fit(ROWS)
     epsilons = [0.25, 0.3, 0.2][:count]  # a repeated request would be the same release
     return [Ridge(lift).fit(ROWS, vault.release(LinearQuery(lift(ROWS), each))) for each in epsilons]
 

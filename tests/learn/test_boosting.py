@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import labeldp as ldp
 from labeldp.data import Embeddings, Table
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn import Boosting
 from labeldp.learn.boosting import require_lightgbm
 from labeldp.learn.effort import shorten_training
@@ -110,7 +110,7 @@ def test_more_classes_and_candidates():
 
 
 def linear_start(problem, vault, epsilon=1.0):
-    lift = Lift.fit(problem.table)
+    lift = RowNormalizer.fit(problem.table)
     return Ridge(lift).fit(problem.table, vault.release(LinearQuery(lift(problem.table), epsilon)))
 
 
@@ -216,7 +216,7 @@ def test_only_rows_that_were_released_count(problem):
 
 
 def test_a_posterior_is_learnt_as_it_is(problem):
-    release = problem.release(ldp.RandomizedResponse(1.0)).believe(
+    release = problem.release(ldp.RandomizedResponse(1.0)).with_posterior(
         np.stack([1 - problem.probabilities, problem.probabilities], axis=1)[:COUNT]
     )
     chances = Boosting(max_rounds=200).fit(problem.table, release).predict_proba(problem.new)[:, 1]

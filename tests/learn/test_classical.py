@@ -8,7 +8,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import labeldp as ldp
 from labeldp.data import Embeddings, Table
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn.classical import SklearnLearner, SklearnModel, StandardizedFeatures, standardized_matrix
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
@@ -56,7 +56,7 @@ def test_a_class_that_nobody_has_is_predicted_too():
 
 def test_a_start_adds_what_it_rests_on(digits):
     vault = ldp.Vault(digits.labels, ldp.LabelSpace(list(range(10))), ldp.Budget(3.0, 1e-5))
-    lift = Lift.fit(digits.features)
+    lift = RowNormalizer.fit(digits.features)
     sums = vault.release(LinearQuery(lift(digits.features), 0.5, 1e-5))
     noisy = vault.release(RR(1.5))
     linear = Ridge(lift).fit(digits.features, sums)
@@ -71,7 +71,7 @@ def test_a_good_start_is_made_use_of(digits):
     """Randomized response at 0.5 alone tells next to nothing; with a good guess it does no harm."""
     vault = ldp.Vault(digits.labels, ldp.LabelSpace(list(range(10))), ldp.Budget(4.0, 1e-5))
     vault._bits = Seeded(0)
-    lift = Lift.fit(digits.features)
+    lift = RowNormalizer.fit(digits.features)
     linear = Ridge(lift).fit(digits.features, vault.release(LinearQuery(lift(digits.features), 1.0, 1e-5)))
     noisy = vault.release(RR(0.5))
     alone, both = (SklearnLearner(LOGISTIC, 2).fit(digits.features, noisy, start) for start in (None, linear))

@@ -8,10 +8,10 @@ import pytest
 import labeldp as ldp
 from labeldp.core.errors import InputError
 from labeldp.data import Embeddings
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn import Model, Supervised
 from labeldp.learn.backbones import build
-from labeldp.learn.encoded import EncodedModel, abreast, attach_linear_head, side_by_side, split_encoder
+from labeldp.learn.encoded import EncodedModel, attach_linear_head, concat_embeddings, concat_encoders, split_encoder
 from labeldp.learn.predictor import load_predictor, with_lineage
 from labeldp.learn.ridge import Ridge
 from labeldp.mechanisms import LinearQuery
@@ -21,7 +21,7 @@ from labeldp.mechanisms import LinearQuery
 def encoded(digits):
     encoder = Model(build("cnn", (1, 8, 8), 1, width=4), None)
     rows = Embeddings(encoder.embed(digits.images))
-    lift = Lift.fit(rows)
+    lift = RowNormalizer.fit(rows)
     return EncodedModel(encoder, Ridge(lift).fit(rows, digits.release(LinearQuery(lift(rows), 2.0, 1e-5))))
 
 
@@ -43,7 +43,7 @@ def test_an_encoder_that_learnt_from_labels_costs_what_it_cost(digits, training,
     learner = Supervised(partial(build, "cnn", width=4), replace(training, epochs=1))
     learnt = learner.fit(digits.images, vault.release(ldp.RandomizedResponse(8.0)))
     rows = Embeddings(learnt.embed(digits.images))
-    lift = Lift.fit(rows)
+    lift = RowNormalizer.fit(rows)
     sums = vault.release(LinearQuery(lift(rows), 0.1, 1e-6))
     head = Ridge(lift).fit(rows, sums)
     model = EncodedModel(learnt, head)
@@ -100,14 +100,14 @@ def two(digits):
     encoders = [Model(build("cnn", (1, 8, 8), 1, width=width), None) for width in (4, 2)]
     encoders[1].network.mean.fill_(0.5)
     encoders[1].network.deviation.fill_(0.01)
-    return encoders, side_by_side(encoders, digits.images)
+    return encoders, concat_encoders(encoders, digits.images)
 
 
 def test_encoders_side_by_side_weigh_the_same(digits, two, tmp_path):
     encoders, both = two
     seen = [encoder.embed(digits.images) for encoder in encoders]
     found = both.embed(digits.images)
-    assert found == pytest.approx(abreast(seen), rel=1e-3, abs=1e-4)
+    assert found == pytest.approx(concat_embeddings(seen), rel=1e-3, abs=1e-4)
     parts = np.split(found, [seen[0].shape[1]], axis=1)
     assert [part.var(axis=0).sum() for part in parts] == pytest.approx([1, 1], rel=1e-3)
     for small in (False, True):
@@ -128,18 +128,18 @@ def test_a_learner_starts_from_the_first_of_several_encoders(digits, training, t
 
 def test_what_cannot_stand_side_by_side_is_told(digits, two):
     with pytest.raises(InputError, match="take the `members`"):
-        side_by_side([two[1]], digits.images)
+        concat_encoders([two[1]], digits.images)
     with pytest.raises(InputError, match="There is no encoder"):
-        side_by_side([], digits.images)
+        concat_encoders([], digits.images)
     with pytest.raises(InputError, match="takes rows of 3 x 8 x 8, and these are 1 x 8 x 8"):
-        side_by_side([Model(build("resnet18", (3, 8, 8), 1, width=4), None)], digits.images)
+        concat_encoders([Model(build("resnet18", (3, 8, 8), 1, width=4), None)], digits.images)
 
 
 def test_what_was_learnt_from_labels_is_not_forgotten(digits, training, two):
     release = digits.release(ldp.RandomizedResponse(3.0))
     learnt = Supervised(training=replace(training, epochs=1)).fit(digits.images, release, two[0][0])
     with pytest.raises(InputError, match="has learnt from labels"):
-        side_by_side([two[0][0], learnt], digits.images)
+        concat_encoders([two[0][0], learnt], digits.images)
     both = Model(copy.deepcopy(two[1].network), None, learnt.provenance)
     assert [(each.guarantee, each.lineage) for each in split_encoder(both)] == [(learnt.guarantee, learnt.lineage)] * 2
     rows = Embeddings(learnt.embed(digits.images))

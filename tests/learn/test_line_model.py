@@ -6,10 +6,10 @@ from scripted import Seeded
 
 import labeldp as ldp
 from labeldp.data import Embeddings
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
-from labeldp.mechanisms import NumberQuery
+from labeldp.mechanisms import NumberSums
 
 SPACE = ldp.LabelSpace.range(0, 100, 1)
 
@@ -22,10 +22,10 @@ def people(rows, seed=0):
 
 def line(rows, epsilon, delta=0.0, seed=0):
     features, labels = people(rows)
-    lift = Lift.fit(features, clip=True)
+    lift = RowNormalizer.fit(features, clip=True)
     vault = ldp.Vault(labels, SPACE, ldp.Budget(epsilon, delta))
     vault._bits = Seeded(seed)
-    sums = vault.release(NumberQuery(lift(features), epsilon, delta, n_values=101))
+    sums = vault.release(NumberSums(lift(features), epsilon, delta, n_values=101))
     return Ridge(lift).fit(features, sums), sums
 
 
@@ -36,7 +36,7 @@ def error(model):
 
 def test_long_rows_are_cut_and_short_ones_stay():
     features, _ = people(500)
-    lift = Lift.fit(features, clip=True)
+    lift = RowNormalizer.fit(features, clip=True)
     length = np.linalg.norm(lift(features)[:, :-1], axis=1)
     plain = np.linalg.norm(features._matrix - lift.mean, axis=1)
     assert length.max() <= 1 + 1e-6

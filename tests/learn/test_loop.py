@@ -245,7 +245,7 @@ def test_a_folder_keeps_a_checkpoint_for_each_training(tmp_path, digits):
     two = Supervised("mlp", training, mixup=4.0).fit(digits.features, noisy)
     Supervised("mlp", training).fit(digits.features, noisy.keep(np.arange(noisy.rows) < 500))
     for shift in (0, 1):  # beliefs from one release that differ
-        beliefs = noisy.believe(np.eye(10)[(noisy.labels() + shift) % 10])
+        beliefs = noisy.with_posterior(np.eye(10)[(noisy.labels() + shift) % 10])
         Supervised("mlp", training, targets="posteriors").fit(digits.features, beliefs)
     assert len(list(tmp_path.iterdir())) == 5
     again = Supervised("mlp", training).fit(digits.features, noisy)  # from its own checkpoint: nothing left to do

@@ -7,12 +7,12 @@ from scripted import Seeded
 
 import labeldp as ldp
 from labeldp.data.embeddings import Embeddings
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.data.tables import Table
 from labeldp.learn.number_boosting import BoostedRegressionModel, RegressionBoosting
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
-from labeldp.mechanisms import NumberQuery
+from labeldp.mechanisms import NumberSums
 from labeldp.privacy.mechanisms.binning import UnbiasedBins
 from labeldp.report.card.origin import describe_model
 
@@ -36,8 +36,8 @@ class Problem:
     def trained(self, epsilon, seed=0, **settings):
         vault = ldp.Vault(self.labels, SPACE, ldp.Budget(100.0))
         vault._bits = Seeded(seed)
-        lift = Lift.fit(self.table, n_columns=8, clip=True)
-        sums = vault.release(NumberQuery(lift(self.table), 5.0, n_values=len(SPACE)))
+        lift = RowNormalizer.fit(self.table, n_columns=8, clip=True)
+        sums = vault.release(NumberSums(lift(self.table), 5.0, n_values=len(SPACE)))
         start = Ridge(lift).fit(self.table, sums)
         noisy = vault.release(UnbiasedBins(epsilon, EVEN))
         return start, RegressionBoosting(**settings).fit(self.table, noisy, start), noisy

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
 from labeldp.data import Embeddings
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn import Supervised, Training
 from labeldp.learn.classical import SklearnLearner
 from labeldp.learn.predictor import load_predictor
@@ -27,7 +27,7 @@ KINDS = {
 def make(kind):
     vault = ldp.Vault(["high" if v else "low" for v in ROWS._matrix[:, 0] > 0], SPACE, ldp.Budget(2.0))
     if kind == "linear":
-        lift = Lift.fit(ROWS)
+        lift = RowNormalizer.fit(ROWS)
         return Ridge(lift).fit(ROWS, vault.release(LinearQuery(lift(ROWS), 0.3)))
     noisy = vault.release(ldp.RandomizedResponse(0.3), row_selection=np.arange(100))
     if kind == "network":

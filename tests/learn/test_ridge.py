@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 
 import labeldp as ldp
 from labeldp.data import Embeddings
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn.ridge import LinearModel, Ridge
 from labeldp.mechanisms import LinearQuery
 
@@ -20,7 +20,7 @@ def sums(digits, lift, epsilon=1.0, delta=1e-5, rows=None):
 @pytest.mark.parametrize("columns", [16, 256])
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
 def test_the_model_says_of_rows_what_the_release_itself_says(digits, columns, delta):
-    lift = Lift.fit(digits.features, columns)
+    lift = RowNormalizer.fit(digits.features, columns)
     release = sums(digits, lift, delta=delta)
     chances = Ridge(lift).fit(digits.features, release).predict_proba(digits.features)
     assert np.allclose(np.log(chances), release.log_evidence(), atol=1e-5)
@@ -29,14 +29,14 @@ def test_the_model_says_of_rows_what_the_release_itself_says(digits, columns, de
 
 
 def test_sums_of_the_same_rows_held_sparsely_give_the_same_model(digits):
-    lift = Lift.fit(digits.features, 16)
+    lift = RowNormalizer.fit(digits.features, 16)
     release = digits.release(LinearQuery(csr_array(lift(digits.features)), 1.0, 1e-5))
     model = Ridge(lift).fit(digits.features, release)
     assert np.allclose(np.log(model.predict_proba(digits.features)), release.log_evidence(), atol=1e-5)
 
 
 def test_new_rows_are_predicted_as_well_as_the_ones_that_were_summed(digits):
-    lift = Lift.fit(digits.features)
+    lift = RowNormalizer.fit(digits.features)
     model = Ridge(lift).fit(digits.features, sums(digits, lift))
     known = (model.predict(digits.features) == digits.labels).mean()
     assert digits.accuracy(model) > 0.8
@@ -45,7 +45,7 @@ def test_new_rows_are_predicted_as_well_as_the_ones_that_were_summed(digits):
 
 
 def test_it_carries_the_guarantee_and_lineage_of_its_release(digits):
-    lift = Lift.fit(digits.features)
+    lift = RowNormalizer.fit(digits.features)
     release = sums(digits, lift, epsilon=0.3)
     model = Ridge(lift).fit(digits.features, release)
     assert (model.guarantee, model.lineage, model.space) == (release.guarantee, release.lineage, release.space)
@@ -53,15 +53,15 @@ def test_it_carries_the_guarantee_and_lineage_of_its_release(digits):
 
 
 def test_other_releases_and_other_columns_are_refused(digits):
-    lift = Lift.fit(digits.features)
+    lift = RowNormalizer.fit(digits.features)
     with pytest.raises(ldp.InputError, match="learns from a LinearQuery, not from RandomizedResponse"):
         Ridge(lift).fit(digits.features, digits.release(RR(1.0)))
     with pytest.raises(ldp.InputError, match="of other columns"):
-        Ridge(Lift.fit(digits.features, n_columns=9)).fit(digits.features, sums(digits, lift))
+        Ridge(RowNormalizer.fit(digits.features, n_columns=9)).fit(digits.features, sums(digits, lift))
 
 
 def test_features_of_other_columns_are_refused(digits):
-    lift = Lift.fit(digits.features)
+    lift = RowNormalizer.fit(digits.features)
     model = Ridge(lift).fit(digits.features, sums(digits, lift))
     with pytest.raises(ldp.InputError, match="have 3 columns, and 64 are expected"):
         model.predict(Embeddings(np.zeros((2, 3))))
@@ -69,7 +69,7 @@ def test_features_of_other_columns_are_refused(digits):
 
 @pytest.mark.parametrize("columns", [16, 256])
 def test_a_saved_model_predicts_the_same(digits, columns, tmp_path):
-    lift = Lift.fit(digits.features, columns)
+    lift = RowNormalizer.fit(digits.features, columns)
     model = Ridge(lift).fit(digits.features, sums(digits, lift))
     model.save(tmp_path / "m")
     again = LinearModel.load(tmp_path / "m")
@@ -81,7 +81,7 @@ def test_a_saved_model_predicts_the_same(digits, columns, tmp_path):
 def test_moments_of_two_classes_are_log_odds_also_without_their_query(tmp_path):
     rows = np.random.default_rng(0).normal(size=(500, 4))
     features = Embeddings(rows)
-    lift = Lift.fit(features, clip=True)
+    lift = RowNormalizer.fit(features, clip=True)
     vault = ldp.Vault((rows[:, 0] > 1).astype(int), ldp.LabelSpace([0, 1]), ldp.Budget(4.0, 1e-5))
     release = vault.release(LinearQuery(lift(features), 4.0, 1e-5))
     model = Ridge(lift).fit(features, release)

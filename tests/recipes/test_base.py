@@ -4,7 +4,7 @@ import pytest
 import labeldp as ldp
 from labeldp.core.errors import MissingExtra
 from labeldp.data import Embeddings
-from labeldp.recipes.base import RECIPES, Recipe, find
+from labeldp.recipes.base import RECIPES, Recipe, get_recipe
 from labeldp.recipes.task import Task
 
 
@@ -24,21 +24,21 @@ from labeldp.recipes.task import Task
 )
 def test_what_a_recipe_cannot_begin_with_is_one_sentence(name, options, said):
     with pytest.raises(ldp.InputError, match=said):
-        find(name).check(ldp.LabelSpace([0, 1]), options, delta=1e-6)
+        get_recipe(name).check(ldp.LabelSpace([0, 1]), options, delta=1e-6)
 
 
 def test_what_it_needs_and_takes_is_let_through():
     with pytest.raises(ldp.InputError, match="needs a delta above 0"):
-        find("pate-fm").check(None, {})
-    find("pate-fm").check(None, {"teachers": np.int64(50), "threshold": np.float32(0.5)}, delta=1e-6)
-    find("lp-mst").check(None, {"first_fraction": None, "mixup": 1})
+        get_recipe("pate-fm").check(None, {})
+    get_recipe("pate-fm").check(None, {"teachers": np.int64(50), "threshold": np.float32(0.5)}, delta=1e-6)
+    get_recipe("lp-mst").check(None, {"first_fraction": None, "mixup": 1})
 
 
 @pytest.mark.parametrize("name", ["moments", "sums"])
 def test_a_model_that_would_not_be_trained_is_refused(name):
-    find(name).check(None, {})
+    get_recipe(name).check(None, {})
     with pytest.raises(ldp.InputError, match="a linear model of its own: leave the model out"):
-        find(name).check(None, {}, model="trees")
+        get_recipe(name).check(None, {}, model="trees")
 
 
 def test_a_recipe_of_ones_own_need_not_say_of_what_type_its_options_are():
@@ -65,7 +65,7 @@ def test_nothing_is_spent_on_an_estimator_with_an_option_of_another_type(tmp_pat
     assert not (tmp_path / "ledger").exists()
 
 
-find("randres")  # enters all of them
+get_recipe("randres")  # enters all of them
 
 
 def needs_torch(action):
@@ -89,7 +89,7 @@ def needs_torch(action):
 )
 def test_without_torch_a_recipe_is_refused_only_where_its_first_step_would_fail(name, model, monkeypatch):
     monkeypatch.setattr("labeldp.core.lazy.find_spec", lambda name: None)
-    recipe, rows = find(name), np.random.default_rng(0).normal(size=(60, 3))
+    recipe, rows = get_recipe(name), np.random.default_rng(0).normal(size=(60, 3))
     space = ldp.LabelSpace.range(0, 10, 1) if recipe.labels == "numbers" else ldp.LabelSpace([0, 1])
     task = Task(Embeddings(rows), space, np.ones(60, bool), 1.0, 1e-6, model=model)
     refused = needs_torch(lambda: recipe.check(space, {}, delta=1e-6, model=model))
@@ -101,9 +101,9 @@ def test_without_torch_a_recipe_is_refused_only_where_its_first_step_would_fail(
 
 
 def test_torch_that_is_missing_is_named_with_the_recipe(monkeypatch):
-    find("randres-mixup").check(None, {})
+    get_recipe("randres-mixup").check(None, {})
     monkeypatch.setattr("labeldp.core.lazy.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match="Training a network by the recipe 'randres-mixup' needs torch, "):
-        find("randres-mixup").check(None, {})
+        get_recipe("randres-mixup").check(None, {})
     with pytest.raises(MissingExtra, match="'auto'"):
-        find("auto").check(None, {}, model=lambda shape, classes: None)
+        get_recipe("auto").check(None, {}, model=lambda shape, classes: None)

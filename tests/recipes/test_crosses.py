@@ -2,7 +2,7 @@ import pytest
 
 from labeldp.core.errors import InputError
 from labeldp.recipes.base import RECIPES as ALL
-from labeldp.recipes.base import find
+from labeldp.recipes.base import get_recipe
 from labeldp.recipes.crosses import CROSSING_RECIPES, add_crosses, check_crosses, parse_cross, parse_crosses
 
 COLUMNS = ["month", "day", "a, or b", 'say "x"', "p;q", " space"]
@@ -79,7 +79,7 @@ def test_what_is_no_cross_is_refused(recipe, options, crosses, said):
 
 
 def test_the_recipes_that_take_crosses_are_listed():
-    find("auto")
+    get_recipe("auto")
     assert {name for name, each in ALL.items() if "cross" in each.steps.__annotations__} == set(CROSSING_RECIPES)
 
 

@@ -12,10 +12,10 @@ from labeldp.data import Images
 from labeldp.learn import Model
 from labeldp.learn.backbones import build
 from labeldp.learn.predictor import load_predictor
-from labeldp.recipes.base import RECIPES, find
+from labeldp.recipes.base import RECIPES, get_recipe
 from labeldp.recipes.runner import train
 
-find("randres")  # enters all of them
+get_recipe("randres")  # enters all of them
 SOME = 400
 TEACHERS = {name for name in RECIPES if name.startswith("pate")} | {"stable-vote", "immutable"}  # see test_pate
 NUMBERS = {name for name, recipe in RECIPES.items() if recipe.labels == "numbers"}  # see test_numbers_recipes

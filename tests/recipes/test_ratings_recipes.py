@@ -50,7 +50,7 @@ def test_ordered_numbers_are_answered_by_bins_for_one_epsilon(rated, model):
     trained = train(vault, task_of(rated, 0.3, epochs=1, model=model), "lp-mst", {"stages": 3}, score=False)
     assert [r.mechanism for r in trained.releases] == ["RandomizedResponse", "RROnBins", "RROnBins"]
     assert trained.guarantee.epsilon == vault.guarantee().epsilon == 0.3
-    active = np.sum([release.active for release in trained.releases], axis=0)
+    active = np.sum([release.row_mask for release in trained.releases], axis=0)
     assert (active == 1).all()
     origins = [entry.details["origin"] for entry in vault.ledger.entries()]
     assert origins[0] == "declared public"

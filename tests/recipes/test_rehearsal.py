@@ -13,11 +13,11 @@ from labeldp.data import Table
 from labeldp.learn import Supervised, Training
 from labeldp.learn.effort import is_shortened
 from labeldp.recipes import rehearsal
-from labeldp.recipes.base import RECIPES, find
+from labeldp.recipes.base import RECIPES, get_recipe
 from labeldp.recipes.rehearsal import RowSplit, sample_row_ids
 from labeldp.recipes.runner import train
 
-find("randres")
+get_recipe("randres")
 SOME = 300
 
 
@@ -106,7 +106,7 @@ def test_votes_that_fail_in_a_rehearsal_do_not_refuse_a_run(digits, monkeypatch)
 
 def test_a_recipe_of_somebody_elses_is_not_rehearsed(digits, attempts, monkeypatch):
     def steps(task):
-        noisy = yield ldp.recipes.Ask(ldp.RandomizedResponse(task.epsilon))
+        noisy = yield ldp.recipes.Request(ldp.RandomizedResponse(task.epsilon))
         return task.learner(Supervised).fit(task.features, noisy)
 
     monkeypatch.setitem(RECIPES, "mine", ldp.recipes.Recipe("mine", "of this test", steps))

@@ -13,7 +13,7 @@ from labeldp.learn import Supervised
 from labeldp.mechanisms import BestCandidate, GroupHistogram, LinearQuery, OneHotLaplace
 from labeldp.privacy.vault import Identity, Ledger
 from labeldp.recipes import rehearsal
-from labeldp.recipes.base import RECIPES, Ask, Recipe, Reserve, find
+from labeldp.recipes.base import RECIPES, Recipe, Request, Reserve, get_recipe
 from labeldp.recipes.budget_split import split_composed
 from labeldp.recipes.runner import train
 
@@ -36,17 +36,17 @@ def rounds(task, stop=lambda step: None, heard=None, fallback=0.3):
     if not reserved:
         parts = [(fallback * task.epsilon, 0.0)] * 3
     stop(1)
-    sums = yield Ask(LinearQuery(points[:, :8], *parts[0]))
+    sums = yield Request(LinearQuery(points[:, :8], *parts[0]))
     replies.append(sums)
     stop(2)
     guesses = np.stack(
         [np.abs(sums.moments).argmax(axis=1)[points[:, part : part + 4].argmax(axis=1)] for part in (0, 4)], 1
     )
-    best = yield Ask(BestCandidate(guesses.astype(np.int32), parts[1][0]), derived_from=[sums])
+    best = yield Request(BestCandidate(guesses.astype(np.int32), parts[1][0]), derived_from=[sums])
     replies.append(best)
     stop(3)
     columns = points[:, 8 + 8 * best.best : 16 + 8 * best.best]
-    more = yield Ask(LinearQuery(columns, *parts[2]), derived_from=[sums, best])
+    more = yield Request(LinearQuery(columns, *parts[2]), derived_from=[sums, best])
     replies.append(more)
     stop(4)
     return task.learner(Supervised).fit(task.features, more.relabel(sums.labels(), derived_from=[sums, best]))
@@ -57,7 +57,7 @@ def enter(monkeypatch):
     """Puts a recipe into the list for one test."""
 
     def put(steps, **facts):
-        find("randres")
+        get_recipe("randres")
         monkeypatch.setitem(RECIPES, "tried", Recipe("tried", "of this test", steps, needs="delta", **facts))
 
     return put
@@ -169,7 +169,7 @@ def test_a_budget_that_is_too_small_is_named_before_anything_is_reserved(digits,
 
 def greedy(task, epsilon, delta, first=0.0, again=False):
     if first:
-        yield Ask(ldp.RandomizedResponse(first))
+        yield Request(ldp.RandomizedResponse(first))
     yield Reserve([PureLoss(epsilon / 2), PureLoss(epsilon / 2)], delta)
     if again:
         yield Reserve([PureLoss(0.1)], delta)
@@ -195,9 +195,9 @@ def test_a_recipe_cannot_reserve_more_than_it_was_given(digits, enter, asked, sa
 def test_a_step_is_drawn_on_all_rows_and_what_comes_after_the_steps_is_charged_by_itself(digits, enter):
     def steps(task, rows=None):
         yield Reserve([PureLoss(0.25), PureLoss(0.25)])
-        first = yield Ask(ldp.RandomizedResponse(0.25))
-        yield Ask(OneHotLaplace(0.25), rows, [first])
-        last = yield Ask(ldp.RandomizedResponse(0.5), derived_from=[first])
+        first = yield Request(ldp.RandomizedResponse(0.25))
+        yield Request(OneHotLaplace(0.25), rows, [first])
+        last = yield Request(ldp.RandomizedResponse(0.5), derived_from=[first])
         return task.learner(Supervised).fit(task.features, last)
 
     enter(steps)
@@ -213,8 +213,8 @@ def test_another_seed_or_option_is_another_plan_and_another_request_is_refused(d
     def steps(task, classes: int = 10, columns: int = 4):
         yield Reserve([PureLoss(0.5), PureLoss(0.5)])
         points = pixels(task)[:, : task.training.epochs]
-        sums = yield Ask(LinearQuery(points, 0.5))
-        other = yield Ask(GroupHistogram(np.arange(SOME) % classes, 0.5), derived_from=[sums])
+        sums = yield Request(LinearQuery(points, 0.5))
+        other = yield Request(GroupHistogram(np.arange(SOME) % classes, 0.5), derived_from=[sums])
         return task.learner(Supervised).fit(task.features, other)
 
     enter(steps)
@@ -271,7 +271,7 @@ def test_steps_are_rehearsed_as_they_will_be_drawn(digits, enter, monkeypatch, l
 def test_what_cannot_be_drawn_is_found_by_the_rehearsal_before_anything_is_reserved(digits, enter):
     def steps(task):
         yield Reserve([calibrated_loss(0.5, DELTA)], DELTA)
-        yield Ask(LinearQuery(pixels(task) * np.nan, 0.5, DELTA))
+        yield Request(LinearQuery(pixels(task) * np.nan, 0.5, DELTA))
 
     steps.__module__ = "labeldp.recipes.tried"
     enter(steps)
@@ -316,8 +316,8 @@ def test_a_search_reserves_no_more_than_its_epsilon_and_delta(ask):
 def test_a_search_over_a_recipe_that_reserves_costs_one_epsilon(enter):
     def steps(task, depth: int = 1):
         yield Reserve([PureLoss(1.0), PureLoss(3.0)])
-        counts = yield Ask(GroupHistogram(np.zeros(len(task.rows), int), 1.0))
-        noisy = yield Ask(ldp.RandomizedResponse(3.0), derived_from=[counts])
+        counts = yield Request(GroupHistogram(np.zeros(len(task.rows), int), 1.0))
+        noisy = yield Request(ldp.RandomizedResponse(3.0), derived_from=[counts])
         return task.learner(Supervised).fit(task.features, noisy)
 
     enter(steps)

@@ -12,7 +12,7 @@ from labeldp.learn.backbones import build
 from labeldp.mechanisms import GroupHistogram, OneHotLaplace
 from labeldp.privacy.vault import Identity, Ledger
 from labeldp.recipes import base
-from labeldp.recipes.base import Ask, Recipe
+from labeldp.recipes.base import Recipe, Request
 from labeldp.recipes.runner import all_rows, train, train_best
 from labeldp.recipes.task import Task
 
@@ -24,7 +24,7 @@ def enter(monkeypatch):
     """Puts a recipe into the list for one test."""
 
     def put(steps, **facts):
-        base.find("randres")
+        base.get_recipe("randres")
         monkeypatch.setitem(base.RECIPES, "tried", Recipe("tried", "of this test", steps, **facts))
 
     return put
@@ -109,11 +109,11 @@ def test_an_interrupted_run_goes_on_without_a_second_charge(digits, tmp_path, en
     attempts = []
 
     def steps(task):
-        noisy = yield Ask(ldp.RandomizedResponse(0.4))
+        noisy = yield Request(ldp.RandomizedResponse(0.4))
         attempts.append(noisy)
         if len(attempts) == 1:
             raise KeyboardInterrupt
-        counts = yield Ask(GroupHistogram(np.zeros(SOME, int), 0.6), derived_from=[noisy])
+        counts = yield Request(GroupHistogram(np.zeros(SOME, int), 0.6), derived_from=[noisy])
         attempts.append(counts)
         return task.learner(Supervised).fit(task.features, noisy)
 
@@ -154,8 +154,8 @@ def test_the_same_run_again_is_free_and_gives_the_same_model(digits, name):
 
 def test_a_recipe_that_asks_for_a_row_twice_is_refused(digits, enter):
     def steps(task):
-        noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
-        yield Ask(OneHotLaplace(task.epsilon), np.arange(SOME) == 7, [noisy])
+        noisy = yield Request(ldp.RandomizedResponse(task.epsilon))
+        yield Request(OneHotLaplace(task.epsilon), np.arange(SOME) == 7, [noisy])
 
     enter(steps)
     vault = digits.vault(1.0, count=SOME)
@@ -166,8 +166,8 @@ def test_a_recipe_that_asks_for_a_row_twice_is_refused(digits, enter):
 
 def test_a_recipe_that_overspends_is_refused_where_the_budget_would_allow_it(digits, enter):
     def steps(task):
-        noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
-        more = yield Ask(OneHotLaplace(task.epsilon), None, [noisy])
+        noisy = yield Request(ldp.RandomizedResponse(task.epsilon))
+        more = yield Request(OneHotLaplace(task.epsilon), None, [noisy])
         return task.learner(Supervised).fit(task.features, ldp.Release.concat(noisy, more))
 
     enter(steps)
@@ -200,7 +200,7 @@ def test_a_recipe_cannot_reach_rows_outside_the_task(digits, enter):
     asked = []
 
     def steps(task):
-        noisy = yield Ask(ldp.RandomizedResponse(task.epsilon), all_rows(SOME))
+        noisy = yield Request(ldp.RandomizedResponse(task.epsilon), all_rows(SOME))
         asked.append(noisy)
         return task.learner(Supervised).fit(task.features, noisy)
 
@@ -212,7 +212,7 @@ def test_a_recipe_cannot_reach_rows_outside_the_task(digits, enter):
 
 def test_several_models_are_chosen_from_privately(digits, enter):
     def steps(task):
-        noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
+        noisy = yield Request(ldp.RandomizedResponse(task.epsilon))
         good = task.learner(Supervised).fit(task.features, noisy)
         spoiled = noisy.relabel(np.where(noisy.labels() >= 0, 9 - noisy.labels(), -1))
         return [task.learner(Supervised).fit(task.features, spoiled), good]
@@ -230,7 +230,7 @@ def test_several_models_are_chosen_from_privately(digits, enter):
 @pytest.mark.parametrize(("by", "mechanism"), [("auto", "BestCandidate"), ("log-loss", "HighestScore")])
 def test_a_task_says_by_what_models_are_chosen(digits, enter, by, mechanism):
     def steps(task):
-        noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
+        noisy = yield Request(ldp.RandomizedResponse(task.epsilon))
         good = task.learner(Supervised).fit(task.features, noisy)
         spoiled = noisy.relabel(np.where(noisy.labels() >= 0, 9 - noisy.labels(), -1))
         return [task.learner(Supervised).fit(task.features, spoiled), good]
@@ -375,7 +375,7 @@ def test_a_choice_is_made_where_the_rows_that_are_left_give_several_models(digit
         return int(task.rows.sum()) < 1_200
 
     def steps(task):
-        noisy = yield Ask(ldp.RandomizedResponse(task.epsilon))
+        noisy = yield Request(ldp.RandomizedResponse(task.epsilon))
         models = [Supervised(training=Training(epochs=1)).fit(task.features, noisy) for _ in range(1 + few(task))]
         return models
 
@@ -385,7 +385,7 @@ def test_a_choice_is_made_where_the_rows_that_are_left_give_several_models(digit
     assert [release.mechanism for release in trained.releases] == ["RandomizedResponse", "BestCandidate"]
     enter(steps, has_several_candidates=lambda task: int(task.rows.sum()) < 1_100)
     alone = train(digits.vault(1.0), digits.task(1.0), "tried", score=False)
-    assert alone.releases[0].active is None  # nothing was set aside
+    assert alone.releases[0].row_mask is None  # nothing was set aside
 
 
 def test_what_features_look_like_stays_known_on_other_rows(digits):

@@ -3,7 +3,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.data import Embeddings, Images
-from labeldp.data.feature_reader import Intake
+from labeldp.data.feature_reader import FeatureReader
 from labeldp.learn import Bayes, FixMatch, Model, Supervised, Training
 from labeldp.learn.backbones import build
 from labeldp.learn.classical import SklearnLearner
@@ -115,7 +115,7 @@ def test_dense_rows_are_lifted_to_fewer_columns_where_noise_is_pure_or_large():
 
 def test_sums_of_a_table_hear_how_long_a_row_is_and_others_do_not():
     numbers = np.random.default_rng(0).normal(size=(60, 5))
-    of_table = task(Intake.fit(numbers, "table")[1])
+    of_table = task(FeatureReader.fit(numbers, "table")[1])
     lengths = np.linalg.norm(of_table.normalized_for_sums[:, :-1], axis=1)
     assert "normalizer" not in vars(of_table)  # which nothing asked for, and which takes long of many columns
     assert lengths.max() == pytest.approx(1, abs=1e-5)

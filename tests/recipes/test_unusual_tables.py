@@ -17,12 +17,12 @@ from labeldp import LabelPrivateClassifier, LabelPrivateRegressor
 from labeldp.learn import Training
 from labeldp.privacy.vault import Ledger
 from labeldp.privacy.vault.labeled_table import SecretTable
-from labeldp.recipes.base import RECIPES, find
-from labeldp.runs.config import Plan
+from labeldp.recipes.base import RECIPES, get_recipe
+from labeldp.runs.config import TrainConfig
 from labeldp.runs.predict import predict
 from labeldp.runs.training import train as train_run
 
-find("randres")
+get_recipe("randres")
 FAST = sorted(name for name, recipe in RECIPES.items() if not recipe.asks_teachers and recipe.needs != "encoder")
 MODELS = {
     "classes": ["auto", "auto", "logistic", HistGradientBoostingClassifier(max_iter=3), "linear"],
@@ -81,7 +81,7 @@ def test_so_is_one_in_a_file(seed, tmp_path):
     vault = secret.vault(table.epsilon, table.delta)
     try:
         with warnings.catch_warnings(action="ignore"):
-            train_run(secret, vault, Plan(table.epsilon, table.delta, epochs=2, device="cpu"), tmp_path / "run")
+            train_run(secret, vault, TrainConfig(table.epsilon, table.delta, epochs=2, device="cpu"), tmp_path / "run")
     except ldp.LabelDPError:
         assert not vault.ledger.entries()
     else:

@@ -13,7 +13,7 @@ from labeldp.data import Embeddings
 from labeldp.learn import Supervised, Training
 from labeldp.mechanisms import OneHotGaussian
 from labeldp.privacy.mechanisms import RandomizedResponse, RRWithPrior
-from labeldp.recipes.base import RECIPES, Ask, Recipe, find
+from labeldp.recipes.base import RECIPES, Recipe, Request, get_recipe
 from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.recipes.teachers import Poll
@@ -203,11 +203,11 @@ def test_delta_that_one_release_has_spent_is_not_shared_by_the_next(digits, monk
     """Many labels of a user could share delta to more effect, but the task has none left."""
 
     def steps(task):
-        yield Ask(OneHotGaussian(0.5, 1e-6))
-        noisy = yield Ask(RandomizedResponse(0.5))
+        yield Request(OneHotGaussian(0.5, 1e-6))
+        noisy = yield Request(RandomizedResponse(0.5))
         return Supervised("linear", task.training).fit(task.features, noisy)
 
-    find("randres")
+    get_recipe("randres")
     monkeypatch.setitem(RECIPES, "tried", Recipe("tried", "of this test", steps))
     vault = digits.vault(9.0, 1e-5, count=SOME, users=np.arange(SOME) // 70)
     result = train(vault, digits.task(1.0, 1e-6, count=SOME), "tried", score=False)

@@ -26,8 +26,8 @@ def scores(table, rows=None, active=None):
         space=ldp.LabelSpace(range(table.shape[1])),
         guarantee=ldp.Guarantee(1.0),
         mechanism="test",
-        rows=len(table) if rows is None else rows,
-        active=active,
+        n_rows=len(table) if rows is None else rows,
+        row_mask=active,
         table=table,
     )
 
@@ -88,7 +88,7 @@ def test_ties_are_broken_the_same_for_the_same_seed_only():
 
 def test_labels_of_many_rows_are_worked_out_in_blocks():
     release = scores(TABLE, rows=140_001, active=np.arange(140_001) % 5 != 0)
-    expected = np.where(release.active, TABLE.argmax(axis=1)[np.arange(140_001) % 6], -1)
+    expected = np.where(release.row_mask, TABLE.argmax(axis=1)[np.arange(140_001) % 6], -1)
     assert np.array_equal(release.labels(), expected)
     ties = scores([[0.0, 0.0]], rows=140_000).labels()
     assert not np.array_equal(ties[:70_000], ties[70_000:])
@@ -99,7 +99,7 @@ def test_keep_forgets_rows_and_nothing_else():
     kept = release.keep(np.arange(6) < 4).keep(np.arange(6) > 1)
     assert np.flatnonzero(kept.log_evidence().any(axis=1)).tolist() == [2, 3]
     assert np.array_equal(kept.log_evidence([2, 3]), release.log_evidence([2, 3]))
-    assert (kept.guarantee, kept.entry, kept.rows) == (release.guarantee, release.entry, release.rows)
+    assert (kept.guarantee, kept.entry, kept.n_rows) == (release.guarantee, release.entry, release.n_rows)
     assert release.log_evidence().all()
 
 

@@ -273,7 +273,7 @@ def test_beliefs_are_probabilities_of_rows_of_which_something_is_believed():
     v = vault()
     source, other = response(v, 1.0), response(v, 2.0)
     chances = np.where(FIRST[:, None], [1.0, 1.0, 6.0], 0.0)
-    release = source.believe(chances, derived_from=[other])
+    release = source.with_posterior(chances, derived_from=[other])
     assert release.kind == "prior"
     assert np.exp(release.log_evidence(FIRST)) == pytest.approx(np.tile([0.125, 0.125, 0.75], (FIRST.sum(), 1)))
     assert np.array_equal(release.labels(), np.where(FIRST, 2, -1))
@@ -286,7 +286,7 @@ def test_beliefs_are_probabilities_of_rows_of_which_something_is_believed():
 )
 def test_beliefs_that_are_no_probabilities_are_refused(chances):
     with pytest.raises(ldp.InputError, match="believe takes probabilities for 40 rows and 3 classes"):
-        response(vault(), 1.0).believe(chances)
+        response(vault(), 1.0).with_posterior(chances)
 
 
 def test_releases_that_protect_different_units_are_not_joined():

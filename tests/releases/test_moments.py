@@ -9,8 +9,8 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
-from labeldp.data.feature_reader import Intake
-from labeldp.data.row_normalizer import CONSTANT_WEIGHT, Lift
+from labeldp.data.feature_reader import FeatureReader
+from labeldp.data.row_normalizer import CONSTANT_WEIGHT, RowNormalizer
 from labeldp.mechanisms import LinearQuery
 from labeldp.releases import NoisyMoments, storage
 from labeldp.releases.moments import fit_log_odds, to_probabilities
@@ -31,7 +31,7 @@ def moments(query, labels, classes=3, scale=1000.0, sigma=1.0, shift=0):
         space=ldp.LabelSpace(range(classes)),
         guarantee=ldp.Guarantee(1.0),
         mechanism="test",
-        rows=len(labels),
+        n_rows=len(labels),
         moments=np.rint(sums * scale).astype(np.int64) + shift,
         stored_gram=query.T @ query,
         totals=query.sum(axis=0),
@@ -230,8 +230,8 @@ def test_where_there_is_nothing_but_noise_chances_are_frequencies():
 def test_where_noise_is_large_log_odds_are_about_as_good_as_the_linear_model():
     """Of few rows: what the sums say of the size of a class is as noisy as the rest of them."""
     rows, labels = load_breast_cancer(return_X_y=True)
-    features = Intake.fit(rows, "table")[1]
-    query = Lift.fit(features, clip=True, constant=CONSTANT_WEIGHT)(features)
+    features = FeatureReader.fit(rows, "table")[1]
+    query = RowNormalizer.fit(features, clip=True, constant=CONSTANT_WEIGHT)(features)
     found = []
     for _ in range(12):
         vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(0.4))

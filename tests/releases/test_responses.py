@@ -29,11 +29,11 @@ def responses(outputs, epsilon, classes, candidates=None, active=None):
         space=ldp.LabelSpace(range(classes)),
         guarantee=ldp.Guarantee(epsilon),
         mechanism="test",
-        rows=len(outputs),
+        n_rows=len(outputs),
         codes=np.array(outputs, np.int8),
         epsilon=epsilon,
         candidates=packed,
-        active=active,
+        row_mask=active,
     )
 
 

@@ -77,7 +77,11 @@ def test_what_is_saved_is_loaded(tmp_path, mechanism, rows, suffix):
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_derived_releases_are_saved(tmp_path, suffix):
     kept = release().keep(np.arange(ROWS) > 2)
-    derived = {"kept": kept, "relabelled": kept.relabel(np.arange(ROWS) % 4 - 1, 0.8), "believed": kept.believe(PRIOR)}
+    derived = {
+        "kept": kept,
+        "relabelled": kept.relabel(np.arange(ROWS) % 4 - 1, 0.8),
+        "believed": kept.with_posterior(PRIOR),
+    }
     for name, original in derived.items():
         original.save(tmp_path / f"{name}{suffix}")
         assert_same(ldp.Release.load(tmp_path / f"{name}{suffix}"), original)

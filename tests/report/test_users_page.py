@@ -12,6 +12,6 @@ PAGE = (Path(__file__).parents[2] / "docs" / "users.md").read_text(encoding="utf
 )
 def test_delta_begins_to_pay_where_the_page_says(epsilon, delta, labels):
     response = ldp.RandomizedResponse(epsilon)
-    assert response.shared(labels, delta).delta == delta
-    assert response.shared(labels - 1, delta).delta == 0.0
+    assert response.scaled_to_unit(labels, delta).delta == delta
+    assert response.scaled_to_unit(labels - 1, delta).delta == 0.0
     assert f"{labels} " in PAGE

@@ -7,7 +7,7 @@ import torch
 from labeldp.core.errors import InputError
 from labeldp.learn import Training
 from labeldp.learn.backbones import build
-from labeldp.learn.base import follow
+from labeldp.learn.base import update_ema
 from labeldp.representation.momentum import BYOL, MoCo
 
 
@@ -15,7 +15,7 @@ from labeldp.representation.momentum import BYOL, MoCo
 def test_a_slow_copy_teaches(digits, method, cnn):
     images = digits.images
     settings = Training(epochs=20, batch_size=256, optimizer="adamw", learning_rate=3e-3, device="cpu")
-    model = method(cnn, settings, inertia=0.9, final_ema_decay=0.99, hidden_features=128, projection_features=32).fit(
+    model = method(cnn, settings, ema_decay=0.9, final_ema_decay=0.99, hidden_features=128, projection_features=32).fit(
         images
     )
     embeddings = model.embed(images)
@@ -59,5 +59,5 @@ def test_smaller_views_need_a_backbone_that_takes_any_size(digits, cnn):
 def test_the_copy_follows_slowly():
     target, source = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     expected = 0.9 * target.weight.detach() + 0.1 * source.weight.detach()
-    follow(target, source, 0.9)
+    update_ema(target, source, 0.9)
     assert torch.allclose(target.weight, expected)

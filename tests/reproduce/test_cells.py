@@ -37,7 +37,7 @@ def test_some_rows_are_heard_again_too(tmp_path):
     some = np.arange(60) < 30
     ours, theirs = (cell(tmp_path).release(ldp.RandomizedResponse(0.5), row_selection=some) for _ in range(2))
     assert np.array_equal(ours.log_evidence(), theirs.log_evidence())
-    assert np.array_equal(theirs.active, some)
+    assert np.array_equal(theirs.row_mask, some)
 
 
 def test_other_labels_are_never_heard(tmp_path):
@@ -51,7 +51,7 @@ def test_other_labels_are_never_heard(tmp_path):
 def test_teachers_who_choose_their_rows_vote_again(tmp_path):
     votes = TeacherVotes(ROWS, np.arange(0, 60, 6), 2, GNMax(1.0, 10), delta=1e-6)
     for _ in range(2):
-        assert cell(tmp_path, 500.0).release(votes).active.sum() == 10
+        assert cell(tmp_path, 500.0).release(votes).row_mask.sum() == 10
 
 
 def test_two_processes_hear_the_same(tmp_path):

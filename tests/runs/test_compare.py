@@ -11,7 +11,7 @@ import labeldp as ldp
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.report.plots import Point
 from labeldp.runs.compare import Comparison, ComparisonCell, private_label_trainer, public_label_trainer, summarize
-from labeldp.runs.config import Plan
+from labeldp.runs.config import TrainConfig
 from labeldp.runs.feature_files import read_features
 
 N = 400
@@ -19,7 +19,7 @@ N = 400
 
 @pytest.fixture
 def request_(tmp_path):
-    return Comparison(tmp_path / "out", Plan(2.0, device="cpu"), ["moments", "randres"], [1.0, 2.0], 1, "people")
+    return Comparison(tmp_path / "out", TrainConfig(2.0, device="cpu"), ["moments", "randres"], [1.0, 2.0], 1, "people")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import labeldp as ldp
 from labeldp.data import Table, files
 from labeldp.data.files import TableFile
 from labeldp.privacy.vault.labeled_table import SecretTable
-from labeldp.runs.config import Plan
+from labeldp.runs.config import TrainConfig
 from labeldp.runs.feature_files import find_image_column, read_columns
 from labeldp.runs.predict import predict as predict_run
 from labeldp.runs.training import train as train_run
@@ -96,7 +96,9 @@ def test_columns_that_are_not_what_they_seem_are_named(tmp_path):
     frame.write_csv(tmp_path / "t.csv")
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
     said, vault = [], table.vault(8.0)
-    found = train_run(table, vault, Plan(8.0, recipe="moments"), tmp_path / "run", lambda what: said.append(what))
+    found = train_run(
+        table, vault, TrainConfig(8.0, recipe="moments"), tmp_path / "run", lambda what: said.append(what)
+    )
     assert [sentence.split("'")[1] for sentence in found["warnings"]] == ["id", "age", "weight", "nothing"]
     for sentence, part in zip(found["warnings"], ("--ids", "but for 1 row,", "commas", "empty"), strict=True):
         assert part in sentence
@@ -110,7 +112,7 @@ def test_numbers_stay_numbers_where_a_word_stands_for_a_missing_one(tmp_path, wo
     texts = [word if i % 7 == 0 else str(value) for i, value in enumerate(x)]
     pl.DataFrame({"x": texts, "y": np.where(x > 0, "yes", "no")}).write_csv(tmp_path / "t.csv")
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
-    found = train_run(table, table.vault(50.0), Plan(50.0, recipe="moments"), tmp_path / "run")
+    found = train_run(table, table.vault(50.0), TrainConfig(50.0, recipe="moments"), tmp_path / "run")
     assert found["warnings"] == ["Epsilon 50 is so large that a label is hardly protected."]
     told = predict_run(tmp_path / "run", tmp_path / "t.csv")["prediction"].to_numpy()
     present = np.arange(rows) % 7 != 0
@@ -123,5 +125,5 @@ def test_ids_that_repeat_may_be_people(tmp_path):
     frame = pl.DataFrame({"person": np.arange(400) // 2, "x": np.arange(400) % 2, "y": ["no", "yes"] * 200})
     frame.write_parquet(tmp_path / "t.parquet")
     table = SecretTable.open(tmp_path / "t.parquet", "y", "no,yes", id_column="person")
-    found = train_run(table, table.vault(4.0), Plan(4.0, recipe="moments"), tmp_path / "run")["warnings"]
+    found = train_run(table, table.vault(4.0), TrainConfig(4.0, recipe="moments"), tmp_path / "run")["warnings"]
     assert "200 different ids for 400 rows. If they are people, name it by --user-column" in found[-1]

@@ -20,7 +20,7 @@ from labeldp.learn.predictor import load_predictor
 from labeldp.privacy.vault import Ledger
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.report.card import FORMATS, card_of_run
-from labeldp.runs.config import Plan
+from labeldp.runs.config import TrainConfig
 from labeldp.runs.predict import predict as predict_run
 from labeldp.runs.record import read_run
 from labeldp.runs.training import train as train_run
@@ -54,7 +54,7 @@ def trained(tmp_path_factory):
     """A run folder that is only read."""
     folder = tmp_path_factory.mktemp("run")
     table = SecretTable.open(make_people(folder), "rich", "false,true")
-    report = train_run(table, table.vault(1.0), Plan(1.0, recipe="moments"), folder / "run")
+    report = train_run(table, table.vault(1.0), TrainConfig(1.0, recipe="moments"), folder / "run")
     return table, folder / "run", report
 
 
@@ -184,7 +184,7 @@ def test_a_damaged_file_is_one_sentence(trained, tmp_path, name, text):
 )
 def test_every_model_can_be_trained_kept_and_used(tmp_path, model, kind):
     table = SecretTable.open(make_people(tmp_path, f"people.{kind}"), "rich", "false,true")
-    plan = Plan(4.0, recipe="randres", model=model, epochs=1, device="cpu")
+    plan = TrainConfig(4.0, recipe="randres", model=model, epochs=1, device="cpu")
     plan.check()
     report = train_run(table, table.vault(4.0), plan, tmp_path / "run")
     assert report["guarantee"]["epsilon"] == 4.0
@@ -198,7 +198,7 @@ def test_columns_can_be_embeddings(tmp_path):
     for name in ("t.parquet", "t.csv"):
         frame.write_csv(tmp_path / name) if name.endswith("csv") else frame.write_parquet(tmp_path / name)
         table = SecretTable.open(tmp_path / name, "y", "0,1")
-        plan = Plan(5.0, 1e-6, "moments", features="embeddings")
+        plan = TrainConfig(5.0, 1e-6, "moments", features="embeddings")
         train_run(table, table.vault(5.0, 1e-6), plan, tmp_path / f"run of {name}")
         assert json.loads((tmp_path / f"run of {name}" / "features.json").read_text())["kind"] == "embeddings"
         said = predict_run(tmp_path / f"run of {name}", tmp_path / name)["prediction"]
@@ -211,7 +211,7 @@ def test_row_ids_are_not_learnt_from(tmp_path):
     frame = pl.DataFrame({"id": np.arange(300), "x": x, "y": np.where(x > 0, "b", "a")})
     frame.write_csv(tmp_path / "t.csv")
     table = SecretTable.open(tmp_path / "t.csv", "y", "a,b", id_column="id")
-    train_run(table, table.vault(5.0), Plan(5.0, recipe="moments"), tmp_path / "run")
+    train_run(table, table.vault(5.0), TrainConfig(5.0, recipe="moments"), tmp_path / "run")
     frame.select("x").write_csv(tmp_path / "new.csv")
     assert predict_run(tmp_path / "run", tmp_path / "new.csv").height == 300
 
@@ -221,7 +221,7 @@ def test_numbers_in_a_csv_may_get_decimals_late_and_texts_stay_texts(tmp_path):
     lines += ["1.5,A,True,a"]
     (tmp_path / "t.csv").write_text("n,zip,flag,y\n" + "\n".join(lines) + "\n")
     table = SecretTable.open(tmp_path / "t.csv", "y", "a,b")
-    train_run(table, table.vault(50.0), Plan(50.0, recipe="moments"), tmp_path / "run")
+    train_run(table, table.vault(50.0), TrainConfig(50.0, recipe="moments"), tmp_path / "run")
     whole = predict_run(tmp_path / "run", tmp_path / "t.csv")
     # Alone, these rows' zips look like numbers. They must be read as in the training.
     (tmp_path / "few.csv").write_text("n,zip,flag\n0,00,False\n1,01,True\n")
@@ -229,18 +229,18 @@ def test_numbers_in_a_csv_may_get_decimals_late_and_texts_stay_texts(tmp_path):
 
 
 def test_training_again_adds_up(people, tmp_path):
-    train_run(people, people.vault(0.5, budget=2.0), Plan(0.5, recipe="moments"), tmp_path / "a")
-    report = train_run(people, people.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "b")
+    train_run(people, people.vault(0.5, budget=2.0), TrainConfig(0.5, recipe="moments"), tmp_path / "a")
+    report = train_run(people, people.vault(1.0), TrainConfig(1.0, recipe="moments"), tmp_path / "b")
     assert report["guarantee"]["epsilon"] == 1.0
     assert report["spent"]["epsilon"] == 1.5
     assert "epsilon 1.5 and delta 0 in all" in (tmp_path / "b" / "card.html").read_text()
     with pytest.raises(ldp.BudgetExceeded, match=r"epsilon 0\.5 and delta 0 left"):
-        train_run(people, people.vault(1.0), Plan(1.0, recipe="moments", seed=1), tmp_path / "c")
+        train_run(people, people.vault(1.0), TrainConfig(1.0, recipe="moments", seed=1), tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
 def test_the_same_training_again_costs_nothing_and_gives_the_same(people, tmp_path):
-    plan = Plan(1.0, recipe="moments")
+    plan = TrainConfig(1.0, recipe="moments")
     first, second = (train_run(people, people.vault(1.0), plan, tmp_path / name) for name in "ab")
     assert first["spent"] == second["spent"]
     assert first["score"] == second["score"]
@@ -252,7 +252,7 @@ def test_too_few_rows_are_trained_on_and_not_scored(tmp_path):
     frame = pl.DataFrame({"x": np.arange(60) / 60, "y": ["a", "b"] * 30})
     frame.write_csv(tmp_path / "t.csv")
     table = SecretTable.open(tmp_path / "t.csv", "y", "a,b")
-    assert train_run(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")["score"] is None
+    assert train_run(table, table.vault(1.0), TrainConfig(1.0, recipe="moments"), tmp_path / "run")["score"] is None
 
 
 def test_rows_without_a_label_are_learnt_about_and_not_scored(tmp_path):
@@ -260,7 +260,7 @@ def test_rows_without_a_label_are_learnt_about_and_not_scored(tmp_path):
     labels = [("b" if value > 0 else "a") if place % 2 else None for place, value in enumerate(x)]
     pl.DataFrame({"x": x, "y": labels}).write_csv(tmp_path / "t.csv")
     table = SecretTable.open(tmp_path / "t.csv", "y", "a,b", "public")
-    report = train_run(table, table.vault(2.0), Plan(2.0, recipe="moments"), tmp_path / "run")
+    report = train_run(table, table.vault(2.0), TrainConfig(2.0, recipe="moments"), tmp_path / "run")
     assert sum(each["rows"] for each in report["releases"]) < N / 2
     assert report["score"]["rows"] < 0.07 * N
     assert predict_run(tmp_path / "run", tmp_path / "t.csv").height == N
@@ -284,13 +284,13 @@ def test_rows_without_a_label_are_learnt_about_and_not_scored(tmp_path):
 )
 def test_a_wrong_plan_is_one_sentence(changes, said):
     with pytest.raises(ldp.InputError, match=said):
-        Plan(1.0, **changes).check()
+        TrainConfig(1.0, **changes).check()
 
 
 def test_numbers_fit_options_that_take_them():
-    Plan(1.0, recipe="randres", options={"mixup": 1}).check()
-    Plan(1.0, recipe="noise-cluster", options={"clusters": 3}).check()
-    Plan(1.0, recipe="lp-mst", options={"first_fraction": 0.6, "stages": 3}).check()
+    TrainConfig(1.0, recipe="randres", options={"mixup": 1}).check()
+    TrainConfig(1.0, recipe="noise-cluster", options={"clusters": 3}).check()
+    TrainConfig(1.0, recipe="lp-mst", options={"first_fraction": 0.6, "stages": 3}).check()
 
 
 def test_the_label_column_is_never_parsed_by_the_learning_side(tmp_path, monkeypatch):
@@ -302,7 +302,7 @@ def test_the_label_column_is_never_parsed_by_the_learning_side(tmp_path, monkeyp
     vault = table.vault(1.0)
     assert asked == [["x", "y"]]
     asked.clear()
-    train_run(table, vault, Plan(1.0, recipe="moments"), tmp_path / "run")
+    train_run(table, vault, TrainConfig(1.0, recipe="moments"), tmp_path / "run")
     assert asked
     assert all(columns == ["x"] for columns in asked)
 
@@ -315,7 +315,9 @@ def test_the_label_column_is_never_parsed_by_the_learning_side(tmp_path, monkeyp
 def test_lines_are_the_same_rows_for_labels_and_features(tmp_path, text):
     (tmp_path / "t.csv").write_bytes(text.encode())
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
-    assert train_run(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")["data"]["rows"] == 60
+    assert (
+        train_run(table, table.vault(1.0), TrainConfig(1.0, recipe="moments"), tmp_path / "run")["data"]["rows"] == 60
+    )
     assert predict_run(tmp_path / "run", tmp_path / "t.csv").height == 60
 
 
@@ -324,7 +326,7 @@ def test_column_names_may_hold_quotes(tmp_path):
     (tmp_path / "t.csv").write_text(header + "1,no\n2,yes\n" * 30)
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
     assert table.feature_columns == ['say "hi"']
-    train_run(table, table.vault(1.0), Plan(1.0, recipe="moments"), tmp_path / "run")
+    train_run(table, table.vault(1.0), TrainConfig(1.0, recipe="moments"), tmp_path / "run")
     assert predict_run(tmp_path / "run", tmp_path / "t.csv").height == 60
 
 
@@ -334,7 +336,7 @@ def test_a_column_that_cannot_be_read_is_named_before_there_is_a_ledger(tmp_path
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     table = SecretTable.open(tmp_path / "t.parquet", "y", "no,yes", id_column="x")
     with pytest.raises(ldp.InputError, match="Column 'tags' holds map"):
-        Plan(1.0, recipe="moments").check(table.space, table)
+        TrainConfig(1.0, recipe="moments").check(table.space, table)
     assert not table.default_ledger_path.exists()
 
 

@@ -230,7 +230,7 @@ def encode_users(users: Any, n_rows: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class Use:
+class LabelUse:
     """One use of labels that a release rests on: its ledger entry, its cost, and all rows of the units that it touched.
 
     Rows are packed; None is all of them. `data` names the vault's labels, `count` how many rows these have: row 5 of
@@ -249,7 +249,7 @@ class Use:
         return [self.entry, self.cost.to_json(), packed_rows, self.n_rows, self.data]
 
     @classmethod
-    def from_json(cls, data: list[Any]) -> "Use":
+    def from_json(cls, data: list[Any]) -> "LabelUse":
         """Read what `to_json` wrote, or an earlier version, which did not say of which data: then it is for all."""
         entry, cost, packed_rows, *data_fields = data
         if not data_fields:
@@ -257,13 +257,13 @@ class Use:
         return cls(entry, Cost.from_json(cost), packed_rows and base64.b64decode(packed_rows), *data_fields)
 
 
-def joint_cost(uses: Iterable[Use], parallel: bool = True) -> Cost:
+def joint_cost(uses: Iterable[LabelUse], parallel: bool = True) -> Cost:
     """Return the worst cost of any unit over different uses, or their sum where rows tell nothing of units.
 
     An entry counts once, on all rows that its uses name: the steps of a plan share one. What several data sets cost is
     added up: somebody may be in all of them.
     """
-    by_entry: dict[tuple[str, int, str], Use] = {}
+    by_entry: dict[tuple[str, int, str], LabelUse] = {}
     for use in dict.fromkeys(uses):
         earlier = by_entry.setdefault((use.data, use.n_rows, use.entry), use)
         if earlier != use:
@@ -275,7 +275,7 @@ def joint_cost(uses: Iterable[Use], parallel: bool = True) -> Cost:
     return sum((spending.max_cost() for spending in by_data.values()), Cost())
 
 
-def _merge_uses(one: Use, other: Use) -> Use:
+def _merge_uses(one: LabelUse, other: LabelUse) -> LabelUse:
     """Return two uses of one entry as one, of the rows of both."""
     first, second = (unpack_rows(use.packed_rows, use.n_rows) for use in (one, other))
     union = None if first is None or second is None else first | second

@@ -14,7 +14,7 @@ from typing import Any
 from labeldp.accounting.costs import Cost
 from labeldp.accounting.losses import ORDERS, Loss, rdp_to_epsilon
 from labeldp.core.errors import BudgetExceeded
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.guarantee import Budget
 
 
@@ -53,7 +53,7 @@ class PrivacyFilter:
         rdp = math.fsum(loss.rdp(self.order) for loss in losses)
         if not math.isfinite(rdp):
             raise BudgetExceeded('This mechanism has no Renyi bound: use a budget with composition="sum".')
-        return Cost(epsilon, delta, exactly(rdp))
+        return Cost(epsilon, delta, as_fraction(rdp))
 
     def guarantee(self, spent: Cost) -> tuple[Fraction | float, Fraction]:
         """Return the epsilon and delta that a unit is guaranteed after having spent so much."""
@@ -62,13 +62,13 @@ class PrivacyFilter:
         if not spent.rdp:
             return Fraction(0), Fraction(0)
         delta = self.budget.delta
-        return exactly(rdp_to_epsilon(float(spent.rdp), self.order, delta)), exactly(delta)
+        return as_fraction(rdp_to_epsilon(float(spent.rdp), self.order, delta)), as_fraction(delta)
 
     def remaining(self, spent: Cost) -> tuple[float, float]:
         """Return the epsilon and delta that remain."""
         epsilon, delta = self.guarantee(spent)
-        delta_left = exactly(self.budget.delta) - (delta if self.order is None else 0)
-        return float(max(exactly(self.budget.epsilon) - epsilon, Fraction(0))), float(max(delta_left, Fraction(0)))
+        delta_left = as_fraction(self.budget.delta) - (delta if self.order is None else 0)
+        return float(max(as_fraction(self.budget.epsilon) - epsilon, Fraction(0))), float(max(delta_left, Fraction(0)))
 
     def admit(self, before: Cost, after: Cost, cost: Cost) -> None:
         """Raise BudgetExceeded if a unit would end at `after`.
@@ -79,7 +79,7 @@ class PrivacyFilter:
         if math.isinf(cost.epsilon):
             return
         epsilon, delta = self.guarantee(after)
-        if epsilon > exactly(self.budget.epsilon) or delta > exactly(self.budget.delta):
+        if epsilon > as_fraction(self.budget.epsilon) or delta > as_fraction(self.budget.delta):
             remaining = self.remaining(before)
             raise BudgetExceeded(
                 f"This release costs epsilon {float(cost.epsilon):.6g} and delta {float(cost.delta):.3g}, and the "

@@ -12,16 +12,16 @@ from fractions import Fraction
 from typing import Any, Protocol
 from uuid import uuid4
 
-from labeldp.accounting.costs import Cost, Use, joint_cost
+from labeldp.accounting.costs import Cost, LabelUse, joint_cost
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
 
 
-class Source(Protocol):
+class HasLineage(Protocol):
     """Anything that may rest on labels: a release, a model, or a provenance itself."""
 
     @property
-    def lineage(self) -> tuple[Use, ...]:
+    def lineage(self) -> tuple[LabelUse, ...]:
         """The uses of labels."""
 
     @property
@@ -37,7 +37,7 @@ class Provenance:
     """
 
     guarantee: Guarantee | None
-    lineage: tuple[Use, ...]
+    lineage: tuple[LabelUse, ...]
 
     @classmethod
     def public(cls) -> "Provenance":
@@ -45,7 +45,7 @@ class Provenance:
         return cls(None, ())
 
     @classmethod
-    def of(cls, *sources: Source | None) -> "Provenance":
+    def of(cls, *sources: HasLineage | None) -> "Provenance":
         """Combine the provenance of all inputs.
 
         Uses that several inputs share count once. Uses of one unit add; for labels and users, uses on disjoint rows
@@ -74,7 +74,7 @@ class Provenance:
     def from_json(cls, data: Mapping[str, Any]) -> "Provenance":
         """Read what `to_json` wrote."""
         guarantee = Guarantee(**data["guarantee"]) if data["guarantee"] else None
-        return cls(guarantee, tuple(Use.from_json(use) for use in data["lineage"]))
+        return cls(guarantee, tuple(LabelUse.from_json(use) for use in data["lineage"]))
 
     def to_json(self) -> dict[str, Any]:
         """Describe the provenance; `from_json` reads it back."""
@@ -87,20 +87,20 @@ class Provenance:
         return bool(self.lineage) or self.guarantee is not None
 
     @classmethod
-    def _of_source(cls, source: Source | None) -> "Provenance":
+    def _of_source(cls, source: HasLineage | None) -> "Provenance":
         if source is None:
             return cls.public()
         provenance = source if isinstance(source, Provenance) else getattr(source, "provenance", None)
         return provenance if isinstance(provenance, Provenance) else cls(source.guarantee, tuple(source.lineage))
 
-    def _named_uses(self) -> tuple[Use, ...]:
+    def _named_uses(self) -> tuple[LabelUse, ...]:
         """Return the uses; a guarantee that names none becomes one of its own."""
         if self.lineage or self.guarantee is None:
             return self.lineage
         epsilon, delta = self.guarantee.epsilon, Fraction(self.guarantee.delta)
         cost = Cost(Fraction(epsilon) if math.isfinite(epsilon) else epsilon, delta)
         name = f"unnamed {uuid4().hex}"
-        return (Use(name, cost, None, 0, name),)
+        return (LabelUse(name, cost, None, 0, name),)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Provenance":
         return self  # a copied network keeps this very object, so that it counts once
@@ -117,12 +117,12 @@ class HasProvenance:
         return self.provenance.guarantee
 
     @property
-    def lineage(self) -> tuple[Use, ...]:
+    def lineage(self) -> tuple[LabelUse, ...]:
         """The uses of labels."""
         return self.provenance.lineage
 
 
-def _joint_guarantee(uses: tuple[Use, ...], guarantees: list[Guarantee]) -> Guarantee | None:
+def _joint_guarantee(uses: tuple[LabelUse, ...], guarantees: list[Guarantee]) -> Guarantee | None:
     if not guarantees:
         return None
     unit = guarantees[0].unit

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import gammaln, log_expit, log_ndtr, ndtr
 
 from labeldp.core.errors import InputError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 
 # Noise of at least this deviation, in steps of the integer grid, smooths the grid away (see `GaussianLoss`).
 LATTICE_SIGMA = 2.0
@@ -286,9 +286,9 @@ def _basic_composition(losses: Sequence[Loss]) -> float:
     ]
     if not all(math.isfinite(bound) for bound, _ in parts):
         return math.inf
-    total = sum((n_draws * exactly(bound) for bound, n_draws in parts), Fraction(0))
+    total = sum((n_draws * as_fraction(bound) for bound, n_draws in parts), Fraction(0))
     rounded = float(total)
-    return rounded if exactly(rounded) >= total else math.nextafter(rounded, math.inf)
+    return rounded if as_fraction(rounded) >= total else math.nextafter(rounded, math.inf)
 
 
 _MAX_OUTCOMES = 1 << 14  # joint answers that are added up one by one

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from labeldp.audit.folder import audit_run as audit_run
     from labeldp.audit.mechanism import MechanismAudit as MechanismAudit
     from labeldp.audit.mechanism import audit_mechanism as audit_mechanism
-    from labeldp.audit.worlds import Worlds as Worlds
+    from labeldp.audit.worlds import NeighborPair as NeighborPair
     from labeldp.audit.worlds import pair_of_labels as pair_of_labels
     from labeldp.audit.worlds import pair_of_rows as pair_of_rows
     from labeldp.audit.worlds import pair_of_votes as pair_of_votes

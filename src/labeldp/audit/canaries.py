@@ -33,9 +33,9 @@ from labeldp.core.label_space import Codes, EncodedLabels
 from labeldp.data.base import Features
 from labeldp.learn.predictor import Predictor
 from labeldp.privacy.vault import Identity, Ledger, Vault
-from labeldp.recipes.base import find
+from labeldp.recipes.base import get_recipe
 from labeldp.recipes.runner import TrainingResult, split_held_out, train
-from labeldp.recipes.task import Rows, Task
+from labeldp.recipes.task import RowMask, Task
 
 CONFIDENT_VIEW = "model, where sure"
 _MIN_CANARIES = 8
@@ -70,7 +70,7 @@ class CanaryScores:
 
 def plant_canaries(
     codes: Codes,
-    eligible_mask: Rows,
+    eligible_mask: RowMask,
     n_classes: int,
     rng: np.random.Generator,
     n_canaries: int | None = None,
@@ -109,9 +109,9 @@ def plant_canaries(
     return CanarySet(codes_with_canaries, row_ids, options, coins, canary_ids)
 
 
-def select_training_rows(task: Task, recipe: str) -> Rows:
+def select_training_rows(task: Task, recipe: str) -> RowMask:
     """Return the rows whose labels a recipe learns from: not those that it sets aside to choose with."""
-    return split_held_out(task, find(recipe).has_several_candidates(task), False)[0]
+    return split_held_out(task, get_recipe(recipe).has_several_candidates(task), False)[0]
 
 
 def train_and_score(

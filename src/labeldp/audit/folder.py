@@ -35,7 +35,7 @@ from labeldp.audit.canaries import (
 from labeldp.audit.inference import measure_label_inference
 from labeldp.audit.one_run import one_run
 from labeldp.core import unproven
-from labeldp.core.atomic_files import written_whole
+from labeldp.core.atomic_files import atomic_write
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import json_number
 from labeldp.core.label_space import LabelSpace
@@ -46,7 +46,7 @@ from labeldp.learn.predictor import load_predictor
 from labeldp.privacy.vault import Ledger
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes.task import Task
-from labeldp.runs.config import Plan
+from labeldp.runs.config import TrainConfig
 from labeldp.runs.feature_files import read_columns
 from labeldp.runs.record import load_reader, read_run
 
@@ -121,13 +121,13 @@ def audit_run(
     result = _build_result(
         facts, config, canary_sets, canary_scores, probabilities, select_training_rows(task, train_config.recipe)
     )
-    with written_whole(run / RESULT_FILE) as partial:
+    with atomic_write(run / RESULT_FILE) as partial:
         partial.write_text(json.dumps(result, indent=2) + "\n")
     shutil.rmtree(folder)
     return result
 
 
-def _read_inputs(run: Path, data: Path, facts: dict[str, Any], config: AuditConfig) -> tuple[Any, Plan, Any]:
+def _read_inputs(run: Path, data: Path, facts: dict[str, Any], config: AuditConfig) -> tuple[Any, TrainConfig, Any]:
     """Read the features as the run did, and its plan from what the run says of itself."""
     reader = load_reader(run)
     features = reader(read_columns(TableFile(data), list(reader.columns), reader.text_columns))
@@ -147,7 +147,9 @@ def _read_inputs(run: Path, data: Path, facts: dict[str, Any], config: AuditConf
     settings |= {"epochs": run_settings.get("epochs"), "model": run_settings.get("model", "auto")}
     settings |= {"choose_by": run_settings.get("choose_by", "auto")}
     settings |= {"labels_per_user": (facts.get("users") or {}).get("labels_per_user")}
-    train_config = Plan(facts["epsilon"], facts["delta"], facts["recipe"], facts["options"], reader.kind, **settings)
+    train_config = TrainConfig(
+        facts["epsilon"], facts["delta"], facts["recipe"], facts["options"], reader.kind, **settings
+    )
     train_config.check()
     return features, train_config, public
 
@@ -186,7 +188,7 @@ def _checkpoint_folder(run: Path, facts: dict[str, Any], config: AuditConfig) ->
     if not (folder / "request.json").is_file():
         try:
             folder.mkdir(exist_ok=True)
-            with written_whole(folder / "request.json") as partial:
+            with atomic_write(folder / "request.json") as partial:
                 partial.write_text(json.dumps({"seed": secrets.randbits(64)}))
         except OSError as problem:
             raise InputError(f"{run} cannot be written to: {problem.strerror or problem}.") from None
@@ -218,7 +220,7 @@ def _plant_canaries(
 def _train_or_load(
     canary_set: CanarySet,
     task: Task,
-    train_config: Plan,
+    train_config: TrainConfig,
     probabilities: NDArray[np.float64],
     training_folder: Path,
     report: Callable[[str], None],
@@ -243,7 +245,7 @@ def _train_or_load(
     arrays = {f"score {name}": values for name, values in canary_scores.scores.items()}
     model_arrays = {"model_confidence": canary_scores.model_confidence, "probabilities": canary_scores.probabilities}
     model_arrays |= {} if canary_scores.evidence is None else {"evidence": canary_scores.evidence}
-    with written_whole(scores_path) as partial, partial.open("wb") as stream:
+    with atomic_write(scores_path) as partial, partial.open("wb") as stream:
         np.savez(stream, **arrays, **model_arrays)  # type: ignore[arg-type]
     return canary_scores
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from labeldp.audit.bounds import epsilon_lower_bound, error_rate
 from labeldp.audit.events import Outcomes, best_event
-from labeldp.audit.worlds import Worlds, stated_privacy, worst_neighbor_pairs
+from labeldp.audit.worlds import NeighborPair, stated_privacy, worst_neighbor_pairs
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta, json_number
 
@@ -55,7 +55,7 @@ class MechanismAudit:
 def audit_mechanism(
     mechanism: Any,
     *,
-    pairs: Worlds | Sequence[Worlds] | None = None,
+    pairs: NeighborPair | Sequence[NeighborPair] | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
     draws: int = 100_000,
@@ -77,7 +77,11 @@ def audit_mechanism(
             "worst_worlds(...) gives those that are bad for what it was made from."
         )
     candidates = (
-        worst_neighbor_pairs(mechanism) if pairs is None else [pairs] if isinstance(pairs, Worlds) else list(pairs)
+        worst_neighbor_pairs(mechanism)
+        if pairs is None
+        else [pairs]
+        if isinstance(pairs, NeighborPair)
+        else list(pairs)
     )
     n_selection_draws = max(_MIN_DRAWS // 2, draws // 2 // len(candidates))
     selection_draws = [(pair.draw(0, n_selection_draws), pair.draw(1, n_selection_draws)) for pair in candidates]

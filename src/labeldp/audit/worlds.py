@@ -26,10 +26,10 @@ from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.mechanisms.binning import DiscreteLaplace, RROnBins, UnbiasedBins
 from labeldp.privacy.mechanisms.crosses import LargestResiduals
 from labeldp.privacy.mechanisms.linear import GroupHistogram, LinearQuery
-from labeldp.privacy.mechanisms.randomized_response import RandomizedResponse, RRInformative, RRTopK, RRWithPrior
-from labeldp.privacy.mechanisms.selection import BestCandidate, HighestScore, RightCount
+from labeldp.privacy.mechanisms.randomized_response import RandomizedResponse, RRMaxInformation, RRTopK, RRWithPrior
+from labeldp.privacy.mechanisms.selection import BestCandidate, CorrectCount, HighestScore
 from labeldp.privacy.mechanisms.stable import ImmutableArgmax, StableVote
-from labeldp.privacy.mechanisms.sums import LeastLoss, LossSum, NumberQuery
+from labeldp.privacy.mechanisms.sums import LossSum, NoisyMinLoss, NumberSums
 from labeldp.privacy.mechanisms.voting import ConfidentGNMax, LNMax, VoteMechanism
 from labeldp.privacy.noise.secure_stream import SYSTEM
 from labeldp.releases.base import Release
@@ -41,7 +41,7 @@ _MAX_VOTES_AT_ONCE = 1 << 22  # votes drawn at once
 
 
 @dataclass(frozen=True)
-class Worlds:
+class NeighborPair:
     """Two neighbouring worlds by name; `draw(world, count)` gives `count` independent releases in world 0 or 1.
 
     Where outcomes are `ordered`, events are what lies beyond a threshold; otherwise they are sets of values.
@@ -67,7 +67,7 @@ def stated_privacy(mechanism: Any, delta: float | None = None) -> tuple[float, f
     return float(mechanism.price()[0]), own
 
 
-def worst_neighbor_pairs(mechanism: Any) -> list[Worlds]:
+def worst_neighbor_pairs(mechanism: Any) -> list[NeighborPair]:
     """Return pairs of neighbouring worlds that are bad for a mechanism of this library."""
     if hasattr(mechanism, "votes") and isinstance(mechanism.votes, VoteMechanism):  # of teachers
         return worst_neighbor_pairs(mechanism.votes)
@@ -84,7 +84,7 @@ def pair_of_labels(
     neighbor_codes: Sequence[int] | Codes,
     view: Callable[[Release], Sequence[int]],
     ordered: bool = False,
-) -> Worlds:
+) -> NeighborPair:
     """Return two worlds by their label codes, which must differ in one row; `view` makes whole numbers of a release."""
     pair = [np.asarray(world, np.int64) for world in (codes, neighbor_codes)]
     if pair[0].shape != pair[1].shape or (pair[0] != pair[1]).sum() != 1:
@@ -94,7 +94,7 @@ def pair_of_labels(
     def draw(world: int, n_draws: int) -> Outcomes:
         return np.array([view(draw_release(mechanism, pair[world], space)) for _ in range(n_draws)], np.int64)
 
-    return Worlds("labels that differ in one row", draw, ordered)
+    return NeighborPair("labels that differ in one row", draw, ordered)
 
 
 def pair_of_rows(
@@ -103,7 +103,7 @@ def pair_of_rows(
     labels: tuple[int, int],
     view: Callable[[Any], NDArray[Any]],
     ordered: bool = False,
-) -> Worlds:
+) -> NeighborPair:
     """Return two worlds for a mechanism that acts row by row: every row has the one label, or every row the other.
 
     Then a release of many rows is as many draws. `view` gives whole numbers for each row of a release; a mechanism with
@@ -116,12 +116,12 @@ def pair_of_rows(
         views = np.asarray(view(draw_release(batched, np.full(n_draws, labels[world], np.int64), space)))
         return views.reshape(n_draws, -1).astype(np.int64)
 
-    return Worlds(f"labels {labels[0]} and {labels[1]}", draw, ordered)
+    return NeighborPair(f"labels {labels[0]} and {labels[1]}", draw, ordered)
 
 
 def pair_of_votes(
     mechanism: VoteMechanism, counts: Sequence[int], neighbor_counts: Sequence[int], name: str = ""
-) -> Worlds:
+) -> NeighborPair:
     """Return two worlds by the votes on a query, which differ by one vote moved; a run asks it as often as it may.
 
     Queries that are answered independently of each other are drawn for many runs at once.
@@ -151,7 +151,7 @@ def pair_of_votes(
             return codes
         return np.stack([(codes == 0).sum(axis=1), (codes == 1).sum(axis=1), (codes < 0).sum(axis=1)], axis=1)
 
-    return Worlds(name or f"votes {list(counts)} and {list(neighbor_counts)}", draw, ordered=run_length > 1)
+    return NeighborPair(name or f"votes {list(counts)} and {list(neighbor_counts)}", draw, ordered=run_length > 1)
 
 
 def draw_release(mechanism: Mechanism, codes: Codes, space: LabelSpace) -> Any:
@@ -168,11 +168,11 @@ def project_on_move(values: NDArray[Any], mean: NDArray[Any], neighbor_mean: NDA
     return np.stack([offsets @ move, (np.abs(offsets) - np.abs(offsets - move)).sum(axis=1)], axis=1)
 
 
-def _response_pairs(mechanism: RandomizedResponse) -> list[Worlds]:
+def _response_pairs(mechanism: RandomizedResponse) -> list[NeighborPair]:
     return [pair_of_rows(mechanism, _space(2), (0, 1), lambda release: release.codes)]
 
 
-def _candidate_pairs(mechanism: RRTopK | RRWithPrior | RRInformative) -> list[Worlds]:
+def _candidate_pairs(mechanism: RRTopK | RRWithPrior | RRMaxInformation) -> list[NeighborPair]:
     """The likeliest label against the next, and against the last, which may be no candidate."""
     prior = mechanism.prior[0]
     first, second, last = (int(np.argsort(-prior, kind="stable")[rank]) for rank in (0, 1, -1))
@@ -184,7 +184,7 @@ def _candidate_pairs(mechanism: RRTopK | RRWithPrior | RRInformative) -> list[Wo
     return [pair_of_rows(batched, _space(prior.size), pair, lambda release: release.codes) for pair in pairs]
 
 
-def _one_hot_pairs(mechanism: OneHotLaplace | OneHotGaussian) -> list[Worlds]:
+def _one_hot_pairs(mechanism: OneHotLaplace | OneHotGaussian) -> list[NeighborPair]:
     means = getattr(mechanism, "height", 1) * np.eye(2, dtype=np.int64)
     return [
         pair_of_rows(
@@ -193,7 +193,7 @@ def _one_hot_pairs(mechanism: OneHotLaplace | OneHotGaussian) -> list[Worlds]:
     ]
 
 
-def _histogram_pairs(mechanism: GroupHistogram) -> list[Worlds]:
+def _histogram_pairs(mechanism: GroupHistogram) -> list[NeighborPair]:
     means = np.eye(2, dtype=np.int64)
 
     def draw(world: int, n_draws: int) -> Outcomes:
@@ -202,7 +202,7 @@ def _histogram_pairs(mechanism: GroupHistogram) -> list[Worlds]:
             draw_release(batched, np.full(n_draws, world, np.int64), _space(2)).counts, means[0], means[1]
         )
 
-    return [Worlds("labels 0 and 1 of the one row of a group", draw, ordered=True)]
+    return [NeighborPair("labels 0 and 1 of the one row of a group", draw, ordered=True)]
 
 
 def _largest_row(mechanism: LinearQuery) -> tuple[NDArray[np.float64], int]:
@@ -213,13 +213,13 @@ def _largest_row(mechanism: LinearQuery) -> tuple[NDArray[np.float64], int]:
     return dense, max(1, _MAX_COLUMNS // dense.size)
 
 
-def _linear_pairs(mechanism: LinearQuery) -> list[Worlds]:
+def _linear_pairs(mechanism: LinearQuery) -> list[NeighborPair]:
     """Labels of two classes and, as noise without delta differs then, of three."""
     row, n_copies = _largest_row(mechanism)
     batched = replace(mechanism, query=np.kron(np.eye(n_copies), row[None, :]))
     step = np.rint(row * batched.grid_scale).astype(np.int64)
 
-    def of_classes(n_classes: int) -> Worlds:
+    def of_classes(n_classes: int) -> NeighborPair:
         means = np.stack([np.outer(step, np.arange(n_classes) == label).ravel() for label in (0, 1)])
 
         def draw(world: int, n_draws: int) -> Outcomes:
@@ -229,12 +229,12 @@ def _linear_pairs(mechanism: LinearQuery) -> list[Worlds]:
             ]
             return project_on_move(np.concatenate(parts)[:n_draws], means[0], means[1])
 
-        return Worlds(f"labels 0 and 1 of {n_classes} in the longest row", draw, ordered=True)
+        return NeighborPair(f"labels 0 and 1 of {n_classes} in the longest row", draw, ordered=True)
 
     return [of_classes(n_classes) for n_classes in ((2,) if mechanism.delta else (2, 3))]
 
 
-def _number_pairs(mechanism: RROnBins | UnbiasedBins) -> list[Worlds]:
+def _number_pairs(mechanism: RROnBins | UnbiasedBins) -> list[NeighborPair]:
     """The two ends of the range, which lie in the first place and in the last."""
     prior = np.atleast_2d(mechanism.prior)[0]
     options: dict[str, Any] = {"loss": mechanism.objective} if isinstance(mechanism, RROnBins) else {}
@@ -242,11 +242,11 @@ def _number_pairs(mechanism: RROnBins | UnbiasedBins) -> list[Worlds]:
     return [pair_of_rows(single, _range(prior.size), (0, prior.size - 1), lambda release: release.codes)]
 
 
-def _grid_pairs(mechanism: DiscreteLaplace) -> list[Worlds]:
+def _grid_pairs(mechanism: DiscreteLaplace) -> list[NeighborPair]:
     return [pair_of_rows(mechanism, _range(_N_VALUES), (0, _N_VALUES - 1), lambda release: release.codes, ordered=True)]
 
 
-def _sum_pairs(mechanism: NumberQuery) -> list[Worlds]:
+def _sum_pairs(mechanism: NumberSums) -> list[NeighborPair]:
     """The ends of the range for the largest row; their squares are equal, so that these tell nothing."""
     row, n_copies = _largest_row(mechanism)
     batched = replace(mechanism, query=np.kron(np.eye(n_copies), row[None, :]))
@@ -260,10 +260,10 @@ def _sum_pairs(mechanism: NumberQuery) -> list[Worlds]:
         ]
         return project_on_move(np.concatenate(parts)[:n_draws], -move, move)
 
-    return [Worlds("both ends of the range in the largest row", draw, ordered=True)]
+    return [NeighborPair("both ends of the range in the largest row", draw, ordered=True)]
 
 
-def _loss_pairs(mechanism: LossSum | LeastLoss) -> list[Worlds]:
+def _loss_pairs(mechanism: LossSum | NoisyMinLoss) -> list[NeighborPair]:
     """A prediction at one end, and labels at both; of two candidates, one is right at each end."""
     is_loss_sum = isinstance(mechanism, LossSum)
     small = replace(mechanism, predictions=np.array([0.0] if is_loss_sum else [[0.0, 1.0]]))
@@ -271,24 +271,24 @@ def _loss_pairs(mechanism: LossSum | LeastLoss) -> list[Worlds]:
     return [pair_of_labels(small, _range(2), [0], [1], view, ordered=is_loss_sum)]
 
 
-def _correct_pairs(mechanism: RightCount) -> list[Worlds]:
+def _correct_pairs(mechanism: CorrectCount) -> list[NeighborPair]:
     small = replace(mechanism, predictions=np.zeros(1, np.int64))
     return [pair_of_labels(small, _space(2), [0], [1], lambda release: [release.n_correct], True)]  # type: ignore[attr-defined]
 
 
-def _best_pairs(mechanism: BestCandidate) -> list[Worlds]:
+def _best_pairs(mechanism: BestCandidate) -> list[NeighborPair]:
     small = replace(mechanism, predictions=np.array([[0, 1]]))
     return [pair_of_labels(small, _space(2), [0], [1], lambda release: [release.best_index])]  # type: ignore[attr-defined]
 
 
-def _score_pairs(mechanism: HighestScore) -> list[Worlds]:
+def _score_pairs(mechanism: HighestScore) -> list[NeighborPair]:
     """One row whose label decides between two candidates, with the reach of the mechanism itself."""
     half = mechanism.sensitivity // 2
     small = replace(mechanism, scores=np.array([[[half, 0]], [[0, mechanism.sensitivity - half]]]), row_ids=None)
     return [pair_of_labels(small, _space(2), [0], [1], lambda release: [release.best_index])]  # type: ignore[attr-defined]
 
 
-def _residual_pairs(mechanism: LargestResiduals) -> list[Worlds]:
+def _residual_pairs(mechanism: LargestResiduals) -> list[NeighborPair]:
     """Two rows that share a cell in the first cross alone: the label of one moves the two scores against each other."""
     pairs = np.tile([[0, 2], [0, 1]], (int(mechanism.n_picks), 1))
     n_classes = mechanism.expected_probabilities.shape[1]
@@ -302,13 +302,13 @@ def _residual_pairs(mechanism: LargestResiduals) -> list[Worlds]:
     return [pair_of_labels(small, _space(n_classes), [0, 0], [1, 0], view)]
 
 
-def _vote_pairs(mechanism: Any) -> list[Worlds]:
+def _vote_pairs(mechanism: Any) -> list[NeighborPair]:
     """Near ties, and gaps of the size of the noise, where the loser's chance to win changes most."""
     scale = mechanism.scale if isinstance(mechanism, LNMax | ImmutableArgmax) else mechanism.sigma
     return [_leading_pair(mechanism, round(4 * scale) + 2, gap) for gap in _gaps(scale)]
 
 
-def _confident_pairs(mechanism: ConfidentGNMax) -> list[Worlds]:
+def _confident_pairs(mechanism: ConfidentGNMax) -> list[NeighborPair]:
     """The largest count at the threshold and on both sides of it, ahead of the next by some noise or by all."""
     pairs = []
     for shift in (-1.5, 0.0, 1.5):
@@ -317,7 +317,7 @@ def _confident_pairs(mechanism: ConfidentGNMax) -> list[Worlds]:
     return pairs
 
 
-def _stable_pairs(mechanism: StableVote) -> list[Worlds]:
+def _stable_pairs(mechanism: StableVote) -> list[NeighborPair]:
     """Distances at the threshold and around it; and a tie, whose exact winner must not be told."""
     steps = [round(factor * float(mechanism.noise_scale)) for factor in (-2, -1, 0, 1)]
     distances = sorted({max(2, mechanism.threshold + step) for step in steps})
@@ -328,7 +328,7 @@ def _gaps(scale: float) -> list[int]:
     return sorted({0, 1, max(1, round(scale)), max(1, round(2 * scale))})
 
 
-def _leading_pair(mechanism: VoteMechanism, low: int, gap: int) -> Worlds:
+def _leading_pair(mechanism: VoteMechanism, low: int, gap: int) -> NeighborPair:
     """Two classes, the first ahead by `gap` votes; in the other world one of its votes goes to the second."""
     counts, neighbor_counts = (low + gap, low), (low + gap - 1, low + 1)
     return pair_of_votes(mechanism, counts, neighbor_counts)
@@ -342,17 +342,17 @@ def _range(n_values: int) -> LabelSpace:
     return LabelSpace.range(0, n_values - 1, 1)
 
 
-_PAIR_BUILDERS: list[tuple[Any, Callable[[Any], list[Worlds]]]] = [
+_PAIR_BUILDERS: list[tuple[Any, Callable[[Any], list[NeighborPair]]]] = [
     (RandomizedResponse, _response_pairs),
-    ((RRTopK, RRWithPrior, RRInformative), _candidate_pairs),
+    ((RRTopK, RRWithPrior, RRMaxInformation), _candidate_pairs),
     ((OneHotLaplace, OneHotGaussian), _one_hot_pairs),
     (GroupHistogram, _histogram_pairs),
-    (NumberQuery, _sum_pairs),
+    (NumberSums, _sum_pairs),
     (LinearQuery, _linear_pairs),
     ((RROnBins, UnbiasedBins), _number_pairs),
     (DiscreteLaplace, _grid_pairs),
-    ((LossSum, LeastLoss), _loss_pairs),
-    (RightCount, _correct_pairs),
+    ((LossSum, NoisyMinLoss), _loss_pairs),
+    (CorrectCount, _correct_pairs),
     (BestCandidate, _best_pairs),
     (HighestScore, _score_pairs),
     (LargestResiduals, _residual_pairs),

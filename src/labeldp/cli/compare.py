@@ -80,7 +80,7 @@ def compare(
     from labeldp.recipes.crosses import add_crosses, check_crosses, parse_cross
     from labeldp.report.comparison import print_comparison
     from labeldp.runs import compare as comparison
-    from labeldp.runs.config import Plan
+    from labeldp.runs.config import TrainConfig
     from labeldp.runs.feature_files import read_columns, read_features
 
     recipe_names = list(dict.fromkeys(name.strip() for name in recipes.split(",") if name.strip()))
@@ -88,7 +88,7 @@ def compare(
     settings |= {"choose_by": choose_by}
     cross_recipe = next((name for name in recipe_names if name in CROSSING), recipe_names[0] if recipe_names else "")
     settings |= {"options": add_crosses(cross_recipe, {}, [parse_cross(item) for item in cross or ()])}
-    config = Plan(max(epsilon_values), delta, features=features, model=model, **settings)
+    config = TrainConfig(max(epsilon_values), delta, features=features, model=model, **settings)
     description = (
         f"{data.name}, {label}, {classes}, {'public' if labels_public else 'private'}, {test.name if test else ''}"
     )

@@ -24,7 +24,7 @@ def encode(
     import json
     import time
 
-    from labeldp.core.atomic_files import check_writable, written_whole
+    from labeldp.core.atomic_files import atomic_write, check_writable
     from labeldp.core.errors import InputError
     from labeldp.core.version import __version__
     from labeldp.data.files import TableFile
@@ -49,7 +49,7 @@ def encode(
     with checkpoint_folder(out) as checkpoints:
         options = {"device": device, "seed": seed, "progress": not as_json, "checkpoint": checkpoints}
         encoders = train_two_encoders(images, model, epochs, **options)
-        with written_whole(out) as partial:
+        with atomic_write(out) as partial:
             encoders.save(partial, quantize=True)
             # The digest is of weights as they are kept, by which runs name their encoder.
             measured = {

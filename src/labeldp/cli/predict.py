@@ -21,7 +21,7 @@ def predict(
 
     In CSV, a text that a spreadsheet would take for a formula has a quote (') before it; Parquet has it as it is.
     """
-    from labeldp.core.atomic_files import check_writable, written_whole
+    from labeldp.core.atomic_files import atomic_write, check_writable
     from labeldp.data.spreadsheets import escape_formulas
     from labeldp.runs.predict import predict as predict_run
 
@@ -39,6 +39,6 @@ def predict(
     if out is None:
         echo(frame.write_csv(), end=False)
         return
-    with written_whole(out) as partial:
+    with atomic_write(out) as partial:
         frame.write_csv(partial) if out.suffix == ".csv" else frame.write_parquet(partial)
     echo(f"Wrote {out}: {frame.height:,} rows.", err=True)

@@ -94,8 +94,8 @@ def privatize(
         noise_facts = {"deviation": table.space.step * laplace_deviation(mechanism.epsilon / (len(table.space) - 1))}
         noise_text = f"Each number has noise of deviation {noise_facts['deviation']:.3g}, cut at the ends of the range"
     print_result(
-        {"out": str(out), "rows": vault.rows, "dropped": n_dropped, **noise_facts, "guarantee": spent.to_json()},
-        f"Wrote {out}: {vault.rows:,} rows{dropped_text}. {noise_text}; "
+        {"out": str(out), "rows": vault.n_rows, "dropped": n_dropped, **noise_facts, "guarantee": spent.to_json()},
+        f"Wrote {out}: {vault.n_rows:,} rows{dropped_text}. {noise_text}; "
         f"each {vault.unit} has now spent epsilon {spent.epsilon:g} of {vault.budget.epsilon:g}.",
         as_json,
     )

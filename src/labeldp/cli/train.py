@@ -101,7 +101,7 @@ def train(
     table = SecretTable.open(data, label, classes, missing, ids, user_column, **table_options)
     from labeldp.recipes.crosses import add_crosses, parse_cross
     from labeldp.recipes.progress import Progress
-    from labeldp.runs.config import Plan
+    from labeldp.runs.config import TrainConfig
     from labeldp.runs.training import train as train_run
 
     if allow_unproven is not None:
@@ -116,7 +116,7 @@ def train(
     training_options |= {"labels_per_user": labels_per_user, "choose_by": choose_by}
     options = read_options(option) | ({} if engine is None else {"engine": engine})
     options = add_crosses(recipe, options, [parse_cross(each) for each in cross or ()])
-    config = Plan(epsilon, delta, recipe, options, features, model, encoder, flip, **training_options)
+    config = TrainConfig(epsilon, delta, recipe, options, features, model, encoder, flip, **training_options)
     config.check(table.space, table)
     check_total_budget(epsilon, budget)
     with progress_bar(table.file.n_rows) as progress:

@@ -31,7 +31,7 @@ def check_writable(out: Path, *suffixes: str) -> None:
 
 
 @contextmanager
-def written_whole(out: Path, overwrite: bool = False) -> Iterator[Path]:
+def atomic_write(out: Path, overwrite: bool = False) -> Iterator[Path]:
     """Give a path to write to (a file, or a folder to make), which becomes `out` only if all goes well.
 
     What is there already stays and is an error; if it is written `anew`, a file is replaced.
@@ -97,18 +97,18 @@ def _remove_lock(lock: FileLock) -> None:
     lock.release()
 
 
-def kept_array(path: Path | None, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+def cached_array(path: Path | None, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
     """Return an array that takes long to make: from its file, or made, and kept there for others."""
     if path is None:
         return make()
-    with alone(path):
+    with path_lock(path):
         if not path.is_file():
-            with written_whole(path) as partial, partial.open("wb") as file:
+            with atomic_write(path) as partial, partial.open("wb") as file:
                 np.save(file, make())
     return np.load(path)
 
 
-def alone(path: Path) -> FileLock:
+def path_lock(path: Path) -> FileLock:
     """Let another process that makes the same file or folder wait until it is there."""
     return FileLock(path.with_name(f".{path.name}.lock"))
 

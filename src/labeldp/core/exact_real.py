@@ -17,7 +17,7 @@ Formula = Callable[[decimal.Context], Decimal]
 _SLACK_DIGITS = 10
 
 
-def exactly(value: float) -> Fraction:
+def as_fraction(value: float) -> Fraction:
     """Return the decimal number that was written: 0.1 is one tenth, not the nearest float64."""
     return Fraction(repr(float(value)))
 

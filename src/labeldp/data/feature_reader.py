@@ -24,7 +24,7 @@ FeatureKind = Literal["auto", "table", "embeddings", "images", "pairs"]
 
 
 @dataclass(frozen=True)
-class Intake:
+class FeatureReader:
     """How raw rows become features. What it learnt (categories, medians) came from the training rows' features."""
 
     kind: Literal["table", "embeddings", "images", "pairs"]
@@ -33,7 +33,7 @@ class Intake:
     flip: bool = False  # whether images may be mirrored
 
     @classmethod
-    def fit(cls, data: Any, kind: FeatureKind = "auto", flip: bool = False) -> tuple[Intake, Features]:
+    def fit(cls, data: Any, kind: FeatureKind = "auto", flip: bool = False) -> tuple[FeatureReader, Features]:
         """Learn how to take in rows like these, and return their features.
 
         By default a data frame or a matrix is a table, whose numbers are standardised and whose texts are categories;
@@ -75,9 +75,9 @@ class Intake:
         pixels = read_images(to_frame(data).to_series()) if is_frame(data) else np.asarray(data)
         return Images(_channels_first(pixels), self.flip)
 
-    def strangers(self, frame: pl.DataFrame) -> list[str]:
+    def unseen_categories(self, frame: pl.DataFrame) -> list[str]:
         """Return the columns of a table whose texts are all unknown: they may be written in another way."""
-        return TableEncoder.from_json(self.encoding).strangers(frame) if self.kind == "table" else []
+        return TableEncoder.from_json(self.encoding).unseen_categories(frame) if self.kind == "table" else []
 
     @property
     def text_columns(self) -> list[str]:
@@ -92,7 +92,7 @@ class Intake:
         return {"kind": self.kind, "columns": list(self.columns), "encoding": self.encoding, "flip": self.flip}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Intake:
+    def from_json(cls, data: dict[str, Any]) -> FeatureReader:
         """Read what `to_json` wrote."""
         if data["kind"] in _NEEDS_FIT:
             _fitted_class(data["kind"]).from_json(data["encoding"])  # it is whole, or says so now

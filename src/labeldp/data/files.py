@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from labeldp.core.atomic_files import temporary_path, written_whole
+from labeldp.core.atomic_files import atomic_write, temporary_path
 from labeldp.core.errors import InputError
 from labeldp.data.arrow_types import polars_schema, to_polars
 
@@ -102,7 +102,7 @@ class TableFile:
         What the source file says about itself is left behind, and what it says about the `secret` column: such
         metadata can count classes.
         """
-        with written_whole(out) as unfinished:
+        with atomic_write(out) as unfinished:
             self._write(unfinished, map(transform, self.batches(columns)), label, metadata, columns)
 
     def rehearse(

@@ -25,7 +25,7 @@ _BLOCK_ROWS, _BLOCK_SIZE = 1 << 13, 1 << 25  # rows that are lifted at once, and
 
 
 @dataclass(frozen=True)
-class Lift:
+class RowNormalizer:
     """A map from features to rows of length 1, learnt from features alone.
 
     Numbers of a table are standardised and its one-hot columns stay as they are; embeddings and pixels are centred.
@@ -42,7 +42,9 @@ class Lift:
     constant: float = 1.0  # beside rows that are cut
 
     @classmethod
-    def fit(cls, features: Features, n_columns: int = 256, *, clip: bool = False, constant: float = 1.0) -> "Lift":
+    def fit(
+        cls, features: Features, n_columns: int = 256, *, clip: bool = False, constant: float = 1.0
+    ) -> "RowNormalizer":
         """Learn means, scales and directions; and, if rows shall be `cut`, their median length."""
         total = np.zeros(_n_columns(features), np.float64)
         for block in _iter_blocks(features):

@@ -80,7 +80,7 @@ class TableEncoder:
             codes[:, index] = np.where(texts.is_null(), n_known + 1, column_codes)
         return codes
 
-    def strangers(self, frame: pl.DataFrame) -> list[str]:
+    def unseen_categories(self, frame: pl.DataFrame) -> list[str]:
         """Return the categorical columns of which several rows hold values, and none of them is known."""
         texts = {column: to_strings(self._get_column(frame, column.name)).drop_nulls() for column in self.categorical}
         return [

@@ -32,13 +32,13 @@ from labeldp.core.label_space import LabelSpace
 from labeldp.core.lazy import has_torch
 from labeldp.core.version import __version__
 from labeldp.data.base import Features
-from labeldp.data.feature_reader import Intake, is_frame
+from labeldp.data.feature_reader import FeatureReader, is_frame
 from labeldp.estimators.seen_rows import fingerprint, warn_if_fitted_before
 from labeldp.learn.training import Training
 from labeldp.privacy.vault import Identity, Vault
-from labeldp.privacy.vault.account import Chosen
+from labeldp.privacy.vault.account import BudgetChooser
 from labeldp.privacy.vault.labeled_table import budget_chooser
-from labeldp.recipes.base import find
+from labeldp.recipes.base import get_recipe
 from labeldp.recipes.crosses import check_crosses
 from labeldp.recipes.runner import TrainingResult, all_rows, train
 from labeldp.recipes.task import Task
@@ -120,13 +120,13 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         label = self._label_name(y)
         X, y = self._check_data(X, y)
         space = self._label_space(y)
-        recipe, options = find(self.recipe), self._recipe_options()
+        recipe, options = get_recipe(self.recipe), self._recipe_options()
         model = None if is_search else self.model
         recipe.check(space, options, delta=self.delta, encoder=is_search or self.encoder is not None, model=model)
         if isinstance(X, Features):
             self._reader, features = None, X
         else:
-            self._reader, features = Intake.fit(X, self.features)  # type: ignore[arg-type]
+            self._reader, features = FeatureReader.fit(X, self.features)  # type: ignore[arg-type]
         check_crosses(self.recipe, options, getattr(features, "columns", ()))
         row_hashes, digest = fingerprint(X)
         identity = Identity("estimator", label, len(features), digest)
@@ -135,7 +135,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
             user_ids, None, len(features), self.labels_per_user
         )  # or it is said before there is a ledger
         vault = Vault(y, space, self._budget(), users=user_ids, ledger=self.ledger, identity=identity)
-        task = replace(task, rows=vault.cap_labels_per_user(self.labels_per_user, task.seed))
+        task = replace(task, row_mask=vault.cap_labels_per_user(self.labels_per_user, task.seed))
         self._was_fitted_before = warn_if_fitted_before(
             row_hashes, None if self.ledger is None else str(Path(self.ledger).resolve())
         )
@@ -150,7 +150,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         names = list(y.columns) if is_frame(y) else [getattr(y, "name", None)]
         return None if len(names) != 1 or names[0] in (None, "") else str(names[0])
 
-    def _budget(self) -> Budget | Chosen:
+    def _budget(self) -> Budget | BudgetChooser:
         return self.budget if isinstance(self.budget, Budget) else budget_chooser(self.epsilon, self.delta, self.budget)
 
     def _task(self, features: Features, space: LabelSpace, seed: int | None = None) -> Task:
@@ -185,7 +185,7 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
             "version": __version__,
             "python": platform.python_version(),
             "packages": package_versions(),
-            "data": {"name": "data in memory", "rows": vault.rows, "label": vault.label or "y"},
+            "data": {"name": "data in memory", "rows": vault.n_rows, "label": vault.label or "y"},
             "classes_inferred": bool(self._inference_warning),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "space": vault.space.to_json(),

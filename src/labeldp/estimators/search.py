@@ -14,12 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from labeldp.accounting.costs import Cost, Spending, rows_per_unit
 from labeldp.accounting.losses import Loss, compose
 from labeldp.core.errors import BudgetExceeded, InputError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.estimators.base import limit_threads
 from labeldp.estimators.classifier import LabelPrivateClassifier
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.vault import Vault
-from labeldp.privacy.vault.release_plan import Plan, step_losses
+from labeldp.privacy.vault.release_plan import ReleasePlan, step_losses
 from labeldp.recipes.runner import split_held_out, train_best
 from labeldp.releases.base import Release
 
@@ -60,7 +60,7 @@ class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         task, vault = best._open(X, y, users, is_search=True)
         estimators = [clone(self.estimator).set_params(**setting) for setting in grid]
         tasks = [
-            replace(estimator._task(task.features, task.space, task.seed), rows=task.rows) for estimator in estimators
+            replace(estimator._task(task.features, task.space, task.seed), row_mask=task.row_mask) for estimator in estimators
         ]
         options = [estimator._recipe_options() for estimator in estimators]
         if len(grid) > 1 and split_held_out(replace(task, users=vault.users), True, best.estimate)[1] is None:
@@ -90,8 +90,8 @@ class _LimitedVault:
     """A vault of which one search learns no more than its epsilon and delta, whatever else the budget would allow."""
 
     def __init__(self, vault: Vault, epsilon: float, delta: float) -> None:
-        self._vault, self._epsilon, self._delta = vault, exactly(epsilon), exactly(delta)
-        self._spending, self._known_requests = Spending(vault.rows, vault.users), set[str]()
+        self._vault, self._epsilon, self._delta = vault, as_fraction(epsilon), as_fraction(delta)
+        self._spending, self._known_requests = Spending(vault.n_rows, vault.users), set[str]()
 
     def around(self, vault: Vault) -> "_LimitedVault":
         """Return the same limit around another vault, for a rehearsal."""
@@ -112,7 +112,7 @@ class _LimitedVault:
 
         def cost(n_labels: int) -> Cost:
             epsilon = compose(step_losses(steps, n_labels), delta)
-            return Cost(exactly(epsilon) if math.isfinite(epsilon) else epsilon, exactly(delta))
+            return Cost(as_fraction(epsilon) if math.isfinite(epsilon) else epsilon, as_fraction(delta))
 
         self._admit(("plan", name, step_losses(steps), delta), row_selection, cost)
         return _LimitedPlan(self._vault.plan(*steps, row_selection=row_selection, delta=delta, name=name))
@@ -134,7 +134,7 @@ class _LimitedVault:
 class _LimitedPlan:
     """A plan of one search, whose steps are drawn once for all settings."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ReleasePlan) -> None:
         self._plan = plan
 
     @property

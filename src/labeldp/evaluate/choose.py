@@ -16,7 +16,7 @@ from labeldp.evaluate.criteria import Criterion, auc_scores, check_criterion, lo
 from labeldp.evaluate.inputs import as_predicted_codes, as_predicted_targets, as_row_ids, distributions
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.mechanisms.selection import BestCandidate, HighestScore
-from labeldp.privacy.mechanisms.sums import LeastLoss
+from labeldp.privacy.mechanisms.sums import NoisyMinLoss
 from labeldp.privacy.vault import Vault
 from labeldp.releases.base import Release
 from labeldp.releases.scores import Choice
@@ -61,7 +61,7 @@ def choose(
     if not len(candidates):
         raise InputError("There is nothing to choose from: give at least one candidate.")
     check_criterion(criterion, vault.space)
-    row_ids = as_row_ids(row_selection, vault.rows)
+    row_ids = as_row_ids(row_selection, vault.n_rows)
     mechanism = vault.scaled_to_unit(_selection_mechanism(vault, candidates, row_ids, epsilon, criterion), row_ids)
     choice = vault.release(mechanism, row_selection=row_ids, derived_from=derived_from)
     if not isinstance(choice, Choice):
@@ -76,8 +76,8 @@ def _selection_mechanism(
     if vault.space.step is not None:
         # A square can be a thousand times as large as the usual ones, and noise goes with the largest.
         predictions = np.stack([as_predicted_targets(candidate, vault) for candidate in candidates], axis=1)
-        return LeastLoss(predictions, epsilon, "absolute")
-    codes = [as_predicted_codes(candidate, row_ids, vault.rows, len(vault.space)) for candidate in candidates]
+        return NoisyMinLoss(predictions, epsilon, "absolute")
+    codes = [as_predicted_codes(candidate, row_ids, vault.n_rows, len(vault.space)) for candidate in candidates]
     are_probabilities = all(np.ndim(each) == 2 for each in candidates)
     if criterion == "auto":
         criterion = (

@@ -53,7 +53,7 @@ def measure_errors(
     vault: Vault, predictions: Any, row_selection: Any, epsilon: float, derived_from: Sequence[Release] = ()
 ) -> ErrorScore:
     """Score one predicted number for each row, on `rows`: half of epsilon for each of the two errors."""
-    targets, row_ids = as_predicted_targets(predictions, vault), as_row_ids(row_selection, vault.rows)
+    targets, row_ids = as_predicted_targets(predictions, vault), as_row_ids(row_selection, vault.n_rows)
     if not row_ids.size:
         raise InputError("There are no rows to score on: set some aside.")
     half_epsilon = divide_epsilon(check_epsilon(epsilon), 2)

@@ -57,9 +57,9 @@ def as_predicted_targets(candidate: Any, vault: Vault) -> NDArray[np.float64]:
     """Return a number within the declared range for each row."""
     predictions = np.asarray(candidate)
     if (
-        predictions.shape != (vault.rows,)
+        predictions.shape != (vault.n_rows,)
         or not np.issubdtype(predictions.dtype, np.number)
         or not np.isfinite(predictions).all()
     ):
-        raise InputError(f"Give one predicted number for each of the {vault.rows} rows.")
+        raise InputError(f"Give one predicted number for each of the {vault.n_rows} rows.")
     return np.clip(predictions.astype(np.float64), float(vault.space.classes[0]), float(vault.space.classes[-1]))

@@ -29,7 +29,7 @@ def measure_responses(release: Release, proba: Any) -> Interval:
     if not row_ids.size:
         raise InputError("The release holds no labels: release the held-out rows.")
     n_classes = len(release.space)
-    predicted = as_predicted_codes(proba, row_ids, release.rows, n_classes)
+    predicted = as_predicted_codes(proba, row_ids, release.n_rows, n_classes)
     n_agreeing = int(np.count_nonzero(predicted[row_ids] == release.codes[row_ids]))
     p_true, p_other = response_probabilities(release.epsilon, n_classes)
     return proportion_interval(n_agreeing, row_ids.size, 0.0, p_other, p_true)

@@ -13,7 +13,7 @@ from labeldp.evaluate.intervals import Interval, proportion_interval
 from labeldp.evaluate.table import PredictionTable, group_predictions
 from labeldp.privacy.mechanisms.base import divide_epsilon
 from labeldp.privacy.mechanisms.linear import GroupHistogram
-from labeldp.privacy.mechanisms.selection import RightCount
+from labeldp.privacy.mechanisms.selection import CorrectCount
 from labeldp.privacy.vault import Vault
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
@@ -72,16 +72,16 @@ def measure(
     """
     if isinstance(n_bins, bool) or not isinstance(n_bins, int | np.integer) or n_bins < 1:
         raise InputError("bins must be a whole number above zero.")
-    probabilities = check_probabilities(proba, vault.rows, len(vault.space))
-    row_ids = as_row_ids(row_selection, vault.rows)
+    probabilities = check_probabilities(proba, vault.n_rows, len(vault.space))
+    row_ids = as_row_ids(row_selection, vault.n_rows)
     half_epsilon = divide_epsilon(check_epsilon(epsilon), 2)
-    codes = as_predicted_codes(probabilities, row_ids, vault.rows, len(vault.space))
-    correct_mechanism = vault.scaled_to_unit(RightCount(codes, half_epsilon), row_ids)
+    codes = as_predicted_codes(probabilities, row_ids, vault.n_rows, len(vault.space))
+    correct_mechanism = vault.scaled_to_unit(CorrectCount(codes, half_epsilon), row_ids)
     correct = vault.release(correct_mechanism, row_selection=row_ids, derived_from=derived_from)
     # Rows whose label is missing, a public fact, take no part.
-    row_ids = row_ids if correct.active is None else np.flatnonzero(correct.active)
+    row_ids = row_ids if correct.row_mask is None else np.flatnonzero(correct.row_mask)
     row_probabilities = distributions(probabilities, row_ids)
-    groups = np.zeros(vault.rows, np.int32)
+    groups = np.zeros(vault.n_rows, np.int32)
     groups[row_ids] = group_predictions(row_probabilities, correct_mechanism.epsilon, int(n_bins))
     histogram_mechanism = vault.scaled_to_unit(GroupHistogram(groups, half_epsilon), row_ids)
     histogram = vault.release(histogram_mechanism, row_selection=row_ids, derived_from=derived_from)

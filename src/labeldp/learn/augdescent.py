@@ -22,7 +22,7 @@ from labeldp.learn.coteaching import get_noise_rate
 from labeldp.learn.model import Model
 from labeldp.learn.supervised import sample_mix_weight
 from labeldp.releases.base import Release
-from labeldp.releases.derived import Relabelled
+from labeldp.releases.derived import PseudoLabels
 from labeldp.releases.responses import Responses
 
 
@@ -151,7 +151,7 @@ class _LabelCorrectness:
     """
 
     def __init__(self, features: Features, release: Release, row_ids: Tensor, labels: Tensor) -> None:
-        is_pseudo_labeled = isinstance(release, Relabelled)
+        is_pseudo_labeled = isinstance(release, PseudoLabels)
         if release.kind != "likelihood" and not is_pseudo_labeled:
             raise InputError(
                 f"{release.mechanism} gives a prior, not noisy labels: relabel rows by it and use FixMatch."

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from labeldp.accounting.lineage import HasProvenance, Provenance
-from labeldp.core.atomic_files import written_whole
+from labeldp.core.atomic_files import atomic_write
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
@@ -55,7 +55,7 @@ class AveragedModel(HasProvenance):
 
     def save(self, folder: str | Path) -> None:
         """Write the members into a new folder."""
-        with written_whole(Path(folder)) as partial:
+        with atomic_write(Path(folder)) as partial:
             partial.mkdir()
             write_metadata(partial, self, {"kind": "average", "members": len(self.members)})
             for index, each in enumerate(self.members):

@@ -132,7 +132,7 @@ class EnsembleNetwork(nn.Module):
         return probabilities.mean(dim=0).clamp_min(1e-12).log()
 
 
-class Beside(nn.Module):
+class ConcatEncoder(nn.Module):
     """Several encoders: their encodings side by side, each divided by its usual length, so that all weigh the same.
 
     A learner that starts from it starts from the first.
@@ -325,7 +325,7 @@ def rebuild(config: dict[str, Any]) -> nn.Module:
     if "average" in config:
         return EnsembleNetwork([rebuild(each) for each in config["average"]])
     if "beside" in config:
-        return Beside([rebuild_single(each) for each in config["beside"]])
+        return ConcatEncoder([rebuild_single(each) for each in config["beside"]])
     return rebuild_single(config)
 
 

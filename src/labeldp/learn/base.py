@@ -60,8 +60,8 @@ class Learner(ABC):
 
     def _prepare_features(self, features: Features, release: Release) -> Features:
         """Check that features and release belong together and move the features to the device."""
-        if len(features) != release.rows:
-            raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
+        if len(features) != release.n_rows:
+            raise InputError(f"There are {len(features)} rows of features and {release.n_rows} in the release.")
         return to_device(features, self.training)
 
     def _make_network(self, features: Features, n_classes: int, start: Model | None, offset: int = 0) -> nn.Module:
@@ -90,7 +90,7 @@ class Learner(ABC):
 def _release_digest(release: Release) -> str:
     """Tell a release from others, also from those that were made of it."""
     digest = hashlib.sha256(f"{release.mechanism} {release.entry} {getattr(release, 'confidence', '')}".encode())
-    for array in (release.active, getattr(release, "codes", None), getattr(release, "probabilities", None)):
+    for array in (release.row_mask, getattr(release, "codes", None), getattr(release, "probabilities", None)):
         digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
@@ -154,8 +154,8 @@ def prepare_network(network: nn.Module, features: Features) -> nn.Module:
 
 def released_row_ids(release: Release, device: torch.device) -> Tensor:
     """Return the rows that a release speaks of."""
-    all_row_ids = torch.arange(release.rows)
-    row_ids = all_row_ids if release.active is None else all_row_ids[torch.from_numpy(release.active)]
+    all_row_ids = torch.arange(release.n_rows)
+    row_ids = all_row_ids if release.row_mask is None else all_row_ids[torch.from_numpy(release.row_mask)]
     if not len(row_ids):
         raise InputError("The release speaks of no row: there is nothing to learn from.")
     return row_ids.to(device)
@@ -173,7 +173,7 @@ def hard_labels(release: Release, device: torch.device) -> Tensor:
 
 def make_evidence_fn(release: Release, device: torch.device) -> Callable[[Tensor], Tensor]:
     """Return a function from rows to their log-evidence on the device."""
-    if release.rows * len(release.space) <= _MAX_DEVICE_ENTRIES:
+    if release.n_rows * len(release.space) <= _MAX_DEVICE_ENTRIES:
         table = torch.from_numpy(release.log_evidence()).to(device)
         return lambda row_ids: table[row_ids]
     return lambda row_ids: torch.from_numpy(release.log_evidence(row_ids.cpu().numpy())).to(device)
@@ -185,6 +185,6 @@ def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def follow(slow: nn.Module, network: nn.Module, inertia: float) -> None:
+def update_ema(ema_network: nn.Module, network: nn.Module, ema_decay: float) -> None:
     """Move a slow copy towards a network by the share that inertia leaves."""
-    torch._foreach_lerp_(list(slow.parameters()), list(network.parameters()), 1 - inertia)
+    torch._foreach_lerp_(list(ema_network.parameters()), list(network.parameters()), 1 - ema_decay)

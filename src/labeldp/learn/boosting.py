@@ -21,7 +21,7 @@ from joblib import cpu_count
 from numpy.typing import NDArray
 
 from labeldp.accounting.lineage import HasProvenance, Provenance
-from labeldp.core.atomic_files import written_whole
+from labeldp.core.atomic_files import atomic_write
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
@@ -170,8 +170,8 @@ class _TrainingData:
 
     @classmethod
     def of(cls, features: Features, release: Release, start: Predictor | None) -> "_TrainingData":
-        if len(features) != release.rows:
-            raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
+        if len(features) != release.n_rows:
+            raise InputError(f"There are {len(features)} rows of features and {release.n_rows} in the release.")
         if start is not None and start.space != release.space:
             raise InputError("The start must be a model of the release's classes.")
         evidence = release.log_evidence()
@@ -308,7 +308,7 @@ class BoostedModel(HasProvenance):
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new folder, with its start."""
-        with written_whole(Path(folder)) as partial:
+        with atomic_write(Path(folder)) as partial:
             partial.mkdir()
             write_metadata(
                 partial, self, {"kind": "boosted", "start": self.start is not None, "start_weight": self.start_weight}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.accounting.lineage import HasProvenance, Provenance
-from labeldp.core.atomic_files import written_whole
+from labeldp.core.atomic_files import atomic_write
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
@@ -56,8 +56,8 @@ class SklearnLearner:
 
     def fit(self, features: Features, release: Release, start: Predictor | None = None) -> "SklearnModel":
         """Fit by expectation maximisation, from the probabilities of `start` where it is given."""
-        if len(features) != release.rows:
-            raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
+        if len(features) != release.n_rows:
+            raise InputError(f"There are {len(features)} rows of features and {release.n_rows} in the release.")
         standardized = (
             self.standardized
             if self.standardized is not None and self.standardized.features is features
@@ -93,7 +93,7 @@ class SklearnModel(HasProvenance):
     def save(self, folder: str | Path) -> None:
         """Write the model into a new folder: by skops, of scikit-learn's own types, never as a pickle."""
         serialized = serialize_estimator(self.classifier)
-        with written_whole(Path(folder)) as partial:
+        with atomic_write(Path(folder)) as partial:
             partial.mkdir()
             write_metadata(partial, self, {"kind": "classical"})
             np.savez(partial / "arrays.npz", mean=self.mean, deviation=self.deviation)

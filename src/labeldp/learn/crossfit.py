@@ -14,7 +14,14 @@ from torch import Tensor, nn
 
 from labeldp.core.errors import InputError
 from labeldp.data.base import Features
-from labeldp.learn.base import Learner, first_checkpoint, follow, make_evidence_fn, released_row_ids, soft_cross_entropy
+from labeldp.learn.base import (
+    Learner,
+    first_checkpoint,
+    make_evidence_fn,
+    released_row_ids,
+    soft_cross_entropy,
+    update_ema,
+)
 from labeldp.learn.model import Model
 from labeldp.learn.supervised import Supervised
 from labeldp.releases.base import Release
@@ -61,10 +68,12 @@ class CrossFit(Learner):
         ema_pair = pair_learner._train_pair(
             features, release, half_row_ids, evidence, [*starts[:1], *starts[-1:]] or [None, None]
         )
-        posteriors = torch.zeros(release.rows, n_classes, device=device)
+        posteriors = torch.zeros(release.n_rows, n_classes, device=device)
         for half_ids, network in zip(half_row_ids, reversed(ema_pair), strict=True):
             posteriors[half_ids] = tempered_posterior(network, features, half_ids, evidence)
-        return release.believe(posteriors.cpu().numpy(), derived_from=[start for start in starts if start is not None])
+        return release.with_posterior(
+            posteriors.cpu().numpy(), derived_from=[start for start in starts if start is not None]
+        )
 
     def _train_pair(
         self,
@@ -89,7 +98,7 @@ class CrossFit(Learner):
                 )
 
         def begin_step(fraction_done: float) -> None:
-            follow(ema_pair, pair, self.ema_decay)
+            update_ema(ema_pair, pair, self.ema_decay)
 
         def loss(positions: Tensor) -> Tensor:
             total = torch.zeros((), device=device)

@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from labeldp.accounting.lineage import HasProvenance, Provenance
-from labeldp.core.atomic_files import written_whole
+from labeldp.core.atomic_files import atomic_write
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
 from labeldp.data.embeddings import Embeddings
-from labeldp.learn.backbones import Beside, Network
+from labeldp.learn.backbones import ConcatEncoder, Network
 from labeldp.learn.model import Model
 from labeldp.learn.predictor import Predictor, load_predictor, write_metadata
 
@@ -49,7 +49,7 @@ class EncodedModel(HasProvenance):
 
     def save(self, folder: str | Path) -> None:
         """Write both into a new folder."""
-        with written_whole(Path(folder)) as partial:
+        with atomic_write(Path(folder)) as partial:
             partial.mkdir()
             write_metadata(partial, self, {"kind": "encoded"})
             self.encoder.save(partial / "encoder")
@@ -87,7 +87,7 @@ def attach_linear_head(encoder: Model, linear_model: Model) -> Model:
     return Model(network.to(encoder_network.mean.device), linear_model.space, Provenance.of(linear_model, encoder))
 
 
-def side_by_side(encoders: Sequence[Model], features: Features) -> Model:
+def concat_encoders(encoders: Sequence[Model], features: Features) -> Model:
     """Return one encoder made of several, each scaled by how far it spreads these rows."""
     if not encoders:
         raise InputError("There is no encoder to stand beside another: give one or more.")
@@ -99,18 +99,18 @@ def side_by_side(encoders: Sequence[Model], features: Features) -> Model:
             raise InputError("Single networks of this library stand side by side: take the `members` of several.")
         networks.append(copy.deepcopy(encoder.network))
         lengths.append(_rms_norm(encoder.embed(features)))
-    return Model(Beside(networks, lengths).to(networks[0].mean.device).eval(), None, Provenance.of(*encoders))
+    return Model(ConcatEncoder(networks, lengths).to(networks[0].mean.device).eval(), None, Provenance.of(*encoders))
 
 
 def split_encoder(encoder: Model) -> list[Model]:
     """Return the encoders of which one is made, or itself."""
     network = encoder.network
-    if not isinstance(network, Beside):
+    if not isinstance(network, ConcatEncoder):
         return [encoder]
     return [Model(each, None, encoder.provenance) for each in network.networks]
 
 
-def abreast(embeddings: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+def concat_embeddings(embeddings: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     """Set embeddings of the same rows side by side, scaled as `side_by_side` does."""
     return np.concatenate([each / _rms_norm(each) for each in embeddings], axis=1)
 

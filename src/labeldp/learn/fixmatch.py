@@ -47,7 +47,7 @@ class FixMatch(Learner):
                 F.cross_entropy(labeled_logits, labels[labeled_batch_ids]) + self.unsupervised_weight * unlabeled_loss
             )
 
-        return Model.trained_on(self._train(network, release, release.rows, loss, start), release, start)
+        return Model.trained_on(self._train(network, release, release.n_rows, loss, start), release, start)
 
 
 def predict_confident(logits: Tensor, threshold: float) -> tuple[Tensor, Tensor]:

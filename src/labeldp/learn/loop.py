@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labeldp.core.atomic_files import written_whole
+from labeldp.core.atomic_files import atomic_write
 from labeldp.core.errors import InputError
 from labeldp.learn.effort import SHORT_STEPS, is_shortened
 from labeldp.learn.progress import TrainingProgress
@@ -183,7 +183,7 @@ def _save(path: Path | None, epoch: int, network: nn.Module, ema_network: Any, o
         "average": ema_network.state_dict() if ema_network is not None else None,
         "optimizer": optimizer.state_dict(),
     }
-    with written_whole(path, overwrite=True) as partial:
+    with atomic_write(path, overwrite=True) as partial:
         torch.save(state, partial)
 
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from labeldp.accounting.lineage import HasProvenance, Provenance
-from labeldp.core.atomic_files import written_whole
+from labeldp.core.atomic_files import atomic_write
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features, choose_device
-from labeldp.learn.backbones import Beside, EnsembleNetwork, Network, is_flip_invariant, rebuild
+from labeldp.learn.backbones import ConcatEncoder, EnsembleNetwork, Network, is_flip_invariant, rebuild
 from labeldp.learn.predictor import decode_probabilities, not_a_model_error, read_metadata, write_metadata
 from labeldp.learn.weights import pack, unpack
 from labeldp.releases.base import Release
@@ -71,7 +71,7 @@ class Model(HasProvenance):
 
     def embed(self, features: Features, batch_size: int = 2048) -> NDArray[np.float32]:
         """Return each row's encoding."""
-        if not isinstance(self.network, Network | Beside):
+        if not isinstance(self.network, Network | ConcatEncoder):
             raise InputError("Only networks of this library have encodings: use your own for yours.")
         return self._apply(features, self.network.embed, batch_size)
 
@@ -89,7 +89,7 @@ class Model(HasProvenance):
 
     def check_shape(self, features: Features) -> None:
         """Refuse rows of another shape: some networks would take pictures of another size, and make nothing of them."""
-        parts = self.network.networks if isinstance(self.network, Beside | EnsembleNetwork) else [self.network]
+        parts = self.network.networks if isinstance(self.network, ConcatEncoder | EnsembleNetwork) else [self.network]
         for part in parts:
             expected, actual = (part.config["shape"] if isinstance(part, Network) else None), list(features.shape)
             if expected is not None and len(actual) != 2 and expected != actual:
@@ -114,7 +114,7 @@ class Model(HasProvenance):
         config = _network_config(self.network)
         if config is None:
             raise InputError("Only networks of this library can be rebuilt from a file: save the weights of yours.")
-        with written_whole(Path(folder)) as partial:
+        with atomic_write(Path(folder)) as partial:
             partial.mkdir()
             write_metadata(partial, self, {"kind": "network", "network": config})
             weights = {name: value.contiguous() for name, value in self.network.state_dict().items()}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.accounting.lineage import HasProvenance, Provenance
-from labeldp.core.atomic_files import written_whole
+from labeldp.core.atomic_files import atomic_write
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
@@ -70,7 +70,7 @@ class RegressionBoosting:
         Privacy:
             Post-processing of the release and of `start`: free of charge.
         """
-        if len(features) != responses.rows or start.space != responses.space:
+        if len(features) != responses.n_rows or start.space != responses.space:
             raise InputError("The rows, the release and the start must belong to the same data set.")
         targets = responses.unbiased_values()
         row_ids = np.flatnonzero(~np.isnan(targets))
@@ -184,7 +184,7 @@ class BoostedRegressionModel(HasProvenance):
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new folder, with its start."""
-        with written_whole(Path(folder)) as partial:
+        with atomic_write(Path(folder)) as partial:
             partial.mkdir()
             write_metadata(partial, self, {"kind": "boosted-numbers", "deviation": self.deviation})
             np.savez(partial / "arrays.npz", **self.trees.arrays())

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.accounting.costs import Use
+from labeldp.accounting.costs import LabelUse
 from labeldp.accounting.lineage import Provenance
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
@@ -36,7 +36,7 @@ class Predictor(Protocol):
         """What holds for every label that was used."""
 
     @property
-    def lineage(self) -> tuple[Use, ...]:
+    def lineage(self) -> tuple[LabelUse, ...]:
         """The uses of labels."""
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:

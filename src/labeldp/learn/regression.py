@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from labeldp.accounting.lineage import HasProvenance, Provenance
-from labeldp.core.atomic_files import written_whole
+from labeldp.core.atomic_files import atomic_write
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
@@ -64,12 +64,12 @@ class Regression:
 
     def fit(self, features: Features, release: Release, start: Any = None) -> "RegressionModel":
         """Fit on the rows that were released. It begins from the anchor: a `start` is not used."""
-        if len(features) != release.rows:
-            raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
+        if len(features) != release.n_rows:
+            raise InputError(f"There are {len(features)} rows of features and {release.n_rows} in the release.")
         check_loss(self.loss, release.space)
         if release.kind == "prior":
             raise InputError(f"{release.mechanism} says nothing of single rows: learn from a release of each label.")
-        row_ids = np.flatnonzero(release._is_active(np.arange(release.rows)))
+        row_ids = np.flatnonzero(release._is_active(np.arange(release.n_rows)))
         if not row_ids.size:
             raise InputError("The release speaks of no row: there is nothing to learn from.")
         standardized = self._standardize(features)
@@ -197,7 +197,7 @@ class RegressionModel(HasProvenance):
     def save(self, folder: str | Path) -> None:
         """Write the model into a new folder: by skops, of scikit-learn's own types, never as a pickle."""
         serialized = serialize_estimator(self.regressor)
-        with written_whole(Path(folder)) as partial:
+        with atomic_write(Path(folder)) as partial:
             partial.mkdir()
             write_metadata(partial, self, {"kind": "numbers", "loss": self.loss, "scale": self.scale})
             np.savez(partial / "arrays.npz", mean=self.mean, deviation=self.deviation)

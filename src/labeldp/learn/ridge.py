@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.accounting.lineage import HasProvenance, Provenance
-from labeldp.core.atomic_files import written_whole
+from labeldp.core.atomic_files import atomic_write
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn.density import Density, label_grid
 from labeldp.learn.predictor import decode_probabilities, not_a_model_error, read_metadata, write_metadata
 from labeldp.releases.base import Release
@@ -23,7 +23,7 @@ from labeldp.releases.moments import NoisyMoments, NoisySums, to_probabilities
 class Ridge:
     """Fits moments of lifted rows. The penalty follows from the known noise: there is nothing to tune."""
 
-    normalizer: Lift
+    normalizer: RowNormalizer
 
     def fit(self, features: Features, release: Release, start: Any = None) -> "LinearModel":
         """Return the linear model of the moments, whose rows `features` are."""
@@ -46,7 +46,7 @@ class LinearModel(HasProvenance):
 
     space: LabelSpace
     provenance: Provenance
-    normalizer: Lift
+    normalizer: RowNormalizer
     coefficients: NDArray[np.float64]
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
@@ -61,7 +61,7 @@ class LinearModel(HasProvenance):
         """Write the model into a new folder, whole or not at all."""
         own_arrays = {name: getattr(self, name) for name in self._own_fields()}
         arrays: dict[str, Any] = own_arrays | self.normalizer.arrays()
-        with written_whole(Path(folder)) as partial:
+        with atomic_write(Path(folder)) as partial:
             partial.mkdir()
             write_metadata(partial, self, {"kind": self.kind})
             np.savez(partial / "arrays.npz", **arrays)
@@ -74,7 +74,7 @@ class LinearModel(HasProvenance):
             with np.load(Path(folder) / "arrays.npz") as file:
                 arrays = {name: value if value.ndim else value.item() for name, value in file.items()}
             own_arrays = {name: arrays.pop(name) for name in cls._own_fields()}
-            return cls(metadata["space"], metadata["provenance"], Lift(**arrays), **own_arrays)
+            return cls(metadata["space"], metadata["provenance"], RowNormalizer(**arrays), **own_arrays)
         except Exception:
             raise not_a_model_error(folder) from None
 

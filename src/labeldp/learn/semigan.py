@@ -129,7 +129,7 @@ class SemiGAN(Learner):
 
         trained = cast(_GAN, self._train(gan, release, n_pairs, loss, start, begin_epoch=begin_epoch))
         trained.end_epoch(self.count_decay)
-        counts = np.zeros(release.rows, np.float32)
+        counts = np.zeros(release.n_rows, np.float32)
         counts[labeled_ids.cpu().numpy()] = trained.counts.cpu().numpy()
         discriminators = list(trained.discriminators)
         network = discriminators[0] if len(discriminators) == 1 else EnsembleNetwork(discriminators)
@@ -182,9 +182,9 @@ def contradiction_mask(first_logits: Tensor, second_logits: Tensor, labels: Tens
 
 def select_trusted_rows(release: Release, counts: NDArray[np.floating], remove: float) -> NDArray[np.bool_]:
     """Return the rows that keep their label: all but the share with the highest counts; none without a count goes."""
-    labeled_ids = np.arange(release.rows) if release.active is None else np.flatnonzero(release.active)
+    labeled_ids = np.arange(release.n_rows) if release.row_mask is None else np.flatnonzero(release.row_mask)
     removable_ids = labeled_ids[np.argsort(-counts[labeled_ids], kind="stable")][: int(remove * labeled_ids.size)]
-    trusted = np.ones(release.rows, bool)
+    trusted = np.ones(release.n_rows, bool)
     trusted[removable_ids[counts[removable_ids] > 0]] = False
     return trusted
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labeldp.data.base import Features
-from labeldp.learn.base import Learner, follow, make_evidence_fn, released_row_ids
+from labeldp.learn.base import Learner, make_evidence_fn, released_row_ids, update_ema
 from labeldp.learn.bayes import EvidenceLoss
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release
@@ -59,7 +59,7 @@ class SoftMatch(Learner):
         ).to(device)
 
         def begin_step(fraction_done: float) -> None:
-            follow(ema_networks, networks, self.ema_decay)
+            update_ema(ema_networks, networks, self.ema_decay)
 
         def loss(row_ids: Tensor) -> Tensor:
             released_batch_ids = released_ids[
@@ -83,7 +83,7 @@ class SoftMatch(Learner):
             return total
 
         modules = nn.ModuleList([ema_networks, networks, pseudo_labeler])
-        trained = self._train(modules, release, release.rows, loss, *starts, begin_step=begin_step)
+        trained = self._train(modules, release, release.n_rows, loss, *starts, begin_step=begin_step)
         return [Model.trained_on(each, release, *starts) for each in next(trained.children()).children()]
 
 

@@ -27,8 +27,8 @@ class EvidenceDataset(Dataset[Any]):
     """
 
     def __init__(self, data: Any, release: Release) -> None:
-        if len(data) != release.rows:
-            raise InputError(f"The dataset has {len(data)} items and the release {release.rows} rows.")
+        if len(data) != release.n_rows:
+            raise InputError(f"The dataset has {len(data)} items and the release {release.n_rows} rows.")
         self._data, self._rows = data, released_row_ids(release, torch.device("cpu")).tolist()
         self._evidence = torch.from_numpy(release.log_evidence(self._rows))
 

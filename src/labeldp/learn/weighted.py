@@ -37,9 +37,9 @@ class WeightedEM:
 
         `guess` gives log-probabilities to begin from, for example those of a model from another release.
         """
-        if len(features) != release.rows:
-            raise InputError(f"There are {len(features)} rows of features and {release.rows} in the release.")
-        row_ids = np.flatnonzero(release._is_active(np.arange(release.rows)))
+        if len(features) != release.n_rows:
+            raise InputError(f"There are {len(features)} rows of features and {release.n_rows} in the release.")
+        row_ids = np.flatnonzero(release._is_active(np.arange(release.n_rows)))
         features, evidence = (
             prebin(features[row_ids], self.classifier),
             release.log_evidence(row_ids).astype(np.float64),

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from labeldp.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from labeldp.recipes.base import Ask as Ask
     from labeldp.recipes.base import Recipe as Recipe
+    from labeldp.recipes.base import Request as Request
     from labeldp.recipes.base import Reserve as Reserve
-    from labeldp.recipes.base import find as find
+    from labeldp.recipes.base import get_recipe as get_recipe
     from labeldp.recipes.base import recipe as recipe
     from labeldp.recipes.runner import TrainingResult as TrainingResult
     from labeldp.recipes.runner import all_rows as all_rows

@@ -17,16 +17,16 @@ from labeldp.learn.backbone_names import is_backbone
 from labeldp.learn.predictor import Predictor
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.recipes import pipelines
-from labeldp.recipes.task import Rows
+from labeldp.recipes.task import RowMask
 from labeldp.releases.base import Release
 
 
 @dataclass(frozen=True)
-class Ask:
+class Request:
     """A request to the vault. Without `rows`, it is for all rows of the task."""
 
     mechanism: Mechanism
-    rows: Rows | None = None
+    row_mask: RowMask | None = None
     derived_from: Sequence[Release] = ()
 
 
@@ -52,7 +52,7 @@ class Reserve:
 
 
 # A recipe yields a request, is sent the reply, and so on; it returns one model, or several to choose from.
-Steps = Generator[Ask | Reserve, Any, Predictor | list[Predictor]]
+Steps = Generator[Request | Reserve, Any, Predictor | list[Predictor]]
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def recipe(name: str, summary: str, **attributes: Any) -> Callable[[Callable[...
     return register
 
 
-def find(name: str) -> Recipe:
+def get_recipe(name: str) -> Recipe:
     """Return a recipe by name."""
     for module in iter_modules(pipelines.__path__, f"{pipelines.__name__}."):
         import_module(module.name)

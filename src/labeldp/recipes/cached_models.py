@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.core.atomic_files import alone, written_whole
+from labeldp.core.atomic_files import atomic_write, path_lock
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 
@@ -39,7 +39,7 @@ def train_or_load(
         task.folder
         / f"networks-{_cache_key(task, [encoder, *evidence_digests, repr(keyed_learner), str(len(starts))])}"
     )
-    with alone(folder):
+    with path_lock(folder):
         if folder.is_dir():
             task.reused_seconds.append(float((folder / "seconds").read_text()))
         else:
@@ -53,7 +53,7 @@ def train_or_load(
 
 def _train_and_save(folder: Path, train: Callable[[], list[Model]]) -> None:
     started = time.perf_counter()
-    with written_whole(folder) as partial:
+    with atomic_write(folder) as partial:
         partial.mkdir()
         for index, network in enumerate(train()):
             network.save(partial / str(index))
@@ -70,9 +70,9 @@ def cached_embeddings(task: Task, models: Sequence[Model]) -> list[NDArray[np.fl
     if folder is None:
         return [model.embed(task.features) for model in models]
     path = folder / f"embeddings-{_cache_key(task, [model.digest() for model in models])}.npz"
-    with alone(path):
+    with path_lock(path):
         if not path.is_file():
-            with written_whole(path) as partial, partial.open("wb") as file:
+            with atomic_write(path) as partial, partial.open("wb") as file:
                 np.savez(file, *[model.embed(task.features) for model in models])
     with np.load(path) as arrays:
         return [arrays[name] for name in arrays.files]

@@ -30,9 +30,9 @@ from labeldp.privacy.teachers.votes import TeacherVotes
 from labeldp.privacy.vault import Vault
 from labeldp.recipes.base import Recipe
 from labeldp.recipes.progress import Progress
-from labeldp.recipes.task import Rows, Task, default_training
+from labeldp.recipes.task import RowMask, Task, default_training
 from labeldp.releases.base import Release
-from labeldp.releases.derived import Relabelled
+from labeldp.releases.derived import PseudoLabels
 
 _N_TRAINING, _N_HELD_OUT, _N_UNLABELED = 120, 20, 10  # rows to train on, to choose or score with, and without a label
 _N_IMAGES = 16  # in place of all of these, as networks of pictures are slow
@@ -44,9 +44,9 @@ _SEED = 20_240_101  # of the public labels and of the choice of rows
 class RowSplit:
     """The rows to train on, to choose with and to score with."""
 
-    training: Rows
-    selection: Rows | None
-    scoring: Rows | None
+    training: RowMask
+    selection: RowMask | None
+    scoring: RowMask | None
 
     def select(self, row_ids: NDArray[np.int64]) -> "RowSplit":
         """Return the parts of some rows."""
@@ -86,8 +86,8 @@ def rehearse(
     arguments = vault, tasks, recipe, options, split, train
     row_ids = sample_row_ids(tasks[0].features, split, vault.labeled_mask)
     problem, released = _try_training(row_ids, *arguments)
-    if problem is not None and row_ids.size < vault.rows:
-        problem, released = _try_training(np.arange(vault.rows), *arguments)
+    if problem is not None and row_ids.size < vault.n_rows:
+        problem, released = _try_training(np.arange(vault.n_rows), *arguments)
     if isinstance(problem, LabelDPError):
         if released and not recipe.asks_teachers and not isinstance(problem, BudgetExceeded):
             raise problem
@@ -159,7 +159,7 @@ class _SyntheticVotes(TeacherVotes):
     def prepare(self, codes: Codes, space: LabelSpace, memory: dict[Any, Any]) -> "_SyntheticVotes":
         return self
 
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> Relabelled:
+    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> PseudoLabels:
         generator = np.random.default_rng(_SEED)
         return self._build_release(generator.integers(0, len(common["space"]), len(self._query_points)), common)
 
@@ -174,7 +174,7 @@ def _shorten_task(task: Task, row_ids: NDArray[np.int64]) -> Task:
     return replace(
         task,
         features=task.features.select(row_ids),
-        rows=task.rows[row_ids],
+        row_mask=task.row_mask[row_ids],
         users=None if task.users is None else task.users[row_ids],
         training=replace(training, epochs=epochs, checkpoint=None, progress=False, compile=False),
         public=public,
@@ -186,7 +186,7 @@ def _shorten_task(task: Task, row_ids: NDArray[np.int64]) -> Task:
     )
 
 
-def sample_row_ids(features: Features, split: RowSplit, labeled_mask: Rows) -> NDArray[np.int64]:
+def sample_row_ids(features: Features, split: RowSplit, labeled_mask: RowMask) -> NDArray[np.int64]:
     """Return rows for a rehearsal, by public facts: extreme ones, and some of each part."""
     if features.kind == "images":
         max_rows = {"fit": _N_IMAGES, "held out": _N_IMAGES // 4, "others": _N_IMAGES // 4}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from labeldp.accounting.costs import Cost
 from labeldp.accounting.losses import compose
 from labeldp.core.errors import BudgetExceeded, InputError, LabelDPError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.guarantee import SMALLEST_EPSILON, Guarantee
 from labeldp.data.tables import Table
 from labeldp.evaluate import ErrorScore, Score, check_criterion, choose, measure, measure_errors
@@ -22,11 +22,11 @@ from labeldp.learn.predictor import Predictor, with_lineage
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.failure_notes import note_charge_on_failure
-from labeldp.privacy.vault.release_plan import Plan, step_losses
-from labeldp.recipes.base import Ask, Recipe, Reserve, find
+from labeldp.privacy.vault.release_plan import ReleasePlan, step_losses
+from labeldp.recipes.base import Recipe, Request, Reserve, get_recipe
 from labeldp.recipes.candidates import dropped_note
 from labeldp.recipes.rehearsal import RowSplit, rehearse
-from labeldp.recipes.task import Rows, Task
+from labeldp.recipes.task import RowMask, Task
 from labeldp.releases.base import Release
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class TrainingResult:
         """Describe the training for a report or a card."""
         return {
             "recipe": self.recipe,
-            "summary": find(self.recipe).summary,
+            "summary": get_recipe(self.recipe).summary,
             "guarantee": self.guarantee.to_json(),
             "releases": [_describe_release(release) for release in self.releases],
             "candidates": self.n_candidates,
@@ -101,7 +101,7 @@ class TrainingResult:
 
     def _collect_warnings(self) -> list[str]:
         epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
-        n_rows = self.releases[0].rows
+        n_rows = self.releases[0].n_rows
         warnings = []
         if not math.isfinite(epsilon):
             warnings.append("This is NOT differentially private: the recipe's published claim does not hold.")
@@ -174,7 +174,7 @@ def train_best(
     """
     if vault.users is not None:  # who is kept together where rows are dealt out
         tasks = [replace(settings, users=vault.users) for settings in tasks]
-    recipe, task = find(name), tasks[0]
+    recipe, task = get_recipe(name), tasks[0]
     for variant, settings in zip(tasks, options, strict=True):
         recipe.check(
             variant.space, settings, delta=variant.delta, encoder=variant.encoder is not None, model=variant.model
@@ -190,11 +190,11 @@ def train_best(
     ]
     if not all(checkpoint.is_dir() for checkpoint in checkpoints):
         raise InputError("A recipe can train several networks: make a folder for their checkpoints, and name that.")
-    if len(task.features) != vault.rows:
-        raise InputError(f"There are {len(task.features)} rows of features and {vault.rows} labels.")
+    if len(task.features) != vault.n_rows:
+        raise InputError(f"There are {len(task.features)} rows of features and {vault.n_rows} labels.")
     if score and task.epsilon < 2 * SMALLEST_EPSILON:
         raise InputError(f"epsilon must be at least {2 * SMALLEST_EPSILON:g}, or there is no half of it for a score.")
-    if vault.rows < 2:
+    if vault.n_rows < 2:
         raise InputError("There is one row, and nothing to learn from it: bring more.")
     if task.public is not None and not recipe.asks_teachers:
         raise InputError(f"The recipe {name!r} has no use for public rows: take one with teachers, pate for example.")
@@ -329,8 +329,8 @@ def _summarize_users(vault: Vault, task: Task, releases: Sequence[Release]) -> d
     return {
         "count": int(vault.users.max()) + 1,
         "labels_per_user": task.labels_per_user,
-        "rows": int(task.rows.sum()),
-        "dropped": int(vault.labeled_mask.sum() - task.rows.sum()),
+        "rows": int(task.row_mask.sum()),
+        "dropped": int(vault.labeled_mask.sum() - task.row_mask.sum()),
         "label": vault.guarantee_of(releases, unit="label").to_json(),
     }
 
@@ -341,7 +341,7 @@ def _predict(model: Predictor, task: Task) -> Any:
 
 
 def _describe_release(release: Release) -> dict[str, Any]:
-    n_rows = release.rows if release.active is None else int(release.active.sum())
+    n_rows = release.n_rows if release.row_mask is None else int(release.row_mask.sum())
     epsilon = release.parameters.get("epsilon", release.guarantee.epsilon)
     criterion = {"by": release.parameters["by"]} if "by" in release.parameters else {}
     return {"mechanism": release.mechanism, "rows": n_rows, "epsilon": epsilon, **criterion}
@@ -375,7 +375,7 @@ def _run_steps(
         LabelDPError: The recipe asks for more than it may.
     """
     steps, releases = recipe.steps(task, **options), list[Release]()
-    plan: Plan | None = None
+    plan: ReleasePlan | None = None
     reply: Any = None
     while True:
         report("training" if releases else "preparing")
@@ -397,9 +397,9 @@ def _run_steps(
             )
             reply = plan is not None
             continue
-        row_mask = task.rows if request.rows is None else request.rows & task.rows
+        row_mask = task.row_mask if request.row_mask is None else request.row_mask & task.row_mask
         if plan is not None and plan.n_remaining:
-            if not np.array_equal(row_mask, task.rows):
+            if not np.array_equal(row_mask, task.row_mask):
                 raise LabelDPError(
                     f"The recipe {recipe.name!r} asks for some rows of a reserved step: a mistake in it."
                 )
@@ -418,7 +418,7 @@ def _run_steps(
 
 def _reserve_steps(
     vault: Vault, task: Task, recipe: Recipe, request: Reserve, releases: Sequence[Release], name: str, is_first: bool
-) -> Plan | None:
+) -> ReleasePlan | None:
     """Pay for the steps of a recipe; None where users own several labels, whose losses a step may not say.
 
     A rehearsal on some rows decides as the training will.
@@ -429,23 +429,23 @@ def _reserve_steps(
     if releases:
         composed = vault.guarantee_of(releases)
         spent = (
-            Cost(exactly(composed.epsilon), exactly(composed.delta))
+            Cost(as_fraction(composed.epsilon), as_fraction(composed.delta))
             if math.isfinite(composed.epsilon)
             else Cost(math.inf)
         )
     if (
         not math.isfinite(epsilon)
-        or spent.epsilon + exactly(epsilon) > exactly(task.epsilon)
-        or spent.delta + exactly(request.delta) > exactly(task.delta)
+        or spent.epsilon + as_fraction(epsilon) > as_fraction(task.epsilon)
+        or spent.delta + as_fraction(request.delta) > as_fraction(task.delta)
     ):
         raise _overspending_error(recipe)
-    plan_options: dict[str, Any] = {"rows": task.rows, "delta": request.delta, "name": name}
+    plan_options: dict[str, Any] = {"row_selection": task.row_mask, "delta": request.delta, "name": name}
     if is_first:
-        _check_remaining_budget(vault, task, task.rows, vault.was_planned(*request.steps, **plan_options))
+        _check_remaining_budget(vault, task, task.row_mask, vault.was_planned(*request.steps, **plan_options))
     return vault.plan(*request.steps, **plan_options)
 
 
-def _draw_reserved(plan: Plan, request: Ask) -> Release:
+def _draw_reserved(plan: ReleasePlan, request: Request) -> Release:
     try:
         return plan.release(request.mechanism, derived_from=request.derived_from)
     except BudgetExceeded:
@@ -465,7 +465,7 @@ def _training_name(task: Task, recipe: Recipe, options: Mapping[str, Any]) -> st
     return f"{recipe.name} seed {task.seed} {json.dumps(plain) if plain else ''}".strip()
 
 
-def _check_remaining_budget(vault: Vault, task: Task, row_mask: Rows, is_paid: bool) -> None:
+def _check_remaining_budget(vault: Vault, task: Task, row_mask: RowMask, is_paid: bool) -> None:
     """Refuse before the first release what could not be paid to the end, unless it is a run that goes on."""
     epsilon, delta = vault.remaining(row_mask)
     if epsilon < task.epsilon * (1 - 1e-9) and not is_paid:
@@ -476,7 +476,7 @@ def _check_remaining_budget(vault: Vault, task: Task, row_mask: Rows, is_paid: b
 
 
 def _scale_to_task(
-    vault: Vault, task: Task, releases: Sequence[Release], requested: Mechanism, row_mask: Rows
+    vault: Vault, task: Task, releases: Sequence[Release], requested: Mechanism, row_mask: RowMask
 ) -> Mechanism | None:
     """Turn what a recipe asks for a unit into what its labels get, within what the task has left; None without such.
 
@@ -492,25 +492,27 @@ def _scale_to_task(
     return None
 
 
-def split_held_out(task: Task, with_selection: bool, with_scoring: bool) -> tuple[Rows, Rows | None, Rows | None]:
+def split_held_out(
+    task: Task, with_selection: bool, with_scoring: bool
+) -> tuple[RowMask, RowMask | None, RowMask | None]:
     """Return the rows to train on, to choose with and to score with; parts that would be too small are left out."""
-    n_rows = int(task.rows.sum())
+    n_rows = int(task.row_mask.sum())
     fraction = min(_HELD_OUT_FRACTION, _MAX_HELD_OUT / max(1, n_rows))
     if n_rows * fraction < _MIN_HELD_OUT or not (with_selection or with_scoring):
-        return task.rows, None, None
+        return task.row_mask, None, None
     try:
         training, *held_out_masks = task.split_rows(
             [1 - fraction * (with_selection + with_scoring), *[fraction] * (with_selection + with_scoring)]
         )
     except InputError:  # a few users own all rows
-        return task.rows, None, None
+        return task.row_mask, None, None
     held_out_masks = [_one_row_per_user(task, row_mask) for row_mask in held_out_masks]
     if min(row_mask.sum() for row_mask in held_out_masks) < _MIN_HELD_OUT:
-        return task.rows, None, None
+        return task.row_mask, None, None
     return training, held_out_masks.pop(0) if with_selection else None, held_out_masks.pop(0) if with_scoring else None
 
 
-def _one_row_per_user(task: Task, row_mask: Rows) -> Rows:
+def _one_row_per_user(task: Task, row_mask: RowMask) -> RowMask:
     """Keep one row of each user: intervals take rows as independent, and a label alone has the whole of epsilon."""
     if task.users is None:
         return row_mask
@@ -520,6 +522,6 @@ def _one_row_per_user(task: Task, row_mask: Rows) -> Rows:
     return selected
 
 
-def all_rows(n_rows: int) -> Rows:
+def all_rows(n_rows: int) -> RowMask:
     """Return the mask of every row."""
     return np.ones(n_rows, bool)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import has_fit_parameter
 
-from labeldp.core.atomic_files import kept_array
+from labeldp.core.atomic_files import cached_array
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.core.lazy import has_torch, require_torch
 from labeldp.data.base import Features, choose_device
 from labeldp.data.embeddings import Embeddings
-from labeldp.data.row_normalizer import CONSTANT_WEIGHT, Lift
+from labeldp.data.row_normalizer import CONSTANT_WEIGHT, RowNormalizer
 from labeldp.evaluate.criteria import Criterion
 from labeldp.learn.boosting import Boosting, require_lightgbm
 from labeldp.learn.classical import SklearnLearner, StandardizedFeatures
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from labeldp.learn.base import Backbone, Learner
     from labeldp.learn.model import Model
 
-Rows = NDArray[np.bool_]
+RowMask = NDArray[np.bool_]
 # Learners of networks, by their names in `labeldp.learn`: recipes name them, so that they load without torch.
 LearnerName = Literal["AugDescent", "Bayes", "FixMatch", "SemiGAN", "SoftMatch", "Supervised"]
 _CLUSTER_COLUMNS = 32  # directions of smoothed rows in which kinds are looked for
@@ -56,7 +56,7 @@ class Task:
 
     features: Features
     space: LabelSpace
-    rows: Rows
+    row_mask: RowMask
     epsilon: float
     delta: float = 0.0
     model: Backbone | Any = "auto"
@@ -134,12 +134,12 @@ class Task:
     def _standardized(self) -> StandardizedFeatures:
         """The rows as a classifier of scikit-learn sees them, which all learners of this task share."""
         return StandardizedFeatures.of(
-            self.features, find_model(self.model, self.seed, len(self.features.shape)), self.rows
+            self.features, find_model(self.model, self.seed, len(self.features.shape)), self.row_mask
         )
 
-    def with_rows(self, row_mask: Rows) -> Task:
+    def with_rows(self, row_mask: RowMask) -> Task:
         """Return the same task on other rows; what all features look like, which can take long to see, stays known."""
-        other = replace(self, rows=row_mask)
+        other = replace(self, row_mask=row_mask)
         if "encoded_features" in vars(self):
             vars(other)["encoded_features"] = self.encoded_features
         return other
@@ -166,7 +166,7 @@ class Task:
         """The most labels of one user in `rows`; 1 where each label is a unit of its own."""
         if self.users is None:
             return 1
-        return int(np.unique(self.users[self.rows], return_counts=True)[1].max(initial=1))
+        return int(np.unique(self.users[self.row_mask], return_counts=True)[1].max(initial=1))
 
     @property
     def label_epsilon(self) -> float:
@@ -182,21 +182,21 @@ class Task:
             return Embeddings(self.encoder.embed(self.features))
         return self.features
 
-    def told(self, epsilon: float) -> float:
+    def signal_strength(self, epsilon: float) -> float:
         """How much noisy sums say: the rows of a class, in units of what one label may move at this epsilon, about."""
-        return epsilon / self.labels_per_user * int(self.rows.sum()) / len(self.space)
+        return epsilon / self.labels_per_user * int(self.row_mask.sum()) / len(self.space)
 
     @cached_property
     def n_columns(self) -> int:
         """How many directions of dense rows are worth their noise: pure noise grows with them, faint sums need few."""
         if self.features.kind == "table":
             return 256
-        return int(np.clip(self.told(self.epsilon) / 3, 16, 256)) if self.delta else 32
+        return int(np.clip(self.signal_strength(self.epsilon) / 3, 16, 256)) if self.delta else 32
 
     @cached_property
-    def normalizer(self) -> Lift:
+    def normalizer(self) -> RowNormalizer:
         """The map to rows of bounded length."""
-        return Lift.fit(self.encoded_features, n_columns=self.n_columns)
+        return RowNormalizer.fit(self.encoded_features, n_columns=self.n_columns)
 
     @cached_property
     def normalized(self) -> NDArray[np.float32]:
@@ -204,11 +204,11 @@ class Task:
         return self.normalizer(self.encoded_features)
 
     @cached_property
-    def sum_normalizer(self) -> Lift:
+    def sum_normalizer(self) -> RowNormalizer:
         """The map to rows that are summed: of a table, a short row stays short, as numbers near the mean say less."""
         if self.encoded_features.kind != "table":
             return self.normalizer
-        return Lift.fit(self.encoded_features, n_columns=self.n_columns, clip=True, constant=CONSTANT_WEIGHT)
+        return RowNormalizer.fit(self.encoded_features, n_columns=self.n_columns, clip=True, constant=CONSTANT_WEIGHT)
 
     @cached_property
     def normalized_for_sums(self) -> NDArray[np.float32]:
@@ -237,7 +237,7 @@ class Task:
             raise InputError("SCAN starts from an encoder: train one with labeldp.representation, or choose kmeans.")
         if self.sampled_from is not None:  # SCAN itself takes long, and runs before anything is charged
             return self.find_clusters(n_clusters)
-        return kept_array(
+        return cached_array(
             self._cluster_cache_path(f"scan-{n_clusters}"), partial(self._find_scan_clusters, n_clusters, self.encoder)
         )
 
@@ -252,7 +252,7 @@ class Task:
     def cluster_memberships(self, n_clusters: int) -> NDArray[np.float32]:
         """Return how much each row is of each of so many kinds, found without labels and all of about one size."""
         path = self._cluster_cache_path(f"balanced-{n_clusters}")
-        return kept_array(
+        return cached_array(
             path, lambda: balanced_kmeans(smooth_rows(self.encoded_features, _CLUSTER_COLUMNS), n_clusters, self.seed)
         )
 
@@ -265,15 +265,15 @@ class Task:
 
     def assign_pseudo_labels(self, probabilities: NDArray[np.floating]) -> Codes:
         """Return the likeliest class of each row of the task, and of others none: those may score the model later."""
-        return np.where(self.rows, probabilities.argmax(axis=1), MISSING).astype(np.int32)
+        return np.where(self.row_mask, probabilities.argmax(axis=1), MISSING).astype(np.int32)
 
-    def split_rows(self, fractions: Sequence[float]) -> list[Rows]:
+    def split_rows(self, fractions: Sequence[float]) -> list[RowMask]:
         """Cut the rows into disjoint parts at random; all rows of a user fall into one."""
         from labeldp.evaluate import split_rows
 
-        row_ids = np.flatnonzero(self.rows)
+        row_ids = np.flatnonzero(self.row_mask)
         users = None if self.users is None else self.users[row_ids]
-        row_masks = [np.zeros(len(self.rows), bool) for _ in fractions]
+        row_masks = [np.zeros(len(self.row_mask), bool) for _ in fractions]
         for row_mask, positions in zip(row_masks, split_rows(len(row_ids), fractions, self.seed, users), strict=True):
             row_mask[row_ids[positions]] = True
         return row_masks
@@ -284,7 +284,7 @@ def default_training(task: Task, **changes: Any) -> Training:
 
     Pictures on a GPU are seen six times as often, for which it pays to compile the training.
     """
-    n_rows, is_images = max(1, int(task.rows.sum())), task.features.kind == "images"
+    n_rows, is_images = max(1, int(task.row_mask.sum())), task.features.kind == "images"
     on_gpu = is_images and choose_device(changes.get("device", "auto")).type == "cuda"
     n_rows_seen, max_epochs = (6_000_000, 120) if on_gpu else (1_000_000, 60 if is_images else 30)
     epochs = min(max(n_rows_seen // n_rows, 10), max_epochs)

@@ -15,7 +15,7 @@ from labeldp.privacy.mechanisms.stable import ImmutableArgmax
 from labeldp.privacy.mechanisms.voting import VoteMechanism
 from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.votes import TeacherVotes
-from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.polls import (
     ANSWERS_PER_CLASS,
     MIN_TEACHERS,
@@ -52,8 +52,8 @@ class Poll:
     @property
     def teacher_limit(self) -> int:
         """The most teachers that still have two rows for each class, on average, and a user each."""
-        limit = max_teachers(int(self.task.rows.sum()), len(self.task.space))
-        return limit if self.task.users is None else min(limit, np.unique(self.task.users[self.task.rows]).size)
+        limit = max_teachers(int(self.task.row_mask.sum()), len(self.task.space))
+        return limit if self.task.users is None else min(limit, np.unique(self.task.users[self.task.row_mask]).size)
 
 
 Student = Callable[[Task, Release], Predictor]
@@ -78,9 +78,9 @@ def register_pate_recipe(name: str, summary: str, student: Student, choose_votes
         if not 0 < threshold < 1 or answers < 1:
             raise InputError("threshold is a share of the teachers between 0 and 1, and answers at least 1.")
         queried = task.features if task.public is None else task.public
-        row_ids = np.flatnonzero(task.rows) if task.public is None else np.arange(len(queried))
+        row_ids = np.flatnonzero(task.row_mask) if task.public is None else np.arange(len(queried))
         full_task = task.full_task
-        n_available = int(full_task.rows.sum()) if full_task.public is None else len(full_task.public)
+        n_available = int(full_task.row_mask.sum()) if full_task.public is None else len(full_task.public)
         n_answers = min(answers * len(task.space), n_available)
         poll = Poll(full_task, teachers, n_answers, min(QUERIES_PER_ANSWER * n_answers, n_available), threshold)
         replace(task, features=queried).learner(
@@ -88,7 +88,7 @@ def register_pate_recipe(name: str, summary: str, student: Student, choose_votes
         )  # students are networks: it is said before anything is spent
         n_teachers, mechanism = choose_votes(poll)
         queries = np.random.default_rng(task.seed).permutation(row_ids)[: poll.n_queries]
-        votes = yield Ask(make_teacher_votes(task, queries, n_teachers, mechanism, teacher_kind, engine))
+        votes = yield Request(make_teacher_votes(task, queries, n_teachers, mechanism, teacher_kind, engine))
         if (
             checkpoint := _teacher_checkpoint(task)
         ) is not None:  # they are as secret as the labels, and what was told is in the ledger
@@ -97,7 +97,7 @@ def register_pate_recipe(name: str, summary: str, student: Student, choose_votes
             raise InputError("No vote passed: lower the threshold, or take more teachers. The budget is spent.")
         users = task.users if task.public is None else None  # nobody knows who owns public rows
         row_mask = np.isin(np.arange(len(queried)), row_ids)
-        return student(replace(task, features=queried, rows=row_mask, public=None, users=users), votes)
+        return student(replace(task, features=queried, row_mask=row_mask, public=None, users=users), votes)
 
     needs: Literal["nothing", "delta"] = (
         "delta" if choose_votes in (choose_confident_votes, choose_stable_votes) else "nothing"
@@ -176,7 +176,7 @@ def choose_stable_votes(poll: Poll) -> tuple[int, VoteMechanism]:
     if n_teachers < n_needed:
         raise InputError(
             f"Stable votes need {n_needed} teachers that all agree at this epsilon, and {n_teachers} is the most for "
-            f"{int(task.rows.sum())} rows: raise epsilon, or take the recipe pate-fm."
+            f"{int(task.row_mask.sum())} rows: raise epsilon, or take the recipe pate-fm."
         )
     return n_teachers, votes
 
@@ -184,7 +184,7 @@ def choose_stable_votes(poll: Poll) -> tuple[int, VoteMechanism]:
 def choose_immutable_votes(poll: Poll) -> tuple[int, VoteMechanism]:
     """NOT PRIVATE: the near-zero-cost votes, with noise for which its authors would claim epsilon."""
     task = poll.task
-    n_teachers = poll.n_teachers or min(_N_CLAIMED_TEACHERS, max(MIN_TEACHERS, int(task.rows.sum()) // 200))
+    n_teachers = poll.n_teachers or min(_N_CLAIMED_TEACHERS, max(MIN_TEACHERS, int(task.row_mask.sum()) // 200))
 
     def with_noise(scale: float) -> ImmutableArgmax:
         return ImmutableArgmax(round(scale, 3), poll.n_answers)

@@ -22,7 +22,7 @@ def choose_n_clusters(task: Task, epsilon: float | None = None, from_responses: 
     response kept with probability p and turned into any other with q. It must stay below a third of the lead.
     """
     epsilon = (epsilon or task.epsilon) / task.labels_per_user
-    n_rows, n_classes = int(task.rows.sum()), len(task.space)
+    n_rows, n_classes = int(task.row_mask.sum()), len(task.space)
     min_rows = _MIN_DEVIATIONS * 4 / epsilon / _TYPICAL_LEAD
     if from_responses:
         p_true, p_other = response_probabilities(epsilon, n_classes)

@@ -2,7 +2,7 @@
 
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
-from labeldp.releases.derived import Joined, Relabelled
+from labeldp.releases.derived import JoinedRelease, PseudoLabels
 from labeldp.releases.moments import NoisyMoments, NoisySums
 from labeldp.releases.numbers import NoisyBins, NoisyGrid, NumericResponses
 from labeldp.releases.onehot import NoisyOneHot
@@ -12,7 +12,7 @@ from labeldp.releases.scores import Choice, Choices, NoisyCorrectCount, NoisyLos
 __all__ = [
     "Choice",
     "Choices",
-    "Joined",
+    "JoinedRelease",
     "NoisyBins",
     "NoisyCorrectCount",
     "NoisyCounts",
@@ -22,7 +22,7 @@ __all__ = [
     "NoisyOneHot",
     "NoisySums",
     "NumericResponses",
-    "Relabelled",
+    "PseudoLabels",
     "Release",
     "Responses",
 ]

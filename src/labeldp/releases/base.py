@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.accounting.costs import Use
-from labeldp.accounting.lineage import Provenance, Source
+from labeldp.accounting.costs import LabelUse
+from labeldp.accounting.lineage import HasLineage, Provenance
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
 
 if TYPE_CHECKING:
-    from labeldp.releases.derived import Believed, Joined, Relabelled
+    from labeldp.releases.derived import JoinedRelease, Posterior, PseudoLabels
 
 Arrays = dict[str, NDArray[Any]]
 Evidence = NDArray[np.float32]
@@ -43,16 +43,16 @@ class Release(ABC):
     mechanism: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     entry: str | None = None
-    rows: int
-    lineage: tuple[Use, ...] = ()  # every use of labels that it rests on, also by what it was derived from
-    active: NDArray[np.bool_] | None = None  # the rows that it still speaks of; None for all
+    n_rows: int
+    lineage: tuple[LabelUse, ...] = ()  # every use of labels that it rests on, also by what it was derived from
+    row_mask: NDArray[np.bool_] | None = None  # the rows that it still speaks of; None for all
 
     def __init_subclass__(cls) -> None:
         cls.__repr__ = Release.__repr__  # type: ignore[method-assign]  # a dataclass would write out every row
 
     def __repr__(self) -> str:
-        n_active = self.rows if self.active is None else int(self.active.sum())
-        return f"{type(self).__name__}({self.mechanism}, {n_active:,} of {self.rows:,} rows, {self.guarantee})"
+        n_active = self.n_rows if self.row_mask is None else int(self.row_mask.sum())
+        return f"{type(self).__name__}({self.mechanism}, {n_active:,} of {self.n_rows:,} rows, {self.guarantee})"
 
     @abstractmethod
     def arrays(self) -> Arrays:
@@ -76,9 +76,9 @@ class Release(ABC):
         Ties are broken at random, from `seed`: this looks at nothing but the release, so it is no noise.
         """
         rng = np.random.default_rng(seed)
-        out = np.full(self.rows, MISSING, np.int32)
-        for start in range(0, self.rows, _BLOCK):
-            row_ids = np.arange(start, min(start + _BLOCK, self.rows))
+        out = np.full(self.n_rows, MISSING, np.int32)
+        for start in range(0, self.n_rows, _BLOCK):
+            row_ids = np.arange(start, min(start + _BLOCK, self.n_rows))
             scores = self.log_evidence(row_ids)
             is_best = scores == scores.max(axis=1, keepdims=True)
             winner = np.where(is_best, rng.random(scores.shape), -1.0).argmax(axis=1)
@@ -100,41 +100,43 @@ class Release(ABC):
         """Return P(released label = row | true label = column): cleanlab's convention, columns sum to 1."""
         raise InputError(f"{self.mechanism} does not release labels, so it has no noise matrix.")
 
-    def keep(self, mask: NDArray[np.bool_], *, derived_from: Sequence[Source] = ()) -> Self:
+    def keep(self, mask: NDArray[np.bool_], *, derived_from: Sequence[HasLineage] = ()) -> Self:
         """Forget the rows outside `mask`: no charge.
 
         A mask that was worked out from other releases, or from models trained on them, brings their guarantee along:
         name them in `derived_from`.
         """
         mask = np.asarray(mask)
-        if mask.shape != (self.rows,) or mask.dtype != bool:
-            raise InputError(f"keep takes a boolean mask of {self.rows} rows.")
-        row_mask = mask.copy() if self.active is None else mask & self.active
-        return replace(self, active=row_mask, **derived_provenance(self, *derived_from))
+        if mask.shape != (self.n_rows,) or mask.dtype != bool:
+            raise InputError(f"keep takes a boolean mask of {self.n_rows} rows.")
+        row_mask = mask.copy() if self.row_mask is None else mask & self.row_mask
+        return replace(self, row_mask=row_mask, **derived_provenance(self, *derived_from))
 
     def relabel(
-        self, codes: Codes, confidence: float = 1 - 1e-6, *, derived_from: Sequence[Source] = ()
-    ) -> "Relabelled":
+        self, codes: Codes, confidence: float = 1 - 1e-6, *, derived_from: Sequence[HasLineage] = ()
+    ) -> "PseudoLabels":
         """Replace the labels by others that were worked out from this release, and from those in `derived_from`."""
-        from labeldp.releases.derived import Relabelled
+        from labeldp.releases.derived import PseudoLabels
 
-        return Relabelled.of(self, codes, confidence, derived_from)
+        return PseudoLabels.of(self, codes, confidence, derived_from)
 
-    def believe(self, probabilities: NDArray[np.floating], *, derived_from: Sequence[Source] = ()) -> "Believed":
+    def with_posterior(
+        self, probabilities: NDArray[np.floating], *, derived_from: Sequence[HasLineage] = ()
+    ) -> "Posterior":
         """Replace what is said of each row by probabilities that were worked out from this release and from others.
 
         A row of zeros is one of which nothing is said.
         """
-        from labeldp.releases.derived import Believed
+        from labeldp.releases.derived import Posterior
 
-        return Believed.of(self, probabilities, derived_from)
+        return Posterior.of(self, probabilities, derived_from)
 
     @staticmethod
-    def concat(*releases: "Release") -> "Joined":
+    def concat(*releases: "Release") -> "JoinedRelease":
         """Join releases of one vault. Evidence adds: likelihoods, and at most one prior, for each row."""
-        from labeldp.releases.derived import Joined
+        from labeldp.releases.derived import JoinedRelease
 
-        return Joined.of(releases)
+        return JoinedRelease.of(releases)
 
     def save(self, path: str | Path) -> None:
         """Write the release to a `.npz` or `.parquet` file; `Release.load` reads it back."""
@@ -151,20 +153,24 @@ class Release(ABC):
 
     def _resolve_rows(self, row_selection: Any) -> NDArray[np.int64]:
         if row_selection is None:
-            return np.arange(self.rows)
-        row_ids = np.arange(self.rows)[row_selection] if isinstance(row_selection, slice) else np.asarray(row_selection)
-        if row_ids.dtype == bool and row_ids.shape == (self.rows,):
+            return np.arange(self.n_rows)
+        row_ids = (
+            np.arange(self.n_rows)[row_selection] if isinstance(row_selection, slice) else np.asarray(row_selection)
+        )
+        if row_ids.dtype == bool and row_ids.shape == (self.n_rows,):
             return np.flatnonzero(row_ids)
         is_integer = row_ids.ndim == 1 and (np.issubdtype(row_ids.dtype, np.integer) or not row_ids.size)
-        if not is_integer or (row_ids.size and not 0 <= row_ids.min() <= row_ids.max() < self.rows):
-            raise InputError(f"Ask for rows by numbers from 0 to {self.rows - 1}, or by a mask of {self.rows} rows.")
+        if not is_integer or (row_ids.size and not 0 <= row_ids.min() <= row_ids.max() < self.n_rows):
+            raise InputError(
+                f"Ask for rows by numbers from 0 to {self.n_rows - 1}, or by a mask of {self.n_rows} rows."
+            )
         return row_ids.astype(np.int64)
 
     def _is_active(self, row_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return np.ones(row_ids.size, bool) if self.active is None else self.active[row_ids]
+        return np.ones(row_ids.size, bool) if self.row_mask is None else self.row_mask[row_ids]
 
 
-def derived_provenance(release: Release, *sources: Source) -> dict[str, Any]:
+def derived_provenance(release: Release, *sources: HasLineage) -> dict[str, Any]:
     """Return guarantee and lineage of what was computed from a release, and from other sources."""
     provenance = Provenance.of(release, *sources)
     return {"guarantee": provenance.guarantee, "lineage": provenance.lineage}

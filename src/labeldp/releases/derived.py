@@ -7,14 +7,14 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.accounting.lineage import Source
+from labeldp.accounting.lineage import HasLineage
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import MISSING, Codes
 from labeldp.releases.base import Arrays, Release, derived_provenance
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Relabelled(Release):
+class PseudoLabels(Release):
     """Labels worked out from releases, each believed with `confidence`."""
 
     kind = "prior"
@@ -23,17 +23,17 @@ class Relabelled(Release):
     confidence: float
 
     @classmethod
-    def of(cls, source: Release, codes: Codes, confidence: float, derived_from: Sequence[Source] = ()) -> Self:
+    def of(cls, source: Release, codes: Codes, confidence: float, derived_from: Sequence[HasLineage] = ()) -> Self:
         """Put `codes` (-1 for none) in place of the labels of `source`."""
         codes = np.asarray(codes)
         n_classes = len(source.space)
-        is_valid = np.issubdtype(codes.dtype, np.integer) and codes.shape == (source.rows,)
+        is_valid = np.issubdtype(codes.dtype, np.integer) and codes.shape == (source.n_rows,)
         if not is_valid or not ((codes >= MISSING) & (codes < n_classes)).all():
-            raise InputError(f"relabel takes {source.rows} codes from -1 (none) to {n_classes - 1}.")
+            raise InputError(f"relabel takes {source.n_rows} codes from -1 (none) to {n_classes - 1}.")
         if not 0 < confidence < 1:
             raise InputError("The confidence of a label must lie between 0 and 1.")
         derived_fields = _derived_fields(f"relabelled {source.mechanism}", source, derived_from)
-        return cls(**derived_fields, active=codes != MISSING, codes=codes, confidence=confidence)
+        return cls(**derived_fields, row_mask=codes != MISSING, codes=codes, confidence=confidence)
 
     def arrays(self) -> Arrays:
         """Return the codes."""
@@ -45,7 +45,7 @@ class Relabelled(Release):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Believed(Release):
+class Posterior(Release):
     """Probabilities of each row's classes, worked out from releases."""
 
     kind = "prior"
@@ -53,16 +53,16 @@ class Believed(Release):
     probabilities: NDArray[np.float32]
 
     @classmethod
-    def of(cls, source: Release, probabilities: NDArray[np.floating], derived_from: Sequence[Source] = ()) -> Self:
+    def of(cls, source: Release, probabilities: NDArray[np.floating], derived_from: Sequence[HasLineage] = ()) -> Self:
         """Put `chances` (rows, classes), which may be off by a factor for each row, in place of what `source` says."""
         probabilities = np.asarray(probabilities, np.float32)
         if (
-            probabilities.shape != (source.rows, len(source.space))
+            probabilities.shape != (source.n_rows, len(source.space))
             or not (np.isfinite(probabilities) & (probabilities >= 0)).all()
         ):
-            raise InputError(f"believe takes probabilities for {source.rows} rows and {len(source.space)} classes.")
+            raise InputError(f"believe takes probabilities for {source.n_rows} rows and {len(source.space)} classes.")
         derived_fields = _derived_fields(f"beliefs from {source.mechanism}", source, derived_from)
-        return cls(**derived_fields, active=probabilities.max(axis=1) > 0, probabilities=probabilities)
+        return cls(**derived_fields, row_mask=probabilities.max(axis=1) > 0, probabilities=probabilities)
 
     def arrays(self) -> Arrays:
         """Return the probabilities."""
@@ -74,7 +74,7 @@ class Believed(Release):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Joined(Release):
+class JoinedRelease(Release):
     """Several releases of one vault, read as one."""
 
     parts: tuple[Release, ...]
@@ -90,9 +90,9 @@ class Joined(Release):
         if not parts:
             raise InputError("concat needs at least one release.")
         first_part = parts[0]
-        if any(p.space != first_part.space or p.rows != first_part.rows for p in parts):
+        if any(p.space != first_part.space or p.n_rows != first_part.n_rows for p in parts):
             raise InputError("concat joins releases of one vault: these differ in classes or in rows.")
-        part_masks = np.stack([_as_full_mask(p.active, p.rows) for p in parts])
+        part_masks = np.stack([_as_full_mask(p.row_mask, p.n_rows) for p in parts])
         if (part_masks[[p.kind == "prior" for p in parts]].sum(axis=0) > 1).any():
             raise InputError("Two priors of one row cannot be added: keep each on rows of its own, or average them.")
         for entry in {entry for p in parts for entry in _entry_ids(p)}:
@@ -103,16 +103,16 @@ class Joined(Release):
             mechanism=" + ".join(dict.fromkeys(p.mechanism for p in parts)),
             parameters={},
             entry=",".join(dict.fromkeys(entry for p in parts for entry in _entry_ids(p))) or None,
-            rows=first_part.rows,
-            active=np.any(part_masks, axis=0, keepdims=True)[0],
+            n_rows=first_part.n_rows,
+            row_mask=np.any(part_masks, axis=0, keepdims=True)[0],
             parts=tuple(parts),
             **derived_provenance(*parts),
         )
 
     def labels(self, seed: int = 0) -> Codes:
         """Return what the only part says that speaks of a row, and else the class that all of them support best."""
-        part_masks = np.stack([_as_full_mask(part.active, part.rows) for part in self.parts]) & _as_full_mask(
-            self.active, self.rows
+        part_masks = np.stack([_as_full_mask(part.row_mask, part.n_rows) for part in self.parts]) & _as_full_mask(
+            self.row_mask, self.n_rows
         )
         has_one_part, codes = part_masks.sum(axis=0) == 1, super().labels(seed)
         for part, part_mask in zip(self.parts, part_masks, strict=True):
@@ -127,7 +127,7 @@ class Joined(Release):
         return np.sum([part.log_evidence(row_ids) for part in self.parts], axis=0)
 
 
-def _derived_fields(mechanism: str, source: Release, derived_from: Sequence[Source]) -> dict[str, Any]:
+def _derived_fields(mechanism: str, source: Release, derived_from: Sequence[HasLineage]) -> dict[str, Any]:
     """Describe a release that was worked out from one, and from what else it rests on."""
     copied_fields = {name: getattr(source, name) for name in ("space", "parameters", "entry", "n_rows")}
     return copied_fields | {"mechanism": mechanism} | derived_provenance(source, *derived_from)

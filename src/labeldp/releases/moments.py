@@ -56,8 +56,8 @@ class _QueryRelease(Release):
     def with_query(self, query: Matrix) -> Self:
         """Give back the public matrix A, so that rows can be scored."""
         query = csr_array(query) if issparse(query) else np.asarray(query)
-        if query.shape != (self.rows, self.n_columns):
-            raise InputError(f"The query must have {self.rows} rows and {self.n_columns} columns.")
+        if query.shape != (self.n_rows, self.n_columns):
+            raise InputError(f"The query must have {self.n_rows} rows and {self.n_columns} columns.")
         return replace(self, query=query)
 
     def _query_rows(self, row_ids: NDArray[np.int64]) -> Any:
@@ -95,7 +95,7 @@ class NoisyMoments(_QueryRelease):
                 f"A'A of more than {_MAX_GRAM_COLUMNS:,} columns is not computed: fit a model to the sums themselves."
             )
         grid_matrix = csr_array(
-            self._query_rows(np.arange(self.rows) if self.active is None else np.flatnonzero(self.active))
+            self._query_rows(np.arange(self.n_rows) if self.row_mask is None else np.flatnonzero(self.row_mask))
         )
         grid_matrix.sum_duplicates()
         grid_matrix.data = np.rint(grid_matrix.data * self.grid_scale)
@@ -122,7 +122,7 @@ class NoisyMoments(_QueryRelease):
         constant = np.linalg.lstsq(self.gram, self.totals, rcond=1e-9)[0]
         direction = self.coefficients[:, 1] - self.coefficients[:, 0]
         pair = np.stack([constant, direction], axis=1)
-        row_ids = np.arange(self.rows) if self.active is None else np.flatnonzero(self.active)
+        row_ids = np.arange(self.n_rows) if self.row_mask is None else np.flatnonzero(self.row_mask)
         projections = np.concatenate(
             [self._query_rows(id_block) @ pair for id_block in np.array_split(row_ids, 1 + len(row_ids) // _BLOCK)]
         )
@@ -139,7 +139,7 @@ class NoisyMoments(_QueryRelease):
         It is linear in labels, so the sums tell it; what the model owes to their noise is taken off.
         """
         noise_bias = (len(self.space) - 1) * (self.sigma / self.grid_scale) ** 2 * self._ridge_fit[1].sum()
-        n_summed = self.rows if self.active is None else int(self.active.sum())
+        n_summed = self.n_rows if self.row_mask is None else int(self.row_mask.sum())
         return float(((self.coefficients * self._projected_moments).sum() - noise_bias) / n_summed)
 
     @cached_property
@@ -239,7 +239,7 @@ class NoisySums(_QueryRelease):
     @property
     def mean(self) -> float:
         """The mean of what the linear model says of the rows that were summed, counted from the middle."""
-        row_ids = np.arange(self.rows) if self.active is None else np.flatnonzero(self.active)
+        row_ids = np.arange(self.n_rows) if self.row_mask is None else np.flatnonzero(self.row_mask)
         return float((self._query_rows(row_ids) @ self.coefficients).mean()) if row_ids.size else 0.0
 
     @property

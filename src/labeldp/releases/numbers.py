@@ -86,7 +86,7 @@ class NoisyBins(NumericResponses):
             is_best = bin_probabilities == bin_probabilities.max(axis=1, keepdims=True)
             distances = np.abs(outputs[responses][:, None] - self._grid)
             nearest[group, responses] = np.where(is_best, distances, np.inf).argmin(axis=1)
-        row_ids = np.arange(self.rows)
+        row_ids = np.arange(self.n_rows)
         return np.where(self._is_active(row_ids), nearest[self._row_groups(row_ids), self.codes], MISSING)
 
     def _values(self, row_ids: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -141,7 +141,7 @@ class NoisyGrid(NumericResponses):
 
     def labels(self, seed: int = 0) -> Codes:
         """Return the noisy codes, -1 where there is none."""
-        return np.where(self._is_active(np.arange(self.rows)), self.codes, MISSING)
+        return np.where(self._is_active(np.arange(self.n_rows)), self.codes, MISSING)
 
     def _values(self, row_ids: NDArray[np.int64]) -> NDArray[np.float64]:
         return self._grid[self.codes[row_ids]]

@@ -31,7 +31,7 @@ class Responses(Release):
 
     def labels(self, seed: int = 0) -> Codes:
         """Return the released codes, -1 where there is none."""
-        return self.codes.copy() if self.active is None else np.where(self.active, self.codes, MISSING)
+        return self.codes.copy() if self.row_mask is None else np.where(self.row_mask, self.codes, MISSING)
 
     def noise_matrix(self) -> NDArray[np.float64]:
         """Return the channel, averaged over the released rows where candidates differ."""
@@ -39,7 +39,7 @@ class Responses(Release):
         if self.candidates is None:
             return np.where(np.eye(n_classes, dtype=bool), *response_probabilities(self.epsilon, n_classes))
         total = np.zeros((n_classes, n_classes))
-        active_rows = np.flatnonzero(self._is_active(np.arange(self.rows)))
+        active_rows = np.flatnonzero(self._is_active(np.arange(self.n_rows)))
         patterns, counts = np.unique(self.candidates[active_rows], axis=0, return_counts=True)
         for is_candidate, count in zip(self._unpack(patterns), counts, strict=True):
             k = int(is_candidate.sum())

@@ -23,7 +23,7 @@ class _AggregateRelease(Release):
 
     def labels(self, seed: int = 0) -> Codes:
         """Return -1 for each row: no row has a label from this."""
-        return np.full(self.rows, MISSING, np.int32)
+        return np.full(self.n_rows, MISSING, np.int32)
 
     def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
         return np.zeros((row_ids.size, len(self.space)))

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from labeldp.accounting.costs import Use
-from labeldp.core.atomic_files import check_writable, written_whole
+from labeldp.accounting.costs import LabelUse
+from labeldp.core.atomic_files import atomic_write, check_writable
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
 from labeldp.core.label_space import LabelSpace
 from labeldp.releases.base import Arrays, Release
 from labeldp.releases.counts import NoisyCounts
-from labeldp.releases.derived import Believed, Relabelled
+from labeldp.releases.derived import Posterior, PseudoLabels
 from labeldp.releases.moments import NoisyMoments, NoisySums
 from labeldp.releases.numbers import NoisyBins, NoisyGrid
 from labeldp.releases.onehot import NoisyOneHot
@@ -36,8 +36,8 @@ _CLASS_RELEASES = (
     NoisyCorrectCount,
     Choice,
     Choices,
-    Relabelled,
-    Believed,
+    PseudoLabels,
+    Posterior,
 )
 _RELEASE_TYPES = (*_CLASS_RELEASES, NoisyBins, NoisyGrid, NoisySums, NoisyLoss)
 _FIELD_OF_ARRAY = {"gram": "stored_gram"}  # of the arrays whose field has another name
@@ -75,7 +75,7 @@ def rebuild(description: dict[str, Any], arrays: Arrays) -> Release:
         raise InputError("This release is damaged: its arrays have other lengths than it says.")
     fields["space"] = LabelSpace.from_json(fields["space"])
     fields["guarantee"] = Guarantee(**fields["guarantee"])
-    uses = [Use.from_json(use) for use in fields["lineage"]]
+    uses = [LabelUse.from_json(use) for use in fields["lineage"]]
     if format_version == 1 and fields["guarantee"].unit == "user":
         uses = [dataclasses.replace(use, packed_rows=None) for use in uses]
     fields["lineage"] = tuple(uses)
@@ -114,7 +114,7 @@ def from_bytes(data: bytes) -> Release:
 def save(release: Release, path: Path) -> None:
     """Write `path` (.npz or .parquet) whole or not at all."""
     check_writable(path, ".npz", ".parquet")
-    with written_whole(path) as partial:
+    with atomic_write(path) as partial:
         if path.suffix == ".npz":
             partial.write_bytes(to_bytes(release))
         else:
@@ -134,7 +134,7 @@ def load(path: Path) -> Release:
 
 
 def _all_arrays(release: Release) -> Arrays:
-    return release.arrays() | ({} if release.active is None else {"row_mask": release.active})
+    return release.arrays() | ({} if release.row_mask is None else {"row_mask": release.row_mask})
 
 
 def _checksum(description: str, arrays: Arrays) -> str:

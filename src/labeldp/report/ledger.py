@@ -7,7 +7,7 @@ from typing import Any
 from labeldp.accounting.costs import Spending, unpack_rows
 from labeldp.accounting.filter import PrivacyFilter
 from labeldp.core.errors import LedgerError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.printable import escape_control_characters
 from labeldp.privacy.vault.chain import Chain
 from labeldp.privacy.vault.ledger import Ledger, default_ledger_path, is_in_use
@@ -49,8 +49,8 @@ def _total_spent(ledger: Ledger, chain: Chain) -> dict[str, Any]:
     epsilon, delta = privacy_filter.guarantee(spending.max_cost())
     if not is_exact and math.isfinite(epsilon):
         epsilon, delta = (
-            min(epsilon, exactly(privacy_filter.budget.epsilon)),
-            min(delta, exactly(privacy_filter.budget.delta)),
+            min(epsilon, as_fraction(privacy_filter.budget.epsilon)),
+            min(delta, as_fraction(privacy_filter.budget.delta)),
         )
     return {"epsilon": float(epsilon), "delta": float(delta), "exact": is_exact}
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labeldp.data.base import Features
-from labeldp.learn.base import follow
+from labeldp.learn.base import update_ema
 from labeldp.learn.model import Model
 from labeldp.representation.base import Representation, make_projector
 
@@ -51,7 +51,7 @@ class MomentumLearner(Representation):
         target = copy.deepcopy(online).requires_grad_(False)
 
         def begin_step(progress: float) -> None:
-            follow(target, online, self.ema_decay_at(progress))
+            update_ema(target, online, self.ema_decay_at(progress))
 
         def loss(row_ids: Tensor) -> Tensor:
             batch = features.batch(row_ids)

@@ -11,7 +11,7 @@ from labeldp.data.base import Features, choose_device
 from labeldp.data.images import Images
 from labeldp.learn.backbone_names import backbones_for
 from labeldp.learn.base import Backbone, first_checkpoint
-from labeldp.learn.encoded import side_by_side
+from labeldp.learn.encoded import concat_encoders
 from labeldp.learn.model import Model
 from labeldp.learn.training import Training
 from labeldp.representation.base import Representation
@@ -72,4 +72,4 @@ def train_with_restart(learner: Representation, features: Features, epochs: int)
     # With another seed it sees other views, and a folder of checkpoints tells the two apart.
     second_training = replace(training.with_progress_name("second encoder"), epochs=epochs, seed=training.seed + 1)
     second = replace(learner, backbone=copy_first_network, training=second_training).fit(features)
-    return side_by_side([first, second], features)
+    return concat_encoders([first, second], features)

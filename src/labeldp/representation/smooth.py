@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from labeldp.data.base import Features
 from labeldp.data.embeddings import Embeddings
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.representation.clusters import average_neighbors, nearest_neighbors, normalize_rows
 
 _N_NEIGHBORS, _N_ROUNDS = 20, 8
@@ -21,4 +21,4 @@ def smooth_rows(features: Features, n_columns: int) -> NDArray[np.float32]:
     smooth = Embeddings(
         average_neighbors(normalized, nearest_neighbors(normalized, min(_N_NEIGHBORS, len(normalized) - 1)), _N_ROUNDS)
     )
-    return Lift.fit(smooth, n_columns=n_columns)(smooth)
+    return RowNormalizer.fit(smooth, n_columns=n_columns)(smooth)

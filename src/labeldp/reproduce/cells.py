@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from labeldp.audit.canaries import CONFIDENT_VIEW, CanarySet, measure_canary_game, plant_canaries, score_canaries
-from labeldp.core.atomic_files import alone, written_whole
+from labeldp.core.atomic_files import atomic_write, path_lock
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import Codes, LabelSpace
 from labeldp.data.images import Images
@@ -149,15 +149,15 @@ class CellVault(Vault):
     def _draw_noise(self, mechanism: Mechanism, codes: Codes, release_fields: dict[str, Any], request: str) -> Release:
         self.shared_folder.mkdir(parents=True, exist_ok=True)
         path = self.shared_folder / f"{request[:32]}-{hashlib.sha256(codes.tobytes()).hexdigest()[:16]}"
-        with alone(path):
+        with path_lock(path):
             if path.is_file():
                 replaced = {name: release_fields[name] for name in ("entry", "lineage", "guarantee")}
                 return mechanism.restore(replace(from_bytes(path.read_bytes()), **replaced))
             release = super()._draw_noise(mechanism, codes, release_fields, request)
             if (
-                release.active is release_fields["row_mask"] and release.rows == release_fields["n_rows"]
+                release.row_mask is release_fields["row_mask"] and release.n_rows == release_fields["n_rows"]
             ):  # teachers choose rows themselves
-                with written_whole(path) as partial:
+                with atomic_write(path) as partial:
                     partial.write_bytes(to_bytes(release))
         return release
 

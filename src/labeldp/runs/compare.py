@@ -14,7 +14,7 @@ from scipy.stats import t as student_t
 
 from labeldp.core.atomic_files import append_json_line, check_writable, read_json_lines
 from labeldp.core.errors import BudgetExceeded, InputError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import EncodedLabels, LabelSpace
 from labeldp.data.base import Features
@@ -24,7 +24,7 @@ from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes import runner as recipes
 from labeldp.report.plots import Point, plot_accuracy_by_epsilon
-from labeldp.runs.config import Plan
+from labeldp.runs.config import TrainConfig
 from labeldp.runs.feature_files import read_features
 
 _CELL_KEYS = {"recipe", "epsilon", "seed"}
@@ -45,7 +45,7 @@ class Comparison:
     """What to compare. Cells are written to `folder` as they are finished."""
 
     folder: Path
-    config: Plan
+    config: TrainConfig
     recipes: Sequence[str]
     epsilons: Sequence[float]
     n_seeds: int = 1
@@ -89,7 +89,9 @@ class Comparison:
         finished = {_parse_cell(row) for row in self.finished_cells()}
         return [cell for cell in self.cells() if cell not in finished]
 
-    def run(self, train: Callable[[Plan], dict[str, Any]], report: Callable[[str], None]) -> list[dict[str, Any]]:
+    def run(
+        self, train: Callable[[TrainConfig], dict[str, Any]], report: Callable[[str], None]
+    ) -> list[dict[str, Any]]:
         """Train the cells that are missing, and write table and plot."""
         self.check()
         self.folder.mkdir(exist_ok=True)
@@ -108,7 +110,7 @@ class Comparison:
         return records
 
     def _cost(self, cells: Sequence[ComparisonCell]) -> tuple[Fraction, Fraction]:
-        return sum((exactly(c.epsilon) for c in cells), Fraction(0)), len(cells) * exactly(self.config.delta)
+        return sum((as_fraction(c.epsilon) for c in cells), Fraction(0)), len(cells) * as_fraction(self.config.delta)
 
     def _started_cell(self) -> ComparisonCell | None:
         records = read_json_lines(self.folder / "begun.json")
@@ -161,22 +163,24 @@ def summarize(records: Sequence[dict[str, Any]], recipe: str) -> Iterator[Point]
             yield Point(epsilon, mean, max(0.0, float(low)), min(1.0, float(high)))
 
 
-def private_label_trainer(table: SecretTable, vault: Vault, comparison: Comparison) -> Callable[[Plan], dict[str, Any]]:
+def private_label_trainer(
+    table: SecretTable, vault: Vault, comparison: Comparison
+) -> Callable[[TrainConfig], dict[str, Any]]:
     """Return a way to train a cell on labels that stay private: scored privately, charged to the data set's ledger."""
     left_epsilon, left_delta = vault.remaining()
     epsilon, delta = comparison.remaining_cost()
-    if epsilon > exactly(left_epsilon) or delta > exactly(left_delta):
+    if epsilon > as_fraction(left_epsilon) or delta > as_fraction(left_delta):
         raise BudgetExceeded(
             f"The cells to come cost epsilon {float(epsilon):g} and delta {float(delta):g}, and the budget has "
             f"epsilon {left_epsilon:g} and delta {left_delta:g} left: compare less, raise the budget, or declare the "
             "labels public for a benchmark (--labels-public)."
         )
-    features = read_features(table, comparison.config.features, vault.rows, comparison.config.flip)[1]
+    features = read_features(table, comparison.config.features, vault.n_rows, comparison.config.flip)[1]
     row_mask = vault.cap_labels_per_user(
         comparison.config.labels_per_user
     )  # one choice for all seeds: a second would use more labels
 
-    def train(config: Plan) -> dict[str, Any]:
+    def train(config: TrainConfig) -> dict[str, Any]:
         trained = recipes.train(vault, config.make_task(features, table.space, row_mask), config.recipe, config.options)
         if not isinstance(trained.score, Score):
             return {"accuracy": None, "low": 0.0, "high": 1.0, "measured": "not measured"}
@@ -188,11 +192,11 @@ def private_label_trainer(table: SecretTable, vault: Vault, comparison: Comparis
 
 def public_label_trainer(
     features: Features, codes: NDArray[Any], table: SecretTable, test: tuple[Features, NDArray[Any]] | None = None
-) -> Callable[[Plan], dict[str, Any]]:
+) -> Callable[[TrainConfig], dict[str, Any]]:
     """Return a way to train a cell of a benchmark, whose labels are public: scored on true labels of other rows."""
     users = table.read_user_ids()
 
-    def train(config: Plan) -> dict[str, Any]:
+    def train(config: TrainConfig) -> dict[str, Any]:
         if test is None:
             train_ids, test_ids = split_rows(len(codes), (1 - _TEST_FRACTION, _TEST_FRACTION), config.seed, users)
             train_features, train_codes, test_features, test_codes = (

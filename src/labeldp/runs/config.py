@@ -11,16 +11,16 @@ from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.core.lazy import require_torch
 from labeldp.data.base import Features, check_device
-from labeldp.data.feature_reader import Intake, check_kind
+from labeldp.data.feature_reader import FeatureReader, check_kind
 from labeldp.data.files import TableFile
 from labeldp.evaluate import Criterion, check_criterion
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes import runner as recipes
-from labeldp.recipes.base import find
+from labeldp.recipes.base import get_recipe
 from labeldp.recipes.crosses import CROSSING_RECIPES as CROSSING
 from labeldp.recipes.crosses import check_crosses
 from labeldp.recipes.models import find_model
-from labeldp.recipes.task import Rows, Task, default_training
+from labeldp.recipes.task import RowMask, Task, default_training
 from labeldp.runs.feature_files import find_image_column, read_columns, read_features
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _ROW_NDIM = {"table": 1, "embeddings": 1, "pairs": 2, "images": 3}  # of a row's
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainConfig:
     """What to train and how much may be learnt of the labels."""
 
     epsilon: float
@@ -52,7 +52,7 @@ class Plan:
 
     def check(self, space: LabelSpace | None = None, table: SecretTable | None = None) -> None:
         """Say at once what is wrong with the plan, and for these labels and columns, before anything is spent."""
-        recipe = find(self.recipe)
+        recipe = get_recipe(self.recipe)
         recipe.check(space, self.options, delta=self.delta, encoder=self.encoder is not None, model=self.model)
         if self.features not in _ROW_NDIM:
             raise InputError(
@@ -78,22 +78,27 @@ class Plan:
         if self.encoder is not None:
             _check_encoder(_load_encoder(self.encoder, "cpu"), self.model)
 
-    def with_recipe(self, recipe: str, **changes: Any) -> Plan:
+    def with_recipe(self, recipe: str, **changes: Any) -> TrainConfig:
         """Return the plan by another recipe, without a model or crosses if that has no use for them."""
-        model = self.model if find(recipe).takes_model else "auto"
+        model = self.model if get_recipe(recipe).takes_model else "auto"
         options = {name: value for name, value in self.options.items() if name != "cross" or recipe in CROSSING}
         return replace(self, recipe=recipe, model=model, options=options, **changes)
 
-    def read(self, table: SecretTable, n_rows: int) -> tuple[Intake, Features, Features | None]:
+    def read(self, table: SecretTable, n_rows: int) -> tuple[FeatureReader, Features, Features | None]:
         """Read the features and, where there are any, the public rows, from which alone it is learnt how to read."""
         if self.public is None:
             return *read_features(table, self.features, n_rows, self.flip), None
         frame = read_columns(TableFile(self.public), table.feature_columns)
-        reader, public = Intake.fit(frame, self.features, self.flip)  # type: ignore[arg-type]
+        reader, public = FeatureReader.fit(frame, self.features, self.flip)  # type: ignore[arg-type]
         return reader, reader(read_columns(table.file, list(reader.columns), reader.text_columns)), public
 
     def make_task(
-        self, features: Features, space: LabelSpace, row_mask: Rows, checkpoints: Path | None = None, **task_fields: Any
+        self,
+        features: Features,
+        space: LabelSpace,
+        row_mask: RowMask,
+        checkpoints: Path | None = None,
+        **task_fields: Any,
     ) -> Task:
         """Return the public side of the training on `rows`."""
         model = find_model(self.model, self.seed, _ROW_NDIM[self.features], space.step is not None)

@@ -10,7 +10,7 @@ import polars as pl
 from labeldp.core.errors import InputError
 from labeldp.core.lazy import require_torch
 from labeldp.data.base import Features
-from labeldp.data.feature_reader import Intake
+from labeldp.data.feature_reader import FeatureReader
 from labeldp.data.files import TableFile
 from labeldp.data.image_columns import image_column, read_images
 from labeldp.data.tables import Table
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from labeldp.data.images import Images
 
 
-def read_features(table: SecretTable, kind: str, n_rows: int, flip: bool = False) -> tuple[Intake, Features]:
+def read_features(table: SecretTable, kind: str, n_rows: int, flip: bool = False) -> tuple[FeatureReader, Features]:
     """Read the features of a table of `rows` labels, in batches where the file allows it, and never the label."""
     columns = table.feature_columns
     if not columns:
         raise InputError(f"{table.file.path} has no features: add a column beside the label and the row ids.")
     if kind == "table" and table.file.path.suffix == ".parquet":
         features: Features = (read := Table.from_parquet(table.file.path, columns))
-        reader = Intake("table", tuple(columns), read.to_json())
+        reader = FeatureReader("table", tuple(columns), read.to_json())
     else:
-        reader, features = Intake.fit(read_columns(table.file, columns), kind, flip)  # type: ignore[arg-type]
+        reader, features = FeatureReader.fit(read_columns(table.file, columns), kind, flip)  # type: ignore[arg-type]
     if len(features) != n_rows:
         raise InputError(f"{table.file.path} changed while it was read: run the command again.")
     return reader, features
@@ -105,7 +105,7 @@ def _parse_texts(texts: pl.Series, dtype: pl.DataType) -> pl.Series:
     return texts.replace(MISSING_NUMBERS, None).cast(dtype, strict=False)
 
 
-def doubts(table: SecretTable, features: Features) -> list[str]:
+def data_warnings(table: SecretTable, features: Features) -> list[str]:
     """Name columns that are unlikely to be what they should be; features are public, so that they may be named."""
     file, messages = table.file, list[str]()
     if table.id_column is not None and (n_ids := read_columns(file, [table.id_column]).to_series().n_unique()) < len(

@@ -34,7 +34,7 @@ def predict(
         file.column_type(ids)  # it is there, or that is said
     id_series = [] if ids is None else [read_columns(file, [ids], [ids]).to_series()]
     frame = read_columns(file, list(reader.columns), reader.text_columns)
-    for name in reader.strangers(frame):
+    for name in reader.unseen_categories(frame):
         warn(f"No value of column {name!r} occurred in training: they count as unknown. Are they written as then?")
     model = load_predictor(run / "model", "auto")
     space = model.space

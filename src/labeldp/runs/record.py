@@ -12,23 +12,25 @@ import numpy as np
 
 from labeldp.core.errors import InputError, MissingExtra
 from labeldp.core.version import __version__
-from labeldp.data.feature_reader import Intake
+from labeldp.data.feature_reader import FeatureReader
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes import runner as recipes
 from labeldp.report.card import write_card
 from labeldp.report.card.origin import describe_model, package_versions
-from labeldp.runs.config import Plan
+from labeldp.runs.config import TrainConfig
 
 
-def describe_run(table: SecretTable, vault: Vault, config: Plan, trained: recipes.TrainingResult) -> dict[str, Any]:
+def describe_run(
+    table: SecretTable, vault: Vault, config: TrainConfig, trained: recipes.TrainingResult
+) -> dict[str, Any]:
     """Return what a run folder says about itself."""
     return {
         "version": __version__,
         "python": platform.python_version(),
         "packages": package_versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "data": {"name": table.file.path.name, "rows": vault.rows, "label": table.label},
+        "data": {"name": table.file.path.name, "rows": vault.n_rows, "label": table.label},
         "space": table.space.to_json(),
         **trained.to_json(),
         "options": dict(config.options),
@@ -51,7 +53,7 @@ def describe_run(table: SecretTable, vault: Vault, config: Plan, trained: recipe
 
 
 def write_run(
-    folder: Path, facts: dict[str, Any], reader: Intake, trained: recipes.TrainingResult, vault: Vault
+    folder: Path, facts: dict[str, Any], reader: FeatureReader, trained: recipes.TrainingResult, vault: Vault
 ) -> None:
     """Write the record, the card and the model of a run into a new folder."""
     folder.mkdir()
@@ -71,11 +73,11 @@ def read_run(run: Path) -> dict[str, Any]:
     return report
 
 
-def load_reader(run: Path) -> Intake:
+def load_reader(run: Path) -> FeatureReader:
     """Return how a run reads rows."""
     read_run(run)
     try:
-        return Intake.from_json(json.loads((run / "features.json").read_text()))
+        return FeatureReader.from_json(json.loads((run / "features.json").read_text()))
     except MissingExtra:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -7,21 +7,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from labeldp.core.atomic_files import written_whole
+from labeldp.core.atomic_files import atomic_write
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes import runner as recipes
 from labeldp.recipes.progress import Progress
 from labeldp.runs.checkpoints import checkpoint_folder
-from labeldp.runs.config import Plan
-from labeldp.runs.feature_files import doubts
+from labeldp.runs.config import TrainConfig
+from labeldp.runs.feature_files import data_warnings
 from labeldp.runs.record import describe_run, write_run
 
 
 def train(
     table: SecretTable,
     vault: Vault,
-    config: Plan,
+    config: TrainConfig,
     out: Path,
     report: Callable[[str], None] = lambda message: None,
     progress: Progress | None = None,
@@ -33,12 +33,12 @@ def train(
     A training of networks that is stopped leaves its checkpoints beside `out`, and the same request goes on from there.
     """
     row_mask = vault.cap_labels_per_user(config.labels_per_user, config.seed)
-    with written_whole(out) as folder, checkpoint_folder(out) as checkpoints:
-        reader, features, public = config.read(table, vault.rows)
+    with atomic_write(out) as folder, checkpoint_folder(out) as checkpoints:
+        reader, features, public = config.read(table, vault.n_rows)
         task = config.make_task(
             features, table.space, row_mask, checkpoints, public=public, progress=progress or Progress()
         )
-        table_warnings = [] if public is not None else doubts(table, features)
+        table_warnings = [] if public is not None else data_warnings(table, features)
         for warning in table_warnings:  # before anything is charged: a column may have been read in the wrong way
             report(f"Note: {warning}")
         encoder = task.encoder and task.encoder.digest()[:16]

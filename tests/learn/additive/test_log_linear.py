@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
 from labeldp.data import Embeddings
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import LinearQuery, RRWithPrior
@@ -29,7 +29,7 @@ class Problem:
         self.space = ldp.LabelSpace(list(range(classes)))
         self.features, self.new = Embeddings(points[:rows]), Embeddings(points[rows:])
         self.codes, self.truth = codes[:rows], codes[rows:]
-        self.normalizer = Lift.fit(self.features)
+        self.normalizer = RowNormalizer.fit(self.features)
         self.rows = self.normalizer(self.features)
 
     def release(self, mechanism, seed=0, rows=None):

@@ -11,7 +11,7 @@ from labeldp.learn.additive import BasisFunctions, BinDesign, PriorComponent, ma
 from labeldp.learn.additive.model import AdditiveModel, AdditiveNumberModel
 from labeldp.learn.additive.numbers import fit_number_sums
 from labeldp.learn.predictor import load_predictor
-from labeldp.mechanisms import NumberQuery
+from labeldp.mechanisms import NumberSums
 from labeldp.privacy.mechanisms.binning import UnbiasedBins
 from labeldp.recipes.pipelines.additive import Layout
 from labeldp.recipes.pipelines.additive_numbers import additive_number_steps
@@ -114,7 +114,7 @@ def test_sums_and_noisy_numbers_together_are_better_than_either():
     for seed in range(5):
         vault, alone, sums = number_sums(problem, 0.1, seed)
         noisy = vault.release(UnbiasedBins(3.0, np.full(len(SPACE), 1 / len(SPACE))))
-        strong = vault.release(NumberQuery(np.ones((ROWS, 1)), 1e-3, n_values=len(SPACE)))
+        strong = vault.release(NumberSums(np.ones((ROWS, 1)), 1e-3, n_values=len(SPACE)))
         assert strong.size == ROWS
         both = sums.fit(noisy)
         assert set(both.lineage) == {*sums.sums.lineage, *noisy.lineage}

@@ -107,7 +107,7 @@ def test_the_promise_is_not_more_cautious_than_it_must_be(epsilon):
 
 
 def test_a_constant_off_by_one_percent_is_noticed(monkeypatch):
-    exactly = binning.exactly
+    exactly = binning.as_fraction
     monkeypatch.setattr(binning, "exactly", lambda epsilon: exactly(epsilon) * 101 / 100)
     for mechanism in (
         RROnBins(1.0, PRIORS["uniform"]),

@@ -49,7 +49,7 @@ CLASSES = {
     "RandomizedResponse": lambda n, k, e: m.RandomizedResponse(e),
     "RRTopK": lambda n, k, e: m.RRTopK(e, prior(n, k), k=max(1, k // 2)),
     "RRWithPrior": lambda n, k, e: m.RRWithPrior(e, prior(n, k)),
-    "RRInformative": lambda n, k, e: m.RRInformative(e, prior(n, k)),
+    "RRInformative": lambda n, k, e: m.RRMaxInformation(e, prior(n, k)),
     "OneHotLaplace": lambda n, k, e: m.OneHotLaplace(e),
     "OneHotGaussian": lambda n, k, e: m.OneHotGaussian(e, 1e-6),
     "GroupHistogram": lambda n, k, e: m.GroupHistogram(np.arange(n) // 3, e),
@@ -60,7 +60,7 @@ CLASSES = {
     "LinearQuery, sparse, gaussian": lambda n, k, e: m.LinearQuery(coo_array(points(n)), e, 1e-6),
     "LinearQuery, sparse, of zeros": lambda n, k, e: m.LinearQuery(coo_array((n, 2)), e),
     "LinearQuery of zeros": lambda n, k, e: m.LinearQuery(np.zeros((n, 2)), e),
-    "RightCount": lambda n, k, e: m.RightCount((np.arange(n) % k).astype(np.int32), e),
+    "RightCount": lambda n, k, e: m.CorrectCount((np.arange(n) % k).astype(np.int32), e),
     "BestCandidate": lambda n, k, e: m.BestCandidate((np.arange(3 * n).reshape(n, 3) % k).astype(np.int32), e),
     "HighestScore": lambda n, k, e: m.HighestScore(np.arange(2 * n * k).reshape(2, n, k)[:, ::-1] ** 2 % 97, e),
     "HighestScore of some rows": lambda n, k, e: m.HighestScore(-np.ones((1, 1, k), int), e, row_ids=np.array([n - 1])),
@@ -78,11 +78,11 @@ NUMBERS = {
     "RROnBins, absolute": lambda n, k, e: m.RROnBins(e, np.full(k, 1 / k), "absolute"),
     "UnbiasedBins": lambda n, k, e: m.UnbiasedBins(e, np.full(k, 1 / k)),
     "DiscreteLaplace": lambda n, k, e: m.DiscreteLaplace(e),
-    "NumberQuery": lambda n, k, e: m.NumberQuery(points(n, 40), e, n_values=k),
-    "NumberQuery, gaussian": lambda n, k, e: m.NumberQuery(points(n), e, 1e-6, n_values=k),
+    "NumberQuery": lambda n, k, e: m.NumberSums(points(n, 40), e, n_values=k),
+    "NumberQuery, gaussian": lambda n, k, e: m.NumberSums(points(n), e, 1e-6, n_values=k),
     "LossSum": lambda n, k, e: m.LossSum(np.linspace(0, k - 1, n), e),
     "LossSum, absolute": lambda n, k, e: m.LossSum(np.zeros(n), e, "absolute"),
-    "LeastLoss": lambda n, k, e: m.LeastLoss(np.linspace(0, k - 1, 2 * n).reshape(n, 2), e),
+    "LeastLoss": lambda n, k, e: m.NoisyMinLoss(np.linspace(0, k - 1, 2 * n).reshape(n, 2), e),
 }
 
 
@@ -109,7 +109,7 @@ def check(make, codes, space, epsilon):
     except ldp.LabelDPError:
         assert not vault.ledger.entries()
     else:
-        assert release.rows == codes.size
+        assert release.n_rows == codes.size
         assert [entry.status for entry in vault.ledger.entries()] == ["committed"]
 
 

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 from scripted import exact_law
 
 import labeldp as ldp
-from labeldp.mechanisms import RRInformative, RRTopK, RRWithPrior
+from labeldp.mechanisms import RRMaxInformation, RRTopK, RRWithPrior
 from labeldp.privacy.mechanisms import randomized_response
 
 
@@ -49,7 +49,7 @@ def mechanisms(epsilon):
     yield "rr of two", ldp.RandomizedResponse(epsilon), 2
     for name, prior in PRIORS.items():
         yield f"prior {name}", RRWithPrior(epsilon, prior[None]), 5
-        yield f"informative {name}", RRInformative(epsilon, prior[None]), 5
+        yield f"informative {name}", RRMaxInformation(epsilon, prior[None]), 5
         for k in (1, 2, 4, 5):
             yield f"top-{k} {name}", RRTopK(epsilon, prior[None], k=k), 5
 
@@ -68,7 +68,7 @@ def test_the_promise_is_not_more_cautious_than_it_must_be():
 
 
 def test_a_constant_off_by_one_percent_is_noticed(monkeypatch):
-    exactly = randomized_response.exactly
+    exactly = randomized_response.as_fraction
     monkeypatch.setattr(randomized_response, "exactly", lambda epsilon: exactly(epsilon) * 101 / 100)
     assert worst_loss(channel(ldp.RandomizedResponse(1.0), 5)) > 1.005
     assert worst_loss(channel(RRTopK(1.0, PRIORS["peaked"][None], k=3), 5)) > 1.005
@@ -200,13 +200,13 @@ def test_no_number_of_candidates_tells_more_than_the_informative_one(weights, ep
     by_count = [told(law(RRTopK(epsilon, prior[None], k=k)), prior) for k in range(1, len(prior) + 1)]
     for k, expected in enumerate(by_count, 1):
         assert randomized_response.response_information(ranked, k, epsilon)[0] == pytest.approx(expected, abs=1e-9)
-    assert told(law(RRInformative(epsilon, prior[None])), prior) == pytest.approx(max(by_count), abs=1e-9)
+    assert told(law(RRMaxInformation(epsilon, prior[None])), prior) == pytest.approx(max(by_count), abs=1e-9)
 
 
 def test_a_fairly_sure_prior_is_asked_all_the_same():
     ranked = np.array([[0.9, 0.06, 0.04], [1.0, 0.0, 0.0]])
     assert RRWithPrior(1.0, ranked).count_candidates(ranked).tolist() == [1, 1]
-    assert RRInformative(1.0, ranked).count_candidates(ranked).tolist() == [3, 1]
+    assert RRMaxInformation(1.0, ranked).count_candidates(ranked).tolist() == [3, 1]
 
 
 def test_responses_are_stored_as_small_as_labels_are():

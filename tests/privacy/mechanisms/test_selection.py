@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp.mechanisms import BestCandidate, HighestScore, RightCount
+from labeldp.mechanisms import BestCandidate, CorrectCount, HighestScore
 from labeldp.privacy.mechanisms import selection
 from labeldp.releases import Choice, NoisyCorrectCount
 
@@ -70,10 +70,10 @@ def silent(monkeypatch):
 
 
 def test_right_predictions_are_counted(silent):
-    release = vault().release(RightCount(np.array([0, 1, 1, 1, 0, 0]), 0.5))
+    release = vault().release(CorrectCount(np.array([0, 1, 1, 1, 0, 0]), 0.5))
     assert isinstance(release, NoisyCorrectCount)
     assert (release.n_correct, release.n_labels, release.scale) == (3, 6, 2.0)
-    part = vault().release(RightCount(np.array([0, 1, 1, 1, 0, 0]), 0.5), row_selection=[1, 2])
+    part = vault().release(CorrectCount(np.array([0, 1, 1, 1, 0, 0]), 0.5), row_selection=[1, 2])
     assert (part.n_correct, part.n_labels) == (1, 2)
     assert silent == [(2, 1), (2, 1)]
 
@@ -97,18 +97,18 @@ def test_a_label_moves_each_count_by_one_at_most(row, label, seed):
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_a_count_loses_epsilon_and_no_more(epsilon):
-    law = noise_law(RightCount(CODES, epsilon).epsilon ** -1, 30)[1]
+    law = noise_law(CorrectCount(CODES, epsilon).epsilon ** -1, 30)[1]
     assert np.abs(np.diff(np.log(law))).max() == pytest.approx(epsilon, rel=1e-9)
 
 
 def test_missing_labels_are_never_right():
     space = ldp.LabelSpace(["a", "b"], missing="public")
     labels = ["a", None, "b", None]
-    release = ldp.Vault(labels, space, ldp.Budget(100.0)).release(RightCount(np.zeros(4, int), 100.0))
+    release = ldp.Vault(labels, space, ldp.Budget(100.0)).release(CorrectCount(np.zeros(4, int), 100.0))
     assert (release.n_correct, release.n_labels) == (1, 2)
 
 
-@pytest.mark.parametrize("make", [lambda e: RightCount(CODES, e), lambda e: BestCandidate(CODES[:, None], e)])
+@pytest.mark.parametrize("make", [lambda e: CorrectCount(CODES, e), lambda e: BestCandidate(CODES[:, None], e)])
 def test_users_pay_for_each_of_their_labels(make):
     assert make(0.1).loss(3).bound == pytest.approx(0.3)
     mine = vault(epsilon=0.3, users=[0, 0, 0, 1, 1, 2])
@@ -120,7 +120,7 @@ def test_users_pay_for_each_of_their_labels(make):
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
 @pytest.mark.parametrize(
     "mechanism",
-    [RightCount(CODES, 0.5), BestCandidate(np.stack([CODES, CODES[::-1]], axis=1), 0.5)],
+    [CorrectCount(CODES, 0.5), BestCandidate(np.stack([CODES, CODES[::-1]], axis=1), 0.5)],
 )
 def test_releases_are_stored_and_speak_of_no_row(tmp_path, mechanism, suffix):
     mine = vault(epsilon=0.5)
@@ -142,9 +142,9 @@ def test_releases_are_stored_and_speak_of_no_row(tmp_path, mechanism, suffix):
 @pytest.mark.parametrize(
     ("mechanism", "message"),
     [
-        (RightCount(CODES[:3], 1.0), "one code for each of the 6 rows"),
-        (RightCount(CODES * 1.0, 1.0), "codes of classes"),
-        (RightCount(CODES + 1, 1.0), "from 0 to 2"),
+        (CorrectCount(CODES[:3], 1.0), "one code for each of the 6 rows"),
+        (CorrectCount(CODES * 1.0, 1.0), "codes of classes"),
+        (CorrectCount(CODES + 1, 1.0), "from 0 to 2"),
         (BestCandidate(CODES, 1.0), "a column for each candidate"),
         (BestCandidate(np.empty((6, 0), int), 1.0), "a column for each candidate"),
         (BestCandidate(CODES[:, None] - 1, 1.0), "from 0 to 2"),

@@ -16,14 +16,14 @@ import labeldp as ldp
 from labeldp.accounting.losses import gaussian_delta
 from labeldp.mechanisms import (
     BestCandidate,
+    CorrectCount,
     DiscreteLaplace,
     GroupHistogram,
     HighestScore,
     LinearQuery,
     OneHotGaussian,
     OneHotLaplace,
-    RightCount,
-    RRInformative,
+    RRMaxInformation,
     RROnBins,
     RRTopK,
     RRWithPrior,
@@ -79,7 +79,7 @@ BY_LABEL = {
     "RandomizedResponse": (ldp.RandomizedResponse, sampled, THREE),
     "RRTopK": (lambda e: RRTopK(e, PRIOR, k=2), sampled, THREE),
     "RRWithPrior": (lambda e: RRWithPrior(e, PRIOR), sampled, THREE),
-    "RRInformative": (lambda e: RRInformative(e, PRIOR), sampled, THREE),
+    "RRInformative": (lambda e: RRMaxInformation(e, PRIOR), sampled, THREE),
     "OneHotLaplace": (OneHotLaplace, one_hot_noise, ldp.LabelSpace([0, 1])),
     "RROnBins": (lambda e: RROnBins(e, np.full(3, 1 / 3)), sampled, RANGE),
     "UnbiasedBins": (lambda e: UnbiasedBins(e, np.full(2, 1 / 2)), sampled, ENDS),
@@ -167,7 +167,7 @@ def summed_loss(move, width):
 
 
 COUNTS = {
-    "RightCount": lambda e, m: RightCount(np.zeros(m, int), e),
+    "RightCount": lambda e, m: CorrectCount(np.zeros(m, int), e),
     "GroupHistogram": lambda e, m: GroupHistogram(np.arange(m) % 2, e),
     "one group": lambda e, m: GroupHistogram(np.zeros(m, int), e),
 }
@@ -189,7 +189,7 @@ def test_a_user_loses_what_moved_counts_are_charged(name, labels, widths):
 @pytest.mark.parametrize("labels", SEVERAL)
 def test_a_user_loses_what_moved_sums_are_charged(labels, widths):
     asked = LinearQuery(np.array([[0.6, 0.8], [1.0, 0.0], [0.6, 0.8]])[:labels], EPSILON)
-    for mechanism in (asked, asked.shared(labels)):
+    for mechanism in (asked, asked.scaled_to_unit(labels)):
         filled = [drawn(mechanism, each, widths) for each in product(range(2), repeat=labels)]
         # Far out, each step of the noise costs 1 / width.
         lost = max(np.abs(one - other).sum() / width for one, width in filled for other, _ in filled)
@@ -273,17 +273,17 @@ def test_gaussian_noise_protects_a_user_as_charged(name, labels, widths):
 @pytest.mark.parametrize("labels", SEVERAL)
 def test_gaussian_sums_protect_a_user_as_charged(labels, widths):
     asked = LinearQuery(np.tile([0.6, 0.8], (labels, 1)), EPSILON, DELTA)
-    mechanism = asked.shared(labels)
+    mechanism = asked.scaled_to_unit(labels)
     (here, width), (there, _) = drawn(mechanism, [0] * labels, widths), drawn(mechanism, [1] * labels, widths)
     found = gaussian_delta(EPSILON, width / np.linalg.norm(here - there))
     assert 0.99 * DELTA < found <= DELTA
 
 
 def test_one_hot_noise_is_drawn_with_that_deviation(widths):
-    mechanism = OneHotGaussian(EPSILON, DELTA).shared(3)
+    mechanism = OneHotGaussian(EPSILON, DELTA).scaled_to_unit(3)
     mechanism.draw(np.zeros(3, np.int8), common(THREE, 3), Seeded(0))
     assert widths == [mechanism.sigma]
-    laplace = OneHotLaplace(EPSILON).shared(3)
+    laplace = OneHotLaplace(EPSILON).scaled_to_unit(3)
     laplace.draw(np.zeros(3, np.int8), common(THREE, 3), Seeded(0))
     assert widths[-1] == pytest.approx(2 / laplace.epsilon)
 
@@ -293,7 +293,7 @@ def test_one_hot_noise_is_drawn_with_that_deviation(widths):
 
 @pytest.mark.parametrize(("labels", "pays"), [(1, False), (3, False), (60, True)])
 def test_delta_is_taken_where_many_labels_gain_by_it(labels, pays):
-    mechanism = ldp.RandomizedResponse(1.0).shared(labels, 1e-6)
+    mechanism = ldp.RandomizedResponse(1.0).scaled_to_unit(labels, 1e-6)
     assert (mechanism.delta > 0) == pays
     assert (mechanism.epsilon > 1.01 / labels) == pays
     assert mechanism.price(labels)[0] <= 1
@@ -304,7 +304,7 @@ def test_delta_is_taken_where_many_labels_gain_by_it(labels, pays):
 def test_many_labels_at_delta_lose_epsilon_by_their_binomial_law():
     """The number of answers that speak for one of two neighbours decides: summed out with Python's own integers."""
     labels, delta = 60, 1e-6
-    mechanism = ldp.RandomizedResponse(1.0).shared(labels, delta)
+    mechanism = ldp.RandomizedResponse(1.0).scaled_to_unit(labels, delta)
     law = sampled(mechanism, ldp.LabelSpace([0, 1]))
     p, q = law[0]
     here = [math.comb(labels, k) * p**k * q ** (labels - k) for k in range(labels + 1)]
@@ -313,10 +313,10 @@ def test_many_labels_at_delta_lose_epsilon_by_their_binomial_law():
 
 
 def test_delta_that_is_not_there_is_not_spent():
-    mechanism = OneHotLaplace(1.0).shared(60)
+    mechanism = OneHotLaplace(1.0).scaled_to_unit(60)
     assert (mechanism.delta, mechanism.price(60)[1]) == (0.0, 0)
     assert "delta" not in mechanism.parameters()
-    assert OneHotLaplace(1.0).shared(60, 1e-6).parameters()["delta"] == 1e-6
+    assert OneHotLaplace(1.0).scaled_to_unit(60, 1e-6).parameters()["delta"] == 1e-6
 
 
 # Decimals.

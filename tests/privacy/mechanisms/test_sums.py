@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from scripted import Seeded
 
 import labeldp as ldp
-from labeldp.mechanisms import LeastLoss, LossSum, NumberQuery
+from labeldp.mechanisms import LossSum, NoisyMinLoss, NumberSums
 from labeldp.privacy.mechanisms import linear, sums
 from labeldp.releases.storage import from_bytes, to_bytes
 
@@ -51,7 +51,7 @@ def drawn(mechanism, codes, space):
 )
 def test_no_label_moves_the_sums_further_than_the_noise_was_measured_for(values, row, delta):
     """Every pair of labels of one row: the squares are part of the move, and cost next to nothing."""
-    mechanism = NumberQuery(np.array([row]), 1.0, delta, n_values=values)
+    mechanism = NumberSums(np.array([row]), 1.0, delta, n_values=values)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("discrete_laplace", "discrete_gaussian"):
             patch.setattr(linear, name, lambda width, count, bits: np.zeros(count, np.int64))
@@ -69,15 +69,15 @@ def test_no_label_moves_the_sums_further_than_the_noise_was_measured_for(values,
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
 def test_without_noise_the_sums_are_right(delta, block, silent, monkeypatch):
     monkeypatch.setattr(sums, "BLOCK_ROWS", block)
-    release = vault(1.0, delta).release(NumberQuery(ROWS, 1.0, delta, n_values=9))
+    release = vault(1.0, delta).release(NumberSums(ROWS, 1.0, delta, n_values=9))
     assert np.allclose(release.sums[:-1] / release.grid_scale * 0.25, ROWS.T @ LABELS, atol=1e-3)
     assert release.sums[-1] / release.square_weight * 8 * 0.25**2 == pytest.approx((LABELS**2).sum(), abs=1e-2)
-    mechanism = NumberQuery(ROWS, 1.0, delta, n_values=9)
+    mechanism = NumberSums(ROWS, 1.0, delta, n_values=9)
     assert silent == [(pytest.approx(mechanism.sigma if delta else mechanism.sensitivity / 1.0), 3)]
 
 
 def test_the_charge_is_what_was_asked_for():
-    pure, gauss = NumberQuery(ROWS, 0.7, n_values=9), NumberQuery(ROWS, 0.7, 1e-5, n_values=9)
+    pure, gauss = NumberSums(ROWS, 0.7, n_values=9), NumberSums(ROWS, 0.7, 1e-5, n_values=9)
     assert pure.loss(3).epsilon(0.0) == pytest.approx(2.1)
     assert gauss.loss().epsilon(1e-5) <= 0.7
     assert vault(0.7).release(pure).guarantee.epsilon == 0.7
@@ -86,7 +86,7 @@ def test_the_charge_is_what_was_asked_for():
 def test_missing_rows_take_no_part(silent):
     space = ldp.LabelSpace.range(-2, 2, 0.5, missing="public")
     labels = [-2.0, None, 0.5, None, None, 2.0]
-    release = ldp.Vault(labels, space, ldp.Budget(1.0)).release(NumberQuery(ROWS, 1.0, n_values=9))
+    release = ldp.Vault(labels, space, ldp.Budget(1.0)).release(NumberSums(ROWS, 1.0, n_values=9))
     here = [0, 2, 5]
     assert release.n_labels == 3
     assert np.allclose(release.gram, ROWS[here].T @ ROWS[here], atol=1e-3)
@@ -94,7 +94,7 @@ def test_missing_rows_take_no_part(silent):
 
 
 def test_a_stored_release_gets_its_rows_back():
-    mechanism = NumberQuery(ROWS, 3.0, n_values=9)
+    mechanism = NumberSums(ROWS, 3.0, n_values=9)
     release = vault(3.0).release(mechanism)
     again = from_bytes(to_bytes(release))
     assert np.array_equal(again.sums, release.sums)
@@ -147,25 +147,25 @@ def test_without_noise_the_losses_are_right(silent):
 
 def test_the_least_loss_wins_where_noise_is_small():
     candidates = np.stack([np.full(6, 2.0), LABELS, np.zeros(6)], axis=1)
-    assert vault(1e4).release(LeastLoss(candidates, 1e4)).best_index == 1
+    assert vault(1e4).release(NoisyMinLoss(candidates, 1e4)).best_index == 1
 
 
 def test_the_noise_of_a_choice_is_twice_that_of_a_sum(silent):
-    drawn(LeastLoss(np.zeros((3, 2)), 0.5), [0, 4, 8], SPACE)
+    drawn(NoisyMinLoss(np.zeros((3, 2)), 0.5), [0, 4, 8], SPACE)
     assert silent == [(2 * 65536 / 0.5, 2)]
 
 
 CLASSES = ldp.LabelSpace(["a", "b"])
 BAD = {
-    "classes": (lambda: NumberQuery(np.ones((2, 1)), 1.0, n_values=2), CLASSES, "needs numbers"),
-    "values": (lambda: NumberQuery(np.ones((6, 1)), 1.0, n_values=5), SPACE, "give values=9"),
-    "rows": (lambda: NumberQuery(np.ones((5, 1)), 1.0, n_values=9), SPACE, "6 rows"),
+    "classes": (lambda: NumberSums(np.ones((2, 1)), 1.0, n_values=2), CLASSES, "needs numbers"),
+    "values": (lambda: NumberSums(np.ones((6, 1)), 1.0, n_values=5), SPACE, "give values=9"),
+    "rows": (lambda: NumberSums(np.ones((5, 1)), 1.0, n_values=9), SPACE, "6 rows"),
     "losses of classes": (lambda: LossSum(np.zeros(2), 1.0), CLASSES, "LossSum needs numbers"),
     "outside": (lambda: LossSum(np.full(6, 3.0), 1.0), SPACE, "outside the declared range"),
     "missing": (lambda: LossSum(np.full(6, np.nan), 1.0), SPACE, "outside the declared range"),
     "texts": (lambda: LossSum(np.full(6, "1"), 1.0), SPACE, "a number for each"),
     "two columns": (lambda: LossSum(np.zeros((6, 2)), 1.0), SPACE, "one number for each"),
-    "one column": (lambda: LeastLoss(np.zeros(6), 1.0), SPACE, "a column for each candidate"),
+    "one column": (lambda: NoisyMinLoss(np.zeros(6), 1.0), SPACE, "a column for each candidate"),
     "loss": (lambda: LossSum(np.zeros(6), 1.0, "cubic"), SPACE, '"squared" or "absolute"'),
 }
 
@@ -181,7 +181,7 @@ def test_bad_requests_cost_nothing(case):
 
 
 @pytest.mark.parametrize("size", [1e200, 6.3e-161])
-@pytest.mark.parametrize("make", [sums.LossSum, sums.LeastLoss])
+@pytest.mark.parametrize("make", [sums.LossSum, sums.NoisyMinLoss])
 def test_losses_that_cannot_be_computed_are_refused(make, size):
     space = ldp.LabelSpace.range(0, 10 * size, size)
     vault = ldp.Vault([0.0, 10 * size], space, ldp.Budget(1.0))
@@ -194,7 +194,7 @@ def test_noise_that_cannot_be_drawn_is_refused_before_the_charge():
     space = ldp.LabelSpace.range(0, 20_000, 1)
     vault = ldp.Vault([0.0, 5.0], space, ldp.Budget(1.0))
     with pytest.raises(ldp.InputError, match="cannot be drawn"):
-        vault.release(sums.NumberQuery(np.full((2, 256), 1 / 16), 1e-6, n_values=len(space)))
+        vault.release(sums.NumberSums(np.full((2, 256), 1 / 16), 1e-6, n_values=len(space)))
     assert not vault.ledger.entries()
 
 
@@ -215,7 +215,7 @@ def test_a_right_prediction_loses_nothing(silent):
 def test_a_sparse_matrix_has_the_sums_of_a_dense_one(silent, delta):
     rows = np.random.default_rng(0).normal(size=(40_000, 6)) * (np.random.default_rng(1).random((40_000, 6)) < 0.3)
     codes = np.arange(40_000) % 10 - 1  # every tenth label is missing
-    dense, sparse = (NumberQuery(query, 1.0, delta, n_values=9) for query in (rows, csr_array(rows)))
+    dense, sparse = (NumberSums(query, 1.0, delta, n_values=9) for query in (rows, csr_array(rows)))
     assert dense.sensitivity == sparse.sensitivity
     one, two = (drawn(mechanism, codes, SPACE) for mechanism in (dense, sparse))
     assert np.array_equal(one.sums, two.sums)
@@ -224,7 +224,7 @@ def test_a_sparse_matrix_has_the_sums_of_a_dense_one(silent, delta):
 
 
 def test_sparse_sums_of_numbers_are_stored_without_a_gram():
-    release = vault(1.0).release(NumberQuery(csr_array(ROWS), 0.5, n_values=9))
+    release = vault(1.0).release(NumberSums(csr_array(ROWS), 0.5, n_values=9))
     again = from_bytes(to_bytes(release))
     assert np.array_equal(again.sums, release.sums)
     with pytest.raises(ldp.InputError, match="not computed for numbers"):
@@ -232,5 +232,5 @@ def test_sparse_sums_of_numbers_are_stored_without_a_gram():
 
 
 def test_two_values_have_the_noise_of_numbers():
-    query = NumberQuery(np.eye(3), 1.0, n_values=2)
+    query = NumberSums(np.eye(3), 1.0, n_values=2)
     assert query.sigma_for(2) == query.sigma

@@ -15,7 +15,7 @@ from labeldp.data import Embeddings
 from labeldp.privacy.teachers import engines
 from labeldp.privacy.teachers.networks import Networks
 from labeldp.privacy.teachers.partition import assign_teachers
-from labeldp.privacy.teachers.teacher_data import Lesson
+from labeldp.privacy.teachers.teacher_data import TeacherData
 
 ENGINES = ["here", "processes", "ray"]
 
@@ -68,7 +68,7 @@ def test_every_teacher_is_trained_once_on_its_own_part_though_a_worker_was_kille
     killer = threading.Thread(target=kill_whoever_does, args=(0, tmp_path))
     killer.start()
     space = ldp.LabelSpace(["a", "b", "c"])
-    counts = how.count_votes(Lesson(rows, codes, teacher, rows, space))
+    counts = how.count_votes(TeacherData(rows, codes, teacher, rows, space))
     killer.join()
     parts = ["".join(map(str, codes[teacher == number])) for number in range(6)]
     assert sorted((tmp_path / "trained").read_text().split()) == sorted(parts)

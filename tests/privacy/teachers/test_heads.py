@@ -5,7 +5,7 @@ from sklearn.linear_model import Ridge
 import labeldp as ldp
 from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.partition import assign_teachers
-from labeldp.privacy.teachers.teacher_data import Lesson
+from labeldp.privacy.teachers.teacher_data import TeacherData
 
 GENERATOR = np.random.default_rng(0)
 POINTS = GENERATOR.normal(size=(300, 12)).astype(np.float32)
@@ -66,7 +66,7 @@ def test_no_warning_tells_what_a_secret_row_holds():
     points, codes = np.ones((40, 3)), np.arange(40) % 2
     points[7] = 1e200
     teacher = assign_teachers(np.ones(40, bool), 4, 0)
-    lesson = Lesson(points, codes, teacher, np.ones((5, 3)), ldp.LabelSpace([0, 1]))
+    lesson = TeacherData(points, codes, teacher, np.ones((5, 3)), ldp.LabelSpace([0, 1]))
     with pytest.warns(RuntimeWarning):  # as it would be
         Heads().fit(points, codes, teacher, 2)
     assert Heads().count_votes(lesson).sum() == 5 * 4

@@ -14,11 +14,11 @@ from labeldp.data import Embeddings, Images
 from labeldp.learn import FixMatch, Supervised, Training
 from labeldp.learn.classical import SklearnLearner
 from labeldp.learn.predictor import load_predictor
-from labeldp.mechanisms import RightCount, RRWithPrior
+from labeldp.mechanisms import CorrectCount, RRWithPrior
 from labeldp.privacy.mechanisms.voting import GNMax
 from labeldp.privacy.teachers.networks import Networks, _isolated_random_state
 from labeldp.privacy.teachers.partition import assign_teachers
-from labeldp.privacy.teachers.teacher_data import Lesson, count_winners
+from labeldp.privacy.teachers.teacher_data import TeacherData, count_winners
 from labeldp.privacy.teachers.votes import TeacherVotes
 
 PIXELS, LABELS = load_digits(return_X_y=True)
@@ -32,7 +32,7 @@ SEMI = Networks(FixMatch("linear", TRAINING), visible_features="all", engine="he
 
 
 def lesson(codes=CODES, asked=ASKED):
-    return Lesson(FEATURES, codes, TEACHER, asked, SPACE)
+    return TeacherData(FEATURES, codes, TEACHER, asked, SPACE)
 
 
 def teachers(how, folder, codes=CODES):
@@ -187,9 +187,9 @@ def test_nothing_that_a_record_decides_goes_with_a_release_about_records():
         assert vault.was_released(_last_request(points, public))
         assert "released" not in vault.ledger.entries()[0].details  # nor how many records have a label
         said = np.arange(1500) % 10
-        vault.release(RightCount(said, 1.0), derived_from=[release])
+        vault.release(CorrectCount(said, 1.0), derived_from=[release])
         assert "predictions" not in vault.ledger.entries()[1].details["parameters"]  # nor what is said of records
-        assert vault.was_released(RightCount(said, 1.0))
+        assert vault.was_released(CorrectCount(said, 1.0))
     assert told[0] == told[1]
     assert "public" in told[0]
 
@@ -242,9 +242,9 @@ def test_votes_through_the_vault_protect_labels_or_records():
     private, public = FEATURES.select(np.arange(1500)), FEATURES.select(np.arange(1500, 1797))
     how = {"n_teachers": 10, "trainer": LINEAR}
     told = vault.train_teachers(private, np.arange(50), **how).release(GNMax(4.0, 50), 1e-5)
-    assert (told.guarantee.unit, int(told.active.sum())) == ("label", 50)
+    assert (told.guarantee.unit, int(told.row_mask.sum())) == ("label", 50)
     about = vault.train_teachers(private, public=public, **how).release(GNMax(20.0, 297), 1e-5)
-    assert (about.guarantee.unit, about.rows) == ("record", 297)
+    assert (about.guarantee.unit, about.n_rows) == ("record", 297)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_users_are_dealt_out_whole_or_refused():
 def test_all_labels_of_a_user_move_one_vote_of_a_query_at_most(user):
     users = np.arange(len(LABELS)) % 300  # six rows of each, far apart
     asked = votes(users=users)
-    assert asked.shared(6) is asked  # and so they cost no more than one
+    assert asked.scaled_to_unit(6) is asked  # and so they cost no more than one
     other = np.where(users == user, (LABELS + 5) % 10, LABELS)
     here, there = (asked.prepare(codes.astype(np.int8), SPACE, {})._counts for codes in (LABELS, other))
     moved = np.abs(here - there).sum(axis=1)
@@ -189,7 +189,7 @@ def test_votes_on_other_rows_protect_the_whole_record():
     told = mine.train_teachers(private, public=public, n_teachers=40).release(
         ConfidentGNMax(20, 20, 10, 297, 200), 1e-5
     )
-    assert (told.rows, told.guarantee.unit, told.codes.dtype) == (297, "record", np.int32)
+    assert (told.n_rows, told.guarantee.unit, told.codes.dtype) == (297, "record", np.int32)
     known = told.labels() >= 0
     assert (told.labels()[known] == LABELS[1500:][known]).mean() > 0.7
     assert told.keep(known).guarantee == told.guarantee
@@ -197,7 +197,7 @@ def test_votes_on_other_rows_protect_the_whole_record():
         ConfidentGNMax(20, 20, 10, 297, 200), 1e-5
     )
     assert np.array_equal(again.labels(), told.labels())
-    assert (again.rows, again.guarantee.unit, again.lineage) == (297, "record", told.lineage)
+    assert (again.n_rows, again.guarantee.unit, again.lineage) == (297, "record", told.lineage)
     assert mine.remaining()[0] == pytest.approx(20.0 - told.guarantee.epsilon)
 
 

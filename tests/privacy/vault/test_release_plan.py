@@ -10,7 +10,7 @@ from labeldp.accounting.calibration import calibrated_loss
 from labeldp.accounting.costs import joint_cost
 from labeldp.accounting.lineage import Provenance
 from labeldp.data import Embeddings
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
 from labeldp.mechanisms import BestCandidate, GroupHistogram, LinearQuery, OneHotGaussian, OneHotLaplace, RRWithPrior
@@ -96,7 +96,7 @@ def test_a_plan_draws_the_rows_that_were_paid_for_whatever_is_done_to_a_release(
     weak, strong = ldp.RandomizedResponse(0.1), ldp.RandomizedResponse(8.0)
     plan = vault.plan(weak, strong, row_selection=[0])
     first = plan.release(weak)
-    first.active[:] = True
+    first.row_mask[:] = True
     assert (plan.release(strong).labels() >= 0).sum() == 1
 
 
@@ -194,7 +194,7 @@ def test_a_model_of_two_steps_costs_their_plan_once(tmp_path):
     whole = float(charged.costs[1].epsilon), 1e-6
     assert 0.8 < whole[0] < 1.0  # neither the sum of the steps nor one of them
     points = Embeddings(rows)
-    lift = Lift.fit(points, n_columns=2)
+    lift = RowNormalizer.fit(points, n_columns=2)
     model = Ridge(lift).fit(points, first)
     both = Provenance.of(model, second)
     model.save(tmp_path / "model")

@@ -4,7 +4,7 @@ import pytest
 from bound_vault import LABELS, RR, SPACE
 
 import labeldp as ldp
-from labeldp.privacy.vault.sources import check_sources, lineage_of, source_entries, source_guarantee
+from labeldp.privacy.vault.sources import check_sources, combine_lineage, source_entries, source_guarantee
 
 PUBLIC = SimpleNamespace(lineage=(), guarantee=None)
 
@@ -38,7 +38,7 @@ def test_the_origin_names_every_entry_behind_a_source(vault):
     assert source_entries(chain, [second]) == [second.entry]
     assert source_entries(chain, [both]) == [first.entry, second.entry]
     assert source_entries(chain, [model]) == [first.entry, second.entry]
-    assert lineage_of([first, both], *second.lineage) == (*first.lineage, *second.lineage)
+    assert combine_lineage([first, both], *second.lineage) == (*first.lineage, *second.lineage)
 
 
 def test_what_is_not_in_the_ledger_is_no_origin(vault):

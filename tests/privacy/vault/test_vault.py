@@ -741,7 +741,7 @@ def test_rows_are_the_same_by_number_and_by_mask():
     v, mask = vault(9.0), np.array([True, False, True, False, False, False])
     first = v.release(RR(0.5), row_selection=mask)
     mask[:] = True
-    assert first.active.tolist() == [True, False, True, False, False, False]
+    assert first.row_mask.tolist() == [True, False, True, False, False, False]
     assert v.release(RR(0.5), row_selection=[2, 0]).entry == first.entry
 
 

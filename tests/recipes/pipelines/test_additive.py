@@ -114,7 +114,7 @@ def test_rows_without_a_label_take_no_part(people, name):
     labels = [None if place % 4 == 0 else int(label) for place, label in enumerate(people.labels)]
     _, trained = fitted(people.table, labels, 2.0, 1e-6, {"cross": "a,b"}, name=name)
     missing = np.arange(ROWS) % 4 == 0
-    assert all(not release.active[missing].any() for release in trained.releases)
+    assert all(not release.row_mask[missing].any() for release in trained.releases)
     assert trained.guarantee.epsilon <= 2.0
     assert roc_auc_score(people.labels[missing], trained.model.predict_proba(people.table)[missing, 1]) > 0.75
 

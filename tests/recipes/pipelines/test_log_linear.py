@@ -100,7 +100,7 @@ def test_rows_without_a_label_take_no_part(digits):
     vault._bits = Seeded(0)
     known = np.arange(1400) % 3 > 0
     trained = train(vault, Task(digits.features, space, known, 8.0, 1e-6), "log-linear")
-    assert all(not release.active[~known].any() for release in trained.releases)
+    assert all(not release.row_mask[~known].any() for release in trained.releases)
     assert digits.accuracy(trained.model) > 0.85
 
 

@@ -16,16 +16,16 @@ from labeldp.data import Embeddings, Images, Table
 from labeldp.learn import Model, Training
 from labeldp.learn.additive.model import AdditiveNumberModel
 from labeldp.learn.backbones import build
-from labeldp.learn.encoded import side_by_side
+from labeldp.learn.encoded import concat_encoders
 from labeldp.learn.number_boosting import BoostedRegressionModel, RegressionBoosting
 from labeldp.learn.predictor import load_predictor
-from labeldp.mechanisms import GroupHistogram, NumberQuery
-from labeldp.recipes.base import RECIPES, find
+from labeldp.mechanisms import GroupHistogram, NumberSums
+from labeldp.recipes.base import RECIPES, get_recipe
 from labeldp.recipes.pipelines import numbers
 from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 
-find("bins")
+get_recipe("bins")
 SPACE = ldp.LabelSpace.range(0, 100, 1)
 NAMES = ["auto", *sorted(name for name, recipe in RECIPES.items() if recipe.labels == "numbers")]
 OF_CLASSES = sorted(name for name, recipe in RECIPES.items() if recipe.labels == "classes")
@@ -145,14 +145,14 @@ def test_the_first_share_is_what_the_mean_needs():
 
 def test_a_histogram_is_asked_for_where_its_counts_stand_out():
     few, many = task(FEATURES, 1.0), task(people(5000)[0], 1.0)
-    assert isinstance(numbers.make_prior_query(few, 0.1), NumberQuery)
+    assert isinstance(numbers.make_prior_query(few, 0.1), NumberSums)
     assert isinstance(numbers.make_prior_query(many, 0.3), GroupHistogram)
     labels = people(5000)[1]
     known = {
         kind: numbers.LabelPrior.of(vault(labels, 0.3).release(kind))
         for kind in (
             numbers.make_prior_query(many, 0.3),
-            NumberQuery(np.ones((5000, 1)), 0.3, n_values=101),
+            NumberSums(np.ones((5000, 1)), 0.3, n_values=101),
         )
     }
     for each in known.values():
@@ -218,7 +218,7 @@ def test_images_are_learnt_by_a_network_that_may_begin_from_an_encoder(tmp_path)
     labels = np.rint(labels / 5) * 5
     images = Images(pixels, flip=False)
     encoder = Model(build("cnn", (1, 8, 8), 1, width=4), None)
-    for name, start in {"none": None, "one": encoder, "two": side_by_side([encoder, encoder], images)}.items():
+    for name, start in {"none": None, "one": encoder, "two": concat_encoders([encoder, encoder], images)}.items():
         asked = replace(task(images, 5.0, model="cnn", encoder=start), space=space)
         model = train(vault(labels, 5.0, space=space), asked, "bins", score=False).model
         model.save(tmp_path / name)

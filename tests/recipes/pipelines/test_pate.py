@@ -7,11 +7,11 @@ import labeldp as ldp
 from labeldp.learn import FixMatch
 from labeldp.learn.semigan import SemiGAN
 from labeldp.mechanisms import ConfidentGNMax
-from labeldp.recipes.base import RECIPES, find
+from labeldp.recipes.base import RECIPES, get_recipe
 from labeldp.recipes.runner import train
 from labeldp.recipes.teachers import Poll, choose_confident_votes
 
-find("pate-fm")
+get_recipe("pate-fm")
 FAMILY = sorted(name for name in RECIPES if name.startswith("pate"))
 
 

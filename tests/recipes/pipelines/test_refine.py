@@ -13,7 +13,7 @@ import labeldp as ldp
 from labeldp.data import Images
 from labeldp.learn import Model, SoftMatch, Training
 from labeldp.learn.backbones import Network, build
-from labeldp.learn.encoded import side_by_side
+from labeldp.learn.encoded import concat_encoders
 from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.advisor import advise
@@ -101,7 +101,7 @@ def test_a_run_of_two_encoders_that_is_stopped_goes_on_with_the_same_releases(di
     training = Training(epochs=1, batch_size=50, learning_rate=0.02, device="cpu", checkpoint=tmp_path, progress=stop)
     space = ldp.LabelSpace(range(10))
     task = Task(features, space, np.ones(200, bool), epsilon, delta, training=training)
-    task = replace(task, encoder=side_by_side([encoder, encoder], features))
+    task = replace(task, encoder=concat_encoders([encoder, encoder], features))
 
     def run():
         budget, identity = ldp.Budget(epsilon, delta), ldp.Identity("digits", "label", 200)
@@ -123,7 +123,7 @@ def test_a_run_of_two_encoders_that_is_stopped_goes_on_with_the_same_releases(di
 
 
 def test_two_encoders_have_a_network_each_and_one_model_learns_from_both(digits, encoder, monkeypatch):
-    both = side_by_side([encoder, encoder], pictures(digits.features, SOME))
+    both = concat_encoders([encoder, encoder], pictures(digits.features, SOME))
     trained, begun = [], SoftMatch.fit_many
     monkeypatch.setattr(SoftMatch, "fit_many", lambda self, *a: trained.append(len(a[-1])) or begun(self, *a))
     model = refined(

@@ -14,7 +14,7 @@ from cardfacts import FACTS, NOT_PRIVATE, ONE
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.report.card import make_card, write_card
 from labeldp.report.card.numbers import format_lower, format_upper, percent
-from labeldp.runs.config import Plan
+from labeldp.runs.config import TrainConfig
 from labeldp.runs.training import train as train_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium, which drives browsers, is not installed")
@@ -86,7 +86,7 @@ def run(tmp_path_factory):
     x = np.random.default_rng(0).normal(size=2000)
     pl.DataFrame({"age": x, "rich": x > 0}).write_parquet(folder / "people.parquet")
     table = SecretTable.open(folder / "people.parquet", "rich", "false,true")
-    train_run(table, table.vault(1.0), Plan(1.0, recipe="moments"), folder / "run")
+    train_run(table, table.vault(1.0), TrainConfig(1.0, recipe="moments"), folder / "run")
     (folder / "run" / "audit.json").write_text(json.dumps(ONE))
     write_card(folder / "run")
     return folder / "run"

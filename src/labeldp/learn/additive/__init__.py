@@ -3,10 +3,11 @@
 from labeldp.learn.additive.bins import BasisFunctions, BinnedColumn, Bins
 from labeldp.learn.additive.design import BinDesign, DenseDesign, Design
 from labeldp.learn.additive.fit import FitResult, PriorComponent, fit_block, fit_sums, make_prior
-from labeldp.learn.additive.numbers import NumberSums
+from labeldp.learn.additive.numbers import AdditiveNumberSums
 from labeldp.learn.additive.terms import AdditiveSums, CrossSums
 
 __all__ = [
+    "AdditiveNumberSums",
     "AdditiveSums",
     "BasisFunctions",
     "BinDesign",
@@ -16,7 +17,6 @@ __all__ = [
     "DenseDesign",
     "Design",
     "FitResult",
-    "NumberSums",
     "PriorComponent",
     "fit_block",
     "fit_sums",

@@ -12,7 +12,7 @@ from scipy.special import softmax
 
 from labeldp.accounting.lineage import Provenance
 from labeldp.data.base import Features
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn.additive.calibration import fit_calibration_factor
 from labeldp.learn.additive.design import DenseDesign, Floats
 from labeldp.learn.additive.fit import PriorComponent, class_probabilities, fit_sums
@@ -62,7 +62,7 @@ class LogLinear:
     long, and a fixed penalty that follows from the noise takes its place.
     """
 
-    normalizer: Lift
+    normalizer: RowNormalizer
 
     def fit(self, X: NDArray[np.float32], sums: NoisyMoments) -> LogLinearModel:
         """Fit the sums.
@@ -74,7 +74,7 @@ class LogLinear:
         Returns:
             The model.
         """
-        matrix = X if sums.active is None else X[sums.active]
+        matrix = X if sums.row_mask is None else X[sums.row_mask]
         column_sums = compute_consistent_sums(sums)
         n_classes = len(sums.space)
         if n_classes <= _MAX_CLASSES_FOR_SEARCH:
@@ -92,7 +92,7 @@ class LogLinear:
         Returns:
             A further model.
         """
-        row_ids = np.arange(len(X)) if labels.active is None else np.flatnonzero(labels.active)
+        row_ids = np.arange(len(X)) if labels.row_mask is None else np.flatnonzero(labels.row_mask)
         rotated = RotatedRows.of(X[row_ids])
         weights = model.coefficients
         if weights.shape[1] == 1:

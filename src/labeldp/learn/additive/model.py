@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.accounting.lineage import HasProvenance, Provenance
-from labeldp.core.atomic_files import written_whole
+from labeldp.core.atomic_files import atomic_write
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
@@ -105,7 +105,7 @@ class AdditiveModel(HasProvenance):
             for column_index, column in enumerate(term.columns):
                 name, values = ("edges", column.edges) if column.edges is not None else ("map", column.bin_of_code)
                 arrays[f"{term_index}.{column_index}.{name}"] = values
-        with written_whole(Path(folder)) as partial:
+        with atomic_write(Path(folder)) as partial:
             partial.mkdir()
             write_metadata(partial, self, {"kind": self.kind})
             (partial / "terms.json").write_text(json.dumps(columns_of_terms) + "\n")

@@ -83,7 +83,7 @@ def fit_number_sums(
 
 
 @dataclass(frozen=True, eq=False)
-class NumberSums:
+class AdditiveNumberSums:
     """Released sums of single columns times numbers.
 
     Attributes:
@@ -121,7 +121,7 @@ class NumberSums:
         Returns:
             The model. It rests on the sums, and on the noisy numbers if there are any.
         """
-        row_mask = self.sums.active
+        row_mask = self.sums.row_mask
         row_selection = slice(None) if row_mask is None else row_mask
         active_design = self.design if row_mask is None else self.design.select(row_mask)
         block_functions, n_rows = stack_functions(self.functions, self.design.widths), len(active_design)
@@ -130,7 +130,9 @@ class NumberSums:
         noise_covariance: Floats | float = sum_variance
         mean, variance = self.mean_and_variance
         if responses is not None:
-            values_of_responses = responses.unbiased_values(np.arange(responses.rows)[row_selection]) - self.sums.center
+            values_of_responses = (
+                responses.unbiased_values(np.arange(responses.n_rows)[row_selection]) - self.sums.center
+            )
             scatter = max(float((values_of_responses**2).mean()) - self.sums.mean_square, 1e-12)
             response_sums, gram = (
                 active_design.transpose_dot(values_of_responses[:, None]),

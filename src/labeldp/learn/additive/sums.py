@@ -54,7 +54,7 @@ def estimate_response_sums(design: Design, responses: Release, row_selection: Ro
     Returns:
         Unbiased sums, and the deviation of the noise in the label of a row: the mean of all outputs.
     """
-    label_estimates = responses.unbiased_labels(np.arange(responses.rows)[row_selection])
+    label_estimates = responses.unbiased_labels(np.arange(responses.n_rows)[row_selection])
     if label_estimates.shape[1] == 2:
         label_estimates = label_estimates[:, 1:]
     variance = float(np.mean(np.square(label_estimates).mean(axis=0) - label_estimates.mean(axis=0)))

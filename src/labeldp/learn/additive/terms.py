@@ -71,7 +71,7 @@ class AdditiveSums:
         Returns:
             The model, and the scores of all rows (rows, outputs).
         """
-        row_mask, block_functions = self.counts.active, stack_functions(self.functions, self.design.widths)
+        row_mask, block_functions = self.counts.row_mask, stack_functions(self.functions, self.design.widths)
         active_design = self.design if row_mask is None else self.design.select(row_mask)
         sums = compute_consistent_sums(self.counts)
         totals, noise_std = sums.values[-1], np.float64(sums.noise_std)
@@ -143,4 +143,4 @@ class AdditiveSums:
 
     @property
     def _row_selection(self) -> NDArray[np.bool_] | slice:
-        return slice(None) if self.counts.active is None else self.counts.active
+        return slice(None) if self.counts.row_mask is None else self.counts.row_mask

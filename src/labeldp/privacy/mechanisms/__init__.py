@@ -5,16 +5,17 @@ from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.mechanisms.binning import DiscreteLaplace, RROnBins, UnbiasedBins
 from labeldp.privacy.mechanisms.crosses import LargestResiduals
 from labeldp.privacy.mechanisms.linear import GroupHistogram, LinearQuery
-from labeldp.privacy.mechanisms.randomized_response import RandomizedResponse, RRInformative, RRTopK, RRWithPrior
-from labeldp.privacy.mechanisms.selection import BestCandidate, HighestScore, RightCount
+from labeldp.privacy.mechanisms.randomized_response import RandomizedResponse, RRMaxInformation, RRTopK, RRWithPrior
+from labeldp.privacy.mechanisms.selection import BestCandidate, CorrectCount, HighestScore
 from labeldp.privacy.mechanisms.stable import ImmutableArgmax, StableVote
-from labeldp.privacy.mechanisms.sums import LeastLoss, LossSum, NumberQuery
+from labeldp.privacy.mechanisms.sums import LossSum, NoisyMinLoss, NumberSums
 from labeldp.privacy.mechanisms.voting import Answers, ConfidentGNMax, GNMax, LNMax, VoteMechanism
 
 __all__ = [
     "Answers",
     "BestCandidate",
     "ConfidentGNMax",
+    "CorrectCount",
     "DiscreteLaplace",
     "GNMax",
     "GroupHistogram",
@@ -22,19 +23,18 @@ __all__ = [
     "ImmutableArgmax",
     "LNMax",
     "LargestResiduals",
-    "LeastLoss",
     "LinearQuery",
     "LossSum",
     "Mechanism",
-    "NumberQuery",
+    "NoisyMinLoss",
+    "NumberSums",
     "OneHotGaussian",
     "OneHotLaplace",
-    "RRInformative",
+    "RRMaxInformation",
     "RROnBins",
     "RRTopK",
     "RRWithPrior",
     "RandomizedResponse",
-    "RightCount",
     "StableVote",
     "UnbiasedBins",
     "VoteMechanism",

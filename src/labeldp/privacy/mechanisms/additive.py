@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from labeldp.accounting.calibration import unit_shift_sigma
 from labeldp.accounting.losses import GaussianLoss
 from labeldp.core.errors import InputError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.privacy.mechanisms.base import Mechanism, PerLabelMechanism, check_privacy, downcast_integers
 from labeldp.privacy.noise.samplers import MAX_SCALE, discrete_gaussian, discrete_laplace
@@ -51,7 +51,7 @@ class OneHotLaplace(PerLabelMechanism):
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisyOneHot:
         """Add the noise."""
         noise = discrete_laplace(
-            2 * self.height / exactly(self.epsilon), codes.size * len(release_fields["space"]), bits
+            2 * self.height / as_fraction(self.epsilon), codes.size * len(release_fields["space"]), bits
         )
         values = _add_one_hot(codes, noise, self.height)
         return NoisyOneHot(
@@ -83,7 +83,7 @@ class OneHotGaussian(Mechanism):
 
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisyOneHot:
         """Add the noise."""
-        noise = discrete_gaussian(exactly(self.sigma), codes.size * len(release_fields["space"]), bits)
+        noise = discrete_gaussian(as_fraction(self.sigma), codes.size * len(release_fields["space"]), bits)
         return NoisyOneHot(**release_fields, values=_add_one_hot(codes, noise, 1), noise="gaussian", scale=self.sigma)
 
 

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from labeldp.accounting.calibration import largest_epsilon
 from labeldp.accounting.losses import Loss, PureLoss, RepeatedLoss
 from labeldp.core.errors import InputError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.guarantee import Trust, Unit, check_delta, check_epsilon
 from labeldp.core.label_space import Codes, LabelSpace
 from labeldp.privacy.noise.secure_stream import Bits
@@ -42,16 +42,18 @@ class Mechanism(ABC):
     def price(self, n_labels: int = 1) -> tuple[Fraction | float, Fraction]:
         """Return the epsilon and delta that such a unit is charged: what was asked for, for one label."""
         loss, delta = self.loss(n_labels), float(getattr(self, "delta", 0.0))
-        requested = n_labels * exactly(self.epsilon)
+        requested = n_labels * as_fraction(self.epsilon)
         if isinstance(loss, PureLoss):  # the sum, but for rounding, or more if it says so
-            return (requested if loss.bound <= requested * _ROUNDING_SLACK else exactly(loss.bound)), exactly(delta)
-        return (requested if n_labels == 1 else exactly(loss.epsilon(delta))), exactly(delta)
+            return (requested if loss.bound <= requested * _ROUNDING_SLACK else as_fraction(loss.bound)), as_fraction(
+                delta
+            )
+        return (requested if n_labels == 1 else as_fraction(loss.epsilon(delta))), as_fraction(delta)
 
     def with_epsilon(self, epsilon: float, **changes: Any) -> Self:
         """Return the same mechanism at another epsilon."""
         return replace(self, epsilon=epsilon, **changes)  # type: ignore[type-var]
 
-    def shared(self, n_labels: int, delta: float = 0.0) -> "Mechanism":
+    def scaled_to_unit(self, n_labels: int, delta: float = 0.0) -> "Mechanism":
         """Return this mechanism with the least noise at which a unit with `labels` labels pays the price of one.
 
         So whoever says what one label may lose says it for the unit. `delta` may be spent by mechanisms that have none
@@ -101,7 +103,7 @@ class Mechanism(ABC):
         """Return whom a release protects, from a vault that protects such units."""
         return unit
 
-    def told(self) -> dict[str, Any]:
+    def released_parameters(self) -> dict[str, Any]:
         """Return the parameters that go with the release wherever it goes."""
         return self.parameters()
 
@@ -128,10 +130,10 @@ class PerLabelMechanism(Mechanism):
 
     def price(self, n_labels: int = 1) -> tuple[Fraction, Fraction]:
         """Return the plain sum, or less with delta."""
-        plain_sum, composed = n_labels * exactly(self.epsilon), exactly(self.loss(n_labels).epsilon(self.delta))
-        return (composed, exactly(self.delta)) if self.delta and composed < plain_sum else (plain_sum, Fraction(0))
+        plain_sum, composed = n_labels * as_fraction(self.epsilon), as_fraction(self.loss(n_labels).epsilon(self.delta))
+        return (composed, as_fraction(self.delta)) if self.delta and composed < plain_sum else (plain_sum, Fraction(0))
 
-    def shared(self, n_labels: int, delta: float = 0.0) -> "PerLabelMechanism":
+    def scaled_to_unit(self, n_labels: int, delta: float = 0.0) -> "PerLabelMechanism":
         """Return epsilon in equal parts, or larger ones that cost the unit as much at `delta`."""
         if n_labels == 1:
             return self
@@ -157,7 +159,7 @@ class PerLabelMechanism(Mechanism):
 def divide_epsilon(epsilon: float, n_parts: int) -> float:
     """Return the largest decimal of which so many are no more than epsilon."""
     part = math.nextafter(epsilon / n_parts, math.inf)
-    while n_parts * exactly(part) > exactly(epsilon):
+    while n_parts * as_fraction(part) > as_fraction(epsilon):
         part = math.nextafter(part, 0.0)
     return part
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from labeldp.core.errors import InputError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.data.label_bins import Floats, LossName, optimize_bins, optimize_points
 from labeldp.privacy.mechanisms.base import PerLabelMechanism, frozen_copy
@@ -157,7 +157,7 @@ class _BinResponse(_RangeMechanism):
         responses = np.empty(label_codes.size, np.int64)
         for k in np.unique(n_bins[row_groups]):
             positions = np.flatnonzero(n_bins[row_groups] == k)
-            offset = response_offset(exactly(self.epsilon), int(k)).sample(positions.size, bits)
+            offset = response_offset(as_fraction(self.epsilon), int(k)).sample(positions.size, bits)
             responses[positions] = (bins[positions] + offset) % k
         noisy_codes = np.full(codes.size, MISSING, codes.dtype)
         noisy_codes[labelled_rows] = responses
@@ -290,7 +290,7 @@ class DiscreteLaplace(_RangeMechanism):
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisyGrid:
         """Add the noise, and cut."""
         max_code = len(release_fields["space"]) - 1
-        noise = discrete_laplace(max_code / exactly(self.epsilon), codes.size, bits)
+        noise = discrete_laplace(max_code / as_fraction(self.epsilon), codes.size, bits)
         noisy_codes = np.where(codes == MISSING, MISSING, np.clip(codes + noise, 0, max_code)).astype(codes.dtype)
         return NoisyGrid(**release_fields, codes=noisy_codes, scale=max_code / self.epsilon)
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from labeldp.accounting.losses import PureLoss
 from labeldp.core.errors import InputError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.guarantee import Trust
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.privacy.mechanisms.base import Mechanism, check_distributions, check_privacy, frozen_copy
@@ -102,7 +102,7 @@ class LargestResiduals(Mechanism):
             raise InputError("count must be a whole number.")
         if not 1 <= self.n_picks <= len(column_pairs):
             raise InputError(f"count must lie between 1 and {len(column_pairs)}, the number of candidates.")
-        if not self._total_sensitivity(len(space)) / exactly(self.epsilon) < MAX_SCALE:
+        if not self._total_sensitivity(len(space)) / as_fraction(self.epsilon) < MAX_SCALE:
             raise InputError("This much noise cannot be drawn: raise epsilon, or pick fewer crosses.")
 
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Choices:

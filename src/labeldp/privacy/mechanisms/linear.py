@@ -35,7 +35,7 @@ from scipy.sparse import csr_array, issparse
 from labeldp.accounting.calibration import lattice_sigma, unit_shift_sigma
 from labeldp.accounting.losses import GaussianLoss, Loss, PureLoss
 from labeldp.core.errors import InputError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.guarantee import Trust
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.privacy.mechanisms.base import Mechanism, check_privacy, frozen_copy, frozen_csr
@@ -98,9 +98,9 @@ class GroupHistogram(Mechanism):
         groups = self.groups[labelled].astype(np.int64)
         counts = np.bincount(groups * n_classes + codes[labelled], minlength=n_groups * n_classes)
         if self.noise == "gaussian":
-            scale, noise = self.sigma, discrete_gaussian(exactly(self.sigma), counts.size, bits)
+            scale, noise = self.sigma, discrete_gaussian(as_fraction(self.sigma), counts.size, bits)
         else:
-            scale, noise = 2 / self.epsilon, discrete_laplace(2 / exactly(self.epsilon), counts.size, bits)
+            scale, noise = 2 / self.epsilon, discrete_laplace(2 / as_fraction(self.epsilon), counts.size, bits)
         return NoisyCounts(
             **release_fields,
             groups=self.groups,
@@ -204,7 +204,9 @@ class LinearQuery(Mechanism):
         totals = sums.sum(axis=1)  # whole numbers, so the order of the sum does not matter
         moments = sums.astype(np.int64)
         if self._needs_one_noisy_column(n_classes):
-            moments[:, 1] += discrete_laplace(exactly(self.max_grid_norm) / exactly(self.epsilon), n_columns, bits)
+            moments[:, 1] += discrete_laplace(
+                as_fraction(self.max_grid_norm) / as_fraction(self.epsilon), n_columns, bits
+            )
             moments[:, 0] = totals.astype(np.int64) - moments[:, 1]
         else:
             moments += self._draw_noise(n_columns * n_classes, bits).reshape(n_columns, n_classes)
@@ -255,8 +257,8 @@ class LinearQuery(Mechanism):
 
     def _draw_noise(self, n: int, bits: Bits) -> NDArray[np.int64]:
         if self.delta:
-            return discrete_gaussian(exactly(self.sigma), n, bits)
-        return discrete_laplace(exactly(self.sensitivity) / exactly(self.epsilon), n, bits)
+            return discrete_gaussian(as_fraction(self.sigma), n, bits)
+        return discrete_laplace(as_fraction(self.sensitivity) / as_fraction(self.epsilon), n, bits)
 
     def _round_to_grid(self, entries: NDArray[np.floating]) -> NDArray[np.float64]:
         return np.rint(np.asarray(entries, np.float64) * self.grid_scale)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.privacy.mechanisms.base import PerLabelMechanism, check_distributions, frozen_copy
 from labeldp.privacy.noise.samplers import fill_in_blocks, response_offset, uniform_offset
@@ -34,7 +34,7 @@ class RandomizedResponse(PerLabelMechanism):
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Responses:
         """Add a random offset, modulo the number of classes, to each code."""
         n_classes = len(release_fields["space"])
-        offset = response_offset(exactly(self.epsilon), n_classes)
+        offset = response_offset(as_fraction(self.epsilon), n_classes)
 
         def respond(block: slice) -> Codes:
             block_codes = codes[block]
@@ -71,7 +71,7 @@ class _CandidateResponse(PerLabelMechanism):
             # Labels inside and outside the candidate set: see the proof at the top.
             inside = np.flatnonzero(labelled & (n_candidates == k) & (rank < k))
             outside = np.flatnonzero(labelled & (n_candidates == k) & (rank >= k))
-            offset = response_offset(exactly(self.epsilon), int(k)).sample(inside.size, bits)
+            offset = response_offset(as_fraction(self.epsilon), int(k)).sample(inside.size, bits)
             noisy_codes[inside] = order[inside, (rank[inside] + offset) % k]
             noisy_codes[outside] = order[outside, uniform_offset(int(k)).sample(outside.size, bits)]
         is_candidate = np.zeros(self.prior.shape, bool)
@@ -119,7 +119,7 @@ class RRWithPrior(_CandidateResponse):
 
 
 @dataclass(frozen=True, eq=False)
-class RRInformative(_CandidateResponse):
+class RRMaxInformation(_CandidateResponse):
     """Randomized response over as many likely classes as make the answer tell most of the label.
 
     `RRWithPrior` asks nothing where the prior is fairly sure: to repeat the prior is right most often. But a learner

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from labeldp.accounting.losses import PureLoss
 from labeldp.core.errors import InputError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.guarantee import Trust
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.privacy.mechanisms.base import Mechanism, check_privacy, frozen_copy
@@ -72,7 +72,7 @@ class _PredictionScorer(_PureCentralMechanism):
 
 
 @dataclass(frozen=True, eq=False)
-class RightCount(_PredictionScorer):
+class CorrectCount(_PredictionScorer):
     """Count the rows whose label is the public prediction: `predictions` holds one code for each row."""
 
     def check(self, space: LabelSpace, n_rows: int) -> None:
@@ -85,7 +85,7 @@ class RightCount(_PredictionScorer):
         """Count, and add the noise."""
         labelled = codes != MISSING
         n_correct = np.count_nonzero(labelled & (codes == self.predictions))
-        noise = discrete_laplace(1 / exactly(self.epsilon), 1, bits)
+        noise = discrete_laplace(1 / as_fraction(self.epsilon), 1, bits)
         n_labels = np.count_nonzero(labelled)
         return NoisyCorrectCount(
             **release_fields, n_correct=int(n_correct + noise[0]), n_labels=int(n_labels), scale=1 / self.epsilon
@@ -158,7 +158,7 @@ class HighestScore(_PureCentralMechanism):
         is_integer = np.issubdtype(self.scores.dtype, np.integer)
         if not is_integer or self.scores.max(initial=0) > _MAX_SCORE or self.scores.min(initial=0) < -_MAX_SCORE:
             raise InputError("scores must be whole numbers, none beyond 2^31: round them to a coarser grid.")
-        if not self.sensitivity / exactly(self.epsilon) < MAX_SCALE:
+        if not self.sensitivity / as_fraction(self.epsilon) < MAX_SCALE:
             raise InputError("This much noise cannot be drawn: round the scores to a coarser grid, or raise epsilon.")
 
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Choice:
@@ -189,5 +189,5 @@ def noisy_argmax(totals: NDArray[np.integer], sensitivity: int, epsilon: float, 
     Privacy:
         Epsilon for each label, if `reach` holds.
     """
-    noise = discrete_laplace(sensitivity / exactly(epsilon), totals.size, bits)
+    noise = discrete_laplace(sensitivity / as_fraction(epsilon), totals.size, bits)
     return int(np.argmax(totals + noise))

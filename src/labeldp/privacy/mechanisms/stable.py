@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 
 from labeldp.accounting.losses import ApproximateLoss, Loss, NoLoss
 from labeldp.core.errors import InputError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.guarantee import SMALLEST_EPSILON, check_delta, check_epsilon
 from labeldp.core.unproven import require_allowed
 from labeldp.privacy.mechanisms.tails import laplace_difference_tail
@@ -112,7 +112,7 @@ class StableVote(VoteMechanism):
     @cached_property
     def _noise_and_threshold(self) -> tuple[Fraction, int]:
         """Add up the losses of the parts, or compose them with half of delta: take what asks for less distance."""
-        n_parts, part_epsilon = self.max_unstable, exactly(self.epsilon) / self.max_unstable
+        n_parts, part_epsilon = self.max_unstable, as_fraction(self.epsilon) / self.max_unstable
         options = [(3 / part_epsilon, self.delta)]
         if n_parts > 1:
             options.append((3 / self._composed_part_epsilon(), self.delta / 2))
@@ -129,7 +129,7 @@ class StableVote(VoteMechanism):
             mid = (low + high) / 2
             total = VoteLoss((UnitShifts("laplace", 1 / mid, self.max_unstable),)).epsilon(self.delta / 2)
             low, high = (mid, high) if total <= self.epsilon else (low, mid)
-        return exactly(max(low, SMALLEST_EPSILON / self.max_unstable))
+        return as_fraction(max(low, SMALLEST_EPSILON / self.max_unstable))
 
     def loss(self, n_queries: int, n_answers: int) -> ApproximateLoss:
         """Return epsilon and delta, reserved for the whole run however many queries it asks."""

@@ -32,7 +32,7 @@ from scipy.sparse import csr_array
 
 from labeldp.accounting.losses import PureLoss
 from labeldp.core.errors import InputError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.guarantee import Trust
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.privacy.mechanisms.base import Mechanism, check_privacy, frozen_copy
@@ -47,7 +47,7 @@ _LOSS_STEPS = 1 << 16  # of a loss, in the largest that there can be
 
 
 @dataclass(frozen=True, eq=False)
-class NumberQuery(LinearQuery):
+class NumberSums(LinearQuery):
     """The sums A'y of public rows of A times the number of each row, and the sum of the squares of the numbers.
 
     `values` is how many values the declared range has. Noise is as for `LinearQuery`: Gaussian with delta above 0.
@@ -197,7 +197,10 @@ class LossSum(_PredictionLoss):
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisyLoss:
         """Add up, and add the noise."""
         (total,), step_size = self._total_losses(codes, release_fields["space"])
-        noise, n_labels = discrete_laplace(_LOSS_STEPS / exactly(self.epsilon), 1, bits), int((codes != MISSING).sum())
+        noise, n_labels = (
+            discrete_laplace(_LOSS_STEPS / as_fraction(self.epsilon), 1, bits),
+            int((codes != MISSING).sum()),
+        )
         return NoisyLoss(
             **release_fields,
             total=int(total + noise[0]),
@@ -209,7 +212,7 @@ class LossSum(_PredictionLoss):
 
 
 @dataclass(frozen=True, eq=False)
-class LeastLoss(_PredictionLoss):
+class NoisyMinLoss(_PredictionLoss):
     """Tell which candidate has the least loss, by a noisy minimum: `predictions` is (rows, candidates), of numbers."""
 
     def check(self, space: LabelSpace, n_rows: int) -> None:
@@ -221,5 +224,5 @@ class LeastLoss(_PredictionLoss):
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Choice:
         """Add up for each candidate, add the noise and keep the place of the least alone."""
         totals, _ = self._total_losses(codes, release_fields["space"])
-        noise = discrete_laplace(2 * _LOSS_STEPS / exactly(self.epsilon), totals.size, bits)
+        noise = discrete_laplace(2 * _LOSS_STEPS / as_fraction(self.epsilon), totals.size, bits)
         return Choice(**release_fields, best_index=int(np.argmin(totals + noise)), n_candidates=int(totals.size))

@@ -43,7 +43,7 @@ from labeldp.accounting.losses import (
     smooth_sigma,
 )
 from labeldp.core.errors import InputError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.guarantee import Guarantee, Unit
 from labeldp.privacy.noise.samplers import discrete_gaussian, discrete_laplace
 from labeldp.privacy.noise.secure_stream import SYSTEM, Bits
@@ -229,7 +229,7 @@ class ConfidentGNMax(VoteMechanism):
         return VoteLoss((tests, UnitShifts("gaussian", self.sigma2, 2 * n_answers)) if n_answers else (tests,))
 
     def _draw(self, votes: Votes, bits: Bits) -> Answers:
-        noisy_maxima = votes.max(axis=1) + discrete_gaussian(exactly(self.sigma1), len(votes), bits)
+        noisy_maxima = votes.max(axis=1) + discrete_gaussian(as_fraction(self.sigma1), len(votes), bits)
         passing_queries = np.flatnonzero(noisy_maxima >= self.threshold)
         n_queries = len(votes)
         if passing_queries.size >= self.max_answers:
@@ -243,7 +243,7 @@ class ConfidentGNMax(VoteMechanism):
 def draw_noisy_winners(votes: Votes, noise: NoiseType, scale: float, bits: Bits) -> NDArray[np.int64]:
     """Return the first of the largest noisy counts of each query."""
     sampler = discrete_laplace if noise == "laplace" else discrete_gaussian
-    return np.argmax(votes + sampler(exactly(scale), votes.size, bits).reshape(votes.shape), axis=1)
+    return np.argmax(votes + sampler(as_fraction(scale), votes.size, bits).reshape(votes.shape), axis=1)
 
 
 def check_positive(**values: float) -> None:

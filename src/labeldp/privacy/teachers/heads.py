@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.privacy.teachers.partition import rows_by_teacher
-from labeldp.privacy.teachers.teacher_data import Lesson, check_matrix, count_winners
+from labeldp.privacy.teachers.teacher_data import TeacherData, check_matrix, count_winners
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Heads:
         if query_points.shape[1] != points.shape[1]:
             raise InputError(f"The public rows have {query_points.shape[1]} columns, and points {points.shape[1]}.")
 
-    def count_votes(self, data: Lesson) -> NDArray[np.int64]:
+    def count_votes(self, data: TeacherData) -> NDArray[np.int64]:
         """Fit all heads and count their votes, silently: a warning about a secret row would tell of it."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             weights = self.fit(data.points, data.codes, data.teacher_ids, len(data.space))

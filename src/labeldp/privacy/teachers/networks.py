@@ -36,8 +36,8 @@ from labeldp.learn.training import Training
 from labeldp.privacy.teachers import engines
 from labeldp.privacy.teachers.partition import rows_by_teacher
 from labeldp.privacy.teachers.settings import describe
-from labeldp.privacy.teachers.teacher_data import ABSTAIN, Lesson, count_winners
-from labeldp.releases.derived import Relabelled
+from labeldp.privacy.teachers.teacher_data import ABSTAIN, TeacherData, count_winners
+from labeldp.releases.derived import PseudoLabels
 
 _REHEARSAL_ROWS = 64  # rows of the rehearsal
 
@@ -77,7 +77,7 @@ class Networks:
         )  # where records are secret, not even a failure may tell of them
         self.describe()  # says if the learner has no description, before anything is spent
         row_ids = np.arange(min(len(public), _REHEARSAL_ROWS))
-        synthetic_labels = Relabelled(
+        synthetic_labels = PseudoLabels(
             codes=(row_ids % len(space)).astype(np.int32), **_raw_label_fields(space, len(row_ids))
         )
         rehearsal = self.teacher_learner(0, epochs=1).fit(public.select(row_ids), synthetic_labels)
@@ -86,7 +86,7 @@ class Networks:
             with tempfile.TemporaryDirectory() as folder:
                 rehearsal.save(Path(folder) / "rehearsal")
 
-    def count_votes(self, data: Lesson) -> NDArray[np.int64]:
+    def count_votes(self, data: TeacherData) -> NDArray[np.int64]:
         """Train what is not kept yet, and count."""
         if self.checkpoint_folder is not None:
             self.checkpoint_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ def _train_teacher(shared_inputs: _SharedInputs, index: int, row_ids: NDArray[np
     known_codes[row_ids] = codes
     if shared_inputs.trainer.visible_features == "own":
         features, known_codes = features.select(row_ids), codes.astype(np.int32)
-    raw_labels = Relabelled(
+    raw_labels = PseudoLabels(
         codes=known_codes,
         **_raw_label_fields(shared_inputs.space, len(known_codes)) | {"row_mask": known_codes != MISSING},
     )

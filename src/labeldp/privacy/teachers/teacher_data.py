@@ -13,7 +13,7 @@ ABSTAIN = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
+class TeacherData:
     """Inside the vault: rows, their raw labels, the teacher of each row (-1 for none), and the rows to vote on.
 
     `points` and `asked` are matrices, or `Features`.
@@ -26,13 +26,13 @@ class Lesson:
     space: LabelSpace
 
 
-class Teaching(Protocol):
+class TeacherTrainer(Protocol):
     """A way to train teachers, each on the labels of its own part alone."""
 
     def check(self, points: Any, query_points: Any, space: LabelSpace, whole_records: bool) -> None:
         """Raise InputError if it does not fit these rows. Looks at no label."""
 
-    def count_votes(self, data: Lesson) -> NDArray[np.int64]:
+    def count_votes(self, data: TeacherData) -> NDArray[np.int64]:
         """Train all teachers and count their votes: (rows asked, classes). Must not fail because of labels."""
 
     def describe(self) -> str:

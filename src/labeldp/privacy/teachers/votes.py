@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.accounting.costs import encode_users, joint_cost
-from labeldp.accounting.lineage import Source
+from labeldp.accounting.lineage import HasLineage
 from labeldp.accounting.losses import Loss, NoLoss
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Trust, Unit, check_delta, json_number
@@ -30,9 +30,9 @@ from labeldp.privacy.mechanisms.voting import VoteMechanism
 from labeldp.privacy.noise.secure_stream import Bits
 from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.partition import assign_teachers
-from labeldp.privacy.teachers.teacher_data import Lesson, Teaching
+from labeldp.privacy.teachers.teacher_data import TeacherData, TeacherTrainer
 from labeldp.releases.base import Release
-from labeldp.releases.derived import Relabelled
+from labeldp.releases.derived import PseudoLabels
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class TeacherVotes(Mechanism):
     n_teachers: int
     votes: VoteMechanism
     delta: float = 0.0
-    trainer: Teaching = field(default_factory=Heads)
+    trainer: TeacherTrainer = field(default_factory=Heads)
     seed: int = 0
     users: Any = None
     public: Any = None
@@ -109,7 +109,7 @@ class TeacherVotes(Mechanism):
         """Return the whole record, where the votes are on rows of other people."""
         return "record" if self.public is not None and unit == "label" else unit
 
-    def told(self) -> dict[str, Any]:
+    def released_parameters(self) -> dict[str, Any]:
         """Leave digests of secret records out: who has all but one of them could try what that one is."""
         secret_names = () if self.public is None else ("points", "users")
         return {name: value for name, value in self.parameters().items() if name not in secret_names}
@@ -154,22 +154,22 @@ class TeacherVotes(Mechanism):
         if key not in cache:
             row_mask = codes != MISSING if self.public is None else np.ones(codes.size, bool)
             teacher_ids = assign_teachers(row_mask, self.n_teachers, self.seed, self.users)
-            counts = self.trainer.count_votes(Lesson(self.points, codes, teacher_ids, self._query_points, space))
+            counts = self.trainer.count_votes(TeacherData(self.points, codes, teacher_ids, self._query_points, space))
             cache.clear()
             cache[key] = counts
         return replace(self, _counts=cache[key])
 
-    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Relabelled:
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> PseudoLabels:
         """Tell the winners."""
         responses = self.votes.draw(self._counts, bits)  # type: ignore[arg-type]  # prepared before
         return self._build_release(responses.codes, release_fields)
 
-    def _build_release(self, responses: NDArray[np.integer], release_fields: dict[str, Any]) -> Relabelled:
+    def _build_release(self, responses: NDArray[np.integer], release_fields: dict[str, Any]) -> PseudoLabels:
         codes = np.full(len(self._candidate_points), MISSING, np.int32)
         codes[slice(None) if self.queries is None else self.queries] = responses
         if self.public is not None:
             release_fields = release_fields | self._record_fields(release_fields)
-        return Relabelled(**release_fields | {"row_mask": codes != MISSING}, codes=codes, confidence=1 - 1e-6)
+        return PseudoLabels(**release_fields | {"row_mask": codes != MISSING}, codes=codes, confidence=1 - 1e-6)
 
     def _record_fields(self, release_fields: dict[str, Any]) -> dict[str, Any]:
         """Change the facts of a release: it speaks of public rows, and rests on all rows of the vault."""
@@ -190,7 +190,7 @@ class SealedVotes:
     `release` tells their noisy winners; several mechanisms on the same votes add up in the ledger.
     """
 
-    def __init__(self, vault: Any, arguments: dict[str, Any], derived_from: Sequence[Source] = ()) -> None:
+    def __init__(self, vault: Any, arguments: dict[str, Any], derived_from: Sequence[HasLineage] = ()) -> None:
         self._vault, self._arguments = vault, arguments
         self._derived_from = derived_from
 

@@ -14,7 +14,7 @@ from labeldp.accounting.costs import Cost, Mask, Spending, unpack_rows
 from labeldp.accounting.filter import PrivacyFilter
 from labeldp.accounting.losses import Loss, compose
 from labeldp.core.errors import BudgetExceeded, InputError, LedgerError
-from labeldp.core.exact_real import exactly
+from labeldp.core.exact_real import as_fraction
 from labeldp.core.guarantee import Budget, Unit
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.vault.chain import Chain, parse_costs
@@ -23,7 +23,7 @@ from labeldp.privacy.vault.identity import Identity
 from labeldp.privacy.vault.ledger import Ledger
 from labeldp.privacy.vault.threads import ThreadLock
 
-Chosen = Callable[[Budget | None], Budget]
+BudgetChooser = Callable[[Budget | None], Budget]
 
 
 class Account:
@@ -34,7 +34,7 @@ class Account:
     """
 
     def __init__(
-        self, ledger: Ledger, identity: Identity, user_ids: NDArray[np.int64] | None, budget: Budget | Chosen
+        self, ledger: Ledger, identity: Identity, user_ids: NDArray[np.int64] | None, budget: Budget | BudgetChooser
     ) -> None:
         self.ledger, self._identity, self._user_ids = ledger, identity, user_ids
         self.unit: Unit = "label" if user_ids is None else "user"
@@ -128,7 +128,7 @@ class Account:
         epsilon = compose(losses, delta)
         if not math.isfinite(epsilon):
             raise InputError("A step of this plan is not purely private: give the plan a delta above 0.")
-        return privacy_filter.cost(exactly(epsilon), exactly(delta), losses)
+        return privacy_filter.cost(as_fraction(epsilon), as_fraction(delta), losses)
 
     def afford(self, chain: Chain, row_mask: Mask | None, row_set: str, costs: Mapping[int, Cost]) -> None:
         """Check that every unit with labels in these rows can pay.
@@ -153,7 +153,7 @@ class Account:
             raise BudgetExceeded(f"{error} The ledger adds up all labels of these rows ({', '.join(names)}).") from None
 
     def _find_mismatch(
-        self, ledger_facts: dict[str, Any], user_digest: str | None, choose_budget: Chosen
+        self, ledger_facts: dict[str, Any], user_digest: str | None, choose_budget: BudgetChooser
     ) -> str | None:
         """Say why a ledger from which something was spent is not that of these data."""
         old_budget = PrivacyFilter.from_json(ledger_facts["budget"]).budget
@@ -173,7 +173,7 @@ class Account:
             return f'is bound to delta {old_budget.delta}, which cannot be changed with "rdp".'
         return None
 
-    def _change_budget(self, chain: Chain, choose_budget: Chosen) -> None:
+    def _change_budget(self, chain: Chain, choose_budget: BudgetChooser) -> None:
         """Record another budget than that of a ledger in which something was spent; a fresh one has it already."""
         old_filter = filter_of(chain)
         new_filter = (
@@ -182,7 +182,7 @@ class Account:
         if new_filter == old_filter:
             return
         epsilon, delta = new_filter.guarantee(self.total_spending(chain).max_cost())
-        if epsilon > exactly(new_filter.budget.epsilon) or delta > exactly(new_filter.budget.delta):
+        if epsilon > as_fraction(new_filter.budget.epsilon) or delta > as_fraction(new_filter.budget.delta):
             raise InputError(
                 f"Epsilon {float(epsilon):g} and delta {float(delta):g} are spent already: a budget cannot be less."
             )

@@ -17,7 +17,7 @@ from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import MISSING, EncodedLabels, Label, LabelSpace
 from labeldp.data.files import TableFile
 from labeldp.privacy.vault import Ledger, Vault, identify
-from labeldp.privacy.vault.account import Chosen
+from labeldp.privacy.vault.account import BudgetChooser
 from labeldp.privacy.vault.ledger import default_ledger_path
 
 # What stands in the place of a number that is missing.
@@ -292,7 +292,7 @@ def check_total_budget(epsilon: float, total: float | None) -> None:
 
 def budget_chooser(
     epsilon: float, delta: float = 0.0, total_epsilon: float | None = None, total_delta: float | None = None
-) -> Chosen:
+) -> BudgetChooser:
     """Choose a vault's budget: the totals if they are given, else what its ledger says, else epsilon and delta."""
 
     def choose_budget(ledger_budget: Budget | None) -> Budget:

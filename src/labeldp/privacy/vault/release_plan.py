@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from labeldp.accounting.costs import Mask
-from labeldp.accounting.lineage import Source
+from labeldp.accounting.lineage import HasLineage
 from labeldp.accounting.losses import Loss, covers
 from labeldp.core.errors import BudgetExceeded, InputError
 from labeldp.privacy.mechanisms.base import Mechanism
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from labeldp.privacy.vault.vault import Vault
 
 
-class Plan:
+class ReleasePlan:
     """Releases that are paid for; see `Vault.plan`. Which of them are drawn, the ledger knows."""
 
     def __init__(self, vault: "Vault", entry_id: str, losses: dict[int, list[Loss]], row_mask: Mask | None) -> None:
@@ -27,7 +27,7 @@ class Plan:
         """How many steps this object has not returned yet; what the ledger holds of them is returned from there."""
         return self._n_steps - self._next_step
 
-    def release(self, mechanism: Mechanism, *, derived_from: Sequence[Source] = ()) -> Release:
+    def release(self, mechanism: Mechanism, *, derived_from: Sequence[HasLineage] = ()) -> Release:
         """Draw the next step.
 
         Args:

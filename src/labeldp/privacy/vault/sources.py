@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
-from labeldp.accounting.costs import Use
-from labeldp.accounting.lineage import Source
+from labeldp.accounting.costs import LabelUse
+from labeldp.accounting.lineage import HasLineage
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
 from labeldp.privacy.vault.chain import Chain
 from labeldp.releases.base import Release
 
 
-def check_sources(derived_from: Any) -> list[Source]:
+def check_sources(derived_from: Any) -> list[HasLineage]:
     """Return the releases and models that something was derived from; a model that saw no label is none of them."""
     sources = derived_from if isinstance(derived_from, list | tuple) else [derived_from]
     if not all(hasattr(each, "lineage") and hasattr(each, "guarantee") for each in sources):
@@ -19,12 +19,12 @@ def check_sources(derived_from: Any) -> list[Source]:
     return [each for each in sources if each.guarantee is not None]
 
 
-def source_guarantee(source: Source) -> Guarantee:
+def source_guarantee(source: HasLineage) -> Guarantee:
     """Return the guarantee of one of `named_sources`, which always has one."""
     return cast(Guarantee, source.guarantee)
 
 
-def source_entries(chain: Chain, derived_from: Sequence[Source]) -> Any:
+def source_entries(chain: Chain, derived_from: Sequence[HasLineage]) -> Any:
     """Return the ledger entries that something was derived from, as an entry records it.
 
     Raises:
@@ -36,13 +36,13 @@ def source_entries(chain: Chain, derived_from: Sequence[Source]) -> Any:
     return entry_ids or "declared public"
 
 
-def _entries_of(source: Source) -> list[str]:
+def _entries_of(source: HasLineage) -> list[str]:
     """Return the ledger entries of a release, or of all uses of labels behind a model."""
     if isinstance(source, Release):
         return (source.entry or "unknown").split(",")
     return [use.entry for use in source.lineage] or ["unknown"]
 
 
-def lineage_of(sources: Sequence[Source], *own: Use) -> tuple[Use, ...]:
+def combine_lineage(sources: Sequence[HasLineage], *own: LabelUse) -> tuple[LabelUse, ...]:
     """Return all uses of labels behind some sources, each once, and then one's own."""
     return tuple(dict.fromkeys([*(use for source in sources for use in source.lineage), *own]))

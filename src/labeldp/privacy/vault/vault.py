@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from labeldp.accounting.costs import (
     Cost,
+    LabelUse,
     Mask,
-    Use,
     cap_labels_per_user,
     encode_users,
     expand_to_units,
@@ -22,20 +22,20 @@ from labeldp.accounting.costs import (
     row_set_name,
     rows_per_unit,
 )
-from labeldp.accounting.lineage import Source
+from labeldp.accounting.lineage import HasLineage
 from labeldp.accounting.losses import Loss
 from labeldp.core.errors import BudgetExceeded, InputError, LabelDPError, LedgerError
 from labeldp.core.guarantee import Budget, Guarantee, Trust, Unit, check_delta
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.privacy.mechanisms.base import Mechanism, without_digests
 from labeldp.privacy.noise.secure_stream import SYSTEM, Bits
-from labeldp.privacy.vault.account import Account, Chosen, filter_of, price
+from labeldp.privacy.vault.account import Account, BudgetChooser, filter_of, price
 from labeldp.privacy.vault.chain import Chain
 from labeldp.privacy.vault.entries import Entry
 from labeldp.privacy.vault.identity import Identity
 from labeldp.privacy.vault.ledger import Ledger
-from labeldp.privacy.vault.release_plan import Plan, step_losses
-from labeldp.privacy.vault.sources import check_sources, lineage_of, source_entries, source_guarantee
+from labeldp.privacy.vault.release_plan import ReleasePlan, step_losses
+from labeldp.privacy.vault.sources import check_sources, combine_lineage, source_entries, source_guarantee
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
 
@@ -56,7 +56,7 @@ class Vault:
         self,
         labels: Any,
         space: LabelSpace,
-        budget: Budget | Chosen,
+        budget: Budget | BudgetChooser,
         *,
         users: Any = None,
         ledger: str | Path | Ledger | None = None,
@@ -66,11 +66,11 @@ class Vault:
             raise InputError("A vault needs labels, a LabelSpace and a Budget.")
         self.__codes = space.encode(labels)
         self.space = space
-        self.rows = int(self.__codes.size)
-        if not self.rows:
+        self.n_rows = int(self.__codes.size)
+        if not self.n_rows:
             raise InputError("There are no labels: a vault needs at least one row.")
         self._labeled_mask = None if (self.__codes != MISSING).all() else _freeze(self.__codes != MISSING)
-        self._user_ids = None if users is None else encode_users(users, self.rows)
+        self._user_ids = None if users is None else encode_users(users, self.n_rows)
         self._bits: Bits = SYSTEM
         self.__memory: dict[Any, Any] = {}  # as secret as the labels
         self._drawn_entries: dict[str, None] = {}
@@ -78,9 +78,9 @@ class Vault:
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         if ledger is not None and identity is None:
             raise InputError("A ledger belongs to a data set: say which by identity=Identity(name, ...).")
-        identity = identity or Identity("in memory", "label", self.rows)
-        if identity.rows != self.rows:
-            raise InputError(f"The identity names {identity.rows} rows and there are {self.rows} labels.")
+        identity = identity or Identity("in memory", "label", self.n_rows)
+        if identity.rows != self.n_rows:
+            raise InputError(f"The identity names {identity.rows} rows and there are {self.n_rows} labels.")
         self._account = Account(self.ledger, identity, self._user_ids, budget)
 
     def release(
@@ -88,7 +88,7 @@ class Vault:
         mechanism: Mechanism,
         row_selection: Any = None,
         *,
-        derived_from: Sequence[Source] = (),
+        derived_from: Sequence[HasLineage] = (),
     ) -> Release:
         """Release labels of `rows` (indices or a mask; None for all) by a mechanism.
 
@@ -119,7 +119,7 @@ class Vault:
         if n_labels == 1:
             return mechanism
         self._check_mechanism(mechanism)
-        return mechanism.shared(n_labels, delta)
+        return mechanism.scaled_to_unit(n_labels, delta)
 
     @property
     def unit(self) -> Unit:
@@ -139,16 +139,18 @@ class Vault:
     @property
     def labeled_mask(self) -> Mask:
         """The rows that have a label, a public fact."""
-        return np.ones(self.rows, bool) if self._labeled_mask is None else self._labeled_mask.copy()
+        return np.ones(self.n_rows, bool) if self._labeled_mask is None else self._labeled_mask.copy()
 
     def cap_labels_per_user(self, labels_per_user: int | None, seed: int = 0) -> Mask:
         """Return the rows that take part if a user keeps at most so many labels: chosen without a look at them.
 
         Without a number, every user must own one row. The choice is public, and has a seed.
         """
-        return cap_labels_per_user(self._user_ids, self._labeled_mask, self.rows, labels_per_user, seed)
+        return cap_labels_per_user(self._user_ids, self._labeled_mask, self.n_rows, labels_per_user, seed)
 
-    def plan(self, *steps: Mechanism | Loss, row_selection: Any = None, delta: float = 0.0, name: str = "") -> Plan:
+    def plan(
+        self, *steps: Mechanism | Loss, row_selection: Any = None, delta: float = 0.0, name: str = ""
+    ) -> ReleasePlan:
         """Reserve several releases at once, which together cost less than one after another.
 
         The steps' losses are fixed now and composed with `delta`; what exactly each step asks may depend on the
@@ -182,7 +184,7 @@ class Vault:
                 )
             if entry.status != "committed":
                 self.ledger.commit(entry.id)
-        return Plan(self, entry.id, losses, row_mask)
+        return ReleasePlan(self, entry.id, losses, row_mask)
 
     def was_planned(
         self, *steps: Mechanism | Loss, row_selection: Any = None, delta: float = 0.0, name: str = ""
@@ -220,7 +222,7 @@ class Vault:
         queries: Any = None,
         *,
         n_teachers: int,
-        derived_from: Sequence[Source] = (),
+        derived_from: Sequence[HasLineage] = (),
         **settings: Any,
     ) -> "SealedVotes":
         """Let teachers on disjoint labels vote on query rows; `SealedVotes.release` tells the winners, with noise.
@@ -294,10 +296,10 @@ class Vault:
         return self._account.filter.budget
 
     def __len__(self) -> int:
-        return self.rows
+        return self.n_rows
 
     def __repr__(self) -> str:
-        return f"Vault({self.rows} labels, {len(self.space)} classes, {self.budget})"
+        return f"Vault({self.n_rows} labels, {len(self.space)} classes, {self.budget})"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("A vault cannot be pickled: labels leave it by release alone.")
@@ -317,7 +319,7 @@ class Vault:
         self,
         mechanism: Mechanism,
         row_mask: Mask | None,
-        derived_from: Sequence[Source],
+        derived_from: Sequence[HasLineage],
         step: str = "",
     ) -> Release:
         """Reserve, draw, store. A `step` of a plan has been paid for, and is drawn once."""
@@ -337,7 +339,7 @@ class Vault:
             "origin": source_entries(chain, derived_from),
         }
         if mechanism.protects(self.unit) != "record":  # of records, it is a secret, too, who has a label
-            details["released"] = self.rows if row_mask is None else int(row_mask.sum())
+            details["released"] = self.n_rows if row_mask is None else int(row_mask.sum())
         request = _hash_request(request_details | {"rows": packed_rows})
         kind, charged_costs = ("step", {}) if plan else ("release", costs)
         entry = Entry(kind, request, details, charged_costs, label=self._account.label)
@@ -366,15 +368,15 @@ class Vault:
             else:
                 self.ledger.reserve(entry, packed_rows, check)
             packed_unit_rows = pack_rows(expand_to_units(row_mask, self._user_ids))
-            own_use = Use(entry.payer_id, costs[max(costs)], packed_unit_rows, self.rows, self._account.mark)
-            lineage = lineage_of([*derived_from], own_use)
+            own_use = LabelUse(entry.payer_id, costs[max(costs)], packed_unit_rows, self.n_rows, self._account.mark)
+            lineage = combine_lineage([*derived_from], own_use)
             release_fields = {
                 "space": self.space,
                 "guarantee": self._release_guarantee(mechanism, lineage, derived_from),
                 "mechanism": details["mechanism"],
                 "parameters": details["parameters"],
                 "entry": entry.id,
-                "rows": self.rows,
+                "n_rows": self.n_rows,
                 "lineage": lineage,
                 "row_mask": None if row_mask is None else row_mask.copy(),  # whoever writes into it moves nothing here
             }
@@ -412,7 +414,7 @@ class Vault:
         )
         return next(matching, None)
 
-    def _reuse_release(self, entry: Entry, mechanism: Mechanism, derived_from: Sequence[Source]) -> Release:
+    def _reuse_release(self, entry: Entry, mechanism: Mechanism, derived_from: Sequence[HasLineage]) -> Release:
         """Return a stored release, and remember that it was not drawn here."""
         if entry.id not in self._drawn_entries:
             self._reused_entries[entry.id] = None
@@ -439,9 +441,9 @@ class Vault:
         """The entries whose stored releases this vault has returned, and that it did not draw itself."""
         return tuple(self._reused_entries)
 
-    def _extend_lineage(self, release: Release, mechanism: Mechanism, derived_from: Sequence[Source]) -> Release:
+    def _extend_lineage(self, release: Release, mechanism: Mechanism, derived_from: Sequence[HasLineage]) -> Release:
         """Return a stored release with what it rests on, if more of that is named now than when it was drawn."""
-        lineage = lineage_of([release, *derived_from])
+        lineage = combine_lineage([release, *derived_from])
         if len(lineage) == len(release.lineage):
             return release
         guarantee = self._release_guarantee(mechanism, lineage, derived_from)
@@ -452,7 +454,7 @@ class Vault:
         return mechanism.draw(codes, release_fields, self._bits)
 
     def _release_guarantee(
-        self, mechanism: Mechanism, lineage: tuple[Use, ...], derived_from: Sequence[Source]
+        self, mechanism: Mechanism, lineage: tuple[LabelUse, ...], derived_from: Sequence[HasLineage]
     ) -> Guarantee:
         """Return what holds for this outcome: what it was derived from is part of it."""
         cost = joint_cost(lineage)
@@ -467,7 +469,7 @@ class Vault:
     def _check_mechanism(self, mechanism: Mechanism) -> None:
         if not isinstance(mechanism, Mechanism):
             raise InputError("release takes a mechanism, for example RandomizedResponse(epsilon=1.0).")
-        mechanism.check(self.space, self.rows)
+        mechanism.check(self.space, self.n_rows)
         loss_epsilon = mechanism.loss().epsilon(float(getattr(mechanism, "delta", 0.0)))
         if loss_epsilon > mechanism.epsilon * (1 + 1e-6):
             raise InputError(
@@ -476,7 +478,7 @@ class Vault:
             )
         teacher_users = getattr(mechanism, "users", None)
         if self._user_ids is not None and teacher_users is not None:
-            user_pairs = np.stack([self._user_ids, encode_users(teacher_users, self.rows)], axis=1)
+            user_pairs = np.stack([self._user_ids, encode_users(teacher_users, self.n_rows)], axis=1)
             if len(np.unique(user_pairs, axis=0)) > len(np.unique(self._user_ids)):
                 raise InputError("A user of this vault would reach several teachers: give the vault's own users.")
 
@@ -484,15 +486,15 @@ class Vault:
         if row_selection is None:
             return self._labeled_mask
         selection = np.asarray(row_selection)
-        if selection.dtype == bool and selection.shape == (self.rows,):
+        if selection.dtype == bool and selection.shape == (self.n_rows,):
             mask = selection.copy()
         elif selection.ndim == 1 and np.issubdtype(selection.dtype, np.integer):
-            if selection.size and not (selection.min() >= 0 and selection.max() < self.rows):
-                raise InputError(f"Rows must lie between 0 and {self.rows - 1}.")
-            mask = np.zeros(self.rows, bool)
+            if selection.size and not (selection.min() >= 0 and selection.max() < self.n_rows):
+                raise InputError(f"Rows must lie between 0 and {self.n_rows - 1}.")
+            mask = np.zeros(self.n_rows, bool)
             mask[selection] = True
         else:
-            raise InputError(f"Choose rows by whole numbers or by a boolean mask of {self.rows} rows.")
+            raise InputError(f"Choose rows by whole numbers or by a boolean mask of {self.n_rows} rows.")
         mask = mask if self._labeled_mask is None else mask & self._labeled_mask
         if not mask.any():
             raise InputError("No labelled row is chosen: there is nothing to release.")
@@ -505,10 +507,10 @@ def _freeze(mask: Mask) -> Mask:
     return mask
 
 
-def _released_parameters(mechanism: Mechanism, derived_from: Sequence[Source]) -> dict[str, Any]:
+def _released_parameters(mechanism: Mechanism, derived_from: Sequence[HasLineage]) -> dict[str, Any]:
     """Return the parameters that go with a release: where records are secret, what a model says of them is, too."""
     protects_records = any(source_guarantee(each).unit == "record" for each in derived_from)
-    return without_digests(mechanism.told()) if protects_records else mechanism.told()
+    return without_digests(mechanism.released_parameters()) if protects_records else mechanism.released_parameters()
 
 
 def _hash_request(request: dict[str, Any]) -> str:

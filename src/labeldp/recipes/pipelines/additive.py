@@ -12,14 +12,14 @@ from scipy.sparse import csr_array, hstack
 
 from labeldp.accounting.calibration import calibrated_loss
 from labeldp.accounting.lineage import Provenance
-from labeldp.core.atomic_files import kept_array
+from labeldp.core.atomic_files import cached_array
 from labeldp.data.tables import Table
 from labeldp.learn.additive import AdditiveSums, BasisFunctions, BinDesign, BinnedColumn, Bins, CrossSums
 from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.additive.model import AdditiveModel, Term, as_table
 from labeldp.privacy.mechanisms import LargestResiduals, LinearQuery
 from labeldp.privacy.mechanisms.base import divide_epsilon
-from labeldp.recipes.base import Ask, Reserve, Steps, recipe
+from labeldp.recipes.base import Request, Reserve, Steps, recipe
 from labeldp.recipes.budget_split import bin_count_snr, default_n_crosses, split_composed, split_with_crosses
 from labeldp.recipes.crosses import parse_crosses
 from labeldp.recipes.task import Task
@@ -48,7 +48,7 @@ _MAX_TOTAL_BINS = 1_200  # bins of all columns together: the fit inverts matrice
 _MAX_SUMS = 1_500  # of bins and cosines of all columns together, likewise
 _MAX_CROSSED_COLUMNS = 24  # columns among which crosses are searched
 
-AdditiveSteps = Generator[Ask | Reserve, Any, tuple[AdditiveModel, AdditiveSums]]
+AdditiveSteps = Generator[Request | Reserve, Any, tuple[AdditiveModel, AdditiveSums]]
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def task_snr(task: Task, epsilon: float) -> float:
     task = task.full_task
     n_columns = len(as_table(task.encoded_features).columns)
     n_classes = 2 if task.space.step else len(task.space)
-    return bin_count_snr(int(task.rows.sum()), n_classes, n_columns, epsilon, task.delta)
+    return bin_count_snr(int(task.row_mask.sum()), n_classes, n_columns, epsilon, task.delta)
 
 
 def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> AdditiveSteps:
@@ -175,7 +175,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
     task.progress.plan(1 + n_crosses)
     budgets = yield from _reserve_budgets(layout, epsilon, delta)
     table, column_bins, design, functions = bin_columns(task, layout)
-    counts = yield Ask(LinearQuery(add_constant_column(design.to_sparse(functions)), *budgets[0]))
+    counts = yield Request(LinearQuery(add_constant_column(design.to_sparse(functions)), *budgets[0]))
     sums, releases = AdditiveSums(table, column_bins, design, functions, counts), [counts]
     model, scores = sums.fit_main_effects()
     task.progress.step()
@@ -192,7 +192,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
             pair = index_of[first], index_of[second]
         else:
             expected = _expected_probabilities(task, scores, releases)
-            choice = yield Ask(
+            choice = yield Request(
                 LargestResiduals(codes, np.array(candidates), expected, 1, next(remaining_budgets)[0]),
                 derived_from=list(releases),
             )
@@ -209,7 +209,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
 
 def _reserve_budgets(
     layout: Layout, epsilon: float, delta: float
-) -> Generator[Ask | Reserve, Any, list[tuple[float, float]]]:
+) -> Generator[Request | Reserve, Any, list[tuple[float, float]]]:
     """Return epsilon and delta of each request, reserved together where that costs less."""
     n_crosses = len(layout.named_crosses) + layout.n_selected
     if not n_crosses:
@@ -258,11 +258,11 @@ def add_constant_column(matrix: csr_array) -> csr_array:
 
 def _query_cross(
     table: Table, columns: tuple[BinnedColumn, BinnedColumn], budget: tuple[float, float], releases: list[Release]
-) -> Generator[Ask | Reserve, Any, CrossSums]:
+) -> Generator[Request | Reserve, Any, CrossSums]:
     """Ask for the counts of a cross."""
     width = columns[0].width * columns[1].width
     cells = Term(columns, np.zeros((width, 1))).cells(table)
-    counts = yield Ask(LinearQuery(BinDesign([cells], [width]).to_sparse(), *budget), derived_from=list(releases))
+    counts = yield Request(LinearQuery(BinDesign([cells], [width]).to_sparse(), *budget), derived_from=list(releases))
     releases.append(counts)
     return CrossSums(columns, cells, counts)
 
@@ -282,7 +282,7 @@ def _expected_probabilities(
 
     folder = task.folder or (task.training.checkpoint if task.training is not None else None)
     release_hash = hashlib.sha256(" ".join(release.entry or "" for release in releases).encode()).hexdigest()[:16]
-    return kept_array(None if folder is None else folder / f"expected-{release_hash}.npy", compute)
+    return cached_array(None if folder is None else folder / f"expected-{release_hash}.npy", compute)
 
 
 def _candidate_crosses(model: AdditiveModel, layout: Layout) -> list[tuple[int, int]]:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.learn.additive import NumberSums
+from labeldp.learn.additive import AdditiveNumberSums
 from labeldp.learn.additive.model import AdditiveNumberModel
 from labeldp.learn.density import label_grid
 from labeldp.learn.number_boosting import RegressionBoosting
 from labeldp.privacy.mechanisms.binning import MAX_RANGE_VALUES, UnbiasedBins
-from labeldp.privacy.mechanisms.sums import NumberQuery
-from labeldp.recipes.base import Ask, Steps
+from labeldp.privacy.mechanisms.sums import NumberSums
+from labeldp.recipes.base import Request, Steps
 from labeldp.recipes.budget_split import MAX_BINNED_COLUMNS, min_snr_for_bins, split_epsilon, sums_epsilon_fraction
 from labeldp.recipes.candidates import Candidate, fit_candidates
 from labeldp.recipes.pipelines.additive import add_constant_column, bin_columns, choose_layout, task_snr
@@ -45,7 +45,7 @@ def binned_numbers(task: Task) -> Steps:
     task.progress.step()
     if not labels_epsilon:
         return model
-    noisy = yield Ask(UnbiasedBins(labels_epsilon, _normal_prior(sums)), None, [sums.sums])
+    noisy = yield Request(UnbiasedBins(labels_epsilon, _normal_prior(sums)), None, [sums.sums])
     model = sums.fit(noisy)
     trees = Candidate("boosted trees", partial(RegressionBoosting(seed=task.seed).fit, task.features, noisy, model))
     boosted = fit_candidates(task, [trees], [model])[-1]
@@ -53,7 +53,9 @@ def binned_numbers(task: Task) -> Steps:
     return boosted
 
 
-def additive_number_steps(task: Task, epsilon: float) -> Generator[Ask, Any, tuple[AdditiveNumberModel, NumberSums]]:
+def additive_number_steps(
+    task: Task, epsilon: float
+) -> Generator[Request, Any, tuple[AdditiveNumberModel, AdditiveNumberSums]]:
     """Ask for the sums of single columns times numbers, and fit the model.
 
     Args:
@@ -65,8 +67,8 @@ def additive_number_steps(task: Task, epsilon: float) -> Generator[Ask, Any, tup
     """
     layout = choose_layout(task, epsilon / task.full_task.labels_per_user, n_crosses=0)
     table, column_bins, design, functions = bin_columns(task, layout)
-    query = NumberQuery(add_constant_column(design.to_sparse(functions)), epsilon, task.delta, n_values=len(task.space))
-    sums = NumberSums(table, column_bins, design, functions, (yield Ask(query)))
+    query = NumberSums(add_constant_column(design.to_sparse(functions)), epsilon, task.delta, n_values=len(task.space))
+    sums = AdditiveNumberSums(table, column_bins, design, functions, (yield Request(query)))
     return sums.fit(), sums
 
 
@@ -76,7 +78,7 @@ def _split_sums_epsilon(task: Task) -> tuple[float, float]:
     return split_epsilon(task.epsilon, fraction) if fraction < 1 else (task.epsilon, 0.0)
 
 
-def _normal_prior(sums: NumberSums) -> NDArray[np.float64]:
+def _normal_prior(sums: AdditiveNumberSums) -> NDArray[np.float64]:
     """Return a normal distribution over the range with the mean and variance that the sums tell."""
     grid, (mean, variance) = label_grid(sums.sums.space), sums.mean_and_variance
     density = np.exp(-((grid - mean) ** 2) / (2 * variance)) + 1e-6

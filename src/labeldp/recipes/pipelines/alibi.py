@@ -4,7 +4,7 @@ from typing import Literal
 
 from labeldp.core.errors import InputError
 from labeldp.privacy.mechanisms import OneHotGaussian, OneHotLaplace
-from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.task import Task
 
 
@@ -27,5 +27,5 @@ def alibi(
     laplace = noise == "laplace"
     mechanism = OneHotLaplace(task.epsilon) if laplace else OneHotGaussian(task.epsilon, task.delta)
     learner = task.learner("Bayes", augment=augment, mixup=task.resolve_mixup(mixup))
-    noisy = yield Ask(mechanism)
+    noisy = yield Request(mechanism)
     return learner.fit(task.features, noisy, task.encoder)

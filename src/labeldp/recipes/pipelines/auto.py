@@ -11,7 +11,7 @@ from labeldp.data.label_bins import LossName
 from labeldp.learn.average import average_models
 from labeldp.learn.boosting import BoostedModel, Boosting
 from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse
-from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.budget_split import FEW_CLASSES, MAX_BINNED_COLUMNS, min_snr_for_bins, split_epsilon
 from labeldp.recipes.candidates import Candidate, fit_candidates
 from labeldp.recipes.pipelines.additive import additive_steps, choose_layout, task_snr
@@ -113,7 +113,7 @@ def _binned_steps(task: Task, cross: str | None) -> Steps:
     model, sums = yield from additive_steps(task, layout, sums_epsilon, task.delta)
     if not labels_epsilon:
         return model
-    noisy = yield Ask(RandomizedResponse(labels_epsilon))
+    noisy = yield Request(RandomizedResponse(labels_epsilon))
     model = sums.fit(noisy)
     trees = Candidate("boosted trees", partial(_choose_tree_fit(task), task.features, noisy, model))
     boosted = fit_candidates(task, [trees], [model])[-1]
@@ -124,7 +124,7 @@ def _binned_steps(task: Task, cross: str | None) -> Steps:
 def _choose_tree_fit(task: Task) -> Callable[..., BoostedModel]:
     """Return how to fit boosted trees: an average of two models takes twice as long and helps where rows are few."""
     learner = Boosting(seed=task.seed)
-    return learner.fit_averaged if int(task.full_task.rows.sum()) <= _MAX_ROWS_AVERAGED else learner.fit
+    return learner.fit_averaged if int(task.full_task.row_mask.sum()) <= _MAX_ROWS_AVERAGED else learner.fit
 
 
 def split_counts_epsilon(task: Task) -> tuple[float, float]:
@@ -182,7 +182,7 @@ def _averages_candidates(task: Task) -> bool:
     task = task.full_task
     if task.encoded_features.kind == "table" and len(task.space) <= FEW_CLASSES:  # one of the models is of trees
         return True
-    return int(task.rows.sum()) * task.label_epsilon / len(task.space) < _MIN_SIGNAL_TO_CHOOSE
+    return int(task.row_mask.sum()) * task.label_epsilon / len(task.space) < _MIN_SIGNAL_TO_CHOOSE
 
 
 def smooth_pseudo_labels(task: Task, sums: Release, neighbor_ids: NDArray[np.int64]) -> Release:
@@ -194,18 +194,22 @@ def smooth_pseudo_labels(task: Task, sums: Release, neighbor_ids: NDArray[np.int
 def _has_few_rows(task: Task) -> bool:
     """Whether a network learns from the sums of near rows, which are found among few rows."""
     task = task.full_task
-    return task.trains_networks and task.encoded_features.kind != "table" and 2 <= int(task.rows.sum()) <= _MAX_FEW_ROWS
+    return (
+        task.trains_networks
+        and task.encoded_features.kind != "table"
+        and 2 <= int(task.row_mask.sum()) <= _MAX_FEW_ROWS
+    )
 
 
 def _uses_refine(task: Task) -> bool:
     """Whether there are pictures enough for networks to learn more from than their encoder knew."""
-    return starts_from_encoder(task) and int(task.full_task.rows.sum()) >= _MIN_ROWS_PER_CLASS * len(task.space)
+    return starts_from_encoder(task) and int(task.full_task.row_mask.sum()) >= _MIN_ROWS_PER_CLASS * len(task.space)
 
 
 def _has_too_noisy_sums(task: Task) -> bool:
     """Whether noise drowns the sums of rows as they are, and something else can be heard."""
     task = task.full_task
-    is_dense = task.encoded_features.kind != "table" and 1 < int(task.rows.sum()) <= _MAX_NEIGHBOR_ROWS
+    is_dense = task.encoded_features.kind != "table" and 1 < int(task.row_mask.sum()) <= _MAX_NEIGHBOR_ROWS
     return (
         is_dense
         and (needs_smoothing(task) or not task.delta)
@@ -219,7 +223,7 @@ def sufficient_epsilon_for_sums(task: Task) -> float:
     A sum over n rows of length l in D columns has a sampling error of about l sqrt(n / D (1 - 1/K) / K) a column.
     """
     task = task.full_task
-    n_rows, n_classes = int(task.rows.sum()), len(task.space)
+    n_rows, n_classes = int(task.row_mask.sum()), len(task.space)
     row_norm = np.sqrt(
         np.einsum("ij,ij->", task.normalized_for_sums, task.normalized_for_sums, dtype=np.float64)
         / len(task.normalized_for_sums)

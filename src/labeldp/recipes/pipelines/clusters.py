@@ -2,7 +2,7 @@
 
 from labeldp.core.errors import InputError
 from labeldp.privacy.mechanisms import GroupHistogram, RRWithPrior
-from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.budget_split import split_epsilon
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import choose_n_clusters, cluster_class_posterior, cluster_rows, label_posterior
@@ -23,7 +23,7 @@ def noise_cluster(task: Task, clusters: int | None = None, method: str = "kmeans
     if method == "balanced":
         return (yield from _balanced_noise_cluster(task, clusters))
     learner, groups = task.learner("Supervised"), cluster_rows(task, clusters, method, choose_n_clusters(task))
-    counts = yield Ask(GroupHistogram(groups, task.epsilon))
+    counts = yield Request(GroupHistogram(groups, task.epsilon))
     return learner.fit(task.features, counts, task.encoder)
 
 
@@ -31,9 +31,9 @@ def _balanced_noise_cluster(task: Task, n_clusters: int | None) -> Steps:
     """Kinds of one size are as many as classes by default. A row between two of them is half of each."""
     learner = task.learner("Supervised", targets="posteriors", augment="strong")
     memberships = task.cluster_memberships(len(task.space) if n_clusters is None else n_clusters)
-    counts = yield Ask(GroupHistogram(memberships.argmax(axis=1), task.epsilon))
-    posterior = cluster_class_posterior(counts, memberships) * task.rows[:, None]
-    return learner.fit(task.features, counts.believe(posterior), task.encoder)
+    counts = yield Request(GroupHistogram(memberships.argmax(axis=1), task.epsilon))
+    posterior = cluster_class_posterior(counts, memberships) * task.row_mask[:, None]
+    return learner.fit(task.features, counts.with_posterior(posterior), task.encoder)
 
 
 @recipe(
@@ -54,6 +54,6 @@ def cluster_prior(
     counts_epsilon, labels_epsilon = split_epsilon(task.epsilon, epsilon_fraction)
     learner = task.learner("Supervised", mixup=task.resolve_mixup(mixup))
     groups = cluster_rows(task, clusters, method, choose_n_clusters(task, counts_epsilon))
-    counts = yield Ask(GroupHistogram(groups, counts_epsilon))
-    noisy = yield Ask(RRWithPrior(labels_epsilon, label_posterior(counts)), None, [counts])
+    counts = yield Request(GroupHistogram(groups, counts_epsilon))
+    noisy = yield Request(RRWithPrior(labels_epsilon, label_posterior(counts)), None, [counts])
     return learner.fit(task.features, Release.concat(noisy, counts), task.encoder)  # what either says of a row

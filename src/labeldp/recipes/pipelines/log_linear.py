@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import SMALLEST_EPSILON
-from labeldp.data.row_normalizer import CONSTANT_WEIGHT, Lift
+from labeldp.data.row_normalizer import CONSTANT_WEIGHT, RowNormalizer
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse, RRWithPrior
-from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.budget_split import FEW_CLASSES, split_epsilon, sums_epsilon_fraction
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
@@ -76,7 +76,7 @@ def sums_fraction(task: Task) -> float:
     return sums_epsilon_fraction(task.label_epsilon, task.features.kind == "table" and len(task.space) <= FEW_CLASSES)
 
 
-def log_linear_steps(task: Task, fraction: float) -> Generator[Ask, Any, LogLinearFit]:
+def log_linear_steps(task: Task, fraction: float) -> Generator[Request, Any, LogLinearFit]:
     """Ask for sums and, if their share is below 1, for noisy labels.
 
     Many classes are more than randomized response can tell apart, so that it chooses among those that the sums leave
@@ -95,20 +95,20 @@ def log_linear_steps(task: Task, fraction: float) -> Generator[Ask, Any, LogLine
     normalizer_options: dict[str, Any] = (
         {"cut": True, "constant": CONSTANT_WEIGHT} if task.encoded_features.kind == "table" else {}
     )
-    normalizer = Lift.fit(task.encoded_features, n_columns=_choose_n_columns(task), **normalizer_options)
+    normalizer = RowNormalizer.fit(task.encoded_features, n_columns=_choose_n_columns(task), **normalizer_options)
     normalized, learner = normalizer(task.encoded_features), LogLinear(normalizer)
-    sums = yield Ask(LinearQuery(normalized, sums_epsilon, task.delta))
+    sums = yield Request(LinearQuery(normalized, sums_epsilon, task.delta))
     model = learner.fit(normalized, sums)
     labels: Release | None = None
     if labels_epsilon and len(task.space) <= FEW_CLASSES:
-        labels = yield Ask(RandomizedResponse(labels_epsilon))
+        labels = yield Request(RandomizedResponse(labels_epsilon))
     elif labels_epsilon:
         prior = np.asarray(model.predict_proba(task.encoded_features), np.float64).round(6)
-        labels = yield Ask(RRWithPrior(labels_epsilon, prior / prior.sum(axis=1, keepdims=True)), None, [sums])
+        labels = yield Request(RRWithPrior(labels_epsilon, prior / prior.sum(axis=1, keepdims=True)), None, [sums])
     return LogLinearFit(model, sums, labels, normalized, learner)
 
 
 def _choose_n_columns(task: Task) -> int:
     """Return how many principal directions of the rows to sum up: pure noise grows with them."""
-    signal = task.full_task.told(task.full_task.epsilon)
+    signal = task.full_task.signal_strength(task.full_task.epsilon)
     return int(np.clip(signal, _MIN_COLUMNS, _MAX_COLUMNS)) if task.delta else _MIN_COLUMNS

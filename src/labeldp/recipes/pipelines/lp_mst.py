@@ -9,7 +9,7 @@ from scipy.special import softmax
 from labeldp.core.errors import InputError
 from labeldp.privacy.mechanisms import RandomizedResponse, RRWithPrior
 from labeldp.privacy.mechanisms.binning import RROnBins
-from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 
@@ -53,7 +53,7 @@ def lp_mst(
     fraction = default_fraction if first_fraction is None else first_fraction
     row_fractions = [1.0] if stages == 1 else [fraction, *[(1 - fraction) / (stages - 1)] * (stages - 1)]
     row_mask, *later_masks = task.split_rows(row_fractions)
-    releases: list[Release] = [(yield Ask(RandomizedResponse(task.epsilon), row_mask))]
+    releases: list[Release] = [(yield Request(RandomizedResponse(task.epsilon), row_mask))]
     for row_mask in later_masks:
         model = stage_learner.fit(task.features, Release.concat(*releases), task.encoder)
         prior = temper(model.predict_proba(task.features), temperature)
@@ -62,7 +62,7 @@ def lp_mst(
             if class_values is None
             else _bins_near_expected(task.epsilon, prior, class_values)
         )
-        releases.append((yield Ask(mechanism, row_mask, releases)))
+        releases.append((yield Request(mechanism, row_mask, releases)))
     return final_learner.fit(task.features, Release.concat(*releases), task.encoder)
 
 

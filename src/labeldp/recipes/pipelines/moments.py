@@ -3,7 +3,7 @@
 from labeldp.core.errors import InputError
 from labeldp.learn.ridge import Ridge
 from labeldp.privacy.mechanisms import LinearQuery
-from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.task import Task
 from labeldp.representation.smooth import smooth_rows
 
@@ -17,7 +17,7 @@ _SMOOTHING_BELOW = 300.0  # what sums say (`Task.told`) below which rows had bet
 )
 def moments(task: Task) -> Steps:
     """One query for the whole budget; a label moves it as little as one row among all."""
-    sums = yield Ask(LinearQuery(task.normalized_for_sums, task.epsilon, task.delta))
+    sums = yield Request(LinearQuery(task.normalized_for_sums, task.epsilon, task.delta))
     return task.with_encoder(Ridge(task.sum_normalizer).fit(task.encoded_features, sums))
 
 
@@ -31,11 +31,11 @@ def smooth_moments(task: Task) -> Steps:
     if task.encoded_features.kind == "table":
         raise InputError("Neighbours are found among embeddings and images: take moments for a table.")
     learner, query_rows = task.learner("Supervised"), smooth_rows(task.encoded_features, task.n_columns)
-    sums = yield Ask(LinearQuery(query_rows, task.epsilon, task.delta))
+    sums = yield Request(LinearQuery(query_rows, task.epsilon, task.delta))
     pseudo_labels = sums.relabel(task.assign_pseudo_labels(query_rows @ sums.coefficients))
     return learner.fit(task.features, pseudo_labels, task.encoder)
 
 
 def needs_smoothing(task: Task) -> bool:
     """Whether smoothed rows give sums that say more than those of rows as they are."""
-    return task.full_task.told(task.epsilon) < _SMOOTHING_BELOW
+    return task.full_task.signal_strength(task.epsilon) < _SMOOTHING_BELOW

@@ -17,7 +17,7 @@ from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.core.lazy import require_torch
 from labeldp.data.label_bins import Floats, LossName
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn.classical import StandardizedFeatures
 from labeldp.learn.density import check_loss, label_grid
 from labeldp.learn.predictor import Predictor
@@ -25,8 +25,8 @@ from labeldp.learn.regression import Regression, TargetPrior
 from labeldp.learn.ridge import Ridge
 from labeldp.privacy.mechanisms.binning import MAX_RANGE_VALUES, DiscreteLaplace, RROnBins
 from labeldp.privacy.mechanisms.linear import GroupHistogram
-from labeldp.privacy.mechanisms.sums import NumberQuery
-from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.privacy.mechanisms.sums import NumberSums
+from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.budget_split import split_epsilon
 from labeldp.recipes.candidates import Candidate, fit_candidates
 from labeldp.recipes.models import find_model
@@ -63,7 +63,7 @@ def laplace(task: Task, loss: LossName = "squared") -> Steps:
     if not hasattr(model, "fit"):
         raise InputError("laplace trains regressors of scikit-learn: choose ridge or trees, or the recipe bins.")
     learner = replace(Regression(model, loss), standardized=StandardizedFeatures.of(task.features))
-    noisy = yield Ask(DiscreteLaplace(task.epsilon))
+    noisy = yield Request(DiscreteLaplace(task.epsilon))
     return learner.fit_values(task.features, noisy, noisy.values())
 
 
@@ -78,9 +78,9 @@ def bins(task: Task, loss: LossName = "squared", epsilon_fraction: float | None 
         raise InputError("bins needs a share of epsilon that is above 0 and below 1.")
     fit = next(iter(make_number_learners(task, loss).values()))
     prior_epsilon, labels_epsilon = split_epsilon(task.epsilon, epsilon_fraction or prior_epsilon_fraction(task))
-    summary = yield Ask(make_prior_query(task, prior_epsilon))
+    summary = yield Request(make_prior_query(task, prior_epsilon))
     label_prior = LabelPrior.of(summary)
-    noisy = yield Ask(RROnBins(labels_epsilon, label_prior.prior, loss), None, [summary])
+    noisy = yield Request(RROnBins(labels_epsilon, label_prior.prior, loss), None, [summary])
     return fit(noisy, label_prior)
 
 
@@ -93,8 +93,8 @@ def bins(task: Task, loss: LossName = "squared", epsilon_fraction: float | None 
 def sums(task: Task) -> Steps:
     """One query for the whole budget; the model is a line, and its loss is the squared one."""
     normalizer = _fit_normalizer(task)
-    noisy = yield Ask(
-        NumberQuery(normalizer(task.encoded_features), task.epsilon, task.delta, n_values=len(task.space))
+    noisy = yield Request(
+        NumberSums(normalizer(task.encoded_features), task.epsilon, task.delta, n_values=len(task.space))
     )
     return task.with_encoder(Ridge(normalizer).fit(task.encoded_features, noisy))
 
@@ -110,12 +110,12 @@ def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
     if has_several_number_candidates(task, loss):
         prior_epsilon, labels_epsilon = split_epsilon(task.epsilon, prior_epsilon_fraction(task))
         normalizer, learners = _fit_normalizer(task), make_number_learners(task, loss)
-        moments = yield Ask(
-            NumberQuery(normalizer(task.encoded_features), prior_epsilon, task.delta, n_values=len(task.space))
+        moments = yield Request(
+            NumberSums(normalizer(task.encoded_features), prior_epsilon, task.delta, n_values=len(task.space))
         )
         linear_model = task.with_encoder(Ridge(normalizer).fit(task.encoded_features, moments))
         label_prior = LabelPrior.of(moments)
-        noisy = yield Ask(RROnBins(labels_epsilon, label_prior.prior, loss), None, [moments])
+        noisy = yield Request(RROnBins(labels_epsilon, label_prior.prior, loss), None, [moments])
         candidates = [Candidate(name, partial(fit, noisy, label_prior)) for name, fit in learners.items()]
         return fit_candidates(task, candidates, [linear_model])
     if loss == "squared" and task.model == "auto" and (_exceeds_bin_range(task) or sums_are_better(task)):
@@ -130,7 +130,7 @@ def has_several_number_candidates(task: Task, loss: LossName = "squared") -> boo
         return False
     if loss == "squared" and suits_binned_numbers(task):
         return False
-    n_rows = int(task.rows.sum())
+    n_rows = int(task.row_mask.sum())
     return n_rows * task.label_epsilon >= _MIN_SIGNAL_TO_CHOOSE and bool(
         _bins_error(task, _normalize_rows(task)) < _MAX_SIGNAL_LOSS * _RELATIVE_VARIANCE * n_rows
     )
@@ -182,7 +182,7 @@ def _resolve_regressor(task: Task, loss: LossName) -> Any:
         # Features are standardised: a penalty of one for each column says that signal and scatter are about alike.
         n_columns = float(np.prod(task.features.shape))
         if loss == "poisson":
-            return PoissonRegressor(alpha=n_columns / max(1, int(task.rows.sum())), max_iter=300)
+            return PoissonRegressor(alpha=n_columns / max(1, int(task.row_mask.sum())), max_iter=300)
         return RidgeRegressor(alpha=n_columns)
     if hasattr(model, "fit") and not is_regressor(model):
         raise InputError(f"{type(model).__name__} is no regressor: choose one of scikit-learn, ridge or trees.")
@@ -191,11 +191,13 @@ def _resolve_regressor(task: Task, loss: LossName) -> Any:
 
 def _make_regression(task: Task, loss: LossName, model: Any) -> Regression:
     is_linear = "linear_model" in type(model).__module__
-    return Regression(model, loss, _LINEAR_ROUNDS if is_linear else _FLEXIBLE_ROUNDS).prepare(task.features, task.rows)
+    return Regression(model, loss, _LINEAR_ROUNDS if is_linear else _FLEXIBLE_ROUNDS).prepare(
+        task.features, task.row_mask
+    )
 
 
 def _fit_regressor(task: Task, learner: Regression, noisy: Release, label_prior: "LabelPrior") -> Predictor:
-    return replace(learner, target_prior=label_prior.anchor(int(task.rows.sum()))).fit(task.features, noisy)
+    return replace(learner, target_prior=label_prior.anchor(int(task.row_mask.sum()))).fit(task.features, noisy)
 
 
 def _fit_network(task: Task, loss: LossName, backbone: Any, noisy: Release, label_prior: "LabelPrior") -> Predictor:
@@ -272,10 +274,10 @@ class LabelPrior:
 
 def make_prior_query(task: Task, epsilon: float) -> Any:
     """Return what tells the distribution of all labels: a histogram where its counts stand out, else two numbers."""
-    n_rows, n_values = int(task.full_task.rows.sum()), len(task.space)
+    n_rows, n_values = int(task.full_task.row_mask.sum()), len(task.space)
     if n_rows * epsilon / task.full_task.labels_per_user / n_values >= _MIN_COUNT_SNR:
-        return GroupHistogram(np.zeros(len(task.rows), np.int64), epsilon)
-    return NumberQuery(np.ones((len(task.rows), 1)), epsilon, n_values=n_values)
+        return GroupHistogram(np.zeros(len(task.row_mask), np.int64), epsilon)
+    return NumberSums(np.ones((len(task.row_mask), 1)), epsilon, n_values=n_values)
 
 
 def prior_epsilon_fraction(task: Task) -> float:
@@ -284,16 +286,16 @@ def prior_epsilon_fraction(task: Task) -> float:
     The sum of n numbers has noise of deviation sqrt(2) times the range over epsilon.
     """
     task = task.full_task
-    required_epsilon = 2**0.5 / (_MEAN_PRECISION * max(1, int(task.rows.sum())))
+    required_epsilon = 2**0.5 / (_MEAN_PRECISION * max(1, int(task.row_mask.sum())))
     return float(np.clip(required_epsilon / task.label_epsilon, _MIN_PRIOR_FRACTION, _MAX_PRIOR_FRACTION))
 
 
 # Sums or bins?
 
 
-def _fit_normalizer(task: Task) -> Lift:
+def _fit_normalizer(task: Task) -> RowNormalizer:
     is_dense = task.encoded_features.kind != "table"
-    return Lift.fit(task.encoded_features, n_columns=32 if is_dense and not task.delta else 256, clip=True)
+    return RowNormalizer.fit(task.encoded_features, n_columns=32 if is_dense and not task.delta else 256, clip=True)
 
 
 def sums_are_better(task: Task) -> bool:
@@ -306,13 +308,13 @@ def sums_are_better(task: Task) -> bool:
     if len(task.features.shape) > 1 and task.encoder is None:  # pixels make no line, and ids have no sums
         return False
     normalized = _normalize_rows(task)
-    query = NumberQuery(normalized, task.label_epsilon, task.delta, n_values=len(task.space))
+    query = NumberSums(normalized, task.label_epsilon, task.delta, n_values=len(task.space))
     noise = (query.sigma / query.grid_scale / (2 * (len(task.space) - 1))) ** 2  # the range being 1 wide
     return _linear_error(normalized, 1.0, noise) < _bins_error(task, normalized)
 
 
 def _normalize_rows(task: Task) -> Floats:
-    return _fit_normalizer(task)(task.encoded_features)[task.rows].astype(np.float64)
+    return _fit_normalizer(task)(task.encoded_features)[task.row_mask].astype(np.float64)
 
 
 def _bins_error(task: Task, normalized: Floats) -> float:

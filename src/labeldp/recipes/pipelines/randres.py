@@ -5,7 +5,7 @@ from typing import Literal
 
 from labeldp.core.errors import InputError
 from labeldp.privacy.mechanisms import RandomizedResponse
-from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.task import Task
 from labeldp.recipes.votes import choose_n_clusters, cluster_rows, keep_agreeing, plurality_vote
 
@@ -33,7 +33,7 @@ def randres(task: Task, mixup: float = 0.0, targets: Literal["auto", "likelihood
         task = replace(task, model="trees")
     ignores_noise = targets == "labels" or (targets == "auto" and task.features.kind == "images")
     learner = task.learner("Supervised" if ignores_noise else "Bayes", mixup=task.resolve_mixup(mixup, 0.0))
-    noisy = yield Ask(RandomizedResponse(task.epsilon))
+    noisy = yield Request(RandomizedResponse(task.epsilon))
     return learner.fit(task.features, noisy, task.encoder)
 
 
@@ -44,7 +44,7 @@ def randres_mixup(task: Task, mixup: float | None = None) -> Steps:
     Pairs of ids are not mixed.
     """
     learner = task.learner("Supervised", mixup=task.resolve_mixup(mixup))
-    noisy = yield Ask(RandomizedResponse(task.epsilon))
+    noisy = yield Request(RandomizedResponse(task.epsilon))
     return learner.fit(task.features, noisy, task.encoder)
 
 
@@ -52,7 +52,7 @@ def randres_mixup(task: Task, mixup: float | None = None) -> Steps:
 def randres_ssl(task: Task) -> Steps:
     """Every noisy label counts as marked; every row is learnt from as if unlabelled, too."""
     learner = task.learner("FixMatch")
-    noisy = yield Ask(RandomizedResponse(task.epsilon))
+    noisy = yield Request(RandomizedResponse(task.epsilon))
     return learner.fit(task.features, noisy, task.encoder)
 
 
@@ -64,7 +64,7 @@ def randres_ssl(task: Task) -> Steps:
 def randres_augdescent(task: Task) -> Steps:
     """Divide the labels anew in every epoch."""
     learner = task.learner("AugDescent")
-    noisy = yield Ask(RandomizedResponse(task.epsilon))
+    noisy = yield Request(RandomizedResponse(task.epsilon))
     return learner.fit(task.features, noisy, task.encoder)
 
 
@@ -79,6 +79,6 @@ def randres_denoise(task: Task, clusters: int | None = None, method: str = "kmea
         task.learner("FixMatch"),
         cluster_rows(task, clusters, method, choose_n_clusters(task, from_responses=True)),
     )
-    noisy = yield Ask(RandomizedResponse(task.epsilon))
+    noisy = yield Request(RandomizedResponse(task.epsilon))
     agreeing = keep_agreeing(noisy, plurality_vote(noisy, groups))  # at least one label agrees with each vote
     return learner.fit(task.features, agreeing, task.encoder)

@@ -12,11 +12,11 @@ from scipy.special import softmax
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import MISSING
 from labeldp.data.embeddings import Embeddings
-from labeldp.data.row_normalizer import Lift
+from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn.training import Training
-from labeldp.privacy.mechanisms import GroupHistogram, LinearQuery, RRInformative
+from labeldp.privacy.mechanisms import GroupHistogram, LinearQuery, RRMaxInformation
 from labeldp.privacy.mechanisms.base import divide_epsilon
-from labeldp.recipes.base import Ask, Steps, recipe
+from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.budget_split import CLUSTER_COUNTS_BELOW, split_refine_epsilon
 from labeldp.recipes.cached_models import cached_embeddings, train_or_load
 from labeldp.recipes.pipelines.moments import needs_smoothing
@@ -52,7 +52,7 @@ def refine(task: Task, rows_per_class: int = 1000, clusters: int = 100) -> Steps
     """
     if rows_per_class < 1 or clusters < 1:
         raise InputError("refine needs at least one row a class and one cluster.")
-    from labeldp.learn.encoded import abreast, attach_linear_head, split_encoder
+    from labeldp.learn.encoded import attach_linear_head, concat_embeddings, split_encoder
 
     encoders = split_encoder(_require_encoder(task))
     final_learner = task.learner("Supervised", targets="posteriors", augment="strong")
@@ -62,7 +62,7 @@ def refine(task: Task, rows_per_class: int = 1000, clusters: int = 100) -> Steps
         learning_rate=final_learner.training.rate / 5, epochs=_shorten_epochs(final_learner.training.epochs, 5)
     )
     mean_rows_per_class, labels_per_user = (
-        int(task.full_task.rows.sum()) / len(task.space),
+        int(task.full_task.row_mask.sum()) / len(task.space),
         task.full_task.labels_per_user,
     )
     (first_epsilon, *later_epsilons), response_epsilon = split_refine_epsilon(
@@ -72,7 +72,7 @@ def refine(task: Task, rows_per_class: int = 1000, clusters: int = 100) -> Steps
     embeddings = cached_embeddings(task, encoders)
     result = yield from (
         _query_balanced_clusters(task)
-        if not later_epsilons and task.full_task.told(first_epsilon) < CLUSTER_COUNTS_BELOW
+        if not later_epsilons and task.full_task.signal_strength(first_epsilon) < CLUSTER_COUNTS_BELOW
         else _query_sums(task, embeddings, first_epsilon)
     )
     starts = [
@@ -82,7 +82,9 @@ def refine(task: Task, rows_per_class: int = 1000, clusters: int = 100) -> Steps
     codes = select_confident_rows(
         result.posterior, kmeans(result.query_rows, min(clusters, len(result.query_rows)), task.seed), rows_per_class
     )
-    pseudo_labels = result.sums.relabel(np.where(task.rows, codes, MISSING).astype(np.int32), _PSEUDO_LABEL_CONFIDENCE)
+    pseudo_labels = result.sums.relabel(
+        np.where(task.row_mask, codes, MISSING).astype(np.int32), _PSEUDO_LABEL_CONFIDENCE
+    )
     initial_posterior = result.posterior  # from which all starts follow
     networks = train_or_load(task, softmatch.named("first networks"), pseudo_labels, starts, initial_posterior)
     for round_index, epsilon in enumerate(later_epsilons):
@@ -97,15 +99,15 @@ def refine(task: Task, rows_per_class: int = 1000, clusters: int = 100) -> Steps
         embeddings = [*embeddings, *cached_embeddings(task, networks)]
         result = yield from _query_sums(task, embeddings, epsilon, [result.sums])
     if response_epsilon:
-        responses = yield Ask(RRInformative(response_epsilon, result.posterior), None, [result.sums])
-        posterior = _combine_responses(task, Embeddings(abreast(embeddings)), result, responses)
+        responses = yield Request(RRMaxInformation(response_epsilon, result.posterior), None, [result.sums])
+        posterior = _combine_responses(task, Embeddings(concat_embeddings(embeddings)), result, responses)
     elif later_epsilons:
         posterior = _posterior_of_task_rows(task, result)
     elif len(networks) == 1:
         return networks[0]
     else:
         probabilities = np.mean([network.predict_proba(task.features) for network in networks], axis=0)
-        posterior = result.sums.believe(probabilities * task.rows[:, None], derived_from=networks)
+        posterior = result.sums.with_posterior(probabilities * task.row_mask[:, None], derived_from=networks)
     # Sums err alike for rows that look alike: a short training, as it was tried, learns less of that than a long one.
     return (
         (final_learner if response_epsilon else next_learner)
@@ -130,30 +132,30 @@ class _QueryResult:
 
 def _query_sums(
     task: Task, embeddings: Sequence[NDArray[np.float32]], epsilon: float, derived_from: Sequence[Release] = ()
-) -> Generator[Ask, Any, _QueryResult]:
+) -> Generator[Request, Any, _QueryResult]:
     """Hear sums over embeddings, which may rest on what was heard `after` which they come."""
-    from labeldp.learn.encoded import abreast
+    from labeldp.learn.encoded import concat_embeddings
 
-    points, query_task = Embeddings(abreast(embeddings)), replace(task, epsilon=epsilon)
+    points, query_task = Embeddings(concat_embeddings(embeddings)), replace(task, epsilon=epsilon)
     query_rows = (
         smooth_rows(points, query_task.n_columns)
         if needs_smoothing(query_task)
-        else Lift.fit(points, n_columns=query_task.n_columns)(points)
+        else RowNormalizer.fit(points, n_columns=query_task.n_columns)(points)
     )
-    sums = yield Ask(LinearQuery(query_rows, epsilon, task.delta), None, derived_from)
+    sums = yield Request(LinearQuery(query_rows, epsilon, task.delta), None, derived_from)
     return _QueryResult(query_rows, sums, calibrate(query_rows, sums))
 
 
-def _query_balanced_clusters(task: Task) -> Generator[Ask, Any, _QueryResult]:
+def _query_balanced_clusters(task: Task) -> Generator[Request, Any, _QueryResult]:
     """Hear which class leads in each of as many kinds of rows, which were found without labels."""
     memberships = task.cluster_memberships(len(task.space))
-    counts = yield Ask(GroupHistogram(memberships.argmax(axis=1), task.epsilon))
+    counts = yield Request(GroupHistogram(memberships.argmax(axis=1), task.epsilon))
     return _QueryResult(task.normalized, counts, cluster_class_posterior(counts, memberships))
 
 
 def _posterior_of_task_rows(task: Task, result: _QueryResult) -> Release:
     """Return what sums say of each row of the task; others, which may score the model later, are not learnt from."""
-    return result.sums.believe(result.posterior * task.rows[:, None])
+    return result.sums.with_posterior(result.posterior * task.row_mask[:, None])
 
 
 def _fit_linear_model(task: Task, points: Embeddings, result: _QueryResult) -> "Model":
@@ -199,7 +201,7 @@ def calibrate(normalized: NDArray[np.floating], sums: NoisyMoments) -> NDArray[n
     A ridge regression on labels leans to the middle. The mean score of the true class is known from the sums, because
     it is linear in the labels; probabilities that are right expect the same, so a power is chosen for which they do.
     """
-    scores, row_selection = normalized @ sums.coefficients, slice(None) if sums.active is None else sums.active
+    scores, row_selection = normalized @ sums.coefficients, slice(None) if sums.row_mask is None else sums.row_mask
     log_probabilities = np.log(to_probabilities(scores))
 
     def sharpen(power: float) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labeldp.core.atomic_files import written_whole
+from labeldp.core.atomic_files import atomic_write
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee, json_number
 from labeldp.releases.responses import response_probabilities
@@ -134,7 +134,7 @@ def write_card(run: Path) -> Card:
         path, text = run / f"card.{extension}", card.text(extension)
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
-        with written_whole(path, overwrite=True) as partial:
+        with atomic_write(path, overwrite=True) as partial:
             partial.write_text(text, encoding="utf-8")
     return card
 
