@@ -26,9 +26,9 @@ from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn import FixMatch, Training
 from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.partition import assign_teachers
-from labeldp.privacy.teachers.votes import TeacherVotes
+from labeldp.privacy.teachers.teacher_votes import TeacherVotes
+from labeldp.recipes.pipelines.teachers import Poll, choose_confident_votes
 from labeldp.recipes.task import Task
-from labeldp.recipes.teachers import Poll, choose_confident_votes
 
 DELTA, ANSWERS, QUERIES = 1e-5, 200, 600
 

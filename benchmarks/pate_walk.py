@@ -19,8 +19,8 @@ from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.partition import assign_teachers
 from labeldp.privacy.teachers.vote_accounting import account_votes, answer_probabilities
+from labeldp.recipes.pipelines.teachers import Poll, choose_confident_votes
 from labeldp.recipes.task import Task
-from labeldp.recipes.teachers import Poll, choose_confident_votes
 from labeldp.report.votes import plot_accuracy_by_teachers, plot_agreement, plot_leads, plot_spending
 
 DELTA, ANSWERS, QUERIES = 1e-5, 200, 600

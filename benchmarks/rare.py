@@ -22,7 +22,7 @@ from scipy.stats import norm, rankdata
 
 import labeldp as ldp
 from labeldp.evaluate.intervals import proportion_interval
-from labeldp.evaluate.table import PredictionTable, group_predictions
+from labeldp.evaluate.prediction_table import PredictionTable, group_predictions
 from labeldp.releases import NoisyCounts
 
 RARE = 0.01

@@ -33,23 +33,23 @@ from labeldp.learn.average import AveragedModel, average_models
 from labeldp.learn.backbones import EnsembleNetwork, build
 from labeldp.learn.base import Backbone, Learner
 from labeldp.learn.boosting import BoostedModel, Boosting
-from labeldp.learn.classical import SklearnLearner, SklearnModel
 from labeldp.learn.encoded import EncodedModel, attach_linear_head, concat_encoders, split_encoder
-from labeldp.learn.number_boosting import BoostedRegressionModel, RegressionBoosting
 from labeldp.learn.predictor import Predictor, load_predictor, with_lineage
 from labeldp.learn.regression import Regression, RegressionModel
+from labeldp.learn.regression_boosting import BoostedRegressionModel, RegressionBoosting
 from labeldp.learn.ridge import LinearModel, Ridge
+from labeldp.learn.sklearn_learner import SklearnLearner, SklearnModel
 from labeldp.mechanisms import GroupHistogram, LinearQuery, NumberSums, RROnBins, UnbiasedBins
 from labeldp.privacy.teachers.networks import Networks
 from labeldp.recipes.cached_models import train_or_load
 from labeldp.recipes.candidates import Candidate, fit_candidates
+from labeldp.recipes.cluster_votes import keep_agreeing
 from labeldp.recipes.pipelines import pate
 from labeldp.recipes.pipelines.additive import add_constant_column
 from labeldp.recipes.pipelines.auto import smooth_pseudo_labels
 from labeldp.recipes.pipelines.log_linear import LogLinearFit
-from labeldp.recipes.pipelines.numbers import LabelPrior, make_number_learners
+from labeldp.recipes.pipelines.regression import LabelPrior, make_number_learners
 from labeldp.recipes.task import Task
-from labeldp.recipes.votes import keep_agreeing
 from labeldp.releases.base import Release
 from labeldp.representation.restart import train_two_encoders, train_with_restart
 
@@ -193,8 +193,8 @@ MADE = {
         BOOSTING.fit_averaged(w.images, w.new, w.network),
         [w.new, w.network],
     ),
-    "learn.classical.Classical.fit": fits(SklearnLearner(LogisticRegression(), n_rounds=1)),
-    "learn.classical.ClassicalModel.load": loads(
+    "learn.sklearn_learner.Classical.fit": fits(SklearnLearner(LogisticRegression(), n_rounds=1)),
+    "learn.sklearn_learner.ClassicalModel.load": loads(
         SklearnModel, lambda w: SklearnLearner(LogisticRegression(), 1).fit(w.rows, w.new)
     ),
     "learn.consensus.Consensus.fit": fits(learn.Consensus(learner=learn.Supervised(training=ONCE))),
@@ -214,14 +214,14 @@ MADE = {
         Model.trained_on(build("cnn", (1, 8, 8), 3), w.new, None, w.network),
         [w.new, w.network],
     ),
-    "learn.additive.numbers.NumberSums.fit": lambda w: (
+    "learn.additive.regression.NumberSums.fit": lambda w: (
         w.number_sums.fit(w.unbiased),
         [w.number_sums.sums, w.unbiased],
     ),
-    "learn.number_boosting.BoostedNumberModel.load": loads(
+    "learn.regression_boosting.BoostedNumberModel.load": loads(
         BoostedRegressionModel, lambda w: RegressionBoosting().fit(w.table, w.unbiased, w.number_sums.fit())
     ),
-    "learn.number_boosting.NumberBoosting.fit": lambda w: (
+    "learn.regression_boosting.NumberBoosting.fit": lambda w: (
         RegressionBoosting().fit(w.table, w.unbiased, w.number_sums.fit()),
         [w.unbiased, w.number_sums.sums],
     ),
@@ -268,14 +268,14 @@ MADE = {
         train_or_load(w.task(folder=w.folder), learn.Supervised(training=ONCE), w.new, [w.network], np.zeros(0)),
         [w.new, w.network],
     ),
-    "recipes.pipelines.numbers.learners_for": _learners,
+    "recipes.pipelines.regression.learners_for": _learners,
     "recipes.pipelines.pate.augdescent": student(pate.augdescent),
     "recipes.pipelines.pate.denoise": student(pate.denoise),
     "recipes.pipelines.pate.fixmatch": student(pate.fixmatch),
     "recipes.pipelines.pate.gan": student(pate.gan, discriminators=2),
     "recipes.pipelines.pate.ssl": student(pate.ssl),
     "recipes.task.Task.with_encoder": lambda w: (w.task().with_encoder(w.linear), [w.linear, w.network]),
-    "recipes.votes.keep_agreeing": lambda w: (keep_agreeing(w.new, w.new.labels()), [w.new]),
+    "recipes.cluster_votes.keep_agreeing": lambda w: (keep_agreeing(w.new, w.new.labels()), [w.new]),
     "recipes.pipelines.log_linear.SumsAndLabels.refined": lambda w: (_sums_and_labels(w).refine(), [w.sums, w.new]),
 }
 

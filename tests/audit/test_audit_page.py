@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from labeldp.audit.named import MECHANISM_NAMES
+from labeldp.audit.mechanism_names import MECHANISM_NAMES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
 

@@ -9,8 +9,8 @@ from scipy.stats import binom
 
 import labeldp as ldp
 from labeldp.audit.mechanism import audit_mechanism
-from labeldp.audit.named import MECHANISM_NAMES, make_mechanism
-from labeldp.audit.worlds import pair_of_labels, pair_of_rows, pair_of_votes, worst_neighbor_pairs
+from labeldp.audit.mechanism_names import MECHANISM_NAMES, make_mechanism
+from labeldp.audit.neighbor_pairs import pair_of_labels, pair_of_rows, pair_of_votes, worst_neighbor_pairs
 from labeldp.mechanisms import (
     BestCandidate,
     ConfidentGNMax,
@@ -32,7 +32,7 @@ from labeldp.mechanisms import (
     StableVote,
 )
 from labeldp.privacy.mechanisms.voting import Answers, draw_noisy_winners
-from labeldp.privacy.teachers.votes import TeacherVotes
+from labeldp.privacy.teachers.teacher_votes import TeacherVotes
 
 SURE = 1 - 1e-7
 NUMBERS = {"rr-on-bins", "unbiased-bins", "discrete-laplace"}

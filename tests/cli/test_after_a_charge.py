@@ -3,8 +3,8 @@
 import pytest
 
 import labeldp as ldp
-from labeldp.learn.effort import is_shortened
 from labeldp.learn.ridge import Ridge
+from labeldp.learn.short_training import is_shortened
 
 ASKED = ["train", "people.parquet", "--label", "income", "--classes", "low,high", "--epsilon", "1", "--out", "run"]
 MOMENTS = [*ASKED, "--recipe", "moments"]

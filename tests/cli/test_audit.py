@@ -10,8 +10,8 @@ LABELS = ("--label", "income", "--classes", "low,high")
 
 @pytest.fixture(autouse=True)
 def _no_processes(monkeypatch):
-    """Fresh processes take seconds each: tests/audit/test_fresh.py starts some."""
-    monkeypatch.setattr("labeldp.audit.fresh.prints_same_twice", lambda *_: False)
+    """Fresh processes take seconds each: tests/audit/test_noise_repetition.py starts some."""
+    monkeypatch.setattr("labeldp.audit.noise_repetition.prints_same_twice", lambda *_: False)
 
 
 def test_a_mechanism(labeldp):
@@ -56,7 +56,7 @@ def test_randomized_response_with_a_prior_has_something_to_audit(labeldp):
 
 
 def test_seeded_noise_is_a_false_claim_too(labeldp, monkeypatch):
-    monkeypatch.setattr("labeldp.audit.fresh.prints_same_twice", lambda *_: True)
+    monkeypatch.setattr("labeldp.audit.noise_repetition.prints_same_twice", lambda *_: True)
     code, out, _ = labeldp("audit", "--mechanism", "laplace", "--epsilon", 1, "--draws", 1_000, *SURE)
     assert code == 1
     assert "IT IS SEEDED" in out

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import labeldp as ldp
-from labeldp.learn.effort import is_shortened
+from labeldp.learn.short_training import is_shortened
 
 LABELS = ("--label", "income", "--classes", "low,high")
 TRAIN = ("train", "people.csv", *LABELS, "--epsilon", 1, "--out", "o")

@@ -6,7 +6,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import labeldp as ldp
 from labeldp.estimators.search import _LimitedVault
-from labeldp.learn.classical import SklearnLearner
+from labeldp.learn.sklearn_learner import SklearnLearner
 from labeldp.mechanisms import GroupHistogram, OneHotGaussian
 from labeldp.privacy.vault import Ledger
 from labeldp.recipes.base import RECIPES, Recipe, Request, get_recipe

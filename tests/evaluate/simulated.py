@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import norm
 
 import labeldp as ldp
-from labeldp.evaluate.table import PredictionTable, group_predictions
+from labeldp.evaluate.prediction_table import PredictionTable, group_predictions
 from labeldp.releases import NoisyCounts
 
 

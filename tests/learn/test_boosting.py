@@ -16,9 +16,9 @@ from labeldp.data import Embeddings, Table
 from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn import Boosting
 from labeldp.learn.boosting import require_lightgbm
-from labeldp.learn.effort import shorten_training
 from labeldp.learn.predictor import load_predictor, with_lineage
 from labeldp.learn.ridge import Ridge
+from labeldp.learn.short_training import shorten_training
 from labeldp.mechanisms import LinearQuery, OneHotLaplace, RRWithPrior
 from labeldp.report.card.origin import describe_model
 

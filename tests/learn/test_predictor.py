@@ -9,9 +9,9 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn import Supervised, Training
-from labeldp.learn.classical import SklearnLearner
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.ridge import Ridge
+from labeldp.learn.sklearn_learner import SklearnLearner
 from labeldp.mechanisms import LinearQuery
 
 SPACE = ldp.LabelSpace(["low", "high"])

@@ -10,9 +10,9 @@ import labeldp as ldp
 from labeldp.data import Embeddings, Table
 from labeldp.learn import Supervised, Training
 from labeldp.learn.additive.log_linear import LogLinear
-from labeldp.learn.classical import SklearnLearner
-from labeldp.learn.effort import is_shortened
 from labeldp.learn.regression import Regression
+from labeldp.learn.short_training import is_shortened
+from labeldp.learn.sklearn_learner import SklearnLearner
 from labeldp.recipes.candidates import Candidate, fit_candidates
 from labeldp.recipes.runner import all_rows, train, train_best
 from labeldp.recipes.task import Task

@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import labeldp as ldp
 from labeldp.data import Table
 from labeldp.learn import Supervised, Training
-from labeldp.learn.effort import is_shortened
+from labeldp.learn.short_training import is_shortened
 from labeldp.recipes import rehearsal
 from labeldp.recipes.base import RECIPES, get_recipe
 from labeldp.recipes.rehearsal import RowSplit, sample_row_ids

@@ -6,9 +6,9 @@ from labeldp.data import Embeddings, Images
 from labeldp.data.feature_reader import FeatureReader
 from labeldp.learn import Bayes, FixMatch, Model, Supervised, Training
 from labeldp.learn.backbones import build
-from labeldp.learn.classical import SklearnLearner
 from labeldp.learn.encoded import EncodedModel
 from labeldp.learn.ridge import Ridge
+from labeldp.learn.sklearn_learner import SklearnLearner
 from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.runner import all_rows
 from labeldp.recipes.task import Task, default_training

@@ -14,10 +14,10 @@ from labeldp.learn import Supervised, Training
 from labeldp.mechanisms import OneHotGaussian
 from labeldp.privacy.mechanisms import RandomizedResponse, RRWithPrior
 from labeldp.recipes.base import RECIPES, Recipe, Request, get_recipe
+from labeldp.recipes.cluster_votes import choose_n_clusters
+from labeldp.recipes.pipelines.teachers import Poll
 from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
-from labeldp.recipes.teachers import Poll
-from labeldp.recipes.votes import choose_n_clusters
 
 SOME = 700
 USERS = np.random.default_rng(5).permutation(np.repeat(np.arange(280), [1, 2, 3, 4] * 70))  # 1 to 4 rows each

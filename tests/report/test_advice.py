@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from labeldp.recipes.advisor import advise
+from labeldp.recipes.advisor.forecast import advise
 from labeldp.report.advice import print_advice, to_json
 
 SETTINGS = [

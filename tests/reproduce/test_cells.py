@@ -7,7 +7,7 @@ import pytest
 import labeldp as ldp
 from labeldp.data import Images
 from labeldp.mechanisms import GNMax, LinearQuery, OneHotLaplace
-from labeldp.privacy.teachers.votes import TeacherVotes
+from labeldp.privacy.teachers.teacher_votes import TeacherVotes
 from labeldp.reproduce.cells import CellConfig, CellVault, ExperimentCell, ImageDataset, run_cell
 from labeldp.reproduce.tables import ExperimentRow
 

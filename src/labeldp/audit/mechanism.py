@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from labeldp.audit.bounds import epsilon_lower_bound, error_rate
-from labeldp.audit.events import Outcomes, best_event
-from labeldp.audit.worlds import NeighborPair, stated_privacy, worst_neighbor_pairs
+from labeldp.audit.event_selection import Outcomes, best_event
+from labeldp.audit.neighbor_pairs import NeighborPair, stated_privacy, worst_neighbor_pairs
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta, json_number
 

@@ -35,7 +35,7 @@ def account(
     as_json: AsJson = False,
 ) -> None:
     """Say what answers from teachers' votes cost, from a file of vote counts alone."""
-    from labeldp.cli.screen import print_result
+    from labeldp.cli.terminal import print_result
     from labeldp.core.errors import InputError
     from labeldp.privacy.teachers.vote_accounting import account_votes as account_votes
 

@@ -64,10 +64,10 @@ def _refuse_options(values: dict[str, Any], target: str) -> None:
 
 
 def _audit_mechanism(name: str, options: dict[str, Any], confidence: float | None, as_json: bool) -> bool:
-    from labeldp.audit.fresh import repeats_noise
     from labeldp.audit.mechanism import audit_mechanism
-    from labeldp.audit.named import make_mechanism
-    from labeldp.cli.screen import print_result, show_status
+    from labeldp.audit.mechanism_names import make_mechanism
+    from labeldp.audit.noise_repetition import repeats_noise
+    from labeldp.cli.terminal import print_result, show_status
     from labeldp.core.errors import InputError
 
     if options["epsilon"] is None:
@@ -99,14 +99,14 @@ def _audit_mechanism(name: str, options: dict[str, Any], confidence: float | Non
 def _audit_run(
     run: Path | None, data: Path | None, options: dict[str, Any], confidence: float | None, device: str, as_json: bool
 ) -> bool:
-    from labeldp.cli.screen import print_result, show_status
+    from labeldp.cli.terminal import print_result, show_status
     from labeldp.core.errors import InputError
 
     if run is None:
         raise InputError("Name a run folder and its table, or a mechanism: --mechanism rr --epsilon 1, for example.")
     if data is None:
         raise InputError(f"Name the table too: labeldp audit {run} DATA. Its features are read, its labels are not.")
-    from labeldp.audit.folder import AuditConfig, audit_run  # torch, only now that the request makes sense
+    from labeldp.audit.run_audit import AuditConfig, audit_run  # torch, only now that the request makes sense
     from labeldp.report.card import write_card
 
     confidence_option: dict[str, Any] = {} if confidence is None else {"confidence": confidence}

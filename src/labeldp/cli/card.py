@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from labeldp.cli.screen import echo
+from labeldp.cli.terminal import echo
 
 
 def card(

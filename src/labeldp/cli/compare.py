@@ -26,7 +26,7 @@ from labeldp.cli.options import (
     ModelName,
     UserColumn,
 )
-from labeldp.cli.screen import echo, note_reuse, print_result, show_status
+from labeldp.cli.terminal import echo, note_reuse, print_result, show_status
 
 
 def compare(
@@ -76,8 +76,8 @@ def compare(
     table = SecretTable.open(data, label, classes, **table_options)
     if test is not None and not labels_public:
         raise InputError("True labels score only where they are declared public: add --labels-public, or drop --test.")
-    from labeldp.recipes.crosses import CROSSING_RECIPES as CROSSING
-    from labeldp.recipes.crosses import add_crosses, check_crosses, parse_cross
+    from labeldp.recipes.feature_crosses import CROSSING_RECIPES as CROSSING
+    from labeldp.recipes.feature_crosses import add_crosses, check_crosses, parse_cross
     from labeldp.report.comparison import print_comparison
     from labeldp.runs import compare as comparison
     from labeldp.runs.config import TrainConfig

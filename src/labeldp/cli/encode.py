@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from labeldp.cli.options import AsJson, Device, Flip, LeaveOut
-from labeldp.cli.screen import print_result
+from labeldp.cli.terminal import print_result
 
 
 def encode(

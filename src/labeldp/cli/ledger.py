@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from labeldp.cli.options import AsJson
-from labeldp.cli.screen import echo
+from labeldp.cli.terminal import echo
 
 ledger_app = typer.Typer(help="Look at what was spent on a data set.", no_args_is_help=True)
 

@@ -18,7 +18,7 @@ from labeldp.cli.plan import plan
 from labeldp.cli.predict import predict
 from labeldp.cli.privatize import privatize
 from labeldp.cli.reproduce import reproduce
-from labeldp.cli.screen import echo
+from labeldp.cli.terminal import echo
 from labeldp.cli.train import train
 
 app = typer.Typer(

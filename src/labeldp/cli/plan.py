@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from labeldp.cli.options import AsJson, Epsilon, Range
-from labeldp.cli.screen import echo
+from labeldp.cli.terminal import echo
 
 
 def plan(
@@ -35,7 +35,7 @@ def plan(
         raise InputError("Say by one of the two what a label may be: --classes 2, or --range 0,100,1 for numbers.")
     if classes is None:
         from labeldp.privacy.vault.labeled_table import read_range
-        from labeldp.report.number_advice import format_number_advice, number_advice
+        from labeldp.report.regression_advice import format_number_advice, number_advice
 
         defaults = {
             "delta": 0.0,
@@ -52,7 +52,7 @@ def plan(
         result = number_advice(rows, read_range(value_range or ""), epsilon)
         echo(json.dumps(result, indent=2) if as_json else format_number_advice(result))
         return
-    from labeldp.recipes.advisor import advise
+    from labeldp.recipes.advisor.forecast import advise
     from labeldp.report.advice import print_advice, to_json
 
     setting = (rows, classes, epsilon, delta, features, device, clusters, purity, positives)

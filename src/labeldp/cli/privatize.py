@@ -21,7 +21,7 @@ from labeldp.cli.options import (
     Range,
     UserColumn,
 )
-from labeldp.cli.screen import note_reuse, print_result, progress_bar
+from labeldp.cli.terminal import note_reuse, print_result, progress_bar
 
 
 def privatize(

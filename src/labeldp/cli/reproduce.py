@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from labeldp.cli.options import AsJson, Device, Encoder
-from labeldp.cli.screen import print_result, show_status
+from labeldp.cli.terminal import print_result, show_status
 
 
 def reproduce(

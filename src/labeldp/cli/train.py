@@ -31,7 +31,7 @@ from labeldp.cli.options import (
     UserColumn,
     read_options,
 )
-from labeldp.cli.screen import StatusDisplay, echo, note_reuse, print_result, progress_bar
+from labeldp.cli.terminal import StatusDisplay, echo, note_reuse, print_result, progress_bar
 
 
 def train(
@@ -99,7 +99,7 @@ def train(
         "excluded_columns": leave_out or (),
     }
     table = SecretTable.open(data, label, classes, missing, ids, user_column, **table_options)
-    from labeldp.recipes.crosses import add_crosses, parse_cross
+    from labeldp.recipes.feature_crosses import add_crosses, parse_cross
     from labeldp.recipes.progress import Progress
     from labeldp.runs.config import TrainConfig
     from labeldp.runs.training import train as train_run

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
 from labeldp.data.base import Features, check_device
-from labeldp.data.row_selection import (
+from labeldp.data.feature_rows import (
     Moments,
     column_moments,
     find_extreme_rows,
@@ -98,13 +98,13 @@ class Embeddings(Features):
 
     def strong(self, batch: Tensor) -> Tensor:
         """Add more noise, and take a fifth of each row's columns from other rows."""
-        from labeldp.data.corrupt import corrupt_columns
+        from labeldp.data.column_corruption import corrupt_columns
 
         return self._add_noise(corrupt_columns(batch, _STRONG_FRACTION), _STRONG_NOISE)
 
     def view(self, batch: Tensor, size: int | None = None) -> Tensor:
         """Take half of each row's columns from other rows."""
-        from labeldp.data.corrupt import corrupt_columns
+        from labeldp.data.column_corruption import corrupt_columns
 
         return corrupt_columns(batch, _VIEW_FRACTION)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from labeldp.core.errors import InputError
 from labeldp.data import augment
 from labeldp.data.base import Features, choose_device
-from labeldp.data.row_selection import row_indices
+from labeldp.data.feature_rows import row_indices
 
 _MAX_DEGREES, _MAX_DEGREES_WITHOUT_FLIP = 30.0, 10.0
 

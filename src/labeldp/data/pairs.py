@@ -11,7 +11,7 @@ from torch import Tensor
 
 from labeldp.core.errors import InputError
 from labeldp.data.base import Features, choose_device
-from labeldp.data.row_selection import row_indices
+from labeldp.data.feature_rows import row_indices
 
 
 class Pairs(Features):

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
 from labeldp.data.base import Features, check_device
-from labeldp.data.files import TableFile
-from labeldp.data.row_selection import (
+from labeldp.data.feature_rows import (
     Moments,
     column_moments,
     find_extreme_rows,
@@ -24,6 +23,7 @@ from labeldp.data.row_selection import (
     row_indices,
     spaced_columns,
 )
+from labeldp.data.files import TableFile
 from labeldp.data.table_encoder import (
     NumericColumn,
     TableEncoder,
@@ -256,7 +256,7 @@ class Table(Features):
         return out
 
     def _corrupt(self, batch: Tensor, fraction: float) -> Tensor:
-        from labeldp.data.corrupt import corrupt_columns
+        from labeldp.data.column_corruption import corrupt_columns
 
         return corrupt_columns(batch, fraction, self._original_column_tensor, len(self.columns))
 

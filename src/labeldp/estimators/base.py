@@ -39,7 +39,7 @@ from labeldp.privacy.vault import Identity, Vault
 from labeldp.privacy.vault.account import BudgetChooser
 from labeldp.privacy.vault.labeled_table import budget_chooser
 from labeldp.recipes.base import get_recipe
-from labeldp.recipes.crosses import check_crosses
+from labeldp.recipes.feature_crosses import check_crosses
 from labeldp.recipes.runner import TrainingResult, all_rows, train
 from labeldp.recipes.task import Task
 from labeldp.report.card import make_card

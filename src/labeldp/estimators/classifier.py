@@ -19,7 +19,7 @@ from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
 from labeldp.estimators.base import LabelPrivate, limit_threads
 from labeldp.evaluate import Criterion, check_criterion
-from labeldp.recipes.crosses import add_crosses
+from labeldp.recipes.feature_crosses import add_crosses
 from labeldp.recipes.task import Task
 
 _INFERRED_CLASSES_WARNING = (

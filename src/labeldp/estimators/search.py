@@ -60,7 +60,8 @@ class LabelPrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         task, vault = best._open(X, y, users, is_search=True)
         estimators = [clone(self.estimator).set_params(**setting) for setting in grid]
         tasks = [
-            replace(estimator._task(task.features, task.space, task.seed), row_mask=task.row_mask) for estimator in estimators
+            replace(estimator._task(task.features, task.space, task.seed), row_mask=task.row_mask)
+            for estimator in estimators
         ]
         options = [estimator._recipe_options() for estimator in estimators]
         if len(grid) > 1 and split_held_out(replace(task, users=vault.users), True, best.estimate)[1] is None:

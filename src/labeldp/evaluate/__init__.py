@@ -2,10 +2,10 @@
 
 from labeldp.evaluate.choose import choose
 from labeldp.evaluate.criteria import Criterion, check_criterion
-from labeldp.evaluate.errors import ErrorScore, measure_errors
 from labeldp.evaluate.holdout import split_rows
 from labeldp.evaluate.intervals import Interval
-from labeldp.evaluate.inverted import measure_responses
+from labeldp.evaluate.regression_scores import ErrorScore, measure_errors
+from labeldp.evaluate.response_scores import measure_responses
 from labeldp.evaluate.scores import Score, measure
 
 __all__ = [

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
 from labeldp.evaluate.criteria import Criterion, auc_scores, check_criterion, log_loss_scores
-from labeldp.evaluate.inputs import as_predicted_codes, as_predicted_targets, as_row_ids, distributions
+from labeldp.evaluate.predictions import as_predicted_codes, as_predicted_targets, as_row_ids, distributions
 from labeldp.privacy.mechanisms.base import Mechanism
+from labeldp.privacy.mechanisms.numeric_sums import NoisyMinLoss
 from labeldp.privacy.mechanisms.selection import BestCandidate, HighestScore
-from labeldp.privacy.mechanisms.sums import NoisyMinLoss
 from labeldp.privacy.vault import Vault
 from labeldp.releases.base import Release
 from labeldp.releases.scores import Choice

@@ -8,9 +8,9 @@ import numpy as np
 
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_epsilon
-from labeldp.evaluate.inputs import as_predicted_codes, as_row_ids, check_probabilities, distributions
 from labeldp.evaluate.intervals import Interval, proportion_interval
-from labeldp.evaluate.table import PredictionTable, group_predictions
+from labeldp.evaluate.prediction_table import PredictionTable, group_predictions
+from labeldp.evaluate.predictions import as_predicted_codes, as_row_ids, check_probabilities, distributions
 from labeldp.privacy.mechanisms.base import divide_epsilon
 from labeldp.privacy.mechanisms.linear import GroupHistogram
 from labeldp.privacy.mechanisms.selection import CorrectCount

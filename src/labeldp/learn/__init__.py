@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from labeldp.learn.coteaching import CoTeaching as CoTeaching
     from labeldp.learn.crossfit import CrossFit as CrossFit
     from labeldp.learn.debiased import Debiased as Debiased
+    from labeldp.learn.evidence_dataset import EvidenceDataset as EvidenceDataset
     from labeldp.learn.fixmatch import FixMatch as FixMatch
     from labeldp.learn.model import Model as Model
     from labeldp.learn.regression import Regression as Regression
     from labeldp.learn.semigan import SemiGAN as SemiGAN
     from labeldp.learn.softmatch import SoftMatch as SoftMatch
     from labeldp.learn.supervised import Supervised as Supervised
-    from labeldp.learn.torch_dataset import EvidenceDataset as EvidenceDataset
     from labeldp.learn.training import Training as Training
-    from labeldp.learn.weighted import WeightedEM as WeightedEM
+    from labeldp.learn.weighted_em import WeightedEM as WeightedEM
 
 __all__, __getattr__, __dir__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
     "labeldp.learn",
@@ -44,8 +44,8 @@ __all__, __getattr__, __dir__ = lazy_exports(  # pyright: ignore[reportUnsupport
         "semigan": ["SemiGAN"],
         "softmatch": ["SoftMatch"],
         "supervised": ["Supervised"],
-        "torch_dataset": ["EvidenceDataset"],
+        "evidence_dataset": ["EvidenceDataset"],
         "training": ["Training"],
-        "weighted": ["WeightedEM"],
+        "weighted_em": ["WeightedEM"],
     },
 )

@@ -25,8 +25,7 @@ from labeldp.core.atomic_files import atomic_write
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
-from labeldp.learn.channel import ChannelLoss, Floats, fit_shift, match_proportions, to_probabilities, to_scores
-from labeldp.learn.effort import boosting_rounds
+from labeldp.learn.channel_loss import ChannelLoss, Floats, fit_shift, match_proportions, to_probabilities, to_scores
 from labeldp.learn.predictor import (
     Predictor,
     decode_probabilities,
@@ -35,6 +34,7 @@ from labeldp.learn.predictor import (
     read_metadata,
     write_metadata,
 )
+from labeldp.learn.short_training import boosting_rounds
 from labeldp.learn.trees import Trees, tree_matrix
 from labeldp.releases.base import Release
 

@@ -16,8 +16,8 @@ from scipy.special import gammaln, softmax
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
+from labeldp.data.feature_rows import iter_blocks
 from labeldp.data.label_bins import Floats, LossName
-from labeldp.data.row_selection import iter_blocks
 
 LOSSES = ("squared", "absolute", "poisson")
 _MAX_TABLE_GAPS = 2_000  # of a range, up to which a table of means has a line for each

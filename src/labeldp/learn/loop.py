@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from labeldp.core.atomic_files import atomic_write
 from labeldp.core.errors import InputError
-from labeldp.learn.effort import SHORT_STEPS, is_shortened
 from labeldp.learn.progress import TrainingProgress
+from labeldp.learn.short_training import SHORT_STEPS, is_shortened
 from labeldp.learn.training import Training
 
 

@@ -17,7 +17,7 @@ from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features, choose_device
 from labeldp.learn.backbones import ConcatEncoder, EnsembleNetwork, Network, is_flip_invariant, rebuild
 from labeldp.learn.predictor import decode_probabilities, not_a_model_error, read_metadata, write_metadata
-from labeldp.learn.weights import pack, unpack
+from labeldp.learn.quantized_weights import pack, unpack
 from labeldp.releases.base import Release
 
 _PROVENANCE_ATTRIBUTE = "_labeldp_provenance"  # the attribute of a network and of its layers

@@ -15,12 +15,12 @@ from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
 from labeldp.data.label_bins import Floats, LossName
-from labeldp.learn.classical import StandardizedFeatures, standardized_matrix
 from labeldp.learn.density import Density, check_loss, label_grid
-from labeldp.learn.effort import em_rounds, limit_iterations
 from labeldp.learn.estimator_files import read_estimator, serialize_estimator
 from labeldp.learn.prebin import limit_threads, prebin
 from labeldp.learn.predictor import not_a_model_error, read_metadata, write_metadata
+from labeldp.learn.short_training import em_rounds, limit_iterations
+from labeldp.learn.sklearn_learner import StandardizedFeatures, standardized_matrix
 from labeldp.releases.base import Release
 
 _BLOCK_ENTRIES = 1 << 22  # numbers of evidence that are in memory at once

@@ -23,10 +23,10 @@ from labeldp.core.guarantee import Budget
 from labeldp.core.label_space import MISSING, Codes, EncodedLabels, LabelSpace
 from labeldp.core.lazy import has_torch
 from labeldp.data.base import Features
-from labeldp.learn.effort import SHORT_STEPS, shorten_training
+from labeldp.learn.short_training import SHORT_STEPS, shorten_training
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.noise.secure_stream import Bits
-from labeldp.privacy.teachers.votes import TeacherVotes
+from labeldp.privacy.teachers.teacher_votes import TeacherVotes
 from labeldp.privacy.vault import Vault
 from labeldp.recipes.base import Recipe
 from labeldp.recipes.progress import Progress

@@ -23,8 +23,8 @@ from labeldp.data.embeddings import Embeddings
 from labeldp.data.row_normalizer import CONSTANT_WEIGHT, RowNormalizer
 from labeldp.evaluate.criteria import Criterion
 from labeldp.learn.boosting import Boosting, require_lightgbm
-from labeldp.learn.classical import SklearnLearner, StandardizedFeatures
 from labeldp.learn.predictor import Predictor
+from labeldp.learn.sklearn_learner import SklearnLearner, StandardizedFeatures
 from labeldp.learn.training import Training
 from labeldp.recipes.models import find_model
 from labeldp.recipes.progress import Progress

@@ -4,7 +4,7 @@ from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.derived import JoinedRelease, PseudoLabels
 from labeldp.releases.moments import NoisyMoments, NoisySums
-from labeldp.releases.numbers import NoisyBins, NoisyGrid, NumericResponses
+from labeldp.releases.numeric import NoisyBins, NoisyGrid, NumericResponses
 from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
 from labeldp.releases.scores import Choice, Choices, NoisyCorrectCount, NoisyLoss

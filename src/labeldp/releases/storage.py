@@ -21,7 +21,7 @@ from labeldp.releases.base import Arrays, Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.derived import Posterior, PseudoLabels
 from labeldp.releases.moments import NoisyMoments, NoisySums
-from labeldp.releases.numbers import NoisyBins, NoisyGrid
+from labeldp.releases.numeric import NoisyBins, NoisyGrid
 from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
 from labeldp.releases.scores import Choice, Choices, NoisyCorrectCount, NoisyLoss

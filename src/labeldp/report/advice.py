@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from labeldp.recipes.advisor import Advice, RecipeForecast, Use
-from labeldp.recipes.arithmetic import RELIABLE_VOTE
+from labeldp.recipes.advisor.forecast import Advice, RecipeForecast, Use
+from labeldp.recipes.advisor.formulas import RELIABLE_VOTE
 
 _COLUMNS = ("recipe", "right", "agreed", "nats", "vote from", "time", "releases")
 _FULL_WIDTH = 100  # columns of a terminal, below which the table leaves some of its own out

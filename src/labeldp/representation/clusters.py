@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 from sklearn.cluster import KMeans, MiniBatchKMeans
 
 from labeldp.core.errors import InputError
-from labeldp.data.row_selection import iter_blocks
+from labeldp.data.feature_rows import iter_blocks
 
 _GPU_BLOCK_ROWS = 2048  # rows that a GPU compares with all rows at once
 

@@ -28,7 +28,7 @@ from labeldp.learn.semigan import SemiGAN
 from labeldp.learn.training import Training
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.vault import Identity, Vault
-from labeldp.recipes.arithmetic import response_accuracy
+from labeldp.recipes.advisor.formulas import response_accuracy
 from labeldp.recipes.runner import TrainingResult, all_rows
 from labeldp.recipes.runner import train as train_recipe
 from labeldp.recipes.task import Task

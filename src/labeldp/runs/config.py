@@ -17,8 +17,8 @@ from labeldp.evaluate import Criterion, check_criterion
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes import runner as recipes
 from labeldp.recipes.base import get_recipe
-from labeldp.recipes.crosses import CROSSING_RECIPES as CROSSING
-from labeldp.recipes.crosses import check_crosses
+from labeldp.recipes.feature_crosses import CROSSING_RECIPES as CROSSING
+from labeldp.recipes.feature_crosses import check_crosses
 from labeldp.recipes.models import find_model
 from labeldp.recipes.task import RowMask, Task, default_training
 from labeldp.runs.feature_files import find_image_column, read_columns, read_features

@@ -12,7 +12,7 @@ import labeldp as ldp
 from labeldp.core.label_space import MISSING, EncodedLabels
 from labeldp.privacy import mechanisms as m
 from labeldp.privacy.teachers.heads import Heads
-from labeldp.privacy.teachers.votes import TeacherVotes
+from labeldp.privacy.teachers.teacher_votes import TeacherVotes
 
 SMALLEST, LARGEST = 1e-9, 700.0
 

@@ -11,7 +11,7 @@ from labeldp.accounting import PureLoss, compose
 from labeldp.core import unproven
 from labeldp.mechanisms import GNMax, ImmutableArgmax, LNMax, StableVote
 from labeldp.privacy.mechanisms.stable import distances_to_instability
-from labeldp.privacy.mechanisms.tails import laplace_difference_tail
+from labeldp.privacy.mechanisms.vote_tails import laplace_difference_tail
 
 
 def all_votes(teachers, classes):

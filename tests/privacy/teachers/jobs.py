@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from labeldp.learn.classical import SklearnLearner
+from labeldp.learn.sklearn_learner import SklearnLearner
 
 
 def square(shared, job):

@@ -12,14 +12,14 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 import labeldp as ldp
 from labeldp.data import Embeddings, Images
 from labeldp.learn import FixMatch, Supervised, Training
-from labeldp.learn.classical import SklearnLearner
 from labeldp.learn.predictor import load_predictor
+from labeldp.learn.sklearn_learner import SklearnLearner
 from labeldp.mechanisms import CorrectCount, RRWithPrior
 from labeldp.privacy.mechanisms.voting import GNMax
 from labeldp.privacy.teachers.networks import Networks, _isolated_random_state
 from labeldp.privacy.teachers.partition import assign_teachers
 from labeldp.privacy.teachers.teacher_data import TeacherData, count_winners
-from labeldp.privacy.teachers.votes import TeacherVotes
+from labeldp.privacy.teachers.teacher_votes import TeacherVotes
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 FEATURES, CODES = Embeddings((PIXELS / 16).astype(np.float32)), LABELS.astype(np.int32)

@@ -3,8 +3,8 @@ import pytest
 
 import labeldp as ldp
 from labeldp import LabelPrivateClassifier, LabelPrivateRegressor
-from labeldp.learn.effort import is_shortened
 from labeldp.learn.ridge import Ridge
+from labeldp.learn.short_training import is_shortened
 from labeldp.privacy.vault import Ledger
 from labeldp.privacy.vault.failure_notes import PAID_NOTE, message_with_notes, note_charge_on_failure
 

@@ -4,7 +4,7 @@ import pytest
 import labeldp as ldp
 from labeldp.learn import Bayes, Training
 from labeldp.mechanisms import OneHotLaplace
-from labeldp.recipes.arithmetic import laplace_information, response_information
+from labeldp.recipes.advisor.formulas import laplace_information, response_information
 from labeldp.recipes.runner import train
 
 

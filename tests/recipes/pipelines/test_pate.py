@@ -8,8 +8,8 @@ from labeldp.learn import FixMatch
 from labeldp.learn.semigan import SemiGAN
 from labeldp.mechanisms import ConfidentGNMax
 from labeldp.recipes.base import RECIPES, get_recipe
+from labeldp.recipes.pipelines.teachers import Poll, choose_confident_votes
 from labeldp.recipes.runner import train
-from labeldp.recipes.teachers import Poll, choose_confident_votes
 
 get_recipe("pate-fm")
 FAMILY = sorted(name for name in RECIPES if name.startswith("pate"))

@@ -10,9 +10,9 @@ from sklearn.metrics import roc_auc_score
 import labeldp as ldp
 from labeldp.data import Table
 from labeldp.learn import BoostedModel, Model, Training
+from labeldp.recipes.cluster_votes import keep_agreeing, plurality_vote
 from labeldp.recipes.runner import train
 from labeldp.recipes.task import Task
-from labeldp.recipes.votes import keep_agreeing, plurality_vote
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from labeldp.learn.backbones import Network, build
 from labeldp.learn.encoded import concat_encoders
 from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import LinearQuery
-from labeldp.recipes.advisor import advise
+from labeldp.recipes.advisor.forecast import advise
 from labeldp.recipes.pipelines.refine import calibrate, refine
 from labeldp.recipes.runner import train
 from labeldp.recipes.task import Task

@@ -13,7 +13,7 @@ from cardfacts import FACTS, NOT_PRIVATE, ONE
 
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.report.card import make_card, write_card
-from labeldp.report.card.numbers import format_lower, format_upper, percent
+from labeldp.report.card.formatting import format_lower, format_upper, percent
 from labeldp.runs.config import TrainConfig
 from labeldp.runs.training import train as train_run
 

@@ -70,7 +70,7 @@ def test_every_mechanism_has_a_sentence_and_a_proof():
 
 def test_votes_of_teachers_have_two_proofs():
     asked = entry("v", "TeacherVotes", parameters={"votes": "ConfidentGNMax(threshold=1.0)"})
-    assert proofs(asked) == ("labeldp.privacy.teachers.votes", "labeldp.privacy.mechanisms.voting")
+    assert proofs(asked) == ("labeldp.privacy.teachers.teacher_votes", "labeldp.privacy.mechanisms.voting")
 
 
 def test_a_release_without_a_proof_is_called_so():

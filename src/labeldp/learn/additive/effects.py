@@ -17,8 +17,8 @@ from labeldp.learn.additive.bins import BinnedColumn
 from labeldp.learn.additive.design import Floats
 from labeldp.learn.additive.model import AdditiveModel, Term
 from labeldp.learn.boosting import BoostedModel
-from labeldp.learn.number_boosting import BoostedRegressionModel
 from labeldp.learn.predictor import Predictor
+from labeldp.learn.regression_boosting import BoostedRegressionModel
 
 MAX_NAMED_CATEGORIES = 12  # categories of a column whose names are shown
 MAX_CLASSES = 6  # of several classes, whose effects are described in JSON

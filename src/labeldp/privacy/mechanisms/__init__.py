@@ -2,13 +2,13 @@
 
 from labeldp.privacy.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from labeldp.privacy.mechanisms.base import Mechanism
-from labeldp.privacy.mechanisms.binning import DiscreteLaplace, RROnBins, UnbiasedBins
-from labeldp.privacy.mechanisms.crosses import LargestResiduals
 from labeldp.privacy.mechanisms.linear import GroupHistogram, LinearQuery
+from labeldp.privacy.mechanisms.numeric_responses import DiscreteLaplace, RROnBins, UnbiasedBins
+from labeldp.privacy.mechanisms.numeric_sums import LossSum, NoisyMinLoss, NumberSums
 from labeldp.privacy.mechanisms.randomized_response import RandomizedResponse, RRMaxInformation, RRTopK, RRWithPrior
+from labeldp.privacy.mechanisms.residual_selection import LargestResiduals
 from labeldp.privacy.mechanisms.selection import BestCandidate, CorrectCount, HighestScore
 from labeldp.privacy.mechanisms.stable import ImmutableArgmax, StableVote
-from labeldp.privacy.mechanisms.sums import LossSum, NoisyMinLoss, NumberSums
 from labeldp.privacy.mechanisms.voting import Answers, ConfidentGNMax, GNMax, LNMax, VoteMechanism
 
 __all__ = [

@@ -48,7 +48,7 @@ from labeldp.core.errors import InputError
 from labeldp.core.exact_real import as_fraction
 from labeldp.core.guarantee import SMALLEST_EPSILON, check_delta, check_epsilon
 from labeldp.core.unproven import require_allowed
-from labeldp.privacy.mechanisms.tails import laplace_difference_tail
+from labeldp.privacy.mechanisms.vote_tails import laplace_difference_tail
 from labeldp.privacy.mechanisms.voting import (
     NOT_ANSWERED,
     Answers,

@@ -7,14 +7,14 @@ from labeldp.core.lazy import lazy_exports
 if TYPE_CHECKING:
     from labeldp.privacy.teachers.heads import Heads as Heads
     from labeldp.privacy.teachers.networks import Networks as Networks
-    from labeldp.privacy.teachers.votes import SealedVotes as SealedVotes
-    from labeldp.privacy.teachers.votes import TeacherVotes as TeacherVotes
+    from labeldp.privacy.teachers.teacher_votes import SealedVotes as SealedVotes
+    from labeldp.privacy.teachers.teacher_votes import TeacherVotes as TeacherVotes
 
 __all__, __getattr__, __dir__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
     "labeldp.privacy.teachers",
     {
         "heads": ["Heads"],
         "networks": ["Networks"],
-        "votes": ["SealedVotes", "TeacherVotes"],
+        "teacher_votes": ["SealedVotes", "TeacherVotes"],
     },
 )

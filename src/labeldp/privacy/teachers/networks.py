@@ -28,15 +28,15 @@ from labeldp.core.guarantee import Guarantee
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.data.base import Features
 from labeldp.learn.base import Learner
-from labeldp.learn.classical import SklearnLearner
 from labeldp.learn.predictor import Predictor, load_predictor
 from labeldp.learn.progress import progress_bar
+from labeldp.learn.sklearn_learner import SklearnLearner
 from labeldp.learn.supervised import Supervised
 from labeldp.learn.training import Training
 from labeldp.privacy.teachers import engines
 from labeldp.privacy.teachers.partition import rows_by_teacher
-from labeldp.privacy.teachers.settings import describe
 from labeldp.privacy.teachers.teacher_data import ABSTAIN, TeacherData, count_winners
+from labeldp.privacy.teachers.trainer_description import describe
 from labeldp.releases.derived import PseudoLabels
 
 _REHEARSAL_ROWS = 64  # rows of the rehearsal

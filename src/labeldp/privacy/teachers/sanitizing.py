@@ -41,7 +41,7 @@ from scipy.ndimage import maximum_filter, minimum_filter
 from scipy.special import ndtri
 
 from labeldp.core.errors import InputError
-from labeldp.privacy.mechanisms.tails import Floats, gaussian_tail, log_one_minus_exp
+from labeldp.privacy.mechanisms.vote_tails import Floats, gaussian_tail, log_one_minus_exp
 from labeldp.privacy.mechanisms.voting import ConfidentGNMax, LNMax, Votes
 from labeldp.privacy.noise.samplers import discrete_gaussian
 from labeldp.privacy.noise.secure_stream import SYSTEM, Bits

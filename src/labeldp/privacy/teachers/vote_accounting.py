@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta
-from labeldp.privacy.mechanisms.tails import (
+from labeldp.privacy.mechanisms.vote_tails import (
     Floats,
     gaussian_difference_tail,
     gaussian_tail,

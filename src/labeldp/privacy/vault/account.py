@@ -21,7 +21,7 @@ from labeldp.privacy.vault.chain import Chain, parse_costs
 from labeldp.privacy.vault.entries import Entry
 from labeldp.privacy.vault.identity import Identity
 from labeldp.privacy.vault.ledger import Ledger
-from labeldp.privacy.vault.threads import ThreadLock
+from labeldp.privacy.vault.thread_lock import ThreadLock
 
 BudgetChooser = Callable[[Budget | None], Budget]
 

@@ -27,7 +27,7 @@ from labeldp.core.errors import InputError, LedgerError
 from labeldp.privacy.vault import migration, schema
 from labeldp.privacy.vault.chain import Chain, Event, encode_label, write_costs
 from labeldp.privacy.vault.entries import Entry, now
-from labeldp.privacy.vault.threads import ThreadLock
+from labeldp.privacy.vault.thread_lock import ThreadLock
 
 _PART_BYTES = 1 << 26  # bytes of a release in one database row: SQLite holds less than 1 GB in one
 _LOCK_TIMEOUT_SECONDS = 600

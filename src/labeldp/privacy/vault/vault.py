@@ -31,16 +31,16 @@ from labeldp.privacy.mechanisms.base import Mechanism, without_digests
 from labeldp.privacy.noise.secure_stream import SYSTEM, Bits
 from labeldp.privacy.vault.account import Account, BudgetChooser, filter_of, price
 from labeldp.privacy.vault.chain import Chain
+from labeldp.privacy.vault.derivation import check_sources, combine_lineage, source_entries, source_guarantee
 from labeldp.privacy.vault.entries import Entry
 from labeldp.privacy.vault.identity import Identity
 from labeldp.privacy.vault.ledger import Ledger
 from labeldp.privacy.vault.release_plan import ReleasePlan, step_losses
-from labeldp.privacy.vault.sources import check_sources, combine_lineage, source_entries, source_guarantee
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
 
 if TYPE_CHECKING:
-    from labeldp.privacy.teachers.votes import SealedVotes
+    from labeldp.privacy.teachers.teacher_votes import SealedVotes
 
 
 class Vault:
@@ -231,7 +231,7 @@ class Vault:
         rows of other people to vote on. `settings` are those of `teach.TeacherVotes`. Rows, queries and settings are
         public, or were computed from the releases named in `derived_from`, as in `release`: the votes rest on these.
         """
-        from labeldp.privacy.teachers.votes import SealedVotes
+        from labeldp.privacy.teachers.teacher_votes import SealedVotes
 
         arguments = {"points": points, "queries": queries, "n_teachers": n_teachers, **settings}
         return SealedVotes(self, arguments, derived_from)

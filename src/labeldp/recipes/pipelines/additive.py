@@ -21,7 +21,7 @@ from labeldp.privacy.mechanisms import LargestResiduals, LinearQuery
 from labeldp.privacy.mechanisms.base import divide_epsilon
 from labeldp.recipes.base import Request, Reserve, Steps, recipe
 from labeldp.recipes.budget_split import bin_count_snr, default_n_crosses, split_composed, split_with_crosses
-from labeldp.recipes.crosses import parse_crosses
+from labeldp.recipes.feature_crosses import parse_crosses
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 

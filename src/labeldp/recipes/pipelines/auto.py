@@ -14,15 +14,15 @@ from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse
 from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.budget_split import FEW_CLASSES, MAX_BINNED_COLUMNS, min_snr_for_bins, split_epsilon
 from labeldp.recipes.candidates import Candidate, fit_candidates
+from labeldp.recipes.cluster_votes import label_posterior
 from labeldp.recipes.pipelines.additive import additive_steps, choose_layout, task_snr
 from labeldp.recipes.pipelines.clusters import noise_cluster
 from labeldp.recipes.pipelines.log_linear import log_linear_steps, sums_fraction
 from labeldp.recipes.pipelines.lp_mst import lp_mst
 from labeldp.recipes.pipelines.moments import needs_smoothing, smooth_moments
-from labeldp.recipes.pipelines.numbers import auto_numbers, has_several_number_candidates
 from labeldp.recipes.pipelines.refine import refine, starts_from_encoder
+from labeldp.recipes.pipelines.regression import auto_numbers, has_several_number_candidates
 from labeldp.recipes.task import Task
-from labeldp.recipes.votes import label_posterior
 from labeldp.releases.base import Release
 from labeldp.representation.clusters import average_neighbors as average_neighbors
 from labeldp.representation.clusters import nearest_neighbors

@@ -4,8 +4,8 @@ from labeldp.core.errors import InputError
 from labeldp.privacy.mechanisms import GroupHistogram, RRWithPrior
 from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.budget_split import split_epsilon
+from labeldp.recipes.cluster_votes import choose_n_clusters, cluster_class_posterior, cluster_rows, label_posterior
 from labeldp.recipes.task import Task
-from labeldp.recipes.votes import choose_n_clusters, cluster_class_posterior, cluster_rows, label_posterior
 from labeldp.releases.base import Release
 
 

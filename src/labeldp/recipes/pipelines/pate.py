@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from labeldp.learn.predictor import Predictor
-from labeldp.recipes.task import Task
-from labeldp.recipes.teachers import (
+from labeldp.recipes.cluster_votes import choose_n_clusters, keep_agreeing, plurality_vote
+from labeldp.recipes.pipelines.teachers import (
     choose_confident_votes,
     choose_immutable_votes,
     choose_stable_votes,
     register_pate_recipe,
 )
-from labeldp.recipes.votes import choose_n_clusters, keep_agreeing, plurality_vote
+from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 
 

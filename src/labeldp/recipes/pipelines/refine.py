@@ -19,9 +19,9 @@ from labeldp.privacy.mechanisms.base import divide_epsilon
 from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.budget_split import CLUSTER_COUNTS_BELOW, split_refine_epsilon
 from labeldp.recipes.cached_models import cached_embeddings, train_or_load
+from labeldp.recipes.cluster_votes import cluster_class_posterior, select_confident_rows
 from labeldp.recipes.pipelines.moments import needs_smoothing
 from labeldp.recipes.task import Task
-from labeldp.recipes.votes import cluster_class_posterior, select_confident_rows
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.moments import NoisyMoments, to_probabilities

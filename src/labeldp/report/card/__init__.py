@@ -15,21 +15,21 @@ from labeldp.releases.responses import response_probabilities
 from labeldp.report.card.audit import audit_blocks, read_audits
 from labeldp.report.card.blocks import Sections
 from labeldp.report.card.effects import effect_blocks
+from labeldp.report.card.formatting import band, best_guess_error, guess_gains
 from labeldp.report.card.html import to_html
 from labeldp.report.card.ledger import ledger_blocks, mark_own_entries
 from labeldp.report.card.markdown import to_markdown
-from labeldp.report.card.numbers import band, best_guess_error, guess_gains
 from labeldp.report.card.origin import origin_blocks
-from labeldp.report.card.proofs import SELECTORS
-from labeldp.report.card.score import score_blocks
-from labeldp.report.card.warnings import alert, warnings
-from labeldp.report.card.words import (
+from labeldp.report.card.promise import (
     epsilon_blocks,
     noisy_label_blocks,
     number_blocks,
     protection_blocks,
     summary_blocks,
 )
+from labeldp.report.card.proofs import SELECTORS
+from labeldp.report.card.score import score_blocks
+from labeldp.report.card.warnings import alert, warnings
 
 __all__ = ["FORMATS", "Card", "card_of_run", "make_card", "write_card"]
 

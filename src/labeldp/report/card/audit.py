@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from labeldp.report.card.blocks import Block, TableBlock
-from labeldp.report.card.numbers import format_lower, format_upper, parse_number, percent
+from labeldp.report.card.formatting import format_lower, format_upper, parse_number, percent
 
 _BOUND_FIELDS = ("kind", "lower_bound", "confidence", "stated_epsilon")
 _MAX_TEXT = 80

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.report.card.blocks import Block, Figure, Gallery
-from labeldp.report.card.effect_pictures import draw_bars, draw_grid, draw_steps, format_signed
-from labeldp.report.card.numbers import truncate
+from labeldp.report.card.effect_figures import draw_bars, draw_grid, draw_steps, format_signed
+from labeldp.report.card.formatting import truncate
 
 _MAX_NAME, _MAX_LABEL = 40, 40  # letters of the names of columns and classes, and of bins
 _MIN_STRENGTH = 0.01  # strength of an effect that is worth a picture; of numbers, as a share of their range

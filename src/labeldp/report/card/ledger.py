@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from labeldp.report.card.blocks import Block, TableBlock
-from labeldp.report.card.numbers import format_upper
+from labeldp.report.card.formatting import format_upper
 from labeldp.report.card.proofs import SELECTORS, describe_mechanism, proof_title, proofs
 
 _MAX_OTHER_USES = 20  # other uses that are listed one by one

@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from labeldp.report.card.blocks import Block, TableBlock
-from labeldp.report.card.numbers import truncate
+from labeldp.report.card.formatting import truncate
 
 _MAX_CLASSES, _MAX_LETTERS, _MAX_NAME = (
     12,

@@ -7,7 +7,7 @@ from typing import Any
 
 SELECTORS = ("BestCandidate", "HighestScore", "NoisyMinLoss")  # the mechanisms that choose a model
 
-_MODULES = ("labeldp.privacy.mechanisms", "labeldp.privacy.teachers.votes")
+_MODULES = ("labeldp.privacy.mechanisms", "labeldp.privacy.teachers.teacher_votes")
 
 # What each mechanism tells, for who has never seen the code.
 _DESCRIPTIONS = {

@@ -3,7 +3,7 @@
 from typing import Any
 
 from labeldp.report.card.blocks import Block, TableBlock
-from labeldp.report.card.numbers import truncate
+from labeldp.report.card.formatting import truncate
 
 _MAX_CLASSES = 12  # classes that are listed one by one
 _TITLES = {

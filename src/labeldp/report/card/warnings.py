@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from labeldp.report.card.audit import contradicts
-from labeldp.report.card.numbers import format_upper
+from labeldp.report.card.formatting import format_upper
 from labeldp.report.card.score import uses_clean_labels
 
 NOT_PRIVATE = (

@@ -1,0 +1,90 @@
+"""Any scikit-learn classifier that takes sample weights, trained on a release by expectation maximisation."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import Ridge
+
+from labeldp.core.errors import InputError
+from labeldp.learn.prebin import limit_threads, prebin
+from labeldp.learn.short_training import em_rounds, limit_iterations
+from labeldp.releases.base import Release
+
+_MIN_WEIGHT = 1e-3  # posterior weights below this are left out of a fit
+
+
+@dataclass(frozen=True)
+class WeightedEM:
+    """Alternate between a posterior for each row (evidence times the model) and a fit weighted by it.
+
+    From equal weights, a weak signal is never found: the fit stays at the majority class. So the first model
+    is a ridge regression on unbiased labels, where the release has them. A "prior" release is already a
+    posterior and is fitted once: feeding the model back into it would only make it more sure of itself.
+    """
+
+    classifier: Any
+    n_rounds: int = 10
+
+    def fit(
+        self, features: NDArray[np.floating], release: Release, initial_log_proba: NDArray[np.floating] | None = None
+    ) -> Any:
+        """Return the fitted classifier, whose classes are the codes of the label space.
+
+        `guess` gives log-probabilities to begin from, for example those of a model from another release.
+        """
+        if len(features) != release.n_rows:
+            raise InputError(f"There are {len(features)} rows of features and {release.n_rows} in the release.")
+        row_ids = np.flatnonzero(release._is_active(np.arange(release.n_rows)))
+        features, evidence = (
+            prebin(features[row_ids], self.classifier),
+            release.log_evidence(row_ids).astype(np.float64),
+        )
+        if release.kind == "prior":
+            return self._fit(features, softmax(evidence, axis=1))
+        log_prior = (
+            self._initial_log_proba(features, release, row_ids)
+            if initial_log_proba is None
+            else initial_log_proba[row_ids]
+        )
+        for _ in range(em_rounds(self.n_rounds)):
+            fitted = self._fit(features, softmax(evidence + log_prior, axis=1))
+            log_prior = log_proba(fitted, features, len(release.space))
+        return fitted
+
+    def _initial_log_proba(self, features: NDArray[np.floating], release: Release, row_ids: NDArray[np.int64]) -> Any:
+        try:
+            unbiased = release.unbiased_labels(row_ids)
+        except InputError:
+            return 0.0
+        # The noise of an unbiased label is known to be large: the penalty grows with its variance.
+        predictions = Ridge(alpha=float(unbiased.var())).fit(features, unbiased).predict(features)
+        return np.log(np.clip(predictions, 0.02, 1.0))
+
+    def _fit(self, features: NDArray[np.floating], posterior: NDArray[np.float64]) -> Any:
+        row_ids, labels = np.nonzero(posterior > _MIN_WEIGHT)
+        if np.unique(labels).size == 1:  # many classifiers refuse that, and the answer is known
+            return DummyClassifier().fit(features[row_ids], labels)
+        weights = posterior[row_ids, labels]
+        singletons = np.flatnonzero(np.bincount(labels)[labels] == 1)
+        if singletons.size:  # the only one of its class cannot be in two parts, as early stopping wants: two halves can
+            weights[singletons] /= 2
+            row_ids, labels, weights = (
+                np.append(row_ids, row_ids[singletons]),
+                np.append(labels, labels[singletons]),
+                np.append(weights, weights[singletons]),
+            )
+        with limit_threads(features):
+            return limit_iterations(clone(self.classifier)).fit(features[row_ids], labels, sample_weight=weights)
+
+
+def log_proba(classifier: Any, features: NDArray[np.floating], n_classes: int) -> NDArray[np.float64]:
+    """Return log-probabilities for every class, also those that the fit never saw."""
+    probabilities = np.full((len(features), n_classes), 1e-9)
+    # Of one class, some classifiers give two columns, for a class and for none.
+    probabilities[:, classifier.classes_] = 1.0 if len(classifier.classes_) == 1 else classifier.predict_proba(features)
+    return np.log(np.maximum(probabilities, 1e-9))

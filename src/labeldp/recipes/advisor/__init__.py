@@ -1,0 +1,1 @@
+"""What a budget can achieve, by arithmetic on public facts: forecasts and the choice of a recipe."""
