@@ -16,7 +16,7 @@ import opendp.prelude as dp
 from results import save, use_one_core
 
 import labeldp as ldp
-from labeldp.privacy.noise import samplers as noise
+from labeldp.privacy.noise import samplers
 
 CLASSES = 10
 EPSILON = 1.0
@@ -71,7 +71,7 @@ def our_responses():
     labels = np.full(4_000_000, 3, np.int8)
     mechanism = ldp.RandomizedResponse(EPSILON)
     common = dict(space=space, guarantee=None, mechanism="RandomizedResponse", rows=len(labels))
-    return lambda n: mechanism.draw(labels[:n], common, noise.SYSTEM)
+    return lambda n: mechanism.draw(labels[:n], common, samplers.SYSTEM)
 
 
 def main():
@@ -88,13 +88,13 @@ def main():
     }
     for scale in (2.0, 20.0, 1000.0):
         rows[f"discrete Laplace, scale {scale:g}"] = (
-            rate(lambda n, s=scale: noise.discrete_laplace(Fraction(s), n), many),
+            rate(lambda n, s=scale: samplers.discrete_laplace(Fraction(s), n), many),
             rate(opendp_vector(dp.m.make_laplace, dp.l1_distance(T=int), scale), few),
             rate(numpy_laplace(scale), many),
         )
     for sigma in (2.0, 20.0, 1000.0):
         rows[f"discrete Gaussian, sigma {sigma:g}"] = (
-            rate(lambda n, s=sigma: noise.discrete_gaussian(Fraction(s), n), many),
+            rate(lambda n, s=sigma: samplers.discrete_gaussian(Fraction(s), n), many),
             rate(opendp_vector(dp.m.make_gaussian, dp.l2_distance(T=int), sigma), few),
             rate(numpy_gaussian(sigma), many),
         )

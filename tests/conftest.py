@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import settings
 
-from labeldp.privacy.noise import secure_stream as bits
+from labeldp.privacy.noise import secure_stream
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None)
@@ -41,7 +41,7 @@ def _noise_key(node: str) -> str:
     return _OLD_NAMES.get(node) or _OLD_NAMES.get(path, path) + separator + test
 
 
-fresh_keystream = bits._new_keystream
+fresh_keystream = secure_stream._new_keystream
 
 
 class _Shared:
@@ -61,7 +61,7 @@ def _key_by(name, config):
     if config.getoption("--fresh"):
         return
     keystream, process = _Shared(hashlib.sha512(name.encode()).digest()), os.getpid()
-    bits._new_keystream = lambda: keystream if os.getpid() == process else fresh_keystream()
+    secure_stream._new_keystream = lambda: keystream if os.getpid() == process else fresh_keystream()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from labeldp.privacy.noise import samplers as noise
+from labeldp.privacy.noise import samplers
 
 
 def sampled_noise_law(scale: Fraction, reach: int) -> np.ndarray:
     """The law of discrete_laplace on -reach..reach, from the edges of the table that it samples from."""
-    table = noise._geometric_start(1 / scale)
+    table = samplers._geometric_start(1 / scale)
     edges = [0, *[edge.floor(120)[0] for edge in table._edges]]
     geometric = np.array([float(Fraction(b - a, 2**120)) for a, b in pairwise(edges)])
     both = np.convolve(geometric, geometric[::-1])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeldp as ldp
-from labeldp.accounting import costs as spending
+from labeldp.accounting import costs
 from labeldp.accounting.costs import (
     Cost,
     LabelUse,
@@ -198,8 +198,8 @@ def test_rows_without_a_label_take_no_part():
 
 def test_a_few_row_sets_are_remembered_and_all_are_counted(monkeypatch):
     """Otherwise each new row set would take time in the number of all earlier ones."""
-    monkeypatch.setattr(spending, "_MAX_CACHED_ROW_SETS", 2)
-    generator, adds = np.random.default_rng(0), spending.Spending(20)
+    monkeypatch.setattr(costs, "_MAX_CACHED_ROW_SETS", 2)
+    generator, adds = np.random.default_rng(0), costs.Spending(20)
     masks = [generator.random(20) < 0.5 for _ in range(5)]
     expected = np.zeros(20, int)
     for place in generator.integers(0, 5, 30).tolist():

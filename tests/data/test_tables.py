@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from labeldp.core.errors import InputError
-from labeldp.data import Table
-from labeldp.data import table_encoder as encoding
+from labeldp.data import Table, table_encoder
 
 FRAME = pl.DataFrame(
     {
@@ -204,11 +203,11 @@ def test_parquet_with_dictionaries(tmp_path):
 
 
 def test_counting_forgets_rare_values_first(monkeypatch):
-    monkeypatch.setattr(encoding, "_MAX_COUNTED_VALUES", 20)
+    monkeypatch.setattr(table_encoder, "_MAX_COUNTED_VALUES", 20)
     frames = [
         pl.DataFrame({"t": ["often"] * 5 + ["second"] * 3 + [f"{part}-{i}" for i in range(15)]}) for part in range(9)
     ]
-    assert encoding.fit_categorical_columns(["t"], frames, 2)[0].values == ("often", "second")
+    assert table_encoder.fit_categorical_columns(["t"], frames, 2)[0].values == ("often", "second")
 
 
 def test_tables_that_cannot_be_encoded(tmp_path):

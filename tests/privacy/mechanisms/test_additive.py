@@ -8,7 +8,7 @@ from noiselaws import sampled_noise_law
 import labeldp as ldp
 from labeldp.mechanisms import OneHotGaussian, OneHotLaplace
 from labeldp.privacy.mechanisms import additive
-from labeldp.privacy.noise import samplers as noise
+from labeldp.privacy.noise import samplers
 
 SPACE = ldp.LabelSpace(["a", "b", "c"])
 
@@ -40,7 +40,7 @@ def test_laplace_loses_epsilon_and_no_more(monkeypatch, epsilon, height):
 
 
 def test_noise_law_is_what_is_drawn():
-    drawn = noise.discrete_laplace(Fraction(2), 10**6)
+    drawn = samplers.discrete_laplace(Fraction(2), 10**6)
     seen = np.bincount(drawn[np.abs(drawn) <= 5] + 5, minlength=11) / 10**6
     assert np.abs(seen - sampled_noise_law(Fraction(2), 5)).max() < 0.003
 

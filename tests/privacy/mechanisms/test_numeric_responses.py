@@ -14,8 +14,8 @@ from scripted import Uniform, exact_law
 import labeldp as ldp
 from labeldp.data.label_bins import optimize_bins
 from labeldp.mechanisms import DiscreteLaplace, GroupHistogram, RROnBins, UnbiasedBins
-from labeldp.privacy.mechanisms import numeric_responses as binning
-from labeldp.privacy.noise import samplers as noise
+from labeldp.privacy.mechanisms import numeric_responses
+from labeldp.privacy.noise import samplers
 
 SPACE = ldp.LabelSpace.range(2.0, 5.0, 0.5)
 GRID = np.array(SPACE.classes)
@@ -107,8 +107,8 @@ def test_the_promise_is_not_more_cautious_than_it_must_be(epsilon):
 
 
 def test_a_constant_off_by_one_percent_is_noticed(monkeypatch):
-    exactly = binning.as_fraction
-    monkeypatch.setattr(binning, "exactly", lambda epsilon: exactly(epsilon) * 101 / 100)
+    exactly = numeric_responses.as_fraction
+    monkeypatch.setattr(numeric_responses, "exactly", lambda epsilon: exactly(epsilon) * 101 / 100)
     for mechanism in (
         RROnBins(1.0, PRIORS["uniform"]),
         UnbiasedBins(1.0, PRIORS["uniform"]),
@@ -220,8 +220,8 @@ def test_groups_cost_the_mean_of_their_losses():
 
 def test_equal_priors_are_searched_once(monkeypatch):
     seen = []
-    search = binning.optimize_bins
-    monkeypatch.setattr(binning, "optimize_bins", lambda *a: seen.append(1) or search(*a))
+    search = numeric_responses.optimize_bins
+    monkeypatch.setattr(numeric_responses, "optimize_bins", lambda *a: seen.append(1) or search(*a))
     mechanism = RROnBins(1.0, np.tile(PRIORS["skewed"], (50, 1)), groups=np.arange(50))
     ldp.Vault([2.0] * 50, SPACE, ldp.Budget(1.0)).release(mechanism)
     assert len(seen) == 1
@@ -242,14 +242,14 @@ def cut_law(monkeypatch, epsilon):
         return draw
 
     law = np.zeros((7, 7))
-    drawn = binning.discrete_laplace
+    drawn = numeric_responses.discrete_laplace
     for code in range(7):
         for x in range(-7, 8):
-            monkeypatch.setattr(binning, "discrete_laplace", fixed(x))
+            monkeypatch.setattr(numeric_responses, "discrete_laplace", fixed(x))
             answer = answers(DiscreteLaplace(epsilon), code, None)
             assert answer == min(max(code + x, 0), 6)
-    monkeypatch.setattr(binning, "discrete_laplace", drawn)
-    table = noise._geometric_start(1 / scales[0])
+    monkeypatch.setattr(numeric_responses, "discrete_laplace", drawn)
+    table = samplers._geometric_start(1 / scales[0])
     edges = [0, *[edge.floor(200)[0] for edge in table._edges], 2**200]
     geometric = np.array([float(Fraction(b - a, 2**200)) for a, b in pairwise(edges)])
     both, reach = np.convolve(geometric, geometric[::-1]), len(geometric) - 1
@@ -340,7 +340,7 @@ def test_a_failed_search_costs_nothing(monkeypatch):
     def broken(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(binning, "optimize_bins", broken)
+    monkeypatch.setattr(numeric_responses, "optimize_bins", broken)
     vault = ldp.Vault([2.0], SPACE, ldp.Budget(1.0))
     with pytest.raises(KeyboardInterrupt):
         vault.release(RROnBins(1.0, PRIORS["skewed"]))

@@ -11,8 +11,7 @@ from scripted import Seeded
 
 import labeldp as ldp
 from labeldp.mechanisms import LossSum, NoisyMinLoss, NumberSums
-from labeldp.privacy.mechanisms import linear
-from labeldp.privacy.mechanisms import numeric_sums as sums
+from labeldp.privacy.mechanisms import linear, numeric_sums
 from labeldp.releases.storage import from_bytes, to_bytes
 
 SPACE = ldp.LabelSpace.range(-2, 2, 0.5)  # nine values
@@ -33,7 +32,7 @@ def silent(monkeypatch):
         asked.append((float(width), count))
         return np.zeros(count, np.int64)
 
-    for module in (sums, linear):
+    for module in (numeric_sums, linear):
         monkeypatch.setattr(module, "discrete_laplace", nothing)
     monkeypatch.setattr(linear, "discrete_gaussian", nothing)
     return asked
@@ -69,7 +68,7 @@ def test_no_label_moves_the_sums_further_than_the_noise_was_measured_for(values,
 @pytest.mark.parametrize("block", [2, linear.BLOCK_ROWS])
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
 def test_without_noise_the_sums_are_right(delta, block, silent, monkeypatch):
-    monkeypatch.setattr(sums, "BLOCK_ROWS", block)
+    monkeypatch.setattr(numeric_sums, "BLOCK_ROWS", block)
     release = vault(1.0, delta).release(NumberSums(ROWS, 1.0, delta, n_values=9))
     assert np.allclose(release.sums[:-1] / release.grid_scale * 0.25, ROWS.T @ LABELS, atol=1e-3)
     assert release.sums[-1] / release.square_weight * 8 * 0.25**2 == pytest.approx((LABELS**2).sum(), abs=1e-2)
@@ -182,7 +181,7 @@ def test_bad_requests_cost_nothing(case):
 
 
 @pytest.mark.parametrize("size", [1e200, 6.3e-161])
-@pytest.mark.parametrize("make", [sums.LossSum, sums.NoisyMinLoss])
+@pytest.mark.parametrize("make", [numeric_sums.LossSum, numeric_sums.NoisyMinLoss])
 def test_losses_that_cannot_be_computed_are_refused(make, size):
     space = ldp.LabelSpace.range(0, 10 * size, size)
     vault = ldp.Vault([0.0, 10 * size], space, ldp.Budget(1.0))
@@ -195,7 +194,7 @@ def test_noise_that_cannot_be_drawn_is_refused_before_the_charge():
     space = ldp.LabelSpace.range(0, 20_000, 1)
     vault = ldp.Vault([0.0, 5.0], space, ldp.Budget(1.0))
     with pytest.raises(ldp.InputError, match="cannot be drawn"):
-        vault.release(sums.NumberSums(np.full((2, 256), 1 / 16), 1e-6, n_values=len(space)))
+        vault.release(numeric_sums.NumberSums(np.full((2, 256), 1 / 16), 1e-6, n_values=len(space)))
     assert not vault.ledger.entries()
 
 

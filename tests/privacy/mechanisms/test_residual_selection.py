@@ -9,8 +9,7 @@ from scripted import Seeded
 
 import labeldp as ldp
 from labeldp.mechanisms import LargestResiduals
-from labeldp.privacy.mechanisms import residual_selection as crosses
-from labeldp.privacy.mechanisms import selection
+from labeldp.privacy.mechanisms import residual_selection, selection
 from labeldp.releases import Choices
 
 TWO, THREE = ldp.LabelSpace(["a", "b"]), ldp.LabelSpace(["a", "b", "c"])
@@ -30,7 +29,7 @@ def common(classes, rows=4):
 def seen(monkeypatch):
     """The scores and noise widths of each pick, which is drawn all the same."""
     scores, widths = [], []
-    pick, draw = crosses.noisy_argmax, selection.discrete_laplace
+    pick, draw = residual_selection.noisy_argmax, selection.discrete_laplace
 
     def noted_pick(totals, *rest):
         scores.append(totals)
@@ -41,7 +40,7 @@ def seen(monkeypatch):
         assert count == scores[-1].size
         return draw(width, count, bits)
 
-    monkeypatch.setattr(crosses, "noisy_argmax", noted_pick)
+    monkeypatch.setattr(residual_selection, "noisy_argmax", noted_pick)
     monkeypatch.setattr(selection, "discrete_laplace", noted_draw)
     return scores, widths
 

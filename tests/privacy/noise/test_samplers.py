@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scripted import Uniform, Words, exact_law
 
-from labeldp.privacy.noise import samplers as noise
+from labeldp.privacy.noise import samplers
 
 ULP = 2.0**-63
 LAST = 2**64 - 1
@@ -17,28 +17,28 @@ LAST = 2**64 - 1
 
 def test_coin_has_the_law_that_was_asked_for():
     for p in (Fraction(1, 3), Fraction(1, 2), Fraction(1, 10**6), 1 - Fraction(1, 10**30)):
-        law = exact_law(lambda bits, p=p: bool(noise.bernoulli(p, 1, bits)[0]))
+        law = exact_law(lambda bits, p=p: bool(samplers.bernoulli(p, 1, bits)[0]))
         assert abs(law[True] - p) < ULP
 
 
 def test_coin_goes_on_drawing_where_64_bits_do_not_decide():
     third = (2**64 - 1) // 3  # 0101...: the first 64 bits of 1/3
-    assert noise.bernoulli(Fraction(1, 3), 1, Uniform(third, third - 1))[0]
-    assert not noise.bernoulli(Fraction(1, 3), 1, Uniform(third, third + 1))[0]
-    assert noise.bernoulli(Fraction(1, 3), 1, Uniform(third, third, third, third - 1))[0]
+    assert samplers.bernoulli(Fraction(1, 3), 1, Uniform(third, third - 1))[0]
+    assert not samplers.bernoulli(Fraction(1, 3), 1, Uniform(third, third + 1))[0]
+    assert samplers.bernoulli(Fraction(1, 3), 1, Uniform(third, third, third, third - 1))[0]
     tiny = Fraction(1, 2**70)  # below what 64 bits can express
-    assert noise.bernoulli(tiny, 1, Uniform(0, 2**58 - 1))[0]
-    assert not noise.bernoulli(tiny, 1, Uniform(0, 2**58))[0]
+    assert samplers.bernoulli(tiny, 1, Uniform(0, 2**58 - 1))[0]
+    assert not samplers.bernoulli(tiny, 1, Uniform(0, 2**58))[0]
 
 
 def test_certain_coins():
-    assert noise.bernoulli(Fraction(1), 5).all()
-    assert not noise.bernoulli(Fraction(0), 5).any()
+    assert samplers.bernoulli(Fraction(1), 5).all()
+    assert not samplers.bernoulli(Fraction(0), 5).any()
 
 
 @pytest.mark.parametrize("cells", [2, 3, 7, 10, 300])
 def test_uniform_favours_nobody(cells):
-    law = exact_law(lambda bits: int(noise.uniform(cells, 1, bits)[0]))
+    law = exact_law(lambda bits: int(samplers.uniform(cells, 1, bits)[0]))
     assert sorted(law) == list(range(cells))
     assert all(abs(mass - Fraction(1, cells)) < ULP for mass in law.values())
 
@@ -46,12 +46,12 @@ def test_uniform_favours_nobody(cells):
 @given(st.lists(st.fractions(min_value="1/1000", max_value=5, max_denominator=1000), min_size=2, max_size=6))
 @settings(max_examples=20)
 def test_categorical_follows_its_weights(weights):
-    law = exact_law(lambda bits: int(noise.categorical(weights, 1, bits)[0]))
+    law = exact_law(lambda bits: int(samplers.categorical(weights, 1, bits)[0]))
     assert all(abs(law[i] - w / sum(weights)) < ULP for i, w in enumerate(weights))
 
 
 def test_many_rows_agree_with_one_by_one():
-    law = noise.response_offset(Fraction(1, 2), 7)
+    law = samplers.response_offset(Fraction(1, 2), 7)
     assert np.abs(np.bincount(law.sample(10**6), minlength=7) / 10**6 - _odds(0.5, 7)).max() < 0.003
 
 
@@ -65,7 +65,7 @@ def _odds(epsilon, classes):
 
 def geometric_law(rate: Fraction) -> list[Fraction]:
     """The law of one geometric table: 0..m-1, and last "at least m, go on"."""
-    table = noise._geometric_start(rate)
+    table = samplers._geometric_start(rate)
     law = exact_law(lambda bits: int(table.sample(1, bits)[0]))
     return [law.get(g, Fraction(0)) for g in range(table.n_cells)]
 
@@ -82,7 +82,7 @@ def test_geometric_table_is_exact(rate):
 
 def test_geometric_digit_is_exact():
     rate = Fraction(1, 10**5)
-    table = noise._geometric_digit(rate)
+    table = samplers._geometric_digit(rate)
     law = exact_law(lambda bits: int(table.sample(1, bits)[0]))
     with mpmath.workdps(50):
         q = mpmath.exp(-mpmath.mpf(1) / 10**5)
@@ -94,9 +94,9 @@ def test_geometric_digit_is_exact():
 def test_the_tail_is_never_cut():
     # "At least 512, go on" forty times, then 7, against a second geometric variable of 0.
     # Its probability at scale 20 is about e^-1024: memorylessness makes it exact, and no sample would show it.
-    drawn = noise.discrete_laplace(Fraction(20), 1, Words(*[LAST] * 40, _word_for(Fraction(1, 20), 7), 0))
+    drawn = samplers.discrete_laplace(Fraction(20), 1, Words(*[LAST] * 40, _word_for(Fraction(1, 20), 7), 0))
     assert drawn[0] == 40 * 512 + 7
-    drawn = noise.discrete_laplace(Fraction(20), 1, Words(0, *[LAST] * 40, 0))
+    drawn = samplers.discrete_laplace(Fraction(20), 1, Words(0, *[LAST] * 40, 0))
     assert drawn[0] == -40 * 512
 
 
@@ -108,16 +108,16 @@ def _word_for(rate, g):
 
 def test_a_wide_law_is_put_together_from_digits():
     rate = Fraction(1, 10**5)  # digits of 512 at two levels, then a table
-    digit = noise._geometric_digit(rate)
+    digit = samplers._geometric_digit(rate)
     word = next(w for w in range(2**62, 2**64, 2**55) if digit.sample(1, Uniform(w))[0] == 300)
     top = _word_for(rate * 512 * 512, 3)
-    drawn = noise.discrete_laplace(Fraction(10**5), 1, Words(word, 0, top, 0, 0, 0))
+    drawn = samplers.discrete_laplace(Fraction(10**5), 1, Words(word, 0, top, 0, 0, 0))
     assert drawn[0] == 300 + 512 * 512 * 3
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(2), Fraction(20), Fraction(10**5)])
 def test_laplace_moments(scale):
-    x = noise.discrete_laplace(scale, 400_000)
+    x = samplers.discrete_laplace(scale, 400_000)
     q = np.exp(-1 / float(scale))
     variance = 2 * q / (1 - q) ** 2
     assert abs(x.mean()) < 6 * np.sqrt(variance / x.size)
@@ -126,7 +126,7 @@ def test_laplace_moments(scale):
 
 @pytest.mark.parametrize("sigma", [Fraction(1, 3), Fraction(1), Fraction(17, 3), Fraction(1000)])
 def test_gaussian_matches_its_law(sigma):
-    x = noise.discrete_gaussian(sigma, 400_000)
+    x = samplers.discrete_gaussian(sigma, 400_000)
     grid = np.arange(-int(8 * sigma) - 4, int(8 * sigma) + 5)
     mass = np.exp(-(grid**2) / (2 * float(sigma) ** 2))
     bins = max(1, int(sigma) // 5)
@@ -146,7 +146,7 @@ def test_acceptance_is_exact_at_the_edge(distance, sigma):
         second = int(mpmath.floor((true * 2**64 - first) * 2**64))
 
     def accepted(*words):
-        return bool(noise._draw_acceptance(np.array([distance]), centre, width, Uniform(*words))[0])
+        return bool(samplers._draw_acceptance(np.array([distance]), centre, width, Uniform(*words))[0])
 
     if first == 2**64:  # probability 1
         assert accepted(LAST)
@@ -159,12 +159,12 @@ def test_acceptance_is_exact_at_the_edge(distance, sigma):
 
 @pytest.mark.parametrize("count", [0, 1, 2**15 - 1, 2**15, 2**15 + 1])
 def test_any_number_of_draws(count):
-    assert noise.discrete_gaussian(Fraction(3), count).shape == (count,)
-    assert noise.discrete_laplace(Fraction(3), count).shape == (count,)
+    assert samplers.discrete_gaussian(Fraction(3), count).shape == (count,)
+    assert samplers.discrete_laplace(Fraction(3), count).shape == (count,)
 
 
 def test_noise_that_int64_cannot_hold_is_refused():
-    for sampler in (noise.discrete_laplace, noise.discrete_gaussian):
+    for sampler in (samplers.discrete_laplace, samplers.discrete_gaussian):
         with pytest.raises(ValueError, match="narrower"):
             sampler(Fraction(2**50), 1)
 
@@ -198,29 +198,29 @@ def opendp_vector():
 @pytest.mark.parametrize(("scale", "draws"), [(2.0, 300_000), pytest.param(20.0, 10**6, marks=pytest.mark.long)])
 def test_laplace_agrees_with_opendp(opendp_vector, scale, draws):
     oracle = np.array(dp.m.make_laplace(opendp_vector, dp.l1_distance(T=int), scale)([0] * draws))
-    assert _same_law(noise.discrete_laplace(Fraction(scale), draws), oracle) > 1e-7
+    assert _same_law(samplers.discrete_laplace(Fraction(scale), draws), oracle) > 1e-7
 
 
 @pytest.mark.parametrize(("sigma", "draws"), [(2.5, 300_000), pytest.param(40.0, 10**6, marks=pytest.mark.long)])
 def test_gaussian_agrees_with_opendp(opendp_vector, sigma, draws):
     oracle = np.array(dp.m.make_gaussian(opendp_vector, dp.l2_distance(T=int), sigma)([0] * draws))
-    assert _same_law(noise.discrete_gaussian(Fraction(sigma), draws), oracle) > 1e-7
+    assert _same_law(samplers.discrete_gaussian(Fraction(sigma), draws), oracle) > 1e-7
 
 
 @pytest.mark.parametrize("decay", [0.02, 0.5, 3.0])
 def test_the_deviation_of_laplace_noise_is_that_of_its_law(decay):
     x = np.arange(-5000, 5001)
     mass = np.exp(-decay * np.abs(x))
-    assert noise.laplace_deviation(decay) == pytest.approx(np.sqrt(mass @ x**2 / mass.sum()))
-    assert 0 <= noise.laplace_deviation(1e9) < 1e-300
+    assert samplers.laplace_deviation(decay) == pytest.approx(np.sqrt(mass @ x**2 / mass.sum()))
+    assert 0 <= samplers.laplace_deviation(1e9) < 1e-300
 
 
 def test_exact_arithmetic_decides_wherever_float64_could_be_wrong(monkeypatch):
     """The chance exp(-1/2), and a uniform that is off by 2^-31 of it, then by 2^-29 of it."""
     asked = []
-    monkeypatch.setattr(noise, "_resolve_tie", lambda *given: asked.append(given) or 0)
+    monkeypatch.setattr(samplers, "_resolve_tie", lambda *given: asked.append(given) or 0)
     for off, settled in ((2.0**-31, 1), (-(2.0**-31), 1), (2.0**-29, 0), (-(2.0**-29), 0)):
         asked.clear()
         word = int(np.exp(-0.5) * (1 + off) * 2.0**64)
-        noise._draw_acceptance(np.array([1]), Fraction(0), Fraction(2), Uniform(word))
+        samplers._draw_acceptance(np.array([1]), Fraction(0), Fraction(2), Uniform(word))
         assert len(asked) == settled

@@ -9,7 +9,7 @@ import pytest
 from conftest import fresh_keystream
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from labeldp.privacy.noise import secure_stream as bits
+from labeldp.privacy.noise import secure_stream
 from labeldp.privacy.noise.secure_stream import SystemStream
 
 # Parent and child release the same counts. Where they share a keystream, they have the same noise.
@@ -45,7 +45,7 @@ def test_a_forked_process_draws_other_noise_whoever_forks(fork):
 
 
 def test_each_draw_is_an_aes_256_keystream_of_a_key_from_the_system(monkeypatch):
-    monkeypatch.setattr(bits, "_new_keystream", fresh_keystream)
+    monkeypatch.setattr(secure_stream, "_new_keystream", fresh_keystream)
     monkeypatch.setattr("os.urandom", lambda count: bytes(range(7, 7 + count)))
     reference = Cipher(algorithms.AES(bytes(range(7, 39))), modes.CTR(bytes(range(7, 23)))).encryptor()
     keystream = reference.update(bytes(24))
@@ -56,7 +56,7 @@ def test_each_draw_is_an_aes_256_keystream_of_a_key_from_the_system(monkeypatch)
 def test_each_draw_has_its_own_key(monkeypatch):
     """A stream without state cannot be shared, so that no fork has to be noticed."""
     keys = []
-    monkeypatch.setattr(bits, "_new_keystream", lambda: keys.append(fresh_keystream()) or keys[-1])
+    monkeypatch.setattr(secure_stream, "_new_keystream", lambda: keys.append(fresh_keystream()) or keys[-1])
     stream = SystemStream()
     stream.uint64(1)
     stream.uint16(1 << 20)

@@ -17,7 +17,7 @@ from labeldp.core.errors import InputError
 from labeldp.data.embeddings import Embeddings
 from labeldp.data.tables import Table
 from labeldp.privacy.mechanisms.stable import StableVote
-from labeldp.recipes.advisor import forecast as advisor
+from labeldp.recipes.advisor import forecast
 from labeldp.recipes.advisor.forecast import advise
 from labeldp.recipes.advisor.formulas import response_accuracy
 from labeldp.recipes.pipelines import auto
@@ -266,7 +266,7 @@ def test_the_split_is_that_of_the_recipe():
     clusters = pytest.importorskip("labeldp.recipes.pipelines.clusters")
     assert (
         inspect.signature(clusters.cluster_prior).parameters["epsilon_fraction"].default
-        == advisor.PRIOR_EPSILON_FRACTION
+        == forecast.PRIOR_EPSILON_FRACTION
     )
 
 

@@ -12,7 +12,7 @@ from scipy.special import xlogy
 import labeldp as ldp
 from labeldp.accounting.calibration import unit_shift_sigma
 from labeldp.mechanisms import GroupHistogram, OneHotLaplace, RRWithPrior
-from labeldp.recipes.advisor import formulas as arithmetic
+from labeldp.recipes.advisor import formulas
 from labeldp.recipes.advisor.forecast import advise
 
 
@@ -45,13 +45,13 @@ def continuous_laplace(epsilon, points=20_000):
 
 @pytest.mark.parametrize(("epsilon", "classes"), [(0.3, 2), (1.0, 5), (3.0, 8)])
 def test_information_by_enumeration(epsilon, classes):
-    right = arithmetic.response_accuracy(epsilon, classes)
+    right = formulas.response_accuracy(epsilon, classes)
     law = np.full((classes, classes), (1 - right) / (classes - 1)) + np.eye(classes) * (
         right - (1 - right) / (classes - 1)
     )
-    assert math.isclose(arithmetic.response_information(epsilon, classes), mutual_information(law), rel_tol=1e-9)
+    assert math.isclose(formulas.response_information(epsilon, classes), mutual_information(law), rel_tol=1e-9)
     law = bits_law(1 / (1 + math.exp(epsilon / 2)), classes)
-    assert math.isclose(arithmetic.laplace_information(epsilon, classes), mutual_information(law), rel_tol=1e-9)
+    assert math.isclose(formulas.laplace_information(epsilon, classes), mutual_information(law), rel_tol=1e-9)
 
 
 def test_evidence_of_one_hot_laplace_is_a_bit_for_each_class():
@@ -65,8 +65,8 @@ def test_evidence_of_one_hot_laplace_is_a_bit_for_each_class():
 @pytest.mark.parametrize(("epsilon", "classes"), [(0.5, 2), (1.0, 10), (6.0, 100)])
 def test_the_integral_agrees_with_the_closed_form(epsilon, classes):
     f = 1 / (1 + math.exp(epsilon / 2))
-    integral = arithmetic.channel_information(np.array([1 - f, f]), np.array([f, 1 - f]), classes)
-    assert math.isclose(integral, arithmetic.laplace_information(epsilon, classes), rel_tol=1e-9)
+    integral = formulas.channel_information(np.array([1 - f, f]), np.array([f, 1 - f]), classes)
+    assert math.isclose(integral, formulas.laplace_information(epsilon, classes), rel_tol=1e-9)
 
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 4.0])
@@ -75,11 +75,11 @@ def test_information_of_gaussian_noise_by_a_double_sum(sigma):
     noise, moved = (np.exp(-((x - place) ** 2) / (2 * sigma**2)) for place in (0, 1))
     noise, moved = noise / noise.sum(), moved / moved.sum()
     law = np.stack([np.outer(moved, noise).ravel(), np.outer(noise, moved).ravel()])
-    assert math.isclose(arithmetic.gaussian_information(sigma, 2), mutual_information(law), rel_tol=1e-8)
+    assert math.isclose(formulas.gaussian_information(sigma, 2), mutual_information(law), rel_tol=1e-8)
 
 
 def test_wide_gaussian_noise_tells_as_much_as_its_signal():
-    assert math.isclose(arithmetic.gaussian_information(300.0, 10), 0.9 / (2 * 300**2), rel_tol=1e-3)
+    assert math.isclose(formulas.gaussian_information(300.0, 10), 0.9 / (2 * 300**2), rel_tol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_wide_gaussian_noise_tells_as_much_as_its_signal():
 )
 def test_continuous_laplace_against_randomized_response_and_ours(epsilon, classes, continuous, response, ours):
     laws = continuous_laplace(epsilon)
-    assert math.isclose(arithmetic.channel_information(*laws, classes), continuous, rel_tol=1e-3)
-    assert math.isclose(arithmetic.response_information(epsilon, classes), response, rel_tol=1e-3)
-    assert math.isclose(arithmetic.laplace_information(epsilon, classes), ours, rel_tol=1e-3)
+    assert math.isclose(formulas.channel_information(*laws, classes), continuous, rel_tol=1e-3)
+    assert math.isclose(formulas.response_information(epsilon, classes), response, rel_tol=1e-3)
+    assert math.isclose(formulas.laplace_information(epsilon, classes), ours, rel_tol=1e-3)
     # The same figure from samples of the continuous noise.
     rng = np.random.default_rng(0)
     x = rng.laplace(scale=2 / epsilon, size=(40_000, classes))
@@ -109,9 +109,9 @@ def test_share_of_right_labels_by_the_mechanism_itself(mechanism, epsilon, class
     made = getattr(ldp, mechanism)(epsilon, delta) if delta else getattr(ldp, mechanism)(epsilon)
     seen = (vault.release(made).labels() == labels).mean()
     expected = {
-        "RandomizedResponse": lambda: arithmetic.response_accuracy(epsilon, classes),
-        "OneHotLaplace": lambda: arithmetic.laplace_accuracy(epsilon, classes),
-        "OneHotGaussian": lambda: arithmetic.noisy_argmax_accuracy(
+        "RandomizedResponse": lambda: formulas.response_accuracy(epsilon, classes),
+        "OneHotLaplace": lambda: formulas.laplace_accuracy(epsilon, classes),
+        "OneHotGaussian": lambda: formulas.noisy_argmax_accuracy(
             "gaussian", unit_shift_sigma(epsilon, delta), 1, classes
         ),
     }[mechanism]()
@@ -120,8 +120,8 @@ def test_share_of_right_labels_by_the_mechanism_itself(mechanism, epsilon, class
 
 @pytest.mark.parametrize(("epsilon", "classes"), [(0.05, 7), (1.0, 2), (5.0, 1000)])
 def test_the_largest_value_is_right_as_often_as_the_best_evidence(epsilon, classes):
-    by_value = arithmetic.noisy_argmax_accuracy("laplace", 2 / epsilon, 1, classes)
-    assert math.isclose(by_value, arithmetic.laplace_accuracy(epsilon, classes), rel_tol=1e-9)
+    by_value = formulas.noisy_argmax_accuracy("laplace", 2 / epsilon, 1, classes)
+    assert math.isclose(by_value, formulas.laplace_accuracy(epsilon, classes), rel_tol=1e-9)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -134,13 +134,13 @@ def test_argmax_by_a_plain_sum(noise):
     best = np.maximum(b, c)
     share = np.where(a > best, 1.0, np.where(a < best, 0.0, np.where(b == c, 1 / 3, 1 / 2)))
     assert math.isclose(
-        arithmetic.noisy_argmax_accuracy(noise, scale, lead, 3), float((share * weight).sum()), rel_tol=1e-9
+        formulas.noisy_argmax_accuracy(noise, scale, lead, 3), float((share * weight).sum()), rel_tol=1e-9
     )
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_wide_noise_is_as_good_as_continuous(noise):
-    exact, smooth = (arithmetic.noisy_argmax_accuracy(noise, scale, 4 * scale, 10) for scale in (200.0, 200.001))
+    exact, smooth = (formulas.noisy_argmax_accuracy(noise, scale, 4 * scale, 10) for scale in (200.0, 200.001))
     assert abs(exact - smooth) < 1e-4
 
 
@@ -151,41 +151,41 @@ def test_right_answers_with_a_prior(epsilon, quality, classes):
     ranked = np.array([[quality, *[(1 - quality) / (classes - 1)] * (classes - 1)]])
     k = int(RRWithPrior(epsilon, ranked).count_candidates(ranked)[0])
     right = ranked[0, :k].sum() / (1 + (k - 1) * math.exp(-epsilon))
-    assert math.isclose(arithmetic.prior_response_accuracy(epsilon, classes, quality), right, rel_tol=1e-9)
+    assert math.isclose(formulas.prior_response_accuracy(epsilon, classes, quality), right, rel_tol=1e-9)
 
 
 @given(st.floats(0.01, 8), st.integers(2, 100))
 def test_equation_8(epsilon, classes):
-    p = arithmetic.response_accuracy(epsilon, classes)
+    p = formulas.response_accuracy(epsilon, classes)
     for quality in (1 / classes, 0.7, 1.0):
         both, mistaken = quality * p, (1 - quality) * (1 - p) / (classes - 1)
-        assert math.isclose(arithmetic.agreed_accuracy(epsilon, quality), both / (both + mistaken))
-        assert math.isclose(arithmetic.agreement_rate(epsilon, classes, quality), both + mistaken)
-    assert math.isclose(arithmetic.agreed_accuracy(epsilon, 1 / classes), p)  # chance confirms nothing
+        assert math.isclose(formulas.agreed_accuracy(epsilon, quality), both / (both + mistaken))
+        assert math.isclose(formulas.agreement_rate(epsilon, classes, quality), both + mistaken)
+    assert math.isclose(formulas.agreed_accuracy(epsilon, 1 / classes), p)  # chance confirms nothing
 
 
 @given(st.floats(0.02, 10), st.floats(1.01, 2), st.integers(2, 300))
 @settings(max_examples=50)
 def test_more_epsilon_tells_more(epsilon, more, classes):
     for figure in (
-        arithmetic.response_accuracy,
-        arithmetic.laplace_accuracy,
-        arithmetic.response_information,
-        arithmetic.laplace_information,
+        formulas.response_accuracy,
+        formulas.laplace_accuracy,
+        formulas.response_information,
+        formulas.laplace_information,
     ):
         assert figure(epsilon, classes) <= figure(epsilon * more, classes) <= max(1, math.log(classes)) + 1e-9
-    wide, narrow = (arithmetic.gaussian_information(sigma, classes) for sigma in (more / epsilon, 1 / epsilon))
+    wide, narrow = (formulas.gaussian_information(sigma, classes) for sigma in (more / epsilon, 1 / epsilon))
     assert wide <= narrow + 1e-9
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
 def test_a_vote_survives_exactly_from_its_epsilon(delta):
     setting = advise(50_000, 10, 1.0, delta).spec
-    least = arithmetic.min_epsilon_for_count_vote(setting, delta)
+    least = formulas.min_epsilon_for_count_vote(setting, delta)
     for epsilon, survives in ((least * 1.01, True), (least * 0.99, False)):
         scale = unit_shift_sigma(epsilon, delta) if delta else 2 / epsilon
-        vote = arithmetic.noisy_argmax_accuracy("gaussian" if delta else "laplace", scale, setting.margin, 10)
-        assert (vote >= arithmetic.RELIABLE_VOTE) == survives
+        vote = formulas.noisy_argmax_accuracy("gaussian" if delta else "laplace", scale, setting.margin, 10)
+        assert (vote >= formulas.RELIABLE_VOTE) == survives
 
 
 def test_votes_of_noisy_counts_and_of_noisy_labels_by_sampling():
@@ -203,6 +203,6 @@ def test_votes_of_noisy_counts_and_of_noisy_labels_by_sampling():
         counted.append((counts.argmax(axis=1) == 0).mean())
         first = votes == votes.max(axis=1, keepdims=True)  # of 50 votes for each, some tie, which the limit knows not
         voted.append((first[:, 0] / first.sum(axis=1)).mean())
-    expected = arithmetic.noisy_argmax_accuracy("laplace", 2 / epsilon, advice.spec.margin, classes)
+    expected = formulas.noisy_argmax_accuracy("laplace", 2 / epsilon, advice.spec.margin, classes)
     assert abs(np.mean(counted) - expected) < 0.01
-    assert abs(np.mean(voted) - arithmetic.response_vote_accuracy(advice.spec, epsilon)) < 0.06  # 5 deviations
+    assert abs(np.mean(voted) - formulas.response_vote_accuracy(advice.spec, epsilon)) < 0.06  # 5 deviations

@@ -21,7 +21,7 @@ from labeldp.learn.predictor import load_predictor
 from labeldp.learn.regression_boosting import BoostedRegressionModel, RegressionBoosting
 from labeldp.mechanisms import GroupHistogram, NumberSums
 from labeldp.recipes.base import RECIPES, get_recipe
-from labeldp.recipes.pipelines import regression as numbers
+from labeldp.recipes.pipelines import regression
 from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
 
@@ -131,27 +131,27 @@ def test_of_many_rows_auto_lets_a_private_choice_decide():
 
 
 def test_sums_are_chosen_where_noise_is_small_against_rows():
-    assert numbers.sums_are_better(task(people(5000)[0], 0.5))
-    assert not numbers.sums_are_better(task(people(60)[0], 4.0))
+    assert regression.sums_are_better(task(people(5000)[0], 0.5))
+    assert not regression.sums_are_better(task(people(60)[0], 4.0))
     asked = train(vault(LABELS, 0.5), task(FEATURES, 0.5), "auto", score=False).releases
     assert [release.mechanism for release in asked] in (["NumberQuery"], ["NumberQuery", "RROnBins"])
 
 
 def test_the_first_share_is_what_the_mean_needs():
     settings = ((50, 0.5), (400, 1.0), (5000, 4.0))
-    shares = [numbers.prior_epsilon_fraction(task(people(rows)[0], epsilon)) for rows, epsilon in settings]
+    shares = [regression.prior_epsilon_fraction(task(people(rows)[0], epsilon)) for rows, epsilon in settings]
     assert shares[0] == 0.5 > shares[1] > shares[2] == 0.1
 
 
 def test_a_histogram_is_asked_for_where_its_counts_stand_out():
     few, many = task(FEATURES, 1.0), task(people(5000)[0], 1.0)
-    assert isinstance(numbers.make_prior_query(few, 0.1), NumberSums)
-    assert isinstance(numbers.make_prior_query(many, 0.3), GroupHistogram)
+    assert isinstance(regression.make_prior_query(few, 0.1), NumberSums)
+    assert isinstance(regression.make_prior_query(many, 0.3), GroupHistogram)
     labels = people(5000)[1]
     known = {
-        kind: numbers.LabelPrior.of(vault(labels, 0.3).release(kind))
+        kind: regression.LabelPrior.of(vault(labels, 0.3).release(kind))
         for kind in (
-            numbers.make_prior_query(many, 0.3),
+            regression.make_prior_query(many, 0.3),
             NumberSums(np.ones((5000, 1)), 0.3, n_values=101),
         )
     }
