@@ -45,7 +45,7 @@ from labeldp.audit.mechanism import audit_mechanism
 from labeldp.audit.one_run import one_run
 from labeldp.data import Embeddings
 from labeldp.mechanisms import ImmutableArgmax, LNMax
-from labeldp.recipes.runner import all_rows
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.task import Task, default_training
 from labeldp.report.plots import AuditPoint, plot_stated_and_audited
 

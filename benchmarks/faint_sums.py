@@ -23,7 +23,7 @@ from labeldp.data import Embeddings
 from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.mechanisms import GroupHistogram, LinearQuery
 from labeldp.recipes.cluster_votes import assign_cluster_classes
-from labeldp.recipes.runner import all_rows
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.task import Task
 from labeldp.representation.balanced import balanced_kmeans
 from labeldp.representation.smooth import smooth_rows

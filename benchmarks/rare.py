@@ -127,8 +127,9 @@ def models(seeds):
     import polars as pl
 
     from labeldp.data import Table as TableFeatures
-    from labeldp.recipes.runner import all_rows, train
+    from labeldp.recipes.held_out import all_rows
     from labeldp.recipes.task import Task
+    from labeldp.recipes.training import train
 
     lines = []
     for epsilon in (1.0, 4.0):

@@ -24,8 +24,9 @@ from results import save, use_one_core
 
 import labeldp as ldp
 from labeldp.data import Pairs, read_ratings
-from labeldp.recipes.runner import all_rows, train
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train
 
 CLEAN = 30.0  # an epsilon at which randomized response changes no label
 # Ghazi et al. (2021), Table 3: test RMSE on MovieLens-1M.

@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 import labeldp as ldp
-from labeldp.recipes.runner import all_rows
-from labeldp.recipes.runner import train as train_recipe
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.task import Task, default_training
+from labeldp.recipes.training import train as train_recipe
 from labeldp.report.plots import Point, plot_accuracy_by_epsilon
 
 

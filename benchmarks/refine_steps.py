@@ -22,8 +22,8 @@ import labeldp as ldp
 import labeldp.recipes.pipelines.refine as steps
 from labeldp.data.loaders import load
 from labeldp.learn import Model, Training
-from labeldp.recipes.runner import train
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train
 from labeldp.reproduce.cells import CellVault
 
 

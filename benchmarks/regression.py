@@ -28,8 +28,9 @@ import labeldp as ldp
 from labeldp.data import Table
 from labeldp.learn.regression import Regression
 from labeldp.mechanisms import NumberSums, RROnBins
-from labeldp.recipes.runner import all_rows, train
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train
 from labeldp.report.plots import COLORS, MARKERS, new_figure, save_figure
 
 RECIPES = ("laplace", "bins", "sums", "auto")

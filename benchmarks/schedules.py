@@ -23,8 +23,9 @@ import labeldp as ldp
 from labeldp.data.loaders import load
 from labeldp.learn import AugDescent, Bayes, Supervised, Training
 from labeldp.mechanisms import OneHotLaplace
-from labeldp.recipes.runner import all_rows, train
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train
 
 USUAL = {"learner": "lp", "epsilon": 1.0, "epochs": 120, "batch": 256, "rate": 0.1, "decay": 5e-4, "average": None}
 USUAL |= {"mixup": 4.0, "augment": "weak", "compile": 1}

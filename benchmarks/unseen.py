@@ -24,8 +24,9 @@ from results import HERE, save, use_one_core
 
 import labeldp as ldp
 from labeldp.data import Table
-from labeldp.recipes.runner import all_rows, train
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train
 
 # Package, table, label, and the columns to drop.
 TABLES = {

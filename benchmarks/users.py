@@ -18,8 +18,8 @@ from sklearn.linear_model import LogisticRegression
 
 import labeldp as ldp
 from labeldp.data import Embeddings
-from labeldp.recipes.runner import train
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train
 
 SPACE = ldp.LabelSpace([0, 1])
 EPSILONS, CAPS, PEOPLE, COLUMNS, NEW = (0.25, 1.0, 4.0), (1, 2, 4, 16, None), 5_000, 10, 20_000

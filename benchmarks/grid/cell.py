@@ -9,9 +9,9 @@ from grid import measures, references
 from grid.methods import BASELINE, CLEAN, SLOW, SLOW_ROWS
 from grid.problems import PROBLEMS
 from grid.process import Meter, answer, request
-from labeldp.recipes.runner import all_rows
-from labeldp.recipes.runner import train as train_recipe
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train as train_recipe
 
 
 def train_cell(name, method, epsilon, seed, data):

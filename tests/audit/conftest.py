@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn import Training
-from labeldp.recipes.runner import all_rows
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.task import Task
 
 torch.set_num_threads(1)

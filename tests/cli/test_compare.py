@@ -35,10 +35,10 @@ def test_json_is_all_that_is_printed(labeldp):
 
 
 def test_a_finished_cell_is_not_trained_again(labeldp, monkeypatch):
-    from labeldp.recipes import runner as run
+    from labeldp.runs import compare
 
-    trained, really = [], run.train
-    monkeypatch.setattr(run, "train", lambda *args, **more: trained.append(args[2]) or really(*args, **more))
+    trained, really = [], compare.train_recipe
+    monkeypatch.setattr(compare, "train_recipe", lambda *args, **more: trained.append(args[2]) or really(*args, **more))
     first = labeldp(*SMALL, "--epsilons", "1")[1]
     assert first
     assert len(trained) == 1
@@ -51,9 +51,9 @@ def test_a_finished_cell_is_not_trained_again(labeldp, monkeypatch):
 
 
 def test_an_interrupted_comparison_goes_on_within_the_same_budget(labeldp, folder, monkeypatch):
-    from labeldp.recipes import runner as run
+    from labeldp.runs import compare
 
-    really = run.train
+    really = compare.train_recipe
 
     def interrupted(vault, task, *more, **settings):
         done = really(vault, task, *more, **settings)
@@ -62,7 +62,7 @@ def test_an_interrupted_comparison_goes_on_within_the_same_budget(labeldp, folde
         return done
 
     with monkeypatch.context() as patched:
-        patched.setattr(run, "train", interrupted)
+        patched.setattr(compare, "train_recipe", interrupted)
         code, out, err = labeldp(*SMALL)
         assert (code, out) == (130, "")
         assert "labeldp: interrupted" in err

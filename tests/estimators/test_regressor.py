@@ -193,7 +193,7 @@ def test_intervals_hold_what_they_promise_also_where_noise_is_large(recipe, epsi
 
 def test_a_fine_range_is_held_to_the_error_without_a_table_of_all_its_values(data, monkeypatch):
     X, y = data
-    monkeypatch.setattr("labeldp.recipes.runner.believed_error", None)  # which takes such a table, after the charge
+    monkeypatch.setattr("labeldp.recipes.training.believed_error", None)  # which takes such a table, after the charge
     fitted = private(2.0, range=(0, 100, 0.01), recipe="sums").fit(X, y)
     assert fitted._interval_widening == max(1, fitted.score_estimate_.careful / fitted._model.deviation)
 

@@ -9,7 +9,8 @@ from labeldp.estimators.search import _LimitedVault
 from labeldp.learn.sklearn_learner import SklearnLearner
 from labeldp.mechanisms import GroupHistogram, OneHotGaussian
 from labeldp.privacy.vault import Ledger
-from labeldp.recipes.base import RECIPES, Recipe, Request, get_recipe
+from labeldp.recipes.registry import RECIPES, Recipe, get_recipe
+from labeldp.recipes.request import Request
 
 N = 600
 

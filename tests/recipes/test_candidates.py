@@ -14,8 +14,9 @@ from labeldp.learn.regression import Regression
 from labeldp.learn.short_training import is_shortened
 from labeldp.learn.sklearn_learner import SklearnLearner
 from labeldp.recipes.candidates import Candidate, fit_candidates
-from labeldp.recipes.runner import all_rows, train, train_best
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train, train_best
 
 GENERATOR = np.random.default_rng(0)
 NUMBERS = GENERATOR.normal(size=(1500, 3))

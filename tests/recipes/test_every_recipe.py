@@ -12,8 +12,8 @@ from labeldp.data import Images
 from labeldp.learn import Model
 from labeldp.learn.backbones import build
 from labeldp.learn.predictor import load_predictor
-from labeldp.recipes.base import RECIPES, get_recipe
-from labeldp.recipes.runner import train
+from labeldp.recipes.registry import RECIPES, get_recipe
+from labeldp.recipes.training import train
 
 get_recipe("randres")  # enters all of them
 SOME = 400

@@ -1,9 +1,9 @@
 import pytest
 
 from labeldp.core.errors import InputError
-from labeldp.recipes.base import RECIPES as ALL
-from labeldp.recipes.base import get_recipe
 from labeldp.recipes.feature_crosses import CROSSING_RECIPES, add_crosses, check_crosses, parse_cross, parse_crosses
+from labeldp.recipes.registry import RECIPES as ALL
+from labeldp.recipes.registry import get_recipe
 
 COLUMNS = ["month", "day", "a, or b", 'say "x"', "p;q", " space"]
 

@@ -11,8 +11,9 @@ import labeldp as ldp
 from labeldp.data import Embeddings
 from labeldp.learn import Training, bayes
 from labeldp.learn.supervised import draw_mixup
-from labeldp.recipes.runner import all_rows, train
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.task import Task, default_training
+from labeldp.recipes.training import train
 
 
 @pytest.fixture(scope="module")

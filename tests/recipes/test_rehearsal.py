@@ -13,9 +13,9 @@ from labeldp.data import Table
 from labeldp.learn import Supervised, Training
 from labeldp.learn.short_training import is_shortened
 from labeldp.recipes import rehearsal
-from labeldp.recipes.base import RECIPES, get_recipe
+from labeldp.recipes.registry import RECIPES, get_recipe
 from labeldp.recipes.rehearsal import RowSplit, sample_row_ids
-from labeldp.recipes.runner import train
+from labeldp.recipes.training import train
 
 get_recipe("randres")
 SOME = 300

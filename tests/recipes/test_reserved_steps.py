@@ -13,9 +13,10 @@ from labeldp.learn import Supervised
 from labeldp.mechanisms import BestCandidate, GroupHistogram, LinearQuery, OneHotLaplace
 from labeldp.privacy.vault import Identity, Ledger
 from labeldp.recipes import rehearsal
-from labeldp.recipes.base import RECIPES, Recipe, Request, Reserve, get_recipe
 from labeldp.recipes.budget_split import split_composed
-from labeldp.recipes.runner import train
+from labeldp.recipes.registry import RECIPES, Recipe, get_recipe
+from labeldp.recipes.request import Request, Reserve
+from labeldp.recipes.training import train
 
 SOME, DELTA = 400, 1e-5
 SHARES = [(1.0, "gaussian"), (1.0, "pure"), (2.0, "gaussian")]

@@ -10,7 +10,7 @@ from labeldp.learn.encoded import EncodedModel
 from labeldp.learn.ridge import Ridge
 from labeldp.learn.sklearn_learner import SklearnLearner
 from labeldp.mechanisms import LinearQuery
-from labeldp.recipes.runner import all_rows
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.task import Task, default_training
 
 SPACE = ldp.LabelSpace([0, 1, 2])

@@ -17,7 +17,7 @@ from labeldp import LabelPrivateClassifier, LabelPrivateRegressor
 from labeldp.learn import Training
 from labeldp.privacy.vault import Ledger
 from labeldp.privacy.vault.labeled_table import SecretTable
-from labeldp.recipes.base import RECIPES, get_recipe
+from labeldp.recipes.registry import RECIPES, get_recipe
 from labeldp.runs.config import TrainConfig
 from labeldp.runs.predict import predict
 from labeldp.runs.training import train as train_run

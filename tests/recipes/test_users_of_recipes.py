@@ -13,11 +13,13 @@ from labeldp.data import Embeddings
 from labeldp.learn import Supervised, Training
 from labeldp.mechanisms import OneHotGaussian
 from labeldp.privacy.mechanisms import RandomizedResponse, RRWithPrior
-from labeldp.recipes.base import RECIPES, Recipe, Request, get_recipe
 from labeldp.recipes.cluster_votes import choose_n_clusters
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.pipelines.teachers import Poll
-from labeldp.recipes.runner import all_rows, train
+from labeldp.recipes.registry import RECIPES, Recipe, get_recipe
+from labeldp.recipes.request import Request
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train
 
 SOME = 700
 USERS = np.random.default_rng(5).permutation(np.repeat(np.arange(280), [1, 2, 3, 4] * 70))  # 1 to 4 rows each

@@ -5,7 +5,7 @@ import torch
 import labeldp as ldp
 from labeldp.learn import Supervised, Training
 from labeldp.mechanisms import GroupHistogram
-from labeldp.recipes.runner import check_encoder_without_labels
+from labeldp.recipes.training import check_encoder_without_labels
 from labeldp.representation.clusters import kmeans
 from labeldp.representation.scan import SCAN, scan_loss, self_label_loss
 

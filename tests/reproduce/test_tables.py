@@ -4,7 +4,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.learn.backbones import build
-from labeldp.recipes.base import get_recipe as find_recipe
+from labeldp.recipes.registry import get_recipe as find_recipe
 from labeldp.reproduce.cells import backbone
 from labeldp.reproduce.tables import EXPERIMENTS, get_experiment
 

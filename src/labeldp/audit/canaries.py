@@ -33,9 +33,11 @@ from labeldp.core.label_space import Codes, EncodedLabels
 from labeldp.data.base import Features
 from labeldp.learn.predictor import Predictor
 from labeldp.privacy.vault import Identity, Ledger, Vault
-from labeldp.recipes.base import get_recipe
-from labeldp.recipes.runner import TrainingResult, split_held_out, train
+from labeldp.recipes.held_out import split_held_out
+from labeldp.recipes.registry import get_recipe
+from labeldp.recipes.result import TrainingResult
 from labeldp.recipes.task import RowMask, Task
+from labeldp.recipes.training import train
 
 CONFIDENT_VIEW = "model, where sure"
 _MIN_CANARIES = 8

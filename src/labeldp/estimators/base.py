@@ -38,10 +38,12 @@ from labeldp.learn.training import Training
 from labeldp.privacy.vault import Identity, Vault
 from labeldp.privacy.vault.account import BudgetChooser
 from labeldp.privacy.vault.labeled_table import budget_chooser
-from labeldp.recipes.base import get_recipe
 from labeldp.recipes.feature_crosses import check_crosses
-from labeldp.recipes.runner import TrainingResult, all_rows, train
+from labeldp.recipes.held_out import all_rows
+from labeldp.recipes.registry import get_recipe
+from labeldp.recipes.result import TrainingResult
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train
 from labeldp.report.card import make_card
 from labeldp.report.card.origin import describe_model, package_versions
 

@@ -20,7 +20,8 @@ from labeldp.estimators.classifier import LabelPrivateClassifier
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.release_plan import ReleasePlan, step_losses
-from labeldp.recipes.runner import split_held_out, train_best
+from labeldp.recipes.held_out import split_held_out
+from labeldp.recipes.training import train_best
 from labeldp.releases.base import Release
 
 _LEARNING_PARAMETERS = ("model", "training", "options", "encoder")

@@ -28,8 +28,8 @@ from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.noise.secure_stream import Bits
 from labeldp.privacy.teachers.teacher_votes import TeacherVotes
 from labeldp.privacy.vault import Vault
-from labeldp.recipes.base import Recipe
 from labeldp.recipes.progress import Progress
+from labeldp.recipes.registry import Recipe
 from labeldp.recipes.task import RowMask, Task, default_training
 from labeldp.releases.base import Release
 from labeldp.releases.derived import PseudoLabels

@@ -29,9 +29,10 @@ from labeldp.learn.training import Training
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.vault import Identity, Vault
 from labeldp.recipes.advisor.formulas import response_accuracy
-from labeldp.recipes.runner import TrainingResult, all_rows
-from labeldp.recipes.runner import train as train_recipe
+from labeldp.recipes.held_out import all_rows
+from labeldp.recipes.result import TrainingResult
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train as train_recipe
 from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
 from labeldp.reproduce.tables import Experiment, ExperimentRow

@@ -22,7 +22,6 @@ from labeldp.evaluate import Score, split_rows
 from labeldp.learn.model import Model
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.labeled_table import SecretTable
-from labeldp.recipes import runner as recipes
 from labeldp.report.plots import Point, plot_accuracy_by_epsilon
 from labeldp.runs.config import TrainConfig
 from labeldp.runs.feature_files import read_features
@@ -180,8 +179,8 @@ def private_label_trainer(
         comparison.config.labels_per_user
     )  # one choice for all seeds: a second would use more labels
 
-    def train(config: TrainConfig) -> dict[str, Any]:
-        trained = recipes.train(vault, config.make_task(features, table.space, row_mask), config.recipe, config.options)
+    def train_recipe(config: TrainConfig) -> dict[str, Any]:
+        trained = train_recipe(vault, config.make_task(features, table.space, row_mask), config.recipe, config.options)
         if not isinstance(trained.score, Score):
             return {"accuracy": None, "low": 0.0, "high": 1.0, "measured": "not measured"}
         accuracy = trained.score.accuracy
@@ -196,7 +195,7 @@ def public_label_trainer(
     """Return a way to train a cell of a benchmark, whose labels are public: scored on true labels of other rows."""
     users = table.read_user_ids()
 
-    def train(config: TrainConfig) -> dict[str, Any]:
+    def train_recipe(config: TrainConfig) -> dict[str, Any]:
         if test is None:
             train_ids, test_ids = split_rows(len(codes), (1 - _TEST_FRACTION, _TEST_FRACTION), config.seed, users)
             train_features, train_codes, test_features, test_codes = (
@@ -211,7 +210,7 @@ def public_label_trainer(
         vault = Vault(EncodedLabels(train_codes), table.space, Budget(config.epsilon, config.delta), users=train_users)
         row_mask = vault.cap_labels_per_user(config.labels_per_user, config.seed)
         task = config.make_task(train_features, table.space, row_mask)
-        trained = recipes.train(vault, task, config.recipe, config.options, score=False, with_rehearsal=False)
+        trained = train_recipe(vault, task, config.recipe, config.options, score=False, with_rehearsal=False)
         is_correct = trained.model.predict_proba(test_features).argmax(axis=1) == test_codes
         half_width = 1.96 * is_correct.std() / np.sqrt(len(is_correct))
         accuracy = float(is_correct.mean())

@@ -15,12 +15,12 @@ from labeldp.data.feature_reader import FeatureReader, check_kind
 from labeldp.data.files import TableFile
 from labeldp.evaluate import Criterion, check_criterion
 from labeldp.privacy.vault.labeled_table import SecretTable
-from labeldp.recipes import runner as recipes
-from labeldp.recipes.base import get_recipe
 from labeldp.recipes.feature_crosses import CROSSING_RECIPES as CROSSING
 from labeldp.recipes.feature_crosses import check_crosses
 from labeldp.recipes.models import find_model
+from labeldp.recipes.registry import get_recipe
 from labeldp.recipes.task import RowMask, Task, default_training
+from labeldp.recipes.training import check_encoder_without_labels
 from labeldp.runs.feature_files import find_image_column, read_columns, read_features
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _check_encoder(encoder: Model, model: str) -> None:
     """Networks begin from the encoder, so that they are of its kind."""
     from labeldp.learn.encoded import split_encoder
 
-    recipes.check_encoder_without_labels(encoder)
+    check_encoder_without_labels(encoder)
     backbone = getattr(split_encoder(encoder)[0].network, "recipe", {}).get("name")
     if model not in ("auto", backbone):
         raise InputError(f"Networks begin from the encoder, which is a {backbone}, not a {model}: leave out --model.")

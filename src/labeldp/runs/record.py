@@ -15,15 +15,13 @@ from labeldp.core.version import __version__
 from labeldp.data.feature_reader import FeatureReader
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.labeled_table import SecretTable
-from labeldp.recipes import runner as recipes
+from labeldp.recipes.result import TrainingResult
 from labeldp.report.card import write_card
 from labeldp.report.card.origin import describe_model, package_versions
 from labeldp.runs.config import TrainConfig
 
 
-def describe_run(
-    table: SecretTable, vault: Vault, config: TrainConfig, trained: recipes.TrainingResult
-) -> dict[str, Any]:
+def describe_run(table: SecretTable, vault: Vault, config: TrainConfig, trained: TrainingResult) -> dict[str, Any]:
     """Return what a run folder says about itself."""
     return {
         "version": __version__,
@@ -53,7 +51,7 @@ def describe_run(
 
 
 def write_run(
-    folder: Path, facts: dict[str, Any], reader: FeatureReader, trained: recipes.TrainingResult, vault: Vault
+    folder: Path, facts: dict[str, Any], reader: FeatureReader, trained: TrainingResult, vault: Vault
 ) -> None:
     """Write the record, the card and the model of a run into a new folder."""
     folder.mkdir()

@@ -10,8 +10,9 @@ from typing import Any
 from labeldp.core.atomic_files import atomic_write
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.labeled_table import SecretTable
-from labeldp.recipes import runner as recipes
 from labeldp.recipes.progress import Progress
+from labeldp.recipes.result import TrainingResult
+from labeldp.recipes.training import train as train_recipe
 from labeldp.runs.checkpoints import checkpoint_folder
 from labeldp.runs.config import TrainConfig
 from labeldp.runs.feature_files import data_warnings
@@ -43,15 +44,15 @@ def train(
             report(f"Note: {warning}")
         encoder = task.encoder and task.encoder.digest()[:16]
 
-        def write_result(run_folder: Path, trained: recipes.TrainingResult, vault: Vault) -> dict[str, Any]:
+        def write_result(run_folder: Path, trained: TrainingResult, vault: Vault) -> dict[str, Any]:
             facts = describe_run(table, vault, config, trained)
             facts |= {"encoder": encoder, "warnings": [*facts["warnings"], *table_warnings]}
             write_run(run_folder, facts, reader, trained, vault)
             return facts
 
-        def rehearse(trained: recipes.TrainingResult, rehearsal_vault: Vault) -> None:
+        def rehearse(trained: TrainingResult, rehearsal_vault: Vault) -> None:
             with TemporaryDirectory() as temporary:
                 write_result(Path(temporary) / "run", trained, rehearsal_vault)
 
-        trained = recipes.train(vault, task, config.recipe, config.options, report=report, rehearsal_hook=rehearse)
+        trained = train_recipe(vault, task, config.recipe, config.options, report=report, rehearsal_hook=rehearse)
         return write_result(folder, trained, vault)

@@ -13,9 +13,9 @@ from labeldp.learn.additive.regression import fit_number_sums
 from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import NumberSums
 from labeldp.privacy.mechanisms.numeric_responses import UnbiasedBins
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.pipelines.additive import Layout
 from labeldp.recipes.pipelines.additive_regression import additive_number_steps
-from labeldp.recipes.runner import all_rows
 from labeldp.recipes.task import Task
 
 ROWS = 6_000

@@ -15,11 +15,12 @@ from labeldp.learn.additive import AdditiveSums, BasisFunctions
 from labeldp.learn.additive.model import AdditiveModel
 from labeldp.privacy.mechanisms import LargestResiduals, LinearQuery
 from labeldp.privacy.vault import Identity, Ledger
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.pipelines import additive as module
 from labeldp.recipes.pipelines.additive import Layout, additive_steps, choose_layout, task_snr
 from labeldp.recipes.rehearsal import _shorten_task
-from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train
 
 ROWS = 3_000
 SPACE = ldp.LabelSpace([0, 1], missing="public")

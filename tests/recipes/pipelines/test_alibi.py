@@ -5,7 +5,7 @@ import labeldp as ldp
 from labeldp.learn import Bayes, Training
 from labeldp.mechanisms import OneHotLaplace
 from labeldp.recipes.advisor.formulas import laplace_information, response_information
-from labeldp.recipes.runner import train
+from labeldp.recipes.training import train
 
 
 def mean_accuracy(digits, mechanism, seeds):

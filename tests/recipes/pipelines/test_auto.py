@@ -17,10 +17,11 @@ from labeldp.learn.average import AveragedModel
 from labeldp.learn.backbones import build
 from labeldp.learn.boosting import BoostedModel
 from labeldp.mechanisms import LinearQuery
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.pipelines.additive import additive_steps, choose_layout
 from labeldp.recipes.pipelines.auto import auto, has_several_candidates, smooth_pseudo_labels, split_counts_epsilon
-from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train
 from labeldp.representation.clusters import nearest_neighbors
 
 

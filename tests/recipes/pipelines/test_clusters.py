@@ -11,7 +11,7 @@ from labeldp.learn.backbones import build
 from labeldp.mechanisms import GroupHistogram
 from labeldp.recipes.budget_split import split_epsilon
 from labeldp.recipes.cluster_votes import choose_n_clusters
-from labeldp.recipes.runner import train
+from labeldp.recipes.training import train
 from labeldp.representation.scan import SCAN
 
 

@@ -14,9 +14,10 @@ from labeldp.learn.backbones import build
 from labeldp.learn.predictor import load_predictor
 from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse
 from labeldp.privacy.vault import Identity, Ledger
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.pipelines.log_linear import sums_fraction
-from labeldp.recipes.runner import all_rows, train
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train
 
 SOME = 600
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 import labeldp as ldp
 from labeldp.learn.bayes import Bayes
 from labeldp.recipes.pipelines.lp_mst import temper
-from labeldp.recipes.runner import train
+from labeldp.recipes.training import train
 
 SOME = 400
 

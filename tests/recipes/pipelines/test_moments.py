@@ -6,7 +6,7 @@ import pytest
 from labeldp.learn.ridge import LinearModel
 from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.pipelines.moments import needs_smoothing
-from labeldp.recipes.runner import train
+from labeldp.recipes.training import train
 from labeldp.representation.smooth import smooth_rows
 
 

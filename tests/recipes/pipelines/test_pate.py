@@ -7,9 +7,9 @@ import labeldp as ldp
 from labeldp.learn import FixMatch
 from labeldp.learn.semigan import SemiGAN
 from labeldp.mechanisms import ConfidentGNMax
-from labeldp.recipes.base import RECIPES, get_recipe
 from labeldp.recipes.pipelines.teachers import Poll, choose_confident_votes
-from labeldp.recipes.runner import train
+from labeldp.recipes.registry import RECIPES, get_recipe
+from labeldp.recipes.training import train
 
 get_recipe("pate-fm")
 FAMILY = sorted(name for name in RECIPES if name.startswith("pate"))

@@ -11,8 +11,8 @@ import labeldp as ldp
 from labeldp.data import Table
 from labeldp.learn import BoostedModel, Model, Training
 from labeldp.recipes.cluster_votes import keep_agreeing, plurality_vote
-from labeldp.recipes.runner import train
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train
 
 
 @pytest.mark.parametrize(

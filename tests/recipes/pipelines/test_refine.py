@@ -18,8 +18,8 @@ from labeldp.learn.predictor import load_predictor
 from labeldp.mechanisms import LinearQuery
 from labeldp.recipes.advisor.forecast import advise
 from labeldp.recipes.pipelines.refine import calibrate, refine
-from labeldp.recipes.runner import train
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train
 from labeldp.representation.contrastive import SimCLR
 
 SOME = 1000

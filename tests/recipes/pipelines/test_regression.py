@@ -20,10 +20,11 @@ from labeldp.learn.encoded import concat_encoders
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.regression_boosting import BoostedRegressionModel, RegressionBoosting
 from labeldp.mechanisms import GroupHistogram, NumberSums
-from labeldp.recipes.base import RECIPES, get_recipe
+from labeldp.recipes.held_out import all_rows
 from labeldp.recipes.pipelines import regression
-from labeldp.recipes.runner import all_rows, train
+from labeldp.recipes.registry import RECIPES, get_recipe
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train
 
 get_recipe("bins")
 SPACE = ldp.LabelSpace.range(0, 100, 1)

@@ -19,9 +19,10 @@ from labeldp.learn.additive.fit import class_probabilities
 from labeldp.learn.additive.model import AdditiveModel, Term, as_table
 from labeldp.privacy.mechanisms import LargestResiduals, LinearQuery
 from labeldp.privacy.mechanisms.base import divide_epsilon
-from labeldp.recipes.base import Request, Reserve, Steps, recipe
 from labeldp.recipes.budget_split import bin_count_snr, default_n_crosses, split_composed, split_with_crosses
 from labeldp.recipes.feature_crosses import parse_crosses
+from labeldp.recipes.registry import recipe
+from labeldp.recipes.request import Request, Reserve, Steps
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 

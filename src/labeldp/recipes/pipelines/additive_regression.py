@@ -13,10 +13,10 @@ from labeldp.learn.density import label_grid
 from labeldp.learn.regression_boosting import RegressionBoosting
 from labeldp.privacy.mechanisms.numeric_responses import MAX_RANGE_VALUES, UnbiasedBins
 from labeldp.privacy.mechanisms.numeric_sums import NumberSums
-from labeldp.recipes.base import Request, Steps
 from labeldp.recipes.budget_split import MAX_BINNED_COLUMNS, min_snr_for_bins, split_epsilon, sums_epsilon_fraction
 from labeldp.recipes.candidates import Candidate, fit_candidates
 from labeldp.recipes.pipelines.additive import add_constant_column, bin_columns, choose_layout, task_snr
+from labeldp.recipes.request import Request, Steps
 from labeldp.recipes.task import Task
 
 

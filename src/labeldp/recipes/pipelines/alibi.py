@@ -4,7 +4,8 @@ from typing import Literal
 
 from labeldp.core.errors import InputError
 from labeldp.privacy.mechanisms import OneHotGaussian, OneHotLaplace
-from labeldp.recipes.base import Request, Steps, recipe
+from labeldp.recipes.registry import recipe
+from labeldp.recipes.request import Request, Steps
 from labeldp.recipes.task import Task
 
 

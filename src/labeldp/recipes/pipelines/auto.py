@@ -11,7 +11,6 @@ from labeldp.data.label_bins import LossName
 from labeldp.learn.average import average_models
 from labeldp.learn.boosting import BoostedModel, Boosting
 from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse
-from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.budget_split import FEW_CLASSES, MAX_BINNED_COLUMNS, min_snr_for_bins, split_epsilon
 from labeldp.recipes.candidates import Candidate, fit_candidates
 from labeldp.recipes.cluster_votes import label_posterior
@@ -22,6 +21,8 @@ from labeldp.recipes.pipelines.lp_mst import lp_mst
 from labeldp.recipes.pipelines.moments import needs_smoothing, smooth_moments
 from labeldp.recipes.pipelines.refine import refine, starts_from_encoder
 from labeldp.recipes.pipelines.regression import auto_numbers, has_several_number_candidates
+from labeldp.recipes.registry import recipe
+from labeldp.recipes.request import Request, Steps
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.representation.clusters import average_neighbors as average_neighbors

@@ -2,9 +2,10 @@
 
 from labeldp.core.errors import InputError
 from labeldp.privacy.mechanisms import GroupHistogram, RRWithPrior
-from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.budget_split import split_epsilon
 from labeldp.recipes.cluster_votes import choose_n_clusters, cluster_class_posterior, cluster_rows, label_posterior
+from labeldp.recipes.registry import recipe
+from labeldp.recipes.request import Request, Steps
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 

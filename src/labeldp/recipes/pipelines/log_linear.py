@@ -12,8 +12,9 @@ from labeldp.core.guarantee import SMALLEST_EPSILON
 from labeldp.data.row_normalizer import CONSTANT_WEIGHT, RowNormalizer
 from labeldp.learn.additive.log_linear import LogLinear, LogLinearModel
 from labeldp.privacy.mechanisms import LinearQuery, RandomizedResponse, RRWithPrior
-from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.budget_split import FEW_CLASSES, split_epsilon, sums_epsilon_fraction
+from labeldp.recipes.registry import recipe
+from labeldp.recipes.request import Request, Steps
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments

@@ -9,7 +9,8 @@ from scipy.special import softmax
 from labeldp.core.errors import InputError
 from labeldp.privacy.mechanisms import RandomizedResponse, RRWithPrior
 from labeldp.privacy.mechanisms.numeric_responses import RROnBins
-from labeldp.recipes.base import Request, Steps, recipe
+from labeldp.recipes.registry import recipe
+from labeldp.recipes.request import Request, Steps
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 

@@ -3,7 +3,8 @@
 from labeldp.core.errors import InputError
 from labeldp.learn.ridge import Ridge
 from labeldp.privacy.mechanisms import LinearQuery
-from labeldp.recipes.base import Request, Steps, recipe
+from labeldp.recipes.registry import recipe
+from labeldp.recipes.request import Request, Steps
 from labeldp.recipes.task import Task
 from labeldp.representation.smooth import smooth_rows
 

@@ -5,8 +5,9 @@ from typing import Literal
 
 from labeldp.core.errors import InputError
 from labeldp.privacy.mechanisms import RandomizedResponse
-from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.cluster_votes import choose_n_clusters, cluster_rows, keep_agreeing, plurality_vote
+from labeldp.recipes.registry import recipe
+from labeldp.recipes.request import Request, Steps
 from labeldp.recipes.task import Task
 
 _MAX_CLASSES_FOR_TREES = 20  # classes: each round of boosting grows a tree for each of them

@@ -16,11 +16,12 @@ from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.learn.training import Training
 from labeldp.privacy.mechanisms import GroupHistogram, LinearQuery, RRMaxInformation
 from labeldp.privacy.mechanisms.base import divide_epsilon
-from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.budget_split import CLUSTER_COUNTS_BELOW, split_refine_epsilon
 from labeldp.recipes.cached_models import cached_embeddings, train_or_load
 from labeldp.recipes.cluster_votes import cluster_class_posterior, select_confident_rows
 from labeldp.recipes.pipelines.moments import needs_smoothing
+from labeldp.recipes.registry import recipe
+from labeldp.recipes.request import Request, Steps
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts

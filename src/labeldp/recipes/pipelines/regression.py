@@ -26,11 +26,12 @@ from labeldp.learn.sklearn_learner import StandardizedFeatures
 from labeldp.privacy.mechanisms.linear import GroupHistogram
 from labeldp.privacy.mechanisms.numeric_responses import MAX_RANGE_VALUES, DiscreteLaplace, RROnBins
 from labeldp.privacy.mechanisms.numeric_sums import NumberSums
-from labeldp.recipes.base import Request, Steps, recipe
 from labeldp.recipes.budget_split import split_epsilon
 from labeldp.recipes.candidates import Candidate, fit_candidates
 from labeldp.recipes.models import find_model
 from labeldp.recipes.pipelines.additive_regression import binned_numbers, suits_binned_numbers
+from labeldp.recipes.registry import recipe
+from labeldp.recipes.request import Request, Steps
 from labeldp.recipes.task import Task, default_training
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts

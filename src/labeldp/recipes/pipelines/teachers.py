@@ -15,7 +15,8 @@ from labeldp.privacy.mechanisms.stable import ImmutableArgmax
 from labeldp.privacy.mechanisms.voting import VoteMechanism
 from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.teacher_votes import TeacherVotes
-from labeldp.recipes.base import Request, Steps, recipe
+from labeldp.recipes.registry import recipe
+from labeldp.recipes.request import Request, Steps
 from labeldp.recipes.task import Task, default_training
 from labeldp.recipes.vote_calibration import (
     ANSWERS_PER_CLASS,

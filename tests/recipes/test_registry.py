@@ -4,7 +4,7 @@ import pytest
 import labeldp as ldp
 from labeldp.core.errors import MissingExtra
 from labeldp.data import Embeddings
-from labeldp.recipes.base import RECIPES, Recipe, get_recipe
+from labeldp.recipes.registry import RECIPES, Recipe, get_recipe
 from labeldp.recipes.task import Task
 
 

@@ -1,7 +1,7 @@
-"""What a recipe is: what it asks of a vault, what it needs, and the list of all of them by name."""
+"""The recipes by name, what each needs, and how a module adds one."""
 
 import inspect
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from numbers import Integral, Real
@@ -9,50 +9,12 @@ from pkgutil import iter_modules
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from labeldp.accounting.losses import Loss
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import LabelSpace
 from labeldp.core.lazy import require_torch
 from labeldp.learn.backbone_names import is_backbone
-from labeldp.learn.predictor import Predictor
-from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.recipes import pipelines
-from labeldp.recipes.task import RowMask
-from labeldp.releases.base import Release
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request to the vault. Without `rows`, it is for all rows of the task."""
-
-    mechanism: Mechanism
-    row_mask: RowMask | None = None
-    derived_from: Sequence[Release] = ()
-
-
-@dataclass(frozen=True)
-class Reserve:
-    """A request to pay for several releases at once, which together cost less than one after another.
-
-    The reply is True or False. After True, the next requests are drawn as the steps, in order, each on all rows of the
-    task: ask for them without `rows`. What one computes from an earlier one names that in `derived_from`. After False
-    nothing was reserved, and requests add up as always: so it is where users own several labels in the rows of the
-    task, because a step by its loss does not say what several labels lose. Ask then for less.
-
-    Attributes:
-        steps: What each release may lose at most, as a mechanism or as a loss. `calibration.calibrated_loss` gives the
-            loss of a mechanism that is only known later, and `shares.composed_steps` divides epsilon.
-        delta: The delta at which the steps are composed.
-        name: Tells several reservations of one shape apart.
-    """
-
-    steps: Sequence[Mechanism | Loss]
-    delta: float = 0.0
-    name: str = ""
-
-
-# A recipe yields a request, is sent the reply, and so on; it returns one model, or several to choose from.
-Steps = Generator[Request | Reserve, Any, Predictor | list[Predictor]]
+from labeldp.recipes.request import Steps
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ from labeldp.learn.backbones import build
 from labeldp.mechanisms import GroupHistogram, OneHotLaplace
 from labeldp.privacy.vault import Identity, Ledger
 from labeldp.recipes import base
-from labeldp.recipes.base import Recipe, Request
-from labeldp.recipes.runner import all_rows, train, train_best
+from labeldp.recipes.held_out import all_rows
+from labeldp.recipes.registry import Recipe
+from labeldp.recipes.request import Request
 from labeldp.recipes.task import Task
+from labeldp.recipes.training import train, train_best
 
 SOME = 400
 
