@@ -179,14 +179,14 @@ def private_label_trainer(
         comparison.config.labels_per_user
     )  # one choice for all seeds: a second would use more labels
 
-    def train_recipe(config: TrainConfig) -> dict[str, Any]:
+    def train_cell(config: TrainConfig) -> dict[str, Any]:
         trained = train_recipe(vault, config.make_task(features, table.space, row_mask), config.recipe, config.options)
         if not isinstance(trained.score, Score):
             return {"accuracy": None, "low": 0.0, "high": 1.0, "measured": "not measured"}
         accuracy = trained.score.accuracy
         return {"accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high, "measured": "privately"}
 
-    return train
+    return train_cell
 
 
 def public_label_trainer(
@@ -195,7 +195,7 @@ def public_label_trainer(
     """Return a way to train a cell of a benchmark, whose labels are public: scored on true labels of other rows."""
     users = table.read_user_ids()
 
-    def train_recipe(config: TrainConfig) -> dict[str, Any]:
+    def train_cell(config: TrainConfig) -> dict[str, Any]:
         if test is None:
             train_ids, test_ids = split_rows(len(codes), (1 - _TEST_FRACTION, _TEST_FRACTION), config.seed, users)
             train_features, train_codes, test_features, test_codes = (
@@ -221,4 +221,4 @@ def public_label_trainer(
             "measured": "on true labels",
         }
 
-    return train
+    return train_cell
