@@ -105,7 +105,7 @@ def test_training_again_adds_up_and_the_budget_is_kept(labeldp):
     code, _, err = labeldp(*train, 1, "--out", "b", "--seed", 1)
     assert code == 2
     assert "has epsilon 0.5 and delta 0 left" in err
-    assert "(--budget sets the total for this data set; where delta is spent, --delta-budget does.)" in err
+    assert "(--budget sets the total for this data set; --delta-budget sets the total delta.)" in err
     assert "epsilon 1.5 of 1.5" in labeldp(*train, 0.5, "--out", "b", "--seed", 1)[1]
 
 

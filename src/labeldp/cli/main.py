@@ -14,12 +14,14 @@ from labeldp.cli.card import card
 from labeldp.cli.compare import compare
 from labeldp.cli.encode import encode
 from labeldp.cli.ledger import ledger_app
+from labeldp.cli.options import OPTION_OF_PARAMETER
 from labeldp.cli.plan import plan
 from labeldp.cli.predict import predict
 from labeldp.cli.privatize import privatize
 from labeldp.cli.reproduce import reproduce
 from labeldp.cli.terminal import echo
 from labeldp.cli.train import train
+from labeldp.core.errors import BudgetExceeded, LabelDPError, MissingExtra
 
 app = typer.Typer(
     name="labeldp",
@@ -48,7 +50,6 @@ def _options(
 
 def main() -> None:
     """Run the command line; anything wrong with the request is one sentence and exit code 2, a bug one and code 1."""
-    from labeldp.core.errors import BudgetExceeded, LabelDPError, MissingExtra
     from labeldp.privacy.vault.failure_notes import message_with_notes
 
     if not sys.warnoptions:
@@ -56,11 +57,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except LabelDPError as problem:
-        hint = ""
-        if isinstance(problem, BudgetExceeded):
-            delta = "" if sys.argv[1:2] == ["privatize"] else "; where delta is spent, --delta-budget does"
-            hint = f" (--budget sets the total for this data set{delta}.)"
-        _fail(f"{message_with_notes(problem)}{hint}", 2)
+        _fail(f"{message_with_notes(problem)}{_option_hint(problem)}", 2)
     except ModuleNotFoundError as problem:
         if problem.name not in ("torch", "safetensors", "PIL", "matplotlib"):
             _fail_unexpectedly(problem)
@@ -99,6 +96,15 @@ def run() -> None:
             sys.stderr.flush()
             os._exit(_INTERRUPTED_CODE)
         raise
+
+
+def _option_hint(problem: LabelDPError) -> str:
+    """Name the option by which a command takes the remedy of an error; the library names parameters alone."""
+    if isinstance(problem, BudgetExceeded):
+        delta = "" if sys.argv[1:2] == ["privatize"] else "; --delta-budget sets the total delta"
+        return f" (--budget sets the total for this data set{delta}.)"
+    option = OPTION_OF_PARAMETER.get(problem.parameter or "")
+    return f" ({option}.)" if option else ""
 
 
 def _fail_unexpectedly(problem: Exception) -> NoReturn:

@@ -83,6 +83,25 @@ Cross = Annotated[
     ),
 ]
 
+# How the command line takes the parameters that errors of the library name (`LabelDPError.parameter`).
+OPTION_OF_PARAMETER = {
+    "allow_unproven": "--allow-unproven NAME",
+    "classes": "--classes no,yes",
+    "encoder": "--encoder FOLDER",
+    "excluded_columns": "--leave-out COLUMN",
+    "features": "--features KIND",
+    "id_column": "--ids COLUMN",
+    "labels_per_user": "--labels-per-user NUMBER",
+    "ledger": "--ledger FILE",
+    "missing": "--missing-public",
+    "model": "--model NAME",
+    "n_clusters": "--clusters NUMBER",
+    "public": "--public TABLE",
+    "public_labels": "--labels-public",
+    "user_column": "--user-column COLUMN",
+    "value_range": "--range LOW,HIGH,STEP",
+}
+
 
 def read_options(texts: list[str] | None) -> dict[str, Any]:
     """Read `name=value` settings: numbers as numbers, the rest as text."""

@@ -2,7 +2,17 @@
 
 
 class LabelDPError(ValueError):
-    """Something in the request cannot be done; the message says what to change."""
+    """Something in the request cannot be done; the message says what to change.
+
+    Args:
+        message: One sentence with the problem and the remedy. It names no command-line option.
+        parameter: The parameter that the remedy sets, `excluded_columns` for example. The command line appends the
+            option that sets it.
+    """
+
+    def __init__(self, message: str = "", *, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
 
 
 class InputError(LabelDPError):

@@ -22,6 +22,7 @@ from labeldp.evaluate import Score, split_rows
 from labeldp.learn.model import Model
 from labeldp.privacy.vault import Vault
 from labeldp.privacy.vault.labeled_table import SecretTable
+from labeldp.recipes.training import train as train_recipe
 from labeldp.report.plots import Point, plot_accuracy_by_epsilon
 from labeldp.runs.config import TrainConfig
 from labeldp.runs.feature_files import read_features
