@@ -38,7 +38,12 @@ _OLD_NAMES = json.loads(Path(__file__).with_name("noise_keys.json").read_text())
 def _noise_key(node: str) -> str:
     """Return the name by which the noise of a test is keyed: the one that it had at first."""
     path, separator, test = node.partition("::")
-    return _OLD_NAMES.get(node) or _OLD_NAMES.get(path, path) + separator + test
+    function, bracket, parameters = test.partition("[")
+    if node in _OLD_NAMES:
+        return _OLD_NAMES[node]
+    if (renamed := f"{path}::{function}") in _OLD_NAMES:
+        return _OLD_NAMES[renamed] + bracket + parameters
+    return _OLD_NAMES.get(path, path) + separator + test
 
 
 fresh_keystream = secure_stream._new_keystream
