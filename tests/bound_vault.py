@@ -21,5 +21,5 @@ def open_vault(path, epsilon=1.0, labels=LABELS, **options):
 
 def rows_of(vault, entry):
     """Return the rows of an entry as a mask."""
-    mask = unpack_rows(vault.ledger.rows(entry.row_set), vault.rows)
-    return np.ones(vault.rows, bool) if mask is None else mask
+    mask = unpack_rows(vault.ledger.packed_rows(entry.row_set), vault.n_rows)
+    return np.ones(vault.n_rows, bool) if mask is None else mask

@@ -1,4 +1,4 @@
-"""What tests of cards share: the report of a training, an audit, an entry of a ledger."""
+"""Data for tests of cards: the report of a training, an audit, and an entry of a ledger."""
 
 FACTS = {
     "recipe": "moments",
@@ -12,6 +12,6 @@ NOT_PRIVATE = FACTS | {"guarantee": FACTS["guarantee"] | {"epsilon": "inf"}}
 ONE = {"kind": "one-run", "lower_bound": 0.4127, "confidence": 0.95, "stated_epsilon": 1.0, "canaries": 500}
 
 
-def entry(name, mechanism="RightCount", origin="declared public", **more):
+def entry(name, mechanism="CorrectCount", origin="declared public", **more):
     facts = {"id": name, "mechanism": mechanism, "kind": "release", "epsilon": 0.5, "delta": 0.0, "released": 10}
     return facts | {"origin": origin, "status": "committed"} | more

@@ -1,4 +1,4 @@
-"""The laws of noisy counts, summed out: of the noise itself, and of which noisy count is largest."""
+"""The distributions of noisy counts: of the noise itself, and of the index of the largest noisy count."""
 
 import math
 
@@ -16,13 +16,13 @@ def winners(counts, epsilon):
     """P(each candidate wins), by summing over the noisy count of the winner: the first of the largest wins."""
     reach = math.ceil(80 / epsilon) + int(np.ptp(counts))
     x, mass = noise_law(2 / epsilon, reach)
-    upto = np.cumsum(mass)
+    cumulative = np.cumsum(mass)
     law = []
     for j, own in enumerate(counts):
-        chance = mass.copy()
+        probability = mass.copy()
         for i, other in enumerate(counts):
             if i != j:
                 below = x + own - other - (i < j)  # how large the other's noise may be
-                chance *= np.where(below < -reach, 0.0, upto[np.clip(below + reach, 0, 2 * reach)])
-        law.append(chance.sum())
+                probability *= np.where(below < -reach, 0.0, cumulative[np.clip(below + reach, 0, 2 * reach)])
+        law.append(probability.sum())
     return np.array(law)

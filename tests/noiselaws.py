@@ -1,4 +1,4 @@
-"""Laws of noise, worked out the slow way: what fast code is compared with."""
+"""Distributions of noise by slow, direct computation, for comparison with fast code."""
 
 import math
 from fractions import Fraction

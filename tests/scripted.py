@@ -1,4 +1,4 @@
-"""Streams that tests write themselves, and the exact law of a sampler found by driving them."""
+"""Streams of given bits, and the exact distribution of a sampler that is driven by them."""
 
 from collections.abc import Callable, Hashable
 from fractions import Fraction
@@ -18,7 +18,7 @@ class Uniform:
         if count == 0:
             return np.empty(0, np.uint16)
         first = self._words[0]
-        self._words[0] = (first << 16) & (2**64 - 1)  # what a table look-up asks for next are the other 48
+        self._words[0] = (first << 16) & (2**64 - 1)  # a table look-up reads the other 48 bits next
         return np.full(count, first >> 48, np.uint16)
 
     def uint64(self, count: int) -> np.ndarray:
@@ -26,7 +26,7 @@ class Uniform:
 
 
 class Seeded:
-    """Bits that are the same in every run, for tests of what learners make of noise."""
+    """Bits that are the same in every run, for tests of learners on noisy data."""
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
@@ -42,15 +42,15 @@ class Words:
     """Bits from a list: each call takes the next uniform, of 64 bits, for all of its rows."""
 
     def __init__(self, *uniforms: int) -> None:
-        self._left = list(uniforms)
-        self._open = 0
+        self._uniforms = list(uniforms)
+        self._current = 0
 
     def uint16(self, count: int) -> np.ndarray:
-        self._open = self._left.pop(0)
-        return np.full(count, self._open >> 48, np.uint16)
+        self._current = self._uniforms.pop(0)
+        return np.full(count, self._current >> 48, np.uint16)
 
     def uint64(self, count: int) -> np.ndarray:
-        return np.full(count, (self._open << 16) & (2**64 - 1), np.uint64)
+        return np.full(count, (self._current << 16) & (2**64 - 1), np.uint64)
 
 
 def exact_law(draw: Callable[[Bits], Hashable]) -> dict[Hashable, Fraction]:

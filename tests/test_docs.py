@@ -1,4 +1,4 @@
-"""Every example in the documents runs, and prints what stands below it."""
+"""Every example in the documents runs and prints the output that the document states."""
 
 import re
 import warnings
@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if "```python" in path.read_text(encoding="utf-8"))
-# What these print is drawn anew each time, but for this much of it.
+# The output of these pages depends on drawn noise: patterns of the fixed parts.
 VARYING = {
     "audit": r"[01]\.\d+ True\nGuarantee\(epsilon=1\.0, delta=0\.0, unit='label'\) .*\nTrue\n",
     "learning": r"Supervised 0\.\d+\nAugDescent 0\.[89]\d+\n",
@@ -17,30 +17,30 @@ VARYING = {
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_the_examples_print_what_they_say(page, capsys, monkeypatch, tmp_path):
-    from labeldp.recipes import base
+def test_examples_print_the_stated_output(page, capsys, monkeypatch, tmp_path):
+    from labeldp.recipes import registry
 
-    base.get_recipe("auto")  # enters all of them, once: what is entered after this would go with the copy
-    monkeypatch.setattr(base, "RECIPES", dict(base.RECIPES))  # a page enters a recipe of its own
+    registry.get_recipe("auto")  # registers all recipes before the copy is made
+    monkeypatch.setattr(registry, "RECIPES", dict(registry.RECIPES))  # a page registers its own recipe
     monkeypatch.chdir(tmp_path)
     text, names = page.read_text(encoding="utf-8"), dict[str, object]()
     blocks = re.findall(r"```python\n(.*?)```(?:\n```\n(.*?)```)?", text, re.DOTALL)
     assert len(blocks) == text.count("```python")
-    everything = ""
+    all_output = ""
     for code, printed in blocks:
         with warnings.catch_warnings(action="ignore"):
             exec(code, names)
-        everything += (said := capsys.readouterr().out)
+        all_output += (output := capsys.readouterr().out)
         if page.stem not in VARYING:
-            assert said == printed
-        assert bool(said) >= bool(printed)
-    assert re.fullmatch(VARYING.get(page.stem, ".*"), everything, re.DOTALL)
+            assert output == printed
+        assert bool(output) >= bool(printed)
+    assert re.fullmatch(VARYING.get(page.stem, ".*"), all_output, re.DOTALL)
 
 
 @pytest.mark.parametrize(
     "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.stem
 )
-def test_links_lead_somewhere(page):
+def test_links_have_a_target(page):
     text = page.read_text(encoding="utf-8")
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
         other = page if not target else page.parent / target

@@ -1,4 +1,4 @@
-"""Unusual but legal tables, each from its seed: what a column, a label or a number of rows can be and rarely is."""
+"""Unusual but valid tables, each from a seed, with rare types of columns, labels and numbers of rows."""
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -14,7 +14,7 @@ LARGEST = 3.4e38  # of float32
 
 @dataclass(frozen=True)
 class Unusual:
-    """A table with its labels, and what is asked for."""
+    """A table with its labels and the requested guarantee."""
 
     frame: pl.DataFrame
     labels: list[Any]
@@ -28,9 +28,10 @@ class Unusual:
         return self.space.step is not None
 
 
-def _sprinkled(values, generator, what, share=0.2):
-    """Put a value in the place of some."""
-    return [what if hit else value for value, hit in zip(values, generator.random(len(values)) < share, strict=True)]
+def _sprinkled(values, generator, replacement, fraction=0.2):
+    """Replace a random fraction of the values."""
+    is_replaced = generator.random(len(values)) < fraction
+    return [replacement if replaced else value for value, replaced in zip(values, is_replaced, strict=True)]
 
 
 def _plain(n, g):
@@ -99,7 +100,7 @@ MAKERS = {
 }
 
 
-def _labels(rows, g):
+def _labels(n_rows, g):
     """Return labels and their space: classes, few or many, or numbers; some may be missing."""
     missing = "public" if g.random() < 0.2 else "error"
     if g.random() < 0.4:
@@ -112,9 +113,9 @@ def _labels(rows, g):
     count = len(space)
     kind = g.choice(["any", "constant", "rare"])
     codes = {
-        "any": g.integers(0, count, rows),
-        "constant": np.full(rows, g.integers(count)),
-        "rare": np.where(np.arange(rows) == 0, count - 1, 0),
+        "any": g.integers(0, count, n_rows),
+        "constant": np.full(n_rows, g.integers(count)),
+        "rare": np.where(np.arange(n_rows) == 0, count - 1, 0),
     }[kind]
     labels = [space.classes[code] for code in codes]
     if missing == "public":
@@ -125,10 +126,10 @@ def _labels(rows, g):
 def unusual(seed: int) -> Unusual:
     """Return the table of a seed."""
     g = np.random.default_rng(seed)
-    rows = int(g.choice([2, 3, 5, 12, 40, 120, 210, 300, 300, 700]))
-    kinds = g.choice(list(MAKERS), g.integers(1, 7))
-    frame = pl.DataFrame([MAKERS[kind](rows, g).alias(f"{place} {kind}") for place, kind in enumerate(kinds)])
-    labels, space = _labels(rows, g)
-    users = g.integers(0, max(2, rows // 2), rows) if g.random() < 0.15 else None
+    n_rows = int(g.choice([2, 3, 5, 12, 40, 120, 210, 300, 300, 700]))
+    column_types = g.choice(list(MAKERS), g.integers(1, 7))
+    frame = pl.DataFrame([MAKERS[name](n_rows, g).alias(f"{index} {name}") for index, name in enumerate(column_types)])
+    labels, space = _labels(n_rows, g)
+    users = g.integers(0, max(2, n_rows // 2), n_rows) if g.random() < 0.15 else None
     epsilon, delta = float(g.choice([0.05, 1.0, 4.0, 30.0])), float(g.choice([0.0, 1e-6]))
     return Unusual(frame, labels, space, epsilon, delta, users)

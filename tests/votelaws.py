@@ -1,4 +1,4 @@
-"""The exact laws of noisy votes, summed up term by term: slow and obvious, for tests to compare with."""
+"""The exact distributions of noisy votes, summed term by term, for comparison in tests."""
 
 import math
 from itertools import product
@@ -12,7 +12,7 @@ COUNTS = [[4, 4], [3, 3, 3], [6, 1, 2], [9, 0, 0], [0, 5, 4], [1, 1, 7, 0]]
 
 
 def noise_law(noise, scale, reach):
-    """The discrete law, summed up: integers and their chances."""
+    """The normalized discrete distribution: integers and their probabilities."""
     x = np.arange(-reach, reach + 1)
     mass = np.exp(-np.abs(x) / scale) if noise == "laplace" else np.exp(-(x.astype(float) ** 2) / (2 * scale**2))
     return x, mass / mass.sum()
@@ -22,20 +22,20 @@ def winners(counts, noise, scale):
     """P(each class wins), by summing over the noisy count of the winner: the first of the largest wins."""
     reach = math.ceil((45 if noise == "laplace" else 12) * scale) + int(np.ptp(counts)) + 2
     x, mass = noise_law(noise, scale, reach)
-    upto = np.cumsum(mass)
+    cumulative = np.cumsum(mass)
     law = []
     for j, own in enumerate(counts):
-        chance = mass.copy()
+        probability = mass.copy()
         for i, other in enumerate(counts):
             if i != j:
                 below = x + own - other - (i < j)
-                chance *= np.where(below < -reach, 0.0, upto[np.clip(below + reach, 0, 2 * reach)])
-        law.append(chance.sum())
+                probability *= np.where(below < -reach, 0.0, cumulative[np.clip(below + reach, 0, 2 * reach)])
+        law.append(probability.sum())
     return np.array(law)
 
 
 def confident(counts, m):
-    """P(each class is answered), and last that none is."""
+    """P(each class is released), and last P(none is)."""
     reach = math.ceil(12 * m.sigma1) + 60
     x, mass = noise_law("gaussian", m.sigma1, reach)
     passes = mass[x + max(counts) >= m.threshold].sum()
@@ -48,7 +48,7 @@ def law_of(counts, m):
     return winners(counts, *(("laplace", m.scale) if isinstance(m, LNMax) else ("gaussian", m.sigma)))
 
 
-def neighbours(counts):
+def neighbors(counts):
     for i, j in product(range(len(counts)), repeat=2):
         if i != j and counts[i]:
             other = np.array(counts)
@@ -58,5 +58,5 @@ def neighbours(counts):
 
 
 def divergence(p, q, order):
-    seen = p > 1e-280  # what is rarer adds nothing
+    seen = p > 1e-280  # smaller probabilities are negligible
     return float(np.logaddexp.reduce(order * np.log(p[seen]) + (1 - order) * np.log(q[seen]))) / (order - 1)

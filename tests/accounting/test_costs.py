@@ -37,7 +37,7 @@ def histories(draw):
 
 @given(histories())
 def test_each_unit_pays_for_its_own_rows(history):
-    owner, releases, asked = history
+    owner, releases, queried = history
     spending = Spending(ROWS, owner)
     units = np.arange(ROWS) if owner is None else owner
     totals = dict.fromkeys(units.tolist(), Fraction(0))
@@ -50,31 +50,31 @@ def test_each_unit_pays_for_its_own_rows(history):
             m = int((chosen == unit).sum())
             totals[unit] += Fraction(tenths * m * m, 10)
     assert spending.max_cost().epsilon == max(totals.values())
-    touched = units if asked is None else units[asked]
-    assert spending.max_cost(asked).epsilon == max(totals[u] for u in touched.tolist())
+    touched = units if queried is None else units[queried]
+    assert spending.max_cost(queried).epsilon == max(totals[u] for u in touched.tolist())
 
 
 OWNERS = st.lists(st.integers(0, 9), min_size=1, max_size=60).map(lambda who: np.unique(who, return_inverse=True)[1])
 
 
 @given(OWNERS, st.integers(1, 5), st.integers(0, 99), st.data())
-def test_each_user_keeps_as_many_labelled_rows_as_allowed(owner, most, seed, data):
+def test_each_user_keeps_as_many_labeled_rows_as_allowed(owner, max_labels, seed, data):
     marks = data.draw(st.none() | st.lists(st.booleans(), min_size=owner.size, max_size=owner.size))
-    labelled = None if marks is None else np.array(marks)
-    kept = cap_labels_per_user(owner, labelled, owner.size, most, seed)
-    counted = np.ones(owner.size, bool) if labelled is None else labelled
+    labeled = None if marks is None else np.array(marks)
+    selected = cap_labels_per_user(owner, labeled, owner.size, max_labels, seed)
+    counted = np.ones(owner.size, bool) if labeled is None else labeled
     for user in set(owner.tolist()):
         own = (owner == user) & counted
-        assert (kept & own).sum() == min(own.sum(), most)
-    assert not kept[~counted].any()
-    assert np.array_equal(kept, cap_labels_per_user(owner, labelled, owner.size, most, seed))
+        assert (selected & own).sum() == min(own.sum(), max_labels)
+    assert not selected[~counted].any()
+    assert np.array_equal(selected, cap_labels_per_user(owner, labeled, owner.size, max_labels, seed))
 
 
-def test_every_row_of_a_user_is_as_likely_to_be_kept():
+def test_every_row_of_a_user_is_equally_likely_to_be_selected():
     owner = np.array([0, 0, 0, 0, 1])
-    kept = np.sum([cap_labels_per_user(owner, None, 5, 1, seed) for seed in range(2000)], axis=0)
-    assert kept[4] == 2000
-    assert np.abs(kept[:4] - 500).max() < 90
+    selected = np.sum([cap_labels_per_user(owner, None, 5, 1, seed) for seed in range(2000)], axis=0)
+    assert selected[4] == 2000
+    assert np.abs(selected[:4] - 500).max() < 90
 
 
 def test_where_users_own_several_rows_a_number_must_be_given_and_the_choice_is_shown():
@@ -86,15 +86,15 @@ def test_where_users_own_several_rows_a_number_must_be_given_and_the_choice_is_s
         cap_labels_per_user(owner, None, 52, None)
     assert cap_labels_per_user(np.arange(5), None, 5, None).all()
     assert cap_labels_per_user(None, None, 5, None).all()
-    only_one_is_labelled = np.array([True, False, True, False])
-    kept = cap_labels_per_user(np.array([0, 0, 1, 1]), only_one_is_labelled, 4, None)
-    assert np.array_equal(kept, only_one_is_labelled)
+    only_one_is_labeled = np.array([True, False, True, False])
+    selected = cap_labels_per_user(np.array([0, 0, 1, 1]), only_one_is_labeled, 4, None)
+    assert np.array_equal(selected, only_one_is_labeled)
 
 
-@pytest.mark.parametrize("most", [0, -1, True, 1.5, "2"])
-def test_bad_numbers_of_labels(most):
+@pytest.mark.parametrize("max_labels", [0, -1, True, 1.5, "2"])
+def test_bad_numbers_of_labels(max_labels):
     with pytest.raises(ldp.InputError, match="a whole number from 1"):
-        cap_labels_per_user(np.array([0, 0]), None, 2, most)
+        cap_labels_per_user(np.array([0, 0]), None, 2, max_labels)
 
 
 def test_a_number_of_labels_needs_users():
@@ -122,12 +122,12 @@ def test_all_rows_of_touched_users():
     ],
     ids=str,
 )
-def test_a_missing_user_is_nobody(users):
+def test_a_missing_user_is_refused(users):
     with pytest.raises(ldp.InputError, match="with none missing"):
         encode_users(users, 3)
 
 
-def test_nobody_changes_who_owns_what_later():
+def test_encoded_users_are_read_only():
     with pytest.raises(ValueError, match="read-only"):
         encode_users(["a", "b", "a"], 3)[0] = 1
 
@@ -137,7 +137,7 @@ def test_owners_have_the_same_numbers_however_they_are_held(held):
     assert encode_users(held(["b", "a", "b", "c"]), 4).tolist() == [0, 1, 0, 2]
 
 
-def test_owners_that_have_no_order_are_told_apart_by_what_they_are():
+def test_users_of_types_without_an_order_are_distinguished_by_value():
     couple, other = frozenset({"anna", "bob"}), frozenset({"carl"})
     names = np.empty(6, object)
     names[:] = [couple, other] * 3
@@ -184,19 +184,19 @@ def test_a_use_is_read_back_and_an_older_one_counts_for_all_rows(rows):
     assert joint_cost([older, use("y", 2, [7])]).epsilon == 5
 
 
-def test_rows_without_a_label_take_no_part():
-    labelled = np.array([True, False, True])
-    kept = cap_labels_per_user(None, labelled, 3, None)
-    assert kept.tolist() == [True, False, True]
-    kept[:] = True
-    assert labelled.tolist() == [True, False, True]  # they stay the vault's own
+def test_rows_without_a_label_are_not_selected():
+    labeled = np.array([True, False, True])
+    selected = cap_labels_per_user(None, labeled, 3, None)
+    assert selected.tolist() == [True, False, True]
+    selected[:] = True
+    assert labeled.tolist() == [True, False, True]  # they stay the vault's own
     assert cap_labels_per_user(None, None, 3, None).all()
     assert cap_labels_per_user(None, None, 3, None).dtype == bool
     nobody = cap_labels_per_user(np.array([0, 1, 1]), np.zeros(3, bool), 3, None)
     assert nobody.tolist() == [False] * 3
 
 
-def test_a_few_row_sets_are_remembered_and_all_are_counted(monkeypatch):
+def test_few_row_sets_are_cached_and_all_are_counted(monkeypatch):
     """Otherwise each new row set would take time in the number of all earlier ones."""
     monkeypatch.setattr(costs, "_MAX_CACHED_ROW_SETS", 2)
     generator, adds = np.random.default_rng(0), costs.Spending(20)
@@ -211,19 +211,17 @@ def test_a_few_row_sets_are_remembered_and_all_are_counted(monkeypatch):
 
 
 def test_a_user_keeps_the_first_rows_of_a_shuffled_list():
-    owner, labelled = np.random.default_rng(1).integers(0, 40, 1000), np.arange(1000) % 3 > 0
+    owner, labeled = np.random.default_rng(1).integers(0, 40, 1000), np.arange(1000) % 3 > 0
     for seed in (0, 7):
-        order = np.random.default_rng(seed).permutation(np.flatnonzero(labelled))
+        order = np.random.default_rng(seed).permutation(np.flatnonzero(labeled))
         expected = np.zeros(1000, bool)
         for user in range(40):
             expected[[row for row in order if owner[row] == user][:2]] = True
-        assert np.array_equal(cap_labels_per_user(owner, labelled, 1000, 2, seed), expected)
-    assert np.array_equal(
-        cap_labels_per_user(owner, labelled, 1000, 2), cap_labels_per_user(owner, labelled, 1000, 2, 0)
-    )
+        assert np.array_equal(cap_labels_per_user(owner, labeled, 1000, 2, seed), expected)
+    assert np.array_equal(cap_labels_per_user(owner, labeled, 1000, 2), cap_labels_per_user(owner, labeled, 1000, 2, 0))
 
 
-def test_a_missing_number_among_objects_is_nobody():
+def test_a_missing_number_among_objects_is_refused():
     with pytest.raises(ldp.InputError, match="none missing"):
         encode_users(np.array([1.0, float("nan")], object), 2)
 

@@ -70,7 +70,7 @@ def _additive_sums(vault):
 
 
 class World:
-    """Pictures, three releases of one vault, and networks that learnt from the first of them, at epsilon 8."""
+    """Pictures, three releases of one vault, and networks that learned from the first of them, at epsilon 8."""
 
     def __init__(self, folder):
         random = np.random.default_rng(0)
@@ -98,7 +98,7 @@ class World:
         self.linear = Ridge(self.normalizer).fit(self.rows, self.sums)
 
     def task(self, **changes):
-        """A task whose encoder has learnt from labels."""
+        """A task whose encoder has learned from labels."""
         usual = {"space": SPACE, "model": partial(build, "cnn", width=4), "training": ONCE, "encoder": self.network}
         return Task(features=self.images, row_mask=np.ones(ROWS, bool), epsilon=1.0, **usual | changes)
 
@@ -115,7 +115,7 @@ def world(tmp_path_factory):
 
 
 def fits(learner, features="images"):
-    """Learn from the new release, starting from the network that learnt from the old one."""
+    """Learn from the new release, starting from the network that learned from the old one."""
     return lambda w: (learner.fit(getattr(w, features), w.new, w.network), [w.new, w.network])
 
 
@@ -128,7 +128,7 @@ def loads(kind, model):
 
 
 def represents(kind):
-    """Begin from a copy of the network that learnt from labels, as a user's backbone could."""
+    """Begin from a copy of the network that learned from labels, as a user's backbone could."""
     return lambda w: (kind(lambda shape, classes: copy.deepcopy(w.network.network), ONCE).fit(w.images), [w.network])
 
 
@@ -184,8 +184,8 @@ MADE = {
     "learn.additive.terms.AdditiveSums.releases": lambda w: (w.additive_sums.releases[-1:], w.additive_sums.releases),
     "learn.augdescent.AugDescent.fit": fits(learn.AugDescent(training=ONCE)),
     "learn.average.AveragedModel.load": loads(AveragedModel, lambda w: average_models([w.linear, w.line])),
-    "learn.average.averaged": lambda w: (average_models([w.linear, w.network]), [w.linear, w.network]),
-    "learn.base.Learner.together": fits_together(learn.Supervised(training=ONCE)),
+    "learn.average.average_models": lambda w: (average_models([w.linear, w.network]), [w.linear, w.network]),
+    "learn.base.Learner.fit_many": fits_together(learn.Supervised(training=ONCE)),
     "learn.bayes.Bayes.fit": fits(learn.Bayes(training=ONCE)),
     "learn.boosting.BoostedModel.load": loads(BoostedModel, lambda w: BOOSTING.fit(w.images, w.new, w.network)),
     "learn.boosting.Boosting.fit": fits(BOOSTING),
@@ -193,8 +193,8 @@ MADE = {
         BOOSTING.fit_averaged(w.images, w.new, w.network),
         [w.new, w.network],
     ),
-    "learn.sklearn_learner.Classical.fit": fits(SklearnLearner(LogisticRegression(), n_rounds=1)),
-    "learn.sklearn_learner.ClassicalModel.load": loads(
+    "learn.sklearn_learner.SklearnLearner.fit": fits(SklearnLearner(LogisticRegression(), n_rounds=1)),
+    "learn.sklearn_learner.SklearnModel.load": loads(
         SklearnModel, lambda w: SklearnLearner(LogisticRegression(), 1).fit(w.rows, w.new)
     ),
     "learn.consensus.Consensus.fit": fits(learn.Consensus(learner=learn.Supervised(training=ONCE))),
@@ -206,28 +206,28 @@ MADE = {
     ),
     "learn.debiased.Debiased.fit": fits(learn.Debiased(training=ONCE)),
     "learn.encoded.EncodedModel.load": loads(EncodedModel, lambda w: EncodedModel(w.network, w.linear)),
-    "learn.encoded.members": lambda w: (split_encoder(w.network), [w.network]),
-    "learn.encoded.with_head": lambda w: (attach_linear_head(w.network, w.line), [w.network, w.line]),
+    "learn.encoded.split_encoder": lambda w: (split_encoder(w.network), [w.network]),
+    "learn.encoded.attach_linear_head": lambda w: (attach_linear_head(w.network, w.line), [w.network, w.line]),
     "learn.fixmatch.FixMatch.fit": fits(learn.FixMatch(training=ONCE)),
     "learn.model.Model.load": loads(Model, lambda w: w.network),
     "learn.model.Model.trained_on": lambda w: (
         Model.trained_on(build("cnn", (1, 8, 8), 3), w.new, None, w.network),
         [w.new, w.network],
     ),
-    "learn.additive.regression.NumberSums.fit": lambda w: (
+    "learn.additive.regression.AdditiveNumberSums.fit": lambda w: (
         w.number_sums.fit(w.unbiased),
         [w.number_sums.sums, w.unbiased],
     ),
-    "learn.regression_boosting.BoostedNumberModel.load": loads(
+    "learn.regression_boosting.BoostedRegressionModel.load": loads(
         BoostedRegressionModel, lambda w: RegressionBoosting().fit(w.table, w.unbiased, w.number_sums.fit())
     ),
-    "learn.regression_boosting.NumberBoosting.fit": lambda w: (
+    "learn.regression_boosting.RegressionBoosting.fit": lambda w: (
         RegressionBoosting().fit(w.table, w.unbiased, w.number_sums.fit()),
         [w.unbiased, w.number_sums.sums],
     ),
     "learn.predictor.load_predictor": lambda w: (w.saved(w.network, load_predictor), [w.network]),
-    "learn.predictor.resting_on": lambda w: (with_lineage(w.linear, [w.new]), [w.linear, w.new]),
-    "learn.regression.NumberModel.load": loads(
+    "learn.predictor.with_lineage": lambda w: (with_lineage(w.linear, [w.new]), [w.linear, w.new]),
+    "learn.regression.RegressionModel.load": loads(
         RegressionModel, lambda w: Regression(RidgeRegressor(), max_rounds=1).fit(w.rows, w.values)
     ),
     "learn.regression.Regression.fit": lambda w: (
@@ -241,12 +241,12 @@ MADE = {
     "learn.ridge.LinearModel.load": loads(LinearModel, lambda w: w.linear),
     "learn.ridge.Ridge.fit": lambda w: (Ridge(w.normalizer).fit(w.rows, w.sums), [w.sums]),
     "learn.semigan.SemiGAN.fit": fits(learn.SemiGAN(training=ONCE, n_discriminators=2, remove_fraction=0.3)),
-    "learn.semigan.SemiGAN.fit_and_count": lambda w: (
+    "learn.semigan.SemiGAN.fit_and_count_contradictions": lambda w: (
         learn.SemiGAN(training=ONCE).fit_and_count_contradictions(w.images, w.new, w.network)[0],
         [w.new, w.network],
     ),
     "learn.softmatch.SoftMatch.fit": fits(learn.SoftMatch(training=ONCE)),
-    "learn.softmatch.SoftMatch.together": fits_together(learn.SoftMatch(training=ONCE)),
+    "learn.softmatch.SoftMatch.fit_many": fits_together(learn.SoftMatch(training=ONCE)),
     "learn.supervised.Supervised.fit": fits(learn.Supervised(training=ONCE)),
     "representation.contrastive.SimCLR.fit": represents(representation.SimCLR),
     "representation.momentum.MomentumLearner.fit": represents(
@@ -256,7 +256,7 @@ MADE = {
         representation.SCAN(3, n_neighbors=3, training=ONCE, self_label_epochs=1).fit(w.images, w.network),
         [w.network],
     ),
-    "recipes.pipelines.auto.smoothed": lambda w: (
+    "recipes.pipelines.auto.smooth_pseudo_labels": lambda w: (
         smooth_pseudo_labels(w.task(), w.sums, np.zeros((len(w.rows), 1), np.int64)),
         [w.sums],
     ),
@@ -264,31 +264,34 @@ MADE = {
         fit_candidates(w.task(), [Candidate("linear", lambda: w.linear)])[0],
         [w.linear],
     ),
-    "recipes.cached_models.taught": lambda w: (
+    "recipes.cached_models.train_or_load": lambda w: (
         train_or_load(w.task(folder=w.folder), learn.Supervised(training=ONCE), w.new, [w.network], np.zeros(0)),
         [w.new, w.network],
     ),
-    "recipes.pipelines.regression.learners_for": _learners,
+    "recipes.pipelines.regression.make_number_learners": _learners,
     "recipes.pipelines.pate.augdescent": student(pate.augdescent),
     "recipes.pipelines.pate.denoise": student(pate.denoise),
     "recipes.pipelines.pate.fixmatch": student(pate.fixmatch),
-    "recipes.pipelines.pate.gan": student(pate.gan, discriminators=2),
+    "recipes.pipelines.pate.gan": student(pate.gan, n_discriminators=2),
     "recipes.pipelines.pate.ssl": student(pate.ssl),
     "recipes.task.Task.with_encoder": lambda w: (w.task().with_encoder(w.linear), [w.linear, w.network]),
     "recipes.cluster_votes.keep_agreeing": lambda w: (keep_agreeing(w.new, w.new.labels()), [w.new]),
-    "recipes.pipelines.log_linear.SumsAndLabels.refined": lambda w: (_sums_and_labels(w).refine(), [w.sums, w.new]),
+    "recipes.pipelines.log_linear.LogLinearFit.refine": lambda w: (_sums_and_labels(w).refine(), [w.sums, w.new]),
 }
 
-# What refuses a model that learnt from labels.
+# What refuses a model that learned from labels.
 REFUSED = {
-    "learn.encoded.side_by_side": lambda w: concat_encoders([w.network], w.images),
+    "learn.encoded.concat_encoders": lambda w: concat_encoders([w.network], w.images),
     "representation.restart.train_two_encoders": lambda w: train_two_encoders(
-        w.images, lambda shape, classes: copy.deepcopy(w.network.network), 1, batch=16, device="cpu"
+        w.images, lambda shape, classes: copy.deepcopy(w.network.network), 1, batch_size=16, device="cpu"
     ),
     "representation.restart.train_with_restart": lambda w: train_with_restart(
         representation.SimCLR(lambda shape, classes: copy.deepcopy(w.network.network), ONCE), w.images, 1
     ),
 }
+
+# Returns the models of a recipe's steps to `train`, which adds every release to their lineage.
+INTERNAL = {"recipes.runner.run_steps"}
 
 
 def _returns_a_source(hint, owner):
@@ -312,9 +315,9 @@ def _function(member):
     return found if inspect.isfunction(found) and not getattr(found, "__isabstractmethod__", False) else None
 
 
-# Types that are imported for a type checker alone; "Line" is neither model nor release.
+# Types that are imported for a type checker alone; `RecipeForecast` is neither model nor release.
 CHECKED = {
-    "Line": object,
+    "RecipeForecast": object,
     "Model": Model,
     "Learner": Learner,
     "Backbone": Backbone,
@@ -325,7 +328,7 @@ CHECKED = {
 
 def makers():
     """The name of every public function and method of the learning side that returns a model or a release."""
-    for package in ("learn", "represent", "recipes"):
+    for package in ("learn", "representation", "recipes"):
         for info in pkgutil.walk_packages([str(SOURCE / package)], f"labeldp.{package}."):
             module = importlib.import_module(info.name)
             here = [(n, o) for n, o in vars(module).items() if getattr(o, "__module__", "") == module.__name__]
@@ -339,12 +342,22 @@ def makers():
                         yield f"{info.name.removeprefix('labeldp.')}.{name}" + (f".{method}" if method else "")
 
 
-def test_every_function_that_makes_a_model_or_a_release_is_known_here():
-    assert set(makers()) == MADE.keys() | REFUSED.keys()
+def test_every_function_that_makes_a_model_or_a_release_is_covered():
+    assert set(makers()) == MADE.keys() | REFUSED.keys() | INTERNAL
+
+
+def test_steps_of_a_recipe_are_run_by_train_alone():
+    callers = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        for call in _calls(ast.parse(path.read_text()))
+        if call.split(".")[-1] == "run_steps"
+    }
+    assert callers == {"recipes/training.py"}
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_what_is_made_rests_on_everything_that_it_was_made_from(world, name):
+def test_every_result_states_the_lineage_of_all_its_sources(world, name):
     made, sources = MADE[name](world)
     needed = {use for source in sources for use in source.lineage}
     together = Provenance.of(*sources).guarantee
@@ -356,8 +369,8 @@ def test_what_is_made_rests_on_everything_that_it_was_made_from(world, name):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_combines_encoders_refuses_those_that_learnt_from_labels(world, name):
-    with pytest.raises(ldp.InputError, match="learnt from labels"):
+def test_combining_encoders_refuses_those_that_learned_from_labels(world, name):
+    with pytest.raises(ldp.InputError, match="trained on labels"):
         REFUSED[name](world)
 
 
@@ -400,7 +413,7 @@ def _calls(tree):
             yield ast.unparse(node.func)
 
 
-def test_provenance_is_stated_by_its_own_module_alone():
+def test_only_the_lineage_module_states_provenance():
     """Nobody else makes one by hand, or says that something is public; one place reads a network without it."""
     found = {
         (path.relative_to(SOURCE).as_posix(), call)
@@ -408,7 +421,7 @@ def test_provenance_is_stated_by_its_own_module_alone():
         for call in _calls(ast.parse(path.read_text()))
         if call in ("Provenance", "Provenance.public", "load_network")
     }
-    assert found == {("learn/model.py", "load_network"), ("recipes/kept.py", "load_network")}
+    assert found == {("learn/model.py", "load_network"), ("recipes/cached_models.py", "load_network")}
 
 
 def stated(epsilon, delta=0.0, lineage=()):

@@ -116,18 +116,18 @@ def test_approximate_losses_compose():
 
 
 def brute_delta(bound, times, epsilon):
-    """Delta of so many answers of randomized response, over every joint answer."""
+    """Delta of so many responses of randomized response, over every joint answer."""
     p = 1 / (1 + math.exp(-bound))
     found = 0.0
-    for answers in product([1, 0], repeat=times):
-        here, there = (math.prod(p if a == truth else 1 - p for a in answers) for truth in (1, 0))
+    for responses in product([1, 0], repeat=times):
+        here, there = (math.prod(p if a == truth else 1 - p for a in responses) for truth in (1, 0))
         found += max(0.0, here - math.exp(epsilon) * there)
     return found
 
 
 @given(st.floats(0.01, 3), st.integers(1, 8), st.floats(1e-9, 0.1))
 @settings(max_examples=60)
-def test_repeated_losses_are_those_of_every_joint_answer(bound, times, delta):
+def test_repeated_losses_equal_the_sum_over_all_joint_responses(bound, times, delta):
     loss = RepeatedLoss(bound, times)
     epsilon = loss.epsilon(delta)
     assert 0 <= epsilon <= times * bound * (1 + 1e-8)
@@ -151,11 +151,11 @@ def exact_epsilon(bound, times, delta):
     """Epsilon of so many pure draws in arithmetic of fifty digits."""
     with mpmath.workdps(50):
         p, unit = 1 / (1 + mpmath.exp(-mpmath.mpf(bound))), mpmath.mpf(bound)
-        chances = [mpmath.binomial(times, k) * p**k * (1 - p) ** (times - k) for k in range(times + 1)]
+        probabilities = [mpmath.binomial(times, k) * p**k * (1 - p) ** (times - k) for k in range(times + 1)]
 
         def needed(epsilon):
             above = (epsilon - (2 * k - times) * unit for k in range(times + 1))
-            return mpmath.fsum(c * -mpmath.expm1(a) for c, a in zip(chances, above, strict=True) if a < 0)
+            return mpmath.fsum(c * -mpmath.expm1(a) for c, a in zip(probabilities, above, strict=True) if a < 0)
 
         low, high = mpmath.mpf(0), mpmath.mpf(times * bound)
         for _ in range(40):
@@ -198,7 +198,7 @@ def test_noise_below_the_lattice_bound_counts_as_none():
 
 
 @pytest.mark.parametrize(("sigma", "units"), [(1.2, 2), (3.0, 3)])
-def test_several_unit_moves_lose_what_their_joint_law_says(sigma, units):
+def test_the_loss_of_several_unit_shifts_is_that_of_their_joint_distribution(sigma, units):
     """The loss is (units - D) / sigma^2, D the sum of all noises that were moved down minus those moved up."""
     x = np.arange(-math.ceil(30 * sigma), math.ceil(30 * sigma) + 1)
     one = np.exp(-(x**2) / (2 * sigma**2))
@@ -345,7 +345,7 @@ def test_pure_and_gaussian_losses_compose_to_what_their_distributions_do(pure, g
         assert total.get_delta_for_epsilon(compose(parts, delta) * (1 + 1e-3) + 1e-6) <= delta
 
 
-def test_a_pure_and_a_gaussian_step_compose_to_the_sum_over_both_answers():
+def test_a_pure_and_a_gaussian_step_compose_to_the_sum_over_both_responses():
     loss, delta = GaussianLoss(3e6, 1e6), 1e-6
     epsilon, p = compose([PureLoss(0.7), loss], delta), 1 / (1 + math.exp(-0.7))
     found = p * gaussian_delta(epsilon - 0.7, 3.0) + (1 - p) * gaussian_delta(epsilon + 0.7, 3.0)

@@ -24,7 +24,7 @@ def test_two_writers_do_not_mix(tmp_path):
     assert (tmp_path / "out").read_text() == "second"
 
 
-def test_what_appeared_meanwhile_is_not_overwritten(tmp_path):
+def test_a_file_that_appears_during_writing_is_not_overwritten(tmp_path):
     def write():
         with atomic_write(tmp_path / "out") as partial:
             partial.write_text("late")
@@ -36,7 +36,7 @@ def test_what_appeared_meanwhile_is_not_overwritten(tmp_path):
     assert (tmp_path / "out").read_text() == "early"
 
 
-def test_what_is_written_anew_takes_the_place_of_what_was_there(tmp_path):
+def test_overwriting_replaces_the_existing_file(tmp_path):
     (tmp_path / "out").write_text("old")
     with atomic_write(tmp_path / "out", overwrite=True) as partial:
         partial.write_text("new")
@@ -49,8 +49,8 @@ def test_what_is_written_anew_takes_the_place_of_what_was_there(tmp_path):
 WRITE_FOREVER = """
 import sys, time
 from pathlib import Path
-from labeldp.core.atomic_files import written_whole
-with written_whole(Path(sys.argv[1])) as partial:
+from labeldp.core.atomic_files import atomic_write
+with atomic_write(Path(sys.argv[1])) as partial:
     if sys.argv[2] == "folder":
         partial.mkdir()
         (partial / "part").write_text("x")
@@ -62,7 +62,7 @@ with written_whole(Path(sys.argv[1])) as partial:
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "nothing yet"])
-def test_what_a_killed_process_left_is_removed_by_the_next_writer(tmp_path, kind):
+def test_leftovers_of_a_killed_process_are_removed_by_the_next_writer(tmp_path, kind):
     out = tmp_path / "out[1].csv"  # no pattern of its own
     other = tmp_path / ".out[1].csv.0123abcd.partial.csv"
     other.write_text("of somebody else")
@@ -83,14 +83,14 @@ def test_what_a_killed_process_left_is_removed_by_the_next_writer(tmp_path, kind
     assert out.read_text() == "of the second"
 
 
-def test_what_was_left_without_a_lock_is_removed(tmp_path):
+def test_leftovers_without_a_lock_are_removed(tmp_path):
     (tmp_path / ".out.0123abcd.partial").mkdir()
     with atomic_write(tmp_path / "out") as partial:
         partial.write_text("x")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_array_is_made_once_and_kept_whole(tmp_path):
+def test_an_array_is_computed_once_and_stored_completely(tmp_path):
     made, path = [], tmp_path / "rows.npy"
 
     def make(fails=False):
@@ -107,7 +107,7 @@ def test_an_array_is_made_once_and_kept_whole(tmp_path):
     assert made == [True, False, False]
 
 
-def test_what_cannot_be_written_is_said_at_once(tmp_path):
+def test_paths_that_cannot_be_written_are_refused_at_once(tmp_path):
     (tmp_path / "there.csv").write_text("")
     with pytest.raises(ldp.InputError, match="exists"):
         check_writable(tmp_path / "there.csv")
@@ -124,7 +124,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         check_writable(tmp_path / "x.csv")
 
 
-def test_a_line_that_was_cut_off_harms_no_other(tmp_path):
+def test_a_truncated_line_does_not_affect_the_others(tmp_path):
     path = tmp_path / "lines.jsonl"
     assert read_json_lines(path) == []
     append_json_line(path, {"a": 1})

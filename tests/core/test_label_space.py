@@ -83,12 +83,12 @@ def public(space):
 
 
 @pytest.mark.parametrize("make", WORD_COLUMNS.values(), ids=WORD_COLUMNS.keys())
-def test_words_of_every_container_become_places_in_the_declaration(make):
+def test_strings_of_every_container_become_codes_of_the_declared_classes(make):
     assert WORDS.encode(make(["yes", "no", "yes"])).tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize("make", NUMBER_COLUMNS.values(), ids=NUMBER_COLUMNS.keys())
-def test_numbers_of_every_container_become_places_in_the_declaration(make):
+def test_numbers_of_every_container_become_codes_of_the_declared_range(make):
     assert NUMBERS.encode(make([9, 3, 5, 9])).tolist() == [2, 0, 1, 2]
 
 
@@ -232,7 +232,7 @@ def test_spaces_of_other_types_differ():
     assert LabelSpace([0, 1]) != LabelSpace([False, True])
 
 
-# A label must not be told by an error, nor by the errors behind it, which a logger prints.
+# Neither an error nor its causes and context, which a logger prints, may contain a label.
 
 SECRETS = st.text(string.ascii_letters, min_size=12, max_size=30)
 
@@ -259,29 +259,29 @@ LEAKY_COLUMNS = {
 }
 
 
-def everything_said(error):
+def all_error_texts(error):
     if error is None:
         return ""
-    behind = everything_said(error.__cause__) + everything_said(error.__context__)
+    behind = all_error_texts(error.__cause__) + all_error_texts(error.__context__)
     return f"{error} {error.args} {getattr(error, '__notes__', '')}" + behind
 
 
 @pytest.mark.parametrize("make", LEAKY_COLUMNS.values(), ids=LEAKY_COLUMNS.keys())
 @settings(max_examples=20)
 @given(secret=SECRETS)
-def test_no_error_tells_a_label(make, secret):
+def test_no_error_contains_a_label(make, secret):
     for space in (WORDS, public(WORDS), NUMBERS, RANGE):
         with pytest.raises(InputError) as refused:
             space.encode(make(secret))
-        assert secret not in everything_said(refused.value)
+        assert secret not in all_error_texts(refused.value)
 
 
 @given(st.one_of(st.integers(10**12, 2**63 - 1), st.integers(2**64, 2**90), st.floats(1e12, 1e300)))
-def test_no_error_tells_a_number(secret):
+def test_no_error_contains_a_number(secret):
     for space in (WORDS, NUMBERS, RANGE):
         with pytest.raises(InputError) as refused:
             space.encode([secret])
-        assert repr(secret) not in everything_said(refused.value)
+        assert repr(secret) not in all_error_texts(refused.value)
 
 
 BAD_CLASSES = {

@@ -7,11 +7,12 @@ import pytest
 from labeldp.core.errors import LabelDPError, MissingExtra
 from labeldp.core.lazy import has_torch, lazy_exports, require_torch
 
-PACKAGES = ["labeldp", *(f"labeldp.{room}" for room in ("audit", "features", "learn", "recipes", "represent", "teach"))]
+SUBPACKAGES = ("accounting", "audit", "data", "learn", "recipes", "representation")
+PACKAGES = ["labeldp", *(f"labeldp.{package}" for package in SUBPACKAGES)]
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_every_name_is_there_and_named_by_dir(name):
+def test_every_exported_name_exists_and_is_listed_by_dir(name):
     package = importlib.import_module(name)
     assert package.__all__ == sorted(set(package.__all__))
     for each in package.__all__:
@@ -21,20 +22,19 @@ def test_every_name_is_there_and_named_by_dir(name):
         package.nothing  # noqa: B018
 
 
-def test_rooms_are_there_without_an_import_of_their_own():
-    code = (
-        "import labeldp as ldp; print(ldp.learn.Supervised.__name__, ldp.recipes.train.__name__, 'teach' in dir(ldp))"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["Supervised", "train", "True"]
+def test_subpackages_are_available_without_an_explicit_import():
+    names = "ldp.learn.Supervised.__name__, ldp.recipes.train.__name__, 'representation' in dir(ldp)"
+    code = f"import labeldp as ldp; print({names})"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["Supervised", "train", "True"]
 
 
-def test_packages_load_nothing_before_it_is_asked_for():
+def test_importing_packages_loads_no_heavy_dependency():
     code = f"import {', '.join(PACKAGES)}, sys; sys.exit(bool({{'torch', 'pyarrow', 'scipy'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_without_torch_it_is_said_what_to_install(monkeypatch):
+def test_a_missing_torch_names_what_to_install(monkeypatch):
     def absent(name):
         raise ModuleNotFoundError(f"No module named {name}", name="torch")
 
@@ -48,13 +48,13 @@ def test_without_torch_it_is_said_what_to_install(monkeypatch):
 
 def test_whether_torch_is_installed_is_found_without_importing_it():
     code = "from labeldp.core.lazy import has_torch; import sys; print(has_torch(), 'torch' in sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["True", "False"]
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["True", "False"]
     require_torch("Nothing")
 
 
 @pytest.mark.parametrize("absent", [lambda name: None, lambda name: importlib.import_module("no_such_module")])
-def test_torch_is_absent_where_it_is_not_found_or_may_not_be_looked_for(monkeypatch, absent):
+def test_torch_counts_as_absent_if_find_spec_returns_none_or_raises(monkeypatch, absent):
     monkeypatch.setattr("labeldp.core.lazy.find_spec", absent)
     assert not has_torch()
     with pytest.raises(MissingExtra, match=r"^A network needs torch, .*: pip install 'labeldp\[learn\]'.$"):

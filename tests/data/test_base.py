@@ -13,7 +13,7 @@ from labeldp.data.base import check_device
 ROWS = 12
 
 
-def kinds() -> list[Features]:
+def examples() -> list[Features]:
     draws = np.random.default_rng(0)
     frame = pl.DataFrame({"a": draws.normal(size=ROWS), "b": list("xyz") * 4, "c": draws.normal(size=ROWS)})
     return [
@@ -23,7 +23,7 @@ def kinds() -> list[Features]:
     ]
 
 
-@pytest.mark.parametrize("features", kinds(), ids=lambda features: features.kind)
+@pytest.mark.parametrize("features", examples(), ids=lambda features: features.kind)
 def test_every_kind_keeps_the_interface(features):
     torch.manual_seed(0)
     rows = torch.tensor([4, 0, 4, 7])
@@ -48,7 +48,7 @@ def test_every_kind_keeps_the_interface(features):
 
 @pytest.mark.parametrize(
     "features",
-    [*kinds(), Pairs.fit(pl.DataFrame({"u": list("abcabcabcabc"), "i": list("xyxyxyxyxyxy")}))],
+    [*examples(), Pairs.fit(pl.DataFrame({"u": list("abcabcabcabc"), "i": list("xyxyxyxyxyxy")}))],
     ids=lambda features: features.kind,
 )
 def test_arrays_are_the_rows_of_batches(features):
@@ -71,7 +71,7 @@ def places(features: Features) -> dict[str, int]:
     return {name: value.data_ptr() for name, value in vars(features).items() if isinstance(value, torch.Tensor)}
 
 
-@pytest.mark.parametrize("features", kinds()[1:], ids=lambda features: features.kind)
+@pytest.mark.parametrize("features", examples()[1:], ids=lambda features: features.kind)
 def test_tensors_are_made_once_share_the_arrays_on_a_cpu_and_stay_out_of_pickles(features):
     features = copy.copy(features)
     small = len(pickle.dumps(features))
@@ -90,7 +90,7 @@ def test_tensors_are_made_once_share_the_arrays_on_a_cpu_and_stay_out_of_pickles
     assert read.digest() == features.digest()
 
 
-@pytest.mark.parametrize("features", kinds(), ids=lambda features: features.kind)
+@pytest.mark.parametrize("features", examples(), ids=lambda features: features.kind)
 def test_a_seed_fixes_what_is_drawn(features):
     batch = features.batch(torch.arange(ROWS))
     drawn = []
@@ -111,7 +111,7 @@ def test_devices():
         with pytest.raises(InputError, match="no GPU"):
             choose_device("cuda")
         with pytest.raises(InputError, match="no GPU"):
-            kinds()[0].to("cuda")
+            examples()[0].to("cuda")
 
 
 def test_without_torch_there_is_the_cpu_alone(monkeypatch):

@@ -26,10 +26,10 @@ def test_pictures_are_read_exactly_from_bytes_and_from_records(column):
     frame = pl.DataFrame({"image": column, "note": ["x"] * 4})
     assert image_column(frame.schema) == "image"
     assert np.array_equal(read_images(frame["image"]), PIXELS.transpose(0, 3, 1, 2))
-    intake, images = FeatureReader.fit(frame, "images")
+    reader, images = FeatureReader.fit(frame, "images")
     assert images.shape == (3, 6, 5)
-    assert intake.columns == ("image",)
-    assert len(FeatureReader.from_json(intake.to_json())(frame.head(2))) == 2
+    assert reader.columns == ("image",)
+    assert len(FeatureReader.from_json(reader.to_json())(frame.head(2))) == 2
 
 
 def test_gray_pictures_have_one_channel():

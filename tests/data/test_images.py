@@ -55,7 +55,7 @@ def test_views_may_be_smaller_and_keep_their_shape(channels):
     small = images.view(images.batch(torch.arange(8)), 12)
     assert small.shape == (8, channels, 12, 24)
     assert small.is_contiguous(memory_format=torch.channels_last)
-    assert torch.allclose(small, small.mean((2, 3), keepdim=True), atol=1e-5)  # one colour stays one colour
+    assert torch.allclose(small, small.mean((2, 3), keepdim=True), atol=1e-5)  # a constant color stays constant
 
 
 def edge_picture() -> np.ndarray:

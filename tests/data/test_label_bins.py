@@ -151,7 +151,7 @@ def test_values_that_the_prior_rules_out_go_to_the_nearer_output():
     assert optimize_bins(np.arange(11.0), prior, 50.0, "squared").bin_indices.tolist() == [0] * 6 + [1] * 5
 
 
-def test_a_sure_prior_gives_one_bin():
+def test_a_prior_on_one_value_gives_one_bin():
     for loss in LOSSES:
         found = optimize_bins(np.arange(5.0), np.eye(5)[3], 1.0, loss)
         assert found.outputs.tolist() == [3.0]
@@ -164,10 +164,10 @@ def test_a_sure_prior_gives_one_bin():
 def variance_of(points, grid, prior, epsilon):
     """Expected variance of the decoded answer, straight from the channel."""
     e, k, a = math.exp(epsilon), len(points), grid[points]
-    answers = (np.ones((k, k)) + math.expm1(epsilon) * np.eye(k)) / (e + k - 1)
+    responses = (np.ones((k, k)) + math.expm1(epsilon) * np.eye(k)) / (e + k - 1)
     decoded = ((e + k - 1) * a - a.sum()) / math.expm1(epsilon)
     rounding = np.array([np.interp(grid, a, np.eye(k)[j]) for j in range(k)])
-    law = answers @ rounding
+    law = responses @ rounding
     assert np.allclose(decoded @ law, grid, atol=1e-9 * max(1, np.abs(decoded).max()))
     return float(prior @ (decoded**2 @ law - grid**2))
 

@@ -103,15 +103,15 @@ def test_arrays_of_something_else_than_integers_are_refused(tmp_path, array):
 
 
 def test_integer_arrays_of_any_layout_are_read(tmp_path):
-    kept = {
+    batch = {
         "big": np.arange(6, dtype=">i4").reshape(2, 3),
         "fortran": np.asfortranarray(np.arange(6).reshape(2, 3)),
         "none": np.empty((0, 3), np.uint8),
     }
     for protocol in (2, 5):
-        (tmp_path / "p").write_bytes(pickle.dumps(kept, protocol))
+        (tmp_path / "p").write_bytes(pickle.dumps(batch, protocol))
         found = read_pickle(tmp_path / "p")
-        assert all(np.array_equal(found[name], array) for name, array in kept.items())
+        assert all(np.array_equal(found[name], array) for name, array in batch.items())
 
 
 def test_damaged_cifar_files(tmp_path):

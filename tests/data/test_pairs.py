@@ -13,7 +13,7 @@ FRAME = pl.DataFrame({"who": ["ann", "bob", "ann", None], "what": [7, 9, 11, 7]}
 ALL = torch.arange(4)
 
 
-def test_rows_are_places_of_ids_and_zero_is_for_strangers():
+def test_rows_are_codes_of_ids_and_zero_is_for_unseen_ids():
     pairs = Pairs.fit(FRAME)
     assert pairs.shape == (3, 4)  # with the unknown one
     assert pairs.batch(ALL).tolist() == [[1, 2], [2, 3], [1, 1], [0, 2]]  # ids in the order of texts: 11, 7, 9
@@ -23,7 +23,7 @@ def test_rows_are_places_of_ids_and_zero_is_for_strangers():
 
 
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=20), st.lists(st.text(max_size=2), min_size=20, max_size=20))
-def test_equal_places_mean_equal_ids(numbers, words):
+def test_equal_codes_mean_equal_ids(numbers, words):
     frame = pl.DataFrame({"a": numbers, "b": words[: len(numbers)]})
     places = Pairs.fit(frame).batch(torch.arange(len(numbers))).numpy()
     for column, at in zip(frame, places.T, strict=True):
@@ -52,12 +52,12 @@ def test_features_as_learners_use_them():
 
 
 @pytest.mark.parametrize("data", [FRAME, FRAME.drop_nulls().to_pandas(), np.array([[1, 2], [3, 4], [1, 4], [1, 2]])])
-def test_the_intake_takes_the_same_rows_again_after_json(data):
-    intake, pairs = FeatureReader.fit(data, "pairs")
-    again = FeatureReader.from_json(intake.to_json())
-    assert again == intake
+def test_a_reader_reads_the_same_rows_after_json(data):
+    reader, pairs = FeatureReader.fit(data, "pairs")
+    again = FeatureReader.from_json(reader.to_json())
+    assert again == reader
     assert again(data).digest() == pairs.digest()
-    assert again.text_columns == (["who"] if intake.columns else [])
+    assert again.text_columns == (["who"] if reader.columns else [])
 
 
 @pytest.mark.parametrize(

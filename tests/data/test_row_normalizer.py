@@ -38,7 +38,7 @@ def test_every_row_has_length_one(matrix):
         assert (rows[:, -1] > 0.2).all()
 
 
-def test_rows_are_centred_and_differ_in_direction_alone():
+def test_rows_are_centered_and_differ_in_direction_alone():
     features = Embeddings(RANDOM.normal(5, 1, size=(500, 8)))
     rows = RowNormalizer.fit(features)(features)
     assert rows.shape == (500, 9)
@@ -79,8 +79,8 @@ def test_many_columns_are_reduced_to_those_that_vary_most():
     assert np.abs(lift.basis[:40]).max() < 0.05
     assert np.allclose(lift.basis.T @ lift.basis, np.eye(3), atol=1e-5)
     likeness = lift(features)[:, :-1] @ lift(features)[:, :-1].T
-    centred = strong - strong.mean(axis=0)
-    unit = centred / np.linalg.norm(centred, axis=1, keepdims=True)
+    centered = strong - strong.mean(axis=0)
+    unit = centered / np.linalg.norm(centered, axis=1, keepdims=True)
     assert np.allclose(likeness * (1 + 0.25**2), unit @ unit.T, atol=0.05)
 
 
@@ -112,7 +112,7 @@ def test_of_a_table_wider_than_its_sample_a_gram_matrix_of_rows_is_used(monkeypa
     assert sides == [30]
 
 
-def test_as_many_columns_as_are_allowed_are_kept_as_they_are():
+def test_columns_up_to_the_limit_are_unchanged():
     features = Embeddings(RANDOM.normal(size=(9, 4)))
     assert RowNormalizer.fit(features, n_columns=4).basis is None
     assert RowNormalizer.fit(features, n_columns=3).basis.shape == (4, 3)
@@ -126,7 +126,7 @@ def test_a_table_with_categories_and_missing_values():
     assert np.isfinite(rows).all()
     assert lengths(rows) == pytest.approx(1, abs=1e-5)
     one_hot = rows[:, 2:-1]
-    assert (one_hot >= 0).all()  # flags and categories are not centred: an entry that is not there costs nothing
+    assert (one_hot >= 0).all()  # flags and categories are not centered: an entry that is not there costs nothing
     assert ((one_hot > 0).sum(axis=1) <= 2).all()
 
 

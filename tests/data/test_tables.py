@@ -92,7 +92,7 @@ def test_many_categories_need_wider_codes_and_work_alike():
         assert everything(table).argmax(1).tolist() == [min(i, most) for i in range(700)] * 2
 
 
-def test_kinds_of_columns():
+def test_types_of_columns():
     frame = pl.DataFrame(
         {
             "day": [date(1970, 1, 3), None],

@@ -82,7 +82,7 @@ def test_neutral_parameters_return_the_input_exactly():
             assert torch.equal(same, pictures)
 
 
-def test_colours_follow_their_definitions():
+def test_colors_follow_their_definitions():
     pictures = torch.rand(1, 3, 4, 4) * 0.5 + 0.1
     one, zero = values(1.0), values(0.0)
     luma = (pictures * torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1, keepdim=True)

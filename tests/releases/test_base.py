@@ -16,18 +16,18 @@ class Scores(ldp.Release):
     def arrays(self):
         return {"table": self.table}
 
-    def _log_scores(self, rows):
-        return self.table[rows % len(self.table)]
+    def _log_scores(self, row_ids):
+        return self.table[row_ids % len(self.table)]
 
 
-def scores(table, rows=None, active=None):
+def scores(table, n_rows=None, row_mask=None):
     table = np.array(table, float)
     return Scores(
         space=ldp.LabelSpace(range(table.shape[1])),
         guarantee=ldp.Guarantee(1.0),
         mechanism="test",
-        n_rows=len(table) if rows is None else rows,
-        row_mask=active,
+        n_rows=len(table) if n_rows is None else n_rows,
+        row_mask=row_mask,
         table=table,
     )
 
@@ -67,39 +67,39 @@ def test_rows_that_are_not_rows_are_refused(rows):
 
 
 def test_rows_not_released_have_zeros_and_no_label():
-    release = scores(TABLE, active=np.arange(6) != 2)
+    release = scores(TABLE, row_mask=np.arange(6) != 2)
     assert (release.log_evidence() == 0).all(axis=1).tolist() == [False, False, True, False, False, False]
     assert (release.log_evidence([2, 2]) == 0).all()
     assert release.labels().tolist() == np.where(np.arange(6) == 2, -1, TABLE.argmax(axis=1)).tolist()
 
 
 def test_ties_are_broken_evenly_and_only_between_the_best():
-    labels = scores([[2.0, 1.0, 2.0, 2.0]], rows=9000).labels()
+    labels = scores([[2.0, 1.0, 2.0, 2.0]], n_rows=9000).labels()
     counts = np.bincount(labels, minlength=4)
     assert counts[1] == 0
     assert counts[[0, 2, 3]] == pytest.approx(3000, abs=300)
 
 
 def test_ties_are_broken_the_same_for_the_same_seed_only():
-    release = scores([[0.0, 0.0]], rows=500)
+    release = scores([[0.0, 0.0]], n_rows=500)
     assert np.array_equal(release.labels(seed=3), release.labels(seed=3))
     assert not np.array_equal(release.labels(seed=3), release.labels(seed=4))
 
 
-def test_labels_of_many_rows_are_worked_out_in_blocks():
-    release = scores(TABLE, rows=140_001, active=np.arange(140_001) % 5 != 0)
+def test_labels_of_many_rows_are_computed_in_blocks():
+    release = scores(TABLE, n_rows=140_001, row_mask=np.arange(140_001) % 5 != 0)
     expected = np.where(release.row_mask, TABLE.argmax(axis=1)[np.arange(140_001) % 6], -1)
     assert np.array_equal(release.labels(), expected)
-    ties = scores([[0.0, 0.0]], rows=140_000).labels()
+    ties = scores([[0.0, 0.0]], n_rows=140_000).labels()
     assert not np.array_equal(ties[:70_000], ties[70_000:])
 
 
-def test_keep_forgets_rows_and_nothing_else():
+def test_keep_drops_rows_and_nothing_else():
     release = scores(TABLE)
-    kept = release.keep(np.arange(6) < 4).keep(np.arange(6) > 1)
-    assert np.flatnonzero(kept.log_evidence().any(axis=1)).tolist() == [2, 3]
-    assert np.array_equal(kept.log_evidence([2, 3]), release.log_evidence([2, 3]))
-    assert (kept.guarantee, kept.entry, kept.n_rows) == (release.guarantee, release.entry, release.n_rows)
+    filtered = release.keep(np.arange(6) < 4).keep(np.arange(6) > 1)
+    assert np.flatnonzero(filtered.log_evidence().any(axis=1)).tolist() == [2, 3]
+    assert np.array_equal(filtered.log_evidence([2, 3]), release.log_evidence([2, 3]))
+    assert (filtered.guarantee, filtered.entry, filtered.n_rows) == (release.guarantee, release.entry, release.n_rows)
     assert release.log_evidence().all()
 
 
@@ -109,11 +109,11 @@ def test_keep_takes_one_boolean_a_row(mask):
         scores(TABLE).keep(mask)
 
 
-def test_a_mask_changed_later_does_not_change_what_was_kept():
+def test_keep_copies_its_mask():
     mask = np.ones(6, bool)
-    kept = scores(TABLE).keep(mask)
+    filtered = scores(TABLE).keep(mask)
     mask[:] = False
-    assert (kept.labels() != -1).all()
+    assert (filtered.labels() != -1).all()
 
 
 def test_a_release_that_is_no_label_has_no_noise_matrix():
@@ -121,7 +121,7 @@ def test_a_release_that_is_no_label_has_no_noise_matrix():
         scores(TABLE).noise_matrix()
 
 
-@pytest.mark.parametrize("field", ["epsilon", "rows", "guarantee", "space"])
+@pytest.mark.parametrize("field", ["epsilon", "n_rows", "guarantee", "space"])
 def test_a_release_is_frozen(field):
     release = ldp.Vault([0, 1], ldp.LabelSpace([0, 1]), ldp.Budget(1.0)).release(ldp.RandomizedResponse(1.0))
     with pytest.raises(AttributeError):

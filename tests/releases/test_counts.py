@@ -32,8 +32,8 @@ def noisy_counts(counts, sizes, noise, scale, concentration=1.0):
     )
 
 
-def urn_chance(counts, weight):
-    """Chance of these counts when each label is drawn in proportion to `weight` plus its count so far."""
+def urn_probability(counts, weight):
+    """The probability of these counts when each label is drawn in proportion to `weight` plus its count so far."""
     orders = factorial(sum(counts)) // prod(factorial(c) for c in counts)
     drawn = prod(weight + i for c in counts for i in range(c))
     return orders * drawn / prod(weight * len(counts) + i for i in range(sum(counts)))
@@ -42,7 +42,7 @@ def urn_chance(counts, weight):
 def enumerated_predictive(noisy, size, noise, scale, concentration):
     vectors = [v for v in product(range(size + 1), repeat=len(noisy)) if sum(v) == size]
     log_noise = [sum(NOISES[noise](n - c, scale) for n, c in zip(noisy, v, strict=True)) for v in vectors]
-    prior = [urn_chance(v, concentration / len(noisy)) for v in vectors]
+    prior = [urn_probability(v, concentration / len(noisy)) for v in vectors]
     weight = np.array(prior) * np.exp(np.array(log_noise) - max(log_noise))
     return weight @ np.array(vectors) / weight.sum() / size
 
@@ -110,7 +110,7 @@ def test_a_large_group_is_close_to_the_truth(noise, scale):
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_noise_far_bigger_than_the_group_says_nothing(noise):
+def test_noise_far_larger_than_the_group_gives_a_uniform_predictive(noise):
     predictive = noisy_counts([[41_000, -73_000, 8_000]], [5], noise, 50_000.0).class_probabilities[0]
     assert predictive == pytest.approx([1 / 3] * 3, abs=1e-3)
 

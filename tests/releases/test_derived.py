@@ -14,16 +14,16 @@ FIRST = np.arange(ROWS) < ROWS // 2
 GROUPS = np.arange(ROWS) % 4
 
 
-def vault(users=None, rows=ROWS):
-    return ldp.Vault(np.arange(rows) % 3, ldp.LabelSpace(range(3)), ldp.Budget(1000.0, 0.5), users=users)
+def vault(users=None, n_rows=ROWS):
+    return ldp.Vault(np.arange(n_rows) % 3, ldp.LabelSpace(range(3)), ldp.Budget(1000.0, 0.5), users=users)
 
 
 def response(vault, epsilon, rows=None):
-    return vault.release(ldp.RandomizedResponse(epsilon), rows=rows)
+    return vault.release(ldp.RandomizedResponse(epsilon), row_selection=rows)
 
 
 def histogram(vault, epsilon, rows=None, delta=0.0):
-    return vault.release(GroupHistogram(GROUPS, epsilon, delta), rows=rows)
+    return vault.release(GroupHistogram(GROUPS, epsilon, delta), row_selection=rows)
 
 
 def test_likelihoods_add_where_they_overlap():
@@ -54,15 +54,15 @@ def test_rows_of_no_part_are_not_released():
 
 
 def one_candidate(vault, rows=None):
-    """RRWithPrior that is sure of class 2: it repeats it, and its evidence is flat."""
-    prior = np.tile([0.0, 0.0, 1.0], (vault.rows, 1))
-    return vault.release(RRWithPrior(1.0, prior), rows=rows)
+    """RRWithPrior with one candidate, class 2: it always releases 2, and its evidence is flat."""
+    prior = np.tile([0.0, 0.0, 1.0], (vault.n_rows, 1))
+    return vault.release(RRWithPrior(1.0, prior), row_selection=rows)
 
 
 def test_a_row_of_one_part_keeps_the_label_of_that_part():
     v = vault()
-    sure, noisy = one_candidate(v, FIRST), response(v, 1.0, ~FIRST)
-    joined = ldp.Release.concat(sure, noisy)
+    constant, noisy = one_candidate(v, FIRST), response(v, 1.0, ~FIRST)
+    joined = ldp.Release.concat(constant, noisy)
     assert (np.ptp(joined.log_evidence(FIRST), axis=1) == 0).all()  # flat: evidence alone would break ties at random
     assert (joined.labels()[FIRST] == 2).all()
     assert np.array_equal(joined.labels()[~FIRST], noisy.labels()[~FIRST])
@@ -75,17 +75,17 @@ def test_a_flat_part_leaves_the_label_to_the_others():
     assert np.array_equal(joined.labels(), noisy.labels())
 
 
-def test_rows_that_a_join_has_forgotten_have_no_label():
+def test_rows_that_a_join_has_dropped_have_no_label():
     v = vault()
     keep = np.arange(ROWS) % 3 == 0
     for joined in (
         ldp.Release.concat(response(v, 1.0, FIRST), response(v, 2.0, ~FIRST)),
         ldp.Release.concat(response(v, 1.0), response(v, 2.0)),
     ):
-        kept = joined.keep(keep)
-        assert np.array_equal(kept.labels(), np.where(keep, joined.labels(), -1))
-        again = ldp.Release.concat(kept)
-        assert np.array_equal(again.labels(), kept.labels())
+        filtered = joined.keep(keep)
+        assert np.array_equal(filtered.labels(), np.where(keep, joined.labels(), -1))
+        again = ldp.Release.concat(filtered)
+        assert np.array_equal(again.labels(), filtered.labels())
 
 
 def test_a_join_of_joins_keeps_the_labels_of_its_parts():
@@ -99,13 +99,13 @@ def test_a_join_of_joins_keeps_the_labels_of_its_parts():
 @st.composite
 def parts_of_a_vault(draw):
     """Up to four releases of rows of their own choice, at most one of them a prior, some forgotten afterwards."""
-    v = vault(rows=12)
+    v = vault(n_rows=12)
     masks = st.lists(st.booleans(), min_size=12, max_size=12).filter(any).map(np.array)
     parts = []
-    for place in range(draw(st.integers(1, 4))):
+    for index in range(draw(st.integers(1, 4))):
         kind = draw(st.sampled_from(["response", "candidate", "laplace", "counts"]))
         kind = "response" if kind == "counts" and any(p.kind == "prior" for p in parts) else kind
-        epsilon, rows = 0.5 + place, draw(masks)
+        epsilon, rows = 0.5 + index, draw(masks)
         if kind == "response":
             parts.append(response(v, epsilon, rows))
         elif kind == "laplace":
@@ -128,13 +128,13 @@ def test_labels_of_a_join_by_a_slow_oracle(case):
     joined = joined if keep is None else joined.keep(keep)
     found = joined.labels(seed)
     for row in range(12):
-        speaking = [p for p in parts if p.active is None or p.active[row]]
-        if not speaking or (keep is not None and not keep[row]):
+        active_parts = [p for p in parts if p.row_mask is None or p.row_mask[row]]
+        if not active_parts or (keep is not None and not keep[row]):
             assert found[row] == -1
-        elif len(speaking) == 1:
-            assert found[row] == speaking[0].labels(seed)[row]
+        elif len(active_parts) == 1:
+            assert found[row] == active_parts[0].labels(seed)[row]
         else:
-            support = sum(p.log_evidence([row])[0].astype(np.float64) for p in speaking)
+            support = sum(p.log_evidence([row])[0].astype(np.float64) for p in active_parts)
             assert support[found[row]] == pytest.approx(support.max(), abs=1e-5)
 
 
@@ -146,7 +146,7 @@ def test_overlapping_priors_are_refused():
         ldp.Release.concat(histogram(v, 1.0), response(v, 2.0).relabel(np.zeros(ROWS, int)))
 
 
-def test_a_kept_join_of_priors_is_still_a_prior():
+def test_a_filtered_join_of_priors_is_still_a_prior():
     v = vault()
     joined = ldp.Release.concat(histogram(v, 1.0, FIRST), histogram(v, 2.0, ~FIRST)).keep(FIRST)
     assert joined.kind == "prior"
@@ -189,15 +189,15 @@ def test_users_pay_the_sum_even_for_disjoint_rows():
 
 
 @pytest.mark.parametrize("make", [response, histogram])
-def test_forgetting_rows_does_not_make_two_releases_of_them_cheaper(make):
-    """Every label is in both releases, and what is kept can depend on them."""
+def test_dropping_rows_does_not_make_two_releases_of_them_cheaper(make):
+    """Every label is in both releases, and the choice of rows can depend on them."""
     v = vault()
     one, two = make(v, 1.0), make(v, 2.5)
     keep = one.labels() == 0
     assert ldp.Release.concat(one.keep(keep), two.keep(~keep)).guarantee.epsilon == 3.5
 
 
-def test_labels_worked_out_from_two_releases_do_not_become_cheaper():
+def test_labels_derived_from_two_releases_do_not_become_cheaper():
     v = vault()
     one, two = response(v, 1.0), response(v, 2.5)
     parts = [r.relabel(np.where(rows, r.labels(), -1)) for r, rows in ((one, FIRST), (two, ~FIRST))]
@@ -221,7 +221,7 @@ def test_a_join_names_each_entry_and_can_be_derived_from():
 
 def test_only_releases_of_the_same_rows_and_classes_are_joined():
     other_classes = ldp.Vault(["a", "b"] * 20, ldp.LabelSpace(["a", "b"]), ldp.Budget(9.0))
-    for other in (vault(rows=ROWS + 1), other_classes):
+    for other in (vault(n_rows=ROWS + 1), other_classes):
         with pytest.raises(ldp.InputError, match="one vault"):
             ldp.Release.concat(response(vault(), 1.0), response(other, 1.0))
     with pytest.raises(ldp.InputError, match="at least one"):
@@ -236,7 +236,7 @@ def test_a_join_is_not_saved(tmp_path, suffix):
     assert not list(tmp_path.iterdir())
 
 
-def test_relabel_believes_each_label_with_the_given_confidence():
+def test_relabel_gives_each_label_the_given_confidence():
     source = response(vault(), 1.0)
     codes = np.where(FIRST, 2, -1)
     release = source.relabel(codes, confidence=0.9)
@@ -269,11 +269,11 @@ def test_relabel_refuses_certainty_and_nonsense(confidence):
         response(vault(), 1.0).relabel(np.zeros(ROWS, int), confidence)
 
 
-def test_beliefs_are_probabilities_of_rows_of_which_something_is_believed():
+def test_a_posterior_normalizes_rows_and_drops_rows_of_zeros():
     v = vault()
     source, other = response(v, 1.0), response(v, 2.0)
-    chances = np.where(FIRST[:, None], [1.0, 1.0, 6.0], 0.0)
-    release = source.with_posterior(chances, derived_from=[other])
+    probabilities = np.where(FIRST[:, None], [1.0, 1.0, 6.0], 0.0)
+    release = source.with_posterior(probabilities, derived_from=[other])
     assert release.kind == "prior"
     assert np.exp(release.log_evidence(FIRST)) == pytest.approx(np.tile([0.125, 0.125, 0.75], (FIRST.sum(), 1)))
     assert np.array_equal(release.labels(), np.where(FIRST, 2, -1))
@@ -282,11 +282,11 @@ def test_beliefs_are_probabilities_of_rows_of_which_something_is_believed():
 
 
 @pytest.mark.parametrize(
-    "chances", [np.ones((ROWS, 2)), np.ones(ROWS), np.full((ROWS, 3), -1), np.full((ROWS, 3), np.nan)]
+    "probabilities", [np.ones((ROWS, 2)), np.ones(ROWS), np.full((ROWS, 3), -1), np.full((ROWS, 3), np.nan)]
 )
-def test_beliefs_that_are_no_probabilities_are_refused(chances):
-    with pytest.raises(ldp.InputError, match="believe takes probabilities for 40 rows and 3 classes"):
-        response(vault(), 1.0).with_posterior(chances)
+def test_a_posterior_of_other_shape_or_values_is_refused(probabilities):
+    with pytest.raises(ldp.InputError, match="with_posterior takes probabilities for 40 rows and 3 classes"):
+        response(vault(), 1.0).with_posterior(probabilities)
 
 
 def test_releases_that_protect_different_units_are_not_joined():
@@ -300,7 +300,7 @@ def test_releases_that_protect_different_units_are_not_joined():
 
 @pytest.mark.parametrize(("epsilon", "together"), [(5.0, 6.0), (inf, inf)])
 def test_a_source_that_names_no_use_of_labels_counts_by_its_guarantee(epsilon, together):
-    """A teacher that was kept, or a model of other origin: what is derived from it is not for free."""
+    """A stored teacher, for example, or a model of another origin: results derived from it are not free."""
     release, model = response(vault(), 1.0), SimpleNamespace(lineage=(), guarantee=ldp.Guarantee(epsilon, 0.1))
     for found in (
         release.keep(FIRST, derived_from=[model]),

@@ -16,13 +16,13 @@ from labeldp.releases import NoisyMoments, storage
 from labeldp.releases.moments import fit_log_odds, to_probabilities
 
 
-def linear_problem(rows, seed=0):
+def linear_problem(n_rows, seed=0):
     """Three classes of points around three corners, each with an intercept: public rows of length about 1."""
     generator = np.random.default_rng(seed)
-    labels = generator.integers(0, 3, rows)
+    labels = generator.integers(0, 3, n_rows)
     corners = np.array([[0.0, 1.0], [0.87, -0.5], [-0.87, -0.5]])
-    points = corners[labels] + generator.normal(0, 0.2, (rows, 2))
-    return np.column_stack([np.ones(rows), points]), labels
+    points = corners[labels] + generator.normal(0, 0.2, (n_rows, 2))
+    return np.column_stack([np.ones(n_rows), points]), labels
 
 
 def moments(query, labels, classes=3, scale=1000.0, sigma=1.0, shift=0):
@@ -82,7 +82,7 @@ def test_a_useless_direction_is_harmless():
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0])
-def test_evidence_is_a_normalised_log_probability(epsilon):
+def test_evidence_is_a_normalized_log_probability(epsilon):
     query, labels = linear_problem(500)
     evidence = vault_release(query, labels, epsilon).log_evidence()
     assert np.isfinite(evidence).all()
@@ -128,7 +128,7 @@ def stored_names(release):
         return set(file.files)
 
 
-def test_of_a_dense_query_the_gram_is_stored_as_before_and_of_a_sparse_one_not():
+def test_the_gram_matrix_is_stored_for_dense_queries_only():
     query, labels = linear_problem(200)
     dense, sparse = vault_release(query, labels), vault_release(csr_array(query), labels)
     assert stored_names(dense) == {"description", "moments", "gram", "totals"}
@@ -138,16 +138,16 @@ def test_of_a_dense_query_the_gram_is_stored_as_before_and_of_a_sparse_one_not()
     assert np.array_equal(storage.rebuild(description, dense.arrays()).gram, dense.gram)
 
 
-@pytest.mark.parametrize("give", [np.asarray, csr_array, coo_array])
+@pytest.mark.parametrize("as_matrix", [np.asarray, csr_array, coo_array])
 @pytest.mark.parametrize("rows", [None, np.arange(200) % 3 > 0])
-def test_a_loaded_sparse_release_needs_its_query_for_the_gram(give, rows):
+def test_a_loaded_sparse_release_needs_its_query_for_the_gram(as_matrix, rows):
     query, labels = linear_problem(200)
     release = vault_release(csr_array(query), labels, rows=rows)
     for loaded in (storage.from_bytes(storage.to_bytes(release)), pickle.loads(pickle.dumps(release))):
         assert (loaded.n_columns, loaded.query) == (3, None)
         with pytest.raises(ldp.InputError, match="with_query"):
             _ = loaded.gram
-        whole = loaded.with_query(give(query))
+        whole = loaded.with_query(as_matrix(query))
         assert np.allclose(whole.gram, vault_release(query, labels, rows=rows).gram)
         assert np.allclose(whole.log_evidence(), release.log_evidence(), atol=1e-5)
 
@@ -180,7 +180,7 @@ def test_sparse_rows_of_two_classes_give_the_same_logistic_model():
 
 
 def test_without_delta_the_shrinkage_of_two_classes_fits_their_noise():
-    """The projected sums have as much noise as sigma says: of labels that say nothing, over many columns."""
+    """The projected sums of uninformative labels, over many columns, have noise of deviation sigma."""
     query = np.random.default_rng(0).normal(size=(400, 500))
     vault = ldp.Vault(np.arange(400) % 2, ldp.LabelSpace([0, 1]), ldp.Budget(1.0))
     release = vault.release(LinearQuery(query, 1.0))
@@ -189,36 +189,36 @@ def test_without_delta_the_shrinkage_of_two_classes_fits_their_noise():
     assert noise.std() == pytest.approx(release.sigma / 2**0.5, rel=0.3)  # sigma^2 (1 - 1/2)
 
 
-def rare_problem(rows, seed=0):
-    """One row in sixteen is of the second class, and a line tells which, mostly."""
+def rare_problem(n_rows, seed=0):
+    """One row in sixteen is of the second class, which is nearly linearly separable."""
     generator = np.random.default_rng(seed)
-    points = generator.normal(size=(rows, 2))
-    labels = (points[:, 0] + generator.normal(0, 0.3, rows) > 1.6).astype(int)
-    return np.column_stack([np.ones(rows), points / 3]), labels
+    points = generator.normal(size=(n_rows, 2))
+    labels = (points[:, 0] + generator.normal(0, 0.3, n_rows) > 1.6).astype(int)
+    return np.column_stack([np.ones(n_rows), points / 3]), labels
 
 
-def test_of_two_classes_the_sums_give_a_logistic_model_which_says_yes_of_a_rare_one():
+def test_sums_of_two_classes_give_a_logistic_model_that_predicts_a_rare_class():
     query, labels = rare_problem(20_000)
     release = moments(query, labels, classes=2)
-    chances, linear = to_probabilities(query @ release.scoring_weights), query @ release.coefficients
+    probabilities, linear = to_probabilities(query @ release.scoring_weights), query @ release.coefficients
     assert (linear[:, 1] > linear[:, 0])[labels == 1].mean() < 0.01
-    assert (chances[:, 1] > 0.5)[labels == 1].mean() > 0.5
-    assert chances[:, 1].mean() == pytest.approx(labels.mean(), rel=0.05)
+    assert (probabilities[:, 1] > 0.5)[labels == 1].mean() > 0.5
+    assert probabilities[:, 1].mean() == pytest.approx(labels.mean(), rel=0.05)
     slope = query @ (release.coefficients[:, 1] - release.coefficients[:, 0])
     known = LogisticRegression(C=1e6).fit(slope[:, None], labels).predict_proba(slope[:, None])
-    assert chances == pytest.approx(known, abs=0.01)  # of which A'Y is all that labels tell
+    assert probabilities == pytest.approx(known, abs=0.01)  # A'Y is a sufficient statistic of this model
 
 
 @pytest.mark.parametrize("active", [None, np.arange(20_000) % 2 == 0])
-def test_noise_hardly_moves_what_is_said_of_a_rare_class(active):
+def test_noise_hardly_changes_the_predictions_of_a_rare_class(active):
     query, labels = rare_problem(20_000)
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(1.0, 1e-5))
     release = vault.release(LinearQuery(query, 1.0, 1e-5), row_selection=active)
-    said = to_probabilities(query @ release.scoring_weights).argmax(axis=1)
-    assert (said == labels).mean() > max(0.945, 1 - labels.mean())
+    predicted = to_probabilities(query @ release.scoring_weights).argmax(axis=1)
+    assert (predicted == labels).mean() > max(0.945, 1 - labels.mean())
 
 
-def test_where_there_is_nothing_but_noise_chances_are_frequencies():
+def test_probabilities_from_noise_alone_are_frequencies():
     query, labels = rare_problem(400)
     found = [to_probabilities(query @ moments(query, labels, 2, sigma=s).scoring_weights)[:, 1] for s in (1e5, 1e6)]
     assert all(np.isfinite(each).all() for each in found)
@@ -228,7 +228,7 @@ def test_where_there_is_nothing_but_noise_chances_are_frequencies():
 
 
 def test_where_noise_is_large_log_odds_are_about_as_good_as_the_linear_model():
-    """Of few rows: what the sums say of the size of a class is as noisy as the rest of them."""
+    """With few rows, the estimated class size is as noisy as the other sums."""
     rows, labels = load_breast_cancer(return_X_y=True)
     features = FeatureReader.fit(rows, "table")[1]
     query = RowNormalizer.fit(features, clip=True, constant=CONSTANT_WEIGHT)(features)
@@ -237,6 +237,6 @@ def test_where_noise_is_large_log_odds_are_about_as_good_as_the_linear_model():
         vault = ldp.Vault(labels, ldp.LabelSpace([0, 1]), ldp.Budget(0.4))
         release = vault.release(LinearQuery(query, 0.4))
         both = (query @ release.coefficients, to_probabilities(query @ release.scoring_weights))
-        found.append([(said.argmax(axis=1) == labels).mean() for said in both])
+        found.append([(predicted.argmax(axis=1) == labels).mean() for predicted in both])
     linear, logistic = np.mean(found, axis=0)
     assert logistic > linear - 0.03

@@ -38,7 +38,7 @@ def test_what_is_saved_is_loaded(tmp_path, mechanism, rows, suffix):
     original.save(tmp_path / f"release{suffix}")
     loaded = ldp.Release.load(tmp_path / f"release{suffix}")
     assert type(loaded) is type(original)
-    for name in ("space", "guarantee", "mechanism", "parameters", "entry", "rows", "lineage"):
+    for name in ("space", "guarantee", "mechanism", "parameters", "entry", "n_rows", "lineage"):
         assert getattr(loaded, name) == getattr(original, name)
     for name, array in original.arrays().items():
         assert np.array_equal(loaded.arrays()[name], array, equal_nan=array.dtype.kind == "f")
@@ -59,16 +59,16 @@ def test_a_ledger_gives_back_what_was_drawn(tmp_path, mechanism):
 
 
 @EVERY
-def test_evidence_adds_up_to_one_over_what_may_be_answered(mechanism):
-    """Summed over answers, the likelihood of every label is 1: found by putting each answer in place."""
-    some = release(mechanism)
+def test_likelihoods_sum_to_one_over_all_responses(mechanism):
+    """The likelihood of every label, summed over all responses, is 1."""
+    original = release(mechanism)
     rows = np.arange(2)  # one of each group
-    answers = 11 if isinstance(some, NoisyGrid) else (~np.isnan(some.outputs)).sum(axis=1)[[0, -1]].max()
+    n_responses = 11 if isinstance(original, NoisyGrid) else (~np.isnan(original.outputs)).sum(axis=1)[[0, -1]].max()
     total = np.zeros((2, 11))
-    for answer in range(answers):
-        put = some.codes.copy()
-        put[rows] = answer
-        changed = replace(some, codes=put)
+    for response in range(n_responses):
+        codes = original.codes.copy()
+        codes[rows] = response
+        changed = replace(original, codes=codes)
         possible = ~np.isnan(changed.values(rows))
         total[possible] += np.exp(changed.log_evidence(rows[possible]))
     assert total == pytest.approx(1, rel=1e-5)
@@ -76,8 +76,8 @@ def test_evidence_adds_up_to_one_over_what_may_be_answered(mechanism):
 
 @EVERY
 def test_a_label_is_among_the_best_supported_and_nearest_to_the_value(mechanism):
-    some = release(mechanism)
-    evidence, labels, values = some.log_evidence(), some.labels(), some.values()
+    original = release(mechanism)
+    evidence, labels, values = original.log_evidence(), original.labels(), original.values()
     best = evidence >= evidence.max(axis=1, keepdims=True) - 1e-6
     assert best[np.arange(ROWS), labels].all()
     away = np.where(best, np.abs(values[:, None] - GRID), np.inf)
@@ -86,14 +86,14 @@ def test_a_label_is_among_the_best_supported_and_nearest_to_the_value(mechanism)
 
 @EVERY
 def test_rows_are_chosen_as_for_any_release(mechanism):
-    some = release(mechanism, rows=np.arange(ROWS) > 3)
-    assert np.isnan(some.values()[:4]).all()
-    assert np.isfinite(some.values()[4:]).all()
-    assert np.array_equal(some.values([7, 5]), some.values()[[7, 5]])
-    kept = some.keep(np.arange(ROWS) < 10)
-    assert np.flatnonzero(np.isfinite(kept.values())).tolist() == [4, 5, 6, 7, 8, 9]
-    with pytest.raises(ldp.InputError, match="Ask for rows"):
-        some.values([ROWS])
+    original = release(mechanism, rows=np.arange(ROWS) > 3)
+    assert np.isnan(original.values()[:4]).all()
+    assert np.isfinite(original.values()[4:]).all()
+    assert np.array_equal(original.values([7, 5]), original.values()[[7, 5]])
+    filtered = original.keep(np.arange(ROWS) < 10)
+    assert np.flatnonzero(np.isfinite(filtered.values())).tolist() == [4, 5, 6, 7, 8, 9]
+    with pytest.raises(ldp.InputError, match="Choose rows"):
+        original.values([ROWS])
 
 
 @pytest.mark.parametrize("name", ["points", "points by group", "noise"])
@@ -112,7 +112,7 @@ def test_bins_have_no_unbiased_numbers():
         release(MECHANISMS["bins"]).unbiased_values()
 
 
-def test_kinds_are_likelihoods_that_add():
+def test_numeric_releases_are_likelihoods_that_add():
     vault = ldp.Vault(LABELS, SPACE, ldp.Budget(9.0))
     parts = [vault.release(MECHANISMS["bins"]), vault.release(MECHANISMS["noise"])]
     assert [type(part) for part in parts] == [NoisyBins, NoisyGrid]

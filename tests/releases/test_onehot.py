@@ -42,19 +42,19 @@ def test_evidence_is_the_log_of_the_product_of_the_noise(noise, scale, height, v
     weight = NOISES[noise]
     total = sum(weight(x, scale) for x in range(-500, 501))
 
-    def log_chance(x):
+    def log_probability(x):
         exponent = -abs(x) / scale if noise == "laplace" else -(x**2) / (2 * scale**2)
         return exponent - log(total)
 
     evidence = noisy_one_hot(values, noise, scale, height).log_evidence()
     for row, label in product(range(len(values)), range(len(values[0]))):
-        expected = sum(log_chance(x - height * (place == label)) for place, x in enumerate(values[row]))
+        expected = sum(log_probability(x - height * (place == label)) for place, x in enumerate(values[row]))
         assert evidence[row, label] == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("height", [1, 2])
-def test_the_outputs_of_a_label_have_total_chance_one(noise, height):
+def test_the_outputs_of_a_label_have_total_probability_one(noise, height):
     outputs = list(product(range(-30, 31), repeat=2))
     evidence = noisy_one_hot(outputs, noise, 1.5, height).log_evidence()
     assert np.exp(evidence.astype(float)).sum(axis=0) == pytest.approx([1, 1], rel=1e-5)

@@ -11,7 +11,7 @@ from labeldp.mechanisms import RRTopK
 from labeldp.releases import Responses
 
 
-def chance(output, label, candidates, epsilon):
+def probability(output, label, candidates, epsilon):
     """P(output | label), from the definition."""
     k = len(candidates)
     if output not in candidates:
@@ -21,7 +21,7 @@ def chance(output, label, candidates, epsilon):
     return (exp(epsilon) if output == label else 1.0) / (exp(epsilon) + k - 1)
 
 
-def responses(outputs, epsilon, classes, candidates=None, active=None):
+def responses(outputs, epsilon, classes, candidates=None, row_mask=None):
     packed = None
     if candidates is not None:
         packed = np.packbits([[c in row for c in range(classes)] for row in candidates], axis=1)
@@ -33,7 +33,7 @@ def responses(outputs, epsilon, classes, candidates=None, active=None):
         codes=np.array(outputs, np.int8),
         epsilon=epsilon,
         candidates=packed,
-        row_mask=active,
+        row_mask=row_mask,
     )
 
 
@@ -51,7 +51,9 @@ def candidate_sets(draw):
 def test_evidence_of_randomized_response_is_the_log_of_its_channel(classes, epsilon):
     evidence = responses(range(classes), epsilon, classes).log_evidence()
     for output, label in product(range(classes), repeat=2):
-        assert evidence[output, label] == pytest.approx(log(chance(output, label, range(classes), epsilon)), rel=1e-5)
+        assert evidence[output, label] == pytest.approx(
+            log(probability(output, label, range(classes), epsilon)), rel=1e-5
+        )
     assert np.exp(evidence).sum(axis=0) == pytest.approx(1, rel=1e-5)
 
 
@@ -62,7 +64,7 @@ def test_evidence_over_candidates_is_the_log_of_each_rows_channel(sets, epsilon)
     outputs, allowed = zip(*rows, strict=True)
     evidence = responses(outputs, epsilon, classes, allowed).log_evidence()
     for row, label in product(range(len(rows)), range(classes)):
-        expected = log(chance(outputs[row], label, allowed[row], epsilon))
+        expected = log(probability(outputs[row], label, allowed[row], epsilon))
         assert evidence[row, label] == pytest.approx(expected, rel=1e-5, abs=1e-6)
     start = 0
     for candidates in sets:
@@ -74,11 +76,11 @@ def test_evidence_over_candidates_is_the_log_of_each_rows_channel(sets, epsilon)
 @given(candidate_sets(), EPSILONS, st.data())
 def test_noise_matrix_averages_the_channels_of_the_released_rows(sets, epsilon, data):
     classes, sets = sets
-    active = np.array(data.draw(st.lists(st.booleans(), min_size=len(sets), max_size=len(sets))))
-    active[0] = True
-    matrix = responses([row[0] for row in sets], epsilon, classes, sets, active).noise_matrix()
+    row_mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(sets), max_size=len(sets))))
+    row_mask[0] = True
+    matrix = responses([row[0] for row in sets], epsilon, classes, sets, row_mask).noise_matrix()
     for output, label in product(range(classes), repeat=2):
-        mean = np.mean([chance(output, label, row, epsilon) for row in np.array(sets, object)[active]])
+        mean = np.mean([probability(output, label, row, epsilon) for row in np.array(sets, object)[row_mask]])
         assert matrix[output, label] == pytest.approx(mean)
     assert matrix.sum(axis=0) == pytest.approx(1)
 
@@ -97,13 +99,13 @@ def test_a_huge_epsilon_does_not_overflow(candidates):
     assert release.log_evidence()[0] == pytest.approx([0, -5000, -5000])
 
 
-def test_forgetting_every_row_leaves_no_channel():
+def test_dropping_every_row_leaves_no_channel():
     release = responses([0, 1], 1.0, 3, [[0], [1, 2]]).keep(np.zeros(2, bool))
     assert not release.noise_matrix().any()
 
 
 @pytest.mark.parametrize("classes", [3, 9])
-def test_a_vaults_answers_are_the_likeliest_among_their_candidates(classes):
+def test_responses_of_a_vault_are_the_likeliest_among_their_candidates(classes):
     generator = np.random.default_rng(0)
     prior = generator.dirichlet(np.ones(classes), 300)
     vault = ldp.Vault(generator.integers(0, classes, 300), ldp.LabelSpace(range(classes)), ldp.Budget(2.0))
@@ -113,7 +115,7 @@ def test_a_vaults_answers_are_the_likeliest_among_their_candidates(classes):
         candidates = np.argsort(-prior[row])[:2]
         assert output in candidates
         assert evidence[row].tolist() == pytest.approx(
-            [log(chance(output, label, candidates, 2.0)) for label in range(classes)], rel=1e-5
+            [log(probability(output, label, candidates, 2.0)) for label in range(classes)], rel=1e-5
         )
 
 

@@ -46,7 +46,7 @@ def with_query(loaded, original):
 
 def assert_same(loaded, original):
     assert type(loaded) is type(original)
-    for name in ("space", "guarantee", "mechanism", "parameters", "entry", "rows", "kind"):
+    for name in ("space", "guarantee", "mechanism", "parameters", "entry", "n_rows", "kind"):
         assert getattr(loaded, name) == getattr(original, name)
     assert loaded.guarantee.derivation == original.guarantee.derivation
     for name, array in original.arrays().items():
@@ -58,10 +58,10 @@ def assert_same(loaded, original):
 
 
 def assert_one_sentence(refused, path):
-    said = str(refused.value).replace(str(path), "FILE")
-    assert said.endswith(".")
-    assert ". " not in said
-    assert "\n" not in said
+    message = str(refused.value).replace(str(path), "FILE")
+    assert message.endswith(".")
+    assert ". " not in message
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -76,11 +76,11 @@ def test_what_is_saved_is_loaded(tmp_path, mechanism, rows, suffix):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_derived_releases_are_saved(tmp_path, suffix):
-    kept = release().keep(np.arange(ROWS) > 2)
+    subset = release().keep(np.arange(ROWS) > 2)
     derived = {
-        "kept": kept,
-        "relabelled": kept.relabel(np.arange(ROWS) % 4 - 1, 0.8),
-        "believed": kept.with_posterior(PRIOR),
+        "filtered": subset,
+        "relabeled": subset.relabel(np.arange(ROWS) % 4 - 1, 0.8),
+        "posterior": subset.with_posterior(PRIOR),
     }
     for name, original in derived.items():
         original.save(tmp_path / f"{name}{suffix}")
@@ -149,9 +149,9 @@ def test_a_changed_byte_is_refused_or_does_not_matter(tmp_path, suffix):
     path, original = tmp_path / f"release{suffix}", release()
     original.save(path)
     whole = path.read_bytes()
-    for place in range(0, len(whole), 2):
+    for offset in range(0, len(whole), 2):
         changed = bytearray(whole)
-        changed[place] ^= 0x55
+        changed[offset] ^= 0x55
         path.write_bytes(changed)
         try:
             loaded = ldp.Release.load(path)
@@ -161,7 +161,7 @@ def test_a_changed_byte_is_refused_or_does_not_matter(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("change", [{"format": 99}, {"type": "Vault"}, {"unheard": 1}, {"space": []}], ids=str)
+@pytest.mark.parametrize("change", [{"format": 99}, {"type": "Vault"}, {"unknown": 1}, {"space": []}], ids=str)
 def test_a_description_of_something_else_is_refused(tmp_path, monkeypatch, change, suffix):
     path, describe = tmp_path / f"release{suffix}", storage.describe
     monkeypatch.setattr(storage, "describe", lambda r: describe(r) | change)
@@ -171,7 +171,7 @@ def test_a_description_of_something_else_is_refused(tmp_path, monkeypatch, chang
     assert_one_sentence(refused, path)
 
 
-@pytest.mark.parametrize("change", [{"rows": 5}, {"rows": 50}], ids=str)
+@pytest.mark.parametrize("change", [{"n_rows": 5}, {"n_rows": 50}], ids=str)
 def test_arrays_that_do_not_fit_the_description_are_refused(tmp_path, monkeypatch, change):
     describe = storage.describe
     monkeypatch.setattr(storage, "describe", lambda r: describe(r) | change)
@@ -237,30 +237,32 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch, suffix):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_was_written_of_users_before_is_taken_to_touch_everybody():
+@pytest.mark.parametrize("version", [1, 2, 4, None])
+def test_only_the_present_format_is_read(version):
     vault = ldp.Vault(["no", "yes"] * 2, ldp.LabelSpace(["no", "yes"]), ldp.Budget(2.0), users=[0, 0, 1, 1])
     release = vault.release(ldp.RandomizedResponse(1.0), row_selection=[0])
-    now = storage.describe(release)
-    before = now | {"format": 1}
-    assert all(use.packed_rows is not None for use in storage.rebuild(now, release.arrays()).lineage)
-    assert all(use.packed_rows is None for use in storage.rebuild(before, release.arrays()).lineage)
+    description = storage.describe(release)
+    assert description["format"] == storage.FORMAT == 3
+    assert all(use.packed_rows is not None for use in storage.rebuild(description, release.arrays()).lineage)
+    with pytest.raises(ldp.InputError, match=f"has format {version}, and this version of labeldp reads format 3"):
+        storage.rebuild(description | {"format": version}, release.arrays())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Somebodys(Release):
+class ExternalRelease(Release):
     kind = "likelihood"
-    told: np.ndarray
+    codes: np.ndarray
 
     def arrays(self):
-        return {"told": self.told}
+        return {"codes": self.codes}
 
-    def _log_scores(self, rows):
-        return np.eye(2)[self.told[rows]]
+    def _log_scores(self, row_ids):
+        return np.eye(2)[self.codes[row_ids]]
 
 
-def test_a_release_of_somebody_elses_is_read_where_its_class_is_known():
-    common = {"space": ldp.LabelSpace([0, 1]), "guarantee": ldp.Guarantee(1.0), "mechanism": "own", "rows": 2}
-    release = Somebodys(told=np.array([1, 0]), **common)
+def test_a_release_of_another_library_is_read_if_its_class_is_imported():
+    common = {"space": ldp.LabelSpace([0, 1]), "guarantee": ldp.Guarantee(1.0), "mechanism": "own", "n_rows": 2}
+    release = ExternalRelease(codes=np.array([1, 0]), **common)
     assert storage.from_bytes(storage.to_bytes(release)).labels().tolist() == [1, 0]
-    with pytest.raises(ldp.InputError, match="is a Nobodys, which is not of this library: import"):
-        storage.rebuild(storage.describe(release) | {"type": "Nobodys"}, release.arrays())
+    with pytest.raises(ldp.InputError, match="has the type UnknownRelease, which labeldp does not define: import"):
+        storage.rebuild(storage.describe(release) | {"type": "UnknownRelease"}, release.arrays())

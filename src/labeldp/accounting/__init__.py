@@ -1,4 +1,4 @@
-"""What labels cost: losses, calibration, composition, privacy filters and lineage. It never sees a label."""
+"""Privacy accounting: losses, calibration, composition, privacy filters and lineage. It reads no label."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Give epsilon, get noise: the smallest deviation that meets a target, rounded so that it never exceeds it."""
+"""Calibration: the smallest noise that meets a target (epsilon, delta), rounded so that it never exceeds it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,12 +16,13 @@ from labeldp.accounting.losses import (
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta, check_epsilon
 
-_DIGITS = 6  # deviations are rounded up to this many digits, so that they can be printed and typed again
+# Decimal digits to which deviations are rounded up, so that they can be printed and entered again.
+_DIGITS = 6
 
 
 @lru_cache(256)
 def unit_shift_sigma(epsilon: float, delta: float) -> float:
-    """Return sigma of discrete Gaussian noise for a move of (+1, -1), by its exact loss distribution."""
+    """Return sigma of discrete Gaussian noise for a shift of (+1, -1), by its exact loss distribution."""
     guess = math.sqrt(2) * analytic_gaussian_ratio(epsilon, delta)
     if guess > EXACT_BELOW / 2:
         return lattice_sigma(epsilon, delta, math.sqrt(2) * (1 + 1e-12))
@@ -38,17 +39,18 @@ def analytic_gaussian_ratio(epsilon: float, delta: float) -> float:
 
 @lru_cache(256)
 def lattice_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
-    """Return sigma of discrete Gaussian noise for any integer move of at most that length (l2)."""
+    """Return sigma of discrete Gaussian noise for any integer shift of at most that l2 norm."""
     guess = sensitivity * analytic_gaussian_ratio(epsilon, delta)
     return smallest_noise(lambda sigma: GaussianLoss(sigma, sensitivity).epsilon(delta) <= epsilon, guess)
 
 
-_WIDE_SENSITIVITY = 1e9  # a sensitivity in grid steps that no query has
+# A sensitivity, in grid steps, above that of every query.
+_WIDE_SENSITIVITY = 1e9
 
 
 @lru_cache(256)
 def calibrated_loss(epsilon: float, delta: float = 0.0) -> Loss:
-    """Return what any query calibrated to (epsilon, delta) loses at most, for a plan that is made before the query.
+    """Return an upper bound on the loss of any query calibrated to (epsilon, delta), for a plan made before the query.
 
     Proof. Without delta it is epsilon. With delta, `lattice_sigma` gives a query a ratio of smooth deviation to
     sensitivity that meets (epsilon, delta). A ratio that misses it is smaller than every one that meets it, because
@@ -79,7 +81,7 @@ def calibrate(losses: Callable[[float], Sequence[Loss]], epsilon: float, delta: 
 
 
 def largest_epsilon(is_feasible: Callable[[float], bool], guess: float, max_epsilon: float) -> float:
-    """Return the largest epsilon up to `most` that fits, to one in ten thousand; no less than a guess that fits."""
+    """Return the largest feasible epsilon up to `max_epsilon`, to one part in 10,000; at least a feasible `guess`."""
     low, high = guess, max_epsilon
     while not is_feasible(low):
         low, high = low / 2, low
@@ -87,7 +89,7 @@ def largest_epsilon(is_feasible: Callable[[float], bool], guess: float, max_epsi
 
 
 def bisect_largest(is_feasible: Callable[[float], bool], low: float, high: float, tolerance: float = 1e-6) -> float:
-    """Return the largest value that is good, within a share of itself; `low` is taken to be good."""
+    """Return the largest feasible value, to a relative tolerance; `low` must be feasible."""
     while high > low * (1 + tolerance):
         mid = math.sqrt(low * high)
         low, high = (mid, high) if is_feasible(mid) else (low, mid)
@@ -95,7 +97,7 @@ def bisect_largest(is_feasible: Callable[[float], bool], low: float, high: float
 
 
 def smallest_noise(is_feasible: Callable[[float], bool], guess: float) -> float:
-    """Return the smallest noise that is good enough, rounded up to six digits and checked as rounded."""
+    """Return the smallest feasible noise, rounded up to six digits and checked after rounding."""
     low, high = 0.0, guess
     while not is_feasible(high):
         low, high = high, 2 * high

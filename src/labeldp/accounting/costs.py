@@ -1,4 +1,7 @@
-"""What each unit of privacy has lost so far: releases of its own rows add, others cost it nothing."""
+"""Costs of releases, their sums for each unit of privacy, and uses of labels.
+
+Releases of a unit's own rows add up. Releases of other rows cost it nothing.
+"""
 
 import base64
 import hashlib
@@ -16,14 +19,15 @@ from numpy.typing import NDArray
 from labeldp.core.errors import InputError
 
 Mask = NDArray[np.bool_]
-_MAX_CACHED_ROW_SETS = 256  # row sets whose atoms are remembered
+_MAX_CACHED_ROW_SETS = 256  # row sets whose counts by atom are cached
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Epsilon, delta, and the Renyi divergence at the filter's order (0 where the filter does not use it).
+    """Epsilon, delta, and the Renyi divergence at the order of the filter (0 if the filter does not use it).
 
-    Fractions, because ten releases at 0.1 must cost 1; infinity for what is not private at all.
+    The values are fractions, so that ten releases at 0.1 cost exactly 1. A release without any privacy has an infinite
+    epsilon.
     """
 
     epsilon: Fraction | float = Fraction(0)
@@ -34,11 +38,11 @@ class Cost:
         return Cost(self.epsilon + other.epsilon, self.delta + other.delta, self.rdp + other.rdp)
 
     def __mul__(self, times: int) -> "Cost":
-        """Return the cost of so many equal releases."""
+        """Return the cost of `times` equal releases."""
         return Cost(self.epsilon * times, self.delta * times, self.rdp * times)
 
     def __or__(self, other: "Cost") -> "Cost":
-        """Take the worst of two costs, part by part."""
+        """Return the larger epsilon, delta and divergence of two costs."""
         return Cost(max(self.epsilon, other.epsilon), max(self.delta, other.delta), max(self.rdp, other.rdp))
 
     def to_json(self) -> list[str]:
@@ -47,7 +51,7 @@ class Cost:
 
     @classmethod
     def from_json(cls, data: list[str]) -> "Cost":
-        """Read what `to_json` wrote; ValueError if it is no cost."""
+        """Read what `to_json` wrote; raise ValueError if it is no cost."""
         epsilon, delta, rdp = data
         return cls(
             math.inf if epsilon == "inf" else _parse_fraction(epsilon), _parse_fraction(delta), _parse_fraction(rdp)
@@ -56,7 +60,7 @@ class Cost:
 
 @lru_cache(maxsize=1 << 14)
 def _parse_fraction(text: str) -> Fraction:
-    if "e" in str(text).lower():  # is never written, and can stand for a number that fills the memory
+    if "e" in str(text).lower():  # never written by `to_json`; an exponent can denote a number that fills the memory
         raise ValueError("a cost is not a fraction")
     fraction = Fraction(text)
     if fraction < 0 or not math.isfinite(float(fraction)):
@@ -65,31 +69,35 @@ def _parse_fraction(text: str) -> Fraction:
 
 
 class Spending:
-    """Adds up costs by unit.
+    """Adds up the costs of each unit.
 
-    A unit is a row, or a user who owns several rows (`owner` gives a user's number for each row). A release
-    costs a unit by how many of its rows it touches. Units touched alike are kept together as one atom, so
-    that exact sums stay cheap; while every release covers all rows there is one atom and no array at all.
+    A unit is a row, or a user who owns several rows. The cost of a release to a unit depends on how many of the unit's
+    rows it covers. Units with equal counts in every release form one atom, so exact sums stay cheap. While every
+    release covers all rows, there is one atom and no array.
 
-    A row set that comes back under the same `key` is not compared with the rows again, so that adding a release
-    takes time in the number of atoms, not of rows or of earlier releases.
+    A row set that is added again under the same `key` is not compared with the rows. Adding a release then takes time
+    in the number of atoms, not of rows or of earlier releases.
+
+    Args:
+        n_rows: The number of rows.
+        owner: The number of the user who owns each row; None if each row is a unit.
     """
 
     def __init__(self, n_rows: int, owner: NDArray[np.int64] | None = None) -> None:
         self._n_rows, self._owner = n_rows, owner
-        self._atoms: NDArray[np.int64] | None = None  # the atom of each unit; None while there is only one
+        self._atoms: NDArray[np.int64] | None = None  # the atom of each unit; None while there is one atom
         self._totals = [Cost()]
-        # By key of a row set: how many of its rows a unit of each atom owns. Only so many are kept: all have to be
-        # changed when an atom is split.
+        # By key of a row set: how many of its rows a unit of each atom owns. Their number is bounded because all of
+        # them change when an atom is split.
         self._cached_counts: dict[str, NDArray[np.int32]] = {}
 
     def add(self, mask: Mask | None, costs: Mapping[int, Cost], key: str | None = None) -> None:
         """Add a release.
 
         Args:
-            mask: The released rows; None for all. Not looked at if `key` is known.
-            costs: The cost by number of rows that a unit owns.
-            key: A name that stands for this row set alone; None if it will not come back.
+            mask: The released rows; None for all. Not read if `key` is cached.
+            costs: The cost to a unit by the number of its rows in `mask`.
+            key: A unique name of this row set; None if it will not be added again.
         """
         n_owned = self._cached_counts.get(key) if key is not None else None
         if n_owned is None:
@@ -104,7 +112,7 @@ class Spending:
         ]
 
     def _refine(self, mask: Mask | None) -> NDArray[np.int32]:
-        """Split atoms until a row set touches all units of an atom alike; return how many rows each of them owns."""
+        """Split atoms until all units of an atom own equally many rows of a row set; return these counts by atom."""
         if mask is None and self._owner is None:
             return np.ones(len(self._totals), np.int32)
         counts = self.counts(mask)
@@ -134,18 +142,18 @@ class Spending:
 
         Args:
             mask: Some rows; None for any unit.
-            more: The costs of a further release of these rows, which is counted but not added.
+            extra_costs: The costs of a further release of these rows, which is counted but not added.
             key: The name of the row set, as in `add`.
 
         Returns:
-            The largest epsilon, delta and Renyi divergence, each by itself.
+            The largest epsilon, delta and Renyi divergence, each separately.
         """
         touched_atoms = self._touched_atoms(mask, key)
         totals = [self._totals[atom] + (extra_costs[count] if extra_costs else Cost()) for atom, count in touched_atoms]
         return reduce(Cost.__or__, totals, Cost())
 
     def _touched_atoms(self, mask: Mask | None, key: str | None) -> list[tuple[int, int]]:
-        """Return the atoms that own rows of `mask`, with how many a unit owns."""
+        """Return the atoms whose units own rows of `mask`, each with the number of rows that a unit owns."""
         cached = self._cached_counts.get(key) if key is not None else None
         if cached is not None:
             return [(atom, count) for atom, count in enumerate(cached.tolist()) if count]
@@ -158,7 +166,7 @@ class Spending:
 
 
 def rows_per_unit(mask: Mask | None, owner: NDArray[np.int64] | None) -> list[int]:
-    """Return the different numbers of rows that units own in `mask`."""
+    """Return the distinct numbers of rows of `mask` that units own."""
     if owner is None:
         return [1]
     counts: Any = np.unique(np.bincount(owner if mask is None else owner[mask]))
@@ -166,7 +174,10 @@ def rows_per_unit(mask: Mask | None, owner: NDArray[np.int64] | None) -> list[in
 
 
 def expand_to_units(mask: Mask | None, owner: NDArray[np.int64] | None) -> Mask | None:
-    """Return all rows of the units that own a row of `mask`: two such sets are disjoint if the units are."""
+    """Return all rows of the units that own a row of `mask`; None is all rows.
+
+    Two such sets are disjoint if and only if their units are.
+    """
     if mask is None or owner is None:
         return mask
     is_touched = np.bincount(owner[mask], minlength=int(owner.max()) + 1) > 0
@@ -174,21 +185,35 @@ def expand_to_units(mask: Mask | None, owner: NDArray[np.int64] | None) -> Mask 
 
 
 def cap_labels_per_user(
-    owner: NDArray[np.int64] | None, labelled_mask: Mask | None, n_rows: int, labels_per_user: int | None, seed: int = 0
+    owner: NDArray[np.int64] | None, labeled_mask: Mask | None, n_rows: int, labels_per_user: int | None, seed: int = 0
 ) -> Mask:
-    """Return the labelled rows that are left if each user keeps at most `most` of them, drawn from `seed`."""
+    """Select at most `labels_per_user` labeled rows of each user at random, from `seed`.
+
+    Args:
+        owner: The number of the user who owns each row; None if each row is a unit.
+        labeled_mask: The rows with a label; None for all.
+        n_rows: The number of rows.
+        labels_per_user: The largest number of rows of a user. It may be None if no user owns several labeled rows.
+        seed: The seed of the selection.
+
+    Returns:
+        A mask of the selected rows.
+
+    Raises:
+        InputError: `labels_per_user` is invalid, missing, or given without users.
+    """
     if labels_per_user is not None and (
         isinstance(labels_per_user, bool) or not isinstance(labels_per_user, int | np.integer) or labels_per_user < 1
     ):
         raise InputError("labels_per_user must be a whole number from 1.")
     if owner is None:
         if labels_per_user is not None:
-            raise InputError("labels_per_user is for users: say who owns each row, by users or --user-column.")
-        return np.ones(n_rows, bool) if labelled_mask is None else labelled_mask.copy()
-    candidates = np.arange(n_rows) if labelled_mask is None else np.flatnonzero(labelled_mask)
+            raise InputError("labels_per_user is for users: say who owns each row, by users.", parameter="user_column")
+        return np.ones(n_rows, bool) if labeled_mask is None else labeled_mask.copy()
+    candidates = np.arange(n_rows) if labeled_mask is None else np.flatnonzero(labeled_mask)
     rows_per_user = np.bincount(owner[candidates])
     if labels_per_user is None and rows_per_user.max(initial=0) > 1:
-        raise InputError(_describe_cap_choices(rows_per_user))
+        raise InputError(_describe_cap_choices(rows_per_user), parameter="labels_per_user")
     shuffled = np.random.default_rng(seed).permutation(candidates)
     by_owner = shuffled[np.argsort(owner[shuffled], kind="stable")]
     rank = np.arange(candidates.size) - np.repeat(np.cumsum(rows_per_user) - rows_per_user, rows_per_user)
@@ -202,19 +227,19 @@ def _describe_cap_choices(rows_per_user: NDArray[np.int64]) -> str:
     caps = [cap for cap in (1, 2, 5, 10, 20, 50, 100) if cap < max_rows]
     choices = ", ".join(f"{cap} keeps {int(np.minimum(rows_per_user, cap).sum()):,}" for cap in caps)
     return (
-        f"A user owns up to {max_rows:,} rows: say by labels_per_user (--labels-per-user) how many labels of a user may "
-        f"take part. Of {n_rows:,} rows, {choices}, and {max_rows:,} keeps all; the more, the more noise on each."
+        f"A user owns up to {max_rows:,} rows: say by labels_per_user how many labels of a user may take part. "
+        f"Of {n_rows:,} rows, {choices}, and {max_rows:,} keeps all; the more, the more noise on each."
     )
 
 
 def encode_users(users: Any, n_rows: int) -> NDArray[np.int64]:
-    """Return a number from 0 for the owner of each row, in the order in which they come, however they are held."""
+    """Return the number of each row's owner: owners are numbered from 0 in the order of their first row."""
     names = np.asarray(users)
     if names.shape != (n_rows,):
         raise InputError(f"users must name the owner of each of the {n_rows} rows.")
     try:
-        is_valid = not np.any(names != names)  # as a missing number or date is not itself
-        if names.dtype == object:  # which need not have an order: what is equal is one owner
+        is_valid = not np.any(names != names)  # NaN and NaT are not equal to themselves
+        if names.dtype == object:  # objects need not have an order: equal objects are one owner
             id_of_user: dict[Any, int] = {}
             user_ids = np.array([id_of_user.setdefault(name, len(id_of_user)) for name in names], np.int64)
             is_valid &= len({type(name) for name in id_of_user}) == 1 and None not in id_of_user
@@ -225,16 +250,20 @@ def encode_users(users: Any, n_rows: int) -> NDArray[np.int64]:
         is_valid = False
     if not is_valid:
         raise InputError("users must be of one type, with none missing: name an owner for each row.")
-    user_ids.setflags(write=False)  # costs are added up by these numbers, whoever holds them
+    user_ids.setflags(write=False)  # costs are added up by these numbers, so no holder may change them
     return user_ids
 
 
 @dataclass(frozen=True)
 class LabelUse:
-    """One use of labels that a release rests on: its ledger entry, its cost, and all rows of the units that it touched.
+    """One use of labels: its ledger entry, its cost, and all rows of the units whose labels it used.
 
-    Rows are packed; None is all of them. `data` names the vault's labels, `count` how many rows these have: row 5 of
-    one data set and row 5 of another are nothing to each other.
+    Attributes:
+        entry: The id of the ledger entry.
+        cost: The cost to a unit.
+        packed_rows: The rows, as `pack_rows` returns them; None for all.
+        n_rows: The number of rows of the data set.
+        data: The name of the vault's data set. Equal row numbers of two data sets are unrelated.
     """
 
     entry: str
@@ -250,7 +279,7 @@ class LabelUse:
 
     @classmethod
     def from_json(cls, data: list[Any]) -> "LabelUse":
-        """Read what `to_json` wrote, or an earlier version, which did not say of which data: then it is for all."""
+        """Read what `to_json` wrote. A use without a data set, as earlier versions wrote it, covers all rows."""
         entry, cost, packed_rows, *data_fields = data
         if not data_fields:
             return cls(entry, Cost.from_json(cost), None, 0, "")
@@ -258,10 +287,14 @@ class LabelUse:
 
 
 def joint_cost(uses: Iterable[LabelUse], parallel: bool = True) -> Cost:
-    """Return the worst cost of any unit over different uses, or their sum where rows tell nothing of units.
+    """Return the largest cost of any unit over different uses.
 
-    An entry counts once, on all rows that its uses name: the steps of a plan share one. What several data sets cost is
-    added up: somebody may be in all of them.
+    An entry counts once, on the union of the rows of its uses, because the steps of a plan share one entry. The costs
+    of several data sets add up, because a person may be in all of them.
+
+    Args:
+        uses: The uses of labels.
+        parallel: Whether uses of disjoint rows compose in parallel. Otherwise all uses of a data set add up.
     """
     by_entry: dict[tuple[str, int, str], LabelUse] = {}
     for use in dict.fromkeys(uses):
@@ -276,24 +309,24 @@ def joint_cost(uses: Iterable[LabelUse], parallel: bool = True) -> Cost:
 
 
 def _merge_uses(one: LabelUse, other: LabelUse) -> LabelUse:
-    """Return two uses of one entry as one, of the rows of both."""
+    """Merge two uses of one entry into a use of the rows of both."""
     first, second = (unpack_rows(use.packed_rows, use.n_rows) for use in (one, other))
     union = None if first is None or second is None else first | second
     return replace(one, cost=one.cost | other.cost, packed_rows=pack_rows(union))
 
 
 def pack_rows(mask: Mask | None) -> bytes | None:
-    """Write a row set as the ledger keeps it; None is all rows."""
+    """Compress a row set as the ledger stores it; None is all rows."""
     return None if mask is None else zlib.compress(np.packbits(mask).tobytes(), 1)
 
 
 def row_set_name(packed: bytes | None) -> str:
-    """Return the name of a packed row set in a ledger: its SHA-256, or an empty text for all rows."""
+    """Return the name of a packed row set in a ledger: its SHA-256, or an empty string for all rows."""
     return "" if packed is None else hashlib.sha256(packed).hexdigest()
 
 
 def is_row_set(packed: bytes, n_rows: int) -> bool:
-    """Whether bytes are a packed set of so many rows; no more than that is unpacked."""
+    """Whether bytes are a packed set of `n_rows` rows. At most one byte more than expected is decompressed."""
     decompressor, n_bytes = zlib.decompressobj(), (n_rows + 7) // 8
     try:
         return len(decompressor.decompress(packed, n_bytes + 1)) == n_bytes and decompressor.eof
@@ -302,7 +335,7 @@ def is_row_set(packed: bytes, n_rows: int) -> bool:
 
 
 def unpack_rows(packed: bytes | None, n_rows: int) -> Mask | None:
-    """Read a row set as the ledger keeps it."""
+    """Read what `pack_rows` returned."""
     if packed is None:
         return None
     return np.unpackbits(np.frombuffer(zlib.decompress(packed), np.uint8), count=n_rows).astype(bool)

@@ -1,8 +1,8 @@
-"""The privacy filter: whether one more release fits into a budget, however the earlier ones were chosen.
+"""The privacy filter: whether one more release fits into a budget under adaptive composition.
 
-The quantity that adds up is fixed when the ledger is made, because releases are chosen in the light of earlier
-ones. Sums of epsilon and of delta are one valid filter (Rogers et al. 2016); sums of Renyi divergence at one
-fixed order are another (Feldman and Zrnic 2021).
+The quantity that adds up is fixed when the ledger is created, because later releases depend on earlier ones. Sums of
+epsilon and of delta are one valid filter (Rogers et al. 2016). Sums of Renyi divergence at one fixed order are another
+(Feldman and Zrnic 2021).
 """
 
 import math
@@ -20,14 +20,14 @@ from labeldp.core.guarantee import Budget
 
 @dataclass(frozen=True)
 class PrivacyFilter:
-    """A budget, and the Renyi order that it adds up at (None: it adds epsilons and deltas)."""
+    """A budget, and the order at which it adds up Renyi divergences; None if it adds epsilons and deltas."""
 
     budget: Budget
     order: float | None = None
 
     @classmethod
     def of(cls, budget: Budget) -> "PrivacyFilter":
-        """Choose the order at which Gaussian noise may spend most within the budget."""
+        """Return the filter of a budget; the order is the one that admits the most Gaussian releases."""
         if budget.composition == "sum":
             return cls(budget)
         slack = {order: budget.epsilon - rdp_to_epsilon(0.0, order, budget.delta) for order in ORDERS}
@@ -39,11 +39,11 @@ class PrivacyFilter:
         return cls(Budget(data["epsilon"], data["delta"], data["composition"]), data["order"])
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the filter."""
+        """Describe the filter; `from_json` reads it back."""
         return asdict(self.budget) | {"order": self.order}
 
     def cost(self, epsilon: Fraction | float, delta: Fraction, losses: Sequence[Loss]) -> Cost:
-        """Return what a unit is charged, or say that this kind of loss does not fit the budget at all."""
+        """Return the cost to a unit; raise BudgetExceeded if no budget of this type admits such a loss."""
         if delta > 0 and self.budget.delta == 0:
             raise BudgetExceeded(
                 "The budget has delta 0, so only purely private mechanisms fit: choose one, or a budget with delta."
@@ -56,7 +56,7 @@ class PrivacyFilter:
         return Cost(epsilon, delta, as_fraction(rdp))
 
     def guarantee(self, spent: Cost) -> tuple[Fraction | float, Fraction]:
-        """Return the epsilon and delta that a unit is guaranteed after having spent so much."""
+        """Return the epsilon and delta that hold for a unit with this total cost."""
         if self.order is None:
             return spent.epsilon, spent.delta
         if not spent.rdp:
@@ -71,10 +71,15 @@ class PrivacyFilter:
         return float(max(as_fraction(self.budget.epsilon) - epsilon, Fraction(0))), float(max(delta_left, Fraction(0)))
 
     def admit(self, before: Cost, after: Cost, cost: Cost) -> None:
-        """Raise BudgetExceeded if a unit would end at `after`.
+        """Raise BudgetExceeded if the total cost `after` of a unit exceeds the budget.
 
-        What is not private at all fits no budget, and was switched on by name in full knowledge of that: it is entered
-        at its infinite cost, and nothing is left for these rows.
+        A mechanism without any privacy fits no budget, and was allowed by name. It is admitted at its infinite cost,
+        and no budget remains for these rows.
+
+        Args:
+            before: The total cost of the unit before the release.
+            after: Its total cost after the release.
+            cost: The cost of the release.
         """
         if math.isinf(cost.epsilon):
             return
@@ -83,6 +88,6 @@ class PrivacyFilter:
             remaining = self.remaining(before)
             raise BudgetExceeded(
                 f"This release costs epsilon {float(cost.epsilon):.6g} and delta {float(cost.delta):.3g}, and the "
-                f"budget has epsilon {remaining[0]:.6g} and delta {remaining[1]:.3g} left for these rows: ask for less, for "
-                "other rows, or raise the budget."
+                f"budget has epsilon {remaining[0]:.6g} and delta {remaining[1]:.3g} left for these rows: ask for "
+                "less, for other rows, or raise the budget."
             )

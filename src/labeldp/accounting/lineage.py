@@ -1,15 +1,15 @@
-"""Provenance: which uses of labels a model or a derived release rests on, and what these guarantee together.
+"""Provenance: the uses of labels behind a model or a derived release, and their joint guarantee.
 
-Every model gets its provenance here and nowhere else: `Provenance.of` combines that of all inputs, and
-`Provenance.public` states that there was none. Models take a `Provenance`, never a guarantee or a lineage, so no
-constructor can state less than its inputs cost.
+Only this module creates provenances: `Provenance.of` combines those of all inputs, and `Provenance.public` is that of
+a result without labels. Models take a `Provenance`, never a guarantee or a lineage, so no constructor can state a
+stronger guarantee than its inputs have.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from uuid import uuid4
 
 from labeldp.accounting.costs import Cost, LabelUse, joint_cost
@@ -18,7 +18,7 @@ from labeldp.core.guarantee import Guarantee
 
 
 class HasLineage(Protocol):
-    """Anything that may rest on labels: a release, a model, or a provenance itself."""
+    """Anything that may depend on labels: a release, a model, or a provenance itself."""
 
     @property
     def lineage(self) -> tuple[LabelUse, ...]:
@@ -26,12 +26,12 @@ class HasLineage(Protocol):
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """What these uses guarantee together; None without any."""
+        """The joint guarantee of these uses; None if there are none."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """The uses of labels behind a model, and their joint guarantee; None and no use if it saw no labels.
+    """The uses of labels behind a model, and their joint guarantee; None and no use if there was no label.
 
     Call `Provenance.of(*inputs)` or `Provenance.public()`, never the constructor.
     """
@@ -41,7 +41,7 @@ class Provenance:
 
     @classmethod
     def public(cls) -> "Provenance":
-        """Return the provenance of something that was made without labels."""
+        """Return the provenance of a result that depends on no label."""
         return cls(None, ())
 
     @classmethod
@@ -67,7 +67,7 @@ class Provenance:
             raise InputError("These protect different units, so that their costs do not add up: use one vault for all.")
         if all(each.lineage and set(each.lineage) <= set(first.lineage) for each in others):
             return first
-        uses = tuple(dict.fromkeys(use for each in inputs.values() for use in each._named_uses()))
+        uses = tuple(dict.fromkeys(use for each in inputs.values() for use in each.named_uses()))
         return cls(_joint_guarantee(uses, guarantees), uses)
 
     @classmethod
@@ -93,8 +93,8 @@ class Provenance:
         provenance = source if isinstance(source, Provenance) else getattr(source, "provenance", None)
         return provenance if isinstance(provenance, Provenance) else cls(source.guarantee, tuple(source.lineage))
 
-    def _named_uses(self) -> tuple[LabelUse, ...]:
-        """Return the uses; a guarantee that names none becomes one of its own."""
+    def named_uses(self) -> tuple[LabelUse, ...]:
+        """Return the uses; a guarantee without named uses becomes one use of all rows, with a new name."""
         if self.lineage or self.guarantee is None:
             return self.lineage
         epsilon, delta = self.guarantee.epsilon, Fraction(self.guarantee.delta)
@@ -103,7 +103,7 @@ class Provenance:
         return (LabelUse(name, cost, None, 0, name),)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Provenance":
-        return self  # a copied network keeps this very object, so that it counts once
+        return self  # a copied network has this same object, so that it counts once
 
 
 class HasProvenance:
@@ -113,7 +113,7 @@ class HasProvenance:
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """What holds for every label that was used; None if none was."""
+        """The guarantee for every label that was used; None if none was."""
         return self.provenance.guarantee
 
     @property
@@ -126,10 +126,35 @@ def _joint_guarantee(uses: tuple[LabelUse, ...], guarantees: list[Guarantee]) ->
     if not guarantees:
         return None
     unit = guarantees[0].unit
-    is_parallel = unit != "record"  # about a whole record, other rows speak too
+    is_parallel = unit != "record"  # releases about other rows can depend on a whole record
     cost = joint_cost(uses, parallel=is_parallel)
     epsilon = max(float(cost.epsilon), *(each.epsilon for each in guarantees))
     delta = max(min(float(cost.delta), 1.0), *(each.delta for each in guarantees))
     trust = "local" if all(each.trust == "local" for each in guarantees) else "central"
     derivation = f"{len(uses)} uses of labels, added up by {unit if is_parallel else 'use'}"
     return Guarantee(epsilon, delta, unit, trust, derivation)  # type: ignore[arg-type]
+
+
+def check_sources(derived_from: Any) -> list[HasLineage]:
+    """Return the releases and models from which something was derived, without those that used no label.
+
+    Args:
+        derived_from: One release or model, or a list or tuple of them.
+
+    Raises:
+        InputError: One of them has no lineage or no guarantee.
+    """
+    sources = derived_from if isinstance(derived_from, list | tuple) else [derived_from]
+    if not all(hasattr(each, "lineage") and hasattr(each, "guarantee") for each in sources):
+        raise InputError("derived_from takes the releases and models from which rows or arrays were computed.")
+    return [each for each in sources if each.guarantee is not None]
+
+
+def source_guarantee(source: HasLineage) -> Guarantee:
+    """Return the guarantee of a source that `check_sources` has returned: it always has one."""
+    return cast(Guarantee, source.guarantee)
+
+
+def combine_lineage(sources: Sequence[HasLineage], *own_uses: LabelUse) -> tuple[LabelUse, ...]:
+    """Return all uses of labels behind some sources, each once, followed by own uses."""
+    return tuple(dict.fromkeys([*(use for source in sources for use in source.lineage), *own_uses]))

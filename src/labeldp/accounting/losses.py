@@ -1,7 +1,7 @@
-"""How much one unit can lose: pure, approximate and Gaussian losses, and their composition.
+"""Privacy losses of one unit: pure, approximate and Gaussian losses, and their composition.
 
-Composition over a plan that was fixed before its first draw is left to Google's `dp-accounting`. It is
-imported where it is used, because most releases do not need it and it takes a second to load.
+Google's dp-accounting composes the losses of a plan that was fixed before its first draw. It is imported where it is
+used, because most releases do not need it and it takes a second to load.
 """
 
 import math
@@ -17,14 +17,15 @@ from scipy.special import gammaln, log_expit, log_ndtr, ndtr
 from labeldp.core.errors import InputError
 from labeldp.core.exact_real import as_fraction
 
-# Noise of at least this deviation, in steps of the integer grid, smooths the grid away (see `GaussianLoss`).
+# In steps of the integer grid. Noise of at least this deviation makes the effect of the grid negligible (see
+# `GaussianLoss`).
 LATTICE_SIGMA = 2.0
-# Above this deviation the exact sums get long, and the lattice bound is as good.
+# In steps of the integer grid. Above this deviation the exact sums are long, and the lattice bound is as tight.
 EXACT_BELOW = 1e4
 
 
 class Loss(Protocol):
-    """The privacy that one unit loses to one release."""
+    """The privacy loss of one unit from one release."""
 
     def epsilon(self, delta: float) -> float:
         """The smallest proved epsilon at `delta`; infinite where there is none."""
@@ -33,7 +34,7 @@ class Loss(Protocol):
         """A bound on the Renyi divergence of that order."""
 
     def distribution(self) -> Any:
-        """The loss as a `dp_accounting` privacy loss distribution, never below the truth."""
+        """The loss as a privacy loss distribution of dp-accounting, never below the true one."""
 
 
 @dataclass(frozen=True)
@@ -46,33 +47,37 @@ class PureLoss:
         _check_nonnegative(self.bound)
 
     def epsilon(self, delta: float) -> float:
-        """Return the bound itself: a delta is not needed."""
+        """Return the bound, which holds at any delta."""
         return self.bound
 
     def rdp(self, order: float) -> float:
-        """Return the divergence of randomized response between two answers, the worst of its epsilon.
+        """Return the divergence of binary randomized response, the largest of any mechanism with this epsilon.
 
-        Every pure mechanism is a post-processing of it (Kairouz, Oh and Viswanath 2015).
+        Every pure mechanism is a post-processing of binary randomized response (Kairouz, Oh and Viswanath 2015).
         """
         x = (order - 1) * self.bound
         if x > 500:
             return self.bound
-        # cosh x - 1 + tanh(epsilon / 2) sinh x, in a form that keeps a tiny epsilon's digits.
+        # cosh x - 1 + tanh(epsilon / 2) sinh x, in a form that keeps the digits of a small epsilon.
         excess = 2 * math.sinh(x / 2) ** 2 + math.tanh(self.bound / 2) * math.sinh(x)
         return min(self.bound, math.log1p(excess) / (order - 1))
 
     def distribution(self) -> Any:
-        """Return the loss distribution of randomized response between two answers."""
+        """Return the loss distribution of binary randomized response."""
         return _from_parameters(self.bound, 0.0)
 
 
 @dataclass(frozen=True)
 class RepeatedLoss:
-    """So many independent draws, each purely private: the labels of one unit, each with noise of its own.
+    """Independent, purely private draws with a common bound: the labels of one unit, each with its own noise.
 
-    A pure draw is a post-processing of randomized response between two answers (Kairouz, Oh and Viswanath 2015), and
-    independent draws are one of as many such responses. With k of them true, which has a binomial chance at
-    p = exp(bound) / (1 + exp(bound)), the loss is (2 k - times) bound: so delta is a sum of `times` + 1 terms.
+    A pure draw is a post-processing of binary randomized response (Kairouz, Oh and Viswanath 2015), and n independent
+    draws are a post-processing of n such responses. The number k of true responses is binomial with
+    p = exp(bound) / (1 + exp(bound)), and the loss is (2 k - n) bound. So delta is a sum of n + 1 terms.
+
+    Attributes:
+        bound: The epsilon of each draw.
+        n_draws: The number n of draws.
     """
 
     bound: float
@@ -82,10 +87,10 @@ class RepeatedLoss:
         _check_nonnegative(self.bound, self.n_draws)
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon at `delta`, rounded up: the plain sum without one."""
+        """Return the smallest epsilon at `delta`, rounded up; the plain sum at delta 0."""
         if delta <= 0:
             return self.n_draws * self.bound
-        # The sum has no term below zero, so that its relative error is that of its terms.
+        # No term of the sum is negative, so its relative error is that of its terms.
         return smallest_epsilon(lambda epsilon: self._delta(epsilon) * (1 + 1e-9), delta)
 
     def rdp(self, order: float) -> float:
@@ -97,7 +102,7 @@ class RepeatedLoss:
         return PureLoss(self.bound).distribution().self_compose(self.n_draws)
 
     def _delta(self, epsilon: float) -> float:
-        from scipy.stats import binom  # takes a while to load, and few need it
+        from scipy.stats import binom  # slow to import, and rarely needed
 
         n_true = np.arange(self.n_draws + 1)
         excess = epsilon - (2 * n_true - self.n_draws) * self.bound
@@ -107,7 +112,7 @@ class RepeatedLoss:
 
 @dataclass(frozen=True)
 class NoLoss:
-    """No bound at all: the loss of something that is not private."""
+    """The unbounded loss of a mechanism that is not private."""
 
     def epsilon(self, delta: float) -> float:
         """Return infinity."""
@@ -118,13 +123,13 @@ class NoLoss:
         return math.inf
 
     def distribution(self) -> NoReturn:
-        """Refuse: nothing that is not private can be composed."""
+        """Raise InputError: a mechanism that is not private cannot be composed."""
         raise InputError("This mechanism is not private: its loss is infinite, and nothing can be composed with it.")
 
 
 @dataclass(frozen=True)
 class ApproximateLoss:
-    """(epsilon, delta) and nothing finer."""
+    """A loss of which only an (epsilon, delta) bound is known."""
 
     bound: float
     delta: float
@@ -141,7 +146,7 @@ class ApproximateLoss:
         return math.inf
 
     def distribution(self) -> Any:
-        """Return the worst loss distribution with this guarantee."""
+        """Return the dominating loss distribution of this guarantee."""
         return _from_parameters(self.bound, self.delta)
 
 
@@ -149,17 +154,17 @@ class ApproximateLoss:
 class GaussianLoss:
     """Independent discrete Gaussian noise of deviation `sigma` on an integer vector.
 
-    `units` says that the vector moves by +1 and -1 in that many pairs of coordinates and not at all elsewhere
-    (a histogram, or `units` one-hot rows). Then the loss is known exactly: see `unit_shift_delta`. Otherwise
-    only its length `sensitivity` (l2) is known, and two proved bounds compete:
+    If `n_shifts` is given, neighboring vectors differ by +1 and -1 in that many pairs of coordinates and nowhere else
+    (a histogram, or `n_shifts` one-hot rows). Then the loss is known exactly: see `unit_shift_delta`. Otherwise only
+    the l2 norm of their difference, `sensitivity`, is known, and the smaller of two proved bounds holds:
 
     - Renyi: order * sensitivity^2 / (2 sigma^2), as for continuous noise (Canonne et al. 2020).
     - Lattice: let c^2 = sigma^2 - 2^2. Continuous Gaussian noise of deviation c followed by discrete Gaussian
       noise of deviation 2 around the (real) result is a post-processing of the continuous mechanism. By
-      Poisson summation the normaliser of the second step is constant within a factor 1 + 1e-33, so the result
+      Poisson summation the normalizer of the second step is constant within a factor 1 + 1e-33, so the result
       has the law of discrete Gaussian noise of deviation sigma within that factor for each coordinate. The
       analytic bound of Balle and Wang at c therefore holds for the discrete noise, with an excess below
-      1e-20 up to 1e12 coordinates, which `_HAIR` covers.
+      1e-20 up to 1e12 coordinates, which `_ROUNDING_MARGIN` covers.
     """
 
     sigma: float
@@ -191,7 +196,7 @@ class GaussianLoss:
         return order * self.sensitivity**2 / (2 * self.sigma**2)
 
     def distribution(self) -> Any:
-        """Return the exact distribution for unit moves, else that of the lattice bound."""
+        """Return the exact distribution for unit shifts, else that of the lattice bound."""
         from dp_accounting.pld import privacy_loss_distribution as pld
 
         if self.n_shifts is not None:
@@ -205,7 +210,7 @@ class GaussianLoss:
 
 
 def smooth_sigma(sigma: float) -> float:
-    """Return the deviation of continuous noise that tells at least as much as discrete noise: the lattice bound."""
+    """Return the deviation of continuous noise whose output dominates that of discrete noise: the lattice bound."""
     return math.sqrt(max(0.0, sigma**2 - LATTICE_SIGMA**2)) * (1 - _ROUNDING_MARGIN)
 
 
@@ -214,18 +219,18 @@ ORDERS = [1 + x / 100 for x in range(1, 100, 3)] + [2 + x / 10 for x in range(10
 
 
 def _check_nonnegative(*values: float) -> None:
-    """Refuse a loss that would be a gain: others would be paid by it."""
+    """Raise InputError for a negative loss, which would reduce the cost of others."""
     if not all(part >= 0 for part in values):
         raise InputError("A loss cannot be below zero, nor unknown: state what one unit may lose.")
 
 
 def covers(declared: Loss, actual: Loss) -> bool:
-    """Whether a plan that was charged for one loss may draw a mechanism with another.
+    """Return whether a plan that was charged for `declared` may draw a mechanism with the loss `actual`.
 
     Proof. The plan's cost is that of a product of dominating pairs, so a pair may be replaced by one that it dominates:
     one that is a post-processing of it.
 
-    - Pure: an answer that is right with the odds exp(bound), flipped at random, has any smaller odds.
+    - Pure: a response that is true with odds exp(bound), flipped at random, has any smaller odds.
     - Gaussian on the lattice (see `GaussianLoss`): the pair is continuous noise at (sigma^2 - 2^2) / sensitivity^2, and
       more noise gives every larger ratio. The Renyi bound falls with sigma^2 / sensitivity^2, so neither of these two
       ratios may be smaller than declared. They are compared exactly.
@@ -253,7 +258,7 @@ def covers(declared: Loss, actual: Loss) -> bool:
 
 
 def _is_on_lattice(loss: Loss) -> TypeGuard[GaussianLoss]:
-    """Whether the lattice bound is what is known of a loss in a composition."""
+    """Whether a composition uses the lattice bound of a loss."""
     if type(loss) is not GaussianLoss or loss.n_shifts is not None:
         return False
     return 0 < loss.sensitivity < math.inf and LATTICE_SIGMA < loss.sigma < math.inf
@@ -266,7 +271,7 @@ def compose(losses: Sequence[Loss], delta: float) -> float:
         return plain_sum
     if len(losses) == 1:
         return losses[0].epsilon(delta)
-    # What is rounded up in either; where it loses to plain addition or to Renyi's bound, these are as true.
+    # Both compositions are rounded up. The plain sum and the Renyi bound hold as well, so the smallest one is returned.
     joint_delta = _joint_delta(losses) if delta > 0 else None
     if joint_delta is not None:
         composed = smallest_epsilon(lambda epsilon: joint_delta(epsilon) * (1 + 1e-9), delta)
@@ -280,7 +285,7 @@ def compose(losses: Sequence[Loss], delta: float) -> float:
 
 
 def _basic_composition(losses: Sequence[Loss]) -> float:
-    """Return the sum of epsilons without delta: of the decimals that were written, rounded up."""
+    """Return the sum of epsilons at delta 0, as exact decimals, rounded up."""
     parts = [
         (loss.bound, loss.n_draws) if isinstance(loss, RepeatedLoss) else (loss.epsilon(0.0), 1) for loss in losses
     ]
@@ -291,16 +296,16 @@ def _basic_composition(losses: Sequence[Loss]) -> float:
     return rounded if as_fraction(rounded) >= total else math.nextafter(rounded, math.inf)
 
 
-_MAX_OUTCOMES = 1 << 14  # joint answers that are added up one by one
+_MAX_OUTCOMES = 1 << 14  # joint outcomes that are summed one by one
 
 
 def _joint_delta(losses: Sequence[Loss]) -> Callable[[float], float] | None:
-    """Return delta by epsilon of pure draws and Gaussian noise together; None for other losses, or too many answers.
+    """Return delta as a function of epsilon, for pure and Gaussian losses; None for other losses or many outcomes.
 
     Proof. The product of dominating pairs dominates a plan, however its steps depend on earlier ones (Zhu, Dong and
     Wang 2022, Theorem 10). Gaussian pairs at ratios r are one at the inverse root of the sum of r^-2. A pure pair is
-    randomized response, whose loss is the bound or its negative. `RepeatedLoss` says how often each occurs in equal
-    ones. So delta is the mean of the Gaussian delta at epsilon minus the loss of the answers, over all joint answers.
+    randomized response, whose loss is the bound or its negative. `RepeatedLoss` states how often each occurs in equal
+    draws. So delta is the mean, over all joint outcomes, of the Gaussian delta at epsilon minus the outcome's loss.
     """
     draws, squared_shift = Counter[float](), 0.0
     for loss in losses:
@@ -346,7 +351,7 @@ def rdp_to_epsilon(rdp: float, order: float, delta: float, conversion: Literal["
 
 
 def unit_shift_delta(epsilon: float, sigma: float) -> float:
-    """Return delta of discrete Gaussian noise for a move of +1 in one coordinate and -1 in another, exactly.
+    """Return the exact delta of discrete Gaussian noise for a shift of +1 in one coordinate and -1 in another.
 
     With D the difference of the two noises, the loss is (1 - D) / sigma^2. The law of D is
     exp(-d^2 / (4 sigma^2)) times a theta sum that depends only on whether d is even, so
@@ -369,14 +374,14 @@ def gaussian_delta(epsilon: float, ratio: float) -> float:
     return float(ndtr(a - b) - math.exp(min(epsilon + log_ndtr(-a - b), 0.0)))
 
 
-# Distributions are composed by Fourier transforms in float64, which are off by about 1e-13 in delta, however small.
+# An absolute error of delta. Compositions by Fourier transforms in float64 are off by about 1e-13 at any delta.
 _FOURIER_ERROR = 1e-11
 
 
 def _epsilon_from_distribution(distribution: Any, delta: float) -> float:
-    """Read epsilon off a composed distribution, rounded up by more than its float64 sums can be short.
+    """Return epsilon of a composed distribution, rounded up by more than the error of its float64 sums.
 
-    Deltas that are as small as their error have no epsilon by this: other bounds are for them.
+    For a delta within this error it returns infinity; other bounds apply there.
     """
     if delta <= _FOURIER_ERROR:
         return math.inf

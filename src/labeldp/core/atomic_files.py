@@ -1,4 +1,4 @@
-"""What is written is whole or not there, and what takes long to make is made once."""
+"""Atomic writing of files and folders, cached arrays, and files of JSON lines."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from labeldp.core.errors import InputError
 
 
 def check_writable(out: Path, *suffixes: str) -> None:
-    """Say at once if `out` could not be written, before anything is spent on what would go there."""
+    """Raise InputError if `out` cannot be written, before its content is computed."""
     if out.exists():
         raise InputError(f"{out} exists: choose another path or remove it.")
     if suffixes and out.suffix not in suffixes:
@@ -32,9 +32,11 @@ def check_writable(out: Path, *suffixes: str) -> None:
 
 @contextmanager
 def atomic_write(out: Path, overwrite: bool = False) -> Iterator[Path]:
-    """Give a path to write to (a file, or a folder to make), which becomes `out` only if all goes well.
+    """Yield a temporary path for a file or a folder, which is renamed to `out` only if the block succeeds.
 
-    What is there already stays and is an error; if it is written `anew`, a file is replaced.
+    Args:
+        out: The final path.
+        overwrite: Whether an existing file is replaced. Otherwise an existing path raises InputError.
     """
     check = check_writable if not overwrite else lambda out: None
     check(out)
@@ -49,10 +51,10 @@ def atomic_write(out: Path, overwrite: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def temporary_path(out: Path) -> Iterator[Path]:
-    """Give a path in the folder of `out` for an unfinished file or folder, and remove what is there at the end.
+    """Yield a path in the folder of `out` for an unfinished file or folder, and remove it at the end.
 
-    Unfinished outputs of processes that were killed are removed, too. A process holds a lock on its own, which the
-    operating system releases when the process ends, so that those of running processes stay.
+    This also removes unfinished outputs of killed processes. Each process holds a lock on its own output. The
+    operating system releases the lock when the process ends, so outputs of running processes stay.
     """
     _remove_abandoned(out)
     partial, lock = _lock_new_partial(out)
@@ -68,11 +70,11 @@ def _lock_new_partial(out: Path) -> tuple[Path, FileLock]:
     while True:
         partial = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.partial")
         lock = _lock_of(partial)
-        with suppress(NotImplementedError):  # a file system without locks: nothing is removed there, either
+        with suppress(NotImplementedError):  # a file system without locks: nothing is removed there
             lock.acquire()
         if not lock.is_locked or Path(lock.lock_file).exists():
             return partial, lock
-        lock.release()  # another process took the new lock file for an abandoned one before it was locked
+        lock.release()  # another process removed the new lock file as abandoned before it was locked
 
 
 def _remove_abandoned(out: Path) -> None:
@@ -91,14 +93,14 @@ def _lock_of(partial: Path) -> FileLock:
 
 
 def _remove_lock(lock: FileLock) -> None:
-    """Remove a lock file while it is locked, so that nobody can lock what is about to vanish; then release it."""
+    """Remove a lock file while it is locked, so that no process can lock a deleted file; then release it."""
     with suppress(OSError):
         os.unlink(lock.lock_file)
     lock.release()
 
 
 def cached_array(path: Path | None, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    """Return an array that takes long to make: from its file, or made, and kept there for others."""
+    """Return the array that `path` holds; compute and store it first if there is no such file."""
     if path is None:
         return make()
     with path_lock(path):
@@ -109,19 +111,19 @@ def cached_array(path: Path | None, make: Callable[[], NDArray[Any]]) -> NDArray
 
 
 def path_lock(path: Path) -> FileLock:
-    """Let another process that makes the same file or folder wait until it is there."""
+    """Return a lock with which only one process at a time creates a file or folder."""
     return FileLock(path.with_name(f".{path.name}.lock"))
 
 
 def append_json_line(path: Path, row: dict[str, Any]) -> None:
-    """Add a row to a file of JSON lines; one that was cut off, when a process died while it wrote, stays apart."""
+    """Append a row to a file of JSON lines, on a new line even after a line that a killed process left incomplete."""
     is_cut_off = path.is_file() and not path.read_text().endswith("\n")
     with path.open("a") as file:
         file.write(("\n" if is_cut_off else "") + json.dumps(row) + "\n")
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Read the rows of a file of JSON lines, but for those that were cut off; of no file, none."""
+    """Read the complete rows of a file of JSON lines; an absent file has none."""
     lines = path.read_text().splitlines() if path.is_file() else []
     return [row for row in map(_parse_line, lines) if isinstance(row, dict)]
 

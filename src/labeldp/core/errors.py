@@ -1,8 +1,8 @@
-"""What can go wrong, each with one sentence that says what to do. No message ever holds a label."""
+"""Errors and warnings. Each message says in one sentence what to change; no message holds a label."""
 
 
 class LabelDPError(ValueError):
-    """Something in the request cannot be done; the message says what to change.
+    """A request cannot be fulfilled; the message says what to change.
 
     Args:
         message: One sentence with the problem and the remedy. It names no command-line option.
@@ -16,7 +16,7 @@ class LabelDPError(ValueError):
 
 
 class InputError(LabelDPError):
-    """A value, a file or a column is not what it must be."""
+    """A value, a file or a column is invalid."""
 
 
 class LedgerError(LabelDPError):
@@ -31,14 +31,20 @@ class MissingExtra(LabelDPError, ModuleNotFoundError):
     """A package that only an extra of labeldp installs is missing; the message names the extra."""
 
     def __init__(self, feature: str, package: str = "torch", extra: str = "learn") -> None:
-        """Say what needs the package: `what` begins the sentence, and `name` is the package, as for other imports."""
+        """Create the error.
+
+        Args:
+            feature: What needs the package; it begins the sentence.
+            package: The missing package. The attribute `name` holds it, as for other import errors.
+            extra: The extra of labeldp that installs the package.
+        """
         super().__init__(f"{feature} needs {package}, which is not installed: pip install 'labeldp[{extra}]'.")
         self.name = package
 
 
 class PrivacyWarning(UserWarning):
-    """Nothing failed, but a promise is weaker than it may seem."""
+    """Nothing failed, but a guarantee is weaker than it may seem."""
 
 
 class ReusedReleaseWarning(UserWarning):
-    """A stored release answered a request: labels that changed since it was drawn are not in it."""
+    """The vault returned a stored release, which does not reflect labels that changed since it was drawn."""

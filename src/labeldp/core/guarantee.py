@@ -1,4 +1,4 @@
-"""What is promised (`Guarantee`) and what may be spent (`Budget`)."""
+"""The privacy guarantee of a release (`Guarantee`) and the limit of a data set (`Budget`)."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -11,13 +11,13 @@ from labeldp.core.errors import InputError
 Unit = Literal["label", "record", "user"]
 Trust = Literal["local", "central"]
 
-
 SMALLEST_EPSILON = 1e-9
-SMALLEST_DELTA = 1e-15  # below, float64 cannot tell whether a calibration meets it
+# Below this delta, float64 cannot decide whether a calibration meets it.
+SMALLEST_DELTA = 1e-15
 
 
 def check_epsilon(epsilon: float) -> float:
-    """Return epsilon as a float, or say why it cannot be one."""
+    """Return epsilon as a float; raise InputError if it is invalid."""
     if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon < math.inf:
         raise InputError(
             f"epsilon must be a finite number above zero, not {_describe_value(epsilon)}: small is more private."
@@ -28,7 +28,7 @@ def check_epsilon(epsilon: float) -> float:
 
 
 def check_delta(delta: float, *, positive: bool = False) -> float:
-    """Return delta as a float, or say why it cannot be one."""
+    """Return delta as a float; raise InputError if it is invalid."""
     is_valid = not isinstance(delta, bool) and isinstance(delta, int | float) and 0 <= delta < 1
     if not is_valid or (positive and delta == 0):
         lower_end = "above 0" if positive else "from 0"
@@ -39,18 +39,24 @@ def check_delta(delta: float, *, positive: bool = False) -> float:
 
 
 def _describe_value(value: Any) -> str:
-    """Name a value in a message: a number or a word as it is, anything larger by its type."""
+    """Describe a value in a message: numbers and strings by their repr, other values by their type."""
     return repr(value) if isinstance(value, int | float | str | None) else f"a {type(value).__name__}"
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Changing one unit's labels changes the chance of any outcome by exp(epsilon) at most, plus delta.
+    """An (epsilon, delta) guarantee: changing the labels of one unit has a bounded effect on every probability.
 
-    Neighbouring data sets differ in the label of one row (replaced, not removed): `unit="label"`. With
-    `unit="user"` they differ in all labels of one user, with `unit="record"` in a whole row. `trust` says who
-    must be trusted with the labels: "local" mechanisms noise each label by itself, "central" ones need a
-    curator who sees them all.
+    The probability of any outcome grows by a factor of at most exp(epsilon), plus delta.
+
+    Attributes:
+        epsilon: The bound on the log of the factor.
+        delta: The additive term.
+        unit: How neighboring data sets differ: in the label of one row, which is replaced ("label"); in all labels of
+            one user ("user"); or in a whole row ("record").
+        trust: "local" if the mechanism adds noise to each label separately; "central" if a trusted curator needs all
+            labels.
+        derivation: How the guarantee was computed.
     """
 
     epsilon: float
@@ -63,9 +69,9 @@ class Guarantee:
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
     def with_scoring_cost(self, epsilon: float) -> "Guarantee":
-        """Return what holds for other units as well, which lose so much: those whose labels scored a model.
+        """Return a guarantee that also covers the units whose labels scored a model and that lose `epsilon`.
 
-        Scores are counts over many labels, so that somebody must be trusted with these.
+        Scores are counts over many labels, so the trust becomes central.
         """
         return replace(self, epsilon=max(self.epsilon, epsilon), trust="central") if epsilon else self
 
@@ -76,18 +82,22 @@ class Guarantee:
 
 
 def json_number(value: float) -> float | str:
-    """Return a number as JSON can hold it: infinity becomes a text that `float` reads."""
+    """Return a number that JSON can represent: infinity becomes a string that `float` parses."""
     return value if math.isfinite(value) else str(value)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that may ever be spent on one data set.
+    """The limit on the total privacy loss of one data set.
 
-    Releases are chosen one after another in the light of earlier ones, so they pass a privacy filter, whose
-    quantity is fixed beforehand: `composition="sum"` adds epsilons and deltas; `composition="rdp"` adds Renyi
-    divergences at one order, which is cheaper for many Gaussian releases and needs delta > 0. With delta 0
+    Releases are chosen adaptively, so they pass a privacy filter whose quantity is fixed in advance. With delta 0,
     every mechanism that is not purely private is refused.
+
+    Attributes:
+        epsilon: The total epsilon.
+        delta: The total delta.
+        composition: "sum" adds epsilons and deltas. "rdp" adds Renyi divergences at one order, which is cheaper for
+            many Gaussian releases and needs delta > 0.
     """
 
     epsilon: float
@@ -102,10 +112,16 @@ class Budget:
 
 
 def max_guess_accuracy(epsilon: float, prior: Any = 0.5, delta: float = 0.0) -> Any:
-    """Return how often a guess at a label is right at most, to which the guesser gave the chance `prior` before.
+    """Return the largest probability with which an adversary can guess a label correctly.
 
-    Without delta it is the confidence, too, that any outcome can give. With delta, outcomes may give more whose chance
-    is not far above delta; noise that just reaches epsilon and delta has such outcomes more often than delta says.
+    With delta 0 it also bounds the posterior probability of the label after any outcome. With delta > 0, some outcomes
+    of a probability not far above delta may give a larger posterior. Noise that just meets (epsilon, delta) can have
+    such outcomes with a probability above delta.
+
+    Args:
+        epsilon: The epsilon of the guarantee.
+        prior: The adversary's prior probability of the label, or an array of such.
+        delta: The delta of the guarantee.
     """
     odds = np.exp(-epsilon) * (1 - prior) / np.maximum(prior, 1e-12)
     return (1 + odds * delta) / (1 + odds)

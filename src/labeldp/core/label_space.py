@@ -1,4 +1,4 @@
-"""The declared set of labels: what may occur, never what does occur."""
+"""The declared set of possible labels, and the encoding of labels as integer codes."""
 
 import json
 import math
@@ -17,22 +17,29 @@ Label: TypeAlias = str | bool | int | float
 Codes = NDArray[np.signedinteger]
 
 MISSING = -1
-_MAX_RANGE_VALUES = 1_000_000  # of a range, all of which are held in memory
+# Values of a range, all of which are held in memory.
+_MAX_RANGE_VALUES = 1_000_000
 
 
 class EncodedLabels(NamedTuple):
-    """Codes that were encoded batch by batch, where a column is too large to hold as values."""
+    """Codes of a column that was encoded batch by batch because it is too large to hold as values."""
 
     codes: Codes
 
 
 @dataclass(frozen=True, init=False, eq=False)
 class LabelSpace:
-    """The classes that a label can take, declared before any label is seen.
+    """The classes that a label can take, declared before any label is read.
 
-    Inferring classes from the data would reveal that a rare class occurs. With `missing="public"` a missing
-    label is a public fact: the row is unlabelled. Otherwise it is an error. Labels are held as codes,
-    positions in `classes`, with -1 for a missing one. `ordered` classes rise from the first to the last, as ratings do.
+    Inferring the classes from the data would reveal whether a rare class occurs. Labels are encoded as positions in
+    `classes`, with -1 for a missing label.
+
+    Attributes:
+        classes: The classes, in the declared order.
+        ordered: Whether the classes rise from the first to the last, as ratings do.
+        missing: "public" if it is public which labels are missing: such rows are unlabeled. With "error", a missing
+            label is an error.
+        step: The step of a numeric range; None for classes.
 
     >>> LabelSpace(["no", "yes"]).encode(["yes", "no"]).tolist()
     [1, 0]
@@ -73,7 +80,7 @@ class LabelSpace:
     def range(
         cls, low: float, high: float, step: float, *, missing: Literal["error", "public"] = "error"
     ) -> "LabelSpace":
-        """Numbers from `low` to `high`, held to the nearest multiple of `step` above `low`."""
+        """Return the space of the numbers from `low` to `high`; labels are rounded to the nearest `low` + n `step`."""
         if not (all(map(math.isfinite, (low, high, step))) and low < high and step > 0):
             raise InputError("A range needs finite low < high and a step above zero.")
         if (high - low) / step > _MAX_RANGE_VALUES:
@@ -88,7 +95,7 @@ class LabelSpace:
 
     @property
     def class_values(self) -> NDArray[np.float64] | None:
-        """The classes as rising numbers, if they are declared as ordered and are such; else None."""
+        """The classes as increasing numbers if they are declared as ordered and numeric; else None."""
         try:
             values = np.array(self.classes, np.float64) if self.ordered else np.empty(0)
         except ValueError:
@@ -96,7 +103,7 @@ class LabelSpace:
         return values if values.size and np.isfinite(values).all() and (np.diff(values) > 0).all() else None
 
     def __eq__(self, other: object) -> bool:
-        # As JSON, because to Python 1 is True, and a class of numbers is not one of booleans.
+        # Compared as JSON because 1 == True in Python, and a class of numbers is not one of booleans.
         return isinstance(other, LabelSpace) and json.dumps(self.to_json()) == json.dumps(other.to_json())
 
     def __hash__(self) -> int:
@@ -106,9 +113,14 @@ class LabelSpace:
         return iter(self.classes)
 
     def encode(self, labels: Any, *, first_row: int = 0) -> Codes:
-        """Turn labels (list, NumPy, pandas, Polars or Arrow) into codes, or say that they do not fit.
+        """Encode labels as codes.
 
-        `first_row` is the number of the first label in its table, for the message.
+        Args:
+            labels: A list, or a column of NumPy, pandas, Polars or Arrow.
+            first_row: The row number of the first label in its table, for messages.
+
+        Raises:
+            InputError: A label is missing, of another type, or not declared.
         """
         if isinstance(labels, EncodedLabels):
             if labels.codes.size and not MISSING <= labels.codes.min() <= labels.codes.max() < len(self):
@@ -120,9 +132,9 @@ class LabelSpace:
         codes[is_missing] = MISSING
         if self.missing == "error" and is_missing.any():
             raise InputError(
-                f"A label is missing, first in row {first_row + int(is_missing.argmax())} (rows count from 0): fill it, "
-                'drop the row, or declare public which are missing: missing="public" of a LabelSpace, or '
-                "--missing-public."
+                f"A label is missing, first in row {first_row + int(is_missing.argmax())} (rows count from 0): fill "
+                'it, drop the row, or declare public which labels are missing: missing="public" of a LabelSpace.',
+                parameter="missing",
             )
         is_undeclared = (codes == MISSING) & ~is_missing
         if is_undeclared.any():
@@ -132,13 +144,13 @@ class LabelSpace:
                     f"A label is outside the declared range, {position}: correct it, or declare a range that holds it."
                 )
             raise InputError(
-                f"A label is outside the declared classes, {position}: correct it or declare its class (case, spaces and "
-                "decimals count; quote a class that holds a comma)."
+                f"A label is outside the declared classes, {position}: correct it or declare its class (case, spaces "
+                "and decimals count; quote a class that holds a comma)."
             )
         return codes
 
     def decode(self, codes: NDArray[np.integer]) -> NDArray[Any]:
-        """Turn codes back into labels; a missing one becomes None."""
+        """Decode codes as labels; a missing label becomes None."""
         codes = np.asarray(codes)
         values = np.array(self.classes)
         if codes.size and not MISSING <= codes.min() <= codes.max() < len(self):
@@ -200,8 +212,8 @@ def _is_storable(label: Label) -> bool:
     return "\0" not in label if isinstance(label, str) else True
 
 
-# Arrow's messages can quote a label, and an exception raised while another is handled carries that one along.
-# So these return None, and the caller raises outside.
+# Arrow's messages can quote a label, and an exception that is raised while another is handled has that one as its
+# context. So these functions return None, and the caller raises outside the handler.
 
 
 def _cast(column: pa.Array, dtype: pa.DataType) -> pa.Array | None:
@@ -226,7 +238,7 @@ def _try_to_arrow(labels: Any) -> pa.Array | None:
             column = column.cast(pa.float32())
         if pa.types.is_string_view(column.type):
             column = column.cast(pa.large_string())
-        pc.index_in(column.slice(0, 1), value_set=column.slice(0, 0))  # does Arrow compare this type at all?
+        pc.index_in(column.slice(0, 1), value_set=column.slice(0, 0))  # fails for types that Arrow cannot compare
         return column
     except (pa.ArrowException, TypeError, ValueError, KeyError, AttributeError, OverflowError):
         return None

@@ -1,4 +1,4 @@
-"""Names of a package, loaded at first use: `--help` answers without Arrow, and the base install has no torch."""
+"""Package exports that are imported at first use, so that importing labeldp needs neither Arrow nor torch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -11,9 +11,12 @@ from labeldp.core.errors import MissingExtra
 def lazy_exports(
     package: str, modules: Mapping[str, Sequence[str]], submodules: Sequence[str] = ()
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__all__`, `__getattr__` and `__dir__` of a package, by the names that each of its modules is home to.
+    """Return `__all__`, `__getattr__` and `__dir__` of a package.
 
-    `rooms` are packages within it, which are there without an import of their own.
+    Args:
+        package: The name of the package.
+        modules: The exported names of each module of the package.
+        submodules: Subpackages that are available without an explicit import.
     """
     module_of = {name: module for module, names in modules.items() for name in names}
 
@@ -33,7 +36,7 @@ def lazy_exports(
 
 
 def has_torch() -> bool:
-    """Return whether torch is installed, without importing it. That is a public fact."""
+    """Return whether torch is installed, without importing it."""
     try:
         return find_spec("torch") is not None
     except (ModuleNotFoundError, ValueError):
@@ -41,6 +44,6 @@ def has_torch() -> bool:
 
 
 def require_torch(subject: str) -> None:
-    """Raise MissingExtra if torch is not installed; `what` begins its sentence and names what needs torch."""
+    """Raise MissingExtra if torch is not installed; `subject` begins the sentence and names what needs torch."""
     if not has_torch():
         raise MissingExtra(subject)

@@ -1,4 +1,4 @@
-"""What the learner sees: images, tables, embeddings and pairs of ids, with their augmentations and loaders."""
+"""Public features: images, tables, embeddings and pairs of ids, with their augmentations and loaders."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Which columns of an Arrow table Polars can read, and in which type: Polars panics on the others."""
+"""Conversion of Arrow columns to types that Polars can read; Polars panics on other types."""
 
 from collections.abc import Sequence
 
@@ -31,11 +31,11 @@ _LIST_TESTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_
 def to_polars(batch: pa.RecordBatch) -> pl.DataFrame:
     """Return a batch as a Polars frame.
 
-    Polars has no time zones by offset or of unknown names, no decimals of more than 38 digits, and no extension types.
-    Such times become times in UTC, such decimals floats, and extension types what they are stored as.
+    Polars supports no time zones by offset or of unknown names, no decimals of more than 38 digits, and no extension
+    types. Such times are converted to UTC, such decimals to floats, and extension types to their storage types.
 
     Args:
-        batch: Public columns. Messages of Arrow and Polars can quote values, and the errors here name types alone.
+        batch: Public columns. Messages of Arrow and Polars can quote values; the errors here name types only.
 
     Raises:
         InputError: A column has a type that Polars cannot read, such as a map or a list view.
@@ -46,7 +46,7 @@ def to_polars(batch: pa.RecordBatch) -> pl.DataFrame:
 
 
 def polars_schema(schema: pa.Schema, columns: Sequence[str]) -> pl.Schema:
-    """Return the types of some columns in Polars, without reading a row.
+    """Return the Polars types of some columns, without reading a row.
 
     Raises:
         InputError: A column has a type that Polars cannot read.
@@ -70,13 +70,14 @@ def _readable_field(field: pa.Field) -> pa.Field:
     if _is_readable(dtype):
         return field if dtype == field.type else pa.field(field.name, dtype)
     raise InputError(
-        f"Column {field.name!r} holds {field.type}, which is not read: leave it out (--leave-out), or write it as "
-        "numbers, times or texts."
+        f"Column {field.name!r} holds {field.type}, which is not read: leave it out, or write it as numbers, times or "
+        "texts.",
+        parameter="excluded_columns",
     )
 
 
 def _is_readable(dtype: pa.DataType) -> bool:
-    """Whether Polars reads a type as it is, and the types inside it, too."""
+    """Whether Polars reads a type, and the types that it contains, without conversion."""
     if pa.types.is_dictionary(dtype) or any(is_list(dtype) for is_list in _LIST_TESTS):
         return _is_readable(dtype.value_type)
     if pa.types.is_struct(dtype):

@@ -1,6 +1,7 @@
-"""Random image augmentations on whole batches, each row by its own draw from torch's generator on its device.
+"""Random image augmentations on whole batches.
 
-Batches are as in `transforms`. Settings that ask for nothing return the batch exactly.
+Each row has its own draw from torch's generator on its device. Batches are as in `transforms`. Neutral settings return
+the batch exactly.
 """
 
 import math
@@ -21,16 +22,16 @@ from labeldp.data.transforms import (
     warp,
 )
 
-# The operations of `randaugment`: lowest and highest value of what they draw, and the value that changes nothing.
-# They are applied in this order, whichever are drawn: then one warp and one colour matrix serve all of a kind.
+# The operations of `randaugment`: lowest and highest value of the parameter, and its neutral value. They are applied in
+# this order, so that one warp and one color matrix apply all operations of a type.
 OPERATIONS: dict[str, tuple[float, float, float]] = {
     "nothing": (0, 0, 0),
-    "degrees": (-1, 1, 0),  # times the largest angle asked for
+    "degrees": (-1, 1, 0),  # times `max_degrees`
     "shear_right": (-0.3, 0.3, 0),
     "shear_down": (-0.3, 0.3, 0),
     "right": (-0.3, 0.3, 0),
     "down": (-0.3, 0.3, 0),
-    "solarize": (0, 1, 1),  # before the colours: inverting what those saturate leaves confetti
+    "solarize": (0, 1, 1),  # before the colors: inverting saturated colors gives noise
     "posterize": (4, 8, 8),
     "stretch": (1, 1, 0),
     "equalize": (1, 1, 0),
@@ -43,12 +44,12 @@ _RANGES = torch.tensor(list(OPERATIONS.values())).T.contiguous()
 
 
 def flip(images: Tensor, probability: float = 0.5) -> Tensor:
-    """Mirror left and right, each row with this chance."""
+    """Mirror each row horizontally with this probability."""
     return torch.where(broadcast_per_row(_bernoulli(images, probability)), images.flip(3), images)
 
 
 def shift(images: Tensor, max_pixels: int, reflect: bool = True) -> Tensor:
-    """Move each row by up to `most` pixels each way: a crop of the picture padded by reflection or by its edge."""
+    """Shift each row by up to `max_pixels` in both axes, padded by reflection or by the values at the edge."""
     offsets = torch.randint(-max_pixels, max_pixels + 1, (2, len(images), 1), device=images.device)
 
     def source_indices(size: int, offset: Tensor) -> Tensor:
@@ -69,7 +70,7 @@ def resized_crop(
     flip_probability: float = 0.0,
     size: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Cut out a random share of the area, width to height within `ratio`, zoom it to a size; flip on the way."""
+    """Crop a random fraction of the area, with an aspect ratio within `ratio`, resize it to `size`, and flip it."""
     area_fraction = _uniform(images, *area)
     aspect = (_uniform(images, math.log(ratio[0]), math.log(ratio[1])) / 2).exp()
     width, height = (area_fraction.sqrt() * aspect).clamp_max(1), (area_fraction.sqrt() / aspect).clamp_max(1)
@@ -89,7 +90,7 @@ def jitter(
     probability: float = 0.8,
     gray_probability: float = 0.2,
 ) -> Tensor:
-    """Vary the colours by up to these shares with one chance, and take all colour away with another."""
+    """Vary the colors by up to these fractions with `probability`; convert to gray with `gray_probability`."""
     is_jittered = _bernoulli(images, probability)
 
     def draw_factor(max_change: float) -> Tensor:
@@ -101,12 +102,12 @@ def jitter(
 
 
 def invert_bright(images: Tensor, probability: float = 0.1) -> Tensor:
-    """Invert the brighter half of all values, each row with this chance."""
+    """Invert values above one half, in each row with this probability."""
     return solarize(images, torch.where(_bernoulli(images, probability), 0.5, 1.0))
 
 
 def randaugment(images: Tensor, n_operations: int = 2, max_degrees: float = 30.0) -> Tensor:
-    """Apply so many of `OPERATIONS` to each row, all different, each as strongly as it happens to be drawn."""
+    """Apply `n_operations` different `OPERATIONS` to each row, each of random strength."""
     if n_operations == 0:
         return images
     n_rows, n_known = len(images), len(OPERATIONS)
@@ -127,7 +128,7 @@ def randaugment(images: Tensor, n_operations: int = 2, max_degrees: float = 30.0
 
 
 def cutout(images: Tensor, fraction: float = 0.5) -> Tensor:
-    """Cover a gray square, its side this share of the height, its centre anywhere in the picture."""
+    """Cover a gray square at a random center; its side is this fraction of the height."""
     height, width = images.shape[2:]
     side = torch.full((len(images),), fraction * height, device=images.device)
     return cover_square(images, _uniform(images, 0, height), _uniform(images, 0, width), side)
@@ -136,7 +137,7 @@ def cutout(images: Tensor, fraction: float = 0.5) -> Tensor:
 def randaugment_and_cutout(
     images: Tensor, n_operations: int = 2, max_degrees: float = 30.0, cutout_fraction: float = 0.5
 ) -> Tensor:
-    """RandAugment, then Cutout: the strong augmentation of FixMatch."""
+    """Apply RandAugment, then Cutout: the strong augmentation of FixMatch."""
     return cutout(randaugment(images, n_operations, max_degrees), cutout_fraction)
 
 

@@ -1,4 +1,4 @@
-"""What the learner sees: rows of public features as NumPy arrays and, for networks, as tensors on one device.
+"""The base class of features: rows of public data as NumPy arrays and, for networks, as tensors on one device.
 
 Linear models and trees read `matrix` and `moments`, which need no torch for tables and embeddings. Networks read
 `batch` and its variations, which import torch when they are called.
@@ -25,10 +25,10 @@ _DIGEST_BLOCK_ROWS = 1 << 12  # rows that a digest reads at once
 
 
 class Features(ABC):
-    """Rows of features. A subclass knows how its kind of row is made into network input, and how it may be varied.
+    """Rows of features. A subclass defines the network input for its rows, and their augmentations.
 
-    Augmentations take and return batches of network input, on the same device, each row varied by itself. Their
-    randomness is torch's own, which the training loop seeds; it touches no label and is no privacy noise.
+    Augmentations take and return batches of network input on the same device and vary each row separately. They use
+    torch's generator, which the training loop seeds. It is no privacy noise, because it depends on no label.
     """
 
     kind: ClassVar[str]
@@ -39,7 +39,7 @@ class Features(ABC):
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """The shape of a row: (channels, height, width) or (columns,). Of ids, how many there are: (people, items)."""
+        """The shape of a row: (channels, height, width) or (columns,); of pairs, the numbers of ids (people, items)."""
 
     @property
     @abstractmethod
@@ -55,45 +55,47 @@ class Features(ABC):
         """Return the features of some rows (indices or mask)."""
 
     def matrix(self, row_ids: NDArray[np.integer]) -> NDArray[Any]:
-        """Return what `batch` returns for these indices as a NumPy array with one line for each row."""
+        """Return `batch` for these row numbers as a NumPy array (rows, columns)."""
         import torch
 
         return self.batch(torch.from_numpy(np.asarray(row_ids, np.int64))).flatten(1).cpu().numpy()
 
     def matrices(self, size: int) -> Iterator[NDArray[Any]]:
-        """Yield `matrix` of all rows in order, at most `size` rows at a time; one empty block of no rows."""
+        """Yield `matrix` of all rows in order, at most `size` rows at a time; one empty block if there are no rows."""
         for start in range(0, max(len(self), 1), size):
             yield self.matrix(np.arange(start, min(start + size, len(self))))
 
     @abstractmethod
     def batch(self, row_ids: Tensor) -> Tensor:
-        """Return network input for rows, by index, not varied and not normalised: float32, or ids as whole numbers."""
+        """Return network input for rows, without augmentation or normalization: float32, or ids as integers."""
 
     @abstractmethod
     def weak(self, batch: Tensor) -> Tensor:
-        """Vary a batch slightly: what any sensible person would still label alike."""
+        """Apply weak augmentations, which preserve the label."""
 
     @abstractmethod
     def strong(self, batch: Tensor) -> Tensor:
-        """Vary a batch as much as its labels can bear."""
+        """Apply strong augmentations, which mostly preserve the label."""
 
     @abstractmethod
     def view(self, batch: Tensor, size: int | None = None) -> Tensor:
-        """Vary a batch for contrastive learning: two views of a row share what matters.
+        """Apply the augmentations of contrastive learning.
 
-        Views of pictures may be smaller, `size` pixels high: they teach as much and cost less. Other rows have no size.
+        Args:
+            batch: A batch of network input.
+            size: The height of the views, for images only. Smaller views need less computation.
         """
 
     @abstractmethod
     def moments(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return mean and deviation for each channel or column, by which models normalise their input."""
+        """Return mean and deviation for each channel or column, by which models normalize their input."""
 
     def extreme_row_ids(self) -> NDArray[np.int64]:
-        """Return some rows with extreme values, for trials on few rows; none where rows of a kind are much alike."""
+        """Return the numbers of rows with extreme values, for rehearsals on few rows; empty by default."""
         return np.empty(0, np.int64)
 
     def digest(self) -> str:
-        """Tell these rows from others, wherever they are."""
+        """Return a SHA-256 digest of the rows, which does not depend on the device."""
         digest = hashlib.sha256(f"{self.kind} {self.shape} {len(self)}".encode())
         for block in self.matrices(_DIGEST_BLOCK_ROWS):
             digest.update(block.tobytes())
@@ -101,7 +103,7 @@ class Features(ABC):
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """Return the device asked for, or say that it is not there; "auto" takes a GPU where there is one."""
+    """Return a device of torch; "auto" is a GPU if there is one. Raise InputError if it is not available."""
     require_torch(f"The device {name!r}")
     import torch
 
@@ -118,7 +120,7 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def check_device(name: str) -> str:
-    """Return the name of the device asked for, or say that it is not there; without torch there is the CPU alone."""
+    """Return the name of a device; raise InputError if it is not available. Without torch, "auto" is the CPU."""
     if name == "cpu" or (name == "auto" and not has_torch()):
         return "cpu"
     return str(choose_device(name))

@@ -7,11 +7,17 @@ from torch import Tensor
 def corrupt_columns(
     batch: Tensor, fraction: float, original_column: Tensor | None = None, n_original_columns: int = 0
 ) -> Tensor:
-    """Replace this share of each row's columns, each by the same column of another row of the batch.
+    """Replace a fraction of the columns of each row, each by the same column of another row of the batch.
 
-    `owner` (one entry for each column of the batch) numbers the original columns, `owners` of them: entries of one
-    original column are replaced together, from the same row. Where the share is no whole number of columns, rows
-    differ by one, at random. One original column always stays, so that a row keeps something of its own.
+    If the fraction is not a whole number of columns, the numbers of replaced columns differ by one, at random. At least
+    one original column of each row is unchanged.
+
+    Args:
+        batch: The rows.
+        fraction: The fraction of columns to replace.
+        original_column: The number of the original column of each column of the batch. All columns of one original
+            column are replaced together, from the same row. None if each column is an original one.
+        n_original_columns: The number of original columns, if `original_column` is given.
     """
     n_rows, device = len(batch), batch.device
     if fraction == 0 or n_rows < 2:

@@ -1,8 +1,7 @@
-"""Embeddings: rows of numbers from some encoder, varied by noise and by corruption of columns."""
+"""Embeddings: numeric rows from an encoder, augmented by noise and by corruption of columns."""
 
 from __future__ import annotations
 
-import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -20,20 +19,22 @@ from labeldp.data.feature_rows import (
     row_indices,
     spaced_columns,
 )
-from labeldp.data.tensors import state_without_tensors, to_tensor
+from labeldp.data.tensors import copy_with, state_without_tensors, to_tensor
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-_WEAK_NOISE, _STRONG_NOISE = 0.1, 0.3  # in deviations of the column
+# In standard deviations of the column.
+_WEAK_NOISE, _STRONG_NOISE = 0.1, 0.3
+# Fractions of columns that are taken from other rows.
 _STRONG_FRACTION, _VIEW_FRACTION = 0.2, 0.5
 
 
 class Embeddings(Features):
-    """A matrix of finite floats (rows, columns), kept as float16 if it comes so, else as float32.
+    """A matrix of finite floats (rows, columns), stored as float16 if it is float16, else as float32.
 
-    The tensor of it is made at the first batch, once, and on a CPU it shares the memory of the matrix.
+    Its tensor is created at the first batch. On a CPU it shares the memory of the matrix.
     """
 
     kind: ClassVar[str] = "embeddings"
@@ -41,7 +42,7 @@ class Embeddings(Features):
     def __init__(self, matrix: Any, device: str | torch.device = "cpu") -> None:
         if hasattr(matrix, "detach"):
             matrix = matrix.detach().cpu()
-            matrix = matrix.float() if str(matrix.dtype) == "torch.bfloat16" else matrix  # which NumPy does not have
+            matrix = matrix.float() if str(matrix.dtype) == "torch.bfloat16" else matrix  # NumPy has no bfloat16
             matrix = matrix.numpy()
         array = np.asarray(matrix)
         if array.dtype.kind != "f" or array.ndim != 2 or not array.shape[1]:
@@ -49,7 +50,7 @@ class Embeddings(Features):
                 f"Embeddings must be floats of shape (rows, columns), not {array.dtype} of shape {array.shape}."
             )
         dtype = np.float16 if array.dtype.itemsize == 2 else np.float32
-        with np.errstate(over="ignore"):  # what becomes infinite is refused
+        with np.errstate(over="ignore"):  # infinite values are refused below
             self._matrix: NDArray[np.floating] = np.ascontiguousarray(array, dtype)
         if not all(bool(np.isfinite(self._matrix[part]).all()) for part in iter_blocks(*array.shape)):
             raise InputError("Embeddings must be finite: some are infinite or not numbers.")
@@ -73,15 +74,12 @@ class Embeddings(Features):
         target = check_device(str(device))
         if target == self._device:
             return self
-        other = copy.copy(self)
-        other._device = target
-        return other
+        return copy_with(self, _device=target)
 
     def select(self, row_selection: Any) -> Self:
         """Return the embeddings of some rows."""
-        other = copy.copy(self)
+        other = copy_with(self, _matrix=self._matrix[row_indices(row_selection, len(self))])
         vars(other).pop("_column_moments", None)
-        other._matrix = self._matrix[row_indices(row_selection, len(self))]
         return other
 
     def matrix(self, row_ids: NDArray[np.integer]) -> NDArray[np.float32]:
@@ -113,7 +111,7 @@ class Embeddings(Features):
         return replace_zero_deviations(self._column_moments)
 
     def extreme_row_ids(self) -> NDArray[np.int64]:
-        """Return rows with the least and the largest value of a column."""
+        """Return the rows with the smallest and the largest value of each of some columns."""
         return find_extreme_rows(self._matrix[:, spaced_columns(self._matrix.shape[1])])
 
     def _add_noise(self, batch: Tensor, scale: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""From what people have (arrays, data frames) to features, and the same way again for new rows."""
+"""Conversion of arrays and data frames to features, fitted on training rows and repeated for new rows."""
 
 from __future__ import annotations
 
@@ -25,20 +25,23 @@ FeatureKind = Literal["auto", "table", "embeddings", "images", "pairs"]
 
 @dataclass(frozen=True)
 class FeatureReader:
-    """How raw rows become features. What it learnt (categories, medians) came from the training rows' features."""
+    """The fitted conversion of raw rows to features. Its categories and medians come from training features."""
 
     kind: Literal["table", "embeddings", "images", "pairs"]
-    columns: tuple[str, ...] = ()  # of the data frames that it takes; none if it takes arrays
-    encoding: dict[str, Any] = field(default_factory=dict, repr=False)  # of a table, or the ids of pairs
+    columns: tuple[str, ...] = ()  # of the data frames that it reads; empty if it reads arrays
+    encoding: dict[str, Any] = field(default_factory=dict, repr=False)  # of a table or of pairs
     flip: bool = False  # whether images may be mirrored
 
     @classmethod
     def fit(cls, data: Any, kind: FeatureKind = "auto", flip: bool = False) -> tuple[FeatureReader, Features]:
-        """Learn how to take in rows like these, and return their features.
+        """Fit the conversion, and return it with the features of these rows.
 
-        By default a data frame or a matrix is a table, whose numbers are standardised and whose texts are categories;
-        an array of bytes with four axes holds images. Embeddings must be named as such: their scale means something.
-        So must pairs, two columns of ids.
+        Args:
+            data: A data frame, a matrix, or an array of images.
+            kind: The type of features. By default, an array of four axes holds images. Other data are a table, whose
+                numbers are standardized and whose strings are categories. Embeddings, whose scale has a meaning, and
+                pairs, two columns of ids, must be named.
+            flip: Whether images may be mirrored.
         """
         if kind not in get_args(FeatureKind):
             raise InputError('features must be "auto", "table", "embeddings", "images" or "pairs".')
@@ -55,7 +58,7 @@ class FeatureReader:
         return reader, reader(data)
 
     def __call__(self, data: Any) -> Features:
-        """Return the features of rows like those of the training: columns by name, or by place where one has none."""
+        """Return the features of other rows, whose columns are found by name, or by position in a matrix."""
         if self.columns and is_frame(data):
             data = to_frame(data)
             missing = [name for name in self.columns if name not in data.columns]
@@ -76,35 +79,35 @@ class FeatureReader:
         return Images(_channels_first(pixels), self.flip)
 
     def unseen_categories(self, frame: pl.DataFrame) -> list[str]:
-        """Return the columns of a table whose texts are all unknown: they may be written in another way."""
+        """Return the categorical columns whose values are all unseen: they may be written in another way."""
         return TableEncoder.from_json(self.encoding).unseen_categories(frame) if self.kind == "table" else []
 
     @property
     def text_columns(self) -> list[str]:
-        """The columns that a file must not turn into numbers: texts, but for truth values."""
+        """The columns that a file reader must not parse as numbers: strings except truth values."""
         if self.kind == "pairs":
             return [name for name, ids in self.encoding.items() if ids["text"]]
         booleans = {"true", "false"}
         return [c["name"] for c in self.encoding.get("categories", ()) if not booleans.issuperset(c["values"])]
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the intake; `from_json` reads it back."""
+        """Describe the conversion; `from_json` reads it back."""
         return {"kind": self.kind, "columns": list(self.columns), "encoding": self.encoding, "flip": self.flip}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> FeatureReader:
         """Read what `to_json` wrote."""
         if data["kind"] in _NEEDS_FIT:
-            _fitted_class(data["kind"]).from_json(data["encoding"])  # it is whole, or says so now
+            _fitted_class(data["kind"]).from_json(data["encoding"])  # raises an error now if it is incomplete
         return cls(data["kind"], tuple(data["columns"]), data["encoding"], data["flip"])
 
 
-_NEEDS_FIT = ("table", "pairs")  # what has to learn from training rows
+_NEEDS_FIT = ("table", "pairs")  # types of features that are fitted on training rows
 _NETWORK_ONLY = {"images": "Learning from pictures", "pairs": "Learning from pairs of ids"}
 
 
 def check_kind(kind: str) -> None:
-    """Say if features of a kind are for networks alone, and torch is not installed."""
+    """Raise MissingExtra if features of this kind need a network and torch is not installed."""
     if kind in _NETWORK_ONLY:
         require_torch(_NETWORK_ONLY[kind])
 
@@ -119,13 +122,13 @@ def _fitted_class(kind: str) -> type[Table] | type[Pairs]:
 
 
 def is_frame(data: Any) -> bool:
-    """Whether this is a data frame of Polars or pandas."""
+    """Return whether this is a data frame of Polars or pandas."""
     of_pandas = type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
     return isinstance(data, pl.DataFrame) or of_pandas
 
 
 def to_frame(data: Any) -> pl.DataFrame:
-    """Return a Polars frame; the columns of a matrix are numbered."""
+    """Return a Polars frame; the columns of a matrix are named x0, x1 and so on."""
     if isinstance(data, pl.DataFrame):
         return data
     if is_frame(data):
@@ -151,7 +154,7 @@ def _to_floats(data: Any) -> Any:
 
 
 def _channels_first(pixels: Any) -> Any:
-    """Accept (rows, height, width, channels) too, as most libraries give images."""
+    """Return pixels with channels first; also accept (rows, height, width, channels), which most libraries use."""
     if pixels.ndim == 4 and pixels.shape[1] not in (1, 3) and pixels.shape[3] in (1, 3):
         return pixels.transpose(0, 3, 1, 2)
     return pixels

@@ -1,4 +1,4 @@
-"""What all kinds of features do with their rows: choose some, and measure their columns."""
+"""Row selection and column statistics that all features share."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from labeldp.core.errors import InputError
 
 
 def row_indices(row_selection: Any, n_rows: int) -> NDArray[np.int64]:
-    """Return the indices of the chosen rows, given as indices or as a mask, after checking that they are there."""
+    """Return the indices of rows that are selected by indices or by a mask; raise InputError if they are invalid."""
     row_ids: NDArray[Any] = (
         row_selection.detach().cpu().numpy() if hasattr(row_selection, "detach") else np.asarray(row_selection)
     )
@@ -28,22 +28,22 @@ def row_indices(row_selection: Any, n_rows: int) -> NDArray[np.int64]:
 
 
 def iter_blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
-    """Cut rows into slices of about 16 million numbers."""
+    """Yield slices of rows that hold about 16 million numbers each."""
     step = max(1, (1 << 24) // max(n_columns, 1))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
 
 
-_MAX_SAMPLED_COLUMNS = 50  # columns whose extreme values are looked for
+_MAX_SAMPLED_COLUMNS = 50  # columns whose extreme values are searched
 
 
 def spaced_columns(n_columns: int) -> NDArray[np.int64]:
-    """Return columns from all over so many, or all of few."""
+    """Return the numbers of up to 50 evenly spaced columns."""
     return np.unique(np.linspace(0, n_columns - 1, min(n_columns, _MAX_SAMPLED_COLUMNS)).astype(np.int64))
 
 
 def find_extreme_rows(values: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Return the rows in which a column has its least value, its largest one, or none (NaN)."""
+    """Return the rows in which a column has its smallest value, its largest value, or NaN."""
     if not values.size:
         return np.empty(0, np.int64)
     missing = np.isnan(values)
@@ -74,6 +74,6 @@ def column_moments(parts: Iterable[NDArray[np.floating]], n_columns: int) -> Mom
 
 
 def replace_zero_deviations(moments: Moments) -> Moments:
-    """Replace the deviation of columns that never change by 1, so that one can divide by it."""
+    """Replace the deviation of constant columns by 1, to avoid a division by zero."""
     mean, deviation = moments
     return mean, np.where(deviation > 0, deviation, np.float32(1.0))

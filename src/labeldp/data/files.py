@@ -1,4 +1,4 @@
-"""Tables on disk, CSV or Parquet, read and written in batches so that no table has to fit in memory."""
+"""CSV and Parquet files, read and written in batches so that no table has to fit in memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -24,7 +24,7 @@ _CSV: dict[str, Any] = {
 
 
 class TableFile:
-    """A CSV or Parquet file. All CSV columns are text, kept as written (an empty one without quotes)."""
+    """A CSV or Parquet file. All CSV columns are strings, copied as written (empty ones without quotes)."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -42,11 +42,11 @@ class TableFile:
 
     @property
     def n_rows(self) -> int | None:
-        """The number of rows, where the file says so without being read."""
+        """The number of rows if the metadata state it; None for CSV."""
         return pq.ParquetFile(self.path).metadata.num_rows if self.path.suffix == ".parquet" else None
 
     def column_type(self, name: str) -> pa.DataType:
-        """Return the type of a column, or say that there is none of that name."""
+        """Return the type of a column; raise InputError if there is none of that name."""
         if name not in self._types:
             known = ", ".join(self.schema.names[:20])
             separators = [mark for mark in ";\t|" if mark in known and self.path.suffix == ".csv"]
@@ -69,7 +69,7 @@ class TableFile:
         return pa.csv.open_csv(self.path, **_CSV, convert_options=convert)
 
     def frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        """Read public columns batch by batch for Polars; those of a CSV are texts, and an empty text is missing.
+        """Yield public columns as Polars frames; those of a CSV are strings, and an empty string is missing.
 
         Raises:
             InputError: There is no such column, or Polars cannot read its type.
@@ -80,7 +80,7 @@ class TableFile:
             yield frame.with_columns(_empty_as_null()) if self.path.suffix == ".csv" else frame
 
     def frame_schema(self, columns: Sequence[str]) -> pl.Schema:
-        """Return the types of public columns in Polars.
+        """Return the Polars types of public columns.
 
         Raises:
             InputError: There is no such column, or Polars cannot read its type.
@@ -97,10 +97,16 @@ class TableFile:
         metadata: dict[str, str],
         columns: Sequence[str] | None = None,
     ) -> None:
-        """Copy the file, or some columns, to `out` with each batch changed: whole or not at all. Parquet keeps `facts`.
+        """Copy the file, with each batch transformed, to `out` atomically.
 
-        What the source file says about itself is left behind, and what it says about the `secret` column: such
-        metadata can count classes.
+        The metadata of the source file and of its label column are not copied, because they can contain class counts.
+
+        Args:
+            out: The path of the copy.
+            transform: The function that is applied to each batch.
+            label: The name of the label column.
+            metadata: The metadata of a Parquet copy.
+            columns: The columns to copy; None for all.
         """
         with atomic_write(out) as unfinished:
             self._write(unfinished, map(transform, self.batches(columns)), label, metadata, columns)
@@ -115,13 +121,18 @@ class TableFile:
         *,
         min_rows: int = _REHEARSAL_ROWS,
     ) -> None:
-        """Read the whole file and write a few rows of each batch as `rewrite` would, beside `out`; nothing stays.
+        """Read the whole file and write a few rows of each batch, as `rewrite` would, to a temporary file.
 
         Args:
-            first: How many rows of the first batch to write at least; they are repeated where there are fewer.
+            out: The path of the copy, in whose folder the temporary file lies.
+            transform: The function that is applied to each batch.
+            label: The name of the label column.
+            metadata: The metadata of a Parquet copy.
+            columns: The columns to copy; None for all.
+            min_rows: The number of rows of the first batch to write at least; fewer rows are repeated.
 
         Privacy:
-            `change` must put public values into the `secret` column, because a message says what failed.
+            `transform` must put public values into the label column, because messages describe what failed.
 
         Raises:
             InputError: The file cannot be read, or its copy cannot be written.
@@ -130,7 +141,8 @@ class TableFile:
         def sample_batches() -> Iterator[pa.RecordBatch]:
             for index, batch in enumerate(self.batches(columns)):
                 head = batch.slice(0, _REHEARSAL_ROWS)
-                if index == 0 and batch.num_rows:  # by repeating, for Arrow cannot take rows of every type
+                if index == 0 and batch.num_rows:
+                    # Rows are repeated by concatenation, because Arrow cannot select rows of every type.
                     copies = [head] * -(-min_rows // head.num_rows)
                     head = pa.Table.from_batches(copies).combine_chunks().to_batches()[0]
                 yield transform(head)
@@ -160,10 +172,10 @@ class TableFile:
                     frame.write_csv(stream, include_header=index == 0)
             return
         fields = [field for field in self.schema if columns is None or field.name in columns]
-        # A label that was required can be missing from the copy, where a user has more labels than take part.
+        # A required label can be missing in the copy if a user has more labels than are released.
         fields = [f.remove_metadata().with_nullable(True) if f.name == label else f for f in fields]
         schema = pa.schema(fields, metadata)
-        # Ids and measurements hardly repeat: a dictionary of them costs half of the writing and gains nothing.
+        # Ids and measurements rarely repeat: a dictionary of them takes half of the writing time and saves no space.
         wide = (pa.types.is_floating, pa.types.is_int64, pa.types.is_uint64)
         repeating = [f.name for f in schema if not any(is_wide(f.type) for is_wide in wide)]
         with pq.ParquetWriter(path, schema, compression=self._codec(), use_dictionary=repeating) as writer:
@@ -171,7 +183,7 @@ class TableFile:
                 writer.write_batch(pa.record_batch(batch.columns, schema=schema))
 
     def _codec(self) -> str:
-        """Return the codec of the first column, by the name that Arrow's writer has for it."""
+        """Return the compression codec of the first column, by its name in Arrow's writer."""
         metadata = pq.ParquetFile(self.path).metadata
         codec: str = metadata.row_group(0).column(0).compression if metadata.num_row_groups else "ZSTD"
         return {"UNCOMPRESSED": "NONE"}.get(codec, codec)
@@ -183,7 +195,7 @@ class TableFile:
             return pa.schema([(name, pa.string()) for name in reader.schema.names])
 
     def _attempt(self, read: Callable[[], Any]) -> Any:
-        """Read, or say that the file cannot be read: outside the handler, because Arrow's message can quote a label."""
+        """Read; raise InputError if that fails, outside the handler, because Arrow's message can quote a label."""
         try:
             return read()
         except (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as problem:
@@ -194,5 +206,5 @@ class TableFile:
 
 
 def _empty_as_null() -> pl.Expr:
-    """Return texts, where an empty one is missing."""
+    """Return an expression that replaces empty strings by null."""
     return pl.when(pl.all() != "").then(pl.all())

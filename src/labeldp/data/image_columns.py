@@ -1,4 +1,4 @@
-"""Pictures kept as files in a column of a table: PNG, JPEG and the like, as public data sets are often handed out."""
+"""Images in a column of a table, as encoded files such as PNG or JPEG, the format of many public data sets."""
 
 import io
 
@@ -10,18 +10,19 @@ from labeldp.core.errors import InputError
 
 
 def image_column(schema: pl.Schema) -> str:
-    """Return the column that holds pictures: bytes, or a record with `bytes` in it."""
+    """Return the only column that holds encoded images: binary, or a struct with the field `bytes`."""
     found = [name for name, dtype in schema.items() if dtype == pl.Binary or _is_image_struct(dtype)]
     if len(found) != 1:
-        present = f"{', '.join(map(repr, found))}: leave out all but one (--leave-out)" if found else "none"
+        present = f"{', '.join(map(repr, found))}: leave out all but one" if found else "none"
         raise InputError(
-            f"Images need one column of picture files (PNG or JPEG as bytes), and the table has {present}."
+            f"Images need one column of picture files (PNG or JPEG as bytes), and the table has {present}.",
+            parameter="excluded_columns" if found else None,
         )
     return found[0]
 
 
 def read_images(column: pl.Series) -> NDArray[np.uint8]:
-    """Return pixels (rows, channels, height, width): gray if every picture is, else in colour."""
+    """Return pixels (rows, channels, height, width), with one channel if all images are gray, else with three."""
     from PIL import Image
 
     files = column.struct.field("bytes") if _is_image_struct(column.dtype) else column

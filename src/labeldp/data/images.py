@@ -1,6 +1,5 @@
-"""Images: pixels kept as bytes, made into floats batch by batch."""
+"""Images: pixels stored as bytes, converted to floats batch by batch."""
 
-import copy
 import hashlib
 from typing import Any, ClassVar, Self
 
@@ -13,15 +12,19 @@ from labeldp.core.errors import InputError
 from labeldp.data import augment
 from labeldp.data.base import Features, choose_device
 from labeldp.data.feature_rows import row_indices
+from labeldp.data.tensors import copy_with
 
 _MAX_DEGREES, _MAX_DEGREES_WITHOUT_FLIP = 30.0, 10.0
 
 
 class Images(Features):
-    """Pictures of one size, uint8 of shape (rows, channels, height, width) with 1 or 3 channels.
+    """Images of one size, uint8 of shape (rows, channels, height, width) with 1 or 3 channels.
 
-    `flip` says whether the mirror image of a picture has the same label. It is false for digits and letters: they
-    are never flipped, and turned only a little, since a 6 on its side is halfway to a 9.
+    Args:
+        pixels: The images.
+        flip: Whether a mirror image has the same label. It is false for digits and letters, which are never flipped and
+            are rotated by small angles only.
+        device: The device of the pixels.
     """
 
     kind: ClassVar[str] = "images"
@@ -38,7 +41,7 @@ class Images(Features):
         if 0 in pixels.shape[2:]:
             raise InputError("Images must have at least one pixel.")
         self.flip = flip
-        # Channels last, as batches are: a row is then one piece of memory in the layout that a network wants.
+        # Channels last, as in batches: a row is contiguous, in the layout that networks use.
         self._pixels = pixels.permute(0, 2, 3, 1).contiguous().to(choose_device(str(device)))
 
     def __len__(self) -> int:
@@ -52,7 +55,7 @@ class Images(Features):
 
     @property
     def device(self) -> torch.device:
-        """Where the pixels are."""
+        """The device of the pixels."""
         return self._pixels.device
 
     def to(self, device: str | torch.device) -> Self:
@@ -68,24 +71,24 @@ class Images(Features):
         return self._pixels[row_ids.to(self.device)].permute(0, 3, 1, 2).float().div_(255)
 
     def weak(self, batch: Tensor) -> Tensor:
-        """Flip (where the label bears it) and shift by up to an eighth of the height."""
+        """Flip, if allowed, and shift by up to an eighth of the height."""
         if self.flip:
             batch = augment.flip(batch)
-        # Reflection suits photographs. It would put mirrored pieces of strokes beside a digit.
+        # Reflection suits photographs. It would put mirrored parts of strokes beside a digit.
         return _channels_last(augment.shift(batch, self.shape[1] // 8, reflect=self._is_photographic))
 
     def strong(self, batch: Tensor) -> Tensor:
-        """Vary weakly, then by two operations of RandAugment, then cover a square."""
+        """Apply `weak`, then two operations of RandAugment, then Cutout."""
         degrees = _MAX_DEGREES if self.flip else _MAX_DEGREES_WITHOUT_FLIP
         return _channels_last(augment.randaugment_and_cutout(self.weak(batch), max_degrees=degrees))
 
     def view(self, batch: Tensor, size: int | None = None) -> Tensor:
-        """Crop, flip (where the label bears it) and vary colours, as SimCLR does; crops may be smaller."""
+        """Crop, flip if allowed, and vary colors, as SimCLR does; crops may be smaller."""
         height, width = batch.shape[2:]
         crop_size = None if size is None else (size, round(size * width / height))
         crop = augment.resized_crop(batch, flip_probability=0.5 if self.flip else 0.0, size=crop_size)
         varied = augment.jitter(crop, saturation=0.2)
-        # Inverting what is bright suits photographs too. It would erase the strokes of a digit.
+        # Inverting bright values suits photographs only. It would erase the strokes of a digit.
         return _channels_last(augment.invert_bright(varied) if self._is_photographic else varied)
 
     def moments(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -97,11 +100,11 @@ class Images(Features):
         frequencies = torch.stack(counts).double() / counts[0].sum()
         mean = (frequencies * values).sum(1)
         deviation = (frequencies * (values - mean[:, None]).square()).sum(1).sqrt()
-        deviation = torch.where(deviation < 1e-6, 1.0, deviation)  # a channel that never changes
+        deviation = torch.where(deviation < 1e-6, 1.0, deviation)  # a constant channel
         return mean.float().cpu().numpy(), deviation.float().cpu().numpy()
 
     def digest(self) -> str:
-        """Tell these pictures from others, and from the same ones where mirrors mean something else."""
+        """Return a digest of the pixels and of `flip`."""
         return hashlib.sha256(f"{super().digest()} {self.flip}".encode()).hexdigest()
 
     @property
@@ -109,9 +112,7 @@ class Images(Features):
         return self.flip and self._pixels.shape[3] == 3
 
     def _with_pixels(self, pixels: Tensor) -> Self:
-        other = copy.copy(self)
-        other._pixels = pixels
-        return other
+        return copy_with(self, _pixels=pixels)
 
 
 def _channels_last(batch: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Where to cut a range of numbers: exact searches that know a prior, and no label.
+"""Exact searches for the bins and points of a numeric range under a public prior. They use no label.
 
-Both are cheapest paths over the values of the range: an edge is a bin (`best_bins`) or a gap between two points
-(`best_points`), and the number of edges is tried as well.
+Both are cheapest paths over the values of the range. An edge is a bin (`optimize_bins`) or a gap between two points
+(`optimize_points`), and the number of edges is optimized as well.
 """
 
 import math
@@ -31,9 +31,9 @@ def optimize_bins(grid: Floats, prior: Floats, epsilon: float, loss: LossName) -
     (1 - q) sum_{y in bin} p(y) l(v, y) + q sum_y p(y) l(v, y), divided by 1 + (k - 1) q. For fixed k the bins do not
     touch each other, so the best output of every interval is found first and then the cheapest path of k intervals.
 
-    Values that the prior rules out cost nothing anywhere and take no part. Each is given to the bin whose output is
-    nearer, where the cut between two possible values allows it; possible values are there already, because an output
-    that suits a value better would have won it.
+    Values of prior probability 0 cost nothing and are left out of the search. Each is assigned to the bin with the
+    nearer output, if the cut between two possible values allows it. Possible values need no such assignment, because
+    the optimal bins already give each the output that suits it best.
     """
     support = np.flatnonzero(prior > 0)
     values, mass = grid[support], prior[support] / prior[support].sum()
@@ -45,7 +45,7 @@ def optimize_bins(grid: Floats, prior: Floats, epsilon: float, loss: LossName) -
     single_bin_cost = cost[0, -1]
     min_loss, n_bins, predecessors = math.inf, 0, list[Indices]()
     for k, (total, path_steps) in enumerate(_shortest_paths(cost), 1):
-        # A further bin must gain more than rounding can: two bins with one output are as good as one, and no better.
+        # A further bin must gain more than rounding errors: two bins with one output are no better than one.
         if total / (1 + (k - 1) * q) < min_loss - 1e-13 * single_bin_cost:
             min_loss, n_bins, predecessors = total / (1 + (k - 1) * q), k, path_steps
         # Every bin pays q times at least what one bin alone pays, and that bound rises with the number of bins.
@@ -60,10 +60,10 @@ def optimize_bins(grid: Floats, prior: Floats, epsilon: float, loss: LossName) -
 
 
 def _mean_costs(values: Floats, mass: Floats, epsilon: float, loss: LossName) -> tuple[Floats, Floats, float]:
-    """Return cost and best output of the bin [i, j), for losses that a weighted mean minimises; and what was left out.
+    """Return cost and best output of the bin [i, j), for losses that a weighted mean minimizes, and a constant.
 
-    The Poisson loss is counted from its least value y - y log y, which moves every expected loss by one constant: so no
-    cost is negative.
+    The minimum y - y log y is subtracted from the Poisson loss, so that no cost is negative. Its mean is the returned
+    constant.
     """
     center = mass @ values if loss == "squared" else 0.0
     shifted = values - center
@@ -91,7 +91,7 @@ def _median_costs(values: Floats, mass: Floats, epsilon: float) -> tuple[Floats,
     inside_weight, base_weight = -math.expm1(-epsilon), math.exp(-epsilon)
 
     def weighted_sum_up_to(cumulative: Floats, last: Indices) -> Floats:
-        """Sum over the values up to `last`, those of the bin weighing more."""
+        """Return the sum over the values up to `last`, in which values of the bin have a larger weight."""
         in_bin = cumulative[np.clip(last + 1, start, np.maximum(start, stop))] - cumulative[start]
         return base_weight * cumulative[last + 1] + inside_weight * in_bin
 
@@ -120,13 +120,13 @@ def _bin_sums(terms: Floats, epsilon: float) -> Floats:
 
 
 def _shortest_paths(cost: Floats) -> Iterator[tuple[float, list[Indices]]]:
-    """Yield, for paths of 1, 2, ... edges from the first node to the last, the least cost and the steps back."""
+    """Yield, for paths of 1, 2, ... edges from the first node to the last, the least cost and the predecessors."""
     incoming_cost = np.ascontiguousarray(cost.T)
     n_nodes = len(cost)
     path_cost, predecessors = incoming_cost[:, 0], [np.zeros(n_nodes, np.int64)]
     yield float(path_cost[-1]), predecessors
     for n_edges in range(2, n_nodes):
-        # With that many edges, no node before number `edges` is reached, nor one before the last edge started from.
+        # After `n_edges` edges a path is at node `n_edges` or later; before the last edge, at `n_edges` - 1 or later.
         candidate_cost = incoming_cost[n_edges:, n_edges - 1 :] + path_cost[n_edges - 1 :]
         best = candidate_cost.argmin(axis=1)
         path_cost = np.concatenate([np.full(n_edges, np.inf), candidate_cost[np.arange(best.size), best]])
@@ -135,7 +135,7 @@ def _shortest_paths(cost: Floats) -> Iterator[tuple[float, list[Indices]]]:
 
 
 def _trace_path(predecessors: list[Indices], n_edges: int) -> Indices:
-    """Return the nodes of the cheapest path of that many edges."""
+    """Return the nodes of the cheapest path of `n_edges` edges."""
     nodes = [predecessors[0].size - 1]
     for step in reversed(predecessors[:n_edges]):
         nodes.append(int(step[nodes[-1]]))
@@ -143,7 +143,7 @@ def _trace_path(predecessors: list[Indices], n_edges: int) -> Indices:
 
 
 class Points(NamedTuple):
-    """The values of the range, by number, that labels are rounded to, and the expected variance."""
+    """The indices of the values to which labels are rounded, and the expected variance."""
 
     points: Indices
     variance: float
@@ -153,7 +153,7 @@ def optimize_points(grid: Floats, prior: Floats, epsilon: float) -> Points:
     """Return the points, with both ends, for which unbiased decoding has the least expected variance.
 
     Let r = 1 / (exp(epsilon) - 1), count numbers from the prior's mean, and let k points a have the sum A and the sum
-    of squares B. Rounding y to its neighbours adds (y - a_l) (a_{l+1} - y), in all R; the decoded points are
+    of squares B. Rounding y to its neighbors adds (y - a_l) (a_{l+1} - y), in all R; the decoded points are
     (1 + k r) a_j - r A. Multiplied out, the expected variance is k r Var(y) + (1 + k r) (R + r B) - (r A)^2.
 
     R + r B adds up over gaps and points. The last term does not, but -(r A)^2 / (1 + k r) is the least of
@@ -184,7 +184,7 @@ def _rounding_costs(values: Floats, mass: Floats) -> Floats:
 
 
 class _PointSearch:
-    """What `best_points` has tried: for each s and each number of points, the cheapest path as a line in s."""
+    """The state of `optimize_points`: for each s and each number of points, the cheapest path as a line in s."""
 
     def __init__(self, values: Floats, rounding_cost: Floats, r: float, variance: float) -> None:
         self._values, self._rounding_cost, self._r, self._variance = values, rounding_cost, r, variance
@@ -215,7 +215,7 @@ class _PointSearch:
         return k * self._r * (self._variance + self._r * np.ptp(ends) ** 2 / 2) + self._r * float(ends @ ends)
 
     def next_candidate(self) -> float | None:
-        """Return the most promising s that was not tried, or None when nothing better is left."""
+        """Return the s with the smallest lower bound, or None if no bound is below the best variance."""
         tried = sorted(self._lines)
         k = np.arange(2, self._max_points + 1)
         offsets, slopes = (np.array([self._lines[s][part][: k.size] for s in tried]) for part in (0, 1))
@@ -228,7 +228,7 @@ class _PointSearch:
         bound = k * self._r * self._variance + scale * (cost[:-1] + slope * (minimizer - s[:-1]) + scale * minimizer**2)
         slope_gap = np.diff(slopes, axis=0)
         crossing = np.divide(np.diff(offsets, axis=0), 2 * slope_gap, out=s[:-1] + 0 * slope_gap, where=slope_gap != 0)
-        # Two lines that meet at an end of their interval are the whole truth about it.
+        # If two lines meet at an end of their interval, the bound is exact there.
         is_undecided = (crossing > s[:-1] + 1e-9 * width) & (crossing < s[1:] - 1e-9 * width)
         bound = np.where(is_undecided, bound, np.inf)
         at = np.unravel_index(bound.argmin(), bound.shape)

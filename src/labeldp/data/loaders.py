@@ -1,4 +1,4 @@
-"""Well-known image data sets, read from the files that their authors publish. Nothing is downloaded."""
+"""Loaders of well-known image data sets, from the files that their authors publish. Nothing is downloaded."""
 
 import gzip
 import hashlib
@@ -30,12 +30,16 @@ class _ImageSource(NamedTuple):
 def load(
     name: str, folder: str | Path, split: str = "train", flip: bool | None = None, device: str | torch.device = "cpu"
 ) -> tuple[Images, NDArray[np.int64]]:
-    """Read one split ("train" or "test"; CINIC-10 also has "valid", SVHN "extra"), with labels from 0.
+    """Read one split of a data set, with labels from 0.
 
-    `name` is a data set (cifar10, cifar100, mnist, fashion-mnist, kmnist, svhn, cinic10; spelling is free) or a
-    format: "idx" for files named as those of MNIST, "folder" for split/class/picture, where labels number the
-    classes by alphabet. Whether pictures may be flipped is known for a data set; for a format it is `flip`, and
-    false if not given.
+    Args:
+        name: A data set (cifar10, cifar100, mnist, fashion-mnist, kmnist, svhn or cinic10, in any spelling) or a
+            format: "idx" for files named as those of MNIST, or "folder" for split/class/picture, with classes in
+            alphabetical order.
+        folder: The folder of the files.
+        split: "train" or "test"; CINIC-10 also has "valid", SVHN "extra".
+        flip: Whether images may be flipped. By default it is known for a data set, and false for a format.
+        device: The device of the pixels.
     """
     source = SOURCES.get(re.sub("[^a-z0-9]", "", name.lower()))
     if source is None:
@@ -101,7 +105,7 @@ def _read_idx_file(folder: Path, name: str, dimensions: int) -> NDArray[np.uint8
 
 
 def _read_svhn(folder: Path, split: str) -> Arrays:
-    from scipy.io import loadmat  # slow to import, and only this needs it
+    from scipy.io import loadmat  # slow to import, and needed here only
 
     path = _check_file(folder / f"{_check_split(split, ('train', 'test', 'extra'))}_32x32.mat")
     try:
@@ -111,22 +115,21 @@ def _read_svhn(folder: Path, split: str) -> Arrays:
         raise InputError(f"{path} is damaged or no MATLAB file with X and y.") from None
     if pixels.ndim != 4 or pixels.shape[:3] != (32, 32, 3) or pixels.dtype != np.uint8:
         raise InputError(f"{path} is no SVHN file: X must be uint8 of shape (32, 32, 3, rows).")
-    return pixels.transpose(3, 2, 0, 1), _parse_labels(
-        labels.ravel(), pixels.shape[3], path
-    ) % 10  # a 0 is written as 10
+    codes = _parse_labels(labels.ravel(), pixels.shape[3], path) % 10  # the files store 0 as 10
+    return pixels.transpose(3, 2, 0, 1), codes
 
 
 def _read_folder(folder: Path, split: str) -> Arrays:
     try:
-        from PIL import Image  # not needed by anything else
+        from PIL import Image  # an optional dependency
     except ImportError:
         raise InputError("Reading a folder of pictures needs Pillow: pip install pillow.") from None
     if not (folder / split).is_dir():
         raise InputError(f"There is no folder {folder / split}.")
-    # Classes are those of all splits: one that is empty here must not move the numbers of the others.
+    # The classes of all splits, so that a class without rows in this split does not change the codes of others.
     splits = {split, *_SPLITS}
     classes = sorted({c.name for s in splits for c in folder.glob(f"{s}/*") if c.is_dir() and c.name[0] != "."})
-    # The order of rows is public: it must not follow the classes, as that of folders does, but the pictures alone.
+    # The order of rows is public. It must depend on the pictures only, not on the classes as that of folders does.
     paths = sorted(
         (
             (path, label)

@@ -1,6 +1,5 @@
-"""Pairs of a person and an item: two public ids a row, kept as places in two lists of known ids."""
+"""Pairs of a person and an item: two public ids for each row, stored as codes of two lists of known ids."""
 
-import copy
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,24 +11,25 @@ from torch import Tensor
 from labeldp.core.errors import InputError
 from labeldp.data.base import Features, choose_device
 from labeldp.data.feature_rows import row_indices
+from labeldp.data.tensors import copy_with
 
 
 class Pairs(Features):
-    """Rows of a table with two columns of ids, made by `fit`, which learns the ids, or by `apply` for other rows.
+    """Rows of a table with two columns of ids. `fit` learns the ids, and `apply` encodes other rows.
 
-    Network input is two whole numbers a row: the places of its ids. Place 0 is for whoever was not there in training,
-    and for a missing id. An id cannot be varied, so the augmentations return a batch as it is.
+    Network input is two integers for each row: the codes of its ids. Code 0 stands for unseen and missing ids. The
+    augmentations return a batch unchanged.
     """
 
     kind: ClassVar[str] = "pairs"
 
     def __init__(self, ids: dict[str, dict[str, Any]], indices: Tensor) -> None:
-        """Hold places; `fit` and `apply` are the usual ways to get them."""
+        """Hold encoded rows; use `fit` and `apply` to create them."""
         self._ids, self._indices = ids, indices
 
     @classmethod
     def fit(cls, frame: pl.DataFrame, device: str | torch.device = "cpu") -> Self:
-        """Learn the ids of a table, texts or whole numbers, and hold its rows."""
+        """Learn the ids of a table, strings or integers, and encode its rows."""
         if frame.width != 2:
             names = ", ".join([*frame.columns[:5], *["..."] * (frame.width > 5)])
             raise InputError(
@@ -48,16 +48,16 @@ class Pairs(Features):
         return cls(ids, _encode_ids(ids, frame)).to(device)
 
     def apply(self, frame: pl.DataFrame) -> Self:
-        """Hold other rows, on the same device."""
+        """Encode other rows, on the same device."""
         return type(self)(self._ids, _encode_ids(self._ids, frame)).to(self.device)
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the ids, without any row."""
+        """Describe the ids, without rows; `from_json` reads them back."""
         return self._ids
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Read what `to_json` wrote: pairs without rows, whose `apply` takes new ones."""
+        """Read what `to_json` wrote: pairs without rows, whose `apply` encodes new ones."""
         ids = {name: {"values": list(column["values"]), "text": bool(column["text"])} for name, column in data.items()}
         return cls(ids, torch.empty(0, 2, dtype=torch.long))
 
@@ -66,17 +66,17 @@ class Pairs(Features):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many people and how many items there are to tell apart, the unknown one included: (people, items)."""
+        """The numbers of codes, including the code of unseen ids: (people, items)."""
         return tuple(len(column["values"]) + 1 for column in self._ids.values())
 
     @property
     def text_columns(self) -> list[str]:
-        """The columns whose ids were texts in training: a file must not turn them into numbers, for 007 is not 7."""
+        """The columns whose ids were strings in training. Files must not parse them as numbers: 007 is not 7."""
         return [name for name, column in self._ids.items() if column["text"]]
 
     @property
     def device(self) -> torch.device:
-        """Where the rows are."""
+        """The device of the rows."""
         return self._indices.device
 
     def to(self, device: str | torch.device) -> Self:
@@ -90,27 +90,25 @@ class Pairs(Features):
         )
 
     def batch(self, row_ids: Tensor) -> Tensor:
-        """Return the places of both ids, as whole numbers."""
+        """Return the codes of both ids, as integers."""
         return self._indices[row_ids.to(self.device)]
 
     def weak(self, batch: Tensor) -> Tensor:
-        """Return the batch as it is."""
+        """Return the batch unchanged."""
         return batch
 
     strong = weak
 
     def view(self, batch: Tensor, size: int | None = None) -> Tensor:
-        """Return the batch as it is."""
+        """Return the batch unchanged."""
         return batch
 
     def moments(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return 0 and 1: places are no quantities, and nothing is to be normalised."""
+        """Return 0 and 1: codes are not numeric, so nothing is normalized."""
         return np.zeros(1, np.float32), np.ones(1, np.float32)
 
     def _with_indices(self, indices: Tensor) -> Self:
-        other = copy.copy(self)
-        other._indices = indices
-        return other
+        return copy_with(self, _indices=indices)
 
 
 def _encode_ids(ids: dict[str, dict[str, Any]], frame: pl.DataFrame) -> Tensor:
@@ -128,7 +126,7 @@ def _encode_ids(ids: dict[str, dict[str, Any]], frame: pl.DataFrame) -> Tensor:
 
 
 def _to_strings(column: pl.Series) -> pl.Series:
-    """Return ids as texts, so that 7 is the same id in every type of column."""
+    """Return ids as strings, so that 7 is the same id in every type of column."""
     if column.dtype.is_float():
         integers = column.cast(pl.Int64, strict=False)
         if not (integers.cast(column.dtype) == column).all():

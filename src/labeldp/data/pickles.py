@@ -1,8 +1,7 @@
-"""Pickled arrays, read without running anything that the file asks for.
+"""Reading of pickled arrays without running code that the file names.
 
-A pickle may name any function to be called. Here only the few names by which NumPy writes arrays are known, and
-even those stand for plain holders of what was written: no code of NumPy sees it before shape, type and length are
-checked.
+A pickle can call any function by name. Here only the few names by which NumPy writes arrays are allowed, and these are
+replaced by plain containers. NumPy reads the content only after its shape, type and length are checked.
 """
 
 import pickle
@@ -17,7 +16,7 @@ from labeldp.core.errors import InputError
 
 
 class _PickledDtype:
-    """A written dtype: its code, such as u1, and its byte order."""
+    """A pickled dtype: its code, such as u1, and its byte order."""
 
     def __init__(self, code: Any = b"", *_: Any) -> None:
         self.code = code.decode("latin1") if isinstance(code, bytes) else code
@@ -34,7 +33,7 @@ class _PickledDtype:
 
 
 class _PickledArray:
-    """A written array: what is needed to make it, once all has been read."""
+    """A pickled array: the state from which `array` creates it after everything has been read."""
 
     def __init__(self, *_: Any) -> None:
         self.state: Any = None
@@ -79,7 +78,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """Read a pickled dictionary of integer arrays, texts and lists; refuse one that asks for anything else."""
+    """Read a pickled dictionary of integer arrays, strings and lists; raise InputError for any other content."""
     try:
         with path.open("rb") as file:
             content = _ArrayUnpickler(file, encoding="bytes").load()

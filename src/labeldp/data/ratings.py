@@ -1,4 +1,4 @@
-"""Files of ratings as MovieLens publishes them. Nothing is downloaded."""
+"""Loader of rating files in the formats of MovieLens. Nothing is downloaded."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ COLUMNS = ("user", "item", "rating")
 def read_ratings(path: str | Path) -> pl.DataFrame:
     """Read `u.data` (tabs), `ratings.dat` (two colons) or `ratings.csv` (a header) as columns user, item and rating.
 
-    The format is told by the name's ending; times are left out. Whole ratings become integers. Ratings are secret
-    labels: what the messages say of a bad file holds none.
+    The suffix of the name determines the format. Times are dropped, and whole ratings become integers. Ratings are
+    secret labels, so messages about a damaged file contain none.
     """
     path = Path(path)
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Public rows of bounded length for linear queries: features brought to one scale and to the unit sphere."""
+"""Normalization of features to public rows of bounded length for linear queries."""
 
 import math
 from dataclasses import dataclass
@@ -11,41 +11,56 @@ from labeldp.core.errors import InputError
 from labeldp.data.base import Features
 from labeldp.data.tables import Table
 
-_MAX_DEVIATIONS = (
-    4.0  # deviations at which a number of a table is cut: an outlier must not drown its row's other columns
-)
-CONSTANT_WEIGHT = 0.25  # weight of the constant column beside a row of length 1, for classes of unequal size
-_SAMPLE_ROWS = 10_000  # rows from which principal directions are found
-_MANY_COLUMNS = (
-    4096  # columns from which directions are found in fewer rows, as the work grows with the third power of either
-)
+# Standard deviations at which numbers of a table are clipped, so that an outlier does not dominate its row.
+_MAX_DEVIATIONS = 4.0
+# The constant column beside a row of length 1, for classes of unequal size.
+CONSTANT_WEIGHT = 0.25
+_SAMPLE_ROWS = 10_000  # rows from which principal directions are computed
+# Above this number of columns fewer rows are sampled, because the time is cubic in the smaller of both.
+_MANY_COLUMNS = 4096
 _SAMPLE_ROWS_IF_WIDE = 2048
-_RELATIVE_TOLERANCE = 1e-10  # of the largest variance: directions with less are rounding errors
-_BLOCK_ROWS, _BLOCK_SIZE = 1 << 13, 1 << 25  # rows that are lifted at once, and the most numbers in them
+# A fraction of the largest variance; directions of smaller variance are rounding errors.
+_RELATIVE_TOLERANCE = 1e-10
+# Rows that are normalized at once, and the largest number of their entries.
+_BLOCK_ROWS, _BLOCK_SIZE = 1 << 13, 1 << 25
 
 
 @dataclass(frozen=True)
 class RowNormalizer:
-    """A map from features to rows of length 1, learnt from features alone.
+    """A map from features to rows of bounded length, fitted on features alone.
 
-    Numbers of a table are standardised and its one-hot columns stay as they are; embeddings and pixels are centred.
-    More than `columns` of them are reduced to that many principal directions. Then a constant is added and each row is
-    brought to length 1, so that no row can move a sum further than another. With `reach`, rows of half as much as that
-    length stay half as long, and only longer ones are cut: numbers grow with their rows, and so do the odds of a class
-    in a table. Embeddings tell classes apart by their directions alone.
+    Numbers of a table are standardized, and its one-hot columns are unchanged. Embeddings and pixels are centered. Many
+    columns are reduced to principal directions. Then a constant column is added and rows are scaled to length 1, which
+    bounds the sensitivity of their sums. With `clip_length`, only rows beyond that length are scaled down to it, and
+    all rows are divided by it. This keeps the lengths of rows of a table, which are informative. Embeddings separate
+    classes by direction alone.
+
+    Attributes:
+        mean: The mean that is subtracted from each column.
+        scale: The scale by which each column is divided.
+        basis: The principal directions; None if columns are not reduced.
+        clip_length: The length at which rows are clipped; None if all rows have length 1.
+        constant: The constant column of clipped rows.
     """
 
     mean: NDArray[np.float32]
     scale: NDArray[np.float32]
     basis: NDArray[np.float32] | None = None
     clip_length: float | None = None
-    constant: float = 1.0  # beside rows that are cut
+    constant: float = 1.0
 
     @classmethod
     def fit(
         cls, features: Features, n_columns: int = 256, *, clip: bool = False, constant: float = 1.0
     ) -> "RowNormalizer":
-        """Learn means, scales and directions; and, if rows shall be `cut`, their median length."""
+        """Fit means, scales and directions.
+
+        Args:
+            features: The training features.
+            n_columns: The number of columns above which principal directions are used.
+            clip: Whether rows are clipped at their median length instead of scaled to length 1.
+            constant: The constant column of clipped rows.
+        """
         total = np.zeros(_n_columns(features), np.float64)
         for block in _iter_blocks(features):
             total += block.sum(axis=0, dtype=np.float64)
@@ -59,11 +74,11 @@ class RowNormalizer:
         standardizer, basis = cls(mean, scale), None
         if len(mean) > n_columns:
             basis = principal_directions(
-                standardizer._standardize(features.matrix(_spaced_row_ids(features, len(mean)))), n_columns
+                standardizer.standardize(features.matrix(_spaced_row_ids(features, len(mean)))), n_columns
             )
         if not clip:
             return cls(mean, scale, basis)
-        projected = cls(mean, scale, basis)._project(features.matrix(_spaced_row_ids(features, len(mean))))
+        projected = cls(mean, scale, basis).project(features.matrix(_spaced_row_ids(features, len(mean))))
         return cls(mean, scale, basis, float(np.median(np.linalg.norm(projected, axis=1))) or 1.0, constant)
 
     def __call__(self, features: Features) -> NDArray[np.float32]:
@@ -74,11 +89,11 @@ class RowNormalizer:
 
     @property
     def n_columns(self) -> int:
-        """The length of a lifted row."""
+        """The number of columns of a normalized row."""
         return (len(self.mean) if self.basis is None else self.basis.shape[1]) + 1
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return what `Lift(**arrays)` reads back."""
+        """Return the fitted arrays, which `RowNormalizer(**arrays)` reads back."""
         arrays: dict[str, NDArray[Any]] = {"mean": self.mean, "scale": self.scale}
         arrays |= {} if self.basis is None else {"basis": self.basis}
         clipping = (
@@ -88,17 +103,19 @@ class RowNormalizer:
         )
         return arrays | clipping
 
-    def _standardize(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
-        with np.errstate(over="ignore"):  # the difference of two huge numbers of a table is cut
+    def standardize(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Center and scale rows; scaled columns are clipped."""
+        with np.errstate(over="ignore"):  # the difference of two huge numbers of a table is clipped
             standardized = (block - self.mean) / self.scale
         return np.clip(standardized, -_MAX_DEVIATIONS, _MAX_DEVIATIONS) if (self.scale != 1).any() else standardized
 
-    def _project(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
-        standardized = self._standardize(block)
+    def project(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Standardize rows and project them on the principal directions."""
+        standardized = self.standardize(block)
         return standardized if self.basis is None else standardized @ self.basis
 
     def _normalize(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
-        normalized = self._project(block)
+        normalized = self.project(block)
         if self.clip_length is not None:
             normalized = normalized / np.maximum(
                 np.linalg.norm(normalized, axis=1, keepdims=True), np.float32(self.clip_length)
@@ -110,15 +127,15 @@ class RowNormalizer:
 
 
 def principal_directions(matrix: NDArray[np.float32], max_directions: int) -> NDArray[np.float32]:
-    """Return the directions in which rows are longest, by the smaller of the two Gram matrices.
+    """Return the principal directions of rows, by the smaller of the two Gram matrices.
 
     Args:
-        rows: The rows, not centred here.
-        count: How many directions to return at most.
+        matrix: The rows, which are not centered here.
+        max_directions: The largest number of directions.
 
     Returns:
-        An orthonormal basis, one direction a column, the longest first. Fewer rows than columns span fewer directions
-        than `count` may ask for; then there are only as many as the rows span, and at least one.
+        An orthonormal basis (columns, directions), in the order of falling variance. It has at most as many directions
+        as the rows span, and at least one.
     """
     n_rows, n_columns = matrix.shape
     if n_columns <= n_rows:
@@ -134,7 +151,7 @@ def principal_directions(matrix: NDArray[np.float32], max_directions: int) -> ND
 
 
 def _spaced_row_ids(features: Features, n_columns: int) -> NDArray[np.int64]:
-    """Return the places of rows from all over the features, from which directions and lengths are learnt."""
+    """Return the numbers of evenly spaced rows, from which directions and lengths are computed."""
     max_rows = _SAMPLE_ROWS if n_columns <= _MANY_COLUMNS else _SAMPLE_ROWS_IF_WIDE
     return np.linspace(0, len(features) - 1, min(len(features), max_rows)).astype(np.int64)
 

@@ -1,20 +1,20 @@
-"""CSV files that people open in a spreadsheet, which takes some texts for formulas."""
+"""Protection of CSV files against strings that a spreadsheet would evaluate as formulas."""
 
 import polars as pl
 
 from labeldp.core.errors import InputError
 
-# What OWASP names as the beginning of a formula; a number with a sign is none.
+# First characters of formulas, by OWASP's page on CSV injection. A number with a sign is no formula.
 _FORMULA = "^[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _TEXT_DTYPES = (pl.String, pl.Categorical, pl.Enum)
 
 
 def escape_formulas(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Put a quote (') before each text, and each name of a column, that a spreadsheet would take for a formula.
+    """Put a quote (') before each string and column name that a spreadsheet would evaluate as a formula.
 
     Returns:
-        The frame, and how many texts were changed.
+        The frame, and the number of changed strings.
 
     Raises:
         InputError: A column cannot be written to a CSV file.
@@ -30,7 +30,7 @@ def escape_formulas(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
 
 
 def _is_formula(texts: pl.Series) -> pl.Series:
-    texts = texts.alias("")  # Polars takes a name like ^a$ for a pattern of names
+    texts = texts.alias("")  # Polars interprets a name like ^a$ as a pattern of names
     return texts.str.contains(_FORMULA) & ~texts.str.contains(_NUMBER)
 
 

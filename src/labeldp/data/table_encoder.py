@@ -1,4 +1,4 @@
-"""How the columns of a table become numbers: learned from a training table, kept as JSON, applied to others."""
+"""Encoding of table columns as numbers, which is fitted on a training table and stored as JSON."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -11,56 +11,55 @@ from numpy.typing import NDArray
 from labeldp.core.errors import InputError
 
 MAX_CATEGORIES = 30_000
-_MAX_COUNTED_VALUES = (
-    1 << 19
-)  # distinct values counted at once: beyond, the rarest are forgotten, and memory stays bounded
+# Distinct values of a column that are counted. Beyond, the rarest counts are dropped, which bounds the memory.
+_MAX_COUNTED_VALUES = 1 << 19
 
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """A numeric column: what stands in for a missing value, and whether the training table had any."""
+    """A numeric column: its median, which replaces missing values, and whether any was missing in training."""
 
     name: str
     median: float
     has_missing: bool
 
 
-_MIN_VALUES_TO_WARN = 5  # rows of which one should hold a value that was seen before
+_MIN_VALUES_TO_WARN = 5  # rows of which at least one should have a known value
 
 
 @dataclass(frozen=True)
 class CategoricalColumn:
-    """A column of categories: the frequent values by name. Two codes follow theirs: other, and missing."""
+    """A categorical column: its frequent values, followed by the codes of other and of missing values."""
 
     name: str
     values: tuple[str, ...]
 
     @property
     def width(self) -> int:
-        """How many codes there are."""
+        """The number of codes."""
         return len(self.values) + 2
 
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """The columns of a table, numbers and categories each in the table's order."""
+    """The numeric and the categorical columns of a table, each in the order of the table."""
 
     numeric: tuple[NumericColumn, ...]
     categorical: tuple[CategoricalColumn, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the encoder."""
+        """Describe the encoder; `from_json` reads it back."""
         return {"numbers": [asdict(c) for c in self.numeric], "categories": [asdict(c) for c in self.categorical]}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "TableEncoder":
-        """Read what `to_json` wrote, also after a trip through JSON text."""
+        """Read what `to_json` wrote, also from JSON text."""
         categories = (CategoricalColumn(c["name"], tuple(c["values"])) for c in data["categories"])
         return cls(tuple(NumericColumn(**c) for c in data["numbers"]), tuple(categories))
 
     @property
     def code_dtype(self) -> type[np.integer]:
-        """The smallest integers that hold every code."""
+        """The smallest integer type that holds every code."""
         return np.uint8 if all(column.width <= 256 for column in self.categorical) else np.int16
 
     def numeric_matrix(self, frame: pl.DataFrame) -> NDArray[np.float32]:
@@ -81,7 +80,7 @@ class TableEncoder:
         return codes
 
     def unseen_categories(self, frame: pl.DataFrame) -> list[str]:
-        """Return the categorical columns of which several rows hold values, and none of them is known."""
+        """Return the categorical columns in which several rows have values, none of which is known."""
         texts = {column: to_strings(self._get_column(frame, column.name)).drop_nulls() for column in self.categorical}
         return [
             c.name
@@ -92,13 +91,13 @@ class TableEncoder:
     @staticmethod
     def _get_column(frame: pl.DataFrame, name: str) -> pl.Series:
         try:
-            return frame.get_column(name)  # by name: a list of all names, for each of many columns, would take long
+            return frame.get_column(name)  # by name: comparing with all names is slow for many columns
         except pl.exceptions.ColumnNotFoundError:
             raise InputError(f"The table has no column {name!r}, which the training table had.") from None
 
 
 def is_numeric(name: str, dtype: pl.DataType) -> bool:
-    """Whether a column holds numbers (or times) rather than categories; say so if it holds neither."""
+    """Return whether a column is numeric or temporal; raise InputError if it is not categorical either."""
     if dtype.is_numeric() or dtype.is_temporal() or dtype == pl.Null:
         return True
     if dtype in (pl.String, pl.Boolean, pl.Categorical, pl.Enum):
@@ -112,7 +111,7 @@ def is_numeric(name: str, dtype: pl.DataType) -> bool:
 def to_floats(column: pl.Series) -> NDArray[np.float32]:
     """Return a column as float32, times in days, NaN where a value is missing or not finite."""
     if column.dtype.is_temporal():
-        # A date counts days, a time of day nanoseconds; the others say their unit.
+        # Dates are in days, times of day in nanoseconds; the other types state their unit.
         ticks = {"ms": 10**3, "us": 10**6, "ns": 10**9}[getattr(column.dtype, "time_unit", None) or "ns"]
         column = column.to_physical() / (1 if column.dtype == pl.Date else 86_400 * ticks)
     try:
@@ -129,7 +128,7 @@ def to_floats(column: pl.Series) -> NDArray[np.float32]:
 
 
 def to_strings(column: pl.Series) -> pl.Series:
-    """Return a column of categories as texts."""
+    """Return a categorical column as strings."""
     try:
         return column.cast(pl.String)
     except pl.exceptions.PolarsError:
@@ -137,9 +136,9 @@ def to_strings(column: pl.Series) -> pl.Series:
 
 
 def fit_numeric_column(name: str, values: NDArray[np.float32]) -> NumericColumn:
-    """Learn a numeric column from all of its values."""
+    """Fit a numeric column on all of its values."""
     present = values[~np.isnan(values)]
-    # The mean of the two middle values can overflow float32, whose rounding it has all the same.
+    # In float64, because the mean of the two middle values can overflow float32.
     median = float(np.float32(np.median(present.astype(np.float64)))) if present.size else 0.0
     return NumericColumn(name, median, present.size < values.size)
 
@@ -147,10 +146,10 @@ def fit_numeric_column(name: str, values: NDArray[np.float32]) -> NumericColumn:
 def fit_categorical_columns(
     names: Sequence[str], frames: Iterable[pl.DataFrame], max_categories: int
 ) -> tuple[CategoricalColumn, ...]:
-    """Learn the most frequent values of each column, from a table in parts; among equals, by alphabet.
+    """Fit the most frequent values of each column on a table in parts; ties are in alphabetical order.
 
-    Counts are exact up to half a million distinct values in a column; beyond, a value that comes rarely and late
-    may be missed, which is no loss among so many.
+    Counts are exact for up to half a million distinct values of a column. Beyond, the count of a rare value may be too
+    small.
     """
     if not 1 <= max_categories <= MAX_CATEGORIES:
         raise InputError(f"The number of categories must be between 1 and {MAX_CATEGORIES}, not {max_categories}.")
@@ -164,9 +163,8 @@ def fit_categorical_columns(
                 merged if merged.height <= _MAX_COUNTED_VALUES else merged.top_k(_MAX_COUNTED_VALUES // 2, by="count")
             )
     for name, column_counts in counts.items():
-        if (
-            column_counts.height > max_categories
-        ):  # among so many values, one that occurs once names a row and says nothing of others
+        if column_counts.height > max_categories:
+            # Among many values, one that occurs once identifies a row and does not generalize.
             counts[name] = column_counts.filter(pl.col("count") > 1)
     ordered = (counts[name].sort("count", "value", descending=[True, False]).head(max_categories) for name in names)
     return tuple(CategoricalColumn(name, tuple(part["value"])) for name, part in zip(names, ordered, strict=True))

@@ -1,4 +1,4 @@
-"""Tables: numbers and category codes kept compactly, made into one-hot rows batch by batch."""
+"""Tables: numbers and category codes, stored compactly and one-hot encoded batch by batch."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _BATCH = 1 << 18
+# Fractions of the original columns that are taken from other rows.
 _WEAK_FRACTION, _STRONG_FRACTION, _VIEW_FRACTION = 0.1, 0.3, 0.5
 
 
 class Table(Features):
-    """Rows of a table. Network input has the numbers first, then what was missing among them, then the one-hot codes.
+    """Rows of a table. Network input has the numbers, then their missing indicators, then the one-hot codes.
 
-    Made by `fit`, which learns the encoding, by `apply`, which uses it on other rows, or by `from_parquet`. The rows
-    are NumPy arrays; their tensors are made at the first batch, once, and on a CPU they share the arrays' memory.
+    `fit` learns the encoding, `apply` encodes other rows, and `from_parquet` reads a file. The rows are NumPy arrays.
+    Their tensors are created at the first batch. On a CPU they share the memory of the arrays.
     """
 
     kind: ClassVar[str] = "table"
@@ -53,7 +54,7 @@ class Table(Features):
     def __init__(
         self, encoder: TableEncoder, numeric: NDArray[np.float32], codes: NDArray[np.integer], device: str = "cpu"
     ) -> None:
-        """Hold encoded rows; `fit`, `apply` and `from_parquet` are the usual ways to get them."""
+        """Hold encoded rows; use `fit`, `apply` or `from_parquet` to create them."""
         self.encoder = encoder
         self._numeric, self._codes, self._device = numeric, codes, device
         categories = encoder.categorical
@@ -66,7 +67,7 @@ class Table(Features):
 
     @classmethod
     def fit(cls, frame: pl.DataFrame, max_categories: int = 100, device: str | torch.device = "cpu") -> Self:
-        """Learn the encoding of a table, with at most so many named values in a column, and encode it."""
+        """Learn the encoding of a table, with at most `max_categories` named values of a column, and encode it."""
         if not frame.height or not frame.width:
             raise InputError("The training table has no rows or no columns.")
         return cls._fit_frames(
@@ -83,10 +84,15 @@ class Table(Features):
         like: Table | None = None,
         device: str | torch.device = "cpu",
     ) -> Self:
-        """Read columns of a Parquet file in batches, so that text never fills the memory, and learn their encoding.
+        """Read columns of a Parquet file in batches, so that strings never fill the memory.
 
-        Or take the encoding of `like`: its columns are the ones read then, and `columns` is None. There is no
-        default of all columns, since one of them is likely to be the label.
+        Args:
+            path: The file.
+            columns: The columns whose encoding is learned. They have no default, because one column may be the label.
+                None if `like` is given.
+            max_categories: The largest number of named values of a column.
+            like: A table whose columns and encoding are used instead.
+            device: The device of the tensors.
         """
         file = TableFile(path)
         if file.n_rows is None:
@@ -107,13 +113,13 @@ class Table(Features):
         return cls._fit_frames(file.frame_schema(column_names), frames, file.n_rows, max_categories, device)
 
     def apply(self, frame: pl.DataFrame) -> Self:
-        """Encode other rows as the training table was, on the same device."""
+        """Encode other rows with this encoding, on the same device."""
         return type(self)(
             self.encoder, *_encode_frames(self.encoder, frame.iter_slices(_BATCH), frame.height), self._device
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the encoding, without any row."""
+        """Describe the encoding, without rows; `from_json` reads it back."""
         return self.encoder.to_json()
 
     @classmethod
@@ -137,7 +143,7 @@ class Table(Features):
 
     @property
     def encoded_columns(self) -> list[str]:
-        """What each column of a batch holds."""
+        """The names of the columns of a batch."""
         numeric, categorical = self.encoder.numeric, self.encoder.categorical
         missing = [f"{c.name} is missing" for c in numeric if c.has_missing]
         codes = [f"{c.name} = {v}" for c in categorical for v in (*c.values, "(other)", "(missing)")]
@@ -169,7 +175,7 @@ class Table(Features):
         return type(self)(self.encoder, self._numeric[chosen], self._codes[chosen], self._device)
 
     def matrix(self, row_ids: NDArray[np.integer]) -> NDArray[np.float32]:
-        """Return rows as float32: numbers as they are, medians for what is missing, one-hot codes."""
+        """Return rows as float32: numbers, with medians for missing values, missing indicators and one-hot codes."""
         width = len(self._medians) + len(self._flagged_columns)
         matrix = np.zeros((len(row_ids), width + self._codes_width), np.float32)
         self._fill_into(self._numeric[row_ids], matrix[:, :width])
@@ -189,19 +195,19 @@ class Table(Features):
         return torch.cat([filled, is_missing[:, self._flagged_columns_tensor].float(), one_hot], 1)
 
     def weak(self, batch: Tensor) -> Tensor:
-        """Take a tenth of each row's original columns from other rows."""
+        """Replace a tenth of the original columns of each row by those of other rows."""
         return self._corrupt(batch, _WEAK_FRACTION)
 
     def strong(self, batch: Tensor) -> Tensor:
-        """Take three tenths of each row's original columns from other rows."""
+        """Replace three tenths of the original columns of each row by those of other rows."""
         return self._corrupt(batch, _STRONG_FRACTION)
 
     def view(self, batch: Tensor, size: int | None = None) -> Tensor:
-        """Take half of each row's original columns from other rows."""
+        """Replace half of the original columns of each row by those of other rows."""
         return self._corrupt(batch, _VIEW_FRACTION)
 
     def moments(self) -> Moments:
-        """Return mean and deviation of each encoded column; those of one-hot columns follow from counts."""
+        """Return mean and deviation of each encoded column; one-hot columns are computed from counts."""
         width = len(self._medians) + len(self._flagged_columns)
         parts = (self._fill_missing(self._numeric[part]) for part in iter_blocks(len(self), width))
         mean, deviation = column_moments(parts, width)
@@ -216,7 +222,7 @@ class Table(Features):
         )
 
     def extreme_row_ids(self) -> NDArray[np.int64]:
-        """Return rows with the least, the largest or a missing value of a number, or the rarest value of a category."""
+        """Return rows with the smallest, the largest or a missing number, or the rarest category, of some columns."""
         row_ids = [find_extreme_rows(self._numeric[:, spaced_columns(self._numeric.shape[1])])]
         for index in spaced_columns(self._codes.shape[1]):
             codes = self._codes[:, index]
@@ -234,7 +240,7 @@ class Table(Features):
         max_categories: int,
         device: str | torch.device,
     ) -> Self:
-        """Go through a table twice: for its categories, and for its rows, whose numbers then give the medians."""
+        """Read a table twice: for its categories, and for its rows, whose numbers then give the medians."""
         numeric, categorical = _split_columns(schema)
         draft = TableEncoder(
             numeric, fit_categorical_columns(categorical, frames(categorical) if categorical else (), max_categories)
@@ -244,7 +250,7 @@ class Table(Features):
         return cls(TableEncoder(tuple(numeric_columns), draft.categorical), matrix, codes).to(device)
 
     def _fill_into(self, numeric: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-        """Write numbers, with medians for what is missing, and then what was missing into `found`."""
+        """Write the numbers, with medians for missing values, and then the missing indicators into `out`."""
         is_missing, width = np.isnan(numeric), len(self._medians)
         np.copyto(out[:, :width], numeric)
         np.copyto(out[:, :width], self._medians, where=is_missing)
@@ -260,7 +266,7 @@ class Table(Features):
 
         return corrupt_columns(batch, fraction, self._original_column_tensor, len(self.columns))
 
-    # Tensors on the device, each made at its first use.
+    # Tensors on the device, which are created at their first use.
 
     @cached_property
     def _numeric_tensor(self) -> Tensor:
@@ -293,7 +299,7 @@ class Table(Features):
 
 
 def _split_columns(schema: pl.Schema) -> tuple[tuple[NumericColumn, ...], list[str]]:
-    """Return the numeric columns, their medians still to be learned, and the names of the others."""
+    """Return the numeric columns, whose medians are not yet fitted, and the names of the others."""
     is_numeric_column = {name: is_numeric(name, dtype) for name, dtype in schema.items()}
     numeric = tuple(NumericColumn(name, 0.0, False) for name, is_number in is_numeric_column.items() if is_number)
     return numeric, [name for name, is_number in is_numeric_column.items() if not is_number]
@@ -302,7 +308,7 @@ def _split_columns(schema: pl.Schema) -> tuple[tuple[NumericColumn, ...], list[s
 def _encode_frames(
     encoder: TableEncoder, frames: Iterable[pl.DataFrame], n_rows: int
 ) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
-    """Encode a table that comes in parts, into memory taken once."""
+    """Encode a table in parts, into arrays that are allocated once."""
     numeric = np.empty((n_rows, len(encoder.numeric)), np.float32)
     codes = np.empty((n_rows, len(encoder.categorical)), encoder.code_dtype)
     start = 0

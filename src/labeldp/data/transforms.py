@@ -1,8 +1,8 @@
-"""Image transforms whose parameters are given, one value for each row of the batch.
+"""Image transforms with given parameters, one value for each row of the batch.
 
-Batches are float32 in [0, 1] of shape (rows, channels, height, width) with 1 or 3 channels. A row whose parameter
-is neutral comes back exactly as it was. Everything is arithmetic on whole batches: no loop over rows, no wait for
-the device, nothing that torch.compile could not trace, and no matrix product, which autocast would round.
+Batches are float32 in [0, 1] of shape (rows, channels, height, width) with 1 or 3 channels. A neutral parameter returns
+the row exactly. All operations are elementwise on whole batches: they have no loop over rows, no synchronization with
+the device, nothing that torch.compile cannot trace, and no matrix product, which autocast would round.
 """
 
 import math
@@ -14,18 +14,18 @@ from torch.nn import functional
 _LUMA = (0.299, 0.587, 0.114)
 _YIQ = torch.tensor([_LUMA, (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112)], dtype=torch.float64)
 _QUARTER_TURN = torch.tensor([[0.0, 0, 0], [0, 0, -1], [0, 1, 0]], dtype=torch.float64)
-# A colour is its luma plus its chroma. The first map leaves the chroma, the second turns it by a quarter.
+# A color is its luma plus its chroma. The first map returns the chroma, the second rotates it by a quarter turn.
 _CHROMA = (torch.eye(3, dtype=torch.float64) - _YIQ[0]).float()
 _ROTATED_CHROMA = (torch.linalg.solve(_YIQ, _QUARTER_TURN) @ _YIQ).float()
 
 
 def broadcast_per_row(parameter: Tensor) -> Tensor:
-    """Shape one value for each row so that it meets the rows of a batch."""
+    """Reshape one value for each row so that it broadcasts over a batch."""
     return parameter.view(-1, 1, 1, 1)
 
 
 def gather_pixels(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
-    """Gather pixels: `down` (rows, height) and `right` (rows, width) say where each line and column comes from."""
+    """Gather pixels: `down` (rows, height) and `right` (rows, width) are the source of each line and column."""
     row_ids = torch.arange(len(images), device=images.device)[:, None, None]
     return images.permute(0, 2, 3, 1)[row_ids, down[:, :, None], right[:, None, :]].permute(0, 3, 1, 2)
 
@@ -39,10 +39,10 @@ def make_affine_maps(
     zoom: Tensor,
     size: tuple[int, int],
 ) -> Tensor:
-    """Return maps (rows, 2, 3) for `warp` that shear, turn anticlockwise, zoom and then move the picture.
+    """Return maps (rows, 2, 3) for `warp` that shear, rotate anticlockwise, zoom and then shift the picture.
 
-    `right` and `down` are shares of the width and height. `warp` looks up where each output pixel comes from, so
-    the maps are the inverses of what they do to the picture, in coordinates that run from -1 to 1.
+    `right` and `down` are fractions of the width and height. A map gives the source of each output pixel, so it is the
+    inverse of the effect on the picture, in coordinates from -1 to 1.
     """
     aspect = size[1] / size[0]
     angle = degrees * (math.pi / 180)
@@ -55,7 +55,7 @@ def make_affine_maps(
 
 
 def warp(images: Tensor, maps: Tensor, padding: str = "zeros", size: tuple[int, int] | None = None) -> Tensor:
-    """Look each output pixel up at `maps` (rows, 2, 3) of its place, bilinearly; the output may have another size."""
+    """Sample each output pixel bilinearly at the position that `maps` (rows, 2, 3) gives, for an output of `size`."""
     height, width = size or images.shape[2:]
     x = ((torch.arange(width, device=images.device) * 2 + 1) / width - 1).view(1, 1, width, 1)
     y = ((torch.arange(height, device=images.device) * 2 + 1) / height - 1).view(1, height, 1, 1)
@@ -69,10 +69,10 @@ def warp(images: Tensor, maps: Tensor, padding: str = "zeros", size: tuple[int, 
 
 
 def adjust_color(images: Tensor, brightness: Tensor, contrast: Tensor, saturation: Tensor, hue: Tensor) -> Tensor:
-    """Change brightness, contrast and saturation by factors, and turn the hue (1 is a full turn), in one matrix.
+    """Change brightness, contrast and saturation by factors, and rotate the hue (1 is a full turn), in one matrix.
 
-    Contrast is about the picture's mean luma, which neither hue nor saturation changes; so all four are one linear
-    map of the colour and one offset. One channel has no saturation and no hue: both are passed over.
+    Contrast is relative to the mean luma of the picture, which neither hue nor saturation changes. So all four are one
+    linear map of the color and one offset. For one channel, saturation and hue are ignored.
     """
     gain = broadcast_per_row(brightness * contrast)
     means = images.mean((2, 3))
@@ -82,7 +82,7 @@ def adjust_color(images: Tensor, brightness: Tensor, contrast: Tensor, saturatio
         luma = means[:, 0] * _LUMA[0] + means[:, 1] * _LUMA[1] + means[:, 2] * _LUMA[2]
         angle = 2 * math.pi * hue
         chroma_weight, rotated_weight = saturation * angle.cos() - 1, saturation * angle.sin()
-        # Copies of nine numbers that need not wait for the device. Zero where neutral: the picture stays exact.
+        # Copies of nine numbers without synchronization. The change is zero for neutral values: the picture is exact.
         chroma, rotated_chroma = (m.to(images.device, non_blocking=True) for m in (_CHROMA, _ROTATED_CHROMA))
         change = (chroma_weight.view(-1, 1, 1) * chroma + rotated_weight.view(-1, 1, 1) * rotated_chroma)[
             ..., None, None
@@ -93,7 +93,7 @@ def adjust_color(images: Tensor, brightness: Tensor, contrast: Tensor, saturatio
 
 
 def sharpen(images: Tensor, factor: Tensor) -> Tensor:
-    """Blur (factor below 1) or sharpen (above 1): the weight of the picture against its blurred self."""
+    """Blur (factor below 1) or sharpen (above 1): the factor is the weight of the picture against a blurred copy."""
     tall = torch.cat([images[:, :, :1], images, images[:, :, -1:]], 2)
     lines = tall[:, :, :-2] + images + tall[:, :, 2:]
     wide = torch.cat([lines[..., :1], lines, lines[..., -1:]], 3)
@@ -102,22 +102,22 @@ def sharpen(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:
-    """Invert what is brighter than the threshold; 1 is neutral."""
+    """Invert values above the threshold; 1 is neutral."""
     return torch.where(images > broadcast_per_row(threshold), 1 - images, images)
 
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
-    """Keep so many bits of each 8-bit pixel; 8 is neutral."""
+    """Keep the highest `bits` of each 8-bit value; 8 is neutral."""
     step = broadcast_per_row(torch.exp2(8 - bits.floor()))
-    quantized = (images * 255 + 0.01).div(step).floor() * step / 255  # a hundredth: 8-bit values survive rounding
+    quantized = (images * 255 + 0.01).div(step).floor() * step / 255  # 0.01 protects 8-bit values from rounding errors
     return torch.where(broadcast_per_row(bits < 8), quantized, images)
 
 
 def stretch_or_equalize(images: Tensor, stretch: Tensor, equalize: Tensor) -> Tensor:
-    """Stretch each channel of the rows so marked over [0, 1], evenly or so that its values are about equally common.
+    """Stretch each channel of some rows over [0, 1], linearly (`stretch`) or to nearly uniform values (`equalize`).
 
-    The second is a smooth stand-in for histogram equalization: values go through the normal distribution function
-    with the channel's mean and deviation, which needs no histogram.
+    The latter approximates histogram equalization by the normal distribution function with the mean and deviation of
+    the channel, which needs no histogram.
     """
     low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
     mean, square = images.mean((2, 3), keepdim=True), images.square().mean((2, 3), keepdim=True)
@@ -125,13 +125,13 @@ def stretch_or_equalize(images: Tensor, stretch: Tensor, equalize: Tensor) -> Te
     ranks, lowest, highest = (torch.erf((value - mean) * scale) for value in (images, low, high))
     even = (images - low) / (high - low).clamp_min(1e-6)
     equal = (ranks - lowest) / (highest - lowest).clamp_min(1e-6)
-    is_constant = high - low < 1e-3  # a channel of one value has nothing to spread
+    is_constant = high - low < 1e-3  # a constant channel is not stretched
     varied = torch.where(broadcast_per_row(equalize), equal, even).clamp(0, 1)
     return torch.where(broadcast_per_row(equalize | stretch) & ~is_constant, varied, images)
 
 
 def cover_square(images: Tensor, down: Tensor, right: Tensor, side: Tensor, fill: float = 0.5) -> Tensor:
-    """Cover a square of `side` pixels whose centre is at (down, right), in pixels; it may reach over the edge."""
+    """Fill a square of `side` pixels with its center at (down, right), in pixels; it may extend beyond the edge."""
     y = torch.arange(images.shape[2], device=images.device) + 0.5
     x = torch.arange(images.shape[3], device=images.device) + 0.5
     row_mask = (y - down[:, None]).abs() < side[:, None] / 2

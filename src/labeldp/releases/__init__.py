@@ -1,4 +1,4 @@
-"""What leaves the vault: frozen evidence about labels, with its guarantee."""
+"""Releases: immutable, noisy information about labels, with its guarantee."""
 
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts

@@ -1,4 +1,4 @@
-"""A release: what left the vault, as evidence about each row's label."""
+"""The base class of releases, which give evidence about the label of each row."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,22 +21,21 @@ if TYPE_CHECKING:
 Arrays = dict[str, NDArray[Any]]
 Evidence = NDArray[np.float32]
 
-
-_BLOCK = 1 << 16  # rows whose evidence is in memory at once when hard labels are wanted
+_BLOCK = 1 << 16  # rows whose evidence `labels` holds in memory at once
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Release(ABC):
-    """Released facts about `rows` labels, in compact form, with their guarantee.
+    """A release about `n_rows` labels, in compact form, with its guarantee.
 
-    `log_evidence` gives a score for each class of the rows asked. Its `kind` is "likelihood",
-    log p(released | label = c), for mechanisms that act row by row: such evidence adds. Or it is "prior", a
-    modelled log p(label = c | release), for aggregates: it may be averaged or learned from, but is never
-    added to another prior.
+    `log_evidence` returns a score for each class of the selected rows. Its `kind` is "likelihood",
+    log p(release | label = c), for mechanisms that act row by row: such evidence adds. Or it is "prior", a model of
+    log p(label = c | release), for aggregates: it may be averaged or used for training, but is never added to another
+    prior.
     """
 
     kind: ClassVar[Literal["likelihood", "prior"]]
-    has_row_evidence: ClassVar[bool] = True  # or of all of them together alone
+    has_row_evidence: ClassVar[bool] = True  # False for releases about all rows together
 
     space: LabelSpace
     guarantee: Guarantee
@@ -44,8 +43,8 @@ class Release(ABC):
     parameters: Mapping[str, Any] = field(default_factory=dict)
     entry: str | None = None
     n_rows: int
-    lineage: tuple[LabelUse, ...] = ()  # every use of labels that it rests on, also by what it was derived from
-    row_mask: NDArray[np.bool_] | None = None  # the rows that it still speaks of; None for all
+    lineage: tuple[LabelUse, ...] = ()  # every use of labels, also those of the sources that it was derived from
+    row_mask: NDArray[np.bool_] | None = None  # the active rows, which have evidence; None for all
 
     def __init_subclass__(cls) -> None:
         cls.__repr__ = Release.__repr__  # type: ignore[method-assign]  # a dataclass would write out every row
@@ -56,14 +55,18 @@ class Release(ABC):
 
     @abstractmethod
     def arrays(self) -> Arrays:
-        """Return the compact form: what `save` writes and the ledger stores."""
+        """Return the compact form, which `save` writes and the ledger stores."""
 
     @abstractmethod
     def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
         """Return the scores of rows that are active."""
 
     def log_evidence(self, row_selection: Any = None) -> Evidence:
-        """Return float32 scores (rows, classes); a row that was not released has zeros."""
+        """Return float32 scores (rows, classes); a row that is not active has zeros.
+
+        Args:
+            row_selection: Row numbers, a slice or a mask; None for all rows.
+        """
         row_ids = self._resolve_rows(row_selection)
         out = np.zeros((row_ids.size, len(self.space)), np.float32)
         is_active = self._is_active(row_ids)
@@ -71,9 +74,9 @@ class Release(ABC):
         return out
 
     def labels(self, seed: int = 0) -> Codes:
-        """Return the best-supported code of each row, -1 where there is none.
+        """Return the code with the largest score for each row, -1 for rows that are not active.
 
-        Ties are broken at random, from `seed`: this looks at nothing but the release, so it is no noise.
+        Ties are broken at random from `seed`. This depends on the release alone and is no privacy noise.
         """
         rng = np.random.default_rng(seed)
         out = np.full(self.n_rows, MISSING, np.int32)
@@ -86,7 +89,7 @@ class Release(ABC):
         return out
 
     def unbiased_labels(self, row_selection: Any = None) -> NDArray[np.float64]:
-        """Return vectors whose mean, over the noise, is the one-hot label; zeros where nothing was released."""
+        """Return vectors whose mean, over the noise, is the one-hot label; zeros for rows that are not active."""
         row_ids = self._resolve_rows(row_selection)
         is_active = self._is_active(row_ids)
         out = np.zeros((row_ids.size, len(self.space)))
@@ -101,10 +104,12 @@ class Release(ABC):
         raise InputError(f"{self.mechanism} does not release labels, so it has no noise matrix.")
 
     def keep(self, mask: NDArray[np.bool_], *, derived_from: Sequence[HasLineage] = ()) -> Self:
-        """Forget the rows outside `mask`: no charge.
+        """Drop the rows outside `mask`. This costs nothing.
 
-        A mask that was worked out from other releases, or from models trained on them, brings their guarantee along:
-        name them in `derived_from`.
+        Args:
+            mask: One boolean for each row.
+            derived_from: The other releases, and the models trained on them, from which the mask was computed. The
+                result includes their guarantee.
         """
         mask = np.asarray(mask)
         if mask.shape != (self.n_rows,) or mask.dtype != bool:
@@ -115,7 +120,13 @@ class Release(ABC):
     def relabel(
         self, codes: Codes, confidence: float = 1 - 1e-6, *, derived_from: Sequence[HasLineage] = ()
     ) -> "PseudoLabels":
-        """Replace the labels by others that were worked out from this release, and from those in `derived_from`."""
+        """Replace the labels by pseudo-labels that were computed from this release and from `derived_from`.
+
+        Args:
+            codes: A code for each row, -1 for none.
+            confidence: The probability that a pseudo-label is correct.
+            derived_from: The other releases and models from which the codes were computed.
+        """
         from labeldp.releases.derived import PseudoLabels
 
         return PseudoLabels.of(self, codes, confidence, derived_from)
@@ -123,9 +134,11 @@ class Release(ABC):
     def with_posterior(
         self, probabilities: NDArray[np.floating], *, derived_from: Sequence[HasLineage] = ()
     ) -> "Posterior":
-        """Replace what is said of each row by probabilities that were worked out from this release and from others.
+        """Replace the evidence by class probabilities that were computed from this release and from `derived_from`.
 
-        A row of zeros is one of which nothing is said.
+        Args:
+            probabilities: Nonnegative weights (rows, classes), which are normalized. A row of zeros becomes inactive.
+            derived_from: The other releases and models from which the probabilities were computed.
         """
         from labeldp.releases.derived import Posterior
 
@@ -161,9 +174,7 @@ class Release(ABC):
             return np.flatnonzero(row_ids)
         is_integer = row_ids.ndim == 1 and (np.issubdtype(row_ids.dtype, np.integer) or not row_ids.size)
         if not is_integer or (row_ids.size and not 0 <= row_ids.min() <= row_ids.max() < self.n_rows):
-            raise InputError(
-                f"Ask for rows by numbers from 0 to {self.n_rows - 1}, or by a mask of {self.n_rows} rows."
-            )
+            raise InputError(f"Choose rows by numbers from 0 to {self.n_rows - 1}, or by a mask of {self.n_rows} rows.")
         return row_ids.astype(np.int64)
 
     def _is_active(self, row_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -171,6 +182,6 @@ class Release(ABC):
 
 
 def derived_provenance(release: Release, *sources: HasLineage) -> dict[str, Any]:
-    """Return guarantee and lineage of what was computed from a release, and from other sources."""
+    """Return the guarantee and the lineage of a result of a release and other sources, as fields of a release."""
     provenance = Provenance.of(release, *sources)
     return {"guarantee": provenance.guarantee, "lineage": provenance.lineage}

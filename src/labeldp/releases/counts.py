@@ -17,9 +17,9 @@ from labeldp.releases.base import Arrays, Release
 class NoisyCounts(Release):
     """Counts (groups, classes) plus integer noise; group sizes are public.
 
-    The prior of a row is the posterior predictive under a declared exchangeable model: the labels of a group
-    are exchangeable with a Dirichlet prior of total weight `concentration`, spread evenly over the classes.
-    Then P(label = c | counts) is E[true count of c | noisy counts, size] / size, which is computed exactly.
+    The prior of a row is the posterior predictive of an exchangeable model: the labels of a group are exchangeable,
+    with a symmetric Dirichlet prior of total weight `concentration`. Then P(label = c | counts) is
+    E[true count of c | noisy counts, size] / size, which is computed exactly.
     """
 
     kind: ClassVar[Literal["likelihood", "prior"]] = "prior"
@@ -63,15 +63,15 @@ def expected_counts(
 ) -> NDArray[np.float64]:
     """Return E[counts | noisy counts, sum of counts = size] under a Dirichlet-multinomial prior.
 
-    Given the sum, the posterior is a product of one factor a class, so the marginal of a class is its factor
+    Given the sum, the posterior is a product of one factor for each class. So the marginal of a class is its factor
     times the convolution of the others.
     """
     count_grid = np.arange(size + 1)
     log_factor = (
         gammaln(count_grid + pseudo_count) - gammaln(count_grid + 1) + log_noise(noisy_counts[:, None] - count_grid)
     )
-    # A common tilt exp(t * count) leaves the conditional law as it is. It centres the sum of the factors on
-    # the public size, so that the convolution is accurate where it is read.
+    # A common tilt exp(t * count) does not change the conditional distribution. It centers the sum of the factors on
+    # the public size, so that the convolution is accurate there.
     log_factor = log_factor + _find_tilt(log_factor, size) * count_grid
     factor = softmax(log_factor, axis=1)
     convolutions_before = _running_convolutions(factor)

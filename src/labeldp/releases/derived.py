@@ -1,4 +1,4 @@
-"""Releases made from releases: post-processing, free of charge."""
+"""Releases that are derived from releases: post-processing, which costs nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from labeldp.releases.base import Arrays, Release, derived_provenance
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PseudoLabels(Release):
-    """Labels worked out from releases, each believed with `confidence`."""
+    """Labels that were computed from releases, each correct with probability `confidence`."""
 
     kind = "prior"
 
@@ -24,7 +24,7 @@ class PseudoLabels(Release):
 
     @classmethod
     def of(cls, source: Release, codes: Codes, confidence: float, derived_from: Sequence[HasLineage] = ()) -> Self:
-        """Put `codes` (-1 for none) in place of the labels of `source`."""
+        """Replace the labels of `source` by `codes` (-1 for none); see `Release.relabel`."""
         codes = np.asarray(codes)
         n_classes = len(source.space)
         is_valid = np.issubdtype(codes.dtype, np.integer) and codes.shape == (source.n_rows,)
@@ -32,7 +32,7 @@ class PseudoLabels(Release):
             raise InputError(f"relabel takes {source.n_rows} codes from -1 (none) to {n_classes - 1}.")
         if not 0 < confidence < 1:
             raise InputError("The confidence of a label must lie between 0 and 1.")
-        derived_fields = _derived_fields(f"relabelled {source.mechanism}", source, derived_from)
+        derived_fields = _derived_fields(f"relabeled {source.mechanism}", source, derived_from)
         return cls(**derived_fields, row_mask=codes != MISSING, codes=codes, confidence=confidence)
 
     def arrays(self) -> Arrays:
@@ -46,7 +46,7 @@ class PseudoLabels(Release):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Posterior(Release):
-    """Probabilities of each row's classes, worked out from releases."""
+    """Class probabilities of each row that were computed from releases."""
 
     kind = "prior"
 
@@ -54,14 +54,16 @@ class Posterior(Release):
 
     @classmethod
     def of(cls, source: Release, probabilities: NDArray[np.floating], derived_from: Sequence[HasLineage] = ()) -> Self:
-        """Put `chances` (rows, classes), which may be off by a factor for each row, in place of what `source` says."""
+        """Replace the evidence of `source` by unnormalized `probabilities`; see `Release.with_posterior`."""
         probabilities = np.asarray(probabilities, np.float32)
         if (
             probabilities.shape != (source.n_rows, len(source.space))
             or not (np.isfinite(probabilities) & (probabilities >= 0)).all()
         ):
-            raise InputError(f"believe takes probabilities for {source.n_rows} rows and {len(source.space)} classes.")
-        derived_fields = _derived_fields(f"beliefs from {source.mechanism}", source, derived_from)
+            raise InputError(
+                f"with_posterior takes probabilities for {source.n_rows} rows and {len(source.space)} classes."
+            )
+        derived_fields = _derived_fields(f"posterior from {source.mechanism}", source, derived_from)
         return cls(**derived_fields, row_mask=probabilities.max(axis=1) > 0, probabilities=probabilities)
 
     def arrays(self) -> Arrays:
@@ -75,13 +77,13 @@ class Posterior(Release):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class JoinedRelease(Release):
-    """Several releases of one vault, read as one."""
+    """Several releases of one vault, used as one."""
 
     parts: tuple[Release, ...]
 
     @property
     def kind(self) -> Literal["likelihood", "prior"]:  # type: ignore[override]
-        """A posterior, as soon as one part is one."""
+        """The kind of the joint evidence: "prior" if any part is one."""
         return "prior" if any(part.kind == "prior" for part in self.parts) else "likelihood"
 
     @classmethod
@@ -110,7 +112,7 @@ class JoinedRelease(Release):
         )
 
     def labels(self, seed: int = 0) -> Codes:
-        """Return what the only part says that speaks of a row, and else the class that all of them support best."""
+        """Return the label of the only part with evidence about a row, or else the class of the largest joint score."""
         part_masks = np.stack([_as_full_mask(part.row_mask, part.n_rows) for part in self.parts]) & _as_full_mask(
             self.row_mask, self.n_rows
         )
@@ -120,7 +122,7 @@ class JoinedRelease(Release):
         return codes
 
     def arrays(self) -> Arrays:
-        """Refuse: the parts are what is stored."""
+        """Raise InputError: only the parts are stored."""
         raise InputError("A joined release is saved by its parts: save each of them.")
 
     def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
@@ -128,7 +130,7 @@ class JoinedRelease(Release):
 
 
 def _derived_fields(mechanism: str, source: Release, derived_from: Sequence[HasLineage]) -> dict[str, Any]:
-    """Describe a release that was worked out from one, and from what else it rests on."""
+    """Return the common fields of a release that was derived from `source` and from other sources."""
     copied_fields = {name: getattr(source, name) for name in ("space", "parameters", "entry", "n_rows")}
     return copied_fields | {"mechanism": mechanism} | derived_provenance(source, *derived_from)
 

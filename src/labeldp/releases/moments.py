@@ -16,17 +16,19 @@ from labeldp.releases.base import Arrays, Release
 
 Matrix: TypeAlias = NDArray[np.floating] | csr_array
 
-_BLOCK = 1 << 16  # rows that are looked at at once
-_MAX_GRAM_COLUMNS = 4096  # columns up to which A'A is computed where it was not stored
-_NEWTON_STEPS, _PRIOR_PRECISION = 60, 0.01  # of Newton; and the precision of weights in deviations of their columns
+_BLOCK = 1 << 16  # rows of A that are projected at once
+_MAX_GRAM_COLUMNS = 4096  # columns up to which A'A is computed if it was not stored
+_NEWTON_STEPS = 60
+# The prior precision of logistic weights, in standardized columns.
+_PRIOR_PRECISION = 0.01
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _QueryRelease(Release):
     """Sums over rows of a public matrix A, and the public A'A.
 
-    A itself is public and not stored; it comes from the mechanism, or from `with_query` after loading. A'A is stored
-    for a dense A; for a sparse one it is computed from A at first use.
+    A itself is public and not stored; the mechanism provides it, or `with_query` after loading. A'A is stored for a
+    dense A; for a sparse one it is computed from A at first use.
     """
 
     kind: ClassVar[Literal["likelihood", "prior"]] = "prior"
@@ -37,7 +39,7 @@ class _QueryRelease(Release):
     query: Matrix | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # The public matrix can be as large as all features, and a pickled model needs it as little as a stored release.
+        # The public matrix can be as large as all features, and neither a pickled model nor a stored release needs it.
         return self.__dict__ | {"query": None}
 
     @property
@@ -54,7 +56,7 @@ class _QueryRelease(Release):
         raise InputError("A'A of a sparse A is not computed for numbers: fit a model to the sums themselves.")
 
     def with_query(self, query: Matrix) -> Self:
-        """Give back the public matrix A, so that rows can be scored."""
+        """Return the release with the public matrix A, so that rows can be scored."""
         query = csr_array(query) if issparse(query) else np.asarray(query)
         if query.shape != (self.n_rows, self.n_columns):
             raise InputError(f"The query must have {self.n_rows} rows and {self.n_columns} columns.")
@@ -89,7 +91,7 @@ class NoisyMoments(_QueryRelease):
         return len(self.moments)
 
     def _compute_gram(self) -> NDArray[np.float64]:
-        """Compute A'A of the matrix at hand, if it is that of the sums: its columns must have the same totals."""
+        """Compute A'A, after checking that the columns of A have the totals of the summed matrix."""
         if self.n_columns > _MAX_GRAM_COLUMNS:
             raise InputError(
                 f"A'A of more than {_MAX_GRAM_COLUMNS:,} columns is not computed: fit a model to the sums themselves."
@@ -111,11 +113,12 @@ class NoisyMoments(_QueryRelease):
 
     @cached_property
     def scoring_weights(self) -> NDArray[np.float64]:
-        """What rows are multiplied by, to be read by `as_chances`: the linear model, or of two classes log-odds.
+        """Weights W for which `to_probabilities` of A @ W are class probabilities.
 
-        A linear model of a rare class hardly ever reaches one half. Logistic regression needs nothing of the labels but
-        A'Y: along the linear model's direction, and with the direction that is most constant for its intercept, it is
-        fitted to what the sums say in both, as the linear model has them: the less, the more noise there is.
+        For several classes they are those of the linear model. For two classes they are the log-odds of a logistic
+        model, because a linear model of a rare class hardly ever predicts a probability above one half. The sums A'Y
+        are sufficient for logistic regression. It has two columns here: the direction of the linear model, and the
+        most constant direction as an intercept. It is fitted to the shrunken sums of the linear model in both.
         """
         if len(self.space) != 2:
             return self.coefficients
@@ -126,17 +129,17 @@ class NoisyMoments(_QueryRelease):
         projections = np.concatenate(
             [self._query_rows(id_block) @ pair for id_block in np.array_split(row_ids, 1 + len(row_ids) // _BLOCK)]
         )
-        class_sums = (
-            pair.T @ (self.totals + self.gram @ direction) / 2
-        )  # both classes together are all rows, which is known
+        # The sums of both classes add up to the public totals.
+        class_sums = pair.T @ (self.totals + self.gram @ direction) / 2
         class_sums[0] = np.clip(class_sums[0], 0.5, len(row_ids) - 0.5)  # rows of the second class
         return (pair @ fit_log_odds(projections, class_sums))[:, None]
 
     @cached_property
     def mean_score(self) -> float:
-        """The mean score that the linear model gives to the true class of the rows that were summed.
+        """An estimate of the linear model's mean score of the true class, over the rows that were summed.
 
-        It is linear in labels, so the sums tell it; what the model owes to their noise is taken off.
+        It is linear in the labels, so the sums determine it. The bias from fitting the model to the same noise is
+        subtracted.
         """
         noise_bias = (len(self.space) - 1) * (self.sigma / self.grid_scale) ** 2 * self._ridge_fit[1].sum()
         n_summed = self.n_rows if self.row_mask is None else int(self.row_mask.sum())
@@ -144,19 +147,19 @@ class NoisyMoments(_QueryRelease):
 
     @cached_property
     def _projected_moments(self) -> NDArray[np.float64]:
-        """A'Y without the part of its noise that is known: its columns add up to A'1, which is public."""
+        """A'Y projected on the matrices whose columns add up to the public A'1, which removes part of the noise."""
         z = self.moments / self.grid_scale
         z -= (z.sum(axis=1) - self.totals)[:, None] / len(self.space)
         return z
 
     @cached_property
     def _ridge_fit(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Directions of A'A, and by how much the fit multiplies the moments in each."""
+        """The eigenvectors of A'A, and the factor by which ridge regression multiplies the moments in each."""
         n_classes = len(self.space)
         eigenvalues, directions = np.linalg.eigh(self.gram)
         eigenvalues = np.maximum(eigenvalues, 0)
         z = directions.T @ self._projected_moments
-        # In each direction z = size * b + (label scatter) + (privacy noise), with b ~ N(0, spread).
+        # In each direction z = eigenvalue * b + (label variance) + (privacy noise), with b ~ N(0, prior variance).
         noise_variance = eigenvalues * (1 - 1 / n_classes) / n_classes + (self.sigma / self.grid_scale) ** 2
 
         def negative_log_likelihood(log_prior_variance: float) -> float:
@@ -167,16 +170,16 @@ class NoisyMoments(_QueryRelease):
         return directions, prior_variance * eigenvalues / (prior_variance * eigenvalues**2 + noise_variance)
 
     def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
-        # Duller than `scorer`: a prior that is sure of its rows lets mechanisms ask nothing about them.
+        # Less confident than `scoring_weights`: mechanisms release nothing about rows of which a prior is certain.
         return np.log(to_probabilities(self._query_rows(row_ids) @ self.coefficients))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NoisySums(_QueryRelease):
-    """A'c on an integer grid, then the sum of squares of c, plus noise; c counts labels in half steps from the middle.
+    """A'c on an integer grid, then the sum of squares of c, plus noise.
 
-    The prior of a row is a linear model, ridge regression whose penalty follows from the known noise, with the normal
-    scatter around it that the squares leave.
+    c holds the labels in half steps from the center of the range. The prior of a row is normal. Its mean is that of a
+    ridge regression whose penalty follows from the known noise; its variance is the residual one by the sum of squares.
     """
 
     sums: NDArray[np.int64]
@@ -184,7 +187,7 @@ class NoisySums(_QueryRelease):
     square_weight: float
 
     def arrays(self) -> Arrays:
-        """Return the noisy sums and the public ones."""
+        """Return the noisy sums and the stored Gram matrix."""
         return {"sums": self.sums} if self.stored_gram is None else {"sums": self.sums, "gram": self.stored_gram}
 
     @property
@@ -194,20 +197,20 @@ class NoisySums(_QueryRelease):
 
     @property
     def released_sums(self) -> NDArray[np.float64]:
-        """The noisy sums of A times numbers that are counted from the middle of the range."""
+        """The noisy sums of A times the labels, which are measured from the center of the range."""
         return self.sums[:-1].astype(np.float64) * (self._half_step / self.grid_scale)
 
     @property
     def center(self) -> float:
-        """The middle of the range."""
+        """The center of the range."""
         return (float(self.space.classes[0]) + float(self.space.classes[-1])) / 2
 
     @property
     def mean_square(self) -> float:
-        """The mean of squared distances from the middle.
+        """An estimate of the mean squared distance of labels from the center.
 
-        Where noise hides it, it is taken for half of what evenly spread labels have; between the two, each weighs by
-        how sure it is.
+        It is a weighted mean of the noisy estimate and of half the value of uniform labels. The weights follow from the
+        variances.
         """
         square_scale = self._half_step**2 * (len(self.space) - 1) / self.square_weight / max(1, self.n_labels)
         observed, square_noise, expected = (
@@ -220,36 +223,35 @@ class NoisySums(_QueryRelease):
 
     @cached_property
     def coefficients(self) -> NDArray[np.float64]:
-        """The fitted linear model: middle of the range + A @ coefficients estimates the number.
+        """The fitted linear model: `center` + A @ coefficients estimates the label.
 
-        What is known beforehand stands for what little data cannot say: coefficients are as large as makes one half of
-        the mean square; the other half is scatter around them.
+        The prior variance of the coefficients is such that the model explains half of the mean square; the other half
+        is residual variance.
         """
         signal = scatter = min(self.mean_square, self._range_width**2 / 12) / 2
         eigenvalues, directions = np.linalg.eigh(self.gram)
         eigenvalues = np.maximum(eigenvalues, 0)
         z = directions.T @ self.released_sums
-        # In each direction z = size * b + (scatter of labels) + (privacy noise), with b ~ N(0, spread).
+        # In each direction z = eigenvalue * b + (residual variance) + (privacy noise), with b ~ N(0, prior variance).
         prior_variance = signal * max(1, self.n_labels) / max(float(eigenvalues.sum()), 1e-12)
-        noise_variance = (
-            eigenvalues * scatter + self.noise_deviation**2 + 1e-300
-        )  # where there is no noise, a direction may be empty
+        # The last term avoids a division by zero for empty directions without noise.
+        noise_variance = eigenvalues * scatter + self.noise_deviation**2 + 1e-300
         return directions @ (prior_variance * eigenvalues / (prior_variance * eigenvalues**2 + noise_variance) * z)
 
     @property
     def mean(self) -> float:
-        """The mean of what the linear model says of the rows that were summed, counted from the middle."""
+        """The mean prediction of the linear model for the rows that were summed, measured from the center."""
         row_ids = np.arange(self.n_rows) if self.row_mask is None else np.flatnonzero(self.row_mask)
         return float((self._query_rows(row_ids) @ self.coefficients).mean()) if row_ids.size else 0.0
 
     @property
     def noise_deviation(self) -> float:
-        """The deviation of the noise in a sum, in units of A times those of the labels."""
+        """The standard deviation of the noise in a sum, in units of A times units of the label."""
         return self._half_step * self.sigma / self.grid_scale
 
     @cached_property
     def residual_deviation(self) -> float:
-        """How far numbers are expected to be from the linear model."""
+        """The estimated standard deviation of labels from the linear model."""
         b = self.coefficients
         z = self.released_sums
         residual_variance = self.mean_square - float(2 * b @ z - b @ self.gram @ b) / max(1, self.n_labels)
@@ -272,7 +274,7 @@ class NoisySums(_QueryRelease):
 
 
 def to_probabilities(scores: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Read estimated probabilities, which may lie outside 0 to 1, as a distribution.
+    """Return class probabilities from linear scores, which may lie outside [0, 1].
 
     A single column is the log-odds of the second of two classes.
     """
@@ -284,10 +286,14 @@ def to_probabilities(scores: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def fit_log_odds(columns: NDArray[np.float64], class_sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the weights of two columns whose logistic model has the sums `told` over the rows of the second class.
+    """Fit the weights of a logistic model of two columns to the column sums over the rows of the second class.
 
-    The first column is about constant. Where noise says that the second speaks against itself, it says nothing; a weak
-    prior keeps weights finite where no model has such sums.
+    If noise makes the weight of the second column negative, that weight becomes zero. A weak prior keeps the weights
+    finite if no model has such sums.
+
+    Args:
+        columns: Two columns; the first is nearly constant.
+        class_sums: The sums of both columns over the rows of the second class.
     """
     column_scales = np.array([1.0, max(float(columns[:, 1].std()), 1e-12)])
     scaled_columns, target_sums, weights = columns / column_scales, class_sums / column_scales, np.zeros(2)

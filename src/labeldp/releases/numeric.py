@@ -1,4 +1,4 @@
-"""Releases of one noisy number a row, on a declared range."""
+"""Releases of one noisy number for each row, on a declared range."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from labeldp.releases.base import Arrays, Release
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NumericResponses(Release):
-    """Noisy numbers. Evidence is a likelihood over all values of the range, so learners take it like any other."""
+    """Noisy numbers. The evidence is a likelihood over all values of the range, as for classes."""
 
     kind: ClassVar[Literal["likelihood", "prior"]] = "likelihood"
 
     codes: Codes
 
     def values(self, row_selection: Any = None) -> NDArray[np.float64]:
-        """Return the released number of each row, NaN where there is none."""
+        """Return the released number of each row, NaN for rows that are not active."""
         return self._read_rows(self._values, row_selection)
 
     def unbiased_values(self, row_selection: Any = None) -> NDArray[np.float64]:
-        """Return numbers whose mean, over the noise, is the label; NaN where there is none.
+        """Return numbers whose mean, over the noise, is the label; NaN for rows that are not active.
 
-        They may lie outside the range: that is what makes up for the noise that cannot leave it.
+        They may lie outside the range, which compensates for the clipping of the noise.
         """
         return self._read_rows(self._unbiased_values, row_selection)
 
@@ -38,7 +38,7 @@ class NumericResponses(Release):
 
     @abstractmethod
     def _unbiased_values(self, row_ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return unbiased numbers of rows that are active, or refuse."""
+        """Return unbiased numbers of rows that are active; raise InputError if there are none."""
 
     @cached_property
     def _grid(self) -> NDArray[np.float64]:
@@ -54,11 +54,11 @@ class NumericResponses(Release):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NoisyBins(NumericResponses):
-    """A number of the range went to one of k places, and that place through randomized response.
+    """Values are mapped to one of k bins, and the bin is released by randomized response.
 
-    For a row of group g, the value y went to `places[g, y]`, or by chance to the place after it: `chance[g, y]`, which
-    is 0 where places are bins. `codes` holds the answered places, `outputs[g]` the number that each stands for (NaN
-    beyond the last). Without `groups`, every row is of group 0.
+    A value y of a row of group g is mapped to the bin `bin_indices[g, y]`, or to the next one with probability
+    `round_up_probabilities[g, y]`, which is 0 for bins without rounding. `codes` holds the released bins, `outputs[g]`
+    the number of each bin (NaN after the last). Without `groups`, every row is of group 0.
     """
 
     epsilon: float
@@ -69,14 +69,14 @@ class NoisyBins(NumericResponses):
     groups: NDArray[np.signedinteger] | None = None
 
     def arrays(self) -> Arrays:
-        """Return the answers and what they mean."""
+        """Return the released bins and the public parameters that define them."""
         arrays: Arrays = {
             name: getattr(self, name) for name in ("codes", "bin_indices", "round_up_probabilities", "outputs")
         }
         return arrays | ({} if self.groups is None else {"groups": self.groups})
 
     def labels(self, seed: int = 0) -> Codes:
-        """Return the code, of those that the answer supports best, whose value is nearest to the released number."""
+        """Return, among the codes of largest likelihood, the one whose value is nearest to the released number."""
         nearest = np.zeros(self.outputs.shape, np.int32)
         for group, outputs in enumerate(self.outputs):
             responses = np.flatnonzero(~np.isnan(outputs))
@@ -95,7 +95,7 @@ class NoisyBins(NumericResponses):
     def _unbiased_values(self, row_ids: NDArray[np.int64]) -> NDArray[np.float64]:
         if not self.unbiased_outputs:
             raise InputError(
-                f"{self.mechanism} has no unbiased numbers, because values of one bin give the same answers: "
+                f"{self.mechanism} has no unbiased numbers, because all values of a bin have the same outputs: "
                 "use UnbiasedBins, or learn from the evidence."
             )
         return self._values(row_ids)
@@ -115,7 +115,7 @@ class NoisyBins(NumericResponses):
 def bin_probability(
     responses: NDArray[np.integer], bin_indices: NDArray[np.integer], round_up_probabilities: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the probability that a value went to the place that was answered, before randomized response."""
+    """Return the probability that a value is mapped to the released bin, before randomized response."""
     return np.where(bin_indices == responses, 1 - round_up_probabilities, 0.0) + np.where(
         bin_indices + 1 == responses, round_up_probabilities, 0.0
     )
@@ -124,14 +124,20 @@ def bin_probability(
 def log_response_probability(
     epsilon: float, n_bins: Any, bin_probabilities: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the log-probability of an answer among `count` places, true with probability `hit` before the noise."""
+    """Return the log-probability of a response among `n_bins` bins.
+
+    Args:
+        epsilon: The epsilon of randomized response.
+        n_bins: The number of bins.
+        bin_probabilities: The probability that the value is mapped to this bin.
+    """
     ratio = np.exp(-epsilon)
     return np.log(ratio - np.expm1(-epsilon) * bin_probabilities) - np.log1p((n_bins - 1) * ratio)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NoisyGrid(NumericResponses):
-    """Codes plus discrete Laplace noise of the given scale, in steps, cut at both ends of the range."""
+    """Codes plus discrete Laplace noise of the given scale, in steps, clipped to the range."""
 
     scale: float
 
@@ -140,7 +146,7 @@ class NoisyGrid(NumericResponses):
         return {"codes": self.codes}
 
     def labels(self, seed: int = 0) -> Codes:
-        """Return the noisy codes, -1 where there is none."""
+        """Return the noisy codes, -1 for rows that are not active."""
         return np.where(self._is_active(np.arange(self.n_rows)), self.codes, MISSING)
 
     def _values(self, row_ids: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -154,18 +160,18 @@ class NoisyGrid(NumericResponses):
 
 
 def unbiased_grid(grid: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """Return the mean of label plus noise before the cut, for each value that was seen after it.
+    """Return the conditional mean of label plus noise before clipping, given the value after clipping.
 
-    Inside the range nothing was cut. At an end, the noise is known to reach at least that far, and the law has no
-    memory: it goes 1 / (exp(1 / scale) - 1) steps further on average, wherever it started. So the mean of these numbers
-    is that of label plus noise, the label.
+    Inside the range nothing is clipped. At an end, the unclipped value lies 1 / (exp(1 / scale) - 1) steps further out
+    on average, whatever the label, because the geometric distribution is memoryless. So the mean of these numbers over
+    the noise is that of label plus noise, the label.
     """
     overshoot = (grid[1] - grid[0]) / np.expm1(1 / scale)
     return np.concatenate([[grid[0] - overshoot], grid[1:-1], [grid[-1] + overshoot]])
 
 
 def log_clipped_laplace(scale: float, responses: NDArray[np.int64], n_classes: int) -> NDArray[np.float64]:
-    """Return log p(said | code) for all codes: q^|d| (1 - q) / (1 + q) inside, q^|d| / (1 + q) at the ends."""
+    """Return log p(response | code) for all codes: q^|d| (1 - q) / (1 + q) inside, q^|d| / (1 + q) at the ends."""
     at_end = (responses == 0) | (responses == n_classes - 1)
     q = np.exp(-1 / scale)
     log_normalizer = np.where(at_end, 0.0, np.log(-np.expm1(-1 / scale))) - np.log1p(q)

@@ -1,4 +1,4 @@
-"""Releases of a noisy one-hot vector a row."""
+"""Releases of one noisy one-hot vector for each row."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +12,7 @@ from labeldp.releases.base import Arrays, Release
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NoisyOneHot(Release):
-    """Integers (rows, classes): `height` in the label's place, plus discrete Laplace or Gaussian noise."""
+    """Integers (rows, classes): `height` at the code of the label, plus discrete Laplace or Gaussian noise."""
 
     kind: ClassVar[Literal["likelihood", "prior"]] = "likelihood"
 

@@ -1,4 +1,4 @@
-"""Releases of one noisy label a row: randomized response, over all classes or over a row's candidates."""
+"""Releases of one noisy label for each row: randomized response, over all classes or the candidates of a row."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from labeldp.releases.base import Arrays, Release
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Responses(Release):
-    """Noisy codes. `candidates` holds each row's candidate set as bits (None: every class everywhere).
+    """Noisy codes. `candidates` holds the candidate set of each row as bits; None if all classes are candidates.
 
     With k candidates, P(o | c) is exp(epsilon) / (exp(epsilon) + k - 1) for o = c, 1 over the same for another
     candidate c, and 1/k for a label c that is no candidate.
@@ -26,15 +26,15 @@ class Responses(Release):
     candidates: NDArray[np.uint8] | None = None
 
     def arrays(self) -> Arrays:
-        """Return codes, and candidates where there are."""
+        """Return the codes, and the candidates if there are any."""
         return {"codes": self.codes} | ({} if self.candidates is None else {"candidates": self.candidates})
 
     def labels(self, seed: int = 0) -> Codes:
-        """Return the released codes, -1 where there is none."""
+        """Return the released codes, -1 for rows that are not active."""
         return self.codes.copy() if self.row_mask is None else np.where(self.row_mask, self.codes, MISSING)
 
     def noise_matrix(self) -> NDArray[np.float64]:
-        """Return the channel, averaged over the released rows where candidates differ."""
+        """Return the channel, averaged over the active rows if candidates differ."""
         n_classes = len(self.space)
         if self.candidates is None:
             return np.where(np.eye(n_classes, dtype=bool), *response_probabilities(self.epsilon, n_classes))
@@ -51,8 +51,8 @@ class Responses(Release):
         return total / max(1, active_rows.size)
 
     def _unbiased_labels(self, row_ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        # The inverse channel over the k candidates. It is unbiased for a label among them; a label that is none has
-        # left no trace, and its mean is 1/k for each candidate.
+        # The inverse channel over the k candidates. It is unbiased for labels among them. For another label the
+        # response is uniform, and the mean is 1/k for each candidate.
         is_candidate = self._candidate_mask(row_ids)
         k, inverse_odds = is_candidate.sum(axis=1, keepdims=True), np.exp(-self.epsilon)
         is_response = self.codes[row_ids][:, None] == np.arange(len(self.space))
@@ -79,9 +79,9 @@ class Responses(Release):
 
 
 def response_probabilities(epsilon: float, n_classes: int) -> tuple[float, float]:
-    """Return the chance that randomized response keeps a label, and that of each other class.
+    """Return the probabilities that randomized response outputs the label and that it outputs a given other class.
 
-    No release with this epsilon lets a guesser be right more often who takes all classes for equally likely.
+    The first is the largest accuracy of any guess from a release with this epsilon under a uniform prior.
     """
     p_same = 1 / (1 + (n_classes - 1) * math.exp(-epsilon))
     return p_same, p_same * math.exp(-epsilon)

@@ -1,4 +1,4 @@
-"""Releases about public predictions: how often they are right, or which candidate is best."""
+"""Releases about public predictions: their accuracy, their loss, or the best candidate."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -12,17 +12,17 @@ from labeldp.releases.base import Arrays, Release
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _AggregateRelease(Release):
-    """Facts about all rows together: they speak of no single one, so every class of every row scores alike."""
+    """Aggregates over all rows, without evidence about single rows: all classes have equal scores."""
 
     kind: ClassVar[Literal["likelihood", "prior"]] = "prior"
     has_row_evidence: ClassVar[bool] = False
 
     def arrays(self) -> Arrays:
-        """Return nothing: a few numbers are all there is."""
+        """Return no arrays: the fields hold all numbers."""
         return {}
 
     def labels(self, seed: int = 0) -> Codes:
-        """Return -1 for each row: no row has a label from this."""
+        """Return -1 for each row."""
         return np.full(self.n_rows, MISSING, np.int32)
 
     def _log_scores(self, row_ids: NDArray[np.int64]) -> NDArray[np.floating]:
@@ -31,7 +31,7 @@ class _AggregateRelease(Release):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NoisyCorrectCount(_AggregateRelease):
-    """How many of `size` labels are as predicted, plus discrete Laplace noise of the given scale."""
+    """The number of correct predictions among `n_labels`, plus discrete Laplace noise of the given scale."""
 
     n_correct: int
     n_labels: int
@@ -40,9 +40,9 @@ class NoisyCorrectCount(_AggregateRelease):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NoisyLoss(_AggregateRelease):
-    """The loss of `size` predictions in units of `unit`, plus discrete Laplace noise of the given scale.
+    """The total loss of `n_labels` predictions in steps of `step_size`, plus discrete Laplace noise of the given scale.
 
-    No label can make the loss of a row larger than `most`.
+    `max_row_loss` bounds the loss of a row for any label.
     """
 
     total: int
@@ -54,7 +54,7 @@ class NoisyLoss(_AggregateRelease):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Choice(_AggregateRelease):
-    """Which of the candidates had the best noisy total: of right predictions, of scores, or of losses."""
+    """The index of the candidate with the best noisy total of correct predictions, scores or losses."""
 
     best_index: int
     n_candidates: int
@@ -62,10 +62,10 @@ class Choice(_AggregateRelease):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Choices(_AggregateRelease):
-    """Which of the candidates were picked by noisy scores, by their places and in the order of the picks."""
+    """The indices of the candidates that were selected by noisy scores, in the order of selection."""
 
     picks: tuple[int, ...]
     n_candidates: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "picks", tuple(self.picks))  # a stored one comes back as a list
+        object.__setattr__(self, "picks", tuple(self.picks))  # JSON stores a tuple as a list

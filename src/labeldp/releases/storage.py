@@ -1,4 +1,4 @@
-"""Releases on disk: arrays and a JSON description, never a pickle."""
+"""Storage of releases as arrays and a JSON description, never as a pickle."""
 
 import base64
 import dataclasses
@@ -26,7 +26,8 @@ from labeldp.releases.onehot import NoisyOneHot
 from labeldp.releases.responses import Responses
 from labeldp.releases.scores import Choice, Choices, NoisyCorrectCount, NoisyLoss
 
-FORMAT = 2  # 1 said of users which rows were released, not whose they were
+# The format of the description; no other format is read. Format 3 renamed fields of releases.
+FORMAT = 3
 _PER_ROW_ARRAYS = {"codes", "candidates", "values", "groups", "probabilities", "row_mask"}
 _CLASS_RELEASES = (
     Responses,
@@ -40,12 +41,12 @@ _CLASS_RELEASES = (
     Posterior,
 )
 _RELEASE_TYPES = (*_CLASS_RELEASES, NoisyBins, NoisyGrid, NoisySums, NoisyLoss)
-_FIELD_OF_ARRAY = {"gram": "stored_gram"}  # of the arrays whose field has another name
+_FIELD_OF_ARRAY = {"gram": "stored_gram"}  # arrays whose field has another name
 _TYPE_BY_NAME: dict[str, Any] = {cls.__name__: cls for cls in _RELEASE_TYPES}
 
 
 def describe(release: Release) -> dict[str, Any]:
-    """Return everything about a release but its arrays, as JSON."""
+    """Return the description of a release without its arrays, as JSON."""
     excluded = {_FIELD_OF_ARRAY.get(name, name) for name in release.arrays()} | {
         "lineage",
         "row_mask",
@@ -65,34 +66,40 @@ def describe(release: Release) -> dict[str, Any]:
 
 
 def rebuild(description: dict[str, Any], arrays: Arrays) -> Release:
-    """Put a release together again from what `describe` and `arrays` gave."""
+    """Return the release with this description and these arrays.
+
+    Raises:
+        InputError: The description has another format, an unknown type, or does not fit the arrays.
+    """
     fields = dict(description)
     format_version = fields.pop("format")
-    if format_version not in (1, FORMAT):
-        raise InputError("This release was written by another version of labeldp: use that version to read it.")
+    if format_version != FORMAT:
+        raise InputError(
+            f"This release has format {format_version}, and this version of labeldp reads format {FORMAT}: read it "
+            "with the version that wrote it."
+        )
     release_type = _find_release_type(fields.pop("type"))
     if any(len(arrays[name]) != fields["n_rows"] for name in _PER_ROW_ARRAYS & arrays.keys()):
-        raise InputError("This release is damaged: its arrays have other lengths than it says.")
+        raise InputError("This release is damaged: its arrays do not have the declared length.")
     fields["space"] = LabelSpace.from_json(fields["space"])
     fields["guarantee"] = Guarantee(**fields["guarantee"])
-    uses = [LabelUse.from_json(use) for use in fields["lineage"]]
-    if format_version == 1 and fields["guarantee"].unit == "user":
-        uses = [dataclasses.replace(use, packed_rows=None) for use in uses]
-    fields["lineage"] = tuple(uses)
+    fields["lineage"] = tuple(LabelUse.from_json(use) for use in fields["lineage"])
     return release_type(**fields, **{_FIELD_OF_ARRAY.get(name, name): array for name, array in arrays.items()})
 
 
 def _find_release_type(name: str) -> Any:
-    """Return a kind of release by name; one that is not of this library, if it has been imported."""
+    """Return a class of releases by name: one of this library, or another one that has been imported."""
     if name in _TYPE_BY_NAME:
         return _TYPE_BY_NAME[name]
     types, pending = dict[str, Any](), [Release]
     while pending:
         subclasses = pending.pop().__subclasses__()
-        types |= {kind.__name__: kind for kind in subclasses}
+        types |= {subclass.__name__: subclass for subclass in subclasses}
         pending += subclasses
     if name not in types:
-        raise InputError(f"This release is a {name}, which is not of this library: import the module that defines it.")
+        raise InputError(
+            f"This release has the type {name}, which labeldp does not define: import the module that defines it."
+        )
     return types[name]
 
 
@@ -112,7 +119,7 @@ def from_bytes(data: bytes) -> Release:
 
 
 def save(release: Release, path: Path) -> None:
-    """Write `path` (.npz or .parquet) whole or not at all."""
+    """Write a release atomically to `path`, which ends in .npz or .parquet."""
     check_writable(path, ".npz", ".parquet")
     with atomic_write(path) as partial:
         if path.suffix == ".npz":
@@ -122,7 +129,7 @@ def save(release: Release, path: Path) -> None:
 
 
 def load(path: Path) -> Release:
-    """Read a release, or say that the file is not one."""
+    """Read a release; raise InputError if the file is not one."""
     if not path.exists():
         raise InputError(f"There is no file {path}.")
     try:
@@ -138,7 +145,7 @@ def _all_arrays(release: Release) -> Arrays:
 
 
 def _checksum(description: str, arrays: Arrays) -> str:
-    """Parquet pages carry no checksum of their own by default."""
+    """Return a checksum for Parquet files, whose pages have none by default."""
     digest = hashlib.sha256(description.encode())
     for name in sorted(arrays):
         digest.update(name.encode())
@@ -146,7 +153,7 @@ def _checksum(description: str, arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
-# In Parquet, arrays with one entry a row are columns that any tool reads; the rest (counts, say) is metadata.
+# In Parquet, arrays with one entry for each row are columns, which any tool can read. Other arrays are metadata.
 
 
 def _to_table(release: Release) -> pa.Table:
