@@ -34,9 +34,9 @@ def test_sharpening():
 
 def test_likely_labels_are_refined_and_others_replaced():
     learner = AugDescent(temperature=1.0)
-    wanted, own, both = torch.eye(2), torch.full((2, 2), 0.5), torch.tensor([[0.1, 0.9], [0.7, 0.3]])
-    target, kept = learner._refine_targets(wanted, own, both, torch.tensor([0.8, 0.2]), torch.tensor([0.7, 0.3]))
-    assert kept.tolist() == [True, False]
+    expected, own, both = torch.eye(2), torch.full((2, 2), 0.5), torch.tensor([[0.1, 0.9], [0.7, 0.3]])
+    target, retained = learner._refine_targets(expected, own, both, torch.tensor([0.8, 0.2]), torch.tensor([0.7, 0.3]))
+    assert retained.tolist() == [True, False]
     assert torch.allclose(target, torch.tensor([[0.9, 0.1], [0.7, 0.3]]))
 
 
@@ -49,7 +49,7 @@ def test_guesses_are_brought_to_the_frequencies_of_classes():
 
 
 @pytest.mark.parametrize("shares", [[0.9, 0.1], [0.6, 0.3, 0.1]])
-def test_the_channel_tells_how_frequent_classes_are_and_how_often_their_labels_are_right(shares):
+def test_the_channel_gives_class_frequencies_and_the_share_of_correct_labels(shares):
     codes = np.random.default_rng(0).choice(len(shares), 60_000, p=shares)
     space = ldp.LabelSpace(list(range(len(shares))))
     release = ldp.Vault(codes, space, ldp.Budget(1.5)).release(ldp.RandomizedResponse(1.5))
@@ -59,7 +59,7 @@ def test_the_channel_tells_how_frequent_classes_are_and_how_often_their_labels_a
     assert right == pytest.approx([(codes[said == each] == each).mean() for each in range(len(shares))], abs=0.05)
 
 
-def test_the_surest_labels_of_each_class_are_kept_and_no_more_are_doubted():
+def test_the_expected_share_of_labels_of_each_class_is_trusted():
     odds = torch.tensor([-900.0, -5.0, -4.0, -3.0, 1.0])
     assert (shift_log_odds(odds, 0.6) >= 0).tolist() == [False, False, True, True, True]
     assert (shift_log_odds(torch.full((4,), -7.0), 0.3) >= 0).all()  # where nothing tells them apart, none is doubted

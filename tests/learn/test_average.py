@@ -20,9 +20,9 @@ ROWS = Embeddings(np.random.default_rng(0).normal(size=(120, 4)))
 def members(space=SPACE, count=3):
     codes = np.digitize(ROWS._matrix[:, 0], np.linspace(-0.5, 0.5, len(space) - 1))
     vault = ldp.Vault([space.classes[code] for code in codes], space, ldp.Budget(2.0))
-    lift = RowNormalizer.fit(ROWS)
+    normalizer = RowNormalizer.fit(ROWS)
     epsilons = [0.25, 0.3, 0.2][:count]  # a repeated request would be the same release
-    return [Ridge(lift).fit(ROWS, vault.release(LinearQuery(lift(ROWS), each))) for each in epsilons]
+    return [Ridge(normalizer).fit(ROWS, vault.release(LinearQuery(normalizer(ROWS), each))) for each in epsilons]
 
 
 @pytest.mark.parametrize("space", [SPACE, ldp.LabelSpace(["a", "b", "c"])])

@@ -95,5 +95,5 @@ def test_uninformed_targets_are_distributions(digits):
 
 def test_a_prior_is_not_fed_back(digits, training):
     release = digits.release(GroupHistogram(np.zeros(1400, int), 1.0))
-    with pytest.raises(ldp.InputError, match="must not be fed back"):
+    with pytest.raises(ldp.InputError, match="must not be multiplied"):
         Bayes(training=training).fit(digits.features, release)

@@ -32,15 +32,15 @@ class Problem:
     def __init__(self, positives=0.06, seed=0):
         generator = np.random.default_rng(seed)
         rows = generator.normal(size=(COUNT + NEW, 4))
-        kinds = generator.integers(0, 6, COUNT + NEW)
+        categories = generator.integers(0, 6, COUNT + NEW)
         gaps = generator.random(COUNT + NEW) < 0.2
-        score = 1.5 * rows[:, 0] + np.abs(rows[:, 1]) + (kinds == 2) + gaps
+        score = 1.5 * rows[:, 0] + np.abs(rows[:, 1]) + (categories == 2) + gaps
         score += brentq(lambda shift: expit(score + shift).mean() - positives, -20, 20)
         self.probabilities = expit(score)
         codes = (generator.random(COUNT + NEW) < self.probabilities).astype(int)
-        columns = {f"x{place}": pl.Series(column) for place, column in enumerate(rows.T)}
+        columns = {f"x{index}": pl.Series(column) for index, column in enumerate(rows.T)}
         columns["x2"] = pl.Series(np.where(gaps, np.nan, rows[:, 2])).fill_nan(None)
-        columns["kind"] = pl.Series([f"kind {kind}" for kind in kinds])
+        columns["kind"] = pl.Series([f"kind {kind}" for kind in categories])
         frame = pl.DataFrame(columns)
         self.table = Table.fit(frame[:COUNT])
         self.new = self.table.apply(frame[COUNT:])
@@ -62,20 +62,20 @@ def problem():
 @pytest.mark.parametrize("mechanism", [ldp.RandomizedResponse(1.0), OneHotLaplace(1.0)])
 def test_probabilities_are_those_of_the_true_label(problem, mechanism):
     model = Boosting().fit(problem.table, problem.release(mechanism))
-    chances = model.predict_proba(problem.new)[:, 1]
+    probabilities = model.predict_proba(problem.new)[:, 1]
     share = problem.probabilities[COUNT:].mean()
     # The share itself is known from 40,000 answers to a deviation of 0.0054.
-    assert abs(chances.mean() - share) < 0.022
-    assert log_loss(problem.truth, chances) < log_loss(problem.truth, np.full(NEW, share)) - 0.012
-    assert roc_auc_score(problem.truth, chances) > 0.75
+    assert abs(probabilities.mean() - share) < 0.022
+    assert log_loss(problem.truth, probabilities) < log_loss(problem.truth, np.full(NEW, share)) - 0.012
+    assert roc_auc_score(problem.truth, probabilities) > 0.75
 
 
 def test_the_mean_probability_is_the_share_that_the_whole_release_says(problem):
     """Few trees leave small probabilities too large: by 0.01 to 0.02 on average here, without the last shift."""
     release = problem.release(ldp.RandomizedResponse(1.0))
     model = Boosting().fit(problem.table, release)
-    kept = np.e / (np.e + 1)
-    estimate = (np.mean(release.labels() == 1) - (1 - kept)) / (2 * kept - 1)
+    retained = np.e / (np.e + 1)
+    estimate = (np.mean(release.labels() == 1) - (1 - retained)) / (2 * retained - 1)
     assert len(model.trees)
     assert model.predict_proba(problem.table)[:, 1].mean() == pytest.approx(estimate, abs=2e-3)
 
@@ -93,25 +93,25 @@ def test_little_noise_costs_little(problem):
 def test_more_classes_and_candidates():
     generator = np.random.default_rng(0)
     rows = generator.normal(size=(30_000, 5)).astype(np.float32)
-    chances = softmax(np.stack([rows[:, 0] * rows[:, 1], rows[:, 2], np.abs(rows[:, 3])], axis=1) * 1.5, axis=1)
-    codes = (generator.random((len(rows), 1)) > chances.cumsum(axis=1)).sum(axis=1).clip(0, 2)
+    probabilities = softmax(np.stack([rows[:, 0] * rows[:, 1], rows[:, 2], np.abs(rows[:, 3])], axis=1) * 1.5, axis=1)
+    codes = (generator.random((len(rows), 1)) > probabilities.cumsum(axis=1)).sum(axis=1).clip(0, 2)
     space, features = ldp.LabelSpace([0, 1, 2]), Embeddings(rows)
-    prior = 0.8 * np.full_like(chances, 1 / 3) + 0.2 * chances
+    prior = 0.8 * np.full_like(probabilities, 1 / 3) + 0.2 * probabilities
     for mechanism in (
         ldp.RandomizedResponse(3.0),
         RRWithPrior(3.0, prior / prior.sum(axis=1, keepdims=True)),
     ):
         release = ldp.Vault(codes, space, ldp.Budget(3.0)).release(mechanism)
         found = Boosting().fit(features, release).predict_proba(features)
-        surprise = (chances * np.log(chances / found)).sum(axis=1).mean()
-        assert surprise < 0.35 * (chances * np.log(chances / chances.mean(axis=0))).sum(axis=1).mean()
-        assert np.allclose(found.mean(axis=0), chances.mean(axis=0), atol=0.03)
+        surprise = (probabilities * np.log(probabilities / found)).sum(axis=1).mean()
+        assert surprise < 0.35 * (probabilities * np.log(probabilities / probabilities.mean(axis=0))).sum(axis=1).mean()
+        assert np.allclose(found.mean(axis=0), probabilities.mean(axis=0), atol=0.03)
         assert np.allclose(found.sum(axis=1), 1)
 
 
 def linear_start(problem, vault, epsilon=1.0):
-    lift = RowNormalizer.fit(problem.table)
-    return Ridge(lift).fit(problem.table, vault.release(LinearQuery(lift(problem.table), epsilon)))
+    normalizer = RowNormalizer.fit(problem.table)
+    return Ridge(normalizer).fit(problem.table, vault.release(LinearQuery(normalizer(problem.table), epsilon)))
 
 
 def test_trees_learn_what_a_start_misses(problem):
@@ -208,19 +208,19 @@ def test_only_rows_that_were_released_count(problem):
     part = np.arange(0, COUNT, 4)
     release = problem.release(ldp.RandomizedResponse(4.0), part)
     some = problem.table.select(part)
-    alone = replace(release, rows=len(part), active=None, codes=release.codes[part])
-    found, wanted = (
+    alone = replace(release, n_rows=len(part), row_mask=None, codes=release.codes[part])
+    found, expected = (
         Boosting().fit(*given).predict_proba(problem.new) for given in ((problem.table, release), (some, alone))
     )
-    assert np.allclose(found, wanted)
+    assert np.allclose(found, expected)
 
 
 def test_a_posterior_is_learnt_as_it_is(problem):
     release = problem.release(ldp.RandomizedResponse(1.0)).with_posterior(
         np.stack([1 - problem.probabilities, problem.probabilities], axis=1)[:COUNT]
     )
-    chances = Boosting(max_rounds=200).fit(problem.table, release).predict_proba(problem.new)[:, 1]
-    assert np.abs(chances - problem.probabilities[COUNT:]).mean() < 0.02
+    probabilities = Boosting(max_rounds=200).fit(problem.table, release).predict_proba(problem.new)[:, 1]
+    assert np.abs(probabilities - problem.probabilities[COUNT:]).mean() < 0.02
 
 
 def test_the_same_release_and_seed_give_the_same_model(problem):
@@ -234,19 +234,19 @@ def test_the_same_release_and_seed_give_the_same_model(problem):
 @pytest.mark.parametrize("rows", [1, 2, 7, 30, 60, 400])
 def test_small_tables(rows):
     table = Table.fit(pl.DataFrame({"a": np.arange(rows) % 5, "b": ["x", "y"] * (rows // 2) + ["x"] * (rows % 2)}))
-    vault = ldp.Vault([SPACE.classes[place % 2] for place in range(rows)], SPACE, ldp.Budget(30.0))
+    vault = ldp.Vault([SPACE.classes[index % 2] for index in range(rows)], SPACE, ldp.Budget(30.0))
     model = Boosting().fit(table, vault.release(ldp.RandomizedResponse(30.0)))
-    chances = model.predict_proba(table)
-    assert np.isfinite(chances).all()
+    probabilities = model.predict_proba(table)
+    assert np.isfinite(probabilities).all()
     if rows == 400:
-        assert np.mean(chances.argmax(axis=1) == np.arange(rows) % 2) == 1.0
+        assert np.mean(probabilities.argmax(axis=1) == np.arange(rows) % 2) == 1.0
 
 
 def test_a_column_without_variety_is_no_problem():
     rows = Embeddings(np.ones((300, 2)))
     vault = ldp.Vault(["no", "yes", "no"] * 100, SPACE, ldp.Budget(9.0))
-    chances = Boosting().fit(rows, vault.release(ldp.RandomizedResponse(9.0))).predict_proba(rows)
-    assert np.allclose(chances[:, 1], 1 / 3, atol=0.02)
+    probabilities = Boosting().fit(rows, vault.release(ldp.RandomizedResponse(9.0))).predict_proba(rows)
+    assert np.allclose(probabilities[:, 1], 1 / 3, atol=0.02)
 
 
 def test_a_rehearsal_grows_few_trees(problem):
@@ -256,7 +256,7 @@ def test_a_rehearsal_grows_few_trees(problem):
 
 
 @pytest.mark.parametrize("form", ["alone", "with a start", "averaged"])
-def test_a_model_is_kept_and_read_back(problem, tmp_path, form):
+def test_a_model_is_saved_and_loaded(problem, tmp_path, form):
     vault = problem.vault()
     start, release = linear_start(problem, vault), vault.release(ldp.RandomizedResponse(3.0))
     learner = Boosting(max_rounds=10)
@@ -315,7 +315,7 @@ def test_what_does_not_belong_together_is_said_in_a_sentence(problem):
     release = problem.release(ldp.RandomizedResponse(1.0))
     with pytest.raises(ldp.InputError, match="20000 rows of features and 40000 in the release"):
         Boosting().fit(problem.new, release)
-    with pytest.raises(ldp.InputError, match="says nothing of any row"):
+    with pytest.raises(ldp.InputError, match="has no evidence about any row"):
         Boosting().fit(problem.table, release.keep(np.zeros(COUNT, bool)))
     others = ldp.Vault([0] * COUNT, ldp.LabelSpace([0, 1]), ldp.Budget(1.0)).release(ldp.RandomizedResponse(1.0))
     with pytest.raises(ldp.InputError, match="a model of the release's classes"):

@@ -32,22 +32,22 @@ def some(classes, kind):
 def test_the_gradient_is_that_of_the_loss(classes, kind):
     loss, scores = some(classes, kind)
     gradient, step = loss.gradient_and_curvature(scores)[0], 1e-5
-    for place in range(scores.shape[1]):
-        moved = step * (np.arange(scores.shape[1]) == place)
+    for index in range(scores.shape[1]):
+        moved = step * (np.arange(scores.shape[1]) == index)
         slope = (loss.losses(scores + moved) - loss.losses(scores - moved)) / (2 * step)
-        assert np.allclose(gradient[:, place], slope, atol=1e-8)
+        assert np.allclose(gradient[:, index], slope, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["likelihood", "prior"])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_loss_is_the_likelihood_of_what_was_released(classes, kind):
     loss, scores = some(classes, kind)
-    chances = to_probabilities(scores)
+    probabilities = to_probabilities(scores)
     if kind == "prior":
-        wanted = -(softmax(loss.evidence, axis=1) * np.log(chances)).sum(axis=1)
+        expected = -(softmax(loss.evidence, axis=1) * np.log(probabilities)).sum(axis=1)
     else:
-        wanted = -np.log((chances * np.exp(loss.evidence)).sum(axis=1))
-    assert np.allclose(loss.losses(scores), wanted)
+        expected = -np.log((probabilities * np.exp(loss.evidence)).sum(axis=1))
+    assert np.allclose(loss.losses(scores), expected)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
@@ -57,8 +57,8 @@ def test_the_curvature_of_binary_randomized_response_is_its_fisher_information(e
     flip = 1 / (1 + np.exp(epsilon))
     m, p = 1 - 2 * flip, expit(scores)
     released = flip + m * p
-    wanted = (m * p * (1 - p)) ** 2 / (released * (1 - released))
-    assert np.allclose(loss.gradient_and_curvature(scores)[1], wanted, rtol=0.01)
+    expected = (m * p * (1 - p)) ** 2 / (released * (1 - released))
+    assert np.allclose(loss.gradient_and_curvature(scores)[1], expected, rtol=0.01)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
@@ -66,14 +66,14 @@ def test_the_curvature_of_more_classes_is_the_information_of_each_score(epsilon)
     """By enumeration of the outcomes, where the other classes have the proportions of their shares."""
     loss = ChannelLoss.of(responses(3, epsilon, 400_000), "likelihood")
     channel = np.where(np.eye(3, dtype=bool), np.exp(epsilon), 1.0) / (np.exp(epsilon) + 2)
-    for place in range(3):
-        for chance in (0.05, 0.4, 0.9):
-            others = np.array(SHARES[3]) * (np.arange(3) != place)
-            p = (1 - chance) * others / others.sum() + chance * (np.arange(3) == place)
+    for index in range(3):
+        for probability in (0.05, 0.4, 0.9):
+            others = np.array(SHARES[3]) * (np.arange(3) != index)
+            p = (1 - probability) * others / others.sum() + probability * (np.arange(3) == index)
             released = channel @ p
-            wanted = (released * (chance - chance * channel[:, place] / released) ** 2).sum() * 3 / 2
-            found = loss.gradient_and_curvature(np.tile(np.log(p), (len(loss.evidence), 1)))[1][0, place]
-            assert found == pytest.approx(wanted, rel=0.02)
+            expected = (released * (probability - probability * channel[:, index] / released) ** 2).sum() * 3 / 2
+            found = loss.gradient_and_curvature(np.tile(np.log(p), (len(loss.evidence), 1)))[1][0, index]
+            assert found == pytest.approx(expected, rel=0.02)
 
 
 def test_the_curvature_is_positive_and_finite_for_any_scores():
@@ -97,9 +97,9 @@ def test_continuous_evidence_has_the_information_of_its_law():
         p = expit(score)
         densities = np.exp(np.stack([-(grid**2), -((grid - 1) ** 2)]) / 8) / np.sqrt(8 * np.pi)
         released = (1 - p) * densities[0] + p * densities[1]
-        wanted = (released * (p - p * densities[1] / released) ** 2).sum() * (grid[1] - grid[0])
+        expected = (released * (p - p * densities[1] / released) ** 2).sum() * (grid[1] - grid[0])
         found = loss.gradient_and_curvature(np.full((len(values), 1), score))[1][0, 0]
-        assert found == pytest.approx(wanted, rel=0.05)
+        assert found == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -135,5 +135,5 @@ def test_a_matching_shift_gives_the_means_that_are_wanted(classes):
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_scores_and_probabilities_are_each_other_s_inverse(classes):
-    chances = softmax(np.random.default_rng(0).normal(size=(20, classes)), axis=1)
-    assert np.allclose(to_probabilities(to_scores(np.log(chances))), chances)
+    probabilities = softmax(np.random.default_rng(0).normal(size=(20, classes)), axis=1)
+    assert np.allclose(to_probabilities(to_scores(np.log(probabilities))), probabilities)

@@ -16,25 +16,25 @@ def test_retraining_where_both_agree_helps(digits, training):
 def test_rounds_do_not_take_each_others_checkpoints(digits, training, tmp_path):
     release = digits.release(ldp.RandomizedResponse(2.0))
     plain = Consensus(learner=Supervised("linear", training)).fit(digits.features, release)
-    kept = Supervised("linear", replace(training, checkpoint=tmp_path / "c.pt"))
-    saved = Consensus(learner=kept).fit(digits.features, release)
+    retained = Supervised("linear", replace(training, checkpoint=tmp_path / "c.pt"))
+    saved = Consensus(learner=retained).fit(digits.features, release)
     assert torch.equal(plain.network.head.weight, saved.network.head.weight)
-    again = Consensus(learner=kept).fit(digits.features, release)
+    again = Consensus(learner=retained).fit(digits.features, release)
     assert torch.equal(saved.network.head.weight, again.network.head.weight)
 
 
-def test_only_rows_that_agree_are_kept(digits, training):
-    kept = []
+def test_only_rows_that_agree_are_retained(digits, training):
+    retained = []
 
     class Watching(Supervised):
         def fit(self, features, release, start=None):
-            kept.append(release)
+            retained.append(release)
             return super().fit(features, release, start)
 
     release = digits.release(ldp.RandomizedResponse(2.0))
     model = Watching("linear", training).fit(digits.features, release)
     agree = model.predict(digits.features) == release.labels()
-    kept.clear()
+    retained.clear()
     Consensus(learner=Watching("linear", training)).fit(digits.features, release)
-    assert (kept[1].active == agree).all()
-    assert kept[1].guarantee == release.guarantee
+    assert (retained[1].row_mask == agree).all()
+    assert retained[1].guarantee == release.guarantee

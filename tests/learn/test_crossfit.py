@@ -23,8 +23,8 @@ def test_evidence_says_how_far_to_trust_a_network():
     """Labels follow the logits, and the network states them three times as sure, or a third as sure."""
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(20_000, 3))
-    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    labels = (chances.cumsum(axis=1) > generator.random((20_000, 1))).argmax(axis=1)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = (probabilities.cumsum(axis=1) > generator.random((20_000, 1))).argmax(axis=1)
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2]), ldp.Budget(2.0))
     evidence = torch.from_numpy(vault.release(ldp.RandomizedResponse(2.0)).log_evidence())
     rows = torch.arange(20_000)
@@ -61,22 +61,22 @@ def test_it_learns_what_long_training_on_noisy_labels_forgets(digits, training):
     assert np.mean(ours) > max(np.mean(plain), np.mean(begun)) + 0.05
 
 
-def test_each_network_hears_one_half(digits, training, monkeypatch):
-    asked = []
+def test_each_network_is_trained_on_one_half(digits, training, monkeypatch):
+    calls = []
     release = digits.release(ldp.RandomizedResponse(1.0), rows=np.arange(101))
     plain = type(release).log_evidence
-    monkeypatch.setattr("labeldp.learn.crossfit.make_evidence_fn", lambda release, device: heard)
+    monkeypatch.setattr("labeldp.learn.crossfit.make_evidence_fn", lambda release, device: evidence_of)
 
-    def heard(rows):
-        asked.append(rows.tolist())
+    def evidence_of(rows):
+        calls.append(rows.tolist())
         return torch.from_numpy(plain(release, rows.numpy()))
 
     CrossFit(training=replace(training, epochs=2, batch_size=50)).fit(digits.features, release)
-    first, second = set(asked[0]), set(asked[1])  # as trust looked at them
+    first, second = set(calls[0]), set(calls[1])  # as trust looked at them
     assert len(first) == len(second) == 50
     assert not first & second
     assert first | second < set(range(101))
-    assert all(set(rows) <= first or set(rows) <= second for rows in asked)
+    assert all(set(rows) <= first or set(rows) <= second for rows in calls)
 
 
 def test_two_starts_begin_one_network_each(digits, training, monkeypatch):
@@ -85,16 +85,16 @@ def test_two_starts_begin_one_network_each(digits, training, monkeypatch):
         Supervised(training=replace(training, epochs=1, seed=seed)).fit(digits.features, release) for seed in (0, 1)
     ]
     begun, make = [], CrossFit._make_network
-    monkeypatch.setattr(CrossFit, "_network", lambda self, *a: begun.append(a[2]) or make(self, *a))
-    beliefs = CrossFit(training=replace(training, epochs=1)).posteriors(digits.features, release, starts)
+    monkeypatch.setattr(CrossFit, "_make_network", lambda self, *a: begun.append(a[2]) or make(self, *a))
+    posteriors = CrossFit(training=replace(training, epochs=1)).posteriors(digits.features, release, starts)
     assert [found is start for found, start in zip(begun, starts, strict=True)] == [True, True]
-    assert np.exp(beliefs.log_evidence()).sum(axis=1) == pytest.approx(1, abs=1e-4)
-    assert (beliefs.labels() == digits.labels).mean() > (release.labels() == digits.labels).mean()
+    assert np.exp(posteriors.log_evidence()).sum(axis=1) == pytest.approx(1, abs=1e-4)
+    assert (posteriors.labels() == digits.labels).mean() > (release.labels() == digits.labels).mean()
 
 
 def test_a_prior_is_refused(digits, training):
     counts = digits.release(GroupHistogram(np.arange(1400) % 7, 1.0))
-    with pytest.raises(ldp.InputError, match="learns from likelihoods: use SoftMatch"):
+    with pytest.raises(ldp.InputError, match="needs likelihoods: use SoftMatch"):
         CrossFit(training=training).fit(digits.features, counts)
 
 
@@ -109,23 +109,23 @@ class Always(torch.nn.Module):
         return self.logits.expand(len(rows), 10)
 
 
-def test_a_row_is_judged_by_the_network_that_has_not_heard_it(digits, training, monkeypatch):
+def test_a_row_is_predicted_by_the_network_that_was_not_trained_on_it(digits, training, monkeypatch):
     release = digits.release(ldp.RandomizedResponse(1.0))
     silent = torch.zeros(10)  # evidence that tells nothing, so that a posterior is what the network says
     monkeypatch.setattr("labeldp.learn.crossfit.make_evidence_fn", lambda release, device: lambda rows: silent)
-    heard = []
-    monkeypatch.setattr(CrossFit, "_pair", lambda *asked: heard.append(asked[3]) or [Always(3), Always(7)])
-    beliefs = CrossFit(training=training).posteriors(digits.features, release, [None]).log_evidence().argmax(axis=1)
-    first, second = (half.numpy() for half in heard[0])
-    assert (beliefs[first] == 7).all()
-    assert (beliefs[second] == 3).all()
+    observed = []
+    monkeypatch.setattr(CrossFit, "train_pair", lambda *args: observed.append(args[3]) or [Always(3), Always(7)])
+    posteriors = CrossFit(training=training).posteriors(digits.features, release, [None]).log_evidence().argmax(axis=1)
+    first, second = (half.numpy() for half in observed[0])
+    assert (posteriors[first] == 7).all()
+    assert (posteriors[second] == 3).all()
 
 
-def test_each_network_learns_what_the_other_says(digits, training, monkeypatch):
+def test_each_network_is_trained_on_predictions_of_the_other(digits, training, monkeypatch):
     release = digits.release(ldp.RandomizedResponse(1.0))
     silent, learnt = torch.zeros(10), []
     monkeypatch.setattr("labeldp.learn.crossfit.make_evidence_fn", lambda release, device: lambda rows: silent)
-    monkeypatch.setattr(CrossFit, "_network", lambda self, features, classes, start, place: Always((3, 7)[place]))
+    monkeypatch.setattr(CrossFit, "_make_network", lambda self, features, classes, start, index: Always((3, 7)[index]))
 
     def note(logits, posterior):
         learnt.append((int(logits[0].argmax()), int(posterior[0].argmax())))

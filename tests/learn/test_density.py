@@ -28,14 +28,15 @@ from labeldp.learn.density import (
     wide=st.floats(0.5, 30),
     place=st.floats(0, 1),
 )
-def test_the_centre_is_the_prediction(values, loss, wide, place):
+def test_the_center_is_the_prediction(values, loss, wide, place):
     grid = np.linspace(0, values - 1, values)
     density = Density(grid, loss, wide)
-    wanted = place * (values - 1)
-    chances = density.probabilities(np.array([wanted]))
-    assert chances.sum() == pytest.approx(1)
-    assert (chances >= 0).all()
-    assert abs(point_estimates(chances, grid, loss)[0] - wanted) <= 0.501  # of a step: it can be no better for medians
+    expected = place * (values - 1)
+    probabilities = density.probabilities(np.array([expected]))
+    assert probabilities.sum() == pytest.approx(1)
+    assert (probabilities >= 0).all()
+    # of a step: it can be no better for medians
+    assert abs(point_estimates(probabilities, grid, loss)[0] - expected) <= 0.501
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -61,10 +62,10 @@ def test_a_normal_curve_and_a_poisson_law_inside_the_range():
 
 def test_quantiles_lie_between_the_values():
     grid = np.array([0.0, 1.0, 2.0, 3.0])
-    chances = np.array([[0.25, 0.25, 0.25, 0.25], [0.0, 1.0, 0.0, 0.0]])
-    assert quantiles(chances, grid, 0.5).tolist() == [1.5, 1.0]
-    assert quantiles(chances, grid, 0.25).tolist() == [0.5, 0.75]
-    assert quantiles(chances, grid, 0.999)[0] == 3.0  # never beyond the range
+    probabilities = np.array([[0.25, 0.25, 0.25, 0.25], [0.0, 1.0, 0.0, 0.0]])
+    assert quantiles(probabilities, grid, 0.5).tolist() == [1.5, 1.0]
+    assert quantiles(probabilities, grid, 0.25).tolist() == [0.5, 0.75]
+    assert quantiles(probabilities, grid, 0.999)[0] == 3.0  # never beyond the range
 
 
 def test_losses_that_do_not_fit_are_refused():
@@ -81,40 +82,40 @@ def test_losses_that_do_not_fit_are_refused():
 
 def test_ends_are_as_many_times_as_far_from_the_median_and_stay_within_the_range():
     grid = np.arange(0.0, 101.0)
-    chances = Density(grid, "squared", 5.0).probabilities(np.array([50.0, 98.0]))
-    low, high = central_intervals(chances, grid, 0.8)
-    assert np.allclose([low, high], [quantiles(chances, grid, 0.1), quantiles(chances, grid, 0.9)])
-    wide = central_intervals(chances, grid, 0.8, 2.0)
+    probabilities = Density(grid, "squared", 5.0).probabilities(np.array([50.0, 98.0]))
+    low, high = central_intervals(probabilities, grid, 0.8)
+    assert np.allclose([low, high], [quantiles(probabilities, grid, 0.1), quantiles(probabilities, grid, 0.9)])
+    wide = central_intervals(probabilities, grid, 0.8, 2.0)
     assert high[0] - low[0] == pytest.approx(2 * 1.2816 * 5, rel=0.01)
     assert wide[1][0] - wide[0][0] == pytest.approx(2 * (high[0] - low[0]), rel=0.01)
     assert wide[1][1] == 100.0
-    assert central_intervals(chances, grid, 0.8, 1e9)[0].tolist() == [0.0, 0.0]
+    assert central_intervals(probabilities, grid, 0.8, 1e9)[0].tolist() == [0.0, 0.0]
 
 
-def test_the_error_that_is_believed_is_that_of_labels_drawn_from_the_belief():
+def test_the_expected_error_is_that_of_labels_drawn_from_the_distribution():
     grid, generator = np.arange(0.0, 101.0), np.random.default_rng(0)
-    chances = Density(grid, "squared", 8.0).probabilities(np.array([20.0, 60.0]))
-    labels = np.stack([generator.choice(grid, 100_000, p=row / row.sum()) for row in chances])
+    probabilities = Density(grid, "squared", 8.0).probabilities(np.array([20.0, 60.0]))
+    labels = np.stack([generator.choice(grid, 100_000, p=row / row.sum()) for row in probabilities])
     predictions = np.array([25.0, 60.0])
     slow = np.sqrt(((labels - predictions[:, None]) ** 2).mean())
-    assert expected_rmse(chances, grid, predictions) == pytest.approx(slow, rel=0.01)
+    assert expected_rmse(probabilities, grid, predictions) == pytest.approx(slow, rel=0.01)
 
 
 def test_errors_of_numbers_far_from_zero_do_not_cancel():
     grid = np.arange(1e7, 1e7 + 101)
-    chances = Density(grid, "squared", 5.0).probabilities(np.array([1e7 + 50])).astype(np.float32)
-    assert expected_rmse(chances, grid, np.array([1e7 + 50.0])) == pytest.approx(5.0, rel=0.01)
+    probabilities = Density(grid, "squared", 5.0).probabilities(np.array([1e7 + 50])).astype(np.float32)
+    assert expected_rmse(probabilities, grid, np.array([1e7 + 50.0])) == pytest.approx(5.0, rel=0.01)
 
 
 @pytest.mark.parametrize("scale", [3.0, 40.0, 5_000.0])
 @pytest.mark.parametrize("loss", ["squared", "poisson"])
-def test_the_centre_is_the_prediction_on_a_fine_range_too(loss, scale):
+def test_the_center_is_the_prediction_on_a_fine_range_too(loss, scale):
     """Of which there is no table with a line for each number."""
     grid = np.arange(30_001.0)
     density = Density(grid, loss, scale if loss == "squared" else scale**0.25)
-    wanted = np.array([0.5, 3.0, 150.0, 7_000.0, 15_000.5, 29_000.0, 29_998.0])
+    expected = np.array([0.5, 3.0, 150.0, 7_000.0, 15_000.5, 29_000.0, 29_998.0])
     assert density._table[0].size < 2_000
-    assert density.probabilities(wanted) @ grid == pytest.approx(wanted, abs=max(0.5, scale / 1000))
+    assert density.probabilities(expected) @ grid == pytest.approx(expected, abs=max(0.5, scale / 1000))
 
 
 def test_intervals_come_some_rows_at_a_time(monkeypatch):
@@ -122,13 +123,13 @@ def test_intervals_come_some_rows_at_a_time(monkeypatch):
         space = ldp.LabelSpace.range(0, 9, 1)
 
         def predict_proba(self, features):
-            asked.append(len(features))
-            return chances[features.batch(torch.arange(len(features)))[:, 0].long().numpy()]
+            calls.append(len(features))
+            return probabilities[features.batch(torch.arange(len(features)))[:, 0].long().numpy()]
 
-    asked, chances = [], np.random.default_rng(0).dirichlet(np.ones(10), 7)
+    calls, probabilities = [], np.random.default_rng(0).dirichlet(np.ones(10), 7)
     monkeypatch.setattr(
         "labeldp.learn.density.iter_blocks", lambda rows, _: [slice(i, min(i + 3, rows)) for i in (0, 3, 6)]
     )
     found = predict_intervals(Model(), Embeddings(np.arange(7.0)[:, None]), 0.8, 1.5)
-    assert asked == [3, 3, 1]
-    assert np.array_equal(found, central_intervals(chances, np.arange(10.0), 0.8, 1.5))
+    assert calls == [3, 3, 1]
+    assert np.array_equal(found, central_intervals(probabilities, np.arange(10.0), 0.8, 1.5))

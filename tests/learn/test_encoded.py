@@ -21,8 +21,8 @@ from labeldp.mechanisms import LinearQuery
 def encoded(digits):
     encoder = Model(build("cnn", (1, 8, 8), 1, width=4), None)
     rows = Embeddings(encoder.embed(digits.images))
-    lift = RowNormalizer.fit(rows)
-    return EncodedModel(encoder, Ridge(lift).fit(rows, digits.release(LinearQuery(lift(rows), 2.0, 1e-5))))
+    normalizer = RowNormalizer.fit(rows)
+    return EncodedModel(encoder, Ridge(normalizer).fit(rows, digits.release(LinearQuery(normalizer(rows), 2.0, 1e-5))))
 
 
 def test_it_sees_images_through_the_encoder(digits, encoded):
@@ -43,9 +43,9 @@ def test_an_encoder_that_learnt_from_labels_costs_what_it_cost(digits, training,
     learner = Supervised(partial(build, "cnn", width=4), replace(training, epochs=1))
     learnt = learner.fit(digits.images, vault.release(ldp.RandomizedResponse(8.0)))
     rows = Embeddings(learnt.embed(digits.images))
-    lift = RowNormalizer.fit(rows)
-    sums = vault.release(LinearQuery(lift(rows), 0.1, 1e-6))
-    head = Ridge(lift).fit(rows, sums)
+    normalizer = RowNormalizer.fit(rows)
+    sums = vault.release(LinearQuery(normalizer(rows), 0.1, 1e-6))
+    head = Ridge(normalizer).fit(rows, sums)
     model = EncodedModel(learnt, head)
     model.save(tmp_path / "m")
     for each in (model, load_predictor(tmp_path / "m", "cpu"), with_lineage(model, [sums])):
@@ -64,7 +64,7 @@ def test_both_are_saved_and_loaded(digits, encoded, tmp_path):
 
 
 @pytest.mark.parametrize("lost", ["model", "encoder", "model/arrays.npz", "encoder/weights.safetensors"])
-def test_a_folder_that_lost_a_part_is_told_in_a_sentence(encoded, tmp_path, lost):
+def test_a_folder_without_a_part_is_refused(encoded, tmp_path, lost):
     import shutil
 
     encoded.save(tmp_path / "m")
@@ -103,7 +103,7 @@ def two(digits):
     return encoders, concat_encoders(encoders, digits.images)
 
 
-def test_encoders_side_by_side_weigh_the_same(digits, two, tmp_path):
+def test_concatenated_encoders_have_equal_weight(digits, two, tmp_path):
     encoders, both = two
     seen = [encoder.embed(digits.images) for encoder in encoders]
     found = both.embed(digits.images)
@@ -126,8 +126,8 @@ def test_a_learner_starts_from_the_first_of_several_encoders(digits, training, t
     assert split_encoder(encoders[0]) == [encoders[0]]
 
 
-def test_what_cannot_stand_side_by_side_is_told(digits, two):
-    with pytest.raises(InputError, match="take the `members`"):
+def test_encoders_that_cannot_be_concatenated_are_refused(digits, two):
+    with pytest.raises(InputError, match="use `split_encoder` first"):
         concat_encoders([two[1]], digits.images)
     with pytest.raises(InputError, match="There is no encoder"):
         concat_encoders([], digits.images)
@@ -138,12 +138,12 @@ def test_what_cannot_stand_side_by_side_is_told(digits, two):
 def test_what_was_learnt_from_labels_is_not_forgotten(digits, training, two):
     release = digits.release(ldp.RandomizedResponse(3.0))
     learnt = Supervised(training=replace(training, epochs=1)).fit(digits.images, release, two[0][0])
-    with pytest.raises(InputError, match="has learnt from labels"):
+    with pytest.raises(InputError, match="was trained on labels"):
         concat_encoders([two[0][0], learnt], digits.images)
     both = Model(copy.deepcopy(two[1].network), None, learnt.provenance)
     assert [(each.guarantee, each.lineage) for each in split_encoder(both)] == [(learnt.guarantee, learnt.lineage)] * 2
     rows = Embeddings(learnt.embed(digits.images))
     line = Supervised("linear", replace(training, epochs=1))
     assert attach_linear_head(learnt, line.fit(rows, release)).lineage == learnt.lineage
-    with pytest.raises(InputError, match="labels of which the linear model does not know"):
+    with pytest.raises(InputError, match="not in the provenance of the linear model"):
         attach_linear_head(learnt, line.fit(rows, digits.release(ldp.RandomizedResponse(1.0))))

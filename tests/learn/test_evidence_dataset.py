@@ -22,10 +22,10 @@ def test_evidence_comes_with_its_own_row_and_labels_stay_out(digits):
         EvidenceDataset(TensorDataset(torch.arange(10)), release)
 
 
-def test_items_in_which_the_label_cannot_be_told_from_features_are_refused(digits):
+def test_items_with_a_label_that_cannot_be_separated_are_refused(digits):
     rows = [{"x": row, "label": int(label)} for row, label in enumerate(digits.labels)]
     paired = EvidenceDataset(rows, digits.release(ldp.RandomizedResponse(1.0)))
-    with pytest.raises(ldp.InputError, match="mappings, which may hold the label"):
+    with pytest.raises(ldp.InputError, match="mappings, which may contain the label"):
         paired[0]
 
 

@@ -47,7 +47,7 @@ def test_clean_labels_teach_taste_beyond_biases(name):
     assert rated.error(model) < 0.78 < 0.9 < rated.error(Model(flat, SPACE))
 
 
-def test_strangers_are_expected_to_be_average():
+def test_unseen_ids_get_the_average_score():
     rated = Ratings()
     clean = ldp.Vault(rated.labels, SPACE, ldp.Budget(30.0)).release(ldp.RandomizedResponse(30.0))
     model = Bayes("mf", TRAINING).fit(rated.features, clean)
@@ -78,5 +78,5 @@ def test_a_prior_weighs_as_much_as_its_rows_say(optimizer):
     "wrong", [{"prior_deviation": 0.0}, {"prior_deviation": -1.0}, {"prior_deviation": 1.0, "optimizer": "adamw"}]
 )
 def test_a_prior_that_is_none_is_refused(wrong):
-    with pytest.raises(ldp.InputError, match="A prior needs"):
+    with pytest.raises(ldp.InputError, match="prior_deviation must be above zero"):
         Training(**wrong)

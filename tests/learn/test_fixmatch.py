@@ -10,11 +10,11 @@ from labeldp.learn.fixmatch import predict_confident
 
 def test_the_mask_is_the_obvious_one():
     logits = torch.tensor([[0.0, 5.0], [0.2, 0.0], [9.0, 0.0]], requires_grad=True)
-    guess, sure = predict_confident(logits, 0.95)
+    predictions, is_confident = predict_confident(logits, 0.95)
     by_hand = [np.exp(row).max() / np.exp(row).sum() >= 0.95 for row in logits.detach().numpy()]
-    assert guess.tolist() == [1, 0, 0]
-    assert sure.tolist() == by_hand == [True, False, True]
-    assert not sure.requires_grad
+    assert predictions.tolist() == [1, 0, 0]
+    assert is_confident.tolist() == by_hand == [True, False, True]
+    assert not is_confident.requires_grad
 
 
 def test_unlabelled_rows_help(digits, training):

@@ -22,11 +22,11 @@ def people(rows, seed=0):
 
 def line(rows, epsilon, delta=0.0, seed=0):
     features, labels = people(rows)
-    lift = RowNormalizer.fit(features, clip=True)
+    normalizer = RowNormalizer.fit(features, clip=True)
     vault = ldp.Vault(labels, SPACE, ldp.Budget(epsilon, delta))
     vault._bits = Seeded(seed)
-    sums = vault.release(NumberSums(lift(features), epsilon, delta, n_values=101))
-    return Ridge(lift).fit(features, sums), sums
+    sums = vault.release(NumberSums(normalizer(features), epsilon, delta, n_values=101))
+    return Ridge(normalizer).fit(features, sums), sums
 
 
 def error(model):
@@ -36,12 +36,12 @@ def error(model):
 
 def test_long_rows_are_cut_and_short_ones_stay():
     features, _ = people(500)
-    lift = RowNormalizer.fit(features, clip=True)
-    length = np.linalg.norm(lift(features)[:, :-1], axis=1)
-    plain = np.linalg.norm(features._matrix - lift.mean, axis=1)
+    normalizer = RowNormalizer.fit(features, clip=True)
+    length = np.linalg.norm(normalizer(features)[:, :-1], axis=1)
+    plain = np.linalg.norm(features._matrix - normalizer.mean, axis=1)
     assert length.max() <= 1 + 1e-6
     assert np.allclose(length, np.minimum(plain / np.median(plain), 1), atol=1e-5)
-    assert (lift(features)[:, -1] == 1).all()
+    assert (normalizer(features)[:, -1] == 1).all()
 
 
 def test_more_rows_or_epsilon_give_less_error_down_to_the_scatter():
@@ -62,7 +62,7 @@ def test_noise_alone_says_the_middle():
     assert np.abs(model.predict(people(100)[0]) - 50).max() < 10
 
 
-def test_it_is_kept(tmp_path):
+def test_it_is_saved_and_loaded(tmp_path):
     model, sums = line(500, 1.0)
     features = people(100, 1)[0]
     model.save(tmp_path / "m")

@@ -84,9 +84,9 @@ def test_the_rate_rises_and_then_follows_a_cosine():
 
 def test_what_begins_a_step_hears_how_far_the_training_is():
     network, rows, loss = problem()
-    heard = []
-    train(network, rows, loss, replace(SETTINGS, epochs=2, batch_size=48), begin_step=heard.append)
-    assert heard == [0, 0.25, 0.5, 0.75]
+    observed = []
+    train(network, rows, loss, replace(SETTINGS, epochs=2, batch_size=48), begin_step=observed.append)
+    assert observed == [0, 0.25, 0.5, 0.75]
 
 
 def test_the_average_is_the_average():
@@ -136,12 +136,12 @@ def test_begin_epoch_looks_without_touching():
     modes = []
     before = copy.deepcopy(network.state_dict())
 
-    def look(epoch):
+    def inspect_epoch(epoch):
         modes.append((network.training, torch.is_grad_enabled()))
         if epoch == 0:
             assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
 
-    train(network, rows, loss, replace(SETTINGS, epochs=2), begin_epoch=look)
+    train(network, rows, loss, replace(SETTINGS, epochs=2), begin_epoch=inspect_epoch)
     assert modes == [(False, False)] * 2
 
 
@@ -172,7 +172,7 @@ def graphs(monkeypatch):
 
 
 LEARNERS = {
-    "Supervised": {"mixup": 1.0, "augment": "strong", "smoothing": 0.1},
+    "Supervised": {"mixup": 1.0, "augment": "strong", "label_smoothing": 0.1},
     "Bayes": {},
     "FixMatch": {},
     "CoTeaching": {},
@@ -230,12 +230,12 @@ def test_where_the_compiler_fails_the_loss_runs_as_it_is(monkeypatch):
     assert torch.equal(plain, compiled)
 
 
-def test_who_asks_is_told_of_each_epoch(tmp_path):
-    told = []
+def test_a_progress_callback_is_called_after_each_epoch(tmp_path):
+    reported = []
     network, rows, loss = problem()
-    train(network, rows, loss, replace(SETTINGS, epochs=3, progress=lambda epoch, mean: told.append((epoch, mean))))
-    assert [epoch for epoch, _ in told] == [1, 2, 3]
-    assert all(0 < mean < 3 for _, mean in told)
+    train(network, rows, loss, replace(SETTINGS, epochs=3, progress=lambda epoch, mean: reported.append((epoch, mean))))
+    assert [epoch for epoch, _ in reported] == [1, 2, 3]
+    assert all(0 < mean < 3 for _, mean in reported)
 
 
 def test_a_folder_keeps_a_checkpoint_for_each_training(tmp_path, digits):
@@ -243,10 +243,10 @@ def test_a_folder_keeps_a_checkpoint_for_each_training(tmp_path, digits):
     training = Training(epochs=2, batch_size=128, learning_rate=0.1, checkpoint=tmp_path, device="cpu")
     one = Supervised("mlp", training).fit(digits.features, noisy)
     two = Supervised("mlp", training, mixup=4.0).fit(digits.features, noisy)
-    Supervised("mlp", training).fit(digits.features, noisy.keep(np.arange(noisy.rows) < 500))
+    Supervised("mlp", training).fit(digits.features, noisy.keep(np.arange(noisy.n_rows) < 500))
     for shift in (0, 1):  # beliefs from one release that differ
-        beliefs = noisy.with_posterior(np.eye(10)[(noisy.labels() + shift) % 10])
-        Supervised("mlp", training, targets="posteriors").fit(digits.features, beliefs)
+        posteriors = noisy.with_posterior(np.eye(10)[(noisy.labels() + shift) % 10])
+        Supervised("mlp", training, targets="posteriors").fit(digits.features, posteriors)
     assert len(list(tmp_path.iterdir())) == 5
     again = Supervised("mlp", training).fit(digits.features, noisy)  # from its own checkpoint: nothing left to do
     weights, same, other = (model.network.state_dict()["head.weight"] for model in (one, again, two))
@@ -276,7 +276,7 @@ def test_a_training_from_another_start_or_with_other_confidence_has_its_own_chec
     assert not torch.equal(*(weights(model.network) for model in models))
     assert [model.guarantee.epsilon for model in models] == [9.0, 1.0]
     for confidence in (0.6, 0.9):
-        codes = np.zeros(release.rows, np.int32)
+        codes = np.zeros(release.n_rows, np.int32)
         learner = replace(learner, targets="posteriors")
         models.append(learner.fit(digits.features, release.relabel(codes, confidence)))
     assert not torch.equal(*(weights(model.network) for model in models[2:]))

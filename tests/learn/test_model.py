@@ -43,20 +43,20 @@ def test_batches_make_no_difference():
 @pytest.mark.parametrize("flip", [True, False])
 def test_a_picture_and_its_mirror_image_have_one_answer_where_they_mean_the_same(flip, tmp_path):
     pixels = np.random.default_rng(1).integers(0, 256, (9, 3, 8, 8), dtype=np.uint8)
-    asked = model(make_network(partial(build, "cnn", width=4), Images(pixels, flip=flip), 3))
-    asked.save(tmp_path / "m")
-    asked = Model.load(tmp_path / "m", "cpu")
+    loaded = model(make_network(partial(build, "cnn", width=4), Images(pixels, flip=flip), 3))
+    loaded.save(tmp_path / "m")
+    loaded = Model.load(tmp_path / "m", "cpu")
     with torch.no_grad():
-        alone = [asked.network.eval()(torch.tensor(p / 255).float()).softmax(1).numpy() for p in _and_mirrored(pixels)]
-    seen, mirrored = (asked.predict_proba(Images(p)) for p in _and_mirrored(pixels))  # whoever asks may not know
+        alone = [loaded.network.eval()(torch.tensor(p / 255).float()).softmax(1).numpy() for p in _and_mirrored(pixels)]
+    seen, mirrored = (loaded.predict_proba(Images(p)) for p in _and_mirrored(pixels))  # whoever asks may not know
     assert np.allclose(seen, np.mean(alone, axis=0) if flip else alone[0], atol=1e-5)
     assert np.allclose(seen, mirrored, atol=1e-5) == flip
 
 
 def test_rows_of_another_shape_are_refused(tmp_path):
     pixels = np.zeros((2, 3, 16, 16), np.uint8)
-    asked = model(EnsembleNetwork([build("resnet18", (3, 8, 8), 3, width=2)] * 2))
-    for function in (asked.predict_proba, Model(asked.network.networks[0], None).embed):
+    loaded = model(EnsembleNetwork([build("resnet18", (3, 8, 8), 3, width=2)] * 2))
+    for function in (loaded.predict_proba, Model(loaded.network.networks[0], None).embed):
         with pytest.raises(ldp.InputError, match="takes rows of 3 x 8 x 8, and these are 3 x 16 x 16"):
             function(Images(pixels))
     with pytest.raises(ldp.InputError, match="takes rows of 4, and these are 3"):
@@ -79,7 +79,7 @@ def test_predictions_are_labels():
 def test_an_encoder_has_no_classes(tmp_path):
     encoder = Model(build("mlp", (4,), 1, width=8), None)
     assert encoder.embed(ROWS).shape == (50, 8)
-    with pytest.raises(ldp.InputError, match="knows no classes"):
+    with pytest.raises(ldp.InputError, match="encoder without classes"):
         encoder.predict_proba(ROWS)
     encoder.save(tmp_path / "e")
     assert Model.load(tmp_path / "e", device="cpu").space is None

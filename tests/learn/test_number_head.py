@@ -40,8 +40,8 @@ def test_the_curve_lies_around_the_location(loss, at):
     head = RegressionHead(4, 51, **settings(loss)).eval()
     with torch.no_grad():
         head.linear_model.bias.fill_(at * 2)  # divided by the root of the width
-        chances = torch.softmax(head(torch.zeros(1, 4)), dim=1).numpy()
-    assert point_estimates(chances, label_grid(SPACE), loss)[0] == pytest.approx(50 + 12 * at, abs=1.5)
+        probabilities = torch.softmax(head(torch.zeros(1, 4)), dim=1).numpy()
+    assert point_estimates(probabilities, label_grid(SPACE), loss)[0] == pytest.approx(50 + 12 * at, abs=1.5)
 
 
 def test_the_curve_gets_narrower_as_locations_spread():
@@ -66,7 +66,7 @@ def test_the_loop_of_alibi_learns_numbers(loss):
     assert len(np.unique(predicted)) > 500  # not values of the grid
 
 
-def test_posteriors_can_be_learnt_and_the_model_is_kept(tmp_path):
+def test_posteriors_can_be_learnt_and_the_model_is_saved(tmp_path):
     model = Supervised(network(), QUICK, targets="posteriors").fit(FEATURES, released(30.0))
     assert ((model.predict(FEATURES) - LABELS) ** 2).mean() < 0.6 * LABELS.var()
     model.save(tmp_path / "m")
@@ -78,12 +78,12 @@ def test_posteriors_can_be_learnt_and_the_model_is_kept(tmp_path):
 
 def test_a_plain_head_over_the_grid_predicts_a_mean():
     model = Bayes("linear", Training(epochs=1, device="cpu")).fit(FEATURES, released(4.0))
-    chances = model.predict_proba(FEATURES)
-    assert np.allclose(model.predict(FEATURES), chances @ label_grid(SPACE), atol=1e-3)
+    probabilities = model.predict_proba(FEATURES)
+    assert np.allclose(model.predict(FEATURES), probabilities @ label_grid(SPACE), atol=1e-3)
 
 
 @pytest.mark.parametrize("learner", [FixMatch, AugDescent, CoTeaching, Supervised])
 def test_learners_of_classes_say_so(learner):
     options = {"noise_rate": 0.1} if learner is CoTeaching else {}
-    with pytest.raises(ldp.InputError, match="takes a label for a class, and these are numbers"):
+    with pytest.raises(ldp.InputError, match="is for classification, and these labels are numbers"):
         learner(network(), QUICK, **options).fit(FEATURES, released(4.0))

@@ -31,7 +31,7 @@ def _slow(column, most):
         return column
     edges = np.unique(np.quantile(column, np.linspace(0, 1, most)[:-1], method="lower"))
     bins = np.searchsorted(edges, column, side="left")
-    return np.array([column[bins == place].min() for place in bins], column.dtype)
+    return np.array([column[bins == index].min() for index in bins], column.dtype)
 
 
 @st.composite

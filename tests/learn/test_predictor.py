@@ -16,7 +16,7 @@ from labeldp.mechanisms import LinearQuery
 
 SPACE = ldp.LabelSpace(["low", "high"])
 ROWS = Embeddings(np.random.default_rng(0).normal(size=(120, 4)))
-KINDS = {
+MODEL_FILES = {
     "linear": {"arrays.npz"},
     "logistic": {"arrays.npz", "classifier.skops"},
     "trees": {"arrays.npz", "classifier.skops"},
@@ -27,8 +27,8 @@ KINDS = {
 def make(kind):
     vault = ldp.Vault(["high" if v else "low" for v in ROWS._matrix[:, 0] > 0], SPACE, ldp.Budget(2.0))
     if kind == "linear":
-        lift = RowNormalizer.fit(ROWS)
-        return Ridge(lift).fit(ROWS, vault.release(LinearQuery(lift(ROWS), 0.3)))
+        normalizer = RowNormalizer.fit(ROWS)
+        return Ridge(normalizer).fit(ROWS, vault.release(LinearQuery(normalizer(ROWS), 0.3)))
     noisy = vault.release(ldp.RandomizedResponse(0.3), row_selection=np.arange(100))
     if kind == "network":
         return Supervised("linear", Training(epochs=1, device="cpu")).fit(ROWS, noisy)
@@ -36,8 +36,8 @@ def make(kind):
     return SklearnLearner(classifier, 1).fit(ROWS, noisy)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_model_is_kept_and_read_back(kind, tmp_path):
+@pytest.mark.parametrize("kind", MODEL_FILES)
+def test_every_type_of_model_is_saved_and_loaded(kind, tmp_path):
     model = make(kind)
     model.save(tmp_path / "m")
     again = load_predictor(tmp_path / "m", device="cpu")
@@ -55,11 +55,11 @@ def test_every_kind_of_model_is_kept_and_read_back(kind, tmp_path):
     assert (tmp_path / "n" / "model.json").read_text() == (tmp_path / "m" / "model.json").read_text()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_file_that_is_lost_or_damaged_is_told_in_a_sentence(kind, tmp_path):
-    for place, name in enumerate(sorted({"model.json", *KINDS[kind]})):
+@pytest.mark.parametrize("kind", MODEL_FILES)
+def test_a_missing_or_damaged_file_is_refused(kind, tmp_path):
+    for index, name in enumerate(sorted({"model.json", *MODEL_FILES[kind]})):
         for damage in ("lost", "nonsense", "empty"):
-            folder = tmp_path / f"{place}{damage}"
+            folder = tmp_path / f"{index}{damage}"
             make(kind).save(folder)
             (folder / name).unlink()
             if damage != "lost":
@@ -74,6 +74,8 @@ def test_a_file_that_is_lost_or_damaged_is_told_in_a_sentence(kind, tmp_path):
     "change",
     [
         {"kind": "unheard of"},
+        {"format": 1},
+        {"format": 3},
         {"space": {"classes": 3}},
         {"guarantee": {"epsilons": 1}},
         {"lineage": [["a"]]},
@@ -81,7 +83,7 @@ def test_a_file_that_is_lost_or_damaged_is_told_in_a_sentence(kind, tmp_path):
     ],
     ids=str,
 )
-def test_facts_that_make_no_sense_are_told_in_a_sentence(change, tmp_path):
+def test_invalid_metadata_is_refused(change, tmp_path):
     make("linear").save(tmp_path / "m")
     path = tmp_path / "m" / "model.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
@@ -90,7 +92,7 @@ def test_facts_that_make_no_sense_are_told_in_a_sentence(change, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", "{}"])
-def test_json_that_is_no_description_is_told_in_a_sentence(text, tmp_path):
+def test_json_without_metadata_is_refused(text, tmp_path):
     (tmp_path / "model.json").write_text(text)
     with pytest.raises(ldp.InputError, match="is not a model that labeldp wrote"):
         load_predictor(tmp_path, device="cpu")

@@ -21,7 +21,7 @@ def test_a_log_gets_a_line_now_and_then(clock, capsys, on, name):
     assert out == ""
     assert 1 < len(lines) < 8
     assert all(line.startswith(f"{name}: ") and "of 10 epochs, loss 0.500, about" in line for line in lines)
-    assert lines[-1].split()[-3] != "0"  # the last epoch is told by what comes after it
+    assert lines[-1].split()[-3] != "0"  # the last epoch is reported by what comes after it
 
 
 def test_what_is_left_is_worked_out_from_what_was_done_here(clock, capsys):
@@ -33,14 +33,14 @@ def test_what_is_left_is_worked_out_from_what_was_done_here(clock, capsys):
     assert capsys.readouterr().err == "training: 7 of 10 epochs, about 90 s left\n"
 
 
-@pytest.mark.parametrize(("on", "told"), [(True, True), (False, False)])
-def test_things_are_counted(clock, capsys, on, told):
+@pytest.mark.parametrize(("on", "reported"), [(True, True), (False, False)])
+def test_things_are_counted(clock, capsys, on, reported):
     with progress_bar(on, "teachers", 20) as done:
         for _ in range(20):
             done()
     err = capsys.readouterr().err
-    assert ("teachers: 3 of 20 done, about 340 s left" in err) == told
-    assert bool(err) == told
+    assert ("teachers: 3 of 20 done, about 340 s left" in err) == reported
+    assert bool(err) == reported
 
 
 def test_nothing_is_said_within_a_minute(capsys):

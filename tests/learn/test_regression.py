@@ -103,7 +103,7 @@ def test_counts_are_never_below_zero():
 def test_evidence_in_blocks_gives_the_same(monkeypatch):
     release = released(LABELS, RROnBins(2.0, EVEN))
     whole = Regression(Ridge(3.0), max_rounds=3).fit(FEATURES, release)
-    monkeypatch.setattr("labeldp.learn.regression._BLOCK", 1000)
+    monkeypatch.setattr("labeldp.learn.regression._BLOCK_ENTRIES", 1000)
     parts = Regression(Ridge(3.0), max_rounds=3).fit(FEATURES, release)
     assert np.allclose(whole.predict(NEW), parts.predict(NEW))
 
@@ -115,20 +115,20 @@ def test_only_released_rows_are_learnt_from():
     x = FEATURES._matrix[upper]
     plain = LinearRegression().fit(x, LABELS[upper])
     assert np.allclose(some.predict(NEW), plain.predict(NEW._matrix).clip(0, 100), atol=1.0)
-    with pytest.raises(ldp.InputError, match="speaks of no row"):
+    with pytest.raises(ldp.InputError, match="covers no row"):
         Regression(LinearRegression()).fit(FEATURES, release.keep(np.zeros(1500, bool)))
 
 
 @pytest.mark.parametrize("regressor", [Ridge(3.0), HistGradientBoostingRegressor(max_iter=20), PoissonRegressor()])
-def test_a_model_is_kept_and_predicts_the_same(regressor, tmp_path):
+def test_a_model_is_saved_and_predicts_the_same(regressor, tmp_path):
     release = released(LABELS, RROnBins(3.0, EVEN))
     model = Regression(regressor, "absolute", max_rounds=2).fit(FEATURES, release)
     model.save(tmp_path / "m")
     again = load_predictor(tmp_path / "m")
     assert np.array_equal(again.predict(NEW), model.predict(NEW))
-    chances = again.predict_proba(NEW)
-    assert np.allclose(chances.sum(axis=1), 1)
-    assert np.array_equal(chances, model.predict_proba(NEW))
+    probabilities = again.predict_proba(NEW)
+    assert np.allclose(probabilities.sum(axis=1), 1)
+    assert np.array_equal(probabilities, model.predict_proba(NEW))
     assert (again.space, again.guarantee, again.lineage) == (SPACE, model.guarantee, model.lineage)
 
 
@@ -137,7 +137,7 @@ def test_what_cannot_be_learnt_from_is_one_sentence():
     counts = vault.release(GroupHistogram(np.zeros(1500, int), 1.0))
     classes = ldp.Vault(["a", "b"] * 750, ldp.LabelSpace(["a", "b"]), ldp.Budget(1.0))
     for release, message in (
-        (counts, "says nothing of single rows"),
+        (counts, "has no evidence about single rows"),
         (classes.release(ldp.RandomizedResponse(1.0)), "Regression needs numbers"),
         (vault.release(DiscreteLaplace(1.0)), "1500 in the release"),
     ):

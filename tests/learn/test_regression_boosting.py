@@ -36,9 +36,9 @@ class Problem:
     def trained(self, epsilon, seed=0, **settings):
         vault = ldp.Vault(self.labels, SPACE, ldp.Budget(100.0))
         vault._bits = Seeded(seed)
-        lift = RowNormalizer.fit(self.table, n_columns=8, clip=True)
-        sums = vault.release(NumberSums(lift(self.table), 5.0, n_values=len(SPACE)))
-        start = Ridge(lift).fit(self.table, sums)
+        normalizer = RowNormalizer.fit(self.table, n_columns=8, clip=True)
+        sums = vault.release(NumberSums(normalizer(self.table), 5.0, n_values=len(SPACE)))
+        start = Ridge(normalizer).fit(self.table, sums)
         noisy = vault.release(UnbiasedBins(epsilon, EVEN))
         return start, RegressionBoosting(**settings).fit(self.table, noisy, start), noisy
 
@@ -100,8 +100,8 @@ def test_nothing_to_split_and_other_rows():
     assert len(model.trees) == 0
 
 
-def test_a_boosted_model_of_numbers_is_kept_and_read_back(problem, tmp_path):
-    model = problem.trained(4.0, rounds=5)[1]
+def test_a_boosted_regression_model_is_saved_and_loaded(problem, tmp_path):
+    model = problem.trained(4.0, max_rounds=5)[1]
     model.save(tmp_path / "m")
     again = load_predictor(tmp_path / "m")
     assert type(again) is BoostedRegressionModel
@@ -111,7 +111,7 @@ def test_a_boosted_model_of_numbers_is_kept_and_read_back(problem, tmp_path):
 
 @pytest.mark.parametrize("change", [{"deviation": 0}, {"deviation": "wide"}, {"space": None}])
 def test_a_crafted_file_of_boosted_numbers_is_refused(problem, tmp_path, change):
-    problem.trained(4.0, rounds=3)[1].save(tmp_path / "m")
+    problem.trained(4.0, max_rounds=3)[1].save(tmp_path / "m")
     facts = json.loads((tmp_path / "m" / "model.json").read_text())
     (tmp_path / "m" / "model.json").write_text(json.dumps(facts | change))
     with pytest.raises(ldp.InputError, match="not a model"):

@@ -23,7 +23,7 @@ from labeldp.learn.semigan import (
 
 SMALL = partial(build, "mlp", width=32)
 SHORT = Training(epochs=4, batch_size=500, optimizer="adamw", learning_rate=3e-3, device="cpu")
-PLUS_PLUS = {"discriminators": 2, "plus": True, "remove": 0.3, "ramp": 2}
+PLUS_PLUS = {"n_discriminators": 2, "plus": True, "remove_fraction": 0.3, "ramp_epochs": 2}
 
 
 def some(digits, count, seed=0, epsilon=2.9):
@@ -38,8 +38,8 @@ def weights(model):
 
 def test_the_loss_is_that_of_a_softmax_over_one_class_more():
     real, fake = torch.randn(7, 4), 3 * torch.randn(5, 4)
-    chances = [torch.softmax(torch.cat([rows, torch.zeros(len(rows), 1)], dim=1), dim=1) for rows in (real, fake)]
-    by_hand = -(1 - chances[0][:, 4]).log().mean() - chances[1][:, 4].log().mean()
+    probabilities = [torch.softmax(torch.cat([rows, torch.zeros(len(rows), 1)], dim=1), dim=1) for rows in (real, fake)]
+    by_hand = -(1 - probabilities[0][:, 4]).log().mean() - probabilities[1][:, 4].log().mean()
     assert realness_loss(real, fake) == pytest.approx(float(by_hand), rel=1e-5)
     assert realness_loss(real + 500, fake - 500).isfinite()
 
@@ -59,28 +59,26 @@ def gradients(loss, module):
 
 def test_each_loss_teaches_its_own_player_alone():
     network, generator, codes, known, other = a_game()
-    judgement = discriminate(network, known, other, generator(codes))
-    assert all(not g.any() for g in gradients(judgement.generator_loss, network))
-    assert all(not g.any() for g in gradients(judgement.discriminator_loss, generator))
-    assert all(not g.any() for g in gradients(judgement.labeled_logits.sum(), generator))
-    assert any(g.any() for g in gradients(judgement.generator_loss, generator))
-    assert any(g.any() for g in gradients(judgement.discriminator_loss, network))
+    output = discriminate(network, known, other, generator(codes))
+    assert all(not g.any() for g in gradients(output.generator_loss, network))
+    assert all(not g.any() for g in gradients(output.discriminator_loss, generator))
+    assert all(not g.any() for g in gradients(output.labeled_logits.sum(), generator))
+    assert any(g.any() for g in gradients(output.generator_loss, generator))
+    assert any(g.any() for g in gradients(output.discriminator_loss, network))
 
 
 def test_the_gradients_are_those_of_two_separate_steps():
     network, generator, codes, known, other = a_game()
-    plain, wanted = copy.deepcopy(network), torch.tensor([0, 1, 2, 0, 1, 2, 0])
-    judgement = discriminate(network, known, other, generator(codes))
+    plain, expected = copy.deepcopy(network), torch.tensor([0, 1, 2, 0, 1, 2, 0])
+    output = discriminate(network, known, other, generator(codes))
     joint = (
-        nn.functional.cross_entropy(judgement.labeled_logits, wanted)
-        + judgement.discriminator_loss
-        + judgement.generator_loss
+        nn.functional.cross_entropy(output.labeled_logits, expected) + output.discriminator_loss + output.generator_loss
     )
 
     logits = plain(torch.cat([known, other, generator(codes).detach()]))
-    chances = torch.softmax(torch.cat([logits, torch.zeros(24, 1)], dim=1), dim=1)
-    alone = -(torch.softmax(logits[:7], dim=1)[range(7), wanted]).log().mean()
-    alone = alone - (1 - chances[7:15, 3]).log().mean() - chances[15:, 3].log().mean()
+    probabilities = torch.softmax(torch.cat([logits, torch.zeros(24, 1)], dim=1), dim=1)
+    alone = -(torch.softmax(logits[:7], dim=1)[range(7), expected]).log().mean()
+    alone = alone - (1 - probabilities[7:15, 3]).log().mean() - probabilities[15:, 3].log().mean()
     for ours, theirs in zip(gradients(joint, network), gradients(alone, plain), strict=True):
         torch.testing.assert_close(ours, theirs)
     for (name, ours), (_, theirs) in zip(network.named_buffers(), plain.named_buffers(), strict=True):
@@ -164,30 +162,30 @@ def test_a_seed_says_it_all(digits, settings):
 def test_a_run_that_was_stopped_and_resumed_gives_the_same_weights(digits, tmp_path, stop, folder):
     release = some(digits, 300)
     whole = SemiGAN(SMALL, SHORT, **PLUS_PLUS).fit(digits.features, release)
-    told = []
+    reported = []
 
     def stop_it(epoch, loss):
-        told.append(epoch)
-        if len(told) == stop:
+        reported.append(epoch)
+        if len(reported) == stop:
             raise KeyboardInterrupt
 
-    kept = replace(SHORT, checkpoint=tmp_path if folder else tmp_path / "c.pt")
+    retained = replace(SHORT, checkpoint=tmp_path if folder else tmp_path / "c.pt")
     with pytest.raises(KeyboardInterrupt):
-        SemiGAN(SMALL, replace(kept, progress=stop_it), **PLUS_PLUS).fit(digits.features, release)
+        SemiGAN(SMALL, replace(retained, progress=stop_it), **PLUS_PLUS).fit(digits.features, release)
     stop = 99
-    resumed = SemiGAN(SMALL, replace(kept, progress=stop_it), **PLUS_PLUS).fit(digits.features, release)
-    assert told == [1, 2, 3, 4, 1, 2, 3, 4]
+    resumed = SemiGAN(SMALL, replace(retained, progress=stop_it), **PLUS_PLUS).fit(digits.features, release)
+    assert reported == [1, 2, 3, 4, 1, 2, 3, 4]
     assert torch.equal(weights(whole), weights(resumed))
 
 
 def test_plus_plus_is_plus_on_what_plus_trusts(digits):
     release, settings = some(digits, 300), replace(SHORT, epochs=3, ema_decay=0.9)
-    plus = SemiGAN(SMALL, settings, **PLUS_PLUS | {"remove": 0.0})
+    plus = SemiGAN(SMALL, settings, **PLUS_PLUS | {"remove_fraction": 0.0})
     _, counts = plus.fit_and_count_contradictions(digits.features, release)
     assert not counts[release.labels() < 0].any()
-    kept = release.keep(select_trusted_rows(release, counts, 0.3))
-    assert 0 < (release.labels() >= 0).sum() - (kept.labels() >= 0).sum() <= 90
-    by_hand = plus.fit(digits.features, kept)
+    retained = release.keep(select_trusted_rows(release, counts, 0.3))
+    assert 0 < (release.labels() >= 0).sum() - (retained.labels() >= 0).sum() <= 90
+    by_hand = plus.fit(digits.features, retained)
     assert torch.equal(weights(by_hand), weights(SemiGAN(SMALL, settings, **PLUS_PLUS).fit(digits.features, release)))
 
 
@@ -199,13 +197,18 @@ def test_images_and_labels_for_all_rows():
         partial(build, "cnn", width=4), replace(SHORT, epochs=2, batch_size=20), n_discriminators=2, plus=True
     )
     model = learner.fit(images, vault.release(ldp.RandomizedResponse(1.0)))
-    chances = model.predict_proba(images)
-    assert chances.shape == (60, 3)
-    assert np.allclose(chances.sum(axis=1), 1, atol=1e-5)
+    probabilities = model.predict_proba(images)
+    assert probabilities.shape == (60, 3)
+    assert np.allclose(probabilities.sum(axis=1), 1, atol=1e-5)
 
 
 def test_what_makes_no_sense_is_refused(digits):
-    for wrong in ({"plus": True}, {"remove": 0.3}, {"discriminators": 3}, {"discriminators": 2, "remove": 1.0}):
+    for wrong in (
+        {"plus": True},
+        {"remove_fraction": 0.3},
+        {"n_discriminators": 3},
+        {"n_discriminators": 2, "remove_fraction": 1.0},
+    ):
         with pytest.raises(ldp.InputError):
             SemiGAN(**wrong)
     foreign = SemiGAN(lambda shape, classes: nn.Linear(*shape, classes), SHORT)
@@ -228,7 +231,7 @@ def test_compiling_changes_no_result_and_happens_once(digits, monkeypatch):
     assert counter.frame_count == 1
 
 
-def test_a_student_that_doubts_labels_resists_noise(digits):
+def test_a_student_that_removes_labels_resists_noise(digits):
     plain, ours = [], []
     for seed in range(2):
         release = some(digits, 500, seed)

@@ -49,17 +49,17 @@ def test_images_are_standardised_by_channel(digits):
 def test_a_class_that_nobody_has_is_predicted_too():
     vault = ldp.Vault([0, 1] * 50, ldp.LabelSpace([0, 1, 2]), ldp.Budget(50.0))
     rows = Embeddings(np.random.default_rng(0).normal(size=(100, 2)))
-    chances = SklearnLearner(GaussianNB(), 1).fit(rows, vault.release(RR(50.0))).predict_proba(rows)
-    assert chances.shape == (100, 3)
-    assert (chances[:, 2] < 1e-8).all()
+    probabilities = SklearnLearner(GaussianNB(), 1).fit(rows, vault.release(RR(50.0))).predict_proba(rows)
+    assert probabilities.shape == (100, 3)
+    assert (probabilities[:, 2] < 1e-8).all()
 
 
 def test_a_start_adds_what_it_rests_on(digits):
     vault = ldp.Vault(digits.labels, ldp.LabelSpace(list(range(10))), ldp.Budget(3.0, 1e-5))
-    lift = RowNormalizer.fit(digits.features)
-    sums = vault.release(LinearQuery(lift(digits.features), 0.5, 1e-5))
+    normalizer = RowNormalizer.fit(digits.features)
+    sums = vault.release(LinearQuery(normalizer(digits.features), 0.5, 1e-5))
     noisy = vault.release(RR(1.5))
-    linear = Ridge(lift).fit(digits.features, sums)
+    linear = Ridge(normalizer).fit(digits.features, sums)
     alone = SklearnLearner(LOGISTIC, 1).fit(digits.features, noisy)
     both = SklearnLearner(LOGISTIC, 1).fit(digits.features, noisy, linear)
     assert (alone.guarantee, alone.lineage) == (noisy.guarantee, noisy.lineage)
@@ -71,8 +71,8 @@ def test_a_good_start_is_made_use_of(digits):
     """Randomized response at 0.5 alone tells next to nothing; with a good guess it does no harm."""
     vault = ldp.Vault(digits.labels, ldp.LabelSpace(list(range(10))), ldp.Budget(4.0, 1e-5))
     vault._bits = Seeded(0)
-    lift = RowNormalizer.fit(digits.features)
-    linear = Ridge(lift).fit(digits.features, vault.release(LinearQuery(lift(digits.features), 1.0, 1e-5)))
+    normalizer = RowNormalizer.fit(digits.features)
+    linear = Ridge(normalizer).fit(digits.features, vault.release(LinearQuery(normalizer(digits.features), 1.0, 1e-5)))
     noisy = vault.release(RR(0.5))
     alone, both = (SklearnLearner(LOGISTIC, 2).fit(digits.features, noisy, start) for start in (None, linear))
     assert digits.accuracy(both) > digits.accuracy(alone) + 0.2
@@ -122,7 +122,7 @@ def test_a_file_with_types_of_its_own_is_not_loaded(tmp_path, digits):
 def test_what_could_not_be_read_back_is_not_written(tmp_path, digits):
     model = SklearnLearner(Odd(), 1).fit(digits.features, digits.release(RR(3.0)))
     assert digits.accuracy(model) > 0.5
-    with pytest.raises(ldp.InputError, match=r"This Odd could not be read back, because it holds \S*\.Odd"):
+    with pytest.raises(ldp.InputError, match=r"This Odd cannot be saved, because it contains \S*\.Odd"):
         model.save(tmp_path / "m")
     assert not list(tmp_path.iterdir())
 

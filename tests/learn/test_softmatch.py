@@ -11,17 +11,17 @@ from labeldp.learn.softmatch import PseudoLabeler, fit_class_proportions
 
 def test_guesses_are_aligned_and_weighed_as_by_hand():
     judge = PseudoLabeler(torch.tensor([6, 3, 2]) / 11, decay=0.9)
-    chances, evidence = torch.softmax(torch.randn(8, 3), dim=1), torch.randn(8, 3)
-    guess, weight = judge(chances, evidence)
+    probabilities, evidence = torch.softmax(torch.randn(8, 3), dim=1), torch.randn(8, 3)
+    predictions, weight = judge(probabilities, evidence)
     shares = np.array([6, 3, 2]) / 11
-    p = chances.numpy().astype(np.float64)
+    p = probabilities.numpy().astype(np.float64)
     usual = 0.9 * shares + 0.1 * p.mean(axis=0)
     aligned = p * shares / usual * np.exp(evidence.numpy().astype(np.float64))
     aligned /= aligned.sum(axis=1, keepdims=True)
-    sure = aligned.max(axis=1)
-    centre, spread = 0.9 / 3 + 0.1 * sure.mean(), 0.9 + 0.1 * sure.var(ddof=1)
-    by_hand = [1.0 if s >= centre else np.exp(-((centre - s) ** 2) / (2 * spread / 4)) for s in sure]
-    assert guess.tolist() == aligned.argmax(axis=1).tolist()
+    confidence = aligned.max(axis=1)
+    center, spread = 0.9 / 3 + 0.1 * confidence.mean(), 0.9 + 0.1 * confidence.var(ddof=1)
+    by_hand = [1.0 if s >= center else np.exp(-((center - s) ** 2) / (2 * spread / 4)) for s in confidence]
+    assert predictions.tolist() == aligned.argmax(axis=1).tolist()
     assert weight.tolist() == pytest.approx(by_hand, rel=1e-5)
 
 

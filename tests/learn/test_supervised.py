@@ -17,8 +17,8 @@ RR = ldp.RandomizedResponse
 def test_mixing_is_a_convex_combination_of_pairs():
     torch.manual_seed(0)
     inputs, targets = torch.eye(6), torch.eye(6)
-    mixed, wanted = mix_batch(inputs, targets, 1.0)
-    assert torch.equal(mixed, wanted)
+    mixed, expected = mix_batch(inputs, targets, 1.0)
+    assert torch.equal(mixed, expected)
     assert torch.allclose(mixed.sum(1), torch.ones(6))
     share = float(mixed.diagonal().min())
     for i, row in enumerate(mixed):
@@ -41,7 +41,7 @@ def test_mixup_keeps_noise_from_being_learnt_by_heart(digits, training):
     assert mixed > plain + 0.06
 
 
-@pytest.mark.parametrize("options", [{}, {"augment": "strong", "smoothing": 0.1}])
+@pytest.mark.parametrize("options", [{}, {"augment": "strong", "label_smoothing": 0.1}])
 def test_clean_labels_are_learnt(digits, training, options):
     assert digits.mean_accuracy(Supervised(training=training, **options), RR(30.0), seeds=1) > 0.95
 
@@ -76,7 +76,7 @@ def test_rows_must_match_and_something_must_be_released(digits, training):
     release = digits.release(RR(1.0))
     with pytest.raises(ldp.InputError, match="10 rows of features and 1400"):
         Supervised(training=training).fit(digits.features.select(np.arange(10)), release)
-    with pytest.raises(ldp.InputError, match="speaks of no row"):
+    with pytest.raises(ldp.InputError, match="covers no row"):
         Supervised(training=training).fit(digits.features, release.keep(np.zeros(1400, bool)))
 
 

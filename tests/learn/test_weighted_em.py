@@ -85,39 +85,39 @@ def test_rows_must_match(patients):
         WeightedEM(LOGISTIC).fit(features[:10], released(labels, ldp.RandomizedResponse(1.0)))
 
 
-def test_a_guess_is_where_it_begins(patients):
+def test_initial_probabilities_are_where_it_begins(patients):
     """With no evidence at all, one round fits the guess itself."""
     features, labels = patients
     release = released(labels, ldp.RandomizedResponse(1e-6))
-    guess = np.log(np.where(np.eye(2, dtype=bool)[labels], 0.99, 0.01))
-    model = WeightedEM(LOGISTIC, n_rounds=1).fit(features, release, guess)
+    predictions = np.log(np.where(np.eye(2, dtype=bool)[labels], 0.99, 0.01))
+    model = WeightedEM(LOGISTIC, n_rounds=1).fit(features, release, predictions)
     assert (model.predict(features) == labels).mean() > 0.95
-    upside_down = WeightedEM(LOGISTIC, n_rounds=1).fit(features, release, guess[:, ::-1])
+    upside_down = WeightedEM(LOGISTIC, n_rounds=1).fit(features, release, predictions[:, ::-1])
     assert (upside_down.predict(features) == labels).mean() < 0.05
 
 
-def test_a_guess_is_weighed_against_the_evidence(patients):
+def test_initial_probabilities_are_weighed_against_the_evidence(patients):
     features, labels = patients
     release = released(labels, ldp.RandomizedResponse(8.0))
     wrong = np.log(np.where(np.eye(2, dtype=bool)[labels], 0.4, 0.6))
     assert (WeightedEM(LOGISTIC).fit(features, release, wrong).predict(features) == labels).mean() > 0.95
 
 
-def test_a_guess_of_unreleased_rows_makes_no_difference(patients):
+def test_initial_probabilities_of_unreleased_rows_make_no_difference(patients):
     features, labels = patients
     release = released(labels, ldp.RandomizedResponse(2.0), rows=np.arange(0, 569, 2))
-    guess = np.log(np.full((569, 2), 0.5))
-    spoiled = guess.copy()
+    predictions = np.log(np.full((569, 2), 0.5))
+    spoiled = predictions.copy()
     spoiled[1::2] = np.log([1e-9, 1.0])
-    a, b = (WeightedEM(LOGISTIC, n_rounds=2).fit(features, release, g).coef_ for g in (guess, spoiled))
+    a, b = (WeightedEM(LOGISTIC, n_rounds=2).fit(features, release, g).coef_ for g in (predictions, spoiled))
     assert np.array_equal(a, b)
 
 
-def test_a_prior_is_no_place_for_a_guess(patients):
+def test_a_prior_release_ignores_initial_probabilities(patients):
     features, labels = patients
     release = released(labels, GroupHistogram((features[:, 0] > 0).astype(int), 1.0))
-    guess = np.log(np.where(np.eye(2, dtype=bool)[labels], 0.99, 0.01))
-    a, b = (WeightedEM(LOGISTIC).fit(features, release, g).coef_ for g in (None, guess))
+    predictions = np.log(np.where(np.eye(2, dtype=bool)[labels], 0.99, 0.01))
+    a, b = (WeightedEM(LOGISTIC).fit(features, release, g).coef_ for g in (None, predictions))
     assert np.array_equal(a, b)
 
 

@@ -24,7 +24,7 @@ def classes():
     return noise + np.array([[1, 0.15, 0], [1, -0.15, 0], [-1, 0, -0.7]])[labels], labels
 
 
-def test_kinds_of_one_size_are_the_classes_where_plain_clusters_are_not(classes):
+def test_clusters_of_equal_size_are_the_classes_where_plain_clusters_are_not(classes):
     rows, labels = classes
     shares = balanced_kmeans(rows, 3)
     assert matched(shares.argmax(axis=1), labels) > 0.95
@@ -34,7 +34,7 @@ def test_kinds_of_one_size_are_the_classes_where_plain_clusters_are_not(classes)
     assert np.array_equal(shares, balanced_kmeans(rows, 3))  # no noise, no labels: the same again
 
 
-def test_shares_by_plain_loops():
+def test_memberships_by_plain_loops():
     generator = np.random.default_rng(1)
     unit = generator.normal(size=(12, 4)).astype(np.float32)
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
@@ -51,6 +51,6 @@ def test_shares_by_plain_loops():
     assert np.allclose(_memberships(unit, centres), slow, atol=1e-4)
 
 
-def test_there_are_no_more_kinds_than_rows():
-    with pytest.raises(ldp.InputError, match="choose between 1 and as many kinds"):
+def test_there_are_no_more_clusters_than_rows():
+    with pytest.raises(ldp.InputError, match="choose between 1 and as many clusters"):
         balanced_kmeans(np.eye(3), 4)

@@ -32,8 +32,8 @@ def test_two_views_give_the_loss_of_the_paper():
     paper = torch.nn.functional.cross_entropy(likeness, torch.arange(12).roll(6))
     ours = nt_xent_loss(z, 2, 0.2)
     assert torch.equal(ours, paper)
-    (slope,), (wanted,) = (torch.autograd.grad(value, z) for value in (ours, paper))
-    assert torch.equal(slope, wanted)
+    (slope,), (expected,) = (torch.autograd.grad(value, z) for value in (ours, paper))
+    assert torch.equal(slope, expected)
 
 
 @pytest.mark.parametrize("views", [0, 1])

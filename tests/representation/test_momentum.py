@@ -52,7 +52,7 @@ def test_views_may_be_smaller_than_the_pictures(digits):
 
 
 def test_smaller_views_need_a_backbone_that_takes_any_size(digits, cnn):
-    with pytest.raises(InputError, match="one size of pictures"):
+    with pytest.raises(InputError, match="images of one size"):
         MoCo(cnn, Training(epochs=1, device="cpu"), view_size=6).fit(digits.images)
 
 

@@ -59,15 +59,15 @@ def test_a_training_goes_on_with_the_pictures_that_it_began_with(digits, cnn, tm
 def test_two_encoders_are_trained_as_those_of_cifar10(rows, height, gpu, asked, size, epochs, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
     found = []
-    monkeypatch.setattr("labeldp.representation.restart.train_with_restart", lambda *words: found.append(words))
+    monkeypatch.setattr("labeldp.representation.restart.train_with_restart", lambda *args: found.append(args))
     images = Images(np.zeros((rows, 1, height, height), np.uint8), device="cpu")
     train_two_encoders(images, epochs=asked)
-    train_two_encoders(images, "cnn", asked, compile=False, rate=0.1)
+    train_two_encoders(images, "cnn", asked, compile=False, learning_rate=0.1)
     (method, _, again), (other, *_) = found
     assert method.backbone == ("resnet18" if gpu else "cnn")
     assert (method.view_size, method.training.epochs, again) == (size, *epochs)
-    assert (method.training.compile, method.training.rate, method.training.batch) == (gpu, 0.5, 256)
-    assert (other.view_size, other.training.compile, other.training.rate) == (None, False, 0.1)
+    assert (method.training.compile, method.training.learning_rate, method.training.batch_size) == (gpu, 0.5, 256)
+    assert (other.view_size, other.training.compile, other.training.learning_rate) == (None, False, 0.1)
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,14 @@ def test_the_clustering_loss_written_out():
     assert float(scan_loss(a, b, 2.0)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_self_labelling_counts_clusters_alike_and_only_sure_rows():
+def test_self_labeling_weighs_clusters_equally_and_uses_only_confident_rows():
     weak = torch.tensor([[9.0, 0], [9.0, 0], [0, 9.0], [0.1, 0]])
     strong = torch.tensor([[1.0, 0], [1.0, 0], [0, 2.0], [-50.0, 50.0]])
     first, second = (float(-torch.log_softmax(strong[i], 0)[c]) for i, c in ((0, 0), (2, 1)))
     assert float(self_label_loss(weak, strong, 0.9)) == pytest.approx((first + second) / 2, rel=1e-5)
 
 
-def test_neighbours_that_agree_make_better_clusters(digits, encoder):
+def test_neighbors_that_agree_make_better_clusters(digits, encoder):
     """On average: a start may merge two digits, and then it stays so."""
     found = []
     for seed in (0, 1):

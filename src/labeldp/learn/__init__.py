@@ -1,4 +1,4 @@
-"""Learners: what turns features and a release into a model. None of them sees a label."""
+"""Learners, which train a model on features and a release. No learner reads the true labels."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""Aug-Descent (Nishi et al. 2021) on DivideMix (Li et al. 2020): two networks sort the labels for each other.
+"""Aug-Descent (Nishi et al. 2021) on DivideMix (Li et al. 2020): two networks estimate which labels are correct.
 
-Analysis (losses, guesses) looks at weakly varied rows, descent learns strongly varied ones. Each epoch, each row's
-label gets a chance of being right, from the other network; a label that is likely right is refined, any other is
-replaced by what both networks guess; and all rows are mixed (MixMatch).
+Losses and pseudo-labels are computed on weakly augmented rows, and gradients on strongly augmented ones. In each epoch,
+each network estimates for the other one the probability that each label is correct. Labels that are probably correct
+are refined. Other labels are replaced by the mean prediction of both networks. All rows are mixed (MixMatch).
 """
 
 from dataclasses import dataclass
@@ -28,16 +28,27 @@ from labeldp.releases.responses import Responses
 
 @dataclass(frozen=True)
 class AugDescent(Learner):
-    """Two networks; `warmup` is the share of epochs in which they learn the labels as they are."""
+    """Train two networks that estimate for each other which labels are correct.
+
+    Attributes:
+        warmup_fraction: The share of epochs in which the released labels are the targets.
+        correctness_threshold: The least probability of being correct of a label that is refined instead of replaced.
+        temperature: The temperature by which targets are sharpened.
+        n_views: The weakly augmented views of which predictions are the mean.
+        mixup: The parameter of the Beta distribution of mixing weights.
+        unsupervised_weight: The weight of the loss of rows with pseudo-labels.
+        ramp_fraction: The share of epochs over which this weight grows from 0.
+        balance_weight: The weight of the penalty on mean predictions that differ from the class prior.
+    """
 
     warmup_fraction: float = 0.1
-    correctness_threshold: float = 0.5  # how likely right a label must be, to be refined rather than replaced
+    correctness_threshold: float = 0.5
     temperature: float = 0.5
     n_views: int = 2
     mixup: float = 4.0
     unsupervised_weight: float = 25.0
-    ramp_fraction: float = 0.2  # the share of epochs over which guesses gain their weight
-    balance_weight: float = 1.0  # weight of the penalty on predicting classes more or less often than they are
+    ramp_fraction: float = 0.2
+    balance_weight: float = 1.0
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train both networks; the model averages them."""
@@ -48,16 +59,14 @@ class AugDescent(Learner):
         correctness = _LabelCorrectness(features, release, row_ids, labels)
         correct_probabilities = [torch.ones(len(row_ids), device=device)] * 2
         n_warmup_epochs, is_warmup = max(1, round(self.warmup_fraction * self.training.epochs)), True
-        ramp = torch.zeros((), device=device)  # a number of Python's would be compiled into the loss, anew each epoch
+        ramp = torch.zeros((), device=device)  # a Python number would be a constant of the compiled loss
 
         def begin_epoch(epoch: int) -> None:
             nonlocal is_warmup, correct_probabilities
             is_warmup = epoch < n_warmup_epochs
             ramp.fill_(min(1.0, (epoch - n_warmup_epochs + 1) / max(1, self.ramp_fraction * self.training.epochs)))
             if not is_warmup:
-                correct_probabilities = [
-                    correctness(network) for network in (pair[1], pair[0])
-                ]  # each hears from the other
+                correct_probabilities = [correctness(network) for network in (pair[1], pair[0])]  # from the other one
 
         def loss(positions: Tensor) -> Tensor:
             batch_ids = row_ids[positions]
@@ -100,10 +109,10 @@ class AugDescent(Learner):
         correct_probability: Tensor,
         class_prior: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Refine labels that are likely right, replace the others, and sharpen; also say which were kept.
+        """Return sharpened targets, and a mask of the rows whose label is refined instead of replaced.
 
-        Sharp guesses lean to frequent classes, and what learns them leans further: they are brought back to how
-        frequent classes are.
+        Sharpening raises the probabilities of frequent classes, and training on such targets amplifies this. So the
+        mean of the pseudo-labels is rescaled to the class prior.
         """
         trusted_mask = correct_probability >= self.correctness_threshold
         refined = correct_probability[:, None] * one_hot + (1 - correct_probability[:, None]) * own_prediction
@@ -121,9 +130,9 @@ class AugDescent(Learner):
         ramp: Tensor,
         class_prior: Tensor,
     ) -> Tensor:
-        """MixMatch: cross-entropy where labels were kept, squared error where they are guesses, and balance.
+        """Return the MixMatch loss: cross-entropy for trusted labels, squared error for pseudo-labels, and balance.
 
-        Every row weighs the same, so that few guesses do not outweigh many labels.
+        Every row has the same weight, so that few pseudo-labels do not outweigh many labels.
         """
         mix_weight = sample_mix_weight(self.mixup, inputs.device)
         mix_weight = torch.maximum(mix_weight, 1 - mix_weight)
@@ -140,14 +149,14 @@ class AugDescent(Learner):
 
 
 class _LabelCorrectness:
-    """The chance that each released label is right, as one network sees it.
+    """The probability that each released label is correct, given the predictions of one network.
 
-    Where the channel is symmetric, the share of right labels is known exactly, and a mixture of two Gaussians with
-    that share sorts the losses. It takes whatever is hard to learn for wrong, a rare class above all, and what is
-    guessed in its place confirms that. But the share of right ones among the labels of each class is known, too, by the
-    channel and by how often they were released: only the most doubtful so many are doubted. Labels that were worked out
-    from a release have a share that nobody knows: the mixture finds it. Elsewhere the evidence and the network give the
-    chance by Bayes' rule.
+    - Symmetric channel: the expected share of correct labels is known. A mixture of two Gaussians with this share is
+      fitted to the losses. Such a mixture takes rows with a large loss for wrong, above all those of rare classes. So
+      the log-odds of each released class are shifted to its expected share of correct labels, which follows from the
+      channel and from the released frequencies.
+    - Pseudo-labels: the share of correct labels is unknown and is a parameter of the mixture.
+    - Other releases: the probability follows from the evidence and the network by Bayes' rule.
     """
 
     def __init__(self, features: Features, release: Release, row_ids: Tensor, labels: Tensor) -> None:
@@ -192,9 +201,15 @@ class _LabelCorrectness:
 
 
 def fit_loss_mixture(losses: Tensor, clean_fraction: float | None, n_rounds: int = 30) -> Tensor:
-    """Return the log-odds for each loss of belonging to the lower of two Gaussians.
+    """Return the log-odds for each loss of belonging to the Gaussian with the lower mean.
 
-    Its `share` of the rows is known, or None: then it is found with the rest.
+    Args:
+        losses: The loss of each row.
+        clean_fraction: The mixture weight of that Gaussian; None to estimate it.
+        n_rounds: The rounds of expectation maximization.
+
+    Returns:
+        The log-odds of each row.
     """
     x = (losses - losses.min()) / (losses.max() - losses.min()).clamp_min(1e-9)
     initial_fraction = 0.5 if clean_fraction is None else clean_fraction
@@ -215,15 +230,22 @@ def fit_loss_mixture(losses: Tensor, clean_fraction: float | None, n_rounds: int
 
 
 def shift_log_odds(log_odds: Tensor, clean_fraction: float) -> Tensor:
-    """Move all log-odds by one step, such that this share of them is for and the others are against."""
+    """Add a constant to all log-odds such that this share of them is positive or zero."""
     return log_odds - log_odds.sort().values[round((1 - clean_fraction) * (len(log_odds) - 1))]
 
 
 def estimate_class_prior(channel: NDArray[np.float64], released_labels: Tensor) -> tuple[Tensor, list[float]]:
-    """Return how frequent each class is, and how often a label that was released as it is right.
+    """Estimate the frequency of each true class, and the share of correct labels among those released as each class.
 
-    The channel P(released | true) turns the true shares of classes into the released ones, so it tells them back, but
-    for noise: no class is taken to be rarer than a tenth of its part.
+    The channel P(released | true) maps true class frequencies to released ones, and its inverse estimates the former.
+    Noise can make an estimate negative, so it is at least a tenth of the uniform frequency.
+
+    Args:
+        channel: P(released class = row | true class = column).
+        released_labels: The code of each released label.
+
+    Returns:
+        The class prior, and the expected share of correct labels by released class.
     """
     released_frequencies = np.bincount(released_labels.cpu().numpy(), minlength=len(channel)) / max(
         1, len(released_labels)
@@ -237,6 +259,6 @@ def estimate_class_prior(channel: NDArray[np.float64], released_labels: Tensor) 
 
 
 def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
-    """Raise probabilities to 1 / temperature and normalise."""
+    """Raise probabilities to the power 1 / temperature and normalize them."""
     powers = probabilities.clamp_min(1e-9) ** (1 / temperature)
     return powers / powers.sum(dim=1, keepdim=True)

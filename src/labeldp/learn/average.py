@@ -1,6 +1,7 @@
-"""The geometric mean of several models' probabilities, for where a choice among them would cost more than it gains.
+"""The geometric mean of several models' probabilities, an alternative to a private selection among them.
 
-Models of noisy labels are less certain than they could be, and an arithmetic mean is less certain still.
+Probabilities of models that were trained on noisy labels are often underconfident. An arithmetic mean is even less
+confident, and a geometric mean is not.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ class AveragedModel(HasProvenance):
 
     Attributes:
         space: The classes.
-        provenance: The releases that the members rest on, all together.
+        provenance: The combined provenance of all members.
         members: The models, at least one.
     """
 
@@ -45,12 +46,12 @@ class AveragedModel(HasProvenance):
     members: tuple[Predictor, ...]
 
     def predict_proba(self, features: Features) -> NDArray[np.floating]:
-        """Return the geometric mean of each class's probabilities for each row, as probabilities."""
+        """Return the normalized geometric mean of the members' probabilities for each row."""
         probabilities = [np.asarray(each.predict_proba(features), np.float64) for each in self.members]
         return softmax(np.mean([np.log(np.maximum(each, _MIN_PROBABILITY)) for each in probabilities], axis=0), axis=1)
 
     def predict(self, features: Features) -> NDArray[Any]:
-        """Return the likeliest label of each row."""
+        """Return the most probable label of each row."""
         return decode_probabilities(self.space, self.predict_proba(features))
 
     def save(self, folder: str | Path) -> None:
@@ -63,7 +64,7 @@ class AveragedModel(HasProvenance):
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> "AveragedModel":
-        """Read what `save` wrote; `device` is for networks."""
+        """Read a model that `save` wrote; `device` is for members that are networks."""
         metadata = read_metadata(folder)
         space, n_members = metadata["space"], metadata.get("members")
         if not isinstance(n_members, int) or not 1 <= n_members <= _MAX_MEMBERS:
@@ -75,13 +76,13 @@ class AveragedModel(HasProvenance):
 
 
 def average_models(models: Sequence[Predictor]) -> Predictor:
-    """Return the mean of several models, or the only one.
+    """Return a model of the geometric mean of several models, or the only model.
 
     Args:
         models: One or more models of the same classes.
 
     Returns:
-        A model that rests on all that they rest on.
+        A model with the combined provenance of all models.
 
     Raises:
         InputError: There is no model, or their classes differ.

@@ -1,4 +1,4 @@
-"""The names of networks, which are known without torch; `backbones` builds the networks."""
+"""The names of backbones, without an import of torch; `backbones` builds the networks."""
 
 _BACKBONES_BY_NDIM = {
     1: ("mlp", "linear"),
@@ -8,10 +8,10 @@ _BACKBONES_BY_NDIM = {
 
 
 def backbones_for(ndim: int) -> tuple[str, ...]:
-    """Return the backbones for rows of a shape with so many axes: 1 for columns, 2 for pairs of ids, 3 for images."""
+    """Return the backbones for rows with `ndim` axes: 1 for columns, 2 for pairs of ids, 3 for images."""
     return _BACKBONES_BY_NDIM[ndim]
 
 
 def is_backbone(name: str) -> bool:
-    """Return whether this is the name of a network."""
+    """Return whether `name` is the name of a backbone."""
     return any(name in names for names in _BACKBONES_BY_NDIM.values())

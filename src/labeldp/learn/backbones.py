@@ -1,6 +1,6 @@
-"""Networks: ResNet-18, WideResNet-28-k and VGG-16 for small images, the CNN of the PATE papers, an MLP, a line.
+"""Networks: ResNet-18, WideResNet-28-k and VGG-16 for small images, the CNN of the PATE papers, an MLP, a linear model.
 
-Those for pairs of ids are in `factors`.
+The networks for pairs of ids are in `factors`.
 """
 
 import math
@@ -15,11 +15,11 @@ from labeldp.core.errors import InputError
 from labeldp.learn.backbone_names import backbones_for
 from labeldp.learn.factors import mf, ncf, order_head
 
-_MAX_DEVIATIONS = 1e6  # deviations of a column, beyond which numbers are cut
+_MAX_DEVIATIONS = 1e6  # standard deviations of a column at which standardized values are clipped
 
 
 class Network(nn.Module):
-    """Normalises its input, encodes it, and scores classes. What `recipe` says rebuilds it."""
+    """A network that normalizes its input, encodes it, and scores classes; `rebuild(config)` makes it again."""
 
     mean: Tensor
     deviation: Tensor
@@ -43,7 +43,7 @@ class Network(nn.Module):
 
     @property
     def loss(self) -> str:
-        """Which single number suits its distributions, where labels are numbers."""
+        """The regression loss of a `RegressionHead`; "squared" for class scores."""
         return self.head.loss if isinstance(self.head, RegressionHead) else "squared"
 
     def set_normalization(self, mean: Tensor, deviation: Tensor) -> None:
@@ -56,30 +56,36 @@ class Network(nn.Module):
         if not x.is_floating_point():  # ids are no quantities
             return self.encoder(x)
         normal = (x - self.mean) / self.deviation
-        return self.encoder(
-            normal.clamp(-_MAX_DEVIATIONS, _MAX_DEVIATIONS) if x.ndim == 2 else normal
-        )  # huge numbers overflow
+        # Without a limit, huge values of a column would overflow.
+        return self.encoder(normal.clamp(-_MAX_DEVIATIONS, _MAX_DEVIATIONS) if x.ndim == 2 else normal)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a score (logit) for each class."""
         return self.head(self.embed(x))
 
 
-_SPREAD_MOMENTUM, _MIN_RESIDUAL_VARIANCE = (
-    0.05,
-    0.05,
-)  # of the running spread of locations; of the variance that they leave
+_SPREAD_MOMENTUM = 0.05  # of the running variance of locations
+_MIN_RESIDUAL_VARIANCE = 0.05  # least residual variance, as a share of the variance of all labels
 
 
 class RegressionHead(nn.Module):
-    """Scores for every value of a range, from one linear output: a curve around a location.
+    """A score for every value of a range, from one linear output: the log-density around a location.
 
-    The curve is normal for "squared" loss, Laplace's for "absolute", the law of counts for "poisson". `low` and `high`
-    are the ends of the range; `centre` and `deviation` are those of all labels. The output counts in deviations from
-    the centre and is divided by the root of the width: squares grow faster than the losses of classes, and the usual
-    rates of learning would overshoot. How wide the curve is follows: the variance of
-    all labels, less that of the locations. It cannot be learnt from evidence, of which little tells a wide curve around
-    far locations from a narrow one around near ones.
+    The density is normal for "squared" loss, Laplace for "absolute" and Poisson for "poisson". The location is in
+    standard deviations from the center, divided by the square root of the input width. Without this factor, usual
+    learning rates would overshoot, because squared errors grow faster than classification losses.
+
+    The residual variance is the variance of all labels less that of the locations. It is not a learned parameter:
+    noisy evidence hardly distinguishes a wide density around distant locations from a narrow one around near locations.
+
+    Args:
+        width: The columns of the encoding.
+        n_values: The number of values of the range.
+        low: The smallest value.
+        high: The largest value.
+        loss: "squared", "absolute" or "poisson".
+        center: The mean of all labels.
+        deviation: The standard deviation of all labels.
     """
 
     grid: Tensor
@@ -115,7 +121,7 @@ class RegressionHead(nn.Module):
 
 
 class EnsembleNetwork(nn.Module):
-    """The mean of several networks' probabilities, as logits."""
+    """The logarithm of the mean probabilities of several networks."""
 
     def __init__(self, networks: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -133,9 +139,9 @@ class EnsembleNetwork(nn.Module):
 
 
 class ConcatEncoder(nn.Module):
-    """Several encoders: their encodings side by side, each divided by its usual length, so that all weigh the same.
+    """The concatenated encodings of several encoders, each divided by its RMS norm so that all have the same scale.
 
-    A learner that starts from it starts from the first.
+    A learner that starts from such an encoder starts from its first part.
     """
 
     lengths: Tensor
@@ -151,7 +157,7 @@ class ConcatEncoder(nn.Module):
         return {"beside": [network.config for network in self.networks]}
 
     def embed(self, x: Tensor) -> Tensor:
-        """Return all encodings."""
+        """Return the concatenated encodings."""
         each = zip(self.networks, self.lengths, strict=True)
         return torch.cat([network.embed(x).float() / length for network, length in each], dim=1)  # type: ignore[operator]
 
@@ -174,7 +180,7 @@ class BasicBlock(nn.Module):
 
 
 class WideBlock(nn.Module):
-    """Normalisation before convolution (Zagoruyko and Komodakis 2016), with FixMatch's leaky activations."""
+    """Normalization before convolution (Zagoruyko and Komodakis 2016), with FixMatch's leaky activations."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
@@ -191,7 +197,7 @@ class WideBlock(nn.Module):
 
 def _conv(in_channels: int, out_channels: int, stride: int = 1, kernel_size: int = 3) -> nn.Conv2d:
     conv = nn.Conv2d(in_channels, out_channels, kernel_size, stride, kernel_size // 2, bias=False)
-    # As the papers' rates of learning assume: torch's own start is smaller, and so learns faster at the same rate.
+    # The learning rates of the papers assume this initialization; torch's default weights are smaller.
     nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
     return conv
 
@@ -229,7 +235,7 @@ def wrn28(shape: Sequence[int], k: int = 2) -> tuple[nn.Module, int]:
 
 
 def vgg16(shape: Sequence[int]) -> tuple[nn.Module, int]:
-    """VGG-16 with batch normalisation and one linear layer; small images are pooled as often as they can be."""
+    """VGG-16 with batch normalization and one linear layer; pooling stops when a side is 1 pixel."""
     layers: list[nn.Module] = []
     in_channels, side = shape[0], min(shape[1:])
     for widths in ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512)):
@@ -243,7 +249,7 @@ def vgg16(shape: Sequence[int]) -> tuple[nn.Module, int]:
 
 
 def cnn(shape: Sequence[int], width: int = 64) -> tuple[nn.Module, int]:
-    """The two-convolution network of the PATE papers, with batch normalisation in the place of theirs."""
+    """The network of the PATE papers with two convolutions; batch normalization replaces their normalization."""
     layers: list[nn.Module] = []
     in_channels, (height, image_width) = shape[0], shape[1:]
     for _ in range(2):
@@ -261,7 +267,7 @@ def cnn(shape: Sequence[int], width: int = 64) -> tuple[nn.Module, int]:
 
 
 def mlp(shape: Sequence[int], width: int = 256, depth: int = 2) -> tuple[nn.Module, int]:
-    """Fully connected layers with batch normalisation."""
+    """Fully connected layers with batch normalization."""
     layers: list[nn.Module] = [nn.Flatten()]
     in_features = _n_inputs(shape)
     for _ in range(depth):
@@ -271,7 +277,7 @@ def mlp(shape: Sequence[int], width: int = 256, depth: int = 2) -> tuple[nn.Modu
 
 
 def linear(shape: Sequence[int]) -> tuple[nn.Module, int]:
-    """Nothing but the head: a linear model."""
+    """A linear model: the input itself is the encoding."""
     return nn.Flatten(), _n_inputs(shape)
 
 
@@ -299,7 +305,21 @@ BACKBONES: dict[str, Callable[..., tuple[nn.Module, int]]] = {
 def build(
     name: str, shape: Sequence[int], n_classes: int, head_config: dict[str, Any] | None = None, **options: Any
 ) -> Network:
-    """Build a network by name for rows of `shape`; with `numbers`, the settings of a `NumberHead`, one for numbers."""
+    """Build a network by name.
+
+    Args:
+        name: The name of a backbone.
+        shape: The shape of a row.
+        n_classes: The number of classes, or of values of a range.
+        head_config: The arguments of a `RegressionHead` for numbers; None for classes.
+        **options: Arguments of the backbone, `width=16` for example.
+
+    Returns:
+        The network, with initial weights.
+
+    Raises:
+        InputError: The name is unknown, or the backbone is not for rows of this shape.
+    """
     if name not in BACKBONES:
         raise InputError(f"There is no backbone {name!r}: choose one of {', '.join(BACKBONES)}.")
     if name not in backbones_for(len(shape)):
@@ -321,7 +341,7 @@ def build(
 
 
 def rebuild(config: dict[str, Any]) -> nn.Module:
-    """Build a network again from its recipe, without its weights."""
+    """Build a network from its `config`, without its weights."""
     if "average" in config:
         return EnsembleNetwork([rebuild(each) for each in config["average"]])
     if "beside" in config:
@@ -330,14 +350,14 @@ def rebuild(config: dict[str, Any]) -> nn.Module:
 
 
 def rebuild_single(config: dict[str, Any]) -> Network:
-    """Build a network of one piece from its recipe."""
+    """Build a single `Network` from its `config`."""
     network = build(config["name"], config["shape"], config["classes"], config.get("numbers"), **config["options"])
     network.config = dict(config)
     return network
 
 
 def is_flip_invariant(network: nn.Module) -> bool:
-    """Whether a network was trained on pictures whose mirror images have the same label."""
+    """Return whether a network was trained on images whose mirror images have the same label."""
     if isinstance(network, EnsembleNetwork):
         return all(is_flip_invariant(each) for each in network.networks)
     return isinstance(network, Network) and bool(network.config.get("flip"))

@@ -1,4 +1,4 @@
-"""What learners share: a network to start from, and a release as tensors on the device."""
+"""The base class of learners of networks, and functions that they share."""
 
 import copy
 import hashlib
@@ -25,17 +25,18 @@ from labeldp.releases.base import Release
 
 Backbone = str | Callable[[tuple[int, ...], int], nn.Module]
 
-_MAX_DEVICE_ENTRIES = (
-    1 << 28
-)  # numbers of evidence that are kept on the device at once; beyond, they come batch by batch
+# Entries of evidence (rows times classes) that are stored on the device; more are copied batch by batch.
+_MAX_DEVICE_ENTRIES = 1 << 28
 
 
 @dataclass(frozen=True)
 class Learner(ABC):
-    """Turns features and a release into a model. It sees no label, so everything it does is free of charge.
+    """Trains a model on features and a release. It reads no true label, so training is post-processing without cost.
 
-    `backbone` is a name, or a function of (shape, classes) that makes a network: `partial(build, "cnn", width=16)`, or
-    any module of the user's.
+    Attributes:
+        backbone: A name, or a function of (shape, n_classes) that makes a network: `partial(build, "cnn", width=16)`,
+            or one that returns any module.
+        training: The optimizer and its schedule.
     """
 
     backbone: Backbone = "auto"
@@ -43,19 +44,28 @@ class Learner(ABC):
 
     @abstractmethod
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
-        """Train, from `start` where it is given: its encoder, and its head too if that has as many classes."""
+        """Train a network.
+
+        Args:
+            features: The rows.
+            release: Evidence about these rows.
+            start: A model from whose encoder the training starts, and from whose head if it has the same width.
+
+        Returns:
+            The model, with the provenance of the release and of `start`.
+        """
 
     def fit_many(self, features: Features, release: Release, starts: Sequence[Model | None]) -> list[Model]:
-        """Train a network from each start, with a seed of its own."""
+        """Train one network from each start, each with its own seed."""
         learners = [self.with_training(seed=self.training.seed + index) for index in range(len(starts))]
         return [each.fit(features, release, start) for each, start in zip(learners, starts, strict=True)]
 
     def with_training(self, **changes: Any) -> "Learner":
-        """Return the same learner with other settings of its training."""
+        """Return the same learner with some fields of its `training` replaced."""
         return replace(self, training=replace(self.training, **changes))
 
     def with_progress_name(self, name: str) -> Self:
-        """Return the same learner with a bar of that name, if its training has one."""
+        """Return the same learner with a name for its progress bar, if it shows one."""
         return replace(self, training=self.training.with_progress_name(name))
 
     def _prepare_features(self, features: Features, release: Release) -> Features:
@@ -65,7 +75,7 @@ class Learner(ABC):
         return to_device(features, self.training)
 
     def _make_network(self, features: Features, n_classes: int, start: Model | None, offset: int = 0) -> nn.Module:
-        """Make a network; `offset` gives a second one other weights."""
+        """Make a network; `offset` is added to the seed of its weights."""
         torch.manual_seed(self.training.seed + offset)
         if start is not None:
             return warm_start_network(start, n_classes, features)
@@ -80,7 +90,7 @@ class Learner(ABC):
         *starts: Model | None,
         **hooks: Any,
     ) -> nn.Module:
-        """Train, or go on; what began from a start that rests on other uses of labels is another training."""
+        """Train a network, or resume a training with the same settings, release and starts."""
         settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("backbone", "training")}
         start_entries = [use.entry for start in starts if start is not None for use in start.lineage]
         identity = f"{type(self).__name__} {settings} on {_release_digest(release)} after {start_entries}"
@@ -88,7 +98,7 @@ class Learner(ABC):
 
 
 def _release_digest(release: Release) -> str:
-    """Tell a release from others, also from those that were made of it."""
+    """Return a digest of a release that differs from those of other releases and of releases derived from it."""
     digest = hashlib.sha256(f"{release.mechanism} {release.entry} {getattr(release, 'confidence', '')}".encode())
     for array in (release.row_mask, getattr(release, "codes", None), getattr(release, "probabilities", None)):
         digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
@@ -96,7 +106,7 @@ def _release_digest(release: Release) -> str:
 
 
 def first_checkpoint(checkpoint: Path | None) -> Path | None:
-    """Return where the first of two trainings has its checkpoint: a folder has a place for both."""
+    """Return the checkpoint of the first of two trainings; in a folder, each training has its own file."""
     if checkpoint is None or checkpoint.is_dir():
         return checkpoint
     return checkpoint.with_name(f"{checkpoint.stem}-first{checkpoint.suffix}")
@@ -106,15 +116,17 @@ def to_device(features: Features, training: Training) -> Features:
     """Move features to the device of a training."""
     features = features.to(choose_device(training.device))
     if training.compile and len(features):
-        features.weak(features.batch(torch.zeros(1, dtype=torch.long, device=features.device)))  # measures its columns
+        from torch._dynamo import mark_static_address
+
+        features.weak(features.batch(torch.zeros(1, dtype=torch.long, device=features.device)))  # fills its caches
         for value in vars(features).values():
-            if isinstance(value, Tensor):  # a CUDA graph would copy it at every step, if it were not known to stay
-                torch._dynamo.mark_static_address(value, guard=False)
+            if isinstance(value, Tensor):  # without a static address, a CUDA graph copies it in every step
+                mark_static_address(value, guard=False)
     return features
 
 
 def make_network(backbone: Backbone, features: Features, n_classes: int) -> nn.Module:
-    """Build a network that normalises its input by the features' moments."""
+    """Build a network that normalizes its input by the features' moments."""
     if backbone == "auto":
         backbone = {1: "mlp", 2: "mf", 3: "resnet18"}[len(features.shape)]
     network = (
@@ -126,7 +138,7 @@ def make_network(backbone: Backbone, features: Features, n_classes: int) -> nn.M
 
 
 def warm_start_network(start: Model, n_classes: int, features: Features) -> nn.Module:
-    """Copy a model's network, with a new head unless it already scores as many classes."""
+    """Copy a model's network, with a new head unless its head has `n_classes` outputs."""
     network = copy.deepcopy(split_encoder(start)[0].network)
     if isinstance(network, Network) and network.head.out_features != n_classes:
         network = replace_head(network, n_classes)
@@ -134,7 +146,7 @@ def warm_start_network(start: Model, n_classes: int, features: Features) -> nn.M
 
 
 def replace_head(network: Network, n_classes: int, head_config: dict[str, Any] | None = None) -> Network:
-    """Put a new head on a network: one of classes or, with its settings, a `NumberHead`."""
+    """Replace the head of a network by one for classes or, with `head_config`, by a `RegressionHead`."""
     network.head = (
         RegressionHead(network.width, n_classes, **head_config) if head_config else nn.Linear(network.width, n_classes)
     )
@@ -143,7 +155,7 @@ def replace_head(network: Network, n_classes: int, head_config: dict[str, Any] |
 
 
 def prepare_network(network: nn.Module, features: Features) -> nn.Module:
-    """Move a network to its features, in the memory format that convolutions like, and say what their mirrors mean."""
+    """Move a network to the device of its features, and record in its `config` whether images may be flipped."""
     network = network.to(features.device)
     if isinstance(features, Images) and isinstance(network, Network):
         network.config = network.config | {"flip": features.flip}
@@ -153,26 +165,26 @@ def prepare_network(network: nn.Module, features: Features) -> nn.Module:
 
 
 def released_row_ids(release: Release, device: torch.device) -> Tensor:
-    """Return the rows that a release speaks of."""
+    """Return the ids of the rows that a release covers."""
     all_row_ids = torch.arange(release.n_rows)
     row_ids = all_row_ids if release.row_mask is None else all_row_ids[torch.from_numpy(release.row_mask)]
     if not len(row_ids):
-        raise InputError("The release speaks of no row: there is nothing to learn from.")
+        raise InputError("The release covers no row: there is nothing to learn from.")
     return row_ids.to(device)
 
 
 def hard_labels(release: Release, device: torch.device) -> Tensor:
-    """Return the code of each row, -1 where there is none."""
+    """Return the label code of each row, -1 where none was released."""
     if release.space.step is not None:
         raise InputError(
-            "This learner takes a label for a class, and these are numbers: use Bayes, "
-            'Supervised(targets="posteriors"), or Regression for a regressor of scikit-learn.'
+            "This learner is for classification, and these labels are numbers: use Bayes, "
+            'Supervised(targets="posteriors"), or Regression with a scikit-learn regressor.'
         )
     return torch.from_numpy(release.labels().astype("int64")).to(device)
 
 
 def make_evidence_fn(release: Release, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Return a function from rows to their log-evidence on the device."""
+    """Return a function from row ids to their log-evidence on the device."""
     if release.n_rows * len(release.space) <= _MAX_DEVICE_ENTRIES:
         table = torch.from_numpy(release.log_evidence()).to(device)
         return lambda row_ids: table[row_ids]
@@ -180,11 +192,11 @@ def make_evidence_fn(release: Release, device: torch.device) -> Callable[[Tensor
 
 
 def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy with a distribution (or any weights) over classes."""
+    """Return the mean cross-entropy with target distributions, or any weights, over classes."""
     return -(target * F.log_softmax(logits.float(), dim=1)).sum(dim=1).mean()
 
 
 @torch.no_grad()
 def update_ema(ema_network: nn.Module, network: nn.Module, ema_decay: float) -> None:
-    """Move a slow copy towards a network by the share that inertia leaves."""
+    """Update the exponential moving average of a network's parameters."""
     torch._foreach_lerp_(list(ema_network.parameters()), list(network.parameters()), 1 - ema_decay)

@@ -1,4 +1,4 @@
-"""ALIBI's loop (Malek et al. 2021) for any release: the posterior from the evidence and the model as it is now."""
+"""ALIBI's training (Malek et al. 2021) for any release: targets are posteriors under the current model as prior."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,13 +17,16 @@ from labeldp.releases.base import Release
 
 @dataclass(frozen=True)
 class Bayes(Learner):
-    """Train towards p(label | release, model), recomputed at every step.
+    """Train on the posterior p(label | release, features), recomputed at every step.
 
-    The model's own prediction is the prior, so the better it gets, the more it takes out of the same noisy labels.
-    `denoise` also offers what the paper compares with, which knows nothing of the model: the unbiased vector with its
-    negative entries clamped and the rest normalised, or projected on the simplex. `augment` says how much rows are
-    varied. With `mixup` above 0, pairs of rows are mixed as for `Supervised`, and the mixture is drawn to the posterior
-    of either row by its share.
+    The model's prediction is the prior, so a better model extracts more from the same noisy labels.
+
+    Attributes:
+        denoise: "bayes" for that posterior. The paper's baselines do not use the model: "clamp" clamps the negative
+            entries of the unbiased vector and normalizes it; "project" projects the vector on the simplex.
+        augment: The strength of the augmentation.
+        mixup: Above 0, pairs of rows are mixed as by `Supervised`, and the losses of both posteriors are weighted by
+            the mixing weight.
     """
 
     denoise: Literal["bayes", "clamp", "project"] = "bayes"
@@ -34,7 +37,7 @@ class Bayes(Learner):
         """Train on the rows that were released."""
         if release.kind == "prior" and self.denoise == "bayes":
             raise InputError(
-                f"{release.mechanism} gives a prior, into which the model must not be fed back: "
+                f"{release.mechanism} gives a prior, which must not be multiplied by predictions of the model: "
                 'use Supervised(targets="posteriors").'
             )
         features = self._prepare_features(features, release)
@@ -63,24 +66,24 @@ class Bayes(Learner):
 
 
 def posterior(logits: Tensor, evidence: Tensor) -> Tensor:
-    """Return p(label | release, features) by Bayes' rule, the model being the prior; no gradient flows through it."""
+    """Return p(label | release, features) by Bayes' rule with the model as prior; it has no gradient."""
     return torch.softmax(F.log_softmax(logits.detach().float(), dim=1) + evidence, dim=1)
 
 
 class EvidenceLoss(nn.Module):
-    """-log p(release | features): what `Bayes` descends, for the user's own training loop.
+    """The loss -log p(release | features), which `Bayes` minimizes, for the user's own training loop.
 
-    Its gradient is that of the cross-entropy with the posterior, because d logsumexp(log p + e) weighs each d log p
-    by its posterior.
+    Its gradient equals that of the cross-entropy with the posterior, because d logsumexp(log p + e) is the mean of
+    d log p under the posterior.
     """
 
     def forward(self, logits: Tensor, evidence: Tensor) -> Tensor:
-        """Return the mean loss of a batch of logits and of rows of `release.log_evidence()`."""
+        """Return the mean loss of a batch; `evidence` are its rows of `release.log_evidence()`."""
         return -torch.logsumexp(F.log_softmax(logits.float(), dim=1) + evidence, dim=1).mean()
 
 
 def denoise_labels(release: Release, method: Literal["bayes", "clamp", "project"]) -> Tensor:
-    """Return a distribution for each row from its unbiased vector alone."""
+    """Return a distribution over classes for each row, computed from its unbiased vector alone."""
     vectors = torch.from_numpy(release.unbiased_labels()).float()
     if method == "project":
         return project_on_simplex(vectors)

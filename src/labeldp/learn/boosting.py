@@ -1,12 +1,12 @@
-"""Gradient boosted trees that learn from the evidence of each row: the noise of a release is part of the loss.
+"""Gradient boosted trees for classification whose loss is the likelihood of noisy labels.
 
-One fit on the released labels, whose loss is in `channel`, by LightGBM; no rounds of expectation maximisation. The
-number of trees is what suits a held-out part of the same release, which costs nothing. The fitted model is arrays:
+LightGBM minimizes the loss of `channel_loss` in one fit, without expectation maximization. Early stopping on held-out
+rows of the same release selects the number of trees; this is post-processing. The fitted model consists of arrays, and
 prediction needs no LightGBM.
 
 The likelihood of noisy labels hardly depends on whether a probability is 0.01 or 0.04. So few trees leave small
-probabilities too large, and their mean with them. The mean probability of each class over the training rows is known
-better, from the whole release or from the start. A last shift of all scores restores it.
+probabilities too large, and the mean probabilities are biased. The whole release, or the start, determines the mean
+probability of each class over the training rows more accurately. A final shift of all scores restores this mean.
 """
 
 import os
@@ -39,24 +39,24 @@ from labeldp.learn.trees import Trees, tree_matrix
 from labeldp.releases.base import Release
 
 _ROWS_PER_LEAF, _MIN_ROWS_PER_LEAF = 50, 5
-_INFORMATION_PER_LEAF = 10.0  # least Fisher information of a leaf's score: its deviation is at most 0.3
+_INFORMATION_PER_LEAF = 10.0  # least Fisher information of a leaf's score: its standard error is at most 0.3
 _BINS = 255
 _COLUMN_FRACTION, _MIN_COLUMNS = 0.5, 4  # of the columns, drawn anew for each tree
-_MIN_ROWS_FOR_VALIDATION = 50  # rows; with fewer, no number of trees can be preferred to another
-_CELLS_PER_THREAD = 1_000_000  # of a table up to which a second thread gains nothing
+_MIN_ROWS_FOR_VALIDATION = 50  # rows; fewer are too few to select the number of trees
+_CELLS_PER_THREAD = 1_000_000  # cells of a table up to which a second thread gains nothing
 
 
 @dataclass(frozen=True)
 class Boosting:
-    """Boosted trees for a release that says something of each row.
+    """Boosted trees for a release with evidence about single rows.
 
     Attributes:
-        rounds: The most rounds of boosting; of more than two classes, each round grows a tree for each class.
-        learning_rate: The share of each tree's step that is taken.
-        leaves: The most leaves of a tree.
-        seed: For the columns of each tree and the rows that are held out.
-        validation: The share of the released rows that decides on the number of rounds, or 0 to grow all rounds.
-        patience: The rounds without improvement after which no more are tried.
+        max_rounds: The most rounds of boosting; for more than two classes, each round grows a tree for each class.
+        learning_rate: The factor of the leaf values of each tree.
+        max_leaves: The most leaves of a tree.
+        seed: The seed of the columns of each tree and of the held-out rows.
+        validation_fraction: The share of the released rows that selects the number of rounds, or 0 to grow all rounds.
+        patience: The rounds without improvement after which boosting stops.
     """
 
     max_rounds: int = 100
@@ -68,29 +68,31 @@ class Boosting:
 
     def __post_init__(self) -> None:
         if self.max_rounds < 0 or self.max_leaves < 2 or self.patience < 1:
-            raise InputError("Boosting needs rounds from 0, leaves from 2 and a patience from 1.")
+            raise InputError("Boosting needs max_rounds from 0, max_leaves from 2 and a patience from 1.")
         if not 0 < self.learning_rate <= 1 or not 0 <= self.validation_fraction < 1:
-            raise InputError("Boosting needs a learning rate above 0, up to 1, and a validation share from 0, below 1.")
+            raise InputError(
+                "Boosting needs a learning_rate above 0, up to 1, and a validation_fraction from 0, below 1."
+            )
 
     def fit(self, features: Features, release: Release, start: Predictor | None = None) -> "BoostedModel":
-        """Fit trees to what a release says of its rows, beyond what `start` says.
+        """Fit trees to the evidence of a release, on top of the scores of `start`.
 
         Args:
-            features: The rows. Of a table, numbers are read as they are, NaN included, and categories as codes.
-            release: Evidence of any kind about these rows; rows of which it says nothing are left out.
-            start: A model of the same classes, to whose scores the trees add; it may rest on other releases of the
-                vault. Its scores are shifted first if the release clearly contradicts its class shares, unless the
-                start rests on this release already. Without one, the trees add to the scores of the class shares that
-                fit the release best.
+            features: The rows. Numbers of a table are read as they are, NaN included, and categories as codes.
+            release: Evidence about these rows; rows without evidence are left out.
+            start: A model of the same classes to whose scores the trees add. It may depend on other releases of the
+                vault. Its scores are shifted first if the release clearly contradicts its class proportions, unless
+                the start was trained on this release. Without a start, the trees add to the scores of the class
+                proportions of maximum likelihood.
 
         Returns:
-            A model of the true labels. It has no trees where held-out rows show no gain.
+            A model of the true labels. It has no trees if held-out rows show no gain.
 
         Raises:
-            InputError: Rows and release do not belong together, the release says nothing, or LightGBM is missing.
+            InputError: Rows and release do not belong together, the release has no evidence, or LightGBM is missing.
 
         Privacy:
-            Post-processing of the release and of `start`: free of charge.
+            Post-processing of the release and of `start`, without additional cost.
         """
         data = _TrainingData.of(features, release, start)
         return self._fit(data, release, start)
@@ -98,12 +100,12 @@ class Boosting:
     def fit_averaged(self, features: Features, release: Release, start: Predictor) -> "BoostedModel":
         """Fit trees that add to `start` and trees without it, and average the scores of both models.
 
-        The first model keeps what `start` knows, the noise of its releases included. The second has none of that noise.
-        Their mean ranks rows better than either where the start is noisy.
+        The first model contains the signal of `start` and the noise of its releases. The second does not contain that
+        noise. Their mean ranks rows better than either model if the start is noisy.
 
         Args:
             features: The rows, as for `fit`.
-            release: Evidence of any kind about these rows.
+            release: Evidence about these rows.
             start: A model of the same classes.
 
         Returns:
@@ -113,7 +115,7 @@ class Boosting:
             InputError: As for `fit`.
 
         Privacy:
-            Post-processing of the release and of `start`: free of charge.
+            Post-processing of the release and of `start`, without additional cost.
         """
         data = _TrainingData.of(features, release, start)
         first, second = self._fit(data, release, start), self._fit(data, release, None)
@@ -133,9 +135,7 @@ class Boosting:
         loss, n_rows = data.loss, len(data.matrix)
         offset, shift = np.tile(loss.constant, (n_rows, 1)), loss.constant
         if start is not None and data.start_scores is not None:
-            start_uses_release = set(release.lineage) <= set(
-                start.lineage
-            )  # its shares of the classes are fitted already
+            start_uses_release = set(release.lineage) <= set(start.lineage)  # its proportions are fitted already
             shift = np.zeros_like(shift) if start_uses_release else fit_shift(loss, data.start_scores)
             offset = data.start_scores + shift
         trees = _Booster(self, data.matrix, loss, offset).fit_trees()
@@ -156,12 +156,12 @@ class Boosting:
 
 @dataclass(frozen=True, eq=False)
 class _TrainingData:
-    """The rows of which a release says something.
+    """The rows with evidence.
 
     Attributes:
         matrix: The rows as trees read them.
         loss: The loss of their labels.
-        start: The scores that a start gives them, (rows, outputs); None without a start.
+        start_scores: The scores of the start, (rows, outputs); None without a start.
     """
 
     matrix: NDArray[np.float32]
@@ -177,7 +177,7 @@ class _TrainingData:
         evidence = release.log_evidence()
         row_ids = np.flatnonzero(np.ptp(evidence, axis=1) > 0)  # the others have no gradient
         if not row_ids.size:
-            raise InputError("The release says nothing of any row: there is nothing to learn from.")
+            raise InputError("The release has no evidence about any row: there is nothing to learn from.")
         start_scores = None if start is None else _model_scores(start, features)[row_ids]
         return cls(tree_matrix(features)[row_ids], ChannelLoss.of(evidence[row_ids], release.kind), start_scores)
 
@@ -213,7 +213,7 @@ class _Booster:
         self.dataset = self._make_dataset(X)
 
     def fit_trees(self) -> Trees:
-        """Return as many trees as suit the held-out rows, fitted to all rows."""
+        """Return trees that are fitted to all rows; held-out rows select their number."""
         n_rows, n_rounds = len(self.offset), boosting_rounds(self.settings.max_rounds)
         if not any(self.dataset.feature_num_bin(column) > 1 for column in range(self.n_columns)):
             n_rounds = 0  # LightGBM fails where no column has two values
@@ -225,7 +225,7 @@ class _Booster:
         return Trees.from_lightgbm(text, self.n_columns, self.offset.shape[1])
 
     def _select_rounds(self, n_validation: int, max_rounds: int) -> int:
-        """Return the number of rounds with the least loss of held-out rows; 0 where trees do not lower it."""
+        """Return the number of rounds with the least loss of held-out rows; 0 if trees do not lower it."""
         order = np.random.default_rng(self.settings.seed).permutation(len(self.offset))
         fit_ids, validation_ids = np.sort(order[n_validation:]), np.sort(order[:n_validation])
         validation_loss = self.loss.select(validation_ids)
@@ -246,7 +246,7 @@ class _Booster:
         return best_round
 
     def _boost(self, dataset: Any, loss: ChannelLoss, n_rounds: int, validation: Any = None) -> Iterator[Any]:
-        """Boost, and return the booster after each round."""
+        """Boost, and yield the booster after each round."""
         booster = self.lightgbm.Booster(self.params, dataset)
         if validation is not None:
             booster.add_valid(validation, "held out")
@@ -255,7 +255,7 @@ class _Booster:
             gradient, curvature = loss.gradient_and_curvature(scores.reshape(len(loss.evidence), -1))
             return (gradient, curvature) if gradient.shape[1] > 1 else (gradient[:, 0], curvature[:, 0])
 
-        for _ in range(n_rounds):  # a round without a split is none, and the next one draws other columns
+        for _ in range(n_rounds):  # a round without a split has no effect, and the next one draws other columns
             booster.update(fobj=slopes)
             yield booster
 
@@ -266,7 +266,7 @@ class _Booster:
         return dataset.construct()
 
     def _subset(self, row_ids: NDArray[np.int64]) -> Any:
-        """Return the data of some rows, in the bins of all."""
+        """Return the data of some rows, with the bins of all rows."""
         subset = self.dataset.subset(row_ids, self.params).construct()
         subset.set_init_score(self._init_scores(row_ids))
         return subset
@@ -277,15 +277,15 @@ class _Booster:
 
 @dataclass(frozen=True, eq=False)
 class BoostedModel(HasProvenance):
-    """Scores of a start, if there is one, of trees, and a constant: probabilities of the true label.
+    """Probabilities of the true label from the sum of a constant, the scores of trees and those of a start.
 
     Attributes:
         space: The classes.
-        provenance: The releases that the model rests on.
-        trees: Their leaf values are added to the scores.
-        constant: A score for each output.
-        start: A model whose scores are added, too.
-        start_weight: The factor of these scores.
+        provenance: The uses of labels that the model depends on.
+        trees: The trees, whose leaf values are added to the scores.
+        constant: The constant of each output.
+        start: A model whose scores are added; None for no start.
+        start_weight: The factor of the scores of `start`.
     """
 
     space: LabelSpace
@@ -303,7 +303,7 @@ class BoostedModel(HasProvenance):
         return to_probabilities(scores)
 
     def predict(self, features: Features) -> NDArray[Any]:
-        """Return the likeliest label of each row, or the mean of numbers."""
+        """Return the most probable label of each row, or the expected number."""
         return decode_probabilities(self.space, self.predict_proba(features))
 
     def save(self, folder: str | Path) -> None:
@@ -363,7 +363,7 @@ def _model_scores(model: Predictor, features: Features) -> NDArray[np.float64]:
 
 
 def thread_count(n_cells: int) -> int:
-    """Return how many threads this process may use, or one for a small table."""
+    """Return the number of threads that this process may use, or 1 for a small table."""
     env_threads = os.environ.get("OMP_NUM_THREADS", "")
     max_threads = int(env_threads) if env_threads.isdigit() and int(env_threads) else cpu_count()
     return min(max_threads, cpu_count()) if n_cells > _CELLS_PER_THREAD else 1

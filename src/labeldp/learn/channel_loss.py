@@ -1,19 +1,19 @@
-"""The loss of a model behind a noisy channel: -log p(released | features), with gradient and curvature by score.
+"""The loss -log p(released | features) of a model behind a noisy channel, with gradient and curvature by score.
 
-`Boosting` minimises it. Scores s are logits: of two classes one column, the log-odds of the second class, and otherwise
-one column for each class. With p = softmax(s) and L_c = p(released | class c), the loss of a row is -log sum_c p_c L_c.
+`Boosting` minimizes it. Scores s are logits: for two classes one column, the log-odds of the second class, and else one
+column for each class. With p = softmax(s) and L_c = p(released | class c), the loss of a row is -log sum_c p_c L_c.
 
 - Gradient: p - q, where q is the posterior, proportional to p L.
 - Curvature: the Fisher information E[(p - q)^2] over what could have been released, never negative. The observed second
   derivative, p (1 - p) - q (1 - q), is negative for about half of the rows. For binary randomized response that flips a
   label with probability f, with m = 1 - 2f and r = f + m p, it is (m p (1 - p))^2 / (r (1 - r)).
 
-For any channel, the expectation is taken over the released rows, each weighted by p(released | p) / p(released | c0),
-where c0 are the class shares that fit all rows best. For two classes and randomized response that is the formula
-above. For more classes each class is set against the others in the proportions of c0, and the curvature is multiplied
-by K / (K - 1), as is usual for trees that move one score at a time.
+For any channel, the expectation is over the released rows, each weighted by p(released | p) / p(released | c0), where
+c0 are the class proportions of maximum likelihood. For two classes and randomized response this is the formula above.
+For K > 2 classes, each class is compared with the mixture of the others in the proportions of c0. The curvature is
+multiplied by K / (K - 1), as is usual for trees that change one score at a time.
 
-A "prior" release is a posterior already. Its loss is the cross-entropy with it, of curvature p (1 - p).
+A "prior" release is itself a posterior. Its loss is the cross-entropy with that posterior, with curvature p (1 - p).
 """
 
 from dataclasses import dataclass
@@ -27,20 +27,27 @@ from scipy.special import expit, log_softmax, logsumexp, softmax
 Floats = NDArray[np.floating]
 
 _LOGIT_GRID = np.linspace(-15.0, 15.0, 241)  # logits at which the curvature is tabulated
-_MAX_LEVELS = 256  # different likelihood ratios; of more, quantiles
-_MAX_LOG_RATIO = 30.0  # log-likelihood ratio beyond which nothing changes
+_MAX_LEVELS = 256  # distinct likelihood ratios; more are replaced by quantiles
+_MAX_LOG_RATIO = 30.0  # at which log-likelihood ratios are clipped
 _MIN_CURVATURE = 1e-12  # curvature of a row
 _SCORING_STEPS, _MAX_STEP = 20, 2.0  # of Fisher scoring
-_MIN_GAIN_PER_SCORE = 5.0  # log-likelihood for each score that is shifted; chance alone gives half a unit
+_MIN_GAIN_PER_SCORE = 5.0  # log-likelihood for each shifted score; its expectation is 0.5 without a true shift
 
 
 @dataclass(frozen=True, eq=False)
 class ChannelLoss:
-    """The loss of rows with log-evidence (rows, classes); `curves` holds the curvature by logit for each score."""
+    """The loss of rows.
+
+    Attributes:
+        evidence: The log-evidence, (rows, classes).
+        kind: The `Release.kind` of the evidence.
+        constant: The best scores of a model without features.
+        curves: For each score, the curvature at the logits of a grid.
+    """
 
     evidence: Floats
     kind: Literal["likelihood", "prior"]
-    constant: Floats  # the scores without features that fit best
+    constant: Floats
     curves: Floats
 
     @classmethod
@@ -93,10 +100,7 @@ class ChannelLoss:
 
 
 def fit_shift(loss: ChannelLoss, scores: Floats) -> Floats:
-    """Return what to add to all scores, where the release contradicts them clearly, and else zeros.
-
-    It is the shift of greatest likelihood, if that is far greater than without: by several times what chance gives.
-    """
+    """Return the shift of all scores with maximum likelihood, or zeros unless the likelihood gain is significant."""
     shift = np.zeros(scores.shape[1])
     for _ in range(_SCORING_STEPS):
         gradient, curvature = loss.gradient_and_curvature(scores + shift)
@@ -106,7 +110,7 @@ def fit_shift(loss: ChannelLoss, scores: Floats) -> Floats:
 
 
 def match_proportions(scores: Floats, proportions: Floats) -> Floats:
-    """Return what to add to all scores so that the mean probabilities are these shares of the classes."""
+    """Return the shift of all scores for which the mean probabilities equal these class proportions."""
     logits, is_binary = _all_classes(scores), scores.shape[1] == 1
 
     def loss(shift: Floats) -> tuple[float, Floats]:  # convex, with the difference of the means as its gradient
@@ -121,7 +125,7 @@ def match_proportions(scores: Floats, proportions: Floats) -> Floats:
 
 
 def to_scores(log_probabilities: Floats) -> NDArray[np.float64]:
-    """Return log-probabilities (rows, classes) as scores: the log-odds of two classes, centred ones of more."""
+    """Return log-probabilities (rows, classes) as scores: log-odds for two classes, else centered log-probabilities."""
     log_probabilities = log_probabilities.astype(np.float64)
     if log_probabilities.shape[1] == 2:
         return log_probabilities[:, 1:] - log_probabilities[:, :1]
@@ -134,12 +138,12 @@ def to_probabilities(scores: Floats) -> Floats:
 
 
 def fit_log_proportions(evidence: Floats, counts: Floats) -> NDArray[np.float64]:
-    """Return the logarithms of the class shares of greatest likelihood, with one more row of each class.
+    """Return the logarithms of the class proportions of maximum likelihood, with one pseudo-row for each class.
 
-    The added rows keep every share above zero: noise can make the likelihood greatest without a class.
+    The pseudo-rows make every proportion positive: without them, noise can make a maximum-likelihood proportion zero.
     """
     n_classes, total = evidence.shape[1], float(counts.sum())
-    # From the shares of posteriors under equal odds; L-BFGS needs few steps.
+    # The mean posterior under a uniform prior is a good initial value: L-BFGS needs few steps from it.
     start = np.log((counts @ softmax(evidence, axis=1) + 1) / (total + n_classes))
 
     def loss(logits: Floats) -> tuple[float, Floats]:
@@ -156,7 +160,7 @@ def _all_classes(scores: Floats) -> Floats:
 
 
 def _unique_evidence(evidence: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the different rows and how many there are of each; of more than two classes, all rows."""
+    """Return the distinct rows and their counts; for more than two classes, all rows with counts of 1."""
     if evidence.shape[1] > 2:
         return evidence.astype(np.float64), np.ones(len(evidence))
     levels, counts = np.unique(
@@ -167,7 +171,7 @@ def _unique_evidence(evidence: Floats) -> tuple[NDArray[np.float64], NDArray[np.
 
 
 def _one_vs_rest_ratios(evidence: Floats, log_proportions: Floats) -> list[tuple[Floats, float]]:
-    """Return, for each score, the log-likelihood ratio of its class against the others, and the share of the class."""
+    """Return for each score the log-likelihood ratio of its class to the others, and the proportion of the class."""
     proportions = np.exp(log_proportions)
     if len(proportions) == 2:
         return [(evidence[:, 1] - evidence[:, 0], float(proportions[1]))]

@@ -1,4 +1,4 @@
-"""Consensus retraining (Das and Sanghavi 2025): train again where prediction and released label agree."""
+"""Consensus retraining (Das and Sanghavi 2025): train again on rows whose prediction equals the released label."""
 
 from dataclasses import dataclass, field
 
@@ -13,13 +13,13 @@ from labeldp.releases.base import Release
 
 @dataclass(frozen=True)
 class Consensus(Learner):
-    """Fit `learner`, keep the rows whose released label it predicts, and fit again on those, `rounds` times."""
+    """Fit `learner`, select the rows whose released label it predicts, and fit again on those, `n_rounds` times."""
 
     learner: Learner = field(default_factory=Supervised)
     n_rounds: int = 1
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
-        """Train and retrain; the agreement is post-processing and costs nothing."""
+        """Train and retrain; the selection of rows is post-processing of the release."""
         labels = release.labels()
         model = self._learner_for_round(0).fit(features, release, start)
         for round_index in range(self.n_rounds):
@@ -30,7 +30,7 @@ class Consensus(Learner):
         return model
 
     def _learner_for_round(self, round_index: int) -> Learner:
-        """Return the learner with a checkpoint of its own for each round."""
+        """Return the learner with a separate checkpoint for this round."""
         path = self.learner.training.checkpoint
         return (
             self.learner.with_training(checkpoint=path.with_name(f"{path.name}.{round_index}"))

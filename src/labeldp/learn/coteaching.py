@@ -1,4 +1,4 @@
-"""Co-teaching (Han et al. 2018) and co-teaching+ (Yu et al. 2019): two networks pick rows for each other."""
+"""Co-teaching (Han et al. 2018) and co-teaching+ (Yu et al. 2019): two networks select rows for each other."""
 
 from dataclasses import dataclass
 
@@ -16,11 +16,13 @@ from labeldp.releases.base import Release
 
 @dataclass(frozen=True)
 class CoTeaching(Learner):
-    """Each network learns, of every batch, the rows whose loss is small for the other one.
+    """Train each network on the rows of a batch with small loss under the other network.
 
-    The share that is left out grows over the first `ramp` of all epochs to the noise rate, which a release of
-    labels knows exactly. With `plus`, rows are chosen among those on which the two networks disagree, so that they
-    stay different.
+    Attributes:
+        noise_rate: The share of wrong labels, which is the final share of rows that are left out; None for the exact
+            rate that a release of labels states.
+        ramp_fraction: The share of epochs over which that share grows from 0.
+        plus: Whether to select among rows on which the two networks disagree, so that they stay different.
     """
 
     noise_rate: float | None = None
@@ -34,7 +36,7 @@ class CoTeaching(Learner):
         noise_rate = get_noise_rate(release) if self.noise_rate is None else self.noise_rate
         pair = nn.ModuleList([self._make_network(features, n_classes, start, offset) for offset in (0, 1)])
         row_ids, labels = released_row_ids(release, device), hard_labels(release, device)
-        forget_rate = torch.zeros((), device=device)  # a number of Python's would be compiled into the loss
+        forget_rate = torch.zeros((), device=device)  # a Python number would be a constant of the compiled loss
         select_disagreement = False
 
         def begin_epoch(epoch: int) -> None:
@@ -65,11 +67,10 @@ class CoTeaching(Learner):
 
 
 def select_small_loss(losses: Tensor, forget_rate: float | Tensor, candidate_mask: Tensor) -> Tensor:
-    """Mark the rows of smallest loss: all but a share `forget`, of those in `among` (at least one row)."""
+    """Mark the candidates of smallest loss: all but a share `forget_rate`, and at least one row."""
     n_selected = (candidate_mask.sum() * (1 - forget_rate)).ceil().clamp_min(1)
-    candidate_mask = (
-        candidate_mask | ~candidate_mask.any()
-    )  # asking whether there is one would make a GPU wait at every step
+    # Without candidates, all rows are candidates. A branch would synchronize a GPU in every step.
+    candidate_mask = candidate_mask | ~candidate_mask.any()
     rank = torch.where(candidate_mask, losses, torch.inf).argsort().argsort()
     return ((rank < n_selected) & candidate_mask).float()
 
@@ -80,7 +81,7 @@ def disagreement_mask(first_logits: Tensor, second_logits: Tensor) -> Tensor:
 
 
 def get_noise_rate(release: Release) -> float:
-    """Return the share of released labels that are wrong, averaged over classes: a release of labels knows it."""
+    """Return the share of wrong labels, averaged over true classes, from the noise matrix of a release."""
     try:
         return float(1 - release.noise_matrix().diagonal().mean())
     except InputError:

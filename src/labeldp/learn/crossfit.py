@@ -1,8 +1,8 @@
-"""CrossFit: two networks, each of which hears the evidence of one half of the rows, and one that learns from both.
+"""CrossFit: two networks that are trained on the evidence of one half of the rows each, and one that combines them.
 
-A network that learns noisy labels comes to know them by heart, and then finds them confirmed. Here, what a network
-believes of a row that it never heard of is the prior for that row's evidence, and the posterior is what the other
-network learns. Such beliefs are honest, so the evidence itself can say how far to trust them.
+A network that is trained on noisy labels memorizes them, and then its predictions confirm the noise. Here, a network
+predicts rows whose evidence it was not trained on. Its prediction is the prior of such a row, and the posterior is the
+target of the other network. These predictions are independent of the noise, so the evidence can calibrate them.
 """
 
 import copy
@@ -26,22 +26,25 @@ from labeldp.learn.model import Model
 from labeldp.learn.supervised import Supervised
 from labeldp.releases.base import Release
 
-_INVERSE_TEMPERATURES = torch.logspace(-1.5, 0.5, 41)  # from hardly trusted to trusted more than stated
-_BLOCK_ROWS = 2048  # rows that a network judges at once, outside of training
+_INVERSE_TEMPERATURES = torch.logspace(-1.5, 0.5, 41)  # from nearly uniform probabilities to sharpened ones
+_BLOCK_ROWS = 2048  # rows of one prediction outside of training
 
 EvidenceFn = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class CrossFit(Learner):
-    """Train a pair on one half each; then, from the start, one network on the posteriors that the pair gives all rows.
+    """Train a pair of networks on one half each, and from the start a third one on the pair's posteriors of all rows.
 
-    In strongly varied rows, each of the pair learns the posteriors of its half, with the other one's slow copy
-    (Tarvainen and Valpola 2017) as prior. It should have a `start` that knows the classes a little and heard nothing of
-    this release.
+    Each network of the pair is trained on strongly augmented rows of its half. Its targets are posteriors whose prior
+    is the moving average (Tarvainen and Valpola 2017) of the other network. Give a `start` with some accuracy that was
+    not trained on this release.
+
+    Attributes:
+        ema_decay: The decay of the moving averages in each step.
     """
 
-    ema_decay: float = 0.998  # of the slow copies, a step
+    ema_decay: float = 0.998
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
         """Train on the rows that were released."""
@@ -50,22 +53,30 @@ class CrossFit(Learner):
         return final_learner.fit(features, pseudo_labels, start)
 
     def posteriors(self, features: Features, release: Release, starts: Sequence[Model | None]) -> Release:
-        """Return what the pair says of the released rows; it begins from the first and the last of `starts`."""
+        """Return the posteriors of the pair for the released rows.
+
+        Args:
+            features: The rows.
+            release: Their evidence, a likelihood.
+            starts: The starts, of which the first and the last one are those of the pair.
+
+        Returns:
+            A release of the posteriors.
+        """
         if release.kind == "prior":
-            raise InputError(f"{release.mechanism} gives a prior, and CrossFit learns from likelihoods: use SoftMatch.")
+            raise InputError(f"{release.mechanism} gives a prior, and CrossFit needs likelihoods: use SoftMatch.")
         features = self._prepare_features(features, release)
         device, n_classes = features.device, len(release.space)
         row_ids, evidence = released_row_ids(release, device), make_evidence_fn(release, device)
         if len(row_ids) < 2:
             raise InputError("CrossFit needs two rows or more, one for each network.")
         permutation = torch.randperm(len(row_ids), generator=torch.Generator().manual_seed(self.training.seed))
-        half_row_ids = row_ids[permutation.to(device)][: len(row_ids) // 2 * 2].view(
-            2, -1
-        )  # whose evidence each network hears
+        # The rows of whose evidence each network is trained.
+        half_row_ids = row_ids[permutation.to(device)][: len(row_ids) // 2 * 2].view(2, -1)
         pair_learner = replace(
             self, training=replace(self.training, checkpoint=first_checkpoint(self.training.checkpoint))
         )
-        ema_pair = pair_learner._train_pair(
+        ema_pair = pair_learner.train_pair(
             features, release, half_row_ids, evidence, [*starts[:1], *starts[-1:]] or [None, None]
         )
         posteriors = torch.zeros(release.n_rows, n_classes, device=device)
@@ -75,7 +86,7 @@ class CrossFit(Learner):
             posteriors.cpu().numpy(), derived_from=[start for start in starts if start is not None]
         )
 
-    def _train_pair(
+    def train_pair(
         self,
         features: Features,
         release: Release,
@@ -83,7 +94,18 @@ class CrossFit(Learner):
         evidence: EvidenceFn,
         starts: Sequence[Model | None],
     ) -> list[nn.Module]:
-        """Return the slow copies of two networks, the first of which heard the first half."""
+        """Train a pair of networks.
+
+        Args:
+            features: The rows, on the device of the training.
+            release: The release, which identifies checkpoints.
+            half_row_ids: The ids of the rows of each half, (2, rows).
+            evidence: Returns the log-evidence of rows.
+            starts: The start of each network.
+
+        Returns:
+            The moving averages of both networks, of which the first one was trained on the first half.
+        """
         device, n_classes = features.device, len(release.space)
         pair = nn.ModuleList(
             [self._make_network(features, n_classes, start, index) for index, start in enumerate(starts)]
@@ -118,7 +140,7 @@ class CrossFit(Learner):
 
 @torch.no_grad()
 def tempered_posterior(network: nn.Module, features: Features, row_ids: Tensor, evidence: EvidenceFn) -> Tensor:
-    """Return the posteriors of rows whose evidence the network has not heard, its trust taken from that evidence."""
+    """Return posteriors of rows that the network was not trained on, with a temperature fitted to their evidence."""
     inverse_temperature = fit_inverse_temperature(network, features, row_ids, evidence)
     blocks = [
         torch.softmax(
@@ -133,9 +155,9 @@ def tempered_posterior(network: nn.Module, features: Features, row_ids: Tensor, 
 
 @torch.no_grad()
 def fit_inverse_temperature(network: nn.Module, features: Features, row_ids: Tensor, evidence: EvidenceFn) -> Tensor:
-    """Return the power of a network's probabilities under which the evidence of some rows is likeliest.
+    """Return the exponent of a network's probabilities that maximizes the likelihood of the evidence of some rows.
 
-    The network has not heard that evidence, so its probabilities cannot have been bent towards it.
+    The network must not have been trained on that evidence, or the exponent would be too large.
     """
     inverse_temperatures = _INVERSE_TEMPERATURES.to(row_ids.device)
     log_likelihoods = torch.zeros_like(inverse_temperatures)

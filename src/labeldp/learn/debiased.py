@@ -1,4 +1,4 @@
-"""The unbiased loss (Ghazi et al. 2021, Theorem 5): linear in the label, so unbiased labels give unbiased gradients."""
+"""The unbiased loss (Ghazi et al. 2021, Theorem 5), whose gradients are unbiased because it is linear in the label."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ from labeldp.releases.base import Release
 
 @dataclass(frozen=True)
 class Debiased(Learner):
-    """Replace the one-hot label by its unbiased estimate, the inverse channel applied to the released label.
+    """Train on unbiased estimates of one-hot labels: the inverse channel applied to released labels.
 
-    The estimate has negative entries, so a flexible network can drive the loss far below zero by overfitting: this
-    is meant for linear models, for which the bound is proved, and for networks that are trained briefly. Over
-    candidate sets (RRTop-k) the inverse holds for labels among the candidates.
+    The estimates have negative entries, so a flexible network can overfit to a loss far below zero. The learner is for
+    linear models, for which the bound is proved, and for networks with short training. With candidate sets (RRTop-k),
+    estimates are unbiased for labels among the candidates.
     """
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:

@@ -1,8 +1,8 @@
-"""What a regressor believes of a row: a distribution over the declared numbers around its prediction.
+"""The predictive distribution of a regressor over the declared numbers, and its point estimates and intervals.
 
-The mean of the distribution is the prediction for "squared" and "poisson" loss, its median for "absolute" loss, however
-near an end of the range that is. A plain normal curve cut at the ends would lean inwards; then a learner that asks the
-distribution what a label might be, and fits the answer, would drift to the middle of the range where noise is large.
+The prediction is the mean of the distribution for "squared" and "poisson" loss and the median for "absolute" loss, also
+near the ends of the range. The mean of a truncated normal distribution would be shifted inwards. Expectation
+maximization with such a bias would drift to the middle of the range if noise is large.
 """
 
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ from labeldp.data.feature_rows import iter_blocks
 from labeldp.data.label_bins import Floats, LossName
 
 LOSSES = ("squared", "absolute", "poisson")
-_MAX_TABLE_GAPS = 2_000  # of a range, up to which a table of means has a line for each
+_MAX_TABLE_GAPS = 2_000  # gaps of a range, up to which the table of means has an entry for each
 
 
 def check_loss(loss: str, space: LabelSpace) -> None:
-    """Check that labels are numbers, and counts where the loss is that of counts."""
+    """Check that labels are numbers, and that they are not negative for the Poisson loss."""
     if loss not in LOSSES:
         raise InputError('loss must be "squared", "absolute" or "poisson".')
     if space.step is None:
@@ -39,12 +39,12 @@ def label_grid(space: LabelSpace) -> Floats:
 
 
 def point_estimates(probabilities: NDArray[np.floating], grid: Floats, loss: LossName) -> Floats:
-    """Return the best single number for each distribution: the mean, or the median for absolute loss."""
+    """Return the mean of each distribution, or the median for absolute loss."""
     return quantiles(probabilities, grid, 0.5) if loss == "absolute" else probabilities.astype(np.float64) @ grid
 
 
 def quantiles(probabilities: NDArray[np.floating], grid: Floats, level: float) -> Floats:
-    """Return the number below which so much of each distribution lies, each declared number standing for its step."""
+    """Return the quantile of each distribution; the mass of each declared number is spread over its step."""
     cumulative = np.cumsum(probabilities, axis=1, dtype=np.float64)
     cumulative /= cumulative[:, -1:]
     indices = np.argmax(cumulative >= level, axis=1)
@@ -57,7 +57,17 @@ def quantiles(probabilities: NDArray[np.floating], grid: Floats, level: float) -
 def central_intervals(
     probabilities: NDArray[np.floating], grid: Floats, coverage: float, widening: float = 1.0
 ) -> tuple[Floats, Floats]:
-    """Return the ends between which so much of each distribution lies, as many times as wide from its median."""
+    """Return the ends of the central interval of each distribution.
+
+    Args:
+        probabilities: The distributions, (rows, values).
+        grid: The declared numbers.
+        coverage: The probability of the interval.
+        widening: The factor of the distances between the median and the ends.
+
+    Returns:
+        The lower and the upper ends, within the range of the grid.
+    """
     low, median, high = (quantiles(probabilities, grid, (1 + sign * coverage) / 2) for sign in (-1, 0, 1))
     ends = median + widening * (low - median), median + widening * (high - median)
     return np.maximum(ends[0], grid[0]), np.minimum(ends[1], grid[-1])
@@ -67,10 +77,8 @@ def expected_rmse(probabilities: NDArray[np.floating], grid: Floats, predictions
     """Return the root mean squared error that predictions have if labels follow these distributions."""
     center, normalized = (grid[0] + grid[-1]) / 2, probabilities.astype(np.float64)
     normalized /= normalized.sum(axis=1, keepdims=True)
-    grid_offsets, prediction_offsets = (
-        grid - center,
-        predictions - center,
-    )  # of numbers far from zero, squares would cancel
+    # Without the offsets, squares of numbers far from zero would cancel.
+    grid_offsets, prediction_offsets = grid - center, predictions - center
     squared_errors = (
         normalized @ grid_offsets**2 - 2 * prediction_offsets * (normalized @ grid_offsets) + prediction_offsets**2
     )
@@ -78,7 +86,7 @@ def expected_rmse(probabilities: NDArray[np.floating], grid: Floats, predictions
 
 
 def predict_intervals(model: Any, features: Features, coverage: float, widening: float = 1.0) -> tuple[Floats, Floats]:
-    """Return what `between` says of a model's beliefs about each row, some rows at a time: ranges may be fine."""
+    """Return the `central_intervals` of a model's predictions, in blocks of rows because the grid may be fine."""
     grid = label_grid(model.space)
     parts = [
         central_intervals(model.predict_proba(features.select(range(part.start, part.stop))), grid, coverage, widening)
@@ -90,11 +98,16 @@ def predict_intervals(model: Any, features: Features, coverage: float, widening:
 
 @dataclass(frozen=True)
 class Density:
-    """Distributions over `grid` by their centres; `scale` says how wide they are, in units of the labels.
+    """Distributions over the declared numbers by their centers.
 
-    Squared loss takes the normal curve, Poisson loss the law of counts (with variance about scale^2 times the mean),
-    both tilted by exp(t y) such that the mean is right. Absolute loss takes half of a Laplace law on each side of the
-    median.
+    For squared loss they are normal, and for Poisson loss they are Poisson distributions with variance about scale^2
+    times the mean. Both are tilted by exp(t y) so that the mean equals the center. For absolute loss, each side of the
+    median has half of a Laplace distribution.
+
+    Attributes:
+        grid: The declared numbers.
+        loss: The loss.
+        scale: The width of the distributions, in units of the labels.
     """
 
     grid: Floats
@@ -102,7 +115,7 @@ class Density:
     scale: float
 
     def probabilities(self, centers: NDArray[np.floating]) -> Floats:
-        """Return a distribution for each centre, (rows, values)."""
+        """Return a distribution for each center, (rows, values)."""
         clipped = np.clip(np.asarray(centers, np.float64), self.grid[0], self.grid[-1])
         if self.loss == "absolute":
             distances = self.grid - clipped[:, None]
@@ -121,7 +134,7 @@ class Density:
 
     @cached_property
     def _table(self) -> tuple[Floats, Floats]:
-        """Means by tilt: one tilt for each gap of the grid, or for enough of them, and more towards the ends."""
+        """Return means and their tilts: a tilt for each selected gap of the grid, and more towards the ends."""
         step, width = self.grid[1] - self.grid[0], self.grid[-1] - self.grid[0]
         slopes = -np.diff(self._base) / step
         further = np.geomspace(1e-3 / width, 30 / step, 200)
@@ -135,7 +148,7 @@ class Density:
 
 
 def _select_gaps(n_gaps: int) -> NDArray[np.int64]:
-    """Return the places of so many gaps: all, or of very many some, most of them near the ends, where means bend."""
+    """Return the indices of the gaps in a table of means: all, or if there are many, a subset denser at the ends."""
     if n_gaps <= _MAX_TABLE_GAPS:
         return np.arange(n_gaps)
     distances = np.geomspace(1, n_gaps / 2, _MAX_TABLE_GAPS // 8)

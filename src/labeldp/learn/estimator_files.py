@@ -1,7 +1,7 @@
-"""Fitted scikit-learn estimators as bytes of skops, and what is checked before one from a file may predict.
+"""Fitted scikit-learn estimators as skops files, and the checks of an estimator before it may predict.
 
-skops makes only types that are trusted, but does not look at what they hold. Some of scikit-learn's compiled code takes
-indices from fitted attributes without checking them, so that a crafted file could crash the process or read its memory.
+skops creates objects of trusted types only, but does not check their attributes. Some of scikit-learn's compiled code
+uses indices from fitted attributes without a check, so a crafted file could crash the process or read its memory.
 Estimators whose prediction is Python and NumPy are accepted, and trees whose indices stay inside the tree.
 """
 
@@ -33,7 +33,7 @@ _TRUSTED_TYPES = [
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.tree._tree.Tree",
 ]
-# Where scikit-learn predicts by Python and NumPy, or by trees, which are checked.
+# Modules that predict by Python and NumPy, or by trees, which are checked.
 _ACCEPTED_MODULES = (
     "sklearn._loss.",
     "sklearn.discriminant_analysis.",
@@ -48,17 +48,17 @@ _ACCEPTED_MODULES = (
     "sklearn.preprocessing._label.",
     "sklearn.tree.",
 )
-_UNCHECKED_MODULE = "sklearn.ensemble._gb."  # hands the trees of other estimators to compiled code
+_UNCHECKED_MODULE = "sklearn.ensemble._gb."  # passes the trees of other estimators to compiled code
 _VALUE_TYPES = (type(None), bool, int, float, complex, str, bytes, slice, np.generic, np.dtype)
 _RNG_TYPES = (np.random.RandomState, np.random.Generator)  # used in training only
 _BOOSTING_BASE = "BaseHistGradientBoosting"
 
 
 def serialize_estimator(fitted: Any) -> bytes:
-    """Write a fitted estimator by skops, if `read_estimator` would read it back.
+    """Serialize a fitted estimator by skops.
 
     Raises:
-        InputError: It holds something that `read_estimator` rejects.
+        InputError: The estimator contains a part that `read_estimator` rejects.
     """
     import skops.io
 
@@ -67,28 +67,28 @@ def serialize_estimator(fitted: Any) -> bytes:
     problem = min(untrusted) if untrusted else _find_problem(fitted)
     if problem:
         raise InputError(
-            f"This {type(fitted).__name__} could not be read back, because it holds {problem}: "
-            "models are kept of scikit-learn's usual classifiers and regressors only."
+            f"This {type(fitted).__name__} cannot be saved, because it contains {problem}: "
+            "choose one of scikit-learn's usual classifiers or regressors."
         )
     return serialized
 
 
 def read_estimator(path: Path) -> Any:
-    """Read an estimator of scikit-learn's own types only, whose prediction stays inside its arrays.
+    """Read an estimator of scikit-learn's own types, whose indices stay inside its arrays.
 
     Raises:
-        InputError: It holds another type, or a tree with an index outside the tree.
+        InputError: The file contains another type, or a tree with an index outside the tree.
     """
     import skops.io
 
     fitted = skops.io.load(path, trusted=_TRUSTED_TYPES)
     if problem := _find_problem(fitted):
-        raise InputError(f"{path} is damaged or was not written by labeldp, because it holds {problem}.")
+        raise InputError(f"{path} is damaged or was not written by labeldp, because it contains {problem}.")
     return fitted
 
 
 def _find_problem(fitted: Any) -> str | None:
-    """Return what makes an estimator unsafe to use, or None."""
+    """Return a description of the first unsafe part of an estimator, or None."""
     for part in _walk_parts(fitted):
         part_type = type(part)
         if not _is_accepted(part_type):
@@ -101,8 +101,8 @@ def _find_problem(fitted: Any) -> str | None:
 
 
 def _walk_parts(fitted: Any) -> Iterator[Any]:
-    """Go through an estimator and all that it holds, but for plain values and the inside of compiled types."""
-    stack, visited = [fitted], dict[int, Any]()  # what was seen is kept, so that no other object gets its id
+    """Yield an estimator and all objects that it contains, except plain values and the inside of compiled types."""
+    stack, visited = [fitted], dict[int, Any]()  # references to visited objects, so that no id is reused
     while stack:
         part = stack.pop()
         if isinstance(part, (*_VALUE_TYPES, *_RNG_TYPES)) or id(part) in visited:
@@ -125,12 +125,12 @@ def _is_accepted(part_type: type) -> bool:
 
 
 def _attributes(part: Any) -> dict[str, Any]:
-    """Return the attributes of an object; of a compiled one, none."""
+    """Return the attributes of an object; those of a compiled type are not visible."""
     return getattr(part, "__dict__", {})
 
 
 def _boosting_is_sound(model: Any) -> bool:
-    """Whether every tree of a histogram-based boosting splits by numbers of its features, and stays inside itself."""
+    """Return whether all trees of a histogram-based boosting have numeric splits and indices inside the tree."""
     attributes = _attributes(model)
     categorical = _attributes(attributes.get("_bin_mapper")).get("is_categorical_", True)
     if attributes.get("_preprocessor") is not None or np.any(categorical):
@@ -153,7 +153,7 @@ def _tree_is_sound(estimator: Any) -> bool:
     from sklearn.tree._tree import TREE_LEAF, Tree
 
     tree, n_features = estimator.tree_, _attributes(estimator).get("n_features_in_")
-    # The arrays of a tree are views of its memory: they may be looked at only if it has as many nodes as it says.
+    # The arrays of a tree are views of its memory: they may be read only if its node count is within its capacity.
     if type(tree) is not Tree or not 1 <= tree.node_count <= tree.capacity or tree.n_features != n_features:
         return False
     split = tree.children_left != TREE_LEAF
@@ -163,7 +163,7 @@ def _tree_is_sound(estimator: Any) -> bool:
 def _splits_are_sound(
     is_split: NDArray[np.bool_], left: NDArray[Any], right: NDArray[Any], feature: NDArray[Any], n_features: Any
 ) -> bool:
-    """Whether children come after their parent, so that every path ends, and splits are by features that exist."""
+    """Return whether every child follows its parent, so that every path ends, and every split feature exists."""
     if not is_split.size or not isinstance(n_features, int | np.integer):
         return False
     parents = np.flatnonzero(is_split)

@@ -1,4 +1,4 @@
-"""FixMatch (Sohn et al. 2020) on the labels that a release marks; all other rows are unlabelled."""
+"""FixMatch (Sohn et al. 2020) on the rows that a release covers; all other rows are unlabeled."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,14 @@ from labeldp.releases.base import Release
 
 @dataclass(frozen=True)
 class FixMatch(Learner):
-    """Learn marked labels from weakly varied rows, and confident guesses from strongly varied ones.
+    """Train on labels of weakly augmented rows, and on confident pseudo-labels of strongly augmented ones.
 
-    A guess on a weakly varied row counts if its probability reaches `threshold`; the strongly varied row must then
-    agree. Each step takes one labelled row for `ratio` unlabelled ones.
+    A pseudo-label is the prediction for a weakly augmented row.
+
+    Attributes:
+        threshold: The least probability of a pseudo-label that is used.
+        unsupervised_weight: The weight of the loss of pseudo-labels.
+        unlabeled_ratio: The number of unlabeled rows for each labeled row of a step.
     """
 
     threshold: float = 0.95
@@ -25,7 +29,7 @@ class FixMatch(Learner):
     unlabeled_ratio: int = 7
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
-        """Train on all rows, with the labels of those that the release speaks of."""
+        """Train on all rows, with the labels of those that the release covers."""
         features = self._prepare_features(features, release)
         device = features.device
         network = self._make_network(features, len(release.space), start)
@@ -37,7 +41,7 @@ class FixMatch(Learner):
             ]
             inputs = features.batch(unlabeled_ids)
             views = [features.weak(features.batch(labeled_batch_ids)), features.weak(inputs), features.strong(inputs)]
-            # One pass for all three, so that batch normalisation sees one population.
+            # One pass for all three, so that batch normalization sees one population.
             labeled_logits, weak_logits, strong_logits = (
                 network(torch.cat(views)).float().split([len(view) for view in views])
             )
@@ -51,6 +55,6 @@ class FixMatch(Learner):
 
 
 def predict_confident(logits: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
-    """Return the likeliest class of each row, and whether its probability reaches the threshold; no gradient."""
+    """Return the most probable class of each row, and whether its probability reaches the threshold; no gradient."""
     confidence, predictions = torch.softmax(logits.detach().float(), dim=1).max(dim=1)
     return predictions, confidence >= threshold

@@ -1,7 +1,7 @@
-"""The one training loop that all learners share.
+"""The training loop of all learners of networks.
 
-Every epoch begins from its own seed, so that a run resumed after any epoch gives the same weights as one that was
-never stopped. The seed is for training alone: privacy noise was drawn before, elsewhere, and has none.
+Every epoch has its own seed, so a resumed training gives the same weights as one without interruption. The seed is for
+training alone: privacy noise is drawn before, from a secure random stream.
 """
 
 import copy
@@ -33,12 +33,21 @@ def train(
     begin_step: Callable[[float], None] | None = None,
     identity: str = "",
 ) -> nn.Module:
-    """Train `network` on batches of positions 0..rows-1 and return it, or its moving average.
+    """Train a network on batches of positions from 0 to `n_rows` - 1.
 
-    `loss(positions)` returns the mean loss of a batch; it calls `network` itself. `begin_epoch(epoch)` runs before
-    each epoch, in evaluation mode and without gradients; `begin_step(done)` before each step, with the share of all
-    steps that are done. `identity` says what is learnt from what, for checkpoints: an interrupted training goes on from
-    its last whole epoch.
+    An interrupted training resumes after its last complete epoch, if it has a checkpoint.
+
+    Args:
+        network: The network, whose weights are changed.
+        n_rows: The number of rows.
+        loss: Returns the mean loss of a batch of positions; it calls `network` itself.
+        training: The optimizer, its schedule and the checkpoint.
+        begin_epoch: Called with the epoch before each epoch, in evaluation mode and without gradients.
+        begin_step: Called before each step with the share of all steps that are done.
+        identity: A description of learner and data, by which checkpoints are recognized.
+
+    Returns:
+        The network, or its moving average, in evaluation mode.
     """
     is_short = is_shortened()
     if is_short:
@@ -88,47 +97,47 @@ def train(
 
 
 def _make_optimizer(network: nn.Module, training: Training, n_rows: int) -> torch.optim.Optimizer:
-    # Scales and shifts are not decayed: pulling them to zero regularises nothing.
+    # Scales and shifts have no weight decay, because it would not regularize the function.
     undecayed = [p for p in network.parameters() if p.requires_grad and p.ndim <= 1]
     decayed = [p for p in network.parameters() if p.requires_grad and p.ndim > 1]
-    # The loss is a mean over rows, so the more there are, the less a prior weighs.
+    # The loss is a mean over rows, so the weight of the prior is inversely proportional to their number.
     weight_decay = (
         training.weight_decay if training.prior_deviation is None else 1 / (training.prior_deviation**2 * n_rows)
     )
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": undecayed, "weight_decay": 0.0}]
     if training.optimizer != "sgd":
         optimizer_class = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
-        return optimizer_class(
-            groups, lr=training.learning_rate, fused=True
-        )  # many small steps take long on a CPU, too
+        return optimizer_class(groups, lr=training.learning_rate, fused=True)  # fused is faster on a CPU, too
     return torch.optim.SGD(groups, lr=training.learning_rate, momentum=training.momentum, nesterov=True, fused=True)
 
 
 @torch.no_grad()
 def _update_ema(ema_network: nn.Module, network: nn.Module, decay: float, step: int) -> None:
-    weight = 1 - min(decay, (1 + step) / (10 + step))  # the first weights are worth little: forget them fast
+    weight = 1 - min(decay, (1 + step) / (10 + step))  # a lower decay in the first steps removes initial weights
     torch._foreach_lerp_(list(ema_network.parameters()), list(network.parameters()), weight)
     for ema_buffer, buffer in zip(ema_network.buffers(), network.buffers(), strict=True):
         ema_buffer.copy_(buffer)
 
 
 def _compile_loss(loss: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Compile a loss with all that it calls, augmentations and networks, and their gradients.
+    """Compile a loss with the augmentations and networks that it calls, and their gradients.
 
-    On a GPU it becomes CUDA graphs, without which small batches wait for Python. What cannot be compiled runs as it is,
-    and so does the whole where the compiler itself fails.
+    On a GPU it is run as CUDA graphs, which removes the overhead of Python for small batches. Parts that cannot be
+    compiled run as Python, and so does the whole loss if the compiler fails.
     """
+    from torch._dynamo.exc import BackendCompilerFailed
+
     compiled = torch.compile(loss, mode="reduce-overhead")
 
     def step(positions: Tensor) -> Tensor:
         nonlocal compiled
-        # What the last step returned may be overwritten.
+        # The results of the last step may be overwritten.
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         try:
             return compiled(positions)
-        except torch._dynamo.exc.BackendCompilerFailed as error:
+        except BackendCompilerFailed as error:
             reason = str(error.inner_exception).partition("\n")[0]
-            warnings.warn(f"torch fails to compile this loss, so it runs as it is: {reason}", stacklevel=3)
+            warnings.warn(f"torch fails to compile this loss, so it runs without compilation: {reason}", stacklevel=3)
             compiled = loss
             return loss(positions)
 
@@ -137,7 +146,7 @@ def _compile_loss(loss: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor
 
 @contextmanager
 def _tune_convolutions() -> Iterator[None]:
-    """Let cuDNN look for the fastest convolutions: shapes stay the same all through, so the search pays."""
+    """Let cuDNN benchmark convolutions, which pays because shapes are constant."""
     previous = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:
@@ -151,7 +160,7 @@ _SINGLE_THREAD_MULTIPLICATIONS = 12_000_000  # multiplications in a step up to w
 
 @contextmanager
 def _limit_threads(network: nn.Module, batch_size: int) -> Iterator[None]:
-    """Train a small network on one thread: two gain nothing, and on a busy machine they wait for each other."""
+    """Limit small networks to one thread: more threads do not help, and on a busy machine they wait for each other."""
     weights = [value for value in network.parameters() if value.ndim > 1]
     is_dense_on_cpu = all(value.device.type == "cpu" and value.ndim == 2 for value in weights)
     previous = torch.get_num_threads()
@@ -167,7 +176,7 @@ _MACHINE_SETTINGS = ("precision", "compile", "device", "checkpoint", "progress")
 
 
 def _signature(network: nn.Module, training: Training, identity: str) -> str:
-    """Identify the model and the parts of its training that a resumed run must share."""
+    """Return a digest of the network, the data and the settings that a resumed training must share."""
     shapes = [(name, tuple(value.shape)) for name, value in network.state_dict().items()]
     settings = [(f.name, getattr(training, f.name)) for f in fields(training) if f.name not in _MACHINE_SETTINGS]
     return hashlib.sha256(repr((shapes, settings, identity)).encode()).hexdigest()
@@ -188,7 +197,7 @@ def _save(path: Path | None, epoch: int, network: nn.Module, ema_network: Any, o
 
 
 def _resume(path: Path | None, network: nn.Module, ema_network: Any, optimizer: Any, signature: str) -> int:
-    """Load a checkpoint where there is one, and return the epoch to go on with."""
+    """Load the checkpoint if it exists, and return the next epoch."""
     if path is None or not path.is_file():
         return 0
     try:

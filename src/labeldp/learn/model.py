@@ -1,4 +1,4 @@
-"""A trained model: probabilities for new rows, kept as safetensors and a small JSON that says how to rebuild it."""
+"""A trained network for a label space, and its files: weights as safetensors, and the architecture as JSON."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -25,11 +25,16 @@ _PROVENANCE_ATTRIBUTE = "_labeldp_provenance"  # the attribute of a network and 
 
 @dataclass(frozen=True)
 class Model(HasProvenance):
-    """A network for a label space, with the provenance of what it learnt.
+    """A network for a label space, with the provenance of its training.
 
-    An encoder that was trained without labels has no space and a public provenance. A network remembers the provenance
-    of the model that it belongs to, and so do its copies and its layers: a model of such a network rests on the same
-    labels, whether its maker names them or not.
+    An encoder that was trained without labels has no space and a public provenance. The provenance is also an attribute
+    of the network and of its layers, and of copies of them. So a new `Model` of such a network has this provenance,
+    even if the constructor does not get it.
+
+    Attributes:
+        network: The network.
+        space: The classes; None for an encoder.
+        provenance: The uses of labels that the weights depend on.
     """
 
     network: nn.Module
@@ -46,13 +51,13 @@ class Model(HasProvenance):
 
     @classmethod
     def trained_on(cls, network: nn.Module, release: Release, *starts: "Model | None") -> "Model":
-        """Return a model of what was learnt from a release, and from whatever `starts` had learnt before."""
+        """Return a model with the provenance of a release and of the starts of its training."""
         return cls(network, release.space, Provenance.of(release, *starts))
 
     def predict_proba(self, features: Features, batch_size: int = 2048) -> NDArray[np.float32]:
         """Return the probability of each class for each row.
 
-        Where a network was told that mirror images have the same label, it is the mean over a picture and its mirror.
+        If mirror images have the same label, it is the mean over an image and its mirror image.
         """
         self._require_space()
         is_flip_invariant_network = is_flip_invariant(self.network)
@@ -64,19 +69,21 @@ class Model(HasProvenance):
         return self._apply(features, probabilities, batch_size)
 
     def predict(self, features: Features) -> NDArray[Any]:
-        """Return the likeliest label of each row; of numbers, the mean or the median, as the network's loss has it."""
+        """Return the most probable label of each row; for numbers, the mean, or the median for absolute loss."""
         return decode_probabilities(
             self._require_space(), self.predict_proba(features), getattr(self.network, "loss", "squared")
         )
 
     def embed(self, features: Features, batch_size: int = 2048) -> NDArray[np.float32]:
-        """Return each row's encoding."""
+        """Return the embedding of each row."""
         if not isinstance(self.network, Network | ConcatEncoder):
-            raise InputError("Only networks of this library have encodings: use your own for yours.")
+            raise InputError(
+                "Only networks of this library have embeddings: compute those of your own network directly."
+            )
         return self._apply(features, self.network.embed, batch_size)
 
     def digest(self) -> str:
-        """Tell this model from others, wherever it is."""
+        """Return a digest of the weights, which is the same on every device."""
         digest = hashlib.sha256()
         for name, value in self.network.state_dict().items():
             digest.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
@@ -84,11 +91,11 @@ class Model(HasProvenance):
 
     def _require_space(self) -> LabelSpace:
         if self.space is None:
-            raise InputError("This is an encoder, which knows no classes: give it to a learner as its start.")
+            raise InputError("This is an encoder without classes: give it to a learner as its start.")
         return self.space
 
     def check_shape(self, features: Features) -> None:
-        """Refuse rows of another shape: some networks would take pictures of another size, and make nothing of them."""
+        """Raise an error for rows of another shape, which some networks would accept with meaningless results."""
         parts = self.network.networks if isinstance(self.network, ConcatEncoder | EnsembleNetwork) else [self.network]
         for part in parts:
             expected, actual = (part.config["shape"] if isinstance(part, Network) else None), list(features.shape)
@@ -108,7 +115,7 @@ class Model(HasProvenance):
         return torch.cat(parts).numpy()
 
     def save(self, folder: str | Path, *, quantize: bool = False) -> None:
-        """Write the model into a new folder, whole or not at all; `small`, with about 8 bits a weight."""
+        """Write the model into a new folder atomically; with `quantize`, weights take about 8 bits."""
         from safetensors.torch import save
 
         config = _network_config(self.network)
@@ -128,13 +135,13 @@ class Model(HasProvenance):
 
 
 def load_network(folder: str | Path, device: str = "auto") -> nn.Module:
-    """Read the network alone of a model that `save` wrote; the caller must state its provenance."""
+    """Read the network, without its provenance, of a model that `Model.save` wrote."""
     from safetensors.torch import load_file
 
     target_device = choose_device(device)
     metadata = read_metadata(folder)
     if metadata.get("kind", "network") != "network":
-        raise InputError(f"{folder} holds no network: an encoder is made by `labeldp encode`, without labels.")
+        raise InputError(f"{folder} contains no network: train an encoder, without labels.", parameter="encoder")
     try:
         network = rebuild(metadata["network"])
         network.load_state_dict(unpack(load_file(Path(folder) / "weights.safetensors")))

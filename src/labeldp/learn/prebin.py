@@ -1,7 +1,7 @@
-"""Columns of few values, for trees that are fitted again and again.
+"""Columns with few distinct values, for boosted trees that are fitted repeatedly.
 
-Boosted trees look for bins before each fit, and with weights that takes most of the time of a small one. Features are
-public and do not change between the fits: so each column is brought to as many values as there are bins, once.
+Boosted trees compute bins before each fit, which takes most of the time of a small weighted fit. Features are public
+and do not change between fits. So the values of each column are replaced once by as many values as there are bins.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -16,10 +16,9 @@ _SINGLE_THREAD_CELLS = 1_000_000  # cells of a table up to which a second thread
 
 
 def prebin(X: NDArray[np.floating], estimator: Any) -> NDArray[np.floating]:
-    """Return rows as this estimator would see them: unchanged, or for boosted trees with the least value of each bin.
+    """Return rows unchanged, or for boosted trees with each value replaced by the least value of its bin.
 
-    Rows that are predicted later are taken as they are: between a value that many rows have and the next larger one,
-    trees then cut where they would have cut.
+    Rows of later predictions stay unchanged, because thresholds lie between the bins.
     """
     if not isinstance(estimator, HistGradientBoostingClassifier | HistGradientBoostingRegressor):
         return X
@@ -28,12 +27,12 @@ def prebin(X: NDArray[np.floating], estimator: Any) -> NDArray[np.floating]:
         values = np.unique(column)
         if values.size > estimator.max_bins and np.isfinite(values[-1]):
             edges = np.unique(np.quantile(column, np.linspace(0, 1, estimator.max_bins)[:-1], method="lower"))
-            edges = edges[edges < values[-1]]  # no value lies above the largest: a bin there would be empty
+            edges = edges[edges < values[-1]]  # a bin above the largest value would be empty
             lower_values = np.append(values[0], values[np.searchsorted(values, edges, side="right")])
             column[:] = lower_values[np.searchsorted(edges, column, side="left")]
     return binned
 
 
 def limit_threads(X: NDArray[np.floating]) -> AbstractContextManager[Any]:
-    """Fit a small table on one thread: more wait for each other at every node, on a busy machine for minutes."""
+    """Return a context that limits fits of small tables to one thread: more would wait for each other at every node."""
     return threadpool_limits(1, user_api="openmp") if X.size <= _SINGLE_THREAD_CELLS else nullcontext()

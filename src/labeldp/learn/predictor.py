@@ -1,4 +1,4 @@
-"""What a trained model of any kind is, and how it is kept."""
+"""The interface of trained models of all types, and their files."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ from labeldp.data.label_bins import LossName
 from labeldp.learn.density import label_grid, point_estimates
 from labeldp.releases.base import Release
 
-FORMAT = 1
+FORMAT = 2  # of model.json and the files beside it; format 1 had other keys
 
 
 class Predictor(Protocol):
-    """Probabilities for new rows, with the guarantee of the labels that they rest on."""
+    """A model that predicts probabilities for new rows, with the guarantee of its training labels."""
 
     @property
     def space(self) -> LabelSpace | None:
@@ -33,7 +33,7 @@ class Predictor(Protocol):
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """What holds for every label that was used."""
+        """The privacy guarantee of the labels that were used; None if there were none."""
 
     @property
     def lineage(self) -> tuple[LabelUse, ...]:
@@ -43,7 +43,7 @@ class Predictor(Protocol):
         """Return the probability of each class for each row."""
 
     def predict(self, features: Features) -> NDArray[Any]:
-        """Return the likeliest label of each row; of numbers, the mean or the median of what they may be."""
+        """Return the most probable label of each row; for numbers, the mean or the median of their distribution."""
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new folder; `load_predictor` reads it back."""
@@ -52,14 +52,14 @@ class Predictor(Protocol):
 def decode_probabilities(
     space: LabelSpace, probabilities: NDArray[np.floating], loss: LossName = "squared"
 ) -> NDArray[Any]:
-    """Return the likeliest class of each row; of numbers, the mean of what they may be, or the median."""
+    """Return the most probable class of each row; for numbers, the mean, or the median for absolute loss."""
     if space.step is None:
         return space.decode(probabilities.argmax(axis=1))
     return point_estimates(probabilities, label_grid(space), loss)
 
 
 def with_lineage(model: Predictor, releases: Sequence[Release]) -> Predictor:
-    """Return the model with all that it rests on: also the choice by which it was preferred to others."""
+    """Return the model with the provenance of further releases, those of its selection among models for example."""
     inner_model = getattr(model, "model", None)
     if inner_model is not None:
         return replace(model, model=with_lineage(inner_model, releases))  # type: ignore[type-var]
@@ -67,7 +67,7 @@ def with_lineage(model: Predictor, releases: Sequence[Release]) -> Predictor:
 
 
 def write_metadata(folder: Path, model: Predictor, extra: Mapping[str, Any]) -> None:
-    """Write what every model says of itself, and what its kind adds."""
+    """Write `model.json`: the fields of every model, and `extra` fields of its type."""
     metadata = {
         "format": FORMAT,
         **extra,
@@ -81,6 +81,8 @@ def read_metadata(folder: str | Path) -> dict[str, Any]:
     """Read `model.json`: space and provenance as objects, the rest as written."""
     try:
         metadata = json.loads((Path(folder) / "model.json").read_text())
+        if metadata["format"] != FORMAT:
+            raise not_a_model_error(folder)
         metadata["space"] = LabelSpace.from_json(metadata["space"]) if metadata["space"] else None
         metadata["provenance"] = Provenance.from_json(metadata)
     except Exception:
@@ -89,7 +91,7 @@ def read_metadata(folder: str | Path) -> dict[str, Any]:
 
 
 def not_a_model_error(folder: str | Path) -> InputError:
-    """Return the error for a folder that holds no model."""
+    """Return the error for a folder that contains no model of the current format."""
     if not Path(folder).exists():
         return InputError(f"There is no folder {folder}.")
     if (Path(folder) / "run.json").is_file():
@@ -97,7 +99,7 @@ def not_a_model_error(folder: str | Path) -> InputError:
     return InputError(f"{folder} is not a model that labeldp wrote, or it is damaged.")
 
 
-# Where each kind of model is at home. Only networks need torch, and say where they run.
+# The module and the class of each type of model, by the `kind` of `model.json`. Only networks need torch.
 _MODEL_CLASSES = {
     "additive": ("additive.model", "AdditiveModel"),
     "additive-numbers": ("additive.model", "AdditiveNumberModel"),
@@ -107,22 +109,22 @@ _MODEL_CLASSES = {
     "linear": ("ridge", "LinearModel"),
     "log-linear": ("additive.log_linear", "LogLinearModel"),
     "line": ("ridge", "LinearRegressionModel"),
-    "classical": ("classical", "SklearnModel"),
+    "classical": ("sklearn_learner", "SklearnModel"),
     "boosted": ("boosting", "BoostedModel"),
-    "boosted-numbers": ("number_boosting", "BoostedRegressionModel"),
+    "boosted-numbers": ("regression_boosting", "BoostedRegressionModel"),
     "numbers": ("regression", "RegressionModel"),
 }
 _NETWORKS = ("network", "encoded")
-_NEEDS_DEVICE = (
-    *_NETWORKS,
-    "average",
-    "boosted",
-    "boosted-numbers",
-)  # members of an average and the start of trees may be networks
+# Members of an average and the start of trees may be networks.
+_NEEDS_DEVICE = (*_NETWORKS, "average", "boosted", "boosted-numbers")
 
 
 def load_predictor(folder: str | Path, device: str = "auto") -> Predictor:
-    """Read a model of any kind."""
+    """Read a model of any type; `device` is for networks.
+
+    Raises:
+        InputError: The folder contains no model of the current `FORMAT`, or a package is missing.
+    """
     kind = read_metadata(folder).get("kind", "network")
     if kind not in _MODEL_CLASSES:
         raise not_a_model_error(folder)

@@ -1,4 +1,4 @@
-"""How far a training is: a bar on a terminal; elsewhere, in a log for example, a line a minute."""
+"""The progress of a training: a bar on a terminal, and else, in a log for example, a line a minute."""
 
 import sys
 import time
@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any, Self
 
-_REPORT_INTERVAL = 60.0  # between two lines, where there is no terminal for a bar
+_REPORT_INTERVAL = 60.0  # seconds between two lines
 
 
 class LogLines:
-    """A line now and then on standard error: how much is done, and how long the rest will take."""
+    """Lines on standard error at intervals: the number of finished items, and the estimated remaining time."""
 
     def __init__(self, name: str, unit: str, total: int, initial: int = 0) -> None:
         self._name, self._unit, self._total, self._initial = name, unit, total, initial
         self._start_time = self._last_report = time.perf_counter()
 
     def report(self, done: int, suffix: str = "") -> None:
-        """Say that so much is done, unless something was said just now, or all is done."""
+        """Print a line, unless the interval is not over or all is done."""
         now = time.perf_counter()
         if now - self._last_report < _REPORT_INTERVAL or done >= self._total:
             return
@@ -31,7 +31,7 @@ class LogLines:
 
 
 class TrainingProgress:
-    """A bar for one training, or lines, if switched on; or a function told of each epoch."""
+    """The progress of one training: a bar or lines if enabled, or a callback for each epoch."""
 
     def __init__(
         self, display: bool | str | Callable[[int, float], None], epochs: int, first_epoch: int, n_rows: int
@@ -60,7 +60,7 @@ class TrainingProgress:
         return self
 
     def end_epoch(self, loss: float) -> None:
-        """Tell that an epoch is done."""
+        """Report the end of an epoch and its mean loss."""
         self._n_done += 1
         if callable(self._display):
             self._display(self._n_done, loss)
@@ -79,7 +79,7 @@ class TrainingProgress:
 
 @contextmanager
 def progress_bar(enabled: bool, name: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar, or lines, for so many things to do; what is given is to be called after each of them."""
+    """Show a bar, or lines, for `total` items; the yielded function is to be called after each of them."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 

@@ -1,17 +1,17 @@
-"""Weights in a quarter of their bytes, for encoders that travel."""
+"""Quantized weights, which take a quarter of the bytes of float32 weights."""
 
 import torch
 from torch import Tensor
 
-_SCALE_PREFIX = "8 bits: steps of "  # before the name of a tensor, the name of what its whole numbers count
+_SCALE_PREFIX = "8 bits: steps of "  # with the name of a quantized tensor, the name of its scales
 
 StateDict = dict[str, Tensor]
 
 
 def pack(state: StateDict) -> StateDict:
-    """Write matrices and kernels in 8 bits, in steps of the largest weight of each output; the rest in 16.
+    """Quantize matrices and kernels to 8 bits, with a scale for each output, and other floats to 16 bits.
 
-    A weight moves by at most half a step, the 254th part of the largest one beside it.
+    The error of a weight is at most 1/254 of the largest weight of the same output.
     """
     quantized: StateDict = {}
     for name, value in state.items():
@@ -27,7 +27,7 @@ def pack(state: StateDict) -> StateDict:
 
 
 def unpack(state: StateDict) -> StateDict:
-    """Return float32 weights of what `pack` wrote; other states stay as they are."""
+    """Return the float32 weights of a state that `pack` returned; other states are unchanged."""
     weights = {name: value for name, value in state.items() if not name.startswith(_SCALE_PREFIX)}
     for name, scales in state.items():
         if name.startswith(_SCALE_PREFIX):

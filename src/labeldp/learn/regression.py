@@ -1,4 +1,4 @@
-"""Any scikit-learn regressor that takes sample weights, trained on a release of numbers by expectation maximisation."""
+"""Expectation maximization for releases of numbers, with any scikit-learn regressor that takes sample weights."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -23,15 +23,22 @@ from labeldp.learn.short_training import em_rounds, limit_iterations
 from labeldp.learn.sklearn_learner import StandardizedFeatures, standardized_matrix
 from labeldp.releases.base import Release
 
-_BLOCK_ENTRIES = 1 << 22  # numbers of evidence that are in memory at once
-_MIN_DISTANCE = 0.25  # of the scale: values nearer than this weigh alike, or a fit would never leave where it is
-_TOLERANCE = 1e-3  # of the range: predictions that move less have arrived
-_MIN_RESIDUAL_VARIANCE = 0.05  # of the variance of all labels: what predictions leave open at least
+_BLOCK_ENTRIES = 1 << 22  # entries of evidence (rows times values) that are in memory at once
+# Least distance for weights 1 / distance, as a share of the scale. Smaller distances would fix a fit at its values.
+_MIN_DISTANCE = 0.25
+_TOLERANCE = 1e-3  # change of predictions, as a share of the range, at which the fit has converged
+_MIN_RESIDUAL_VARIANCE = 0.05  # least residual variance, as a share of the variance of all labels
 
 
 @dataclass(frozen=True)
 class TargetPrior:
-    """What is known beforehand: mean and deviation of all labels, and how many rows that knowledge is worth."""
+    """A prior for the targets.
+
+    Attributes:
+        center: The mean of all labels.
+        deviation: The standard deviation of all labels.
+        weight: The number of rows that the prior counts as.
+    """
 
     center: float
     deviation: float
@@ -40,16 +47,23 @@ class TargetPrior:
 
 @dataclass(frozen=True)
 class Regression:
-    """Alternate between what each label may be (evidence times the density around the prediction) and a fit to that.
+    """Alternate between posteriors of labels (evidence times the density around predictions) and fits to their means.
 
-    A fit takes the mean of what the label may be. For absolute loss each possible value weighs by one over its
-    distance, which makes the fit a step towards the median: the weighted mean bounds the sum of distances from above.
+    For absolute loss, each value of a posterior is weighted by 1 / distance. The weighted squared error is an upper
+    bound of the absolute error, so the fit is a step towards the median.
 
-    The first prediction is one number for all rows, that of `anchor` or the middle of the range. From there the fit
-    grows as far as the evidence carries it: of little evidence, little is learnt. The anchor stays as a row of average
-    features that weighs so many rows. It also says how wide the density is: the variance of all labels less that of the
-    predictions. Without an anchor the evidence decides, which few bins let do badly: they hardly tell a wide density
-    around far predictions from a narrow one around near ones.
+    The initial prediction is one number for all rows: the center of `target_prior`, or the middle of the range. With
+    little evidence, predictions stay near it. The target prior also adds a row of average features with its weight. It
+    determines the residual variance, as the variance of all labels less that of predictions. Without it, the evidence
+    determines the residual variance. This estimate is poor for few bins, which hardly distinguish a wide density around
+    distant predictions from a narrow one around near predictions.
+
+    Attributes:
+        regressor: An unfitted scikit-learn regressor that takes sample weights.
+        loss: "squared", "absolute" or "poisson".
+        max_rounds: The most rounds.
+        target_prior: A prior for the targets, or None.
+        standardized: Standardized rows, which `prepare` computes.
     """
 
     regressor: Any
@@ -59,25 +73,25 @@ class Regression:
     standardized: StandardizedFeatures | None = field(default=None, repr=False, compare=False)
 
     def prepare(self, features: Features, row_mask: NDArray[np.bool_]) -> "Regression":
-        """Return this learner with all that it needs of the features alone, `rows` of which it will be trained on."""
+        """Return this learner with standardized features; `row_mask` marks the rows of the training."""
         return replace(self, standardized=StandardizedFeatures.of(features, self.regressor, row_mask))
 
     def fit(self, features: Features, release: Release, start: Any = None) -> "RegressionModel":
-        """Fit on the rows that were released. It begins from the anchor: a `start` is not used."""
+        """Fit on the released rows. The initial prediction is that of `target_prior`: `start` is not used."""
         if len(features) != release.n_rows:
             raise InputError(f"There are {len(features)} rows of features and {release.n_rows} in the release.")
         check_loss(self.loss, release.space)
         if release.kind == "prior":
-            raise InputError(f"{release.mechanism} says nothing of single rows: learn from a release of each label.")
-        row_ids = np.flatnonzero(release._is_active(np.arange(release.n_rows)))
+            raise InputError(f"{release.mechanism} has no evidence about single rows: learn from a release of labels.")
+        row_ids = np.arange(release.n_rows) if release.row_mask is None else np.flatnonzero(release.row_mask)
         if not row_ids.size:
-            raise InputError("The release speaks of no row: there is nothing to learn from.")
+            raise InputError("The release covers no row: there is nothing to learn from.")
         standardized = self._standardize(features)
         X = prebin(standardized.X[row_ids], self.regressor)
         return _make_model(release, *self._fit_em(X, release, row_ids), self.loss, standardized)
 
     def fit_values(self, features: Features, release: Release, values: Floats) -> "RegressionModel":
-        """Fit one number for each row as if it were the label, as who knows nothing of noise would; NaN is left out."""
+        """Fit one number for each row as if it were the label, without a noise model; rows of NaN are left out."""
         check_loss(self.loss, release.space)
         row_ids = np.flatnonzero(~np.isnan(values))
         standardized = self._standardize(features)
@@ -128,7 +142,7 @@ class Regression:
     def _expected_targets(
         self, density: Density, centers: Floats, release: Release, row_ids: NDArray[np.int64]
     ) -> tuple[Floats, Floats, float]:
-        """Return target and weight of each row, and the variance that is expected, as a share of the density's own."""
+        """Return target and weight of each row, and the ratio of the posterior variance to that of the density."""
         targets, weights, expected, modeled = [], [], 0.0, 0.0
         for block in _blocks(row_ids.size, density.grid.size):
             model_probabilities = density.probabilities(centers[block])
@@ -148,9 +162,9 @@ class Regression:
 
 
 def _density_scale(loss: LossName, variance: float, centers: Floats, grid: Floats) -> float:
-    """Return the scale of a density with this variance: a Laplace law has twice its square, counts that times the mean.
+    """Return the scale of a density with this variance, which is at least half a step of the grid.
 
-    Below half a step there is nothing to tell.
+    The variance is 2 scale^2 for a Laplace distribution, and scale^2 times the mean for counts.
     """
     step = grid[1] - grid[0]
     if loss == "poisson":
@@ -173,7 +187,7 @@ def _blocks(n_rows: int, n_values: int) -> Iterator[slice]:
 
 @dataclass(frozen=True, eq=False)
 class RegressionModel(HasProvenance):
-    """A fitted scikit-learn regressor with the moments of its features, and the scale of what it leaves open."""
+    """A fitted scikit-learn regressor with the moments of its features, and the scale of its residuals."""
 
     space: LabelSpace
     provenance: Provenance
@@ -188,14 +202,14 @@ class RegressionModel(HasProvenance):
         return Density(label_grid(self.space), self.loss, self.scale).probabilities(self.predict(features))
 
     def predict(self, features: Features) -> NDArray[Any]:
-        """Return the mean of what each label may be, or its median for absolute loss."""
+        """Return the expected label of each row, or its median for absolute loss."""
         grid = label_grid(self.space)
         return np.clip(
             self.regressor.predict(standardized_matrix(features, self.mean, self.deviation)), grid[0], grid[-1]
         )
 
     def save(self, folder: str | Path) -> None:
-        """Write the model into a new folder: by skops, of scikit-learn's own types, never as a pickle."""
+        """Write the model into a new folder, with the regressor as a skops file and not as a pickle."""
         serialized = serialize_estimator(self.regressor)
         with atomic_write(Path(folder)) as partial:
             partial.mkdir()
@@ -205,7 +219,7 @@ class RegressionModel(HasProvenance):
 
     @classmethod
     def load(cls, folder: str | Path) -> "RegressionModel":
-        """Read a model that `save` wrote, of scikit-learn's own types only: nothing that a file could make run."""
+        """Read a model that `save` wrote; only scikit-learn's own types are loaded, so a file cannot run code."""
         metadata = read_metadata(folder)
         try:
             regressor = read_estimator(Path(folder) / "regressor.skops")

@@ -1,7 +1,7 @@
-"""Gradient boosted trees for numbers, fitted by least squares to noisy numbers whose mean is the label.
+"""Gradient boosted trees for numbers, fitted by least squares to unbiased noisy numbers.
 
-The noise of such numbers is independent of the features, so that it cancels in leaves of many rows. The number of trees
-is what suits a held-out part of the same release, which costs nothing.
+The noise of such numbers is independent of the features, so it averages out in leaves of many rows. Held-out rows of
+the same release select the number of trees; this is post-processing.
 """
 
 from collections.abc import Iterator
@@ -25,10 +25,10 @@ from labeldp.learn.trees import Trees, tree_matrix
 from labeldp.releases.numeric import NumericResponses
 
 _ROWS_PER_LEAF, _MIN_ROWS_PER_LEAF = 50, 5
-_MAX_LEAF_ERROR = 0.3  # of a leaf's value, in deviations of labels from the start
-_MIN_GAIN = 1.0  # standard errors of held-out rows by which trees must lower the error
-_MIN_ROWS_FOR_VALIDATION = 50  # rows; with fewer, no number of trees can be preferred to another
-_MIN_RESIDUAL_VARIANCE = 0.05  # of the start's variance: what trees leave at least
+_MAX_LEAF_ERROR = 0.3  # standard error of a leaf's value, in standard deviations of labels around the start
+_MIN_GAIN = 1.0  # standard errors of held-out rows by which trees must lower the squared error
+_MIN_ROWS_FOR_VALIDATION = 50  # rows; fewer are too few to select the number of trees
+_MIN_RESIDUAL_VARIANCE = 0.05  # least residual variance, as a share of that of the start
 
 Floats = NDArray[np.float64]
 
@@ -38,12 +38,12 @@ class RegressionBoosting:
     """Boosted trees that add to another model of numbers.
 
     Attributes:
-        rounds: The most trees.
-        learning_rate: The share of each tree's step that is taken.
-        leaves: The most leaves of a tree.
-        seed: For the rows that are held out.
-        validation: The share of the released rows that decides on the number of trees.
-        patience: The trees without improvement after which no more are tried.
+        max_rounds: The most trees.
+        learning_rate: The factor of the leaf values of each tree.
+        max_leaves: The most leaves of a tree.
+        seed: The seed of the held-out rows.
+        validation_fraction: The share of the released rows that selects the number of trees.
+        patience: The trees without improvement after which boosting stops.
     """
 
     max_rounds: int = 300
@@ -54,21 +54,21 @@ class RegressionBoosting:
     patience: int = 20
 
     def fit(self, features: Features, responses: NumericResponses, start: Predictor) -> "BoostedRegressionModel":
-        """Fit trees to what a start leaves of noisy numbers.
+        """Fit trees to the residuals of a start on noisy numbers.
 
         Args:
             features: The rows.
-            responses: A noisy number for each row whose mean is the label; rows without one are left out.
-            start: A model of the same numbers with a `deviation`, whose predictions the trees add to.
+            responses: An unbiased noisy number for each row; rows without one are left out.
+            start: A model of the same numbers with a `deviation`, to whose predictions the trees add.
 
         Returns:
-            A model of the true numbers. It has no trees where held-out rows show no gain.
+            A model of the true numbers. It has no trees if held-out rows show no gain.
 
         Raises:
             InputError: Rows and release do not belong together, there is nothing to learn from, or LightGBM is missing.
 
         Privacy:
-            Post-processing of the release and of `start`: free of charge.
+            Post-processing of the release and of `start`, without additional cost.
         """
         if len(features) != responses.n_rows or start.space != responses.space:
             raise InputError("The rows, the release and the start must belong to the same data set.")
@@ -113,7 +113,7 @@ class _Booster:
         self.X = X
 
     def fit_trees(self) -> tuple[Trees, float]:
-        """Return as many trees as suit the held-out rows, fitted to all rows, and the squared error that they save."""
+        """Return trees fitted to all rows, in the number that held-out rows select, and the gain in squared error."""
         n_rows, n_rounds, gain = len(self.residuals), boosting_rounds(self.settings.max_rounds), 0.0
         has_splits = any(self.dataset.feature_num_bin(column) > 1 for column in range(self.n_columns))
         if has_splits and n_rounds and n_rows >= _MIN_ROWS_FOR_VALIDATION:
@@ -125,7 +125,7 @@ class _Booster:
         return Trees.from_lightgbm(text, self.n_columns, 1), gain
 
     def _select_rounds(self, max_rounds: int) -> tuple[int, float]:
-        """Return the number of trees with the least error of held-out rows, and what it is below that of none."""
+        """Return the number of trees with the least squared error of held-out rows, and the gain over no trees."""
         permutation = np.random.default_rng(self.settings.seed).permutation(len(self.residuals))
         n_validation = int(self.settings.validation_fraction * len(permutation))
         fit_ids, validation_ids = np.sort(permutation[n_validation:]), np.sort(permutation[:n_validation])
@@ -146,7 +146,7 @@ class _Booster:
         return (best_round, gain) if gain > _MIN_GAIN * standard_error else (0, 0.0)
 
     def _boost(self, dataset: Any, n_rounds: int) -> Iterator[Any]:
-        """Boost, and return the booster after each round."""
+        """Boost, and yield the booster after each round."""
         booster = self.lightgbm.Booster(self.params, dataset)
         for _ in range(n_rounds):
             booster.update()
@@ -155,14 +155,14 @@ class _Booster:
 
 @dataclass(frozen=True, eq=False)
 class BoostedRegressionModel(HasProvenance):
-    """The predictions of a start plus those of trees, with normal scatter around them.
+    """The predictions of a start plus those of trees, with normal residuals.
 
     Attributes:
         space: The range of numbers.
-        provenance: The releases that the model rests on.
-        trees: Their leaf values are added to the predictions.
+        provenance: The uses of labels that the model depends on.
+        trees: The trees, whose leaf values are added to the predictions.
         start: A model of the same numbers.
-        deviation: The deviation of labels from the prediction.
+        deviation: The standard deviation of labels around the prediction.
     """
 
     space: LabelSpace

@@ -1,4 +1,4 @@
-"""A linear model from noisy moments: the ridge regression of `NoisyMoments`, for rows that were not in it."""
+"""Linear models from noisy moments: the ridge regression of `NoisyMoments` and `NoisySums`, applied to new rows."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -21,16 +21,28 @@ from labeldp.releases.moments import NoisyMoments, NoisySums, to_probabilities
 
 @dataclass(frozen=True)
 class Ridge:
-    """Fits moments of lifted rows. The penalty follows from the known noise: there is nothing to tune."""
+    """Fits linear models to noisy moments of normalized rows. The penalty follows from the known noise variance."""
 
     normalizer: RowNormalizer
 
     def fit(self, features: Features, release: Release, start: Any = None) -> "LinearModel":
-        """Return the linear model of the moments, whose rows `features` are."""
+        """Return the linear model of noisy moments.
+
+        Args:
+            features: The rows of the moments.
+            release: The noisy moments of these rows.
+            start: Not used.
+
+        Returns:
+            The model.
+
+        Raises:
+            InputError: The release has no moments, or moments of other columns than those of the normalizer.
+        """
         if not isinstance(release, NoisyMoments | NoisySums):
             raise InputError(f"Ridge learns from a LinearQuery, not from {release.mechanism}: use another learner.")
         if len(release.gram) != self.normalizer.n_columns:
-            raise InputError("The moments are of other columns than those of this lift: use the one of the query.")
+            raise InputError("The moments have other columns than this normalizer: use the normalizer of the query.")
         shared_fields = release.space, Provenance.of(release), self.normalizer
         if isinstance(release, NoisySums):
             return LinearRegressionModel(*shared_fields, release.coefficients, release.residual_deviation)
@@ -40,7 +52,7 @@ class Ridge:
 
 @dataclass(frozen=True, eq=False)
 class LinearModel(HasProvenance):
-    """Lifted rows times coefficients, read as probabilities: cut below and normalised, or log-odds of two classes."""
+    """Normalized rows times coefficients, converted to probabilities by clipping and normalizing, or from log-odds."""
 
     kind: ClassVar[str] = "linear"
 
@@ -54,11 +66,11 @@ class LinearModel(HasProvenance):
         return to_probabilities(self.normalizer(features) @ self.coefficients)
 
     def predict(self, features: Features) -> NDArray[Any]:
-        """Return the likeliest label of each row."""
+        """Return the most probable label of each row."""
         return decode_probabilities(self.space, self.predict_proba(features))
 
     def save(self, folder: str | Path) -> None:
-        """Write the model into a new folder, whole or not at all."""
+        """Write the model into a new folder atomically."""
         own_arrays = {name: getattr(self, name) for name in self._own_fields()}
         arrays: dict[str, Any] = own_arrays | self.normalizer.arrays()
         with atomic_write(Path(folder)) as partial:
@@ -85,7 +97,7 @@ class LinearModel(HasProvenance):
 
 @dataclass(frozen=True, eq=False)
 class LinearRegressionModel(LinearModel):
-    """Numbers: the middle of the range plus lifted rows times coefficients, with normal scatter around them."""
+    """A linear regression: the middle of the range plus normalized rows times coefficients, with normal residuals."""
 
     kind: ClassVar[str] = "line"
 
@@ -96,6 +108,6 @@ class LinearRegressionModel(LinearModel):
         return Density(label_grid(self.space), "squared", self.deviation).probabilities(self.predict(features))
 
     def predict(self, features: Features) -> NDArray[Any]:
-        """Return the mean of what each number may be."""
+        """Return the expected number of each row, within the declared range."""
         grid = label_grid(self.space)
         return np.clip((grid[0] + grid[-1]) / 2 + self.normalizer(features) @ self.coefficients, grid[0], grid[-1])

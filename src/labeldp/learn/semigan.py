@@ -1,8 +1,9 @@
-"""A semi-supervised GAN (Salimans et al. 2016), PATE's student; and PATE++ (Zhang et al. 2021), which doubts labels.
+"""The student of PATE, a semi-supervised GAN (Salimans et al. 2016), and of PATE++ (Zhang et al. 2021).
 
 A discriminator scores K classes; the class of generated rows has the logit 0, so that a row is real with odds
-Z = sum of exp(logits). Labelled rows teach classes, all others teach what is real, generated rows what is not. The
-generator learns to match the mean encoding of real rows. PATE++ has two discriminators, which pick rows for each other.
+Z = sum of exp(logits). Labeled rows train the class scores; unlabeled and generated rows train the odds Z. The
+generator is trained to match the mean encoding of real rows. PATE++ has two discriminators that select labeled rows for
+each other, and removes labels that are probably wrong.
 """
 
 from dataclasses import dataclass, replace
@@ -23,20 +24,27 @@ from labeldp.learn.coteaching import disagreement_mask, select_small_loss
 from labeldp.learn.model import Model
 from labeldp.releases.base import Release
 
-_HIDDEN_WIDTH = 500  # of the generator's hidden layers
-_RANGE_ROWS = 4096  # rows that are in memory at once when the range of the input is measured
+_HIDDEN_WIDTH = 500  # width of the generator's hidden layers
+_RANGE_ROWS = 4096  # rows of a block from which the range of the input is computed
 
 
 @dataclass(frozen=True)
 class SemiGAN(Learner):
-    """Learn the labels of some rows, and what all the others look like.
+    """Train on the labels of some rows and on the distribution of all rows.
 
-    With two `discriminators`, each learns, of every batch, the labelled rows whose loss is small for the other one;
-    the share that is left out grows over `ramp` epochs to `noise_rate`, a guess at the share of wrong labels. With
-    `plus`, rows are chosen among those on which the two disagree (PATE+). With `remove` above 0, all of this happens
-    twice (PATE++): first to find that share of labels which both discriminators contradicted most often while
-    they disagreed, an epoch counting `fade` times as much as the next one; then, from scratch, with these rows among
-    the unlabelled ones.
+    With two discriminators, each is trained on the labeled rows of a batch with small loss under the other one. With
+    `remove_fraction` above 0, there are two trainings (PATE++). The first one counts how often both discriminators
+    contradict a label while they disagree. The second one starts anew, without the labels of the highest counts.
+
+    Attributes:
+        n_discriminators: 1 or 2.
+        noise_rate: An estimate of the share of wrong labels, which is the final share of rows that are left out.
+        ramp_epochs: The epochs over which that share grows from 0.
+        plus: Whether to select among rows on which the discriminators disagree (PATE+).
+        remove_fraction: The share of labels that the second training removes.
+        count_decay: The factor of the counts of earlier epochs.
+        augment: The augmentation of real rows.
+        latent_dim: The dimension of the generator's input.
     """
 
     n_discriminators: Literal[1, 2] = 1
@@ -46,16 +54,18 @@ class SemiGAN(Learner):
     remove_fraction: float = 0.0
     count_decay: float = 0.9
     augment: Literal["none", "weak"] = "weak"
-    latent_dim: int = 100  # numbers that the generator makes a row of
+    latent_dim: int = 100
 
     def __post_init__(self) -> None:
         if self.n_discriminators not in (1, 2) or (self.n_discriminators == 1 and (self.plus or self.remove_fraction)):
-            raise InputError("discriminators is 1 or 2; plus and remove need 2, which can disagree.")
+            raise InputError("n_discriminators is 1 or 2; plus and remove_fraction need 2, which can disagree.")
         if not (0 <= self.noise_rate < 1 and 0 <= self.remove_fraction < 1 and 0 < self.count_decay <= 1):
-            raise InputError("noise_rate and remove are shares from 0 to below 1, and fade is above 0 and at most 1.")
+            raise InputError(
+                "noise_rate and remove_fraction are from 0 to below 1, and count_decay is above 0 and at most 1."
+            )
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
-        """Train, twice where labels are to be removed; the model averages its discriminators."""
+        """Train, twice if labels are to be removed; the model averages the probabilities of its discriminators."""
         if not self.remove_fraction:
             return self.fit_and_count_contradictions(features, release, start)[0]
         single_pass = replace(self, remove_fraction=0.0)
@@ -70,14 +80,12 @@ class SemiGAN(Learner):
     def fit_and_count_contradictions(
         self, features: Features, release: Release, start: Model | None = None
     ) -> tuple[Model, NDArray[np.float32]]:
-        """Train once, and also tell, for every row, how often both discriminators contradicted its label."""
+        """Train once; also return the decayed count of contradictions of each row's label by both discriminators."""
         features = self._prepare_features(features, release)
         device, n_classes = features.device, len(release.space)
         labeled_ids, labels = released_row_ids(release, device), hard_labels(release, device)
         other_ids = torch.arange(len(features), device=device)[labels < 0]
-        unlabeled_ids = (
-            other_ids if len(other_ids) else labeled_ids
-        )  # where all rows have labels, these are real rows too
+        unlabeled_ids = other_ids if len(other_ids) else labeled_ids  # if all rows have labels, they are real rows, too
         networks = [
             _require_network(self._make_network(features, n_classes, start, index))
             for index in range(self.n_discriminators)
@@ -85,19 +93,15 @@ class SemiGAN(Learner):
         gan = _GAN(networks, _Generator(features, self.latent_dim).to(device), len(labeled_ids)).to(device)
         n_pairs = max(len(labeled_ids), len(unlabeled_ids))
         pairing = torch.arange(n_pairs, device=device)
-        forget_rate = torch.zeros(
-            (), device=device
-        )  # a number of Python's would be compiled into the loss, anew each epoch
+        forget_rate = torch.zeros((), device=device)  # a Python number would be a constant of the compiled loss
         select_disagreement = torch.zeros((), dtype=torch.bool, device=device)
         augment = features.weak if self.augment == "weak" else (lambda batch: batch)
 
         def begin_epoch(epoch: int) -> None:
-            # The shorter list is repeated, and meets other rows in every epoch.
+            # The shorter list is repeated, with other pairs in every epoch.
             pairing.copy_(torch.randperm(n_pairs, device=device))
             forget_rate.fill_(self.noise_rate * min(1.0, epoch / max(1, self.ramp_epochs)))
-            select_disagreement.fill_(
-                self.plus and epoch > 0
-            )  # two networks that know nothing disagree on nearly all rows
+            select_disagreement.fill_(self.plus and epoch > 0)  # untrained networks disagree on nearly all rows
             if epoch:
                 gan.end_epoch(self.count_decay)
 
@@ -138,19 +142,24 @@ class SemiGAN(Learner):
 
 @dataclass(frozen=True)
 class DiscriminatorOutput:
-    """What one discriminator says of a batch: scores of labelled rows, and the two losses that need no label."""
+    """The outputs of one discriminator for a batch.
+
+    Attributes:
+        labeled_logits: The class scores of labeled rows.
+        discriminator_loss: The loss of real and generated rows, with a gradient for the discriminator alone.
+        generator_loss: The loss of the generator, with a gradient for the generator alone.
+    """
 
     labeled_logits: Tensor
-    discriminator_loss: Tensor  # teaches the discriminator alone
-    generator_loss: Tensor  # teaches the generator alone
+    discriminator_loss: Tensor
+    generator_loss: Tensor
 
 
 def discriminate(network: Network, labeled: Tensor, unlabeled: Tensor, generated: Tensor) -> DiscriminatorOutput:
-    """Let a discriminator judge labelled, unlabelled and generated rows.
+    """Apply a discriminator to labeled, unlabeled and generated rows.
 
-    All rows are normalised as one population, in training as later in use. The second pass repeats the first one with
-    weights that stand still and statistics of its own, so that the generator is taught without a trace in the
-    discriminator.
+    Batch normalization sees all rows as one population. A second pass has detached weights and copies of the running
+    statistics, so that the generator's loss does not change the discriminator.
     """
     inputs = torch.cat([labeled, unlabeled, generated.detach()])
     sizes = [len(labeled), len(unlabeled), len(generated)]
@@ -166,13 +175,13 @@ def discriminate(network: Network, labeled: Tensor, unlabeled: Tensor, generated
 
 
 def realness_loss(real: Tensor, fake: Tensor) -> Tensor:
-    """Return the loss of calling real rows generated, and generated rows real, with the logit 0 for "generated"."""
+    """Return the cross-entropy of real versus generated rows, where the logit of "generated" is 0."""
     odds = torch.logsumexp(real, dim=1)
     return F.softplus(-odds).mean() + F.softplus(torch.logsumexp(fake, dim=1)).mean()
 
 
 def contradiction_mask(first_logits: Tensor, second_logits: Tensor, labels: Tensor) -> Tensor:
-    """Mark the rows for which two networks predict two classes, neither of which is the label."""
+    """Mark the rows for which two networks predict different classes and neither is the label."""
     return (
         disagreement_mask(first_logits, second_logits)
         & (first_logits.argmax(dim=1) != labels)
@@ -180,17 +189,18 @@ def contradiction_mask(first_logits: Tensor, second_logits: Tensor, labels: Tens
     )
 
 
-def select_trusted_rows(release: Release, counts: NDArray[np.floating], remove: float) -> NDArray[np.bool_]:
-    """Return the rows that keep their label: all but the share with the highest counts; none without a count goes."""
+def select_trusted_rows(release: Release, counts: NDArray[np.floating], remove_fraction: float) -> NDArray[np.bool_]:
+    """Return a mask of all rows but the given share of labeled rows with the highest positive counts."""
     labeled_ids = np.arange(release.n_rows) if release.row_mask is None else np.flatnonzero(release.row_mask)
-    removable_ids = labeled_ids[np.argsort(-counts[labeled_ids], kind="stable")][: int(remove * labeled_ids.size)]
+    n_removable = int(remove_fraction * labeled_ids.size)
+    removable_ids = labeled_ids[np.argsort(-counts[labeled_ids], kind="stable")][:n_removable]
     trusted = np.ones(release.n_rows, bool)
     trusted[removable_ids[counts[removable_ids] > 0]] = False
     return trusted
 
 
 class _GAN(nn.Module):
-    """All that is trained together, and how often each label was contradicted: so, checkpoints hold it all."""
+    """The networks that are trained together, with the counts of contradicted labels as buffers for checkpoints."""
 
     epoch_marks: Tensor
     counts: Tensor
@@ -202,13 +212,13 @@ class _GAN(nn.Module):
         self.register_buffer("counts", torch.zeros(n_labeled))
 
     def end_epoch(self, decay: float) -> None:
-        """End an epoch: a label counts once in it, and what was counted before counts less."""
+        """Add the contradicted labels of an epoch, each once, to the decayed counts."""
         self.counts.mul_(decay).add_(self.epoch_marks > 0)
         self.epoch_marks.zero_()
 
 
 class _Generator(nn.Module):
-    """Three fully connected layers, whose rows lie where the features' lie."""
+    """Three fully connected layers, with outputs in the range of the features."""
 
     low: Tensor
     high: Tensor
@@ -225,7 +235,7 @@ class _Generator(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(_HIDDEN_WIDTH, int(torch.Size(features.shape).numel())))
 
     def forward(self, latent: Tensor) -> Tensor:
-        """Make a row of each code."""
+        """Return a generated row for each latent vector."""
         outputs = self.layers(latent).float().sigmoid().reshape(len(latent), *self.shape)
         if len(self.shape) == 3:
             outputs = outputs.contiguous(memory_format=torch.channels_last)

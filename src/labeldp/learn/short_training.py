@@ -1,20 +1,20 @@
-"""Shortened trainings, for a rehearsal: all of the code runs, and little of the work is done."""
+"""Shortened trainings for a rehearsal, which runs all of the code in little time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-SHORT_STEPS = 2  # of each epoch, and epochs, of a shortened training
-_SHORT_ROUNDS = 1  # of expectation maximisation
-_SHORT_TREES = 5  # or iterations, of a scikit-learn estimator
+SHORT_STEPS = 2  # epochs of a shortened training, and steps of each epoch
+_SHORT_ROUNDS = 1  # rounds of expectation maximization
+_SHORT_TREES = 5  # trees or iterations of an estimator
 
 _IS_SHORTENED: ContextVar[bool] = ContextVar("labeldp_short", default=False)
 
 
 @contextmanager
 def shorten_training() -> Iterator[None]:
-    """Shorten every training inside: networks, rounds of expectation maximisation, and estimators of scikit-learn."""
+    """Shorten every training in this context: networks, expectation maximization, and scikit-learn estimators."""
     token = _IS_SHORTENED.set(True)
     try:
         yield
@@ -23,22 +23,22 @@ def shorten_training() -> Iterator[None]:
 
 
 def is_shortened() -> bool:
-    """Whether trainings are to be short."""
+    """Return whether trainings in the current context are shortened."""
     return _IS_SHORTENED.get()
 
 
 def em_rounds(default: int) -> int:
-    """Return how many rounds of expectation maximisation to run."""
+    """Return the number of rounds of expectation maximization: `default`, or few if trainings are shortened."""
     return min(default, _SHORT_ROUNDS) if is_shortened() else default
 
 
 def boosting_rounds(default: int) -> int:
-    """Return how many rounds of boosting to run."""
+    """Return the number of rounds of boosting: `default`, or few if trainings are shortened."""
     return min(default, _SHORT_TREES) if is_shortened() else default
 
 
 def limit_iterations(estimator: Any) -> Any:
-    """Return an unfitted estimator of scikit-learn, with few trees or iterations if trainings are to be short."""
+    """Return an unfitted scikit-learn estimator, with few trees or iterations if trainings are shortened."""
     if is_shortened():
         params = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
         long = [name for name in ("n_estimators", "max_iter") if isinstance(params.get(name), int)]

@@ -1,4 +1,4 @@
-"""Any scikit-learn classifier that takes sample weights, on features of any kind."""
+"""Scikit-learn classifiers, trained by `WeightedEM` on standardized features of any type."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,12 +18,19 @@ from labeldp.learn.predictor import Predictor, decode_probabilities, not_a_model
 from labeldp.learn.weighted_em import WeightedEM, log_proba
 from labeldp.releases.base import Release
 
-_MAX_DEVIATIONS = 1e6  # deviations
+_MAX_DEVIATIONS = 1e6  # standard deviations at which standardized values are clipped
 
 
 @dataclass(frozen=True, eq=False)
 class StandardizedFeatures:
-    """Rows as estimators of scikit-learn see them, with the moments by which they were standardised."""
+    """A standardized matrix of rows for scikit-learn estimators.
+
+    Attributes:
+        features: The rows.
+        X: The matrix, (rows, columns).
+        mean: The public means of the columns.
+        deviation: Their public standard deviations.
+    """
 
     features: Features
     X: NDArray[np.float32]
@@ -34,7 +41,16 @@ class StandardizedFeatures:
     def of(
         cls, features: Features, estimator: Any = None, row_selection: NDArray[np.bool_] | slice = slice(None)
     ) -> "StandardizedFeatures":
-        """Standardise rows; for boosted trees, those that are `chosen` to be trained on are also binned."""
+        """Standardize rows.
+
+        Args:
+            features: The rows.
+            estimator: The estimator; for boosted trees, rows of the training are also binned.
+            row_selection: The rows of the training.
+
+        Returns:
+            The matrix of all rows.
+        """
         mean, deviation = features.moments()
         X = standardized_matrix(features, mean, deviation)
         if (binned := prebin(X[row_selection], estimator)) is not X:
@@ -44,18 +60,24 @@ class StandardizedFeatures:
 
 @dataclass(frozen=True)
 class SklearnLearner:
-    """`Weighted` for features: rows are standardised by their public moments first."""
+    """`WeightedEM` on features, which are standardized by their public moments.
+
+    Attributes:
+        classifier: An unfitted scikit-learn classifier that takes sample weights.
+        n_rounds: The rounds of expectation maximization.
+        standardized: Standardized rows, which `prepare` computes.
+    """
 
     classifier: Any
     n_rounds: int = 10
     standardized: StandardizedFeatures | None = field(default=None, repr=False, compare=False)
 
     def prepare(self, features: Features, row_mask: NDArray[np.bool_]) -> "SklearnLearner":
-        """Return this learner with all that it needs of the features alone, `rows` of which it will be trained on."""
+        """Return this learner with standardized features; `row_mask` marks the rows of the training."""
         return replace(self, standardized=StandardizedFeatures.of(features, self.classifier, row_mask))
 
     def fit(self, features: Features, release: Release, start: Predictor | None = None) -> "SklearnModel":
-        """Fit by expectation maximisation, from the probabilities of `start` where it is given."""
+        """Fit by expectation maximization; probabilities of `start` are the initial prior."""
         if len(features) != release.n_rows:
             raise InputError(f"There are {len(features)} rows of features and {release.n_rows} in the release.")
         standardized = (
@@ -87,11 +109,11 @@ class SklearnModel(HasProvenance):
         )
 
     def predict(self, features: Features) -> NDArray[Any]:
-        """Return the likeliest label of each row, or the mean of numbers."""
+        """Return the most probable label of each row, or the expected number."""
         return decode_probabilities(self.space, self.predict_proba(features))
 
     def save(self, folder: str | Path) -> None:
-        """Write the model into a new folder: by skops, of scikit-learn's own types, never as a pickle."""
+        """Write the model into a new folder, with the classifier as a skops file and not as a pickle."""
         serialized = serialize_estimator(self.classifier)
         with atomic_write(Path(folder)) as partial:
             partial.mkdir()
@@ -101,7 +123,7 @@ class SklearnModel(HasProvenance):
 
     @classmethod
     def load(cls, folder: str | Path) -> "SklearnModel":
-        """Read a model that `save` wrote, of scikit-learn's own types only: nothing that a file could make run."""
+        """Read a model that `save` wrote; only scikit-learn's own types are loaded, so a file cannot run code."""
         metadata = read_metadata(folder)
         try:
             classifier = read_estimator(Path(folder) / "classifier.skops")
@@ -115,10 +137,10 @@ class SklearnModel(HasProvenance):
 def standardized_matrix(
     features: Features, mean: NDArray[np.float32], deviation: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Return the rows as numbers, standardised by public moments, all of them finite.
+    """Return the matrix of rows, standardized by public moments and clipped to finite values.
 
-    No row lies further from the mean of n rows than the root of n deviations. So only the difference of two huge
-    numbers can overflow, or another row than those of the moments, which is brought to a limit.
+    A row among n rows is at most sqrt(n) standard deviations from their mean. So only differences of huge numbers can
+    overflow, and rows that are not among those of the moments.
     """
     return np.concatenate([_standardize(block, mean, deviation) for block in features.matrices(1 << 14)])
 

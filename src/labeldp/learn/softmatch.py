@@ -1,9 +1,8 @@
-"""SoftMatch (Chen et al. 2023) on evidence: what was released, and guesses that weigh as much as they are sure.
+"""SoftMatch (Chen et al. 2023) on evidence: the likelihood of released labels, and weighted pseudo-labels.
 
-Guesses come from a slow copy of the network (Tarvainen and Valpola 2017), which is steadier than the network itself,
-and are brought to the classes' shares (Berthelot et al. 2020), so that no class grows at another's cost. Evidence is
-the likelihood of ALIBI's loop, so that a row with a noisy label is neither labelled nor unlabelled, but as much of
-both as the noise leaves.
+Pseudo-labels come from a moving average of the network (Tarvainen and Valpola 2017), which varies less than the
+network. They are aligned to the class proportions (Berthelot et al. 2020), so that no class grows at the cost of
+another one. Evidence has ALIBI's likelihood, so a row with a noisy label contributes according to its noise.
 """
 
 import copy
@@ -23,25 +22,29 @@ from labeldp.releases.base import Release
 
 @dataclass(frozen=True)
 class SoftMatch(Learner):
-    """Learn the evidence from weakly varied rows, and the slow copy's guesses from strongly varied ones.
+    """Train on the evidence of weakly augmented rows, and on pseudo-labels of strongly augmented ones.
 
-    Each step takes one released row for `ratio` rows of all. It needs a `start` whose head knows the classes a little,
-    such as a model trained on the released rows alone: it believes its first guesses. A label is doubted as much as its
-    evidence allows: mark labels that are not certain by `relabel(codes, confidence)`. The model is the slow copy.
+    Give a `start` with some accuracy, a model of the released rows alone for example, because the first pseudo-labels
+    are its predictions. Mark uncertain labels by `relabel(codes, confidence)`. The model is the moving average.
+
+    Attributes:
+        unsupervised_weight: The weight of the loss of pseudo-labels.
+        unlabeled_ratio: The number of rows with pseudo-labels for each released row of a step.
+        ema_decay: The decay of the moving average in each step.
     """
 
     unsupervised_weight: float = 1.0
     unlabeled_ratio: int = 7
-    ema_decay: float = 0.999  # of the slow copy, a step
+    ema_decay: float = 0.999
 
     def fit(self, features: Features, release: Release, start: Model | None = None) -> Model:
-        """Train on all rows, with what the release says of some or all of them."""
+        """Train on all rows, with the evidence of those that the release covers."""
         return self.fit_many(features, release, [start])[0]
 
     def fit_many(self, features: Features, release: Release, starts: Sequence[Model | None]) -> list[Model]:
-        """Train a network from each start on the guesses of all of them.
+        """Train one network from each start on the mean predictions of all of them.
 
-        A network by itself believes its own mistakes; those of others that began elsewhere are others.
+        A single network confirms its own errors; networks from different starts make different errors.
         """
         features = self._prepare_features(features, release)
         device, n_classes = features.device, len(release.space)
@@ -88,10 +91,14 @@ class SoftMatch(Learner):
 
 
 class PseudoLabeler(nn.Module):
-    """Brings probabilities to the classes' shares, adds the evidence, and says how much each guess weighs.
+    """Aligns probabilities to the class proportions, adds the evidence, and weights the pseudo-labels.
 
-    A guess weighs 1 if it is surer than the average one, and less by a bell curve, half as wide as sureness spreads,
-    the less sure it is. Averages are running ones, kept as buffers so that they go into checkpoints.
+    The weight is 1 if the confidence is above its mean. Below, it falls like a Gaussian whose standard deviation is
+    half of that of the confidence. Means and variance are running averages, stored as buffers for checkpoints.
+
+    Args:
+        class_proportions: The class proportions.
+        decay: The decay of the running averages in each step.
     """
 
     class_proportions: Tensor
@@ -109,7 +116,7 @@ class PseudoLabeler(nn.Module):
 
     @torch.no_grad()
     def forward(self, probabilities: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the likeliest class of each row and its weight."""
+        """Return the most probable class of each row and its weight."""
         self._update_average(self.mean_probabilities, probabilities.mean(dim=0))
         aligned = (
             (probabilities * self.class_proportions / self.mean_probabilities.clamp_min(1e-6)).clamp_min(1e-12).log()
@@ -126,10 +133,10 @@ class PseudoLabeler(nn.Module):
 
 
 def fit_class_proportions(evidence: Sequence[Tensor], n_rounds: int = 50) -> Tensor:
-    """Return the shares of the classes among rows, from blocks of their evidence, by expectation maximisation.
+    """Return the class proportions of maximum likelihood, from blocks of evidence, by expectation maximization.
 
-    It begins from equal shares and one row of each class, so that no class is impossible; where evidence says little,
-    it stays near them.
+    The initial proportions are equal, and one pseudo-row of each class keeps them positive. With weak evidence, they
+    stay nearly equal.
     """
     n_classes = evidence[0].shape[1]
     proportions = torch.full((n_classes,), 1 / n_classes, device=evidence[0].device)

@@ -1,4 +1,4 @@
-"""Plain supervised training on released labels or on their posteriors, with mixup."""
+"""Supervised training on released labels or on their posteriors, with mixup."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,11 +15,14 @@ from labeldp.releases.base import Release
 
 @dataclass(frozen=True)
 class Supervised(Learner):
-    """Fit the released labels, or the posterior of each row under equal odds.
+    """Train on the released labels, or on the posterior of each row under a uniform prior.
 
-    With `mixup` above 0, pairs of rows are mixed with a share drawn from Beta(mixup, mixup) (Zhang et al. 2018),
-    which keeps a network from learning noisy labels by heart. `augment` says how much rows are varied. `smoothing` is
-    the share of each target that is spread over all classes.
+    Attributes:
+        targets: "labels" or "posteriors".
+        mixup: Above 0, pairs of rows are mixed by a weight from Beta(mixup, mixup) (Zhang et al. 2018), which reduces
+            the memorization of noisy labels.
+        augment: The strength of the augmentation.
+        label_smoothing: The share of each target that is spread over all classes.
     """
 
     targets: Literal["labels", "posteriors"] = "labels"
@@ -54,7 +57,7 @@ class Supervised(Learner):
 
 
 def mix_batch(inputs: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-    """Mix each row with another one of the batch, by one share for all of them."""
+    """Mix each row of a batch with another row, by one weight for all rows."""
     mix_weight, permutation = draw_mixup(len(inputs), alpha, inputs.device)
     return mix_weight * inputs + (1 - mix_weight) * inputs[permutation], mix_weight * targets + (
         1 - mix_weight
@@ -62,15 +65,16 @@ def mix_batch(inputs: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Te
 
 
 def draw_mixup(n_rows: int, alpha: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Draw a share from Beta(alpha, alpha), and another row for each one of a batch."""
+    """Draw a mixing weight from Beta(alpha, alpha) and a permutation of a batch."""
     permutation = torch.rand(n_rows, device=device).argsort()  # torch fails to compile rows taken by randperm
     return sample_mix_weight(alpha, device), permutation
 
 
 def sample_mix_weight(alpha: float, device: torch.device) -> Tensor:
-    """Draw from Beta(alpha, alpha): for a whole alpha the middle one of 2 alpha - 1 uniform numbers, on the device.
+    """Draw from Beta(alpha, alpha).
 
-    Others are drawn on the CPU, for which a compiled loss must wait.
+    For an integer alpha it is the median of 2 alpha - 1 uniform numbers, drawn on the device. For others it is drawn on
+    the CPU, for which a compiled loss waits.
     """
     if alpha == int(alpha):
         return torch.rand(2 * int(alpha) - 1, device=device).sort().values[int(alpha) - 1]

@@ -12,12 +12,12 @@ from labeldp.data.base import Features
 from labeldp.data.tables import Table
 
 _BLOCK_ROWS = 1 << 14  # rows that are evaluated at once, so that their columns stay in the cache
-_ZERO = np.float32(1e-35)  # up to this size LightGBM takes a value for 0
+_ZERO = np.float32(1e-35)  # magnitude up to which LightGBM treats a value as 0
 _CATEGORICAL, _DEFAULT_LEFT, _MISSING, _NAN = 1, 2, 12, 8  # bits of LightGBM's decision_type
 
 
 def tree_matrix(features: Features) -> NDArray[np.float32]:
-    """Return the rows as trees read them: of a table, its numbers with NaN for missing values, then category codes."""
+    """Return the matrix of rows; for a table, its numbers with NaN for missing values, then category codes."""
     if isinstance(features, Table):
         return np.concatenate([features.numeric_values, features.category_codes.astype(np.float32)], axis=1)
     return np.concatenate(list(features.matrices(_BLOCK_ROWS)))
@@ -27,19 +27,31 @@ def tree_matrix(features: Features) -> NDArray[np.float32]:
 class Trees:
     """Binary trees with numeric splits. A row goes left where its value is at most the threshold.
 
-    A child of 0 or more is a node of the same tree, and always a later one; ~child is a leaf of the tree.
+    A child of 0 or more is a later node of the same tree; a negative child is the leaf ~child of the tree.
+
+    Attributes:
+        n_columns: The columns of rows.
+        n_outputs: The scores of a row: tree number t adds to score t modulo `n_outputs`.
+        node_offsets: The first node of each tree, and the number of all nodes.
+        leaf_offsets: The first leaf of each tree, and the number of all leaves.
+        feature: The column of each node.
+        threshold: The threshold of each node.
+        missing_left: Whether NaN goes left at each node.
+        left: The left child of each node.
+        right: The right child of each node.
+        value: The value of each leaf.
     """
 
-    n_columns: int  # of the rows that trees read
-    n_outputs: int  # scores of a row: tree number t adds to score t modulo outputs
-    node_offsets: NDArray[np.int64]  # where the nodes of each tree begin, and where the last ones end
-    leaf_offsets: NDArray[np.int64]  # the same of its leaves
+    n_columns: int
+    n_outputs: int
+    node_offsets: NDArray[np.int64]
+    leaf_offsets: NDArray[np.int64]
     feature: NDArray[np.int32]
     threshold: NDArray[np.float32]
-    missing_left: NDArray[np.bool_]  # where NaN goes
+    missing_left: NDArray[np.bool_]
     left: NDArray[np.int32]
     right: NDArray[np.int32]
-    value: NDArray[np.float64]  # of leaves
+    value: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.leaf_offsets) - 1
@@ -55,14 +67,14 @@ class Trees:
 
         Args:
             text: The model as text, trained on float32 rows without categorical features.
-            columns: The columns of the rows.
-            outputs: The scores of a row.
+            n_columns: The columns of the rows.
+            n_outputs: The scores of a row.
 
         Returns:
-            The trees, whose leaf values hold the learning rate.
+            The trees, whose leaf values include the learning rate.
 
         Raises:
-            InputError: The text holds a tree with categorical splits.
+            InputError: The text contains a tree with categorical splits.
         """
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _LIGHTGBM_KEYS}
         node_offsets, leaf_offsets = [0], [0]
@@ -78,7 +90,7 @@ class Trees:
         decision, threshold = arrays.pop("decision"), arrays.pop("threshold")
         if (decision & _CATEGORICAL).any():
             raise InputError("Trees with categorical splits cannot be read: train with numeric splits.")
-        # Without missing values in training, LightGBM takes NaN for 0.
+        # Without missing values in training, LightGBM treats NaN as 0.
         missing_left = np.where(decision & _MISSING == _NAN, decision & _DEFAULT_LEFT != 0, threshold >= 0)
         offsets = np.array(node_offsets, np.int64), np.array(leaf_offsets, np.int64)
         return cls(
@@ -123,15 +135,15 @@ class Trees:
         return Trees(self.n_columns, self.n_outputs, **offsets, **parts)
 
     def arrays(self) -> dict[str, Any]:
-        """Return what `from_arrays` reads back."""
+        """Return the fields as arrays, which `from_arrays` reads."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Any]) -> "Trees":
-        """Read what `arrays` returned.
+        """Create trees from the arrays that `arrays` returned.
 
         Raises:
-            InputError: An array is missing, or does not describe trees: a path would leave its tree or not end.
+            InputError: An array is missing or invalid: a path would leave its tree or not end.
         """
         try:
             parts = [np.asarray(arrays[each.name], _ARRAY_TYPES.get(each.name, np.int64)) for each in fields(cls)]
@@ -144,7 +156,7 @@ class Trees:
         return trees
 
     def _add(self, tree: int, columns: NDArray[np.float32], scores: NDArray[np.float64]) -> None:
-        """Add the leaf values of one tree. Rows are split node by node: children come after their parents."""
+        """Add the leaf values of one tree to scores. Rows are split node by node, as children follow their parents."""
         first, last, leaf = self.node_offsets[tree], self.node_offsets[tree + 1], self.leaf_offsets[tree]
         if first == last:
             scores += self.value[leaf]
@@ -161,7 +173,7 @@ class Trees:
                     scores[row_ids[child_mask]] += self.value[leaf + ~child]
 
     def _is_valid(self) -> bool:
-        """Whether every node and leaf but the roots has exactly one parent, which is an earlier node of its tree."""
+        """Return whether every node and leaf but the roots has exactly one parent, an earlier node of its tree."""
         per_node = (self.feature, self.threshold, self.missing_left, self.left, self.right)
         if (
             self.n_columns < 0
@@ -218,14 +230,14 @@ _ARRAY_TYPES: dict[str, Any] = {
 
 
 def _parse_trees(text: str) -> Iterator[dict[str, str]]:
-    """Return the facts of each tree."""
+    """Yield the fields of each tree in LightGBM's text."""
     for section in text.split("\nTree=")[1:]:
         lines = section.split("\n\n", 1)[0].split("\n")[1:]
         yield dict(line.split("=", 1) for line in lines if "=" in line)
 
 
 def _round_down(threshold: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Return the largest float32 up to each threshold: float32 values compare with both alike."""
+    """Return the largest float32 up to each threshold, with which float32 values compare as with the threshold."""
     max_value = np.finfo(np.float32).max
     rounded = np.clip(threshold, -max_value, max_value).astype(np.float32)
     return np.where(rounded > threshold, np.nextafter(rounded, np.float32(-np.inf)), rounded).astype(np.float32)

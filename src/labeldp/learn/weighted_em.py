@@ -1,4 +1,4 @@
-"""Any scikit-learn classifier that takes sample weights, trained on a release by expectation maximisation."""
+"""Expectation maximization for releases of classes, with any scikit-learn classifier that takes sample weights."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,16 +15,20 @@ from labeldp.learn.prebin import limit_threads, prebin
 from labeldp.learn.short_training import em_rounds, limit_iterations
 from labeldp.releases.base import Release
 
-_MIN_WEIGHT = 1e-3  # posterior weights below this are left out of a fit
+_MIN_WEIGHT = 1e-3  # posterior probability below which a label is left out of a fit
 
 
 @dataclass(frozen=True)
 class WeightedEM:
-    """Alternate between a posterior for each row (evidence times the model) and a fit weighted by it.
+    """Alternate between posteriors of labels (evidence times predictions) and fits with posteriors as weights.
 
-    From equal weights, a weak signal is never found: the fit stays at the majority class. So the first model
-    is a ridge regression on unbiased labels, where the release has them. A "prior" release is already a
-    posterior and is fitted once: feeding the model back into it would only make it more sure of itself.
+    From a uniform prior, a weak signal is not found: the fit stays at the majority class. So the first prior is a ridge
+    regression on unbiased labels, if the release has them. A "prior" release is itself a posterior and is fitted once:
+    multiplying it by predictions would count the same evidence twice.
+
+    Attributes:
+        classifier: An unfitted scikit-learn classifier that takes sample weights.
+        n_rounds: The rounds.
     """
 
     classifier: Any
@@ -33,13 +37,23 @@ class WeightedEM:
     def fit(
         self, features: NDArray[np.floating], release: Release, initial_log_proba: NDArray[np.floating] | None = None
     ) -> Any:
-        """Return the fitted classifier, whose classes are the codes of the label space.
+        """Fit the classifier.
 
-        `guess` gives log-probabilities to begin from, for example those of a model from another release.
+        Args:
+            features: The matrix of rows.
+            release: Evidence about these rows.
+            initial_log_proba: Log-probabilities (rows, classes) of the first prior, for example those of a model that
+                was trained on another release.
+
+        Returns:
+            The fitted classifier, whose classes are the codes of the label space.
+
+        Raises:
+            InputError: The release has another number of rows.
         """
         if len(features) != release.n_rows:
             raise InputError(f"There are {len(features)} rows of features and {release.n_rows} in the release.")
-        row_ids = np.flatnonzero(release._is_active(np.arange(release.n_rows)))
+        row_ids = np.arange(release.n_rows) if release.row_mask is None else np.flatnonzero(release.row_mask)
         features, evidence = (
             prebin(features[row_ids], self.classifier),
             release.log_evidence(row_ids).astype(np.float64),
@@ -61,17 +75,17 @@ class WeightedEM:
             unbiased = release.unbiased_labels(row_ids)
         except InputError:
             return 0.0
-        # The noise of an unbiased label is known to be large: the penalty grows with its variance.
+        # The penalty is proportional to the variance of unbiased labels, most of which is noise.
         predictions = Ridge(alpha=float(unbiased.var())).fit(features, unbiased).predict(features)
         return np.log(np.clip(predictions, 0.02, 1.0))
 
     def _fit(self, features: NDArray[np.floating], posterior: NDArray[np.float64]) -> Any:
         row_ids, labels = np.nonzero(posterior > _MIN_WEIGHT)
-        if np.unique(labels).size == 1:  # many classifiers refuse that, and the answer is known
+        if np.unique(labels).size == 1:  # many classifiers raise an error for one class
             return DummyClassifier().fit(features[row_ids], labels)
         weights = posterior[row_ids, labels]
         singletons = np.flatnonzero(np.bincount(labels)[labels] == 1)
-        if singletons.size:  # the only one of its class cannot be in two parts, as early stopping wants: two halves can
+        if singletons.size:  # early stopping needs two rows of each class, so a single row becomes two of half weight
             weights[singletons] /= 2
             row_ids, labels, weights = (
                 np.append(row_ids, row_ids[singletons]),
@@ -83,8 +97,8 @@ class WeightedEM:
 
 
 def log_proba(classifier: Any, features: NDArray[np.floating], n_classes: int) -> NDArray[np.float64]:
-    """Return log-probabilities for every class, also those that the fit never saw."""
+    """Return log-probabilities for every class, including classes without training rows."""
     probabilities = np.full((len(features), n_classes), 1e-9)
-    # Of one class, some classifiers give two columns, for a class and for none.
+    # Some classifiers of one class return two columns.
     probabilities[:, classifier.classes_] = 1.0 if len(classifier.classes_) == 1 else classifier.predict_proba(features)
     return np.log(np.maximum(probabilities, 1e-9))

@@ -1,4 +1,4 @@
-"""Label-free learning: encoders and clusters. Features are public, so all of this is free of charge."""
+"""Learning without labels: encoders and clusters. Features are public, so it has no privacy cost."""
 
 from typing import TYPE_CHECKING
 

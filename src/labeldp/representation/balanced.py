@@ -1,8 +1,8 @@
-"""As many kinds of rows as there are classes, all of about the same size, found without labels.
+"""Soft clusters of about equal size, computed without labels.
 
-k-means on what an encoder sees splits some classes and joins others. Where classes are known to be about equally
-frequent, groups can be asked to be: shares of rows in groups are brought to equal sums (Sinkhorn's algorithm, as in
-Asano et al. 2020), and groups move to the mean of their shares.
+k-means on embeddings of an encoder splits some classes and merges others. If classes are known to be about equally
+frequent, clusters can be constrained to be so, too. Sinkhorn's algorithm (as in Asano et al. 2020) scales memberships
+to equal cluster sizes, and cluster centers are the means weighted by memberships.
 """
 
 import numpy as np
@@ -11,17 +11,32 @@ from sklearn.cluster import KMeans
 
 from labeldp.core.errors import InputError
 
-_TEMPERATURE = 0.05  # of shares, in units of squared distance between rows of length 1
-_RESTARTS, _SAMPLE_ROWS = 16, 10_000  # restarts on so many rows, the best of which is finished on all
-_MAX_ITERATIONS, _SINKHORN_STEPS, _SIZE_TOLERANCE = 30, 100, 0.05  # kinds may differ that much from one size
+_TEMPERATURE = 0.05  # of memberships, in units of squared distance between rows of length 1
+_RESTARTS, _SAMPLE_ROWS = 16, 10_000  # restarts on a sample of rows; the best one is refined on all rows
+_MAX_ITERATIONS, _SINKHORN_STEPS = 30, 100
+_SIZE_TOLERANCE = 0.05  # relative difference of cluster sizes from equal sizes
 
 Matrix = NDArray[np.float32]
 
 
 def balanced_kmeans(embeddings: NDArray[np.floating], n_clusters: int, seed: int = 0) -> Matrix:
-    """Return the share of each row in each kind; rows are compared by direction. The least costly of restarts wins."""
+    """Return the membership of each row in each cluster, (rows, clusters), from the restart of least cost.
+
+    Args:
+        embeddings: The rows, which are normalized to length 1.
+        n_clusters: The number of clusters.
+        seed: The seed of the restarts.
+
+    Returns:
+        Memberships, which add up to 1 for each row.
+
+    Raises:
+        InputError: There are more clusters than rows.
+    """
     if not 1 <= n_clusters <= len(embeddings):
-        raise InputError(f"There are {len(embeddings)} rows: choose between 1 and as many kinds.")
+        raise InputError(
+            f"There are {len(embeddings)} rows: choose between 1 and as many clusters.", parameter="n_clusters"
+        )
     normalized = np.asarray(embeddings, np.float32)
     normalized = normalized / np.linalg.norm(normalized, axis=1, keepdims=True).clip(1e-12)
     sample = normalized[np.random.default_rng(seed).permutation(len(normalized))[: max(_SAMPLE_ROWS, 20 * n_clusters)]]
@@ -55,7 +70,7 @@ def _memberships(normalized: Matrix, centers: Matrix) -> Matrix:
     memberships = np.exp((distances.min(axis=1, keepdims=True) - distances) / _TEMPERATURE)
     for _ in range(_SINKHORN_STEPS):
         memberships /= memberships.sum(axis=1, keepdims=True)
-        sizes = memberships.sum(axis=0) * (memberships.shape[1] / len(memberships))  # 1 each, if they were equal
+        sizes = memberships.sum(axis=0) * (memberships.shape[1] / len(memberships))  # 1 for equal sizes
         if abs(sizes - 1).max() < _SIZE_TOLERANCE:
             break
         memberships /= sizes.clip(1e-12)

@@ -1,4 +1,4 @@
-"""Groups of alike rows, found without labels: k-means, nearest neighbours, and averages over these."""
+"""Clusters without labels: k-means, nearest neighbors, and averages over neighbors."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,11 @@ _GPU_BLOCK_ROWS = 2048  # rows that a GPU compares with all rows at once
 
 
 def kmeans(embeddings: NDArray[np.floating], n_clusters: int, seed: int = 0) -> NDArray[np.int32]:
-    """Return the cluster of each row. Rows are brought to unit length, because encoders compare directions."""
+    """Return the cluster of each row. Rows are normalized to length 1, because encoders compare directions."""
     if not 1 <= n_clusters <= len(embeddings):
-        raise InputError(f"There are {len(embeddings)} rows: choose between 1 and as many clusters.")
+        raise InputError(
+            f"There are {len(embeddings)} rows: choose between 1 and as many clusters.", parameter="n_clusters"
+        )
     normalized = normalize_rows(embeddings)
     method = KMeans if len(normalized) <= 20_000 else MiniBatchKMeans
     clusters: NDArray[np.int32] = method(n_clusters, n_init=3, random_state=seed).fit_predict(normalized)
@@ -22,9 +24,9 @@ def kmeans(embeddings: NDArray[np.floating], n_clusters: int, seed: int = 0) -> 
 
 
 def nearest_neighbors(embeddings: NDArray[np.floating], n_neighbors: int, device: str = "cpu") -> NDArray[np.int64]:
-    """Return the `count` rows nearest in direction to each row, itself left out."""
+    """Return the `n_neighbors` rows nearest in direction to each row, without itself, (rows, neighbors)."""
     if not 1 <= n_neighbors < len(embeddings):
-        raise InputError(f"There are {len(embeddings)} rows: each has at most {len(embeddings) - 1} neighbours.")
+        raise InputError(f"There are {len(embeddings)} rows: each has at most {len(embeddings) - 1} neighbors.")
     normalized = normalize_rows(embeddings)
     if device != "cpu":
         return _nearest_neighbors_on(device, normalized, n_neighbors)
@@ -39,7 +41,7 @@ def nearest_neighbors(embeddings: NDArray[np.floating], n_neighbors: int, device
 
 
 def normalize_rows(matrix: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Bring rows to length 1; a row of zeros stays as it is."""
+    """Normalize rows to length 1; a row of zeros is unchanged."""
     float_matrix = np.asarray(matrix, np.float32)
     return float_matrix / np.linalg.norm(float_matrix, axis=1, keepdims=True).clip(1e-12)
 
@@ -56,7 +58,7 @@ def _nearest_neighbors_on(device: str, normalized: NDArray[np.float32], n_neighb
 
 
 def average_neighbors(values: NDArray[np.floating], nearest: NDArray[np.int64], n_rounds: int) -> NDArray[np.floating]:
-    """Put the mean of each row and its nearest ones in its place, so many times: rows of a kind draw together."""
+    """Replace each row by the mean of itself and its nearest neighbors, `n_rounds` times."""
     n_rows, n_neighbors = nearest.shape
     weight = values.dtype.type(1 / (n_neighbors + 1))
     neighbor_weights = csr_array(

@@ -1,4 +1,4 @@
-"""SimCLR (Chen et al. 2020): the views of a row must find each other. For tables this is SCARF's idea."""
+"""SimCLR (Chen et al. 2020), a contrastive loss of views of rows; for tables, views are those of SCARF."""
 
 from dataclasses import dataclass
 
@@ -14,20 +14,26 @@ from labeldp.representation.base import Representation, make_projector
 
 @dataclass(frozen=True)
 class SimCLR(Representation):
-    """An encoder from features alone. What a view is, the features know: crops and colours, or corrupted columns.
+    """An encoder that is trained by a contrastive loss. Views are crops and colors, or corrupted columns.
 
-    More than two views of fewer rows make a batch that learns more from each row: every view has several partners.
+    With more than two views of fewer rows, a batch has several positive pairs for each view.
+
+    Attributes:
+        temperature: The temperature of similarities.
+        hidden_features: The width of the projector's hidden layer; None for that of the encoding.
+        projection_features: The width of the projector's output.
+        n_views: The views of each row.
     """
 
     temperature: float = 0.5
-    hidden_features: int | None = None  # as wide as the encoding
+    hidden_features: int | None = None
     projection_features: int = 128
     n_views: int = 2
 
     def fit(self, features: Features) -> Model:
-        """Train the encoder; no label is looked at."""
+        """Train the encoder without labels."""
         if self.n_views < 2:
-            raise InputError("SimCLR needs at least two views of a row: they must find each other.")
+            raise InputError("SimCLR needs at least two views of a row: choose n_views from 2.")
         features, network = self._prepare(features)
         head = make_projector(network.width, self.hidden_features or network.width, self.projection_features).to(
             features.device
@@ -43,10 +49,18 @@ class SimCLR(Representation):
 
 
 def nt_xent_loss(projections: Tensor, n_views: int, temperature: float) -> Tensor:
-    """Cross-entropy of picking, for a view of a row, another view of it among that one and all views of other rows.
+    """Return the normalized temperature-scaled cross-entropy (NT-Xent) over all ordered pairs of views.
 
-    It is the mean over all ordered pairs of views. `projections` holds the first views of all rows, then the second
-    ones, and so on. In float32 whatever the network's precision: rounded similarities cost points of accuracy.
+    For a view of a row, the classes are another view of the row and all views of other rows. Similarities are computed
+    in float32, because lower precision reduces the accuracy by percentage points.
+
+    Args:
+        projections: The first views of all rows, then the second ones, and so on.
+        n_views: The views of each row.
+        temperature: The temperature of similarities.
+
+    Returns:
+        The mean loss.
     """
     with torch.autocast(projections.device.type, enabled=False):
         z = F.normalize(projections.float(), dim=1)
@@ -56,6 +70,6 @@ def nt_xent_loss(projections: Tensor, n_views: int, temperature: float) -> Tenso
         losses = []
         for shift in range(1, n_views):
             positive = indices.roll(shift * n_rows)
-            excluded = same_row.scatter(1, positive[:, None], False)  # the view itself, and its other partners
+            excluded = same_row.scatter(1, positive[:, None], False)  # the view itself, and the row's other views
             losses.append(F.cross_entropy(similarity.masked_fill(excluded, -torch.inf), positive))
         return torch.stack(losses).mean()

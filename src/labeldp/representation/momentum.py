@@ -1,4 +1,4 @@
-"""Encoders taught by a slowly moving copy of themselves: BYOL (Grill et al. 2020) and MoCo v3 (Chen et al. 2021)."""
+"""Encoders with a momentum target network: BYOL (Grill et al. 2020) and MoCo v3 (Chen et al. 2021)."""
 
 import copy
 import math
@@ -18,11 +18,17 @@ from labeldp.representation.base import Representation, make_projector
 
 @dataclass(frozen=True)
 class MomentumLearner(Representation):
-    """Predict, from each view of a row, what the copy says of every other view.
+    """Predict, from each view of a row, the target network's projection of every other view.
 
-    The copy follows with `inertia`, which rises to `last_inertia` along a cosine. It is an average of the network's
-    last weights, and the better encoder: it is what `fit` returns. A training of few steps needs less inertia, or its
-    copy stays behind: 0.9 and 0.99 for hundreds of steps.
+    The target network is the exponential moving average of the encoder. It is more accurate than the encoder, and it is
+    the model that `fit` returns. For a training of hundreds of steps, choose decays of 0.9 and 0.99.
+
+    Attributes:
+        n_views: The views of each row.
+        ema_decay: The initial decay of the moving average.
+        final_ema_decay: The last decay, which is reached along a cosine.
+        hidden_features: The width of the hidden layers of projector and predictor.
+        projection_features: The width of their outputs.
     """
 
     n_views: int = 2
@@ -33,14 +39,13 @@ class MomentumLearner(Representation):
 
     @abstractmethod
     def prediction_loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of predictions for a batch against what the copy says, row by row the same."""
+        """Return the loss of predictions against projections of the target network for the same rows."""
 
     def fit(self, features: Features) -> Model:
-        """Train the encoder; no label is looked at."""
+        """Train the encoder without labels, and return the target network."""
         features, network = self._prepare(features)
-        batch_norm = nn.BatchNorm1d(
-            self.projection_features, affine=False
-        )  # no direction of the projection may go unused
+        # It gives every direction of the projection the same variance.
+        batch_norm = nn.BatchNorm1d(self.projection_features, affine=False)
         projection_head = make_projector(network.width, self.hidden_features, self.projection_features, batch_norm).to(
             features.device
         )
@@ -66,27 +71,27 @@ class MomentumLearner(Representation):
         return self._train_encoder(modules, features, loss, begin_step=begin_step)
 
     def ema_decay_at(self, progress: float) -> float:
-        """Return the copy's inertia after a share of all steps."""
+        """Return the decay of the moving average after a share of all steps."""
         return self.final_ema_decay - (self.final_ema_decay - self.ema_decay) * (1 + math.cos(math.pi * progress)) / 2
 
 
 @dataclass(frozen=True)
 class BYOL(MomentumLearner):
-    """Predictions must point where the copy's do. Rows are not compared with each other."""
+    """Maximizes the cosine similarity of predictions and targets. Rows are not compared with each other."""
 
     def prediction_loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """Return the squared distance of directions."""
+        """Return the mean squared distance of normalized predictions and targets."""
         return 2 - 2 * F.cosine_similarity(predictions, targets).mean()
 
 
 @dataclass(frozen=True)
 class MoCo(MomentumLearner):
-    """Predictions must point to the copy's view of the same row rather than of any other row in the batch."""
+    """Maximizes the probability of the target of the same row among those of all rows of the batch."""
 
     temperature: float = 0.2
 
     def prediction_loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """Return the cross-entropy of finding one's own row, in float32 whatever the network's precision."""
+        """Return the cross-entropy of the same row, computed in float32."""
         with torch.autocast(predictions.device.type, enabled=False):
             similarity = F.normalize(predictions, dim=1) @ F.normalize(targets, dim=1).T / self.temperature
             return F.cross_entropy(similarity, torch.arange(len(predictions), device=predictions.device))

@@ -1,4 +1,4 @@
-"""Two encoders in one training: one that goes on at its full rate ends elsewhere (Huang et al. 2017)."""
+"""Two encoders from one training with a restart of the learning rate (Huang et al. 2017)."""
 
 import copy
 from dataclasses import replace
@@ -17,11 +17,15 @@ from labeldp.learn.training import Training
 from labeldp.representation.base import Representation
 from labeldp.representation.momentum import MoCo
 
-_MIN_HEIGHT_FOR_CROPS = 24  # pixels, from which views that are smaller than the pictures show enough
+_MIN_HEIGHT_FOR_CROPS = 24  # pixels from which views may be smaller than the images
 
 
 def check_backbone(name: str) -> None:
-    """Say at once if there is no such network for pictures."""
+    """Raise an error if there is no backbone of this name for images.
+
+    Raises:
+        InputError: The name is unknown.
+    """
     names = ["auto", *backbones_for(3)]
     if name not in names:
         raise InputError(f"There is no network {name!r} for pictures: choose {', '.join(names[:-1])} or {names[-1]}.")
@@ -30,15 +34,25 @@ def check_backbone(name: str) -> None:
 def train_two_encoders(
     images: Images, backbone: Backbone = "auto", epochs: int | None = None, **training: Any
 ) -> Model:
-    """Train encoders of pictures as they were trained for CIFAR-10: on a GPU 240 epochs of 50,000, and then 300.
+    """Train two encoders of images by MoCo and concatenate them.
 
-    By default fewer pictures have more epochs, up to 400 for the first encoder. A CPU has a tenth, between 10 and 60,
-    and a small network, which is a beginning. `training` is more of `Training`.
+    The settings are those of CIFAR-10: on a GPU, 240 epochs of 50,000 images, and then 300. By default, fewer images
+    have more epochs, up to 400 for the first encoder. A CPU has a tenth of the epochs, between 10 and 60, and a small
+    network.
+
+    Args:
+        images: The images.
+        backbone: The backbone; "auto" for `resnet18` on a GPU, and else `cnn`.
+        epochs: The epochs of the first encoder; None for the default.
+        **training: Further fields of `Training`.
+
+    Returns:
+        The concatenated encoder.
     """
     on_gpu = choose_device(training.get("device", "auto")).type == "cuda"
     image_passes, max_epochs = (12_000_000, 400) if on_gpu else (1_200_000, 60)
     default_epochs = min(max(image_passes // max(len(images), 1), 10), max_epochs)
-    # At a low rate it begins to learn the pictures by heart: a fifth of the rate is left at the end.
+    # A lower final rate would lead to memorization of the images.
     settings = {
         "learning_rate": 0.5,
         "final_rate_fraction": 0.2,
@@ -56,9 +70,17 @@ def train_two_encoders(
 
 
 def train_with_restart(learner: Representation, features: Features, epochs: int) -> Model:
-    """Train an encoder, go on from it for so many epochs as if training began, and set both side by side.
+    """Train an encoder, train a second one from its weights with a new schedule, and concatenate both.
 
-    Neither need be better than the other. They err on different rows, so that a linear model of both can be.
+    The two encoders make different errors, so a linear model of both can be better than one of either.
+
+    Args:
+        learner: The settings of the first training.
+        features: The rows.
+        epochs: The epochs of the second training.
+
+    Returns:
+        The concatenated encoder.
     """
     training = learner.training
     first_training = replace(
@@ -69,7 +91,7 @@ def train_with_restart(learner: Representation, features: Features, epochs: int)
     def copy_first_network(shape: tuple[int, ...], n_classes: int) -> nn.Module:
         return copy.deepcopy(first.network).requires_grad_(True)
 
-    # With another seed it sees other views, and a folder of checkpoints tells the two apart.
+    # With another seed, views differ, and so does the name of the checkpoint in a folder.
     second_training = replace(training.with_progress_name("second encoder"), epochs=epochs, seed=training.seed + 1)
     second = replace(learner, backbone=copy_first_network, training=second_training).fit(features)
     return concat_encoders([first, second], features)

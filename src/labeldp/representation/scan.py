@@ -1,4 +1,4 @@
-"""SCAN (Van Gansbeke et al. 2020): cluster so that neighbours agree, then let confident rows teach the others."""
+"""SCAN (Van Gansbeke et al. 2020): clusters on which neighbors agree, refined by self-training on confident rows."""
 
 from dataclasses import dataclass, field, replace
 
@@ -21,19 +21,28 @@ from labeldp.representation.clusters import nearest_neighbors
 
 @dataclass(frozen=True)
 class SCAN:
-    """A network whose classes are clusters. It starts from an encoder and rests on no labels but the encoder's."""
+    """Trains a network whose classes are clusters, from an encoder. It has the provenance of the encoder.
+
+    Attributes:
+        n_clusters: The number of clusters.
+        n_neighbors: The neighbors of each row, computed once from the encoder's embeddings.
+        entropy_weight: The weight of the entropy of the mean assignment, which prevents empty clusters.
+        threshold: The least probability of a pseudo-label in self-training.
+        training: The optimizer and its schedule.
+        self_label_epochs: The epochs of self-training.
+    """
 
     n_clusters: int
-    n_neighbors: int = 20  # neighbours of each row, mined once from the encoder
-    entropy_weight: float = 5.0  # weight of the term that keeps all clusters in use
-    threshold: float = 0.99  # how sure a row must be to teach, in self-labelling
+    n_neighbors: int = 20
+    entropy_weight: float = 5.0
+    threshold: float = 0.99
     training: Training = field(
         default_factory=lambda: Training(optimizer="adamw", learning_rate=1e-3, weight_decay=1e-4)
     )
     self_label_epochs: int = 20
 
     def fit(self, features: Features, encoder: Model) -> Model:
-        """Cluster, then self-label."""
+        """Train by the agreement of neighbors, and then by self-training."""
         features = to_device(features, self.training)
         embeddings = encoder.embed(features)
         nearest = torch.from_numpy(nearest_neighbors(embeddings, self.n_neighbors, str(features.device))).to(
@@ -54,7 +63,7 @@ class SCAN:
 
             def self_training_loss(row_ids: Tensor) -> Tensor:
                 batch = features.batch(row_ids)
-                # Guesses come from the network as it predicts, not from the statistics of strongly varied batches.
+                # Pseudo-labels come from evaluation mode, not from statistics of strongly augmented batches.
                 network.eval()
                 with torch.no_grad():
                     weak_logits = network(features.weak(batch)).float()
@@ -62,7 +71,7 @@ class SCAN:
                 inputs = torch.cat([features.weak(batch), features.strong(batch)])
                 return self_label_loss(weak_logits.repeat(2, 1), network(inputs).float(), self.threshold)
 
-            # A tenth of the rate: guesses that change fast follow each other into one cluster.
+            # A tenth of the rate: pseudo-labels that change fast collapse to one cluster.
             lower_rate = self.training.learning_rate / 10
             schedule = replace(self.training, epochs=self.self_label_epochs, learning_rate=lower_rate, checkpoint=None)
             network = train(network, len(features), self_training_loss, schedule)
@@ -75,7 +84,7 @@ class SCAN:
 
 
 def scan_loss(logits: Tensor, neighbor_logits: Tensor, entropy_weight: float) -> Tensor:
-    """-log of the chance that a row and its neighbour share a cluster, minus the entropy of the average assignment."""
+    """Return -log P(a row and its neighbor share a cluster), minus the weighted entropy of the mean assignment."""
     p, q = torch.softmax(logits, dim=1), torch.softmax(neighbor_logits, dim=1)
     agreement = -(p * q).sum(dim=1).clamp_min(1e-9).log().mean()
     mean = p.mean(dim=0).clamp_min(1e-9)
@@ -83,7 +92,7 @@ def scan_loss(logits: Tensor, neighbor_logits: Tensor, entropy_weight: float) ->
 
 
 def self_label_loss(weak_logits: Tensor, strong_logits: Tensor, threshold: float) -> Tensor:
-    """Cross-entropy of strongly varied rows with confident guesses, every cluster weighing the same."""
+    """Return the cross-entropy of strongly augmented rows with confident pseudo-labels, with equal cluster weights."""
     pseudo_labels, is_confident = predict_confident(weak_logits, threshold)
     counts = (
         torch.zeros_like(weak_logits[0]).scatter_add(0, pseudo_labels, is_confident.to(weak_logits.dtype)).clamp_min(1)

@@ -1,4 +1,4 @@
-"""Rows that are like their neighbours."""
+"""Rows smoothed over their nearest neighbors."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,17 @@ _N_NEIGHBORS, _N_ROUNDS = 20, 8
 
 
 def smooth_rows(features: Features, n_columns: int) -> NDArray[np.float32]:
-    """Return rows of length 1 that are like their neighbours.
+    """Return normalized rows, averaged over nearest neighbors and projected to principal components.
 
-    Noise drowns what tells one row from the next, and leaves what many have in common. So rows are drawn towards their
-    neighbours, and few directions hold all that is left.
+    Privacy noise hides differences of single rows, but not structure that many rows share. Averages over neighbors
+    retain this structure in few directions.
+
+    Args:
+        features: The rows.
+        n_columns: The columns of the result.
+
+    Returns:
+        A matrix of (rows, columns).
     """
     normalized = normalize_rows(np.concatenate(list(features.matrices(1 << 13))))
     smooth = Embeddings(

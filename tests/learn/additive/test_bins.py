@@ -62,11 +62,11 @@ def test_light_values_between_heavy_ones_do_not_exceed_the_most_bins():
 @pytest.fixture(scope="module")
 def table():
     generator = np.random.default_rng(0)
-    kinds = generator.choice(["a", "b", "c", "d"], 1_000, p=[0.4, 0.3, 0.2, 0.1])
+    categories = generator.choice(["a", "b", "c", "d"], 1_000, p=[0.4, 0.3, 0.2, 0.1])
     return Table.fit(
         pl.DataFrame(
             {
-                "kind": pl.Series(kinds).replace({"d": None}),
+                "kind": pl.Series(categories).replace({"d": None}),
                 "x": pl.Series(np.where(generator.random(1_000) < 0.2, np.nan, generator.normal(size=1_000))),
                 "none": pl.Series([None] * 1_000, dtype=pl.Float64),
                 "one": 3.0,
@@ -80,7 +80,7 @@ def test_numbers_come_first_and_missing_values_have_the_last_bin(table):
     assert [column.name for column in bins.columns] == ["x", "none", "one", "kind"]
     assert [column.width for column in bins.columns] == [9, 2, 2, 5]
     assert [column.n_ordered for column in bins.columns] == [8, 1, 1, 0]
-    codes = [bins.encode(table, place) for place in range(4)]
+    codes = [bins.encode(table, index) for index in range(4)]
     assert {code.dtype for code in codes} == {np.dtype(np.uint8)}
     assert np.array_equal(codes[0] == 8, np.isnan(table.numeric_values[:, 0]))
     assert np.array_equal(codes[1], np.ones(1_000))  # only missing values
@@ -146,13 +146,13 @@ def test_counts_of_bins_have_their_share_of_the_length(functions, ordered):
 def test_functions_are_slow_cosines_first(functions, ordered):
     """At each bin the cosines are in the ratios of cos(pi j x) / j^power, with the bin's x between 0 and 1."""
     values = functions.evaluate(ordered_column(ordered), True)
-    places = (np.arange(ordered) + 0.5) / ordered
-    for place, x in enumerate(places):
-        wanted = [
+    indices = (np.arange(ordered) + 0.5) / ordered
+    for index, x in enumerate(indices):
+        expected = [
             np.cos(np.pi * j * x) / j**functions.power for j in range(1, min(functions.n_cosines, ordered - 1) + 1)
         ]
-        own = values[place, : len(wanted)]
-        assert np.allclose(own / np.linalg.norm(own), wanted / np.linalg.norm(wanted), atol=1e-6)
+        own = values[index, : len(expected)]
+        assert np.allclose(own / np.linalg.norm(own), expected / np.linalg.norm(expected), atol=1e-6)
     assert np.allclose(values[:ordered][::-1, 0], -values[:ordered, 0])
 
 

@@ -25,15 +25,15 @@ def designs(draw):
 def test_bins_act_as_their_dense_matrix(pair, outputs, seed):
     design, dense = pair
     generator = np.random.default_rng(seed)
-    weights, values = generator.normal(size=(design.columns, outputs)), generator.normal(size=(len(design), outputs))
+    weights, values = generator.normal(size=(design.n_columns, outputs)), generator.normal(size=(len(design), outputs))
     scale = generator.random(len(design))
-    assert (len(design), design.columns) == dense.shape
+    assert (len(design), design.n_columns) == dense.shape
     assert np.allclose(design.dot(weights), dense @ weights)
-    assert np.allclose(design.sums(values), dense.T @ values)
+    assert np.allclose(design.transpose_dot(values), dense.T @ values)
     assert np.allclose(design.gram(scale), dense.T @ np.diag(scale) @ dense)
-    assert np.array_equal(design.matrix().toarray(), dense)
+    assert np.array_equal(design.to_sparse().toarray(), dense)
     mask = generator.random(len(design)) < 0.5
-    assert np.array_equal(design.select(mask).matrix().toarray() if mask.any() else dense[mask], dense[mask])
+    assert np.array_equal(design.select(mask).to_sparse().toarray() if mask.any() else dense[mask], dense[mask])
     assert np.array_equal(design.starts, np.cumsum([0, *design.widths]))
 
 
@@ -80,7 +80,7 @@ def test_functions_of_a_column_take_the_place_of_its_bins(pair, seed):
         dense[:, start : start + width] @ (np.eye(width) if own is None else own)
         for start, width, own in zip(design.starts, design.widths, functions, strict=False)
     ]
-    found = design.matrix(functions)
+    found = design.to_sparse(functions)
     assert found.shape == (len(design), sum(part.shape[1] for part in parts))
     assert found.dtype == np.float32
     assert np.allclose(found.toarray(), np.column_stack(parts), atol=1e-6)

@@ -26,10 +26,10 @@ def number(name="age", edges=(20, 30, 40)):
     return BinnedColumn(name, np.array(edges, np.float32), None, len(edges) + 2)
 
 
-def town(kept=15):
-    places = np.minimum(np.arange(len(NAMES) + 2), kept)
-    places[-1] = kept + 1
-    return BinnedColumn("town", None, places, kept + 2)
+def town(n_own=15):
+    indices = np.minimum(np.arange(len(NAMES) + 2), n_own)
+    indices[-1] = n_own + 1
+    return BinnedColumn("town", None, indices, n_own + 2)
 
 
 def model(*terms, space=SPACE):
@@ -107,7 +107,7 @@ def test_twelve_frequent_categories_are_named_and_the_others_share_their_mean():
 
 
 def test_a_category_of_a_shared_bin_is_not_named():
-    found = one((town(kept=3),), [1, 2, 3, 4, 0])
+    found = one((town(n_own=3),), [1, 2, 3, 4, 0])
     assert found.bins == ((*NAMES[:3], OTHER_LABEL),)
 
 
@@ -128,10 +128,10 @@ def test_of_several_classes_what_they_share_is_taken_out():
     assert found.values == pytest.approx(shifted.values)
     assert found.values.sum(axis=1) == pytest.approx(np.zeros(5), abs=1e-12)
     assert found.values.mean(axis=0) == pytest.approx(np.zeros(8), abs=1e-12)
-    told = found.to_json()
+    reported = found.to_json()
     moved = (found.values**2).mean(axis=0)
-    assert told["classes"] == sorted(np.argsort(moved)[-6:].tolist())
-    assert np.shape(told["values"]) == (5, 6)
+    assert reported["classes"] == sorted(np.argsort(moved)[-6:].tolist())
+    assert np.shape(reported["values"]) == (5, 6)
 
 
 def test_a_cross_is_a_grid_whose_empty_rows_are_left_out():

@@ -40,8 +40,10 @@ class Problem:
         both = BinDesign(codes, self.widths)
         self.design, self.new = both.select(slice(0, rows)), both.select(slice(rows, None))
         scores = both.dot(self.truth) - 0.5
-        chances = np.concatenate([1 - expit(scores), expit(scores)], axis=1) if outputs == 1 else softmax(scores, 1)
-        labels = drawn(chances, generator)
+        probabilities = (
+            np.concatenate([1 - expit(scores), expit(scores)], axis=1) if outputs == 1 else softmax(scores, 1)
+        )
+        labels = drawn(probabilities, generator)
         self.labels, self.new_labels = labels[:rows], labels[rows:]
         self.sums = self.design.transpose_dot(self.labels[:, -outputs:])
         self.totals = self.labels[:, -outputs:].sum(axis=0)
@@ -73,13 +75,14 @@ def test_without_noise_and_with_a_wide_prior_it_is_logistic_regression_on_the_la
     generator = np.random.default_rng(0)
     matrix = generator.normal(size=(ROWS, 4))
     scores = matrix @ generator.normal(size=(4, outputs)) + 0.5
-    chances = np.concatenate([1 - expit(scores), expit(scores)], axis=1) if outputs == 1 else softmax(scores, 1)
-    labels = drawn(chances, generator)
+    probabilities = np.concatenate([1 - expit(scores), expit(scores)], axis=1) if outputs == 1 else softmax(scores, 1)
+    labels = drawn(probabilities, generator)
     sums, totals = matrix.T @ labels[:, -outputs:], labels[:, -outputs:].sum(axis=0)
     fit = fit_sums(DenseDesign(matrix), sums, totals, 0.0, wide_prior(4), max_steps=30)
     slow = LogisticRegression(C=1e6, tol=1e-10, max_iter=1000).fit(matrix, labels.argmax(axis=1))
-    found, wanted = output_probabilities(matrix @ fit.weights + fit.intercept), slow.predict_proba(matrix)[:, -outputs:]
-    assert np.abs(found - wanted).max() < 0.01
+    found = output_probabilities(matrix @ fit.weights + fit.intercept)
+    expected = slow.predict_proba(matrix)[:, -outputs:]
+    assert np.abs(found - expected).max() < 0.01
     if outputs == 1:
         assert fit.weights[:, 0] == pytest.approx(slow.coef_[0], abs=0.01)
         assert fit.intercept == pytest.approx(slow.intercept_, abs=0.01)
@@ -101,12 +104,12 @@ def test_the_weights_are_the_posterior_mean_around_themselves(noise):
     """Of one column: solve the posterior by least squares in whitened form, with the variances that were found."""
     problem = Problem()
     fit = fit_sums(problem.design, problem.noisy(noise, 2), problem.totals, noise**2, wide_prior(18, 0.3), max_steps=60)
-    chance = expit(problem.design.dot(fit.weights) + fit.intercept)[:, 0]
+    probability = expit(problem.design.dot(fit.weights) + fit.intercept)[:, 0]
     dense = problem.design.to_sparse().toarray()
-    weight = chance * (1 - chance)
+    weight = probability * (1 - probability)
     curvature = dense.T @ (dense * weight[:, None])
     curvature -= np.outer(dense.T @ weight, dense.T @ weight) / weight.sum()
-    residual = problem.noisy(noise, 2)[:, 0] - dense.T @ chance + curvature @ fit.weights[:, 0]
+    residual = problem.noisy(noise, 2)[:, 0] - dense.T @ probability + curvature @ fit.weights[:, 0]
     scatter = curvature + (noise**2 + 1e-6) * np.eye(18)
 
     def energy(weights):
@@ -138,11 +141,11 @@ def test_sums_of_functions_have_the_posterior_of_these_sums(detail, noise):
     stated = 100.0 if noise == "variance" else of_noise
     prior = wide_prior(18, 0.3)
     fit = fit_sums(problem.design, sums, problem.totals, stated, prior, functions=functions, max_steps=60)
-    chance = expit(problem.design.dot(fit.weights) + fit.intercept)[:, 0]
-    dense, weight = problem.design.to_sparse().toarray(), chance * (1 - chance)
+    probability = expit(problem.design.dot(fit.weights) + fit.intercept)[:, 0]
+    dense, weight = problem.design.to_sparse().toarray(), probability * (1 - probability)
     curvature = dense.T @ (dense * weight[:, None])
     curvature -= np.outer(dense.T @ weight, dense.T @ weight) / weight.sum()
-    residual = sums[:, 0] - functions.T @ (dense.T @ chance - curvature @ fit.weights[:, 0])
+    residual = sums[:, 0] - functions.T @ (dense.T @ probability - curvature @ fit.weights[:, 0])
     spread = fit.components[0].variance * np.eye(18)
     total = functions.T @ (curvature @ spread @ curvature + curvature) @ functions + of_noise
     slow = spread @ curvature @ functions @ np.linalg.solve(total, residual)
@@ -171,11 +174,11 @@ def test_effects_over_many_bins_are_found_better_from_functions_than_from_counts
     codes, losses = np.random.default_rng(0).integers(0, 32, 6_000), []
     x = np.linspace(-1, 1, 32)
     truth = (0.9 * x if shape == "linear" else 1.2 * np.square(x) - 0.4)[:, None]
-    design, chance = BinDesign([codes], [33]), expit(truth[codes])
+    design, probability = BinDesign([codes], [33]), expit(truth[codes])
     functions = smooth_functions(33, cosines=4, detail=0.0)[:, :-1]
     for seed in range(12):
         random = np.random.default_rng(seed)
-        labels = drawn(np.concatenate([1 - chance, chance], 1), random)[:, 1:]
+        labels = drawn(np.concatenate([1 - probability, probability], 1), random)[:, 1:]
         exact, totals, fits = design.transpose_dot(labels), labels.sum(axis=0), []
         for own in (None, functions):
             sums = exact if own is None else own.T @ exact
@@ -189,7 +192,7 @@ def test_effects_over_many_bins_are_found_better_from_functions_than_from_counts
 def test_the_variances_of_the_prior_say_which_columns_are_relevant():
     problem = Problem(rows=20_000)
     prior = [PriorComponent(slice(start, start + 6), None, 0.1) for start in (0, 6, 12)]
-    apart = [replace(each, kind=str(place)) for place, each in enumerate(prior)]
+    apart = [replace(each, kind=str(index)) for index, each in enumerate(prior)]
     for noise in (0.0, 20.0):
         sums = problem.noisy(noise, 0)
         fits = [fit_sums(problem.design, sums, problem.totals, noise**2, each) for each in (prior, apart)]
@@ -210,14 +213,14 @@ def test_columns_of_one_kind_tell_of_each_other_how_much_there_is_to_find():
         generator = np.random.default_rng(seed)
         design = BinDesign([generator.integers(0, 4, 2_000) for _ in range(12)], [4] * 12)
         truth = 0.4 * generator.normal(size=(48, 1))
-        chance = expit(design.dot(truth))
-        labels = drawn(np.concatenate([1 - chance, chance], axis=1), generator)[:, 1:]
+        probability = expit(design.dot(truth))
+        labels = drawn(np.concatenate([1 - probability, probability], axis=1), generator)[:, 1:]
         sums = design.transpose_dot(labels) + 40.0 * generator.normal(size=(48, 1))
         prior = [PriorComponent(slice(start, start + 4), None, 0.2) for start in range(0, 48, 4)]
-        apart = [replace(each, kind=str(place)) for place, each in enumerate(prior)]
+        apart = [replace(each, kind=str(index)) for index, each in enumerate(prior)]
         fits = [fit_sums(design, sums, labels.sum(axis=0), 1_600.0, each) for each in (prior, apart)]
         found = [expit(design.dot(fit.weights) + fit.intercept) for fit in fits]
-        losses.append([float(np.square(each - chance).mean()) for each in found])
+        losses.append([float(np.square(each - probability).mean()) for each in found])
     together, alone = np.mean(losses, axis=0)
     assert together < 0.97 * alone
 
@@ -254,8 +257,8 @@ def test_pure_noise_gives_about_the_shares():
 def test_the_mean_probability_is_the_total(outputs):
     problem = Problem(outputs=outputs)
     fit = fit_sums(problem.design, problem.noisy(9.0, 0), problem.totals, 81.0, make_prior(problem.widths, [0] * 3))
-    chances = output_probabilities(problem.design.dot(fit.weights) + fit.intercept)
-    assert np.allclose(chances.sum(axis=0), problem.totals, atol=0.5)
+    probabilities = output_probabilities(problem.design.dot(fit.weights) + fit.intercept)
+    assert np.allclose(probabilities.sum(axis=0), problem.totals, atol=0.5)
 
 
 @pytest.mark.parametrize("total", [-50.0, 0.0, ROWS + 9.0])
@@ -302,9 +305,9 @@ def test_the_noise_of_each_bin_of_a_block_may_differ(outputs):
         np.full((20_000, outputs), -0.5),
     )
     weights, variance = fit_block(problem.design.codes[0], 9, sums, noise, offset, max_steps=60)
-    chance = output_probabilities(offset + problem.design.dot(weights))
-    curvature = (1.0 if outputs == 1 else 1.5) * problem.design.transpose_dot(chance * (1 - chance))
-    residual = sums - problem.design.transpose_dot(chance) + curvature * weights
+    probability = output_probabilities(offset + problem.design.dot(weights))
+    curvature = (1.0 if outputs == 1 else 1.5) * problem.design.transpose_dot(probability * (1 - probability))
+    residual = sums - problem.design.transpose_dot(probability) + curvature * weights
     slow = variance * curvature * residual / (variance * curvature**2 + curvature + noise)
     slow -= slow.mean(axis=1, keepdims=True) * (outputs > 1)
     assert np.allclose(weights, slow, atol=0.01)

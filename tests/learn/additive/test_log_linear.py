@@ -24,8 +24,8 @@ class Problem:
         generator = np.random.default_rng(classes)
         points = generator.normal(size=(2 * rows, columns)).astype(np.float32)
         truth = generator.normal(size=(columns, classes)) * (1.0 if classes < 10 else 1.5)
-        chances = softmax(points @ truth + 0.3 * np.arange(classes) / classes, axis=1).cumsum(axis=1)
-        codes = (generator.random((2 * rows, 1)) > chances).sum(axis=1).clip(0, classes - 1)
+        probabilities = softmax(points @ truth + 0.3 * np.arange(classes) / classes, axis=1).cumsum(axis=1)
+        codes = (generator.random((2 * rows, 1)) > probabilities).sum(axis=1).clip(0, classes - 1)
         self.space = ldp.LabelSpace(list(range(classes)))
         self.features, self.new = Embeddings(points[:rows]), Embeddings(points[rows:])
         self.codes, self.truth = codes[:rows], codes[rows:]
@@ -41,8 +41,8 @@ class Problem:
         return self.release(LinearQuery(self.rows, epsilon, 1e-5), rows=rows)
 
     def loss(self, model):
-        chances = model.predict_proba(self.new)
-        return float(-np.log(np.maximum(chances[np.arange(ROWS), self.truth], 1e-12)).mean())
+        probabilities = model.predict_proba(self.new)
+        return float(-np.log(np.maximum(probabilities[np.arange(ROWS), self.truth], 1e-12)).mean())
 
 
 @pytest.fixture(scope="module", params=[2, 5, 30])
@@ -58,8 +58,8 @@ def shares_loss(problem):
 def test_little_noise_gives_nearly_the_logistic_regression_of_the_labels(problem):
     model = LogLinear(problem.normalizer).fit(problem.rows, problem.sums(20.0))
     slow = LogisticRegression(C=10.0, max_iter=500).fit(problem.rows, problem.codes)
-    chances = slow.predict_proba(problem.normalizer(problem.new))
-    ideal = float(-np.log(chances[np.arange(ROWS), problem.truth]).mean())
+    probabilities = slow.predict_proba(problem.normalizer(problem.new))
+    ideal = float(-np.log(probabilities[np.arange(ROWS), problem.truth]).mean())
     # With many classes the penalty is fixed, and more than these few columns need.
     assert problem.loss(model) < ideal + (0.03 if len(problem.space) < 20 else 0.3) < shares_loss(problem) - 0.2
 
@@ -86,12 +86,12 @@ def test_noisy_labels_improve_it(problem):
 
 def test_probabilities_are_those_of_its_scores(problem):
     model = LogLinear(problem.normalizer).fit(problem.rows, problem.sums())
-    chances, scores = model.predict_proba(problem.new), problem.normalizer(problem.new) @ model.coefficients
-    assert np.allclose(chances.sum(axis=1), 1)
-    assert chances.shape == (ROWS, len(problem.space))
+    probabilities, scores = model.predict_proba(problem.new), problem.normalizer(problem.new) @ model.coefficients
+    assert np.allclose(probabilities.sum(axis=1), 1)
+    assert probabilities.shape == (ROWS, len(problem.space))
     two = len(problem.space) == 2
-    assert np.allclose(chances, np.c_[1 - expit(scores), expit(scores)] if two else softmax(scores, axis=1))
-    assert model.predict(problem.new).tolist() == chances.argmax(axis=1).tolist()
+    assert np.allclose(probabilities, np.c_[1 - expit(scores), expit(scores)] if two else softmax(scores, axis=1))
+    assert model.predict(problem.new).tolist() == probabilities.argmax(axis=1).tolist()
 
 
 def test_only_the_rows_that_were_summed_take_part(problem):

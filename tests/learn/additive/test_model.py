@@ -42,7 +42,7 @@ def made(table, classes=2, seed=0):
     sides = [(x,), (kind,), (kind, y)]
     terms = [Term(side, generator.normal(size=(np.prod([c.width for c in side]), outputs))) for side in sides]
     provenance = Provenance(Guarantee(1.0, 1e-6), ())
-    space = ldp.LabelSpace([f"class {place}" for place in range(classes)])
+    space = ldp.LabelSpace([f"class {index}" for index in range(classes)])
     return AdditiveModel(space, provenance, generator.normal(size=outputs), tuple(terms))
 
 
@@ -57,23 +57,23 @@ def test_scores_are_sums_of_the_weights_of_a_rows_bins(table, classes):
         cell = of_kind * y.width + of_y
         slow = model.intercept + sum(term.weights[at] for term, at in zip(model.terms, (of_x, of_kind, cell)))  # noqa: B905
         assert np.allclose(model.scores(table)[row], slow)
-    chances = model.predict_proba(table)
-    assert chances.shape == (6, classes)
-    assert np.allclose(chances.sum(axis=1), 1)
+    probabilities = model.predict_proba(table)
+    assert probabilities.shape == (6, classes)
+    assert np.allclose(probabilities.sum(axis=1), 1)
     if classes == 2:
-        assert np.allclose(chances[:, 1], expit(model.scores(table)[:, 0]))
+        assert np.allclose(probabilities[:, 1], expit(model.scores(table)[:, 0]))
     else:
-        assert np.allclose(chances, softmax(model.scores(table), axis=1))
-    assert model.predict(table).tolist() == [f"class {best}" for best in chances.argmax(axis=1)]
+        assert np.allclose(probabilities, softmax(model.scores(table), axis=1))
+    assert model.predict(table).tolist() == [f"class {best}" for best in probabilities.argmax(axis=1)]
     assert [term.name for term in model.terms] == ["x", "kind", "kind x y"]
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_unseen_categories_and_values_that_are_no_number_have_bins(table, classes):
     model, new = made(table, classes), table.apply(NEW)
-    chances = model.predict_proba(new)
-    assert np.isfinite(chances).all()
-    assert np.allclose(chances.sum(axis=1), 1)
+    probabilities = model.predict_proba(new)
+    assert np.isfinite(probabilities).all()
+    assert np.allclose(probabilities.sum(axis=1), 1)
     x, kind = model.terms[0], model.terms[1]
     # What is missing, infinite or no number is in the last bin of its column, and so is no other value.
     assert np.array_equal(x.cells(new) == x.columns[0].width - 1, [True, True, True, True, False, False])
@@ -188,5 +188,5 @@ def test_other_features_and_other_tables_are_refused(table):
         FRAME.with_columns(kind=pl.Series(list("abcdef"))),
     ]
     for other in others:
-        with pytest.raises(ldp.InputError, match="is not as the model was trained with"):
+        with pytest.raises(ldp.InputError, match="differs from that of the training"):
             model.predict_proba(Table.fit(other))

@@ -98,7 +98,7 @@ def test_known_effects_are_found(problem, functions):
     _, model, sums = number_sums(problem, 2.0, functions=functions)
     assert error(model, problem) < 0.05 * problem[2].var()
     assert model.deviation == pytest.approx(0.5, abs=0.2)
-    mean, variance = sums.distribution
+    mean, variance = sums.mean_and_variance
     assert mean == pytest.approx(problem[1].mean(), abs=0.1)
     assert variance == pytest.approx(problem[1].var(), rel=0.1)
 
@@ -115,7 +115,7 @@ def test_sums_and_noisy_numbers_together_are_better_than_either():
         vault, alone, sums = number_sums(problem, 0.1, seed)
         noisy = vault.release(UnbiasedBins(3.0, np.full(len(SPACE), 1 / len(SPACE))))
         strong = vault.release(NumberSums(np.ones((ROWS, 1)), 1e-3, n_values=len(SPACE)))
-        assert strong.size == ROWS
+        assert strong.n_labels == ROWS
         both = sums.fit(noisy)
         assert set(both.lineage) == {*sums.sums.lineage, *noisy.lineage}
         found.append([error(alone, problem), error(both, problem)])
@@ -123,7 +123,7 @@ def test_sums_and_noisy_numbers_together_are_better_than_either():
     assert both < 0.5 * alone
 
 
-def test_a_model_of_numbers_is_kept_and_read_back(problem, tmp_path):
+def test_a_regression_model_is_saved_and_loaded(problem, tmp_path):
     _, model, _ = number_sums(problem, 1.0)
     model.save(tmp_path / "m")
     again = load_predictor(tmp_path / "m")

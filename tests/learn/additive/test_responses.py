@@ -18,8 +18,8 @@ def problem():
     matrix = generator.normal(size=(2 * ROWS, 6)).astype(np.float32)
     matrix[:, -1] = 0.5
     truth = 1.2 * generator.normal(size=(6, CLASSES))
-    chances = softmax(matrix @ truth, axis=1).cumsum(axis=1)
-    return matrix, (generator.random((2 * ROWS, 1)) > chances).sum(axis=1).clip(0, CLASSES - 1), truth
+    probabilities = softmax(matrix @ truth, axis=1).cumsum(axis=1)
+    return matrix, (generator.random((2 * ROWS, 1)) > probabilities).sum(axis=1).clip(0, CLASSES - 1), truth
 
 
 def log_loss(problem, weights):

@@ -90,8 +90,8 @@ def test_the_gradient_is_that_of_the_loss(problem, monkeypatch):
     value, slope = energy(problem, problem.sums, penalty)
     assert check_grad(value, slope, point * unit) < 1e-3 * np.linalg.norm(slope(point * unit))
     assert given["loss"](point)[0] == pytest.approx(value(point * unit), rel=1e-5)
-    wanted = slope(point * unit) * unit
-    assert np.allclose(given["loss"](point)[1], wanted, atol=1e-3 * np.abs(wanted).max())
+    expected = slope(point * unit) * unit
+    assert np.allclose(given["loss"](point)[1], expected, atol=1e-3 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("noise", [1.0, 30.0])

@@ -21,7 +21,7 @@ def release(classes, delta, seed=0, epsilon=1.0):
 @pytest.mark.parametrize("classes", [2, 3])
 def test_sums_are_the_nearest_ones_that_add_up_to_the_public_totals(classes, delta):
     found, drawn = compute_consistent_sums(release(classes, delta)), release(classes, delta)
-    noisy, totals = drawn.moments / drawn.scale, drawn.totals
+    noisy, totals = drawn.moments / drawn.grid_scale, drawn.totals
     if classes == 2:
         # The nearest pair (a, b) with a + b = t to a noisy pair (x, y) has b = (t + y - x) / 2.
         assert np.allclose(found.values[:, 0], (totals + noisy[:, 1] - noisy[:, 0]) / 2)

@@ -69,8 +69,8 @@ class Problem:
         town = generator.choice(["north", "south", "west"], 2 * rows)
         inputs = np.column_stack([a, np.sin(2 * b), town == "west", np.sign(a * b)])
         scores = inputs @ generator.normal(size=(4, classes)) * (1.2 if classes == 2 else 1.5)
-        chances = softmax(scores, axis=1).cumsum(axis=1)
-        codes = (generator.random((2 * rows, 1)) > chances).sum(axis=1).clip(0, classes - 1)
+        probabilities = softmax(scores, axis=1).cumsum(axis=1)
+        codes = (generator.random((2 * rows, 1)) > probabilities).sum(axis=1).clip(0, classes - 1)
         seen = np.where(generator.random(2 * rows) < 0.1, None, c.astype(object)).astype(float)
         frame = pl.DataFrame({"a": a, "b": b, "c": seen, "town": town}).fill_nan(None)
         self.table = Table.fit(frame[:rows])
@@ -78,7 +78,7 @@ class Problem:
         self.codes, self.space = codes[:rows], ldp.LabelSpace(list(range(classes)), missing="public")
         self.bins = Bins.fit(self.table, 20, 8)
         widths = [column.width for column in self.bins.columns]
-        self.design = BinDesign([self.bins.encode(self.table, place) for place in range(4)], widths)
+        self.design = BinDesign([self.bins.encode(self.table, index) for index in range(4)], widths)
 
     def vault(self, seed=0, labels=None):
         vault = ldp.Vault(list(self.codes) if labels is None else labels, self.space, ldp.Budget(100.0, 1e-3))
@@ -102,8 +102,8 @@ class Problem:
         """The sums with the counts of the cross of a and b."""
         columns = Bins.fit(self.table, 6, 6).columns[:2]
         cells = np.zeros(len(self.table), np.int64)
-        for place, column in enumerate(columns):
-            cells = cells * column.width + column.encode(self.table.numeric_values[:, place])
+        for index, column in enumerate(columns):
+            cells = cells * column.width + column.encode(self.table.numeric_values[:, index])
         width = columns[0].width * columns[1].width
         counts = vault.release(LinearQuery(np.eye(width)[cells], epsilon, 1e-6))
         sums.crosses.append(CrossSums(columns, cells, counts))
@@ -123,7 +123,7 @@ def of_responses_alone(problem, noisy):
     covariance = found.noise_std**2 * problem.design.gram(np.ones(ROWS))
     totals = np.clip(found.values[: problem.design.widths[0]].sum(axis=0), 0.5, ROWS - 0.5)
     fit = fit_sums(problem.design, found.values, totals, covariance, prior)
-    new = BinDesign([problem.bins.encode(problem.new, place) for place in range(4)], problem.design.widths)
+    new = BinDesign([problem.bins.encode(problem.new, index) for index in range(4)], problem.design.widths)
     return problem.loss(class_probabilities(new.dot(fit.weights) + fit.intercept))
 
 
@@ -209,10 +209,10 @@ def test_labels_with_hardly_any_noise_decide():
     vault = problem.vault()
     faint, clear = problem.sums(vault, 0.001), problem.sums(vault, 30.0)
     loud, quiet = vault.release(ldp.RandomizedResponse(0.001)), vault.release(ldp.RandomizedResponse(12.0))
-    wanted = clear.fit().predict_proba(problem.new)
-    assert np.abs(faint.fit(quiet).predict_proba(problem.new) - wanted).max() < 0.1
-    assert np.abs(clear.fit(loud).predict_proba(problem.new) - wanted).max() < 0.01
-    assert np.abs(faint.fit().predict_proba(problem.new) - wanted).max() > 0.3
+    expected = clear.fit().predict_proba(problem.new)
+    assert np.abs(faint.fit(quiet).predict_proba(problem.new) - expected).max() < 0.1
+    assert np.abs(clear.fit(loud).predict_proba(problem.new) - expected).max() < 0.01
+    assert np.abs(faint.fit().predict_proba(problem.new) - expected).max() > 0.3
 
 
 @pytest.mark.parametrize("responses", [False, True])

@@ -1,4 +1,4 @@
-"""Generalised linear models fitted to noisy sums of public columns by label."""
+"""Generalized linear models fitted to noisy sums of public columns by label."""
 
 from labeldp.learn.additive.bins import BasisFunctions, BinnedColumn, Bins
 from labeldp.learn.additive.design import BinDesign, DenseDesign, Design

@@ -1,4 +1,4 @@
-"""Public columns of a table cut into bins: quantiles of numbers, frequent categories, and a bin for missing values."""
+"""Bins of the public columns of a table: quantiles of numbers, frequent categories, and a bin for missing values."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,9 +17,9 @@ class BinnedColumn:
 
     Attributes:
         name: The name of the column.
-        edges: The largest value of each numeric bin but the last, rising; None for categories.
-        map: The bin of each category code of the table; None for numbers.
-        width: The number of bins. The last bin of a number is for missing values.
+        edges: The largest value of each numeric bin but the last, in ascending order; None for categories.
+        bin_of_code: The bin of each category code of the table; None for numbers.
+        width: The number of bins. The last bin of a numeric column is for missing values.
     """
 
     name: str
@@ -29,7 +29,7 @@ class BinnedColumn:
 
     @property
     def n_ordered(self) -> int:
-        """The number of leading bins that are in the order of their values; 0 for categories."""
+        """The number of leading bins with ordered values; 0 for categories."""
         return 0 if self.edges is None else self.width - 1
 
     def encode(self, values: NDArray[Any]) -> NDArray[np.integer]:
@@ -49,16 +49,16 @@ class BinnedColumn:
 
 @dataclass(frozen=True)
 class BasisFunctions:
-    """Functions of ordered bins whose sums tell smooth effects with less noise than the counts of all bins do.
+    """Functions of ordered bins whose sums measure smooth effects with less noise than counts of all bins.
 
-    They are cosines of the position of a bin, slow ones first, with the j-th divided by j^power, and counts of bins for
-    a share of the length. All bins have values of length 1 in the norm, so that rows of a table have the same length.
+    They are cosines of the position of a bin by ascending frequency, the j-th divided by j^power, and indicators of
+    bins for a share of the length. The values at each bin have length 1 in the norm, so all rows have the same length.
 
     Attributes:
-        cosines: The most cosines, at least 2: one alone is zero in the middle.
-        power: Above 0, slow cosines are preferred.
-        detail: The share of counts, from 0 to below 1.
-        norm: 1 where noise follows the sum of magnitudes of a row, 2 where it follows its Euclidean length.
+        n_cosines: The most cosines, at least 2: a single cosine is zero in the middle.
+        power: Above 0, low frequencies have larger values.
+        detail_fraction: The share of indicators, from 0 to below 1.
+        norm: 1 if the noise is proportional to the L1 norm of a row, 2 if to its L2 norm.
     """
 
     n_cosines: int
@@ -71,7 +71,7 @@ class BasisFunctions:
 
         Args:
             column: The bins.
-            missing: Whether values are missing; if so, an indicator is added.
+            has_missing: Whether values are missing; if so, an indicator is added.
 
         Returns:
             Values of (width, functions); None for categories, whose bins are counted.
@@ -104,12 +104,12 @@ class Bins:
 
     @classmethod
     def fit(cls, table: Table, max_numeric_bins: int, max_category_bins: int) -> "Bins":
-        """Learn the bins from features alone.
+        """Compute the bins from public features.
 
         Args:
             table: The public rows.
-            numeric: The most bins of a numeric column, without the one for missing values.
-            categories: The most bins of a categorical column; the rarest categories share one.
+            max_numeric_bins: The most bins of a numeric column, without the one for missing values.
+            max_category_bins: The most bins of a categorical column; the rarest categories share one.
 
         Returns:
             The bins of every column.
@@ -128,11 +128,11 @@ class Bins:
         """Return the bin of each row in one column.
 
         Args:
-            table: Rows that are encoded as those from which the bins were learnt.
-            place: The number of the column.
+            table: Rows with the encoder of the table from which the bins were computed.
+            index: The index of the column.
 
         Returns:
-            The bins, as the smallest unsigned integers that hold them.
+            The bins, in the smallest sufficient unsigned integer type.
         """
         column, n_numeric = self.columns[index], table.numeric_values.shape[1]
         values = table.numeric_values[:, index] if index < n_numeric else table.category_codes[:, index - n_numeric]
@@ -145,7 +145,7 @@ def _bin_numeric(name: str, values: NDArray[np.float32], max_bins: int) -> Binne
 
 
 def _bin_categories(name: str, width: int, max_bins: int) -> BinnedColumn:
-    """Keep the most frequent categories, which have the lowest codes; the last two codes are other and missing."""
+    """Give frequent categories, which have the lowest codes, their own bins; the last bins are other and missing."""
     n_own = min(width - 2, max(max_bins - 2, 1))
     bin_of_code = np.minimum(np.arange(width), n_own)
     bin_of_code[-1] = n_own + 1
@@ -155,25 +155,25 @@ def _bin_categories(name: str, width: int, max_bins: int) -> BinnedColumn:
 def quantile_edges(values: NDArray[np.float32], max_bins: int) -> NDArray[np.float32]:
     """Return the largest value of each bin but the last, for bins of about equal counts.
 
-    A value that fills a bin alone gets one, and the others share the remaining bins.
+    A value with the count of a bin or more gets its own bin, and the others share the remaining bins.
 
     Args:
         values: Finite numbers.
-        most: The most bins.
+        max_bins: The most bins.
 
     Returns:
-        Rising edges, at most `most` - 1; a number belongs to the first bin whose edge is not below it.
+        Ascending edges, at most `max_bins` - 1; a number belongs to the first bin whose edge is not below it.
     """
     distinct, counts = np.unique(values, return_counts=True)
     if distinct.size <= max_bins:
         return distinct[:-1]
-    # Light values between heavy ones can need more bins than their counts say: then aim at fewer.
+    # Rare values between frequent ones can need more bins than their counts suggest: then retry with fewer.
     cuts = (_cut_indices(counts, n_bins) for n_bins in range(max_bins, 0, -1))
     return distinct[next(found for found in cuts if len(found) < max_bins)]
 
 
 def _cut_indices(counts: NDArray[np.integer], max_bins: int) -> list[int]:
-    """Return the places of the last distinct value of each bin but the last, for about `most` bins."""
+    """Return the index of the last distinct value of each bin but the last, for about `max_bins` bins."""
     heavy = np.zeros(counts.size, bool)
     while True:
         limit = counts[~heavy].sum() / max(max_bins - int(heavy.sum()), 1)

@@ -1,11 +1,11 @@
-"""The factor by which fitted weights are multiplied so that probabilities are calibrated for new labels.
+"""The factor of fitted weights for which probabilities are calibrated for new labels.
 
-Weights W that were fitted to noisy sums Z = A'Y + e fit their noise, and the scatter of their labels: <Z, W> exceeds
-what new labels would give by the sum of the covariances of Z with W (Efron 2004). How the fit reacts to one random
-change of Z, with the covariance of noise and labels, estimates this sum without bias (Hutchinson 1990). With it, the
-loss on new labels is known up to a constant for every factor, and the least is taken. The estimate has about the
-deviation of the noise in <Z, W>, which is taken off: probabilities had better be too even than too uneven. All of it is
-post-processing of the released sums, and the random change is no privacy noise.
+Weights W that are fitted to noisy sums Z = A'Y + e also fit the noise e and the variation of the labels Y. So <Z, W>
+exceeds its value for new labels by the sum of the covariances of Z and W (Efron 2004). One random perturbation of Z,
+with the covariance of noise and labels, gives an unbiased estimate of this sum (Hutchinson 1990). Then the loss on new
+labels is known up to a constant for every factor, and the factor minimizes it. The standard error of the estimate is
+about that of the noise in <Z, W>, which is subtracted: underconfident probabilities are better than overconfident ones.
+All of it is post-processing of the released sums, and the random perturbation is no privacy noise.
 """
 
 import math
@@ -17,22 +17,22 @@ from scipy.special import logsumexp, softmax
 
 from labeldp.learn.additive.design import Design, Floats
 
-_PERTURBATION_SCALE = 0.5  # the random change, in deviations of the sums
-_LOG_FACTORS = (math.log(1e-2), math.log(1e2))
-_SEED = 20_240_102  # of the random change
+_PERTURBATION_SCALE = 0.5  # of the random perturbation, in standard deviations of the sums
+_LOG_FACTORS = (math.log(1e-2), math.log(1e2))  # bounds of the logarithm of the factor
+_SEED = 20_240_102  # of the random perturbation
 
 
 def fit_calibration_factor(
     design: Design, sums: Floats, noise_std: float, weights: Floats, refit: Callable[[Floats], Floats]
 ) -> float:
-    """Return the factor that minimises the estimated loss on new labels.
+    """Return the factor that minimizes the estimated loss on new labels.
 
     Args:
         design: The public matrix A, of the rows that were summed.
         sums: Z, (columns, classes), for three classes or more.
-        noise: The deviation of the noise in Z.
+        noise_std: The standard deviation of the noise in Z.
         weights: The fitted weights, (columns, classes).
-        refit: Fits weights to other sums by the same prior.
+        refit: Fits weights to other sums with the same prior.
 
     Returns:
         A number above 0.
@@ -42,7 +42,7 @@ def fit_calibration_factor(
     simulated_noise = rng.normal(size=sums.shape) * noise_std
     simulated_noise -= simulated_noise.mean(axis=1, keepdims=True)
     noise_margin = noise_std * float(np.linalg.norm(weights))
-    for _ in range(2):  # how far labels scatter depends on the factor
+    for _ in range(2):  # the variance of labels depends on the factor
         residual = softmax(factor * scores, axis=1)
         sampled_classes = (
             (rng.random((len(scores), 1)) > residual.cumsum(axis=1)).sum(axis=1).clip(0, residual.shape[1] - 1)

@@ -1,4 +1,4 @@
-"""Public matrices with the products that a fit to sums needs."""
+"""Public design matrices with the products that a fit to sums needs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -29,18 +29,23 @@ class Design(ABC):
 
     @abstractmethod
     def gram(self, row_weights: Floats) -> Floats:
-        """Return A' diag(weight) A, dense, for one weight a row: (columns, columns)."""
+        """Return the dense A' diag(row_weights) A: (columns, columns)."""
 
     @abstractmethod
     def sample(self, max_rows: int) -> tuple["Design", NDArray[np.int64]]:
-        """Return at most so many evenly spaced rows as a design, and their numbers."""
+        """Return at most `max_rows` evenly spaced rows as a design, and their ids."""
 
 
 class BinDesign(Design):
-    """One-hot bins of several columns, held as codes."""
+    """One-hot bins of several columns, stored as codes."""
 
     def __init__(self, codes: Sequence[NDArray[np.integer]], widths: Sequence[int]) -> None:
-        """Hold the codes of each column, from 0 to its width - 1, all of the same length."""
+        """Create a design from the codes of each column.
+
+        Args:
+            codes: For each column, the bin of each row, from 0 to its width - 1.
+            widths: The number of bins of each column.
+        """
         self.codes = list(codes)
         self.widths = list(widths)
         self.starts = np.cumsum([0, *self.widths])
@@ -82,11 +87,11 @@ class BinDesign(Design):
         return total
 
     def to_sparse(self, functions: Sequence[Floats | None] = ()) -> csr_array:
-        """Return a sparse matrix with some functions of the bins of each column.
+        """Return a sparse matrix of functions of the bins of each column.
 
         Args:
-            functions: For each column (width, functions), the values of functions at its bins, or None for one-hot
-                bins. Without it, all columns are one-hot.
+            functions: For each column, the values (width, functions) of functions at its bins, or None for one-hot
+                bins. If empty, all columns are one-hot.
 
         Returns:
             A matrix of (rows, functions of all columns), in the order of the columns.
@@ -105,20 +110,20 @@ class BinDesign(Design):
         return csr_array(one_hot @ csr_array(block_diag(blocks, format="csr", dtype=np.float32)))
 
     def select(self, row_selection: NDArray[Any]) -> "BinDesign":
-        """Return the rows of a mask or with these numbers."""
+        """Return the rows of a mask or with these ids."""
         return BinDesign([codes[row_selection] for codes in self.codes], self.widths)
 
     def sample(self, max_rows: int) -> tuple["BinDesign", NDArray[np.int64]]:
-        """Return evenly spaced rows."""
+        """Return at most `max_rows` evenly spaced rows as a design, and their ids."""
         row_ids = _spaced_rows(len(self), max_rows)
         return self if row_ids.size == len(self) else self.select(row_ids), row_ids
 
 
 class DenseDesign(Design):
-    """A dense matrix of few columns."""
+    """A dense matrix with few columns."""
 
     def __init__(self, matrix: NDArray[np.floating]) -> None:
-        """Hold the matrix, (rows, columns)."""
+        """Create a design from a matrix of (rows, columns)."""
         self.matrix = matrix
         self.n_columns = matrix.shape[1]
 
@@ -139,7 +144,7 @@ class DenseDesign(Design):
         return (weighted.T @ self.matrix).astype(np.float64)
 
     def sample(self, max_rows: int) -> tuple["DenseDesign", NDArray[np.int64]]:
-        """Return evenly spaced rows."""
+        """Return at most `max_rows` evenly spaced rows as a design, and their ids."""
         row_ids = _spaced_rows(len(self), max_rows)
         return DenseDesign(self.matrix[row_ids]), row_ids
 

@@ -1,7 +1,7 @@
-"""The effects of an additive model in words and numbers, for cards and `effects_`.
+"""Descriptions of the effects of an additive model, for model cards and `effects_`.
 
-Everything here is computed from the model and from names of public features: it costs nothing beyond the model. Labels
-of bins never name the smallest or largest value of a column, nor a rare category.
+They are post-processing of the model and of names of public features. Labels of bins never contain the smallest or the
+largest value of a column, nor a rare category.
 """
 
 from collections.abc import Sequence
@@ -21,26 +21,26 @@ from labeldp.learn.predictor import Predictor
 from labeldp.learn.regression_boosting import BoostedRegressionModel
 
 MAX_NAMED_CATEGORIES = 12  # categories of a column whose names are shown
-MAX_CLASSES = 6  # of several classes, whose effects are described in JSON
+MAX_CLASSES = 6  # classes with the largest effects, which are described in JSON
 OTHER_LABEL, MISSING_LABEL = "other values", "no value"
 
-BinGroup = tuple[str, list[int]]  # a label, and the bins of the model that it stands for
+BinGroup = tuple[str, list[int]]  # a label, and the bins of the model that it denotes
 
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """What one column, or a cross of two columns, adds to the scores of a model.
+    """The contribution of one column, or of a cross of two columns, to the scores of a model.
 
     Attributes:
-        names: The names of the columns: one, or two of a cross.
-        kind: What the column holds, or "cross".
-        bins: The labels of the bins of each column. Ordered bins of numbers come first, categories by frequency.
-        values: (bins,), or (bins, bins) of a cross. Of two classes, log-odds of the second class; of several classes,
-            a last axis has a score for each class; of numbers, units of the labels. The mean over the model's bins is
-            zero. The value of "other values" is the mean of its bins.
-        strength: The standard deviation of the values over the model's bins, each weighted equally.
-        edges: For each column, of a number the largest values of its second bin, of its third, and so on, without the
-            last; of a category none.
+        names: The names of the columns: one, or two for a cross.
+        kind: The type of the column, or "cross".
+        bins: The labels of the bins of each column: numeric bins in ascending order, categories by frequency.
+        values: (bins,), or (bins, bins) for a cross. For two classes they are log-odds of the second class. For several
+            classes, a last axis has a score for each class. For numbers, they are in units of the labels. The mean over
+            the model's bins is zero. The value of "other values" is the mean of its bins.
+        strength: The standard deviation of the values over the model's bins, with equal weights.
+        edges: For each numeric column, the largest value of each bin from the second one, without the last bin; for a
+            categorical column, none.
     """
 
     names: tuple[str, ...]
@@ -56,7 +56,7 @@ class Effect:
         return " x ".join(self.names)
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the effect; of several classes, only those that it moves most, which `classes` lists by place."""
+        """Describe the effect; for several classes, only those with the largest effects, by index in `classes`."""
         values, classes = self.values, None
         if values.ndim > len(self.names):
             magnitudes = np.sqrt((values**2).mean(axis=tuple(range(len(self.names)))))
@@ -79,13 +79,13 @@ def describe_effects(model: Predictor, encoder: TableEncoder) -> tuple[Effect, .
 
     Args:
         model: An additive model, or boosted trees that start from one. Other models have no effects.
-        encoder: The columns of the table that it was trained on, which know the names of categories.
+        encoder: The columns of the table of the training, with the names of categories.
 
     Returns:
-        The effects, strongest first, without those of trees; None for models without effects.
+        The effects in descending order of strength, without those of trees; None for models without effects.
 
     Privacy:
-        Post-processing of the model: free of charge. Names and edges come from public features.
+        Post-processing of the model, without additional cost. Names and edges come from public features.
     """
     if isinstance(model, BoostedModel | BoostedRegressionModel) and model.start is not None:
         model = model.start
@@ -99,7 +99,7 @@ def describe_effects(model: Predictor, encoder: TableEncoder) -> tuple[Effect, .
 def _describe_term(term: Term, category_names: dict[str, tuple[str, ...]]) -> Effect:
     n_outputs = term.weights.shape[1]
     weights = term.weights.reshape(*(column.width for column in term.columns), n_outputs)
-    if n_outputs > 1:  # what all classes have in common changes no probability
+    if n_outputs > 1:  # the mean over classes does not change probabilities
         weights = weights - weights.mean(axis=-1, keepdims=True)
     axes = [
         _group_bins(column, np.moveaxis(weights, axis, 0), category_names.get(column.name, ()))
@@ -124,9 +124,9 @@ def _describe_term(term: Term, category_names: dict[str, tuple[str, ...]]) -> Ef
 
 
 def _group_bins(column: BinnedColumn, weights: Floats, names: Sequence[str]) -> list[BinGroup]:
-    """Label the bins of a column. A bin for other or missing values that no row of the training had is left out.
+    """Label the bins of a column, without bins for other or missing values that have no training row.
 
-    Such a bin has weights of exactly zero, because the fit gives a bin without rows none.
+    Such a bin has weights of exactly zero.
     """
     groups: list[BinGroup] = []
     if column.edges is not None:
@@ -142,14 +142,14 @@ def _group_bins(column: BinnedColumn, weights: Floats, names: Sequence[str]) -> 
 
 
 def _group_categories(bin_of: NDArray[np.int64], names: Sequence[str]) -> list[BinGroup]:
-    """Return the frequent categories that have a bin of their own; codes are in the order of frequency."""
+    """Return the frequent categories with their own bin; codes are in descending order of frequency."""
     is_shared = np.bincount(bin_of) > 1
     candidates = zip(names[:MAX_NAMED_CATEGORIES], bin_of.tolist(), strict=False)
     return [(name, [index]) for name, index in candidates if not is_shared[index]]
 
 
 def _range_labels(edges: NDArray[np.floating]) -> list[str]:
-    """Return a label for each ordered bin. The first edge may be the smallest value, so no label shows it."""
+    """Return a label for each ordered bin. The first edge may be the smallest value, so no label contains it."""
     if not edges.size:
         return ["any value"]
     if edges.size == 1:
@@ -160,7 +160,7 @@ def _range_labels(edges: NDArray[np.floating]) -> list[str]:
 
 
 def _format_edges(edges: NDArray[np.floating]) -> list[str]:
-    """Write edges in few digits that tell them apart: whole numbers in full, others with four digits or more."""
+    """Format edges with as few digits as distinguish them: integers in full, others with at least four digits."""
     if (edges == np.rint(edges)).all() and np.abs(edges).max() < 1e15:
         return [f"{edge:,.0f}" for edge in edges]
     texts = list[str]()

@@ -1,17 +1,17 @@
-"""Logistic regression from noisy sums by label, with prior variances that the sums themselves decide.
+"""Logistic regression from noisy sums by label, with prior variances of maximum likelihood.
 
 Let A be a public matrix, y the labels of one class and z = A'y + e the released sums, where e is the privacy noise of
-variance s^2. The gradient of the likelihood is A'(y - p), so that A'y is all that it needs of the labels. Around
+variance s^2. The gradient of the likelihood is A'(y - p), so it depends on the labels through A'y alone. Around
 weights w with probabilities p and H = A' diag(p (1 - p)) A, the residual sums r = z - A'p + H w are about
-N(H w, H + s^2 I): labels scatter with covariance H, and noise is added. With a normal prior of covariance T the
-posterior mean is w = T H (H T H + H + s^2 I)^-1 r. Where only the sums F'A'y of functions F of the columns are
-released, H and r are multiplied by F' likewise. T is a sum of components, one or more for each public column, whose
-variances maximise the likelihood of r (MacKay's fixed point), with an inverse gamma prior around the geometric
-mean of all components of one kind. A column that tells nothing gets a variance near zero. The step is repeated
-around the new weights. The whole computation is post-processing of the released sums.
+N(H w, H + s^2 I): labels have the covariance H, and noise is added. With a normal prior of covariance T the posterior
+mean is w = T H (H T H + H + s^2 I)^-1 r. If only the sums F'A'y of functions F of the columns are released, H and r are
+multiplied by F' likewise. T is a sum of components, one or more for each public column. Their variances maximize the
+likelihood of r (MacKay's fixed point), with an inverse gamma prior around the geometric mean of all components of one
+kind. An irrelevant column gets a variance near zero. The step is repeated around the new weights. The whole computation
+is post-processing of the released sums.
 
-Several classes have one such problem each. Noise and scatter of their sums cancel over the classes, and the factor
-K / (K - 1) turns p (1 - p) into the curvature that centred weights have where classes are even.
+With several classes there is one such problem for each. Their noise and label covariance cancel over the classes. The
+factor K / (K - 1) turns p (1 - p) into the curvature of centered weights for balanced classes.
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ from threadpoolctl import threadpool_limits
 
 from labeldp.learn.additive.design import BinDesign, Design, Floats
 
-_CURVATURE_ROWS = 50_000  # rows from which the curvature is computed, if there are more
-_MAX_STEP = 4.0  # of a score in one step
-_MIN_VARIANCE, _MAX_VARIANCE = 1e-7, 1e5  # prior variances
-_VARIANCE_ROUNDS = 5  # of the search for variances in each step
-_POOLING_WEIGHT = 0.3  # degrees of freedom that the mean variance of a kind of components counts as
-_TOLERANCE = 0.02  # a step that moves no score further ends the fit
+_CURVATURE_ROWS = 50_000  # most rows from which the curvature is computed
+_MAX_STEP = 4.0  # largest change of a score in one step
+_MIN_VARIANCE, _MAX_VARIANCE = 1e-7, 1e5  # bounds of prior variances
+_VARIANCE_ROUNDS = 5  # updates of the variances in each step
+_POOLING_WEIGHT = 0.3  # degrees of freedom of the inverse gamma prior of variances
+_TOLERANCE = 0.02  # largest change of a score at which the fit has converged
 
 
 @dataclass
@@ -40,10 +40,10 @@ class PriorComponent:
     """A part of the prior covariance of the weights.
 
     Attributes:
-        place: The columns of the design that it is for.
+        columns: The columns of the design.
         kernel: The covariance of their weights up to a factor; None for the identity.
         variance: The factor, which the fit changes.
-        kind: Components of one kind are expected to have similar variances.
+        kind: Components of one kind have a common prior of their variances.
     """
 
     columns: slice
@@ -59,7 +59,7 @@ class FitResult:
     Attributes:
         weights: (columns, outputs): log-odds of the second of two classes, or a score for each class.
         intercept: (outputs,).
-        components: The components with their final variances.
+        components: The prior components with their final variances.
     """
 
     weights: Floats
@@ -68,12 +68,12 @@ class FitResult:
 
 
 def output_probabilities(scores: Floats) -> Floats:
-    """Return the probability of each output: of one score its logistic function, of several their softmax."""
+    """Return the probability of each output: the logistic function of one score, or the softmax of several."""
     return expit(scores) if scores.shape[1] == 1 else softmax(scores, axis=1)
 
 
 def class_probabilities(scores: Floats) -> Floats:
-    """Return the probability of each class, (rows, classes): of two classes from their log-odds, (rows, 1)."""
+    """Return the probability of each class, (rows, classes); for two classes from log-odds, (rows, 1)."""
     probabilities = output_probabilities(scores)
     return np.concatenate([1 - probabilities, probabilities], axis=1) if probabilities.shape[1] == 1 else probabilities
 
@@ -94,15 +94,15 @@ def fit_sums(
 
     Args:
         design: The public matrix A, of the rows that were summed.
-        sums: Noisy A'y, (columns, outputs): of the second of two classes, or of each of several classes. With
+        sums: Noisy A'y, (columns, outputs): for the second of two classes, or for each of several classes. With
             `functions`, noisy F'A'y, (functions, outputs).
         totals: Noisy number of rows of each output, (outputs,).
-        noise: The variance of the noise in each sum, or its covariance (sums, sums).
-        components: The prior. Their variances are where the search begins.
-        offset: Scores that another model gives to the rows, (rows, outputs).
-        functions: F, (columns, functions); None where every column was summed.
-        steps: The most steps of the weights.
-        search: Whether to look for the variances of the prior; otherwise they stay as they are.
+        noise_covariance: The variance of the noise in each sum, or its covariance (sums, sums).
+        components: The prior with initial variances.
+        offset: Scores of another model, (rows, outputs).
+        functions: F, (columns, functions); None if every column was summed.
+        max_steps: The most steps of the weights.
+        fit_variances: Whether to fit the variances of the prior; else they are constant.
 
     Returns:
         The fitted weights.
@@ -124,7 +124,7 @@ def _fit_sums(
     max_steps: int,
     fit_variances: bool,
 ) -> FitResult:
-    """Fit on one thread: several wait for each other in small matrices, and change the last bits of the result."""
+    """Fit on one thread: more are slower for small matrices, and change the last bits of the result."""
     n_rows, n_outputs = len(design), sums.shape[1]
     factor = 1.0 if n_outputs == 1 else n_outputs / (n_outputs - 1)
     fitted_components = copy_components(components)
@@ -164,12 +164,12 @@ def _fit_sums(
 
 
 def copy_components(components: Sequence[PriorComponent], factor: float = 1.0) -> list[PriorComponent]:
-    """Return components that a fit may change, with all variances multiplied by a number."""
+    """Return copies of components with all variances multiplied by a factor."""
     return [replace(each, variance=each.variance * factor) for each in components]
 
 
 def scale_variances(components: Sequence[PriorComponent], factors: Sequence[float]) -> None:
-    """Multiply the variance of each component by its change."""
+    """Multiply the variance of each component by a factor, in place."""
     for component, factor in zip(components, factors, strict=True):
         component.variance = float(np.clip(component.variance * factor, _MIN_VARIANCE, _MAX_VARIANCE))
 
@@ -177,12 +177,12 @@ def scale_variances(components: Sequence[PriorComponent], factors: Sequence[floa
 def compute_curvature(
     design: Design, row_weights: Floats, sample: tuple[Design, NDArray[np.int64]] | None = None
 ) -> Floats:
-    """Return A' diag(weight) A less the part that an intercept takes, which all rows have in common.
+    """Return the curvature A' diag(row_weights) A after elimination of the intercept.
 
     Args:
         design: The public matrix A.
-        weight: One weight a row, (rows,).
-        sample: Some rows of A and their numbers, for an estimate that takes less time; None to draw it here.
+        row_weights: The weight of each row, (rows,).
+        sample: Some rows of A and their ids, for a faster estimate; None to select them here.
 
     Returns:
         A positive semidefinite matrix, (columns, columns).
@@ -211,7 +211,7 @@ def compute_posterior(
         total = prior_product @ curvature
         total += curvature
         observed = curvature
-        if functions is not None and not functions.shape[1]:  # every column is constant: there is nothing to fit
+        if functions is not None and not functions.shape[1]:  # every column is constant
             means.append(np.zeros(len(curvature)))
             continue
         if functions is not None:
@@ -230,9 +230,9 @@ def compute_posterior(
 
 
 def _variance_factors(components: Sequence[PriorComponent], fits: Floats, dof: Floats, n_outputs: int) -> list[float]:
-    """Return the factor by which each variance changes, from what its weights fit and how many the sums determine."""
+    """Return the factor by which each variance changes: energy of its weights over effective degrees of freedom."""
     variances = np.array([component.variance for component in components])
-    energy, dof = variances * fits, variances * dof  # the fixed point has energy = freedom
+    energy, dof = variances * fits, variances * dof  # equal at the fixed point
     component_kind = np.array([component.kind for component in components])
     squared_factors = np.empty(len(components))
     for kind in set(component_kind):
@@ -246,12 +246,12 @@ def _variance_factors(components: Sequence[PriorComponent], fits: Floats, dof: F
 
 
 def apply_functions(functions: Floats | None, values: Floats) -> Floats:
-    """Return F' times values, or the values themselves without functions."""
+    """Return F' times values, or the values if there are no functions."""
     return values if functions is None else functions.T @ values
 
 
 def _robust_cholesky(matrix: Floats) -> Any:
-    """Return the Cholesky factor of a covariance, with as little added to its diagonal as rounding errors need."""
+    """Return the Cholesky factor of a covariance, with the smallest sufficient jitter on its diagonal."""
     diagonal, largest = np.diag_indices(len(matrix)), max(float(matrix.diagonal().max()), 1e-300)
     for exponent in (-12, -9, -6, -3):
         trial = matrix.copy()
@@ -266,7 +266,7 @@ def _log_odds(fraction: Floats) -> Floats:
 
 
 def _fit_intercept(scores: Floats, intercept: Floats, target_totals: Floats) -> tuple[Floats, Floats]:
-    """Shift all scores in place until the expected number of rows of each output is the wanted one."""
+    """Shift all scores in place until the expected number of rows of each output equals its target."""
     for _ in range(4):
         probabilities = output_probabilities(scores)
         totals = probabilities.sum(axis=0)
@@ -283,9 +283,9 @@ def smooth_kernel(n_ordered: int, width: int, length_scale: float = 0.2) -> Floa
     """Return the covariance of a smooth function over ordered bins; other bins have none.
 
     Args:
-        ordered: The number of leading bins that are in order.
+        n_ordered: The number of leading ordered bins.
         width: The number of all bins.
-        reach: The distance, as a share of all ordered bins, over which the function changes.
+        length_scale: The length scale of the kernel, as a share of all ordered bins.
 
     Returns:
         A positive semidefinite matrix, (width, width), with zeros for other bins.
@@ -300,7 +300,7 @@ def linear_kernel(n_ordered: int, width: int) -> Floats:
     """Return the covariance of a linear function over ordered bins; other bins have none.
 
     Args:
-        ordered: The number of leading bins that are in order.
+        n_ordered: The number of leading ordered bins.
         width: The number of all bins.
     """
     values = np.zeros(width)
@@ -313,8 +313,8 @@ def make_prior(widths: Sequence[int], n_ordered: Sequence[int], variance: float 
 
     Args:
         widths: The number of bins of each column.
-        ordered: How many of them are in order.
-        variance: The first guess of all variances.
+        n_ordered: The number of ordered bins of each column.
+        variance: The initial variance.
 
     Returns:
         Three components for each column of ordered bins and one for others, in the order of the columns.
@@ -347,19 +347,19 @@ def fit_block(
     variance: float = 0.05,
     max_steps: int = 6,
 ) -> tuple[Floats, float]:
-    """Fit the weights of one column of bins on top of another model.
+    """Fit the weights of the bins of one column, with the scores of another model as offset.
 
-    It is `fit_sums` for one-hot bins with independent weights, whose curvature is diagonal: the work is linear in the
-    number of bins.
+    It is `fit_sums` for one-hot bins with independent weights. Their curvature is diagonal, so the time is linear in
+    the number of bins.
 
     Args:
         codes: The bin of each row.
         width: The number of bins.
         sums: Noisy A'y, (width, outputs).
-        noise: The variance of the noise in each sum: one number, or (width, 1).
-        offset: Scores that the other model gives to the rows, (rows, outputs).
-        variance: Where the search for the prior variance begins.
-        steps: The most steps of the weights.
+        noise_variance: The variance of the noise in each sum: one number, or (width, 1).
+        offset: Scores of the other model, (rows, outputs).
+        variance: The initial prior variance.
+        max_steps: The most steps of the weights.
 
     Returns:
         The weights, (width, outputs), and their prior variance.

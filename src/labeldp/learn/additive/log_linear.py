@@ -1,4 +1,4 @@
-"""Softmax regression on lifted rows: the model, and its learner from noisy sums and noisy labels."""
+"""Softmax regression on normalized rows: the model, and its learner from noisy sums and noisy labels."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,13 +24,13 @@ from labeldp.learn.ridge import LinearModel
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments
 
-_INITIAL_UNCERTAINTY, _PENALTY_ROUNDS = 0.25, 2  # of the search for a penalty
-_MAX_CLASSES_FOR_SEARCH = 20  # up to which prior variances are searched for, by matrices of the columns for each class
+_INITIAL_UNCERTAINTY, _PENALTY_ROUNDS = 0.25, 2  # of the fit of a penalty
+_MAX_CLASSES_FOR_SEARCH = 20  # classes up to which prior variances are fitted, with a matrix of columns for each class
 
 
 @dataclass(frozen=True, eq=False)
 class LogLinearModel(LinearModel):
-    """Lifted rows times coefficients: log-odds of the second of two classes, or a score for each class."""
+    """Normalized rows times coefficients: log-odds of the second of two classes, or a score for each class."""
 
     kind: ClassVar[str] = "log-linear"
 
@@ -39,7 +39,7 @@ class LogLinearModel(LinearModel):
         """Read a model that `save` wrote.
 
         Raises:
-            InputError: The folder holds no such model, or its arrays do not fit each other.
+            InputError: The folder contains no such model, or its arrays are inconsistent.
         """
         model, is_valid = super().load(folder), None
         with suppress(Exception):
@@ -56,10 +56,13 @@ class LogLinearModel(LinearModel):
 
 @dataclass(frozen=True)
 class LogLinear:
-    """Softmax regression from noisy sums of lifted rows.
+    """Softmax regression from noisy sums of normalized rows.
 
-    With few classes, the prior variance of the weights maximises the likelihood of the sums. With many, that would take
-    long, and a fixed penalty that follows from the noise takes its place.
+    With few classes, the prior variance of the weights maximizes the likelihood of the sums. With many classes, which
+    would take long, there is a fixed penalty that follows from the noise.
+
+    Attributes:
+        normalizer: The map from features to normalized rows.
     """
 
     normalizer: RowNormalizer
@@ -68,7 +71,7 @@ class LogLinear:
         """Fit the sums.
 
         Args:
-            rows: Every lifted row.
+            X: All normalized rows.
             sums: Their noisy sums by label.
 
         Returns:
@@ -82,15 +85,15 @@ class LogLinear:
         return self._make_model(sums, _fit_penalized(matrix, column_sums.values, column_sums.noise_std))
 
     def refine(self, X: NDArray[np.float32], labels: Release, model: LogLinearModel) -> LogLinearModel:
-        """Fit noisy labels of single rows, beginning from a model of sums.
+        """Fit noisy labels of single rows, starting from a model of sums.
 
         Args:
-            rows: Every lifted row.
-            labels: A release that says something about each row.
-            model: The model to begin from.
+            X: All normalized rows.
+            labels: A release with evidence about single rows.
+            model: The initial model.
 
         Returns:
-            A further model.
+            A new model.
         """
         row_ids = np.arange(len(X)) if labels.row_mask is None else np.flatnonzero(labels.row_mask)
         rotated = RotatedRows.of(X[row_ids])
@@ -107,7 +110,7 @@ class LogLinear:
 
 
 def _fit_penalized(matrix: NDArray[np.float32], sums: Floats, noise_std: float) -> Floats:
-    """Fit with the usual penalty, which depends on how sure the fitted and calibrated model is."""
+    """Fit with the default penalty, which depends on the uncertainty of the fitted and calibrated model."""
     rotated, n_classes = RotatedRows.of(matrix), sums.shape[1]
     rotated_sums, design = rotated.basis.T @ sums, DenseDesign(rotated.matrix)
     weights, uncertainty = np.zeros_like(rotated_sums), _INITIAL_UNCERTAINTY
@@ -125,10 +128,10 @@ def _fit_penalized(matrix: NDArray[np.float32], sums: Floats, noise_std: float) 
 
 
 def _fit_with_variance_search(matrix: NDArray[np.float32], sums: Floats, noise_std: float) -> Floats:
-    """Fit with prior variances that maximise the likelihood of the sums.
+    """Fit with prior variances that maximize the likelihood of the sums.
 
-    The last column of lifted rows is constant: its sums give the number of rows of each class, and its weights hold
-    the intercept.
+    The last column of normalized rows is constant: its sums give the number of rows of each class, and its weights
+    contain the intercept.
     """
     design, constant = DenseDesign(matrix), float(matrix[:, -1].mean())
 
@@ -145,4 +148,4 @@ def _fit_with_variance_search(matrix: NDArray[np.float32], sums: Floats, noise_s
     if sums.shape[1] == 1:
         return weights
     factor = fit_calibration_factor(design, sums, noise_std, weights, lambda new_sums: fit(new_sums, prior, False)[0])
-    return weights * max(factor, 1.0)  # the prior makes probabilities of several classes too even, never too uneven
+    return weights * max(factor, 1.0)  # with the prior, probabilities of several classes are never overconfident

@@ -1,4 +1,4 @@
-"""Generalised additive models: scores that are sums of effects of one or two public columns."""
+"""Generalized additive models, whose scores are sums of effects of one or two public columns."""
 
 import json
 import math
@@ -29,8 +29,8 @@ class Term:
 
     Attributes:
         columns: The binned columns, one or two.
-        weights: The score of each bin and output, (bins, outputs). The cells of a cross are numbered by the bin of the
-            first column times the width of the second, plus the bin of the second.
+        weights: The score of each bin and output, (bins, outputs). The index of a cell of a cross is the bin of the
+            first column times the width of the second column, plus the bin of the second column.
     """
 
     columns: tuple[BinnedColumn, ...]
@@ -55,8 +55,8 @@ class AdditiveModel(HasProvenance):
 
     Attributes:
         space: The classes.
-        provenance: What it rests on.
-        intercept: The score that all rows have, (outputs,).
+        provenance: The uses of labels that the model depends on.
+        intercept: The intercept of each output, (outputs,).
         terms: The effects.
     """
 
@@ -80,15 +80,15 @@ class AdditiveModel(HasProvenance):
         return class_probabilities(self.scores(features))
 
     def predict(self, features: Features) -> NDArray[Any]:
-        """Return the likeliest label of each row."""
+        """Return the most probable label of each row."""
         return decode_probabilities(self.space, self.predict_proba(features))
 
     def with_terms(self, terms: Sequence[Term], provenance: Provenance) -> Self:
         """Return this model with further terms.
 
         Args:
-            terms: Their effects, which are added to the scores.
-            provenance: What the larger model rests on.
+            terms: The further terms.
+            provenance: The provenance of the new model.
 
         Returns:
             A new model.
@@ -96,7 +96,7 @@ class AdditiveModel(HasProvenance):
         return replace(self, terms=(*self.terms, *terms), provenance=provenance)
 
     def save(self, folder: str | Path) -> None:
-        """Write the model into a new folder, whole or not at all."""
+        """Write the model into a new folder atomically."""
         arrays: dict[str, Any] = {"intercept": self.intercept} | self._extra_arrays()
         columns_of_terms = []
         for term_index, term in enumerate(self.terms):
@@ -116,19 +116,19 @@ class AdditiveModel(HasProvenance):
         """Read a model that `save` wrote.
 
         Raises:
-            InputError: The folder holds no such model, or its arrays do not fit each other.
+            InputError: The folder contains no such model, or its arrays are inconsistent.
         """
-        facts = read_metadata(folder)
+        metadata = read_metadata(folder)
         try:
             with np.load(Path(folder) / "arrays.npz", allow_pickle=False) as file:
                 arrays = dict(file.items())
-            n_outputs = cls._n_outputs(facts["space"])
+            n_outputs = cls._n_outputs(metadata["space"])
             terms = [
                 _read_term(term_index, columns, arrays, n_outputs)
                 for term_index, columns in enumerate(json.loads((Path(folder) / "terms.json").read_text()))
             ]
             intercept = _check_finite(arrays["intercept"], (n_outputs,))
-            return cls(facts["space"], facts["provenance"], intercept, tuple(terms), **cls._extra_fields(arrays))
+            return cls(metadata["space"], metadata["provenance"], intercept, tuple(terms), **cls._extra_fields(arrays))
         except Exception:
             raise not_a_model_error(folder) from None
 
@@ -148,10 +148,10 @@ class AdditiveModel(HasProvenance):
 
 @dataclass(frozen=True, eq=False)
 class AdditiveNumberModel(AdditiveModel):
-    """Numbers: a sum of effects in the units of the labels, with normal scatter around it.
+    """An additive regression: a sum of effects in the units of the labels, with normal residuals.
 
     Attributes:
-        deviation: The deviation of labels from the prediction.
+        deviation: The standard deviation of labels around the prediction.
     """
 
     kind: ClassVar[str] = "additive-numbers"
@@ -184,7 +184,7 @@ class AdditiveNumberModel(AdditiveModel):
 
 
 def as_table(features: Features) -> Table:
-    """Return features as the table that they are.
+    """Return features that are a table.
 
     Raises:
         InputError: They are no table.
@@ -195,7 +195,11 @@ def as_table(features: Features) -> Table:
 
 
 def _read_term(term_index: int, columns: Sequence[dict[str, Any]], arrays: dict[str, Any], n_outputs: int) -> Term:
-    """Return a term that was read, or raise an error if its arrays do not fit each other."""
+    """Return a term from arrays of a file.
+
+    Raises:
+        ValueError: The arrays are inconsistent.
+    """
     binned_columns = []
     if not 1 <= len(columns) <= 2:
         raise ValueError("A term has one column or two.")
@@ -211,7 +215,7 @@ def _read_term(term_index: int, columns: Sequence[dict[str, Any]], arrays: dict[
         ):
             raise ValueError("A category has no bin.")
         if edges is not None and not (_check_finite(edges, (width - 2,))[1:] > edges[:-1]).all():
-            raise ValueError("The edges of a column do not rise.")
+            raise ValueError("The edges of a column are not ascending.")
         binned_columns.append(BinnedColumn(str(description["name"]), edges, bin_of_code, width))
     shape = math.prod(column.width for column in binned_columns), n_outputs
     return Term(tuple(binned_columns), _check_finite(arrays[f"{term_index}.weights"], shape))
@@ -219,7 +223,7 @@ def _read_term(term_index: int, columns: Sequence[dict[str, Any]], arrays: dict[
 
 def _check_finite(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     if values.shape != shape or not np.issubdtype(values.dtype, np.floating) or not np.isfinite(values).all():
-        raise ValueError("An array has another shape than its model, or a value that is no number.")
+        raise ValueError("An array has the wrong shape, or a value that is not finite.")
     return values
 
 
@@ -238,4 +242,6 @@ def _raw_values(table: Table, column: BinnedColumn) -> NDArray[Any]:
         widths = [(each.name, each.width) for each in encoder.categorical]
         if (column.name, len(column.bin_of_code)) in widths:
             return table.category_codes[:, widths.index((column.name, len(column.bin_of_code)))]
-    raise InputError(f"The column {column.name!r} is not as the model was trained with: encode rows by its table.")
+    raise InputError(
+        f"The column {column.name!r} differs from that of the training: encode rows by the table of the training."
+    )

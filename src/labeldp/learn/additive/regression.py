@@ -1,8 +1,8 @@
-"""Additive regression from noisy sums: as `fit` does it, where the curvature does not depend on the weights.
+"""Additive regression from noisy sums, by the method of `fit` with a curvature that does not depend on the weights.
 
-Let A be a public matrix, y the numbers less their mean and z = A'y + e the released sums. With scatter v of numbers
-around the model, H = A'A / v and z / v take the places of the curvature and of the residual sums, and s^2 / v^2 that of
-the variance of the noise. v is what the fitted model leaves of the variance of all numbers.
+Let A be a public matrix, y the numbers less their mean and z = A'y + e the released sums. With residual variance v,
+H = A'A / v replaces the curvature, z / v the residual sums, and s^2 / v^2 the variance of the noise. The residual
+variance v is the variance of all numbers less that of the fitted predictions.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ from labeldp.releases.moments import NoisySums
 from labeldp.releases.numeric import NumericResponses
 
 _MAX_ROUNDS = 40
-_MIN_RESIDUAL_FRACTION = 0.02  # of the variance of all numbers: what a model leaves at least
-_TOLERANCE = 1e-3  # change of the scatter that ends the search
+_MIN_RESIDUAL_FRACTION = 0.02  # least residual variance, as a share of the variance of all numbers
+_TOLERANCE = 1e-3  # change of that share at which the fit has converged
 
 
 def fit_number_sums(
@@ -47,18 +47,18 @@ def fit_number_sums(
 
     Args:
         design: The public matrix A, of the rows that were summed.
-        sums: Noisy A'y, (columns, 1), or F'A'y with `functions`; y are numbers less their mean, or what another model
-            leaves of them.
-        noise: The variance of the noise in each sum, or its covariance (sums, sums).
+        sums: Noisy A'y, (columns, 1), or F'A'y with `functions`; y are numbers less their mean, or residuals of another
+            model.
+        noise_covariance: The variance of the noise in each sum, or its covariance (sums, sums).
         variance: The mean of y squared.
-        components: The prior. Their variances are where the search begins, as shares of `variance`.
-        functions: F, (columns, functions); None where every column was summed.
+        components: The prior with initial variances, as shares of `variance`.
+        functions: F, (columns, functions); None if every column was summed.
 
     Returns:
         The fitted weights; their mean over the rows is the negative of the intercept.
     """
     with threadpool_limits(1, user_api="blas"):
-        n_rows, scale = len(design), variance**0.5  # numbers are fitted in deviations, whatever their unit
+        n_rows, scale = len(design), variance**0.5  # numbers are standardized
         fitted_components, curvature, residual_fraction = (
             copy_components(components),
             compute_curvature(design, np.ones(n_rows)),
@@ -91,7 +91,7 @@ class AdditiveNumberSums:
         columns: The bins of each column.
         design: These bins, of all rows.
         functions: For each column, the values (width, functions) of the functions that were summed; None for counts.
-        sums: The released sums, with that of a column of ones as the last one.
+        sums: The released sums; the last one is that of a column of ones.
     """
 
     table: Table
@@ -102,7 +102,7 @@ class AdditiveNumberSums:
 
     @property
     def mean_and_variance(self) -> tuple[float, float]:
-        """Mean and variance of all numbers, as far as the sums tell them."""
+        """Estimates of the mean and the variance of all numbers from the sums."""
         shift = float(self.sums.released_sums[-1]) / max(1, self.sums.n_labels)
         low, high = float(self.sums.space.classes[0]), float(self.sums.space.classes[-1])
         mean = float(np.clip(self.sums.center + shift, low, high))
@@ -115,11 +115,10 @@ class AdditiveNumberSums:
         """Fit the effects of all columns.
 
         Args:
-            responses: Noisy numbers of the same rows whose mean is the label, for a fit to both; None for the sums
-                alone.
+            responses: Unbiased noisy numbers of the same rows, for a fit to both; None for the sums alone.
 
         Returns:
-            The model. It rests on the sums, and on the noisy numbers if there are any.
+            The model, with the provenance of the sums and of the noisy numbers.
         """
         row_mask = self.sums.row_mask
         row_selection = slice(None) if row_mask is None else row_mask

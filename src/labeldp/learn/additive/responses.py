@@ -1,9 +1,10 @@
-"""Softmax regression from noisy labels of single rows, begun from a model of noisy sums.
+"""Softmax regression from noisy labels of single rows, starting from a model of noisy sums.
 
-Expectation maximisation: the posterior of a row's label is the model's probability times the likelihood of the row's
-release, and the model is then fitted to the sums of posteriors. What the posteriors leave open counts as noise of these
-sums, from which the penalty follows. A penalty makes probabilities too even, so the weights are multiplied by a factor:
-the one that maximises the likelihood of releases of rows that a second fit has not seen. All of it is post-processing.
+It uses expectation maximization: the posterior of a row's label is proportional to the model's probability times the
+likelihood of the release, and the model is fitted to the sums of posteriors. The variance of the posteriors counts as
+noise of these sums, from which the penalty follows. With a penalty, probabilities are underconfident. So the weights
+are multiplied by the factor that maximizes the likelihood of held-out rows under a second fit. All of it is
+post-processing.
 """
 
 import math
@@ -16,10 +17,10 @@ from scipy.special import logsumexp
 from labeldp.learn.additive.design import Floats
 from labeldp.learn.additive.softmax import Matrix, RotatedRows, compute_uncertainty, default_penalty, fit_softmax
 
-_ROUNDS, _STEPS = 4, 15
-_HELD_OUT = 0.25
-_LOG_FACTORS = (math.log(0.3), math.log(10.0))
-_SEED = 20_240_103  # of the choice of rows
+_ROUNDS, _STEPS = 4, 15  # rounds of expectation maximization, and steps of L-BFGS in each
+_HELD_OUT = 0.25  # share of rows that is held out for the factor
+_LOG_FACTORS = (math.log(0.3), math.log(10.0))  # bounds of the logarithm of the factor
+_SEED = 20_240_103  # of the selection of held-out rows
 
 
 def fit_responses(rotated: RotatedRows, evidence: NDArray[np.float32], start: Floats) -> Floats:
@@ -60,7 +61,7 @@ def _softmax(scores: Matrix) -> Matrix:
 
 
 def _fit_factor(scores: Matrix, evidence: NDArray[np.float32]) -> float:
-    informative = np.ptp(evidence, axis=1) > 0  # a release that fits all classes alike says nothing
+    informative = np.ptp(evidence, axis=1) > 0  # equal likelihoods of all classes are no evidence
     informative_scores, informative_evidence = (
         scores[informative].astype(np.float64),
         evidence[informative].astype(np.float64),

@@ -1,12 +1,12 @@
 """Softmax regression from noisy sums for many classes, and from posteriors of labels.
 
 The loss of weights W is sum_i log sum_k exp(A_i W_k) - <Z, W> + sum_dk P_dk W_dk^2 / 2 with Z the sums A'Y. It is
-convex, and Z is all that it needs of the labels. The columns of A are rotated to the eigenvectors of A'A, so that a
-direction d has curvature g_d / K where classes are even. Noise of deviation s enters <Z, W>, so that the penalty P must
-grow with it. With prior variance t of the weights and curvature c g_d / K, where c is 1 for even classes and
-less the surer the model is, the posterior mean of noisy sums has the penalty (1 + s^2 K / (c g_d)) / t. The usual
-penalty has this size for the mean of g_d, and goes with g_d^(-1/2): directions in which rows differ little then have
-weights nearly as large as others.
+convex, and depends on the labels through Z alone. The columns of A are rotated to the eigenvectors of A'A, so that a
+direction d with eigenvalue g_d has curvature g_d / K for balanced classes. The noise of standard deviation s enters
+<Z, W>, so the penalty P must grow with s. Let t be the prior variance of the weights and c g_d / K the curvature, where
+c is 1 for uniform probabilities and less for confident ones. Then the posterior mean for noisy sums has the penalty
+(1 + s^2 K / (c g_d)) / t. The default penalty has this value for the mean of g_d and is proportional to g_d^(-1/2), so
+that directions of small variance have weights nearly as large as others.
 """
 
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from scipy.optimize import minimize
 from labeldp.learn.additive.design import Floats
 
 _MAX_STEPS, _MAX_STEPS_FROM_START = 40, 15  # of L-BFGS, from zero and from earlier weights
-_VARIANCE = 25.0  # of weights for rows of length 1
-_MIN_UNCERTAINTY = 1e-3
+_VARIANCE = 25.0  # prior variance of weights, for rows of length 1
+_MIN_UNCERTAINTY = 1e-3  # bound of the curvature as a share of that of uniform probabilities
 
 Matrix = NDArray[np.float32]
 
@@ -30,9 +30,9 @@ class RotatedRows:
     """Public rows in the eigenvectors of their Gram matrix.
 
     Attributes:
-        rows: (rows, directions).
+        matrix: The rotated rows, (rows, directions).
         basis: The eigenvectors, (columns, directions).
-        lengths: The eigenvalues, (directions,).
+        eigenvalues: The eigenvalues, (directions,).
     """
 
     matrix: Matrix
@@ -41,7 +41,7 @@ class RotatedRows:
 
     @classmethod
     def of(cls, matrix: Matrix) -> "RotatedRows":
-        """Rotate the rows of a matrix of few columns."""
+        """Rotate the rows of a matrix with few columns."""
         eigenvalues, basis = np.linalg.eigh((matrix.T @ matrix).astype(np.float64))
         is_used = eigenvalues > 1e-7 * max(float(eigenvalues[-1]), 1e-300)
         used_basis = basis[:, is_used].astype(np.float32)
@@ -49,14 +49,14 @@ class RotatedRows:
 
 
 def default_penalty(rotated: RotatedRows, n_classes: int, noise_std: float, uncertainty: float) -> Floats:
-    """Return the penalty of each direction for sums with noise of this deviation.
+    """Return the penalty of each direction for noisy sums.
 
     Args:
         rotated: The rows that were summed.
-        classes: The number of classes.
-        noise: The deviation of the noise in a sum.
-        openness: The curvature of the model as a share of its curvature where classes are even: 1 if it knows
-            nothing, and near 0 if it is sure of nearly all rows.
+        n_classes: The number of classes.
+        noise_std: The standard deviation of the noise in a sum.
+        uncertainty: The curvature of the model as a share of that of uniform probabilities, as `compute_uncertainty`
+            returns it.
 
     Returns:
         A positive number for each direction.
@@ -69,7 +69,7 @@ def default_penalty(rotated: RotatedRows, n_classes: int, noise_std: float, unce
 
 
 def compute_uncertainty(probabilities: NDArray[np.floating]) -> float:
-    """Return by how much probabilities leave the classes open: 1 if all are even, and near 0 if all are sure."""
+    """Return the mean variance of one-hot labels as a share of that of uniform probabilities, which is at most 1."""
     n_classes = probabilities.shape[1]
     mean_variance = (probabilities * (1 - probabilities)).sum(dtype=np.float64) / len(probabilities)
     return float(np.clip(mean_variance * n_classes / (n_classes - 1), _MIN_UNCERTAINTY, 1.0))
@@ -78,14 +78,14 @@ def compute_uncertainty(probabilities: NDArray[np.floating]) -> float:
 def fit_softmax(
     rotated: RotatedRows, sums: Floats, penalty: Floats, start: Floats | None = None, max_steps: int | None = None
 ) -> Floats:
-    """Minimise the penalised loss.
+    """Minimize the penalized loss.
 
     Args:
         rotated: The rows that were summed.
         sums: Z in the rotated directions, (directions, classes).
         penalty: P, one for each direction.
-        start: Weights to begin from.
-        steps: The most steps; by default more without a start.
+        start: The initial weights; None for zeros.
+        max_steps: The most steps; None for a default, which is larger without a start.
 
     Returns:
         The weights, (directions, classes).

@@ -1,4 +1,4 @@
-"""Released sums by label as a fit takes them: without the noise that public totals reveal."""
+"""Sums by label for a fit: released sums made consistent with public totals, and estimates from noisy labels."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,8 +18,8 @@ class Sums(NamedTuple):
     """Noisy sums of public columns by output.
 
     Attributes:
-        values: (columns, outputs): of the second of two classes, or of each of several classes.
-        noise: The deviation of the noise in each value.
+        values: (columns, outputs): for the second of two classes, or for each of several classes.
+        noise_std: The standard deviation of the noise in each value.
     """
 
     values: Floats
@@ -27,13 +27,13 @@ class Sums(NamedTuple):
 
 
 def compute_consistent_sums(release: NoisyMoments) -> Sums:
-    """Return the released sums, shifted so that they add up to the public totals over the classes.
+    """Return the released sums, projected so that they add up to the public totals over the classes.
 
     Args:
         release: The sums A'Y of a public matrix.
 
     Returns:
-        The sums of the second class of two, or of all classes, in units of the matrix.
+        The sums for the second of two classes, or for all classes, in units of the matrix.
     """
     n_classes, noise_std = len(release.space), release.sigma / release.grid_scale
     values = release.moments / release.grid_scale
@@ -42,17 +42,17 @@ def compute_consistent_sums(release: NoisyMoments) -> Sums:
 
 
 def estimate_response_sums(design: Design, responses: Release, row_selection: RowSelection) -> Sums:
-    """Estimate the sums of columns from noisy labels of single rows, the channel inverted.
+    """Estimate the sums of columns from noisy labels of single rows, by the inverse channel.
 
     With an unbiased estimate u of a label y, which is 0 or 1, the mean of u^2 - u is the variance of its noise.
 
     Args:
-        design: The columns, of the chosen rows.
-        responses: Noisy labels.
-        rows: Which rows to take: a mask, or all.
+        design: The design of the selected rows.
+        responses: Noisy labels of all rows.
+        row_selection: The selected rows: a mask, or a slice of all.
 
     Returns:
-        Unbiased sums, and the deviation of the noise in the label of a row: the mean of all outputs.
+        Unbiased sums, with the standard deviation of the noise of one label, from the mean variance of all outputs.
     """
     label_estimates = responses.unbiased_labels(np.arange(responses.n_rows)[row_selection])
     if label_estimates.shape[1] == 2:
@@ -62,7 +62,7 @@ def estimate_response_sums(design: Design, responses: Release, row_selection: Ro
 
 
 def combine_estimates(first: Floats, variance: float, second: Floats, covariance: Floats) -> tuple[Floats, Floats]:
-    """Average two unbiased estimates of the same sums by the precision of their noise.
+    """Average two unbiased estimates of the same sums, weighted by the precision of their noise.
 
     Args:
         first: (sums, outputs), with independent noise.
@@ -80,7 +80,7 @@ def combine_estimates(first: Floats, variance: float, second: Floats, covariance
 
 
 def stack_functions(functions: Sequence[Floats | None], widths: Sequence[int]) -> Floats | None:
-    """Return the functions of all columns in one block matrix, (bins, functions); None if every bin was counted."""
+    """Return the functions of all columns as one block matrix, (bins, functions); None if there are only counts."""
     if all(values is None for values in functions):
         return None
     return block_diag(

@@ -1,4 +1,4 @@
-"""The sums that an additive model rests on, and its fit to them and to noisy labels of the same rows."""
+"""The released sums of an additive model, and its fit to them and to noisy labels of the same rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ class AdditiveSums:
         columns: The bins of each column.
         design: These bins, of all rows.
         functions: For each column, the values (width, functions) of the functions that were summed; None for counts.
-        counts: The released sums, with the rows of each class as the last one.
+        counts: The released sums; the last ones are the numbers of rows of each class.
         crosses: The released counts of crosses.
     """
 
@@ -59,7 +59,7 @@ class AdditiveSums:
 
     @property
     def releases(self) -> list[Release]:
-        """What was released, selections of crosses left out."""
+        """The released sums and counts, without selections of crosses."""
         return [self.counts, *(cross.counts for cross in self.crosses)]
 
     def fit_main_effects(self, responses: Release | None = None) -> tuple[AdditiveModel, Floats]:
@@ -103,12 +103,12 @@ class AdditiveSums:
     def fit_cross_effect(
         self, cross: CrossSums, scores: Floats, responses: Release | None = None
     ) -> tuple[Term, Floats]:
-        """Fit the effect of a cross to what a model so far leaves.
+        """Fit the effect of a cross, with the scores of a model as offset.
 
         Args:
             cross: The counts of its cells.
-            scores: What the model gives to all rows, (rows, outputs).
-            responses: Noisy labels of the same rows, likewise.
+            scores: The scores of the model for all rows, (rows, outputs).
+            responses: Noisy labels of the same rows, for a fit to both; None for the counts alone.
 
         Returns:
             The effect, and the scores of all rows with it.
@@ -133,7 +133,7 @@ class AdditiveSums:
             responses: Noisy labels of the same rows, for a fit to both; None for the sums alone.
 
         Returns:
-            The model. It rests on the sums, and on the noisy labels if there are any.
+            The model, with the provenance of the sums and of the noisy labels.
         """
         model, scores = self.fit_main_effects(responses)
         for cross in self.crosses:
