@@ -1,4 +1,4 @@
-"""The private side: everything that may touch a raw label or draw noise. README.md lists its rules."""
+"""The private side: all code that may access a raw label or draw noise. README.md lists its rules."""
 
 from typing import TYPE_CHECKING
 

@@ -45,7 +45,7 @@ def test_noise_law_is_what_is_drawn():
     assert np.abs(seen - sampled_noise_law(Fraction(2), 5)).max() < 0.003
 
 
-def test_every_coordinate_of_every_row_has_noise_of_its_own():
+def test_coordinates_and_rows_have_independent_noise():
     labels = ["a"] * 20_000
     for mechanism in (OneHotLaplace(1.0), OneHotGaussian(1.0, 1e-5)):
         values = ldp.Vault(labels, SPACE, ldp.Budget(1.0, 1e-5)).release(mechanism).values.astype(float)
@@ -80,7 +80,7 @@ def test_bad_height(height):
         OneHotLaplace(1.0, height=height)
 
 
-def test_noise_that_cannot_be_drawn_is_not_paid_for():
+def test_noise_that_cannot_be_drawn_is_refused_before_the_charge():
     vault = ldp.Vault([0, 1], ldp.LabelSpace([0, 1]), ldp.Budget(1.0))
     with pytest.raises(ldp.InputError, match="wider than the sampler draws"):
         vault.release(OneHotLaplace(1e-9, height=10**7))

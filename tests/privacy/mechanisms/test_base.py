@@ -12,19 +12,19 @@ from labeldp.privacy.mechanisms.base import check_distributions
 
 @dataclass(frozen=True, eq=False)
 class Loses(GroupHistogram):
-    """A count that loses `factor` times what it was asked for."""
+    """A count that loses `factor` times the requested epsilon."""
 
     factor: float = 1.0
 
-    def loss(self, labels=1):
-        return PureLoss(self.factor * self.epsilon * labels)
+    def loss(self, n_labels=1):
+        return PureLoss(self.factor * self.epsilon * n_labels)
 
 
 GROUPS = np.zeros(4, int)
 
 
 @pytest.mark.parametrize("labels", [1, 3])
-def test_what_a_pure_mechanism_loses_is_charged_where_it_is_more_than_was_asked_for(labels):
+def test_a_pure_loss_above_the_requested_epsilon_is_charged(labels):
     assert Loses(GROUPS, 0.1).price(labels) == (labels * Fraction(1, 10), 0)
     assert Loses(GROUPS, 0.5, factor=0.5).price(labels)[0] == labels * Fraction(1, 2)
     assert Loses(GROUPS, 0.5, factor=2.0).price(labels)[0] == labels
@@ -34,7 +34,7 @@ def test_a_pure_loss_does_not_hide_a_delta_that_is_stated():
     assert Loses(GROUPS, 0.5, delta=1e-6).price() == (Fraction(1, 2), Fraction(1, 10**6))
 
 
-def test_priors_may_be_off_by_what_single_precision_loses():
+def test_priors_may_have_rounding_errors_of_single_precision():
     space = ldp.LabelSpace([0, 1])
     check_distributions(np.array([[0.5, 0.5 + 1.5e-5]]), space, 1)
     for bad in ([[0.5, 0.5 + 1e-4]], [[1.5, -0.5]], [[np.nan, 0.5]], [[1.0]]):
@@ -42,7 +42,7 @@ def test_priors_may_be_off_by_what_single_precision_loses():
             check_distributions(np.array(bad), space, 1)
 
 
-def test_other_arrays_are_another_request():
+def test_other_arrays_are_a_different_request():
     one, same, other = (GroupHistogram(np.array(groups), 0.5) for groups in ([0, 1, 1], [0, 1, 1], [0, 0, 1]))
     assert one.parameters() == same.parameters()
     assert one.parameters() != other.parameters()

@@ -1,4 +1,4 @@
-"""What holds for every mechanism: once it is charged it draws, whatever the labels are."""
+"""A property of every mechanism: after its charge, a draw succeeds for any labels."""
 
 import inspect
 
@@ -18,7 +18,7 @@ SMALLEST, LARGEST = 1e-9, 700.0
 
 
 def prior(rows, classes):
-    """Distributions of all kinds: even, with zeros, and sure of one class."""
+    """Distributions of several forms: uniform, with zeros, and with all mass on one class."""
     weights = np.random.default_rng(rows * classes).random((rows, classes)) ** 4
     weights[::3] = 1.0
     weights[1::5, 1:] = 0.0
@@ -26,21 +26,21 @@ def prior(rows, classes):
 
 
 def points(rows, columns=3):
-    found = np.random.default_rng(rows).normal(size=(rows, columns))
-    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+    values = np.random.default_rng(rows).normal(size=(rows, columns))
+    return (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
 
 
 def votes(kind):
     teachers = 3
 
     def make(rows, classes, epsilon):
-        how = {
+        mechanism = {
             "confident": m.ConfidentGNMax(2.0, 3.0, 1.0, rows, rows),
             "gaussian": m.GNMax(2.0, rows),
             "laplace": m.LNMax(2.0, rows),
             "stable": m.StableVote(1.0, 1e-6, rows, min(rows, 3)),
         }[kind]
-        return TeacherVotes(points(rows), np.arange(rows), min(teachers, rows), how, delta=1e-6, trainer=Heads())
+        return TeacherVotes(points(rows), np.arange(rows), min(teachers, rows), mechanism, delta=1e-6, trainer=Heads())
 
     return make
 
@@ -49,7 +49,7 @@ CLASSES = {
     "RandomizedResponse": lambda n, k, e: m.RandomizedResponse(e),
     "RRTopK": lambda n, k, e: m.RRTopK(e, prior(n, k), k=max(1, k // 2)),
     "RRWithPrior": lambda n, k, e: m.RRWithPrior(e, prior(n, k)),
-    "RRInformative": lambda n, k, e: m.RRMaxInformation(e, prior(n, k)),
+    "RRMaxInformation": lambda n, k, e: m.RRMaxInformation(e, prior(n, k)),
     "OneHotLaplace": lambda n, k, e: m.OneHotLaplace(e),
     "OneHotGaussian": lambda n, k, e: m.OneHotGaussian(e, 1e-6),
     "GroupHistogram": lambda n, k, e: m.GroupHistogram(np.arange(n) // 3, e),
@@ -60,7 +60,7 @@ CLASSES = {
     "LinearQuery, sparse, gaussian": lambda n, k, e: m.LinearQuery(coo_array(points(n)), e, 1e-6),
     "LinearQuery, sparse, of zeros": lambda n, k, e: m.LinearQuery(coo_array((n, 2)), e),
     "LinearQuery of zeros": lambda n, k, e: m.LinearQuery(np.zeros((n, 2)), e),
-    "RightCount": lambda n, k, e: m.CorrectCount((np.arange(n) % k).astype(np.int32), e),
+    "CorrectCount": lambda n, k, e: m.CorrectCount((np.arange(n) % k).astype(np.int32), e),
     "BestCandidate": lambda n, k, e: m.BestCandidate((np.arange(3 * n).reshape(n, 3) % k).astype(np.int32), e),
     "HighestScore": lambda n, k, e: m.HighestScore(np.arange(2 * n * k).reshape(2, n, k)[:, ::-1] ** 2 % 97, e),
     "HighestScore of some rows": lambda n, k, e: m.HighestScore(-np.ones((1, 1, k), int), e, row_ids=np.array([n - 1])),
@@ -78,11 +78,11 @@ NUMBERS = {
     "RROnBins, absolute": lambda n, k, e: m.RROnBins(e, np.full(k, 1 / k), "absolute"),
     "UnbiasedBins": lambda n, k, e: m.UnbiasedBins(e, np.full(k, 1 / k)),
     "DiscreteLaplace": lambda n, k, e: m.DiscreteLaplace(e),
-    "NumberQuery": lambda n, k, e: m.NumberSums(points(n, 40), e, n_values=k),
-    "NumberQuery, gaussian": lambda n, k, e: m.NumberSums(points(n), e, 1e-6, n_values=k),
+    "NumberSums": lambda n, k, e: m.NumberSums(points(n, 40), e, n_values=k),
+    "NumberSums, gaussian": lambda n, k, e: m.NumberSums(points(n), e, 1e-6, n_values=k),
     "LossSum": lambda n, k, e: m.LossSum(np.linspace(0, k - 1, n), e),
     "LossSum, absolute": lambda n, k, e: m.LossSum(np.zeros(n), e, "absolute"),
-    "LeastLoss": lambda n, k, e: m.NoisyMinLoss(np.linspace(0, k - 1, 2 * n).reshape(n, 2), e),
+    "NoisyMinLoss": lambda n, k, e: m.NoisyMinLoss(np.linspace(0, k - 1, 2 * n).reshape(n, 2), e),
 }
 
 
@@ -145,7 +145,7 @@ def test_noise_that_cannot_be_drawn_is_refused_before_it_is_charged():
         assert not vault.ledger.entries()
 
 
-def test_every_mechanism_is_tried():
-    kinds = {name for name, each in vars(m).items() if inspect.isclass(each) and issubclass(each, m.Mechanism)}
-    tried = {name.split(",")[0].split(" ")[0] for name in (*CLASSES, *NUMBERS)}
-    assert {name for name in m.__all__ if name in kinds} - {"Mechanism"} <= tried
+def test_every_mechanism_is_covered():
+    mechanisms = {name for name, each in vars(m).items() if inspect.isclass(each) and issubclass(each, m.Mechanism)}
+    covered = {name.split(",")[0].split(" ")[0] for name in (*CLASSES, *NUMBERS)}
+    assert {name for name in m.__all__ if name in mechanisms} - {"Mechanism"} <= covered

@@ -27,16 +27,16 @@ def vault(**budget):
 
 @pytest.fixture
 def silent(monkeypatch):
-    """Noise switched off, with the widths that were asked for."""
-    asked = []
+    """Switch the noise off and return the list of requested scales."""
+    scales = []
 
     def nothing(width, count, bits):
-        asked.append(width)
+        scales.append(width)
         return np.zeros(count, np.int64)
 
     monkeypatch.setattr(linear, "discrete_gaussian", nothing)
     monkeypatch.setattr(linear, "discrete_laplace", nothing)
-    return asked
+    return scales
 
 
 def test_counts(silent):
@@ -114,8 +114,8 @@ def direct_delta(move, sigma, epsilon):
     product, law = np.array([0]), np.array([1.0])
     for step in move:
         sums = (product[:, None] + step * grid).ravel()
-        product, place = np.unique(sums, return_inverse=True)
-        law = np.bincount(place, (law[:, None] * mass).ravel())
+        product, index = np.unique(sums, return_inverse=True)
+        law = np.bincount(index, (law[:, None] * mass).ravel())
     loss = (product + move @ move / 2) / sigma**2
     return float((law * np.maximum(0, -np.expm1(epsilon - loss))).sum())
 
@@ -155,8 +155,8 @@ def test_bad_histograms(arguments, message):
     [
         (np.ones((3, 2)), None, "6 rows"),
         (np.full((6, 2), np.nan), None, "missing or infinite"),
-        (np.ones((6, 2)), 1.0, "longer than bound"),
-        (np.ones((6, 2)), -1.0, "bound must be"),
+        (np.ones((6, 2)), 1.0, "longer than max_row_norm"),
+        (np.ones((6, 2)), -1.0, "max_row_norm must be"),
         (np.full((6, 2), "x"), None, "numbers"),
         (np.full((6, 2), 1e-150), None, "too long or too short"),
         (np.full((6, 2), 1e200), None, "too long or too short"),
@@ -206,8 +206,8 @@ def coarse(query, epsilon, scale=4.0):
 
 
 def pair_of(mechanism, codes, bits=None):
-    common = dict(space=TWO, guarantee=None, mechanism="", rows=len(codes))
-    return mechanism.draw(np.array(codes, np.int8), common, bits).moments
+    release_fields = dict(space=TWO, guarantee=None, mechanism="", n_rows=len(codes))
+    return mechanism.draw(np.array(codes, np.int8), release_fields, bits).moments
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
@@ -303,8 +303,8 @@ def test_sparse_sums_are_those_of_the_dense_matrix(silent, monkeypatch, block, d
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
 def test_rows_are_measured_after_duplicates_are_summed_and_entries_rounded(delta, silent):
     """Five entries of one cell, of 0.3 steps each: rounded one by one they would vanish."""
-    places = ([0] * 5 + [1, 1], [0] * 5 + [0, 1])
-    query = coo_array(([0.3] * 5 + [1.0, 1.0], places), shape=(6, 2))
+    cell_indices = ([0] * 5 + [1, 1], [0] * 5 + [0, 1])
+    query = coo_array(([0.3] * 5 + [1.0, 1.0], cell_indices), shape=(6, 2))
     mechanism = LinearQuery(query, 1.0, delta)
     mechanism.__dict__["grid_scale"] = 1.0
     assert mechanism.sensitivity == pytest.approx((2**0.5 if delta else 2) * 2, rel=1e-9)
@@ -316,8 +316,8 @@ def test_rows_are_measured_after_duplicates_are_summed_and_entries_rounded(delta
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
 def test_no_label_moves_sparse_sums_further_than_their_sensitivity(silent, delta):
     generator = np.random.default_rng(2)
-    places = generator.integers(0, 6, 30), generator.integers(0, 4, 30)  # with duplicates
-    mechanism = LinearQuery(coo_array((generator.normal(size=30), places), shape=(6, 4)), 1.0, delta)
+    cell_indices = generator.integers(0, 6, 30), generator.integers(0, 4, 30)  # with duplicates
+    mechanism = LinearQuery(coo_array((generator.normal(size=30), cell_indices), shape=(6, 4)), 1.0, delta)
     norm = 2 if delta else 1
     before, moves = vault(epsilon=1.0, delta=1e-4).release(mechanism).moments, []
     for row, label in product(range(6), SPACE):
@@ -328,8 +328,8 @@ def test_no_label_moves_sparse_sums_further_than_their_sensitivity(silent, delta
     assert mechanism.sensitivity * (1 - 1e-9) <= max(moves) <= mechanism.sensitivity
 
 
-def test_a_matrix_that_misstates_its_own_form_is_read_anew():
-    """What SciPy remembers of a matrix may be out of date: here that it has no duplicates."""
+def test_outdated_format_flags_of_a_matrix_are_not_trusted():
+    """SciPy's cached flag of a matrix can be outdated: here the flag states that there are no duplicates."""
     query = csr_array((np.array([3.0, 4.0]), np.array([0, 1]), np.array([0, 2, 2])), shape=(2, 2))
     query.sum_duplicates()
     query.indices[1] = 0
@@ -342,17 +342,17 @@ def test_a_matrix_that_misstates_its_own_form_is_read_anew():
 def test_the_private_copy_is_frozen_and_shares_nothing(silent):
     query = csr_array(sparse_query(6))
     mechanism = LinearQuery(query, 1.0)
-    own = mechanism.query
+    frozen = mechanism.query
     for name in ("data", "indices", "indptr"):
-        assert not np.shares_memory(getattr(own, name), getattr(query, name))
+        assert not np.shares_memory(getattr(frozen, name), getattr(query, name))
         with pytest.raises(ValueError, match="read-only"):
-            getattr(own, name)[0] = 1
+            getattr(frozen, name)[0] = 1
     released = vault(epsilon=1.0).release(mechanism).query
     released.data = 9 * released.data
     assert np.array_equal(mechanism.query.toarray(), query.toarray())
 
 
-def test_requests_of_sparse_matrices_are_told_apart_by_every_part():
+def test_requests_of_sparse_matrices_differ_with_each_part():
     base = np.array([[1.0, 2.0, 0.0], [0.0, 3.0, 0.0]])
     same = [csr_array(base), csc_array(base), csr_matrix(base), coo_array(base)]
     doubled = coo_array(([1.0, 1.0, 1.0, 3.0, 0.0], ([0, 0, 0, 1, 1], [0, 1, 1, 1, 2])), shape=(2, 3))
@@ -400,7 +400,7 @@ def test_bad_sparse_queries_cost_nothing(make, message):
 
 
 def test_a_sparse_row_longer_than_its_bound_is_refused():
-    with pytest.raises(ldp.InputError, match="longer than bound"):
+    with pytest.raises(ldp.InputError, match="longer than max_row_norm"):
         vault(epsilon=1.0).release(LinearQuery(csr_array(np.ones((6, 2))), 1.0, max_row_norm=1.0))
 
 

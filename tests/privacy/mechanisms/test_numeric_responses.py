@@ -1,4 +1,4 @@
-"""The exact law of each mechanism, found by driving its stream, against its promise and against the label."""
+"""The exact law of each mechanism, found by driving its stream, compared with the stated epsilon and with the label."""
 
 import math
 from fractions import Fraction
@@ -23,7 +23,7 @@ PRIORS = {
     "uniform": np.full(7, 1 / 7),
     "skewed": np.array([0.4, 0.3, 0.15, 0.08, 0.04, 0.02, 0.01]),
     "gaps": np.array([0.5, 0.0, 0.0, 0.2, 0.0, 0.3, 0.0]),
-    "sure": np.eye(7)[4],
+    "one value": np.eye(7)[4],
 }
 LOSSES = ["squared", "absolute", "poisson"]
 
@@ -43,8 +43,8 @@ class InTurn:
 
 
 def answers(mechanism, code, bits, space=SPACE):
-    common = dict(space=space, guarantee=None, mechanism="", rows=1)
-    return int(mechanism.draw(np.array([code], np.int8), common, bits).codes[0])
+    release_fields = dict(space=space, guarantee=None, mechanism="", n_rows=1)
+    return int(mechanism.draw(np.array([code], np.int8), release_fields, bits).codes[0])
 
 
 def law_of_one(mechanism, code, space=SPACE):
@@ -58,8 +58,8 @@ def law_of_one(mechanism, code, space=SPACE):
     for mass in rounded.values():
         word = math.ceil(start * 2**64)
         answered = exact_law(lambda second, word=word: answers(mechanism, code, InTurn(Uniform(word), second), space))
-        for answer, chance in answered.items():
-            law[answer] = law.get(answer, 0) + mass * chance
+        for answer, probability in answered.items():
+            law[answer] = law.get(answer, 0) + mass * probability
         start += mass
     return law
 
@@ -98,7 +98,7 @@ def test_any_two_labels_are_within_epsilon(epsilon):
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-def test_the_promise_is_not_more_cautious_than_it_must_be(epsilon):
+def test_the_stated_epsilon_is_reached(epsilon):
     for mechanism in (
         RROnBins(epsilon, PRIORS["uniform"]),
         UnbiasedBins(epsilon, PRIORS["uniform"]),
@@ -107,8 +107,8 @@ def test_the_promise_is_not_more_cautious_than_it_must_be(epsilon):
 
 
 def test_a_constant_off_by_one_percent_is_noticed(monkeypatch):
-    exactly = numeric_responses.as_fraction
-    monkeypatch.setattr(numeric_responses, "exactly", lambda epsilon: exactly(epsilon) * 101 / 100)
+    as_fraction = numeric_responses.as_fraction
+    monkeypatch.setattr(numeric_responses, "as_fraction", lambda epsilon: as_fraction(epsilon) * 101 / 100)
     for mechanism in (
         RROnBins(1.0, PRIORS["uniform"]),
         UnbiasedBins(1.0, PRIORS["uniform"]),
@@ -155,15 +155,15 @@ def test_expected_loss_is_that_of_the_law(loss):
         assert mechanism.expected_loss(SPACE, loss=loss) == pytest.approx(expected, abs=1e-9), name
 
 
-def test_the_search_promises_what_the_mechanism_loses():
+def test_the_loss_found_by_the_search_is_that_of_the_mechanism():
     for loss in LOSSES:
         for prior in PRIORS.values():
             mechanism = RROnBins(1.5, prior, loss=loss)
-            promised = optimize_bins(GRID, prior, 1.5, loss).loss
-            assert mechanism.expected_loss(SPACE, loss=loss) == pytest.approx(promised, abs=1e-12)
+            min_loss = optimize_bins(GRID, prior, 1.5, loss).loss
+            assert mechanism.expected_loss(SPACE, loss=loss) == pytest.approx(min_loss, abs=1e-12)
 
 
-def test_a_wrong_prior_is_priced():
+def test_expected_loss_under_another_prior():
     mechanism = RROnBins(1.0, PRIORS["skewed"])
     right = RROnBins(1.0, PRIORS["uniform"]).expected_loss(SPACE)
     assert mechanism.expected_loss(SPACE, PRIORS["uniform"]) > right > mechanism.expected_loss(SPACE)
@@ -193,7 +193,7 @@ def test_single_values_are_plain_randomized_response():
 
 def test_each_group_has_its_own_bins():
     groups = np.arange(4000) % 3
-    priors = np.array([PRIORS["uniform"], PRIORS["sure"], PRIORS["skewed"]])
+    priors = np.array([PRIORS["uniform"], PRIORS["one value"], PRIORS["skewed"]])
     labels, chosen = GRID[np.arange(4000) % 7], np.arange(4000) % 5 != 1
     for kind in (RROnBins, UnbiasedBins):
         release = ldp.Vault(labels, SPACE, ldp.Budget(2.0)).release(
@@ -270,7 +270,7 @@ def test_noise_loses_epsilon_and_no_more(monkeypatch, epsilon):
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_the_mean_of_noise_before_the_cut_is_the_label(monkeypatch, epsilon):
     law = cut_law(monkeypatch, epsilon)
-    numbers = ldp.releases.numbers.unbiased_grid(GRID, 6 / epsilon)
+    numbers = ldp.releases.numeric.unbiased_grid(GRID, 6 / epsilon)
     assert numbers @ law == pytest.approx(GRID, abs=1e-9)
     prior, mechanism = PRIORS["skewed"], DiscreteLaplace(epsilon)
     for outputs, unbiased in ((GRID, False), (numbers, True)):
@@ -318,7 +318,7 @@ def test_the_same_request_is_the_stored_release():
     assert vault.guarantee().epsilon == 5
 
 
-def test_rows_apart_cost_what_each_was_used_for():
+def test_disjoint_rows_do_not_add_up_their_costs():
     vault = ldp.Vault([2.0, 3.0, 4.0, 5.0], SPACE, ldp.Budget(1.0))
     vault.release(RROnBins(1.0, PRIORS["skewed"]), row_selection=[0, 1])
     vault.release(UnbiasedBins(1.0, PRIORS["skewed"]), row_selection=[2, 3])
@@ -351,7 +351,7 @@ def test_the_prior_is_copied():
     prior = PRIORS["uniform"].copy()
     mechanism = RROnBins(1.0, prior)
     before = mechanism.parameters()
-    prior[:] = PRIORS["sure"]
+    prior[:] = PRIORS["one value"]
     assert mechanism.parameters() == before
     with pytest.raises(ValueError, match="read-only"):
         mechanism.prior[0] = 1.0
@@ -362,9 +362,9 @@ def test_the_prior_is_copied():
 
 def refused(mechanism, match, space=SPACE, labels=(2.0, 3.0)):
     vault = ldp.Vault(list(labels), space, ldp.Budget(1.0))
-    with pytest.raises(ldp.InputError, match=match) as said:
+    with pytest.raises(ldp.InputError, match=match) as error:
         vault.release(mechanism)
-    assert str(said.value).count(".") - str(said.value).count("LabelSpace.") == 1
+    assert str(error.value).count(".") - str(error.value).count("LabelSpace.") == 1
     assert vault.guarantee().epsilon == 0
 
 
@@ -408,7 +408,7 @@ def test_bad_priors(kind):
 @pytest.mark.parametrize("kind", [RROnBins, UnbiasedBins])
 def test_bad_groups(kind):
     priors = np.full((2, 7), 1 / 7)
-    refused(kind(1.0, priors), "say by groups")
+    refused(kind(1.0, priors), "give groups")
     refused(kind(1.0, priors[0], groups=[0, 0]), "one row for each group")
     refused(kind(1.0, priors, groups=[0, 1, 1]), "each of the 2 rows")
     refused(kind(1.0, priors, groups=[0.0, 1.0]), "whole number")
@@ -441,8 +441,8 @@ def test_bad_epsilon(epsilon):
 
 
 def test_the_poisson_loss_of_an_answer_of_zero_is_zero_or_infinite():
-    space, sure = ldp.LabelSpace.range(0, 2, 1), np.array([1.0, 0.0, 0.0])
-    mechanism = RROnBins(1.0, sure, loss="poisson")
+    space, one_value = ldp.LabelSpace.range(0, 2, 1), np.array([1.0, 0.0, 0.0])
+    mechanism = RROnBins(1.0, one_value, loss="poisson")
     assert mechanism.expected_loss(space, loss="poisson") == 0.0
     assert mechanism.expected_loss(space, [0.0, 1.0, 0.0], loss="poisson") == math.inf
 
@@ -462,9 +462,9 @@ def test_bins_keep_the_delta_that_they_are_given():
     assert mechanism.price(100)[0] < 1
 
 
-def test_the_search_promises_what_the_mechanism_loses_below_one_as_well():
+def test_the_loss_found_by_the_search_is_that_of_the_mechanism_below_one():
     space, prior = ldp.LabelSpace.range(0, 1, 0.25), np.array([0.3, 0.3, 0.2, 0.1, 0.1])
     for epsilon in (0.5, 2.0, 6.0):
-        promised = optimize_bins(np.array(space.classes), prior, epsilon, "poisson").loss
+        min_loss = optimize_bins(np.array(space.classes), prior, epsilon, "poisson").loss
         mechanism = RROnBins(epsilon, prior, loss="poisson")
-        assert mechanism.expected_loss(space, loss="poisson") == pytest.approx(promised, rel=1e-9)
+        assert mechanism.expected_loss(space, loss="poisson") == pytest.approx(min_loss, rel=1e-9)

@@ -25,22 +25,22 @@ def vault(epsilon=1.0, delta=0.0, labels=LABELS, space=SPACE):
 
 @pytest.fixture
 def silent(monkeypatch):
-    """Noise switched off, with the widths that were asked for."""
-    asked = []
+    """Switch the noise off and return the list of requested scales and counts."""
+    requests = []
 
     def nothing(width, count, bits):
-        asked.append((float(width), count))
+        requests.append((float(width), count))
         return np.zeros(count, np.int64)
 
     for module in (numeric_sums, linear):
         monkeypatch.setattr(module, "discrete_laplace", nothing)
     monkeypatch.setattr(linear, "discrete_gaussian", nothing)
-    return asked
+    return requests
 
 
 def drawn(mechanism, codes, space):
-    common = {"space": space, "guarantee": ldp.Guarantee(1.0), "mechanism": "", "rows": len(codes)}
-    return mechanism.draw(np.asarray(codes), common, Seeded(0))
+    release_fields = {"space": space, "guarantee": ldp.Guarantee(1.0), "mechanism": "", "n_rows": len(codes)}
+    return mechanism.draw(np.asarray(codes), release_fields, Seeded(0))
 
 
 @settings(max_examples=25, suppress_health_check=[])
@@ -56,8 +56,8 @@ def test_no_label_moves_the_sums_further_than_the_noise_was_measured_for(values,
         for name in ("discrete_laplace", "discrete_gaussian"):
             patch.setattr(linear, name, lambda width, count, bits: np.zeros(count, np.int64))
         space = ldp.LabelSpace.range(0, values - 1, 1)
-        told = np.array([drawn(mechanism, [code], space).sums for code in range(values)], np.float64)
-    moves = told[:, None, :] - told
+        sums = np.array([drawn(mechanism, [code], space).sums for code in range(values)], np.float64)
+    moves = sums[:, None, :] - sums
     size = np.sqrt((moves**2).sum(axis=2)) if delta else np.abs(moves).sum(axis=2)
     assert size.max() <= mechanism.sensitivity
     moves = moves[..., :-1]
@@ -76,7 +76,7 @@ def test_without_noise_the_sums_are_right(delta, block, silent, monkeypatch):
     assert silent == [(pytest.approx(mechanism.sigma if delta else mechanism.sensitivity / 1.0), 3)]
 
 
-def test_the_charge_is_what_was_asked_for():
+def test_the_charge_is_the_requested_epsilon():
     pure, gauss = NumberSums(ROWS, 0.7, n_values=9), NumberSums(ROWS, 0.7, 1e-5, n_values=9)
     assert pure.loss(3).epsilon(0.0) == pytest.approx(2.1)
     assert gauss.loss().epsilon(1e-5) <= 0.7
@@ -117,18 +117,18 @@ def test_a_sum_of_losses_is_private(objective, epsilon, silent):
     predictions = np.array([-2.0, 0.3, 1.1])
     mechanism = LossSum(predictions, epsilon, objective)
     base = [0, 4, 8]
-    told = {}
+    releases = {}
     for row in range(3):
         for code in range(9):
             codes = np.array(base)
             codes[row] = code
-            told[row, code] = drawn(mechanism, codes, SPACE)
-    scale = told[0, 0].scale
+            releases[row, code] = drawn(mechanism, codes, SPACE)
+    scale = releases[0, 0].scale
     assert silent[0] == (pytest.approx(scale), 1)
     for row in range(3):
-        totals = [told[row, code].total for code in range(9)]
+        totals = [releases[row, code].total for code in range(9)]
         assert (max(totals) - min(totals)) / scale <= epsilon * (1 + 1e-9)
-    widest = max(np.ptp([told[row, code].total for code in range(9)]) for row in range(3))
+    widest = max(np.ptp([releases[row, code].total for code in range(9)]) for row in range(3))
     assert widest / scale > 0.9 * epsilon  # and no more noise than needed
     # The law itself, on a scale where all of it can be listed.
     here, there = law(0, scale / 1024, 2000), law(round(widest / 1024), scale / 1024, 2000)
@@ -158,7 +158,7 @@ def test_the_noise_of_a_choice_is_twice_that_of_a_sum(silent):
 CLASSES = ldp.LabelSpace(["a", "b"])
 BAD = {
     "classes": (lambda: NumberSums(np.ones((2, 1)), 1.0, n_values=2), CLASSES, "needs numbers"),
-    "values": (lambda: NumberSums(np.ones((6, 1)), 1.0, n_values=5), SPACE, "give values=9"),
+    "values": (lambda: NumberSums(np.ones((6, 1)), 1.0, n_values=5), SPACE, "give n_values=9"),
     "rows": (lambda: NumberSums(np.ones((5, 1)), 1.0, n_values=9), SPACE, "6 rows"),
     "losses of classes": (lambda: LossSum(np.zeros(2), 1.0), CLASSES, "LossSum needs numbers"),
     "outside": (lambda: LossSum(np.full(6, 3.0), 1.0), SPACE, "outside the declared range"),
@@ -186,7 +186,7 @@ def test_losses_that_cannot_be_computed_are_refused(make, size):
     space = ldp.LabelSpace.range(0, 10 * size, size)
     vault = ldp.Vault([0.0, 10 * size], space, ldp.Budget(1.0))
     with pytest.raises(ldp.InputError, match="too large or too small to compute"):
-        vault.release(make(np.zeros((2, 1) if make.__name__ == "LeastLoss" else 2), 1.0))
+        vault.release(make(np.zeros((2, 1) if make.__name__ == "NoisyMinLoss" else 2), 1.0))
     assert not vault.ledger.entries()
 
 
@@ -207,7 +207,7 @@ def test_losses_are_counted_in_parts_of_the_largest_that_a_label_can_have(silent
     LossSum(np.zeros(2, int), 1.0).check(SPACE, 2)
 
 
-def test_a_right_prediction_loses_nothing(silent):
+def test_a_correct_prediction_has_no_loss(silent):
     assert drawn(LossSum(LABELS, 1.0), [0, 8, 5, 4, 1, 8], SPACE).total == 0
 
 

@@ -1,4 +1,4 @@
-"""The exact law of each mechanism, found by driving its stream, against its promise and against the optimum."""
+"""The exact law of each mechanism, found by driving its stream, compared with its epsilon and with the optimum."""
 
 import math
 
@@ -22,8 +22,8 @@ def channel(mechanism, classes):
         vault = ldp.Vault([label], space, ldp.Budget(mechanism.epsilon))
 
         def draw(bits, vault=vault):
-            common = dict(space=space, guarantee=None, mechanism="", rows=1)
-            return int(mechanism.draw(vault._Vault__codes, common, bits).codes[0])
+            release_fields = dict(space=space, guarantee=None, mechanism="", n_rows=1)
+            return int(mechanism.draw(vault._Vault__codes, release_fields, bits).codes[0])
 
         for output, mass in exact_law(draw).items():
             out[output, label] = float(mass)
@@ -49,7 +49,7 @@ def mechanisms(epsilon):
     yield "rr of two", ldp.RandomizedResponse(epsilon), 2
     for name, prior in PRIORS.items():
         yield f"prior {name}", RRWithPrior(epsilon, prior[None]), 5
-        yield f"informative {name}", RRMaxInformation(epsilon, prior[None]), 5
+        yield f"maximum information {name}", RRMaxInformation(epsilon, prior[None]), 5
         for k in (1, 2, 4, 5):
             yield f"top-{k} {name}", RRTopK(epsilon, prior[None], k=k), 5
 
@@ -62,14 +62,14 @@ def test_any_two_labels_are_within_epsilon(epsilon):
         assert worst_loss(law) <= epsilon * (1 + 1e-12), name
 
 
-def test_the_promise_is_not_more_cautious_than_it_must_be():
+def test_the_stated_epsilon_is_reached():
     for classes in (2, 3, 10):
         assert worst_loss(channel(ldp.RandomizedResponse(1.5), classes)) == pytest.approx(1.5, rel=1e-12)
 
 
 def test_a_constant_off_by_one_percent_is_noticed(monkeypatch):
-    exactly = randomized_response.as_fraction
-    monkeypatch.setattr(randomized_response, "exactly", lambda epsilon: exactly(epsilon) * 101 / 100)
+    as_fraction = randomized_response.as_fraction
+    monkeypatch.setattr(randomized_response, "as_fraction", lambda epsilon: as_fraction(epsilon) * 101 / 100)
     assert worst_loss(channel(ldp.RandomizedResponse(1.0), 5)) > 1.005
     assert worst_loss(channel(RRTopK(1.0, PRIORS["peaked"][None], k=3), 5)) > 1.005
 
@@ -78,15 +78,15 @@ def test_evidence_is_the_law_that_was_sampled():
     for name, mechanism, classes in mechanisms(1.0):
         law = channel(mechanism, classes)
         release = ldp.Vault([0], ldp.LabelSpace(list(range(classes))), ldp.Budget(1.0)).release(mechanism)
-        said = int(release.labels()[0])
-        assert np.allclose(np.exp(release.log_evidence())[0], law[said], rtol=1e-6), name
+        output = int(release.labels()[0])
+        assert np.allclose(np.exp(release.log_evidence())[0], law[output], rtol=1e-6), name
         assert np.allclose(release.noise_matrix(), law, atol=1e-12), name
 
 
 # The best possible mechanism, by linear programming.
 
 
-def best_chance_of_a_right_answer(prior, epsilon):
+def best_possible_accuracy(prior, epsilon):
     """Maximise sum_y p_y q(y|y) over all epsilon-private q. Constraints are scaled by exp(-epsilon), because the
     other way the solver is off by 1e-3 for a large epsilon."""
     k = len(prior)
@@ -101,12 +101,12 @@ def best_chance_of_a_right_answer(prior, epsilon):
     sums = np.array([np.outer(np.ones(k), np.eye(k)[y]).ravel() for y in range(k)])
     tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
     objective = -np.diag(prior).ravel()
-    found = linprog(objective, np.array(rows), np.zeros(len(rows)), sums, np.ones(k), (0, 1), "highs", options=tight)
-    assert found.status == 0
-    return -found.fun
+    solution = linprog(objective, np.array(rows), np.zeros(len(rows)), sums, np.ones(k), (0, 1), "highs", options=tight)
+    assert solution.status == 0
+    return -solution.fun
 
 
-def chance_of_a_right_answer(prior, epsilon):
+def expected_accuracy(prior, epsilon):
     vault = ldp.Vault([0], ldp.LabelSpace(list(range(len(prior)))), ldp.Budget(epsilon))
     return prior @ np.diag(vault.release(RRWithPrior(epsilon, prior[None])).noise_matrix())
 
@@ -124,10 +124,8 @@ def priors(draw):
 @example(np.full(12, 1 / 12), 10.0)
 @example(np.array([0.5, 0.5, 0.0]), 1.0)
 @settings(max_examples=60)
-def test_no_mechanism_is_right_more_often(prior, epsilon):
-    assert chance_of_a_right_answer(prior, epsilon) == pytest.approx(
-        best_chance_of_a_right_answer(prior, epsilon), abs=1e-9
-    )
+def test_no_mechanism_has_a_higher_accuracy(prior, epsilon):
+    assert expected_accuracy(prior, epsilon) == pytest.approx(best_possible_accuracy(prior, epsilon), abs=1e-9)
 
 
 def test_rows_choose_their_own_candidates():
@@ -180,41 +178,47 @@ def test_bad_k(k):
         vault.release(RRTopK(1.0, np.full((2, 2), 0.5), k=k))
 
 
-def told(law, prior):
-    """The mutual information of label and answer, by definition."""
+def mutual_information(law, prior):
+    """The mutual information of label and output, by definition."""
     joint = law * prior
-    apart = joint.sum(axis=1, keepdims=True) * prior
-    return float((joint[joint > 0] * np.log(joint[joint > 0] / apart[joint > 0])).sum())
+    independent = joint.sum(axis=1, keepdims=True) * prior
+    return float((joint[joint > 0] * np.log(joint[joint > 0] / independent[joint > 0])).sum())
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=4), st.sampled_from([0.3, 1.0, 3.0]))
 @settings(max_examples=30)
-def test_no_number_of_candidates_tells_more_than_the_informative_one(weights, epsilon):
+def test_no_number_of_candidates_has_more_information(weights, epsilon):
     prior = (np.array(weights) + 1e-3) / (np.array(weights) + 1e-3).sum()
     space = ldp.LabelSpace(list(range(len(prior))))
 
     def law(mechanism):
         return ldp.Vault([0], space, ldp.Budget(epsilon)).release(mechanism).noise_matrix()
 
-    ranked = np.sort(prior)[::-1][None]
-    by_count = [told(law(RRTopK(epsilon, prior[None], k=k)), prior) for k in range(1, len(prior) + 1)]
+    sorted_prior = np.sort(prior)[::-1][None]
+    by_count = [mutual_information(law(RRTopK(epsilon, prior[None], k=k)), prior) for k in range(1, len(prior) + 1)]
     for k, expected in enumerate(by_count, 1):
-        assert randomized_response.response_information(ranked, k, epsilon)[0] == pytest.approx(expected, abs=1e-9)
-    assert told(law(RRMaxInformation(epsilon, prior[None])), prior) == pytest.approx(max(by_count), abs=1e-9)
+        assert randomized_response.response_information(sorted_prior, k, epsilon)[0] == pytest.approx(
+            expected, abs=1e-9
+        )
+    assert mutual_information(law(RRMaxInformation(epsilon, prior[None])), prior) == pytest.approx(
+        max(by_count), abs=1e-9
+    )
 
 
-def test_a_fairly_sure_prior_is_asked_all_the_same():
-    ranked = np.array([[0.9, 0.06, 0.04], [1.0, 0.0, 0.0]])
-    assert RRWithPrior(1.0, ranked).count_candidates(ranked).tolist() == [1, 1]
-    assert RRMaxInformation(1.0, ranked).count_candidates(ranked).tolist() == [3, 1]
+def test_maximum_information_uses_all_candidates_of_a_confident_prior():
+    sorted_prior = np.array([[0.9, 0.06, 0.04], [1.0, 0.0, 0.0]])
+    assert RRWithPrior(1.0, sorted_prior).count_candidates(sorted_prior).tolist() == [1, 1]
+    assert RRMaxInformation(1.0, sorted_prior).count_candidates(sorted_prior).tolist() == [3, 1]
 
 
-def test_responses_are_stored_as_small_as_labels_are():
+def test_responses_have_the_dtype_of_the_label_codes():
     release = ldp.Vault([0, 1, 2], ldp.LabelSpace([0, 1, 2]), ldp.Budget(1.0)).release(ldp.RandomizedResponse(1.0))
     assert release.codes.dtype == np.int8
 
 
 def test_a_prior_of_low_precision_is_added_up_in_double_precision():
-    ranked = np.full((1, 3000), 1 / 3000, np.float16)
+    sorted_prior = np.full((1, 3000), 1 / 3000, np.float16)
     mechanism = RRWithPrior(10.0, np.full((1, 2), 0.5))
-    assert mechanism.count_candidates(ranked) == mechanism.count_candidates(ranked.astype(np.float64)) == 3000
+    assert (
+        mechanism.count_candidates(sorted_prior) == mechanism.count_candidates(sorted_prior.astype(np.float64)) == 3000
+    )

@@ -21,8 +21,8 @@ def expected_of(classes, rows=4, seed=0):
     return np.random.default_rng(seed).dirichlet(np.ones(classes), rows)
 
 
-def common(classes, rows=4):
-    return dict(space=(None, None, TWO, THREE)[classes], guarantee=None, mechanism="", rows=rows)
+def release_fields(classes, rows=4):
+    return dict(space=(None, None, TWO, THREE)[classes], guarantee=None, mechanism="", n_rows=rows)
 
 
 @pytest.fixture
@@ -49,11 +49,11 @@ def law_of_picks(scores, width, count):
     """P(each ordered outcome): noisy maxima one after another, each over what is left."""
     law = {}
     for picks in permutations(range(len(scores)), count):
-        left, chance = list(range(len(scores))), 1.0
+        left, probability = list(range(len(scores))), 1.0
         for pick in picks:
-            chance *= winners([scores[i] for i in left], 2 / width)[left.index(pick)]
+            probability *= winners([scores[i] for i in left], 2 / width)[left.index(pick)]
             left.remove(pick)
-        law[picks] = chance
+        law[picks] = probability
     return law
 
 
@@ -72,9 +72,9 @@ def plain_scores(codes, pairs, expected, labels):
         for cell in set(zip(codes[:, first], codes[:, second], strict=True)):
             inside = [i for i in range(len(codes)) if (codes[i, first], codes[i, second]) == cell and labels[i] >= 0]
             for k in [1] if classes == 2 else range(classes):
-                chances = [expected[i, k] for i in inside]
-                residual += abs(sum(labels[i] == k for i in inside) - round(sum(chances)))
-                sampled += math.sqrt(2 / math.pi * sum(p * (1 - p) for p in chances))
+                probabilities = [expected[i, k] for i in inside]
+                residual += abs(sum(labels[i] == k for i in inside) - round(sum(probabilities)))
+                sampled += math.sqrt(2 / math.pi * sum(p * (1 - p) for p in probabilities))
         found.append(residual - round(sampled))
     return found
 
@@ -86,7 +86,7 @@ def test_scores_are_residuals_beyond_sampling(seen, classes, seed):
     codes, labels = generator.integers(0, (3, 4, 2), (200, 3)), generator.integers(-1, classes, 200)
     expected = expected_of(classes, 200, seed)
     mechanism = LargestResiduals(codes, PAIRS, expected, 1, 1.0)
-    mechanism.draw(labels, common(classes, 200), Seeded(0))
+    mechanism.draw(labels, release_fields(classes, 200), Seeded(0))
     assert seen[0][0].tolist() == plain_scores(codes, PAIRS, expected, labels)
 
 
@@ -98,7 +98,7 @@ def test_no_outcome_is_more_than_exp_epsilon_likelier_on_a_neighbour(seen, class
         totals = {}
         for labels in product(range(classes), repeat=4):
             seen[0].clear(), seen[1].clear()
-            mechanism.draw(np.array(labels), common(classes), Seeded(0))
+            mechanism.draw(np.array(labels), release_fields(classes), Seeded(0))
             totals[labels] = seen[0][0]
             assert len(seen[1]) == count
             assert len(set(seen[1])) == 1
@@ -114,7 +114,7 @@ def far_behind(classes, others, rows):
     """
     codes = np.zeros((rows, others + 2), np.int64)
     codes[0, 1] = 1
-    pairs = np.array([[0, 1], *[[0, 2 + place] for place in range(others)]])
+    pairs = np.array([[0, 1], *[[0, 2 + i] for i in range(others)]])
     expected = np.zeros((rows, classes))
     expected[0, 0], expected[1:, 1] = 1, 1
     return codes, pairs, expected
@@ -130,7 +130,7 @@ def test_a_sensitivity_understated_by_half_is_too_little_noise(seen, classes, co
     moved = []
     for label in (0, 1):
         seen[0].clear()
-        mechanism.draw(np.array([label, 0]), common(classes, 2), Seeded(0))
+        mechanism.draw(np.array([label, 0]), release_fields(classes, 2), Seeded(0))
         moved.append(seen[0][0])
     width, s = seen[1][0], classes - 1
     assert (moved[1] - moved[0]).tolist() == [s, *[-s] * 12]  # opposite directions
@@ -146,14 +146,17 @@ def test_the_code_draws_from_that_law(count):
     labels = np.array([1, 0, 0, 1])
     mechanism, bits = LargestResiduals(CODES, PAIRS, expected_of(2), count, 1.5), Seeded(0)
     law = law_of_picks(plain_scores(CODES, PAIRS, expected_of(2), labels), 2 * count / 1.5, count)
-    drawn = [mechanism.draw(labels, common(2), bits).picks for _ in range(3000)]
+    drawn = [mechanism.draw(labels, release_fields(2), bits).picks for _ in range(3000)]
     assert set(drawn) <= set(law)
-    assert chisquare([drawn.count(picks) for picks in law], [3000 * chance for chance in law.values()]).pvalue > 1e-4
+    assert (
+        chisquare([drawn.count(picks) for picks in law], [3000 * probability for probability in law.values()]).pvalue
+        > 1e-4
+    )
 
 
-def test_each_pick_has_noise_of_its_own_and_leaves_out_what_was_picked(seen):
+def test_each_pick_has_fresh_noise_and_excludes_earlier_picks(seen):
     mechanism = LargestResiduals(CODES, PAIRS, expected_of(2), 3, 1.0)
-    orders = {mechanism.draw(np.array([0, 1, 1, 0]), common(2), Seeded(seed)).picks for seed in range(200)}
+    orders = {mechanism.draw(np.array([0, 1, 1, 0]), release_fields(2), Seeded(seed)).picks for seed in range(200)}
     assert orders == set(permutations(range(3)))
     assert [each.size for each in seen[0][:3]] == [3, 2, 1]
 
@@ -179,7 +182,7 @@ def test_an_interaction_is_found():
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
-def test_the_release_is_stored_and_speaks_of_no_row(tmp_path, suffix):
+def test_the_release_is_stored_and_has_no_row_evidence(tmp_path, suffix):
     codes, labels, expected = crossed(50)
     vault = ldp.Vault(labels, TWO, ldp.Budget(1.0))
     mechanism = LargestResiduals(codes, PAIRS, expected, 2, 0.5)
@@ -207,10 +210,10 @@ def test_rows_without_a_label_take_no_part_on_either_side(seen):
     assert seen[0][0].tolist() == seen[0][1].tolist() == plain_scores(CODES, PAIRS, expected[:4], [0, 1, 1, 1])
 
 
-def test_other_arrays_and_counts_are_other_requests():
+def test_other_arrays_and_counts_are_different_requests():
     def request(codes=CODES, pairs=PAIRS, expected=None, count=1, epsilon=1.0):
-        chances = expected_of(2) if expected is None else expected
-        return repr(LargestResiduals(codes, pairs, chances, count, epsilon).parameters())
+        probabilities = expected_of(2) if expected is None else expected
+        return repr(LargestResiduals(codes, pairs, probabilities, count, epsilon).parameters())
 
     others = [request(codes=CODES + 1), request(pairs=PAIRS[::-1]), request(expected=expected_of(2, seed=1))]
     assert request() == request(count=np.int64(1), epsilon=1)
@@ -260,8 +263,8 @@ GOOD = dict(column_bins=CODES, column_pairs=PAIRS, expected_probabilities=expect
         (dict(expected_probabilities=np.eye(4, 2, dtype=int)), "a table of floats"),
         (dict(n_picks=0), "between 1 and 3"),
         (dict(n_picks=4), "between 1 and 3"),
-        (dict(n_picks=1.0), "count must be a whole number"),
-        (dict(n_picks=True), "count must be a whole number"),
+        (dict(n_picks=1.0), "n_picks must be a whole number"),
+        (dict(n_picks=True), "n_picks must be a whole number"),
         (dict(epsilon=0.0), "epsilon must be"),
     ],
 )

@@ -50,26 +50,26 @@ def test_the_code_draws_from_that_law(epsilon):
     right = (predictions == CODES[:, None]).sum(axis=0)
     assert right.tolist() == [4, 4, 3]
     mechanism, bits = BestCandidate(predictions, epsilon), Seeded(0)
-    common = vault().release(ldp.RandomizedResponse(1.0))
-    common = dict(space=SPACE, guarantee=common.guarantee, mechanism="", rows=6)
-    drawn = np.bincount([mechanism.draw(CODES, common, bits).best_index for _ in range(3000)], minlength=3)
+    release = vault().release(ldp.RandomizedResponse(1.0))
+    release_fields = dict(space=SPACE, guarantee=release.guarantee, mechanism="", n_rows=6)
+    drawn = np.bincount([mechanism.draw(CODES, release_fields, bits).best_index for _ in range(3000)], minlength=3)
     assert chisquare(drawn, 3000 * winners(right, epsilon)).pvalue > 1e-4
 
 
 @pytest.fixture
 def silent(monkeypatch):
-    """Noise switched off, with the widths that were asked for."""
-    asked = []
+    """Switch the noise off and return the list of requested scales and counts."""
+    requests = []
 
     def nothing(width, count, bits):
-        asked.append((width, count))
+        requests.append((width, count))
         return np.zeros(count, np.int64)
 
     monkeypatch.setattr(selection, "discrete_laplace", nothing)
-    return asked
+    return requests
 
 
-def test_right_predictions_are_counted(silent):
+def test_correct_predictions_are_counted(silent):
     release = vault().release(CorrectCount(np.array([0, 1, 1, 1, 0, 0]), 0.5))
     assert isinstance(release, NoisyCorrectCount)
     assert (release.n_correct, release.n_labels, release.scale) == (3, 6, 2.0)
@@ -101,7 +101,7 @@ def test_a_count_loses_epsilon_and_no_more(epsilon):
     assert np.abs(np.diff(np.log(law))).max() == pytest.approx(epsilon, rel=1e-9)
 
 
-def test_missing_labels_are_never_right():
+def test_missing_labels_never_count_as_correct():
     space = ldp.LabelSpace(["a", "b"], missing="public")
     labels = ["a", None, "b", None]
     release = ldp.Vault(labels, space, ldp.Budget(100.0)).release(CorrectCount(np.zeros(4, int), 100.0))
@@ -122,7 +122,7 @@ def test_users_pay_for_each_of_their_labels(make):
     "mechanism",
     [CorrectCount(CODES, 0.5), BestCandidate(np.stack([CODES, CODES[::-1]], axis=1), 0.5)],
 )
-def test_releases_are_stored_and_speak_of_no_row(tmp_path, mechanism, suffix):
+def test_releases_are_stored_and_have_no_row_evidence(tmp_path, mechanism, suffix):
     mine = vault(epsilon=0.5)
     release = mine.release(mechanism, row_selection=[0, 1, 2])
     again = mine.release(mechanism, row_selection=[0, 1, 2])
@@ -161,18 +161,18 @@ def test_bad_predictions_cost_nothing(mechanism, message):
 
 
 def drawn_widths(monkeypatch):
-    """Collect the widths of the noise that is asked for, and draw the noise all the same."""
-    asked, draw = [], selection.discrete_laplace
+    """Record the requested scales of the noise, and draw the noise."""
+    requests, draw = [], selection.discrete_laplace
 
     def noted(width, count, bits):
-        asked.append(width)
+        requests.append(width)
         return draw(width, count, bits)
 
     monkeypatch.setattr(selection, "discrete_laplace", noted)
-    return asked
+    return requests
 
 
-COMMON = dict(space=SPACE, guarantee=None, mechanism="", rows=3)
+RELEASE_FIELDS = dict(space=SPACE, guarantee=None, mechanism="", n_rows=3)
 
 
 def largest_loss(scores, width):
@@ -187,16 +187,16 @@ def largest_loss(scores, width):
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 @pytest.mark.parametrize("seed", range(6))
 def test_no_winner_is_more_than_exp_epsilon_likelier_whatever_the_scores(seed, epsilon, monkeypatch):
-    asked, rng = drawn_widths(monkeypatch), np.random.default_rng(seed)
+    requests, rng = drawn_widths(monkeypatch), np.random.default_rng(seed)
     scores = rng.integers(-4, 5, (2 + seed % 2, 2, 3))
-    HighestScore(scores, epsilon, row_ids=np.array([0, 2])).draw(np.array([0, 1, 2]), COMMON, Seeded(0))
-    assert largest_loss(scores, float(asked[0])) <= epsilon * (1 + 1e-9)
+    HighestScore(scores, epsilon, row_ids=np.array([0, 2])).draw(np.array([0, 1, 2]), RELEASE_FIELDS, Seeded(0))
+    assert largest_loss(scores, float(requests[0])) <= epsilon * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
 def test_less_noise_would_be_too_little(epsilon, monkeypatch):
-    """One candidate is far behind many: then its chance goes with exp(-threshold / width)."""
-    asked = drawn_widths(monkeypatch)
+    """One candidate is far behind many: then its probability is proportional to exp(-threshold / width)."""
+    requests = drawn_widths(monkeypatch)
     moved = np.zeros((12, 1, 2), int)
     moved[0, 0, 1], moved[1:, 0, 1] = 3, -3
     behind = np.zeros((12, 1, 2), int)
@@ -204,8 +204,8 @@ def test_less_noise_would_be_too_little(epsilon, monkeypatch):
     scores = np.concatenate([moved, behind], axis=1)
     mechanism = HighestScore(scores, epsilon)
     assert mechanism.sensitivity == 6
-    mechanism.draw(np.array([0, 1]), COMMON, Seeded(0))
-    width = float(asked[0])
+    mechanism.draw(np.array([0, 1]), RELEASE_FIELDS, Seeded(0))
+    width = float(requests[0])
     assert 0.97 * epsilon < largest_loss(scores, width) <= epsilon * (1 + 1e-9)
     assert largest_loss(scores, width * 5 / 6) > epsilon * 1.1  # the reach of one step less
     assert largest_loss(scores, width / 2) > epsilon * 1.8  # how far a single total moves
@@ -233,7 +233,7 @@ def test_reach_is_measured_in_blocks_of_rows(monkeypatch):
     assert HighestScore(scores, 1.0).sensitivity == 60_000
 
 
-def test_right_predictions_are_a_case_of_scores(silent):
+def test_correct_predictions_are_a_case_of_scores(silent):
     predictions = np.array([[0, 1, 0], [1, 1, 0], [2, 0, 2], [1, 0, 0], [1, 0, 1], [1, 1, 0]])
     scores = np.eye(3, dtype=int)[predictions.T]
     mechanism = HighestScore(scores, 0.5)
@@ -249,12 +249,12 @@ def test_scores_are_drawn_from_the_law_of_their_totals(epsilon):
     mechanism, bits = HighestScore(scores, epsilon, row_ids=np.array([0, 2])), Seeded(0)
     totals = [5 + 2, 0 + 4, 1 + 6]
     drawn = np.bincount(
-        [mechanism.draw(np.array([0, 1, 0]), COMMON, bits).best_index for _ in range(3000)], minlength=3
+        [mechanism.draw(np.array([0, 1, 0]), RELEASE_FIELDS, bits).best_index for _ in range(3000)], minlength=3
     )
     assert chisquare(drawn, 3000 * winners(totals, 2 * epsilon / mechanism.sensitivity)).pvalue > 1e-4
 
 
-def test_labels_of_other_rows_and_missing_ones_have_no_say(silent):
+def test_labels_of_other_rows_and_missing_labels_do_not_count(silent):
     space = ldp.LabelSpace(["a", "b"], missing="public")
     scores = np.array([[[1, 0], [0, 9]], [[0, 1], [9, 0]]])
     mechanism = HighestScore(scores, 0.5, row_ids=np.array([1, 3]))
@@ -262,10 +262,10 @@ def test_labels_of_other_rows_and_missing_ones_have_no_say(silent):
     assert mine.release(mechanism).best_index == 0
     other = ldp.Vault(["b", "b", "b", None], space, ldp.Budget(10.0))
     assert other.release(mechanism).best_index == 1
-    assert other.release(mechanism, row_selection=[0, 2]).best_index == 0  # no row has a say: the first of equals
+    assert other.release(mechanism, row_selection=[0, 2]).best_index == 0  # no row counts: the first of equals wins
 
 
-def test_criteria_are_different_requests_that_the_ledger_names():
+def test_criteria_are_different_requests_and_stored_in_the_ledger():
     mine, scores = vault(epsilon=2.0), np.arange(36).reshape(2, 6, 3)
     first = mine.release(HighestScore(scores, 1.0, "log-loss"))
     assert mine.release(HighestScore(scores, 1.0, "log-loss")).entry == first.entry

@@ -1,4 +1,4 @@
-"""Users with several labels: the joint law of all that is told of them, enumerated, against what they are charged."""
+"""Users with several labels: the enumerated joint law of their releases, compared with the charge."""
 
 import math
 from functools import reduce
@@ -38,8 +38,8 @@ THREE, RANGE, ENDS = ldp.LabelSpace([0, 1, 2]), ldp.LabelSpace.range(0, 2, 1), l
 PRIOR = np.array([[0.45, 0.35, 0.2]])  # two candidates at any of the epsilons below
 
 
-def common(space, rows):
-    return dict(space=space, guarantee=None, mechanism="", rows=rows)
+def release_fields(space, rows):
+    return dict(space=space, guarantee=None, mechanism="", n_rows=rows)
 
 
 def sampled(mechanism, space):
@@ -47,7 +47,7 @@ def sampled(mechanism, space):
     law = np.zeros((len(space), len(space)))
     for label in range(len(space)):
         codes = np.array([label], np.int8)
-        one = exact_law(lambda bits, codes=codes: int(mechanism.draw(codes, common(space, 1), bits).codes[0]))
+        one = exact_law(lambda bits, codes=codes: int(mechanism.draw(codes, release_fields(space, 1), bits).codes[0]))
         for answer, mass in one.items():
             law[answer, label] = float(mass)
     return law[law.any(axis=1)]
@@ -65,12 +65,12 @@ def cut_noise(mechanism, space):
 def one_hot_noise(mechanism, space, reach=3):
     """The law of noisy one-hot rows, in a window: what lies outside has the ratios of its edge."""
     mass = noise_law(2 * mechanism.height / mechanism.epsilon, reach + mechanism.height)[1]
-    places = list(product(range(-reach, reach + 1), repeat=len(space)))
-    middle = reach + mechanism.height
+    values = list(product(range(-reach, reach + 1), repeat=len(space)))
+    center = reach + mechanism.height
     return np.array(
         [
-            [math.prod(mass[middle + v - mechanism.height * (i == c)] for i, v in enumerate(value)) for c in space]
-            for value in places
+            [math.prod(mass[center + v - mechanism.height * (i == c)] for i, v in enumerate(value)) for c in space]
+            for value in values
         ]
     )
 
@@ -79,7 +79,7 @@ BY_LABEL = {
     "RandomizedResponse": (ldp.RandomizedResponse, sampled, THREE),
     "RRTopK": (lambda e: RRTopK(e, PRIOR, k=2), sampled, THREE),
     "RRWithPrior": (lambda e: RRWithPrior(e, PRIOR), sampled, THREE),
-    "RRInformative": (lambda e: RRMaxInformation(e, PRIOR), sampled, THREE),
+    "RRMaxInformation": (lambda e: RRMaxInformation(e, PRIOR), sampled, THREE),
     "OneHotLaplace": (OneHotLaplace, one_hot_noise, ldp.LabelSpace([0, 1])),
     "RROnBins": (lambda e: RROnBins(e, np.full(3, 1 / 3)), sampled, RANGE),
     "UnbiasedBins": (lambda e: UnbiasedBins(e, np.full(2, 1 / 2)), sampled, ENDS),
@@ -102,16 +102,16 @@ def worst_loss(law, labels):
 @pytest.mark.parametrize("name", BY_LABEL)
 def test_a_user_loses_what_all_labels_together_are_charged(name, labels):
     make, law_of, space = BY_LABEL[name]
-    asked = make(EPSILON)
-    for mechanism in (asked, asked.shared(labels)):
+    requested = make(EPSILON)
+    for mechanism in (requested, requested.scaled_to_unit(labels)):
         charged, delta = mechanism.price(labels)
         assert delta == 0
         lost = worst_loss(law_of(mechanism, space), labels)
         assert lost <= float(charged) * (1 + 1e-9)
-        assert lost == pytest.approx(float(charged), rel=1e-9)  # and nothing is charged in vain
-    assert charged <= asked.price()[0]
+        assert lost == pytest.approx(float(charged), rel=1e-9)  # and the charge is no larger than needed
+    assert charged <= requested.price()[0]
     assert float(charged) == pytest.approx(EPSILON, rel=1e-12)
-    assert type(mechanism) is type(asked)
+    assert type(mechanism) is type(requested)
 
 
 @pytest.mark.parametrize("name", ["RandomizedResponse", "RRWithPrior", "RRTopK"])
@@ -122,33 +122,33 @@ def test_the_labels_of_a_user_are_drawn_independently(name):
     rows = 12_000
     prior = {} if name == "RandomizedResponse" else {"prior": np.repeat(PRIOR, rows, axis=0)}
     mechanism = make(EPSILON).with_epsilon(EPSILON, **prior)
-    told = mechanism.draw(np.zeros(rows, np.int8), common(space, rows), Seeded(3)).codes.reshape(-1, 2)
-    pairs = np.unique(told[:, 0] * 3 + told[:, 1], return_counts=True)[1]
+    codes = mechanism.draw(np.zeros(rows, np.int8), release_fields(space, rows), Seeded(3)).codes.reshape(-1, 2)
+    pairs = np.unique(codes[:, 0] * 3 + codes[:, 1], return_counts=True)[1]
     assert chisquare(pairs, rows / 2 * np.kron(one, one)).pvalue > 1e-4
 
 
-# Counts: the noise is the one that the code asks for.
+# Counts: the noise has the scale that the code requests.
 
 
 @pytest.fixture
 def widths(monkeypatch):
-    """The widths of the noise that was drawn."""
-    asked = []
+    """Switch the noise off and return the list of requested scales."""
+    scales = []
 
     def nothing(width, count, bits):
-        asked.append(float(width))
+        scales.append(float(width))
         return np.zeros(count, np.int64)
 
     for module in (selection, linear, additive):
         for name in ("discrete_laplace", "discrete_gaussian"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, nothing)
-    return asked
+    return scales
 
 
 def drawn(mechanism, labels, widths, space=None):
     """The numbers that the mechanism noises for these labels, and the width of its noise."""
-    release = mechanism.draw(np.array(labels, np.int8), common(space or THREE, len(labels)), Seeded(0))
+    release = mechanism.draw(np.array(labels, np.int8), release_fields(space or THREE, len(labels)), Seeded(0))
     values = (
         release.n_correct
         if hasattr(release, "n_correct")
@@ -167,7 +167,7 @@ def summed_loss(move, width):
 
 
 COUNTS = {
-    "RightCount": lambda e, m: CorrectCount(np.zeros(m, int), e),
+    "CorrectCount": lambda e, m: CorrectCount(np.zeros(m, int), e),
     "GroupHistogram": lambda e, m: GroupHistogram(np.arange(m) % 2, e),
     "one group": lambda e, m: GroupHistogram(np.zeros(m, int), e),
 }
@@ -176,20 +176,20 @@ COUNTS = {
 @pytest.mark.parametrize("labels", SEVERAL)
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_user_loses_what_moved_counts_are_charged(name, labels, widths):
-    asked = COUNTS[name](EPSILON, labels)
-    for mechanism in (asked, asked.shared(labels)):
+    requested = COUNTS[name](EPSILON, labels)
+    for mechanism in (requested, requested.scaled_to_unit(labels)):
         charged = float(mechanism.price(labels)[0])
         filled = [drawn(mechanism, each, widths) for each in product(range(3), repeat=labels)]
         lost = max(summed_loss(one - other, width) for one, width in filled for other, _ in filled)
         assert lost == pytest.approx(charged, rel=1e-9)
-    assert mechanism.price(labels)[0] <= asked.price()[0]
+    assert mechanism.price(labels)[0] <= requested.price()[0]
     assert charged == pytest.approx(EPSILON, rel=1e-12)
 
 
 @pytest.mark.parametrize("labels", SEVERAL)
 def test_a_user_loses_what_moved_sums_are_charged(labels, widths):
-    asked = LinearQuery(np.array([[0.6, 0.8], [1.0, 0.0], [0.6, 0.8]])[:labels], EPSILON)
-    for mechanism in (asked, asked.scaled_to_unit(labels)):
+    requested = LinearQuery(np.array([[0.6, 0.8], [1.0, 0.0], [0.6, 0.8]])[:labels], EPSILON)
+    for mechanism in (requested, requested.scaled_to_unit(labels)):
         filled = [drawn(mechanism, each, widths) for each in product(range(2), repeat=labels)]
         # Far out, each step of the noise costs 1 / width.
         lost = max(np.abs(one - other).sum() / width for one, width in filled for other, _ in filled)
@@ -207,8 +207,8 @@ CHOICES = {
 @pytest.mark.parametrize("labels", SEVERAL)
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_user_loses_what_a_choice_is_charged(name, labels, widths):
-    asked = CHOICES[name](labels)
-    for mechanism in (asked, asked.shared(labels)):
+    requested = CHOICES[name](labels)
+    for mechanism in (requested, requested.scaled_to_unit(labels)):
         charged = float(mechanism.price(labels)[0])
         width = drawn(mechanism, [0] * labels, widths)[1]
         lost = []
@@ -249,8 +249,8 @@ GAUSSIAN = {
 @pytest.mark.parametrize("labels", SEVERAL)
 @pytest.mark.parametrize("name", GAUSSIAN)
 def test_gaussian_noise_protects_a_user_as_charged(name, labels, widths):
-    asked = GAUSSIAN[name](labels)
-    for mechanism in (asked, asked.shared(labels)):
+    requested = GAUSSIAN[name](labels)
+    for mechanism in (requested, requested.scaled_to_unit(labels)):
         epsilon, delta = map(float, mechanism.price(labels))
         assert delta == DELTA
         moves = set()
@@ -266,14 +266,14 @@ def test_gaussian_noise_protects_a_user_as_charged(name, labels, widths):
         assert max(found) <= DELTA
     if name != "GroupHistogram" or labels == 1:  # two groups share the move, and the bound is for one
         assert max(found) > 0.75 * DELTA
-    assert mechanism.price(labels) <= asked.price()
+    assert mechanism.price(labels) <= requested.price()
     assert float(mechanism.price(labels)[0]) == pytest.approx(EPSILON, rel=2e-3)
 
 
 @pytest.mark.parametrize("labels", SEVERAL)
 def test_gaussian_sums_protect_a_user_as_charged(labels, widths):
-    asked = LinearQuery(np.tile([0.6, 0.8], (labels, 1)), EPSILON, DELTA)
-    mechanism = asked.scaled_to_unit(labels)
+    requested = LinearQuery(np.tile([0.6, 0.8], (labels, 1)), EPSILON, DELTA)
+    mechanism = requested.scaled_to_unit(labels)
     (here, width), (there, _) = drawn(mechanism, [0] * labels, widths), drawn(mechanism, [1] * labels, widths)
     found = gaussian_delta(EPSILON, width / np.linalg.norm(here - there))
     assert 0.99 * DELTA < found <= DELTA
@@ -281,10 +281,10 @@ def test_gaussian_sums_protect_a_user_as_charged(labels, widths):
 
 def test_one_hot_noise_is_drawn_with_that_deviation(widths):
     mechanism = OneHotGaussian(EPSILON, DELTA).scaled_to_unit(3)
-    mechanism.draw(np.zeros(3, np.int8), common(THREE, 3), Seeded(0))
+    mechanism.draw(np.zeros(3, np.int8), release_fields(THREE, 3), Seeded(0))
     assert widths == [mechanism.sigma]
     laplace = OneHotLaplace(EPSILON).scaled_to_unit(3)
-    laplace.draw(np.zeros(3, np.int8), common(THREE, 3), Seeded(0))
+    laplace.draw(np.zeros(3, np.int8), release_fields(THREE, 3), Seeded(0))
     assert widths[-1] == pytest.approx(2 / laplace.epsilon)
 
 
@@ -292,7 +292,7 @@ def test_one_hot_noise_is_drawn_with_that_deviation(widths):
 
 
 @pytest.mark.parametrize(("labels", "pays"), [(1, False), (3, False), (60, True)])
-def test_delta_is_taken_where_many_labels_gain_by_it(labels, pays):
+def test_delta_is_spent_where_it_lowers_the_noise_of_many_labels(labels, pays):
     mechanism = ldp.RandomizedResponse(1.0).scaled_to_unit(labels, 1e-6)
     assert (mechanism.delta > 0) == pays
     assert (mechanism.epsilon > 1.01 / labels) == pays
@@ -302,7 +302,7 @@ def test_delta_is_taken_where_many_labels_gain_by_it(labels, pays):
 
 
 def test_many_labels_at_delta_lose_epsilon_by_their_binomial_law():
-    """The number of answers that speak for one of two neighbours decides: summed out with Python's own integers."""
+    """The number of responses in favor of one of two neighbors decides. The sum uses Python integers."""
     labels, delta = 60, 1e-6
     mechanism = ldp.RandomizedResponse(1.0).scaled_to_unit(labels, delta)
     law = sampled(mechanism, ldp.LabelSpace([0, 1]))
@@ -312,7 +312,7 @@ def test_many_labels_at_delta_lose_epsilon_by_their_binomial_law():
     assert 0.95 * delta < found <= delta
 
 
-def test_delta_that_is_not_there_is_not_spent():
+def test_a_delta_of_zero_is_not_spent():
     mechanism = OneHotLaplace(1.0).scaled_to_unit(60)
     assert (mechanism.delta, mechanism.price(60)[1]) == (0.0, 0)
     assert "delta" not in mechanism.parameters()
@@ -333,5 +333,5 @@ def test_parts_of_epsilon_never_add_up_to_more(epsilon, parts):
 
 @pytest.mark.parametrize("name", BY_LABEL)
 def test_one_label_changes_nothing(name):
-    asked = BY_LABEL[name][0](EPSILON)
-    assert asked.shared(1, DELTA).parameters() == asked.parameters()
+    requested = BY_LABEL[name][0](EPSILON)
+    assert requested.scaled_to_unit(1, DELTA).parameters() == requested.parameters()

@@ -47,7 +47,7 @@ def test_the_distance_is_what_a_search_finds_and_moves_by_one_at_most(teachers, 
 
 
 def one_query_law(votes, m):
-    """P(the winner is told) for one query: the difference of two Laplace noises against the threshold."""
+    """P(the winner is released) for one query: the difference of two Laplace noises against the threshold."""
     short = m.threshold - int(distances_to_instability(np.array([votes]))[0])
     k = np.array([max(short, 0), max(1 - short, 0)])
     tail = np.exp(laplace_difference_tail(float(m.noise_scale), k))
@@ -55,7 +55,7 @@ def one_query_law(votes, m):
 
 
 @pytest.mark.parametrize("setting", [(1.0, 1e-3, 1, 1), (3.0, 0.05, 1, 1), (0.5, 1e-6, 100, 1), (4.0, 0.05, 9, 3)])
-def test_one_query_keeps_the_promise_exactly(setting):
+def test_one_query_satisfies_the_guarantee_exactly(setting):
     m = StableVote(*setting)
     for votes in all_votes(12, 3):
         here = outcome_law(votes, m)
@@ -65,13 +65,13 @@ def test_one_query_keeps_the_promise_exactly(setting):
 
 
 def outcome_law(votes, m):
-    law, chance = np.zeros(4), one_query_law(votes, m)
-    law[np.argmax(votes)], law[3] = chance, 1 - chance
+    law, probability = np.zeros(4), one_query_law(votes, m)
+    law[np.argmax(votes)], law[3] = probability, 1 - probability
     return law
 
 
 def threshold_noise(m):
-    """The law of the noise on the threshold, and for each of its values the chance that a distance passes."""
+    """The law of the noise on the threshold, and for each of its values the probability that a distance passes."""
     x = np.arange(-400, 401)
     mass = np.exp(-np.abs(x) / float(m.noise_scale))
     mass /= mass.sum()
@@ -80,21 +80,21 @@ def threshold_noise(m):
 
 
 @pytest.mark.parametrize("between", [1, 3, 10, 20, 30, 60])
-def test_no_unstable_query_passes_in_a_whole_run_but_with_delta(between):
-    """Parts that lasted long have a low threshold: the chance is summed over where the part of each query began."""
+def test_an_unstable_query_passes_in_a_whole_run_with_probability_at_most_delta(between):
+    """Parts that lasted long have a low threshold. The sum is over the start of the part of each query."""
     m = StableVote(3.0, 0.05, 8, 4)
     mass, passes = threshold_noise(m)
     distances = [1 if i % 2 else between for i in range(8)]
-    begins = np.zeros((5, 9))  # the chance that part j begins at query s
-    begins[0, 0], told = 1.0, 0.0
+    begins = np.zeros((5, 9))  # the probability that part j begins at query s
+    begins[0, 0], p_unstable = 1.0, 0.0
     for part, start in product(range(4), range(8)):
         still = mass * begins[part, start]
         for i in range(start, 8):
             passed = still * passes(distances[i])
             begins[part + 1, i + 1] += (still - passed).sum()
-            told += passed.sum() if distances[i] == 1 else 0.0
+            p_unstable += passed.sum() if distances[i] == 1 else 0.0
             still = passed
-    assert 0 < told <= m.delta
+    assert 0 < p_unstable <= m.delta
 
 
 def test_patterns_of_two_queries_by_summation():
@@ -115,20 +115,20 @@ def test_patterns_of_two_queries_by_summation():
 
 def test_an_unstable_query_passes_with_less_than_delta():
     for m in (StableVote(1.0, 1e-5, 1000, 1), StableVote(1.0, 1e-5, 1000, 50)):
-        chance = 1000 * m.max_unstable * math.exp(laplace_difference_tail(float(m.noise_scale), m.threshold - 1))
-        assert 0.1 * m.delta < chance <= m.delta
+        probability = 1000 * m.max_unstable * math.exp(laplace_difference_tail(float(m.noise_scale), m.threshold - 1))
+        assert 0.1 * m.delta < probability <= m.delta
         assert math.exp(laplace_difference_tail(float(m.noise_scale), m.distance_for(0.9) - m.threshold)) <= 0.1 + 1e-9
 
 
 def test_where_parts_are_composed_winners_have_the_other_half_of_delta():
-    """Composition takes delta / 2, so that an unstable query may pass with chance delta / 2 at most."""
+    """Composition takes delta / 2, so that an unstable query may pass with probability delta / 2 at most."""
     m = StableVote(1.0, 1e-5, 1000, 100)
     assert m.noise_scale < 3 * 100  # composed, not added up
-    chance = 1000 * 100 * math.exp(laplace_difference_tail(float(m.noise_scale), m.threshold - 1))
-    assert 0.1 * m.delta < chance <= m.delta / 2
+    probability = 1000 * 100 * math.exp(laplace_difference_tail(float(m.noise_scale), m.threshold - 1))
+    assert 0.1 * m.delta < probability <= m.delta / 2
 
 
-def test_many_parts_are_composed_where_that_asks_for_less():
+def test_many_parts_are_composed_where_that_needs_less_noise():
     few, many = StableVote(1.0, 1e-5, 1000, 2), StableVote(1.0, 1e-5, 1000, 100)
     assert few.noise_scale == 6  # 3 * 2 / 1: plain addition
     assert many.noise_scale < 300
@@ -152,15 +152,15 @@ def test_agreed_queries_are_answered_and_the_run_halts():
 
 
 def test_the_threshold_is_drawn_anew_after_each_unstable_query(monkeypatch):
-    asked = []
+    counts_drawn = []
 
     def nothing(width, count, bits):
-        asked.append(count)
+        counts_drawn.append(count)
         return np.zeros(count, np.int64)
 
     monkeypatch.setattr("labeldp.privacy.mechanisms.stable.discrete_laplace", nothing)
     StableVote(1.0, 1e-5, 20, 7).draw(np.ones((15, 3), int))
-    assert asked == [15, 7]
+    assert counts_drawn == [15, 7]
 
 
 def lower_bound(hits, others, runs, delta):
@@ -193,7 +193,7 @@ def test_the_audit_breaks_the_immutable_argmax_and_not_the_stable_vote(immutable
             assert max(lower_bound(hits, others, 1000, delta), lower_bound(others, hits, 1000, delta)) <= m.epsilon
 
 
-def test_the_constant_is_the_papers(immutable):
+def test_the_constant_is_that_of_the_paper(immutable):
     assert immutable(20.0, 1, tau=1e-3).constant_for(10) == pytest.approx(20 * math.log(10 / 1e-3))
     assert immutable(40.0, 1, "gaussian", 1e-3).constant_for(10) == pytest.approx(math.sqrt(3200 * math.log(20 / 1e-3)))
     published = immutable(1e10, 100, constant=1e100)

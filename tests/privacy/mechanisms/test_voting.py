@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, chisquare
 from scripted import Seeded
-from votelaws import COUNTS, divergence, law_of, neighbours
+from votelaws import COUNTS, divergence, law_of, neighbors
 
 import labeldp as ldp
 from labeldp.accounting import GaussianLoss, PureLoss, compose
@@ -32,7 +32,7 @@ def test_the_loss_is_never_below_the_true_divergence(mechanism, counts):
     law = law_of(counts, mechanism)
     assert law.sum() == pytest.approx(1, abs=1e-9)
     loss, bounds = mechanism.loss(1, 1), epsilons(mechanism)
-    for other in neighbours(counts):
+    for other in neighbors(counts):
         changed = law_of(other, mechanism)
         for order in ORDERS:
             assert divergence(law, changed, order) <= loss.rdp(order) * (1 + 1e-9) + 1e-9
@@ -62,17 +62,17 @@ def capped(mechanism, runs):
     return {"max_answers": runs} if isinstance(mechanism, ConfidentGNMax) else {}
 
 
-def test_noise_falls_on_the_largest_count_alone_before_the_threshold(monkeypatch):
-    asked = []
+def test_the_threshold_test_adds_noise_to_the_largest_count_alone(monkeypatch):
+    requests = []
 
     def nothing(width, count, bits):
-        asked.append((float(width), count))
+        requests.append((float(width), count))
         return np.zeros(count, np.int64)
 
     monkeypatch.setattr("labeldp.privacy.mechanisms.voting.discrete_gaussian", nothing)
     votes = np.array([[5, 1, 0], [2, 2, 2], [0, 1, 5], [3, 3, 0]])
     answers = ConfidentGNMax(5, 3.0, 2.0, 4, 4).draw(votes)
-    assert asked == [(3.0, 4), (2.0, 6)]  # one number for each query; then each count of the two that passed
+    assert requests == [(3.0, 4), (2.0, 6)]  # one number for each query; then each count of the two that passed
     assert answers.codes.tolist() == [0, -1, 2, -1]
     assert (answers.n_queries, answers.n_answered) == (4, 2)
 
@@ -117,7 +117,7 @@ def test_the_guarantee_is_for_a_whole_run():
 
 
 def lower_bound(hits, others, runs, delta=0.0):
-    """A lower bound on epsilon that holds with 99.99 %, from how often an event was seen on two neighbours."""
+    """A lower bound on epsilon that holds with 99.99 %, from how often an event was seen on two neighbors."""
     low = beta.ppf(5e-5, hits, runs - hits + 1) if hits else 0.0
     high = beta.ppf(1 - 5e-5, others + 1, runs - others) if others < runs else 1.0
     return math.log((low - delta) / high) if low > delta else -math.inf

@@ -15,13 +15,13 @@ ULP = 2.0**-63
 LAST = 2**64 - 1
 
 
-def test_coin_has_the_law_that_was_asked_for():
+def test_bernoulli_has_the_requested_probability():
     for p in (Fraction(1, 3), Fraction(1, 2), Fraction(1, 10**6), 1 - Fraction(1, 10**30)):
         law = exact_law(lambda bits, p=p: bool(samplers.bernoulli(p, 1, bits)[0]))
         assert abs(law[True] - p) < ULP
 
 
-def test_coin_goes_on_drawing_where_64_bits_do_not_decide():
+def test_bernoulli_draws_more_bits_where_64_do_not_decide():
     third = (2**64 - 1) // 3  # 0101...: the first 64 bits of 1/3
     assert samplers.bernoulli(Fraction(1, 3), 1, Uniform(third, third - 1))[0]
     assert not samplers.bernoulli(Fraction(1, 3), 1, Uniform(third, third + 1))[0]
@@ -31,13 +31,13 @@ def test_coin_goes_on_drawing_where_64_bits_do_not_decide():
     assert not samplers.bernoulli(tiny, 1, Uniform(0, 2**58))[0]
 
 
-def test_certain_coins():
+def test_bernoulli_of_probability_zero_and_one_is_constant():
     assert samplers.bernoulli(Fraction(1), 5).all()
     assert not samplers.bernoulli(Fraction(0), 5).any()
 
 
 @pytest.mark.parametrize("cells", [2, 3, 7, 10, 300])
-def test_uniform_favours_nobody(cells):
+def test_uniform_gives_every_cell_the_same_probability(cells):
     law = exact_law(lambda bits: int(samplers.uniform(cells, 1, bits)[0]))
     assert sorted(law) == list(range(cells))
     assert all(abs(mass - Fraction(1, cells)) < ULP for mass in law.values())
@@ -138,15 +138,15 @@ def test_gaussian_matches_its_law(sigma):
 @given(st.integers(0, 40), st.fractions(min_value=2, max_value=9, max_denominator=50))
 @settings(max_examples=40)
 def test_acceptance_is_exact_at_the_edge(distance, sigma):
-    centre, width = sigma**2 / (sigma.__floor__() + 1), 2 * sigma**2
+    center, width = sigma**2 / (sigma.__floor__() + 1), 2 * sigma**2
     with mpmath.workdps(80):
-        x = (distance - centre) ** 2 / width
+        x = (distance - center) ** 2 / width
         true = mpmath.exp(-mpmath.mpf(x.numerator) / x.denominator)
         first = int(mpmath.floor(true * 2**64))
         second = int(mpmath.floor((true * 2**64 - first) * 2**64))
 
     def accepted(*words):
-        return bool(samplers._draw_acceptance(np.array([distance]), centre, width, Uniform(*words))[0])
+        return bool(samplers._draw_acceptance(np.array([distance]), center, width, Uniform(*words))[0])
 
     if first == 2**64:  # probability 1
         assert accepted(LAST)
@@ -216,11 +216,11 @@ def test_the_deviation_of_laplace_noise_is_that_of_its_law(decay):
 
 
 def test_exact_arithmetic_decides_wherever_float64_could_be_wrong(monkeypatch):
-    """The chance exp(-1/2), and a uniform that is off by 2^-31 of it, then by 2^-29 of it."""
-    asked = []
-    monkeypatch.setattr(samplers, "_resolve_tie", lambda *given: asked.append(given) or 0)
-    for off, settled in ((2.0**-31, 1), (-(2.0**-31), 1), (2.0**-29, 0), (-(2.0**-29), 0)):
-        asked.clear()
-        word = int(np.exp(-0.5) * (1 + off) * 2.0**64)
+    """The probability is exp(-1/2); the uniform differs from it by 2^-31 of it, then by 2^-29 of it."""
+    ties = []
+    monkeypatch.setattr(samplers, "_resolve_tie", lambda *arguments: ties.append(arguments) or 0)
+    for relative_difference, n_ties in ((2.0**-31, 1), (-(2.0**-31), 1), (2.0**-29, 0), (-(2.0**-29), 0)):
+        ties.clear()
+        word = int(np.exp(-0.5) * (1 + relative_difference) * 2.0**64)
         samplers._draw_acceptance(np.array([1]), Fraction(0), Fraction(2), Uniform(word))
-        assert len(asked) == settled
+        assert len(ties) == n_ties

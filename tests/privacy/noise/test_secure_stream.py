@@ -22,7 +22,7 @@ from labeldp.mechanisms import GroupHistogram
 def noisy_counts():
     vault = ldp.Vault(np.arange(8) % 2, ldp.LabelSpace([0, 1]), ldp.Budget(9.0))
     query = GroupHistogram(groups=np.zeros(8, int), epsilon=0.01)
-    return [vault.release(query, rows=np.arange(5 + i)).counts.tolist() for i in range(3)]
+    return [vault.release(query, row_selection=np.arange(5 + i)).counts.tolist() for i in range(3)]
 
 noisy_counts()
 received, sent = os.pipe()
@@ -38,7 +38,7 @@ print(counts, os.read(received, 10000).decode(), sep="\n")
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system does not fork")
 @pytest.mark.parametrize("fork", ["libc", "python"])
-def test_a_forked_process_draws_other_noise_whoever_forks(fork):
+def test_a_forked_process_draws_other_noise_for_each_way_to_fork(fork):
     done = subprocess.run([sys.executable, "-c", RELEASES, fork], capture_output=True, text=True, check=True)
     parent, child = done.stdout.splitlines()
     assert parent != child
@@ -83,7 +83,7 @@ def test_threads_never_share_words():
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, (1 << 17) - 1, 1 << 17, (1 << 18) + 3])
-def test_a_draw_has_its_size_and_never_repeats(count):
+def test_a_draw_has_its_size_and_repeats_no_word(count):
     words = SystemStream().uint64(count)
     assert words.shape == (count,)
     assert np.unique(words).size == count

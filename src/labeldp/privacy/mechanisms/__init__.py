@@ -1,4 +1,4 @@
-"""The ways for labels to leave the vault: one file a family, each with its proof."""
+"""Label-private mechanisms: one file per family, with its proof in the module docstring."""
 
 from labeldp.privacy.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from labeldp.privacy.mechanisms.base import Mechanism

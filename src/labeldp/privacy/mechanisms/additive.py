@@ -1,13 +1,14 @@
-"""Noise added to a one-hot label, coordinate by coordinate, on the integer grid.
+"""Discrete Laplace and Gaussian noise on one-hot labels.
 
-Proof. A changed label moves two coordinates of the one-hot row, by `height` and `-height`; the noise is drawn
-independently for each coordinate and row, so only those two count.
+Proof. A changed label moves two coordinates of the one-hot row, by `height` and `-height`. The noise is integer and
+independent for each coordinate and row, so only those two coordinates contribute to the loss.
 
-Laplace: with P(x) proportional to exp(-|x| epsilon / (2 height)), a move of `height` changes each of the two
-probabilities by a factor exp(epsilon / 2) at most, exp(epsilon) together. The noise is unbounded.
+Laplace: P(x) is proportional to exp(-|x| epsilon / (2 height)). A move of `height` changes each of the two
+probabilities by a factor of at most exp(epsilon / 2), and their product by at most exp(epsilon). The noise is
+unbounded.
 
-Gaussian: the loss of the move (+1, -1) is summed exactly (`losses.unit_shift_delta`), and sigma is the
-smallest whose delta is met.
+Gaussian: the loss of the move (+1, -1) is summed exactly (`accounting.losses.unit_shift_delta`). Sigma is the smallest
+value that satisfies delta.
 """
 
 from dataclasses import dataclass
@@ -32,8 +33,8 @@ from labeldp.releases.onehot import NoisyOneHot
 class OneHotLaplace(PerLabelMechanism):
     """Discrete Laplace noise of scale 2 * height / epsilon on each coordinate (ALIBI, Malek et al. 2021).
 
-    A one-hot row has `height` in the label's place. Height 1 tells most: each coordinate then says "likely" or
-    "unlikely" by epsilon / 2. A large height approaches the continuous noise of the paper.
+    A one-hot row has the value `height` at the label. Height 1 is the most informative: each coordinate is then a
+    binary signal with a log-odds ratio of epsilon / 2. A large height approaches the continuous noise of the paper.
     """
 
     height: int = 1
@@ -71,15 +72,15 @@ class OneHotGaussian(Mechanism):
 
     @cached_property
     def sigma(self) -> float:
-        """The deviation of the noise."""
+        """The standard deviation of the noise."""
         return unit_shift_sigma(self.epsilon, self.delta)
 
     def loss(self, n_labels: int = 1) -> GaussianLoss:
-        """Return the loss of `labels` pairs of coordinates moved by one."""
+        """Return the loss of `n_labels` pairs of coordinates, each moved by one."""
         return GaussianLoss(self.sigma, (2 * n_labels) ** 0.5, n_shifts=n_labels)
 
     def check(self, space: LabelSpace, n_rows: int) -> None:
-        """Fit every vault."""
+        """Accept every vault."""
 
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisyOneHot:
         """Add the noise."""
@@ -90,7 +91,7 @@ class OneHotGaussian(Mechanism):
 def _add_one_hot(codes: Codes, noise: NDArray[np.int64], height: int) -> NDArray[np.signedinteger]:
     """Add one-hot rows to the noise; a row without a label stays zero."""
     values = noise.reshape(codes.size, -1)
-    labelled_rows = np.flatnonzero(codes != MISSING)
-    values[labelled_rows, codes[labelled_rows]] += height
+    labeled_rows = np.flatnonzero(codes != MISSING)
+    values[labeled_rows, codes[labeled_rows]] += height
     values[codes == MISSING] = 0
     return downcast_integers(values)

@@ -1,4 +1,4 @@
-"""What every mechanism is: a frozen description that can state its loss, check its input and draw."""
+"""The interface of mechanisms: frozen descriptions that state their loss, check their input and draw noise."""
 
 import hashlib
 import math
@@ -20,15 +20,17 @@ from labeldp.core.label_space import Codes, LabelSpace
 from labeldp.privacy.noise.secure_stream import Bits
 from labeldp.releases.base import Release
 
-_ROUNDING_SLACK = 1 + Fraction(1, 10**9)  # what a product of floats may be off by
-_MIN_EPSILON_GAIN = 1.01  # by how much each label's epsilon must grow for delta to be spent on it
+# Relative rounding error that a product of floats may have.
+_ROUNDING_SLACK = 1 + Fraction(1, 10**9)
+# Factor by which epsilon per label must grow before delta is spent on it.
+_MIN_EPSILON_GAIN = 1.01
 
 
 class Mechanism(ABC):
-    """A way for labels to leave the vault.
+    """A randomized algorithm that releases something about labels.
 
-    Subclasses are frozen dataclasses: making one does no work and draws nothing. Arrays that they hold
-    (priors, groups, queries) must not depend on raw labels: they are public, or computed from releases.
+    Subclasses are frozen dataclasses. Construction does no work and draws no noise. Arrays in their fields (priors,
+    groups, queries) must not depend on raw labels: they are public, or computed from releases.
     """
 
     trust: ClassVar[Trust] = "local"
@@ -37,27 +39,27 @@ class Mechanism(ABC):
 
     @abstractmethod
     def loss(self, n_labels: int = 1) -> Loss:
-        """Return what a unit loses that owns at most `labels` of the released rows."""
+        """Return the privacy loss of a unit that owns at most `n_labels` of the released rows."""
 
     def price(self, n_labels: int = 1) -> tuple[Fraction | float, Fraction]:
-        """Return the epsilon and delta that such a unit is charged: what was asked for, for one label."""
+        """Return the epsilon and delta that such a unit is charged. One label costs the requested epsilon."""
         loss, delta = self.loss(n_labels), float(getattr(self, "delta", 0.0))
         requested = n_labels * as_fraction(self.epsilon)
-        if isinstance(loss, PureLoss):  # the sum, but for rounding, or more if it says so
-            return (requested if loss.bound <= requested * _ROUNDING_SLACK else as_fraction(loss.bound)), as_fraction(
-                delta
-            )
-        return (requested if n_labels == 1 else as_fraction(loss.epsilon(delta))), as_fraction(delta)
+        if isinstance(loss, PureLoss):  # the exact sum, unless the stated bound is larger by more than rounding
+            charged = requested if loss.bound <= requested * _ROUNDING_SLACK else as_fraction(loss.bound)
+        else:
+            charged = requested if n_labels == 1 else as_fraction(loss.epsilon(delta))
+        return charged, as_fraction(delta)
 
     def with_epsilon(self, epsilon: float, **changes: Any) -> Self:
         """Return the same mechanism at another epsilon."""
         return replace(self, epsilon=epsilon, **changes)  # type: ignore[type-var]
 
     def scaled_to_unit(self, n_labels: int, delta: float = 0.0) -> "Mechanism":
-        """Return this mechanism with the least noise at which a unit with `labels` labels pays the price of one.
+        """Return this mechanism with the least noise at which a unit with `n_labels` labels pays the price of one.
 
-        So whoever says what one label may lose says it for the unit. `delta` may be spent by mechanisms that have none
-        of their own and lose less with it.
+        An epsilon that is given for one label then holds for the unit. A mechanism without a delta of its own may spend
+        `delta` if that lowers its loss.
         """
         requested = self.price()
 
@@ -76,22 +78,22 @@ class Mechanism(ABC):
 
     @abstractmethod
     def check(self, space: LabelSpace, n_rows: int) -> None:
-        """Raise InputError if this mechanism does not fit the vault. Nothing is charged before this passes."""
+        """Raise InputError if the mechanism does not fit the vault. The vault charges nothing before this check."""
 
     def prepare(self, codes: Codes, space: LabelSpace, cache: dict[Any, Any]) -> "Mechanism":
-        """Do the long work that needs labels and no noise, and return what will draw: a new object, for the vault only.
+        """Do the long work that needs labels but no noise. Return the mechanism that draws, for the vault only.
 
-        It runs before the charge, so that an interrupted training costs no budget: nothing of it leaves the vault, and
-        it must not fail because of labels. `memory` is the vault's, for what a next request can use again.
+        It runs before the charge, so that an interrupted training costs no budget. Its result stays inside the vault.
+        Whether it fails must not depend on labels. `cache` belongs to the vault and stores results for later requests.
         """
         return self
 
     @abstractmethod
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Release:
-        """Draw the noise. Rows with code -1 take no part; `common` holds the fields that releases share."""
+        """Draw the noise. Ignore rows with code -1. `release_fields` has the fields that all releases share."""
 
     def restore(self, release: Release) -> Release:
-        """Complete a stored release by public inputs that are not stored with it."""
+        """Add public inputs to a stored release that are not stored with it."""
         return release
 
     def parameters(self) -> dict[str, Any]:
@@ -100,21 +102,21 @@ class Mechanism(ABC):
         return {name: _fingerprint(getattr(self, name)) for name in public}
 
     def protects(self, unit: Unit) -> Unit:
-        """Return whom a release protects, from a vault that protects such units."""
+        """Return the unit that a release protects, given the unit of the vault."""
         return unit
 
     def released_parameters(self) -> dict[str, Any]:
-        """Return the parameters that go with the release wherever it goes."""
+        """Return the parameters that are published with the release."""
         return self.parameters()
 
 
 @dataclass(frozen=True, eq=False)
 class PerLabelMechanism(Mechanism):
-    """Noise for each label by itself, purely private for each.
+    """A mechanism with independent noise for each label and a pure guarantee for each.
 
     Proof for a unit with m labels: its rows are drawn independently, and each is epsilon-private. So the unit loses
-    m epsilon at most, or what `losses.RepeatedLoss` composes at `delta`: whichever is less is charged. `delta` is
-    not spent by units with one label.
+    at most m epsilon, and at `delta` at most what `accounting.losses.RepeatedLoss` composes. The smaller of the two is
+    charged. Units with one label do not spend `delta`.
     """
 
     epsilon: float
@@ -129,12 +131,12 @@ class PerLabelMechanism(Mechanism):
         return PureLoss(self.epsilon) if n_labels == 1 else RepeatedLoss(self.epsilon, n_labels)
 
     def price(self, n_labels: int = 1) -> tuple[Fraction, Fraction]:
-        """Return the plain sum, or less with delta."""
+        """Return the sum over labels, or less with delta."""
         plain_sum, composed = n_labels * as_fraction(self.epsilon), as_fraction(self.loss(n_labels).epsilon(self.delta))
         return (composed, as_fraction(self.delta)) if self.delta and composed < plain_sum else (plain_sum, Fraction(0))
 
     def scaled_to_unit(self, n_labels: int, delta: float = 0.0) -> "PerLabelMechanism":
-        """Return epsilon in equal parts, or larger ones that cost the unit as much at `delta`."""
+        """Divide epsilon into equal parts, or into larger parts that have the same total cost at `delta`."""
         if n_labels == 1:
             return self
         equal_part = divide_epsilon(self.epsilon, n_labels)
@@ -152,12 +154,12 @@ class PerLabelMechanism(Mechanism):
         )
 
     def parameters(self) -> dict[str, Any]:
-        """Leave a delta out that is none."""
+        """Return the public parameters, without a delta of zero."""
         return {name: value for name, value in super().parameters().items() if name != "delta" or value}
 
 
 def divide_epsilon(epsilon: float, n_parts: int) -> float:
-    """Return the largest decimal of which so many are no more than epsilon."""
+    """Return the largest decimal number that, times `n_parts`, is at most epsilon."""
     part = math.nextafter(epsilon / n_parts, math.inf)
     while n_parts * as_fraction(part) > as_fraction(epsilon):
         part = math.nextafter(part, 0.0)
@@ -165,16 +167,17 @@ def divide_epsilon(epsilon: float, n_parts: int) -> float:
 
 
 def frozen_copy(values: Any, dtype: Any = None) -> NDArray[Any]:
-    """Copy an array and freeze the copy: noise was measured for these values, and no others may take their place."""
+    """Return a read-only copy of an array, because noise is calibrated for exactly these values."""
     frozen = np.array(values, dtype)
     frozen.setflags(write=False)
     return frozen
 
 
 def frozen_csr(matrix: Any) -> csr_array:
-    """Copy a sparse matrix as frozen rows (CSR) in one form: sorted columns, duplicates summed, no stored zeros.
+    """Return a read-only CSR copy of a sparse matrix in canonical form.
 
-    The order that the caller's matrix claims for itself is not relied on.
+    Columns are sorted, duplicates are summed and stored zeros are removed. The function does not trust the format flags
+    of the given matrix.
     """
     if len(matrix.shape) != 2 or matrix.dtype.kind not in "fiu":
         raise InputError("A sparse matrix must have rows and columns of whole numbers or floats: convert it.")
@@ -187,25 +190,23 @@ def frozen_csr(matrix: Any) -> csr_array:
         raise InputError("The sparse matrix is damaged: an entry lies outside its rows or columns.") from None
     frozen.sum_duplicates()
     frozen.eliminate_zeros()
-    index_dtype = np.int32 if max(*frozen.shape, frozen.nnz) < 2**31 else np.int64  # of equal matrices the same
-    frozen.indices, frozen.indptr = (
-        frozen.indices.astype(index_dtype, copy=False),
-        frozen.indptr.astype(index_dtype, copy=False),
-    )
+    index_dtype = np.int32 if max(*frozen.shape, frozen.nnz) < 2**31 else np.int64  # equal matrices have equal dtypes
+    frozen.indices = frozen.indices.astype(index_dtype, copy=False)
+    frozen.indptr = frozen.indptr.astype(index_dtype, copy=False)
     for array in (frozen.data, frozen.indices, frozen.indptr):
         array.setflags(write=False)
     return frozen
 
 
 def check_privacy(epsilon: float, delta: float | None = None) -> None:
-    """Check epsilon, and a delta that must be positive where it is given."""
+    """Check epsilon and, if given, a positive delta."""
     check_epsilon(epsilon)
     if delta is not None:
         check_delta(delta, positive=True)
 
 
 def check_distributions(prior: NDArray[np.floating], space: LabelSpace, n_rows: int, name: str = "the prior") -> None:
-    """Check that `prior`, which messages call by `name`, holds one distribution over the classes for each row."""
+    """Check that `prior` has one distribution over the classes for each row. Messages call it `name`."""
     if prior.shape != (n_rows, len(space)):
         problem = f"{name[0].upper()}{name[1:]} has shape {prior.shape}"
         raise InputError(f"{problem}; it must have {n_rows} rows and {len(space)} classes.")
@@ -214,7 +215,7 @@ def check_distributions(prior: NDArray[np.floating], space: LabelSpace, n_rows: 
 
 
 def downcast_integers(values: NDArray[np.int64]) -> NDArray[np.signedinteger]:
-    """Store integers in the smallest type that holds them."""
+    """Convert integers to the smallest dtype that represents them."""
     for dtype in (np.int8, np.int16, np.int32):
         if not values.size or np.abs(values).max() <= np.iinfo(dtype).max:
             return values.astype(dtype)
@@ -222,21 +223,24 @@ def downcast_integers(values: NDArray[np.int64]) -> NDArray[np.signedinteger]:
 
 
 def without_digests(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what `parameters` tells of arrays and features: who has all rows but one could try what that one is."""
+    """Remove the digests of arrays and features from parameters.
+
+    An attacker who knows all rows but one could test guesses of that row against a digest.
+    """
     return {name: value for name, value in parameters.items() if not (isinstance(value, dict) and "sha256" in value)}
 
 
 def _fingerprint(value: Any) -> Any:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return float(value)  # epsilon=1 and epsilon=1.0 are one request
-    if hasattr(value, "tocsr"):  # of scipy.sparse
+        return float(value)  # epsilon=1 and epsilon=1.0 are the same request
+    if hasattr(value, "tocsr"):  # a matrix of scipy.sparse
         csr = value.tocsr()
         part_digests = "".join(_fingerprint(part)["sha256"] for part in (csr.data, csr.indices, csr.indptr))
         digest = hashlib.sha256(part_digests.encode()).hexdigest()
         return {"shape": list(csr.shape), "dtype": str(csr.dtype), "entries": int(csr.nnz), "sha256": digest}
     if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:  # of which memory holds addresses, others in each process
+        if value.dtype.hasobject:  # its memory holds addresses, which differ between processes
             raise InputError("A mechanism takes arrays of numbers, dates or texts, not of Python objects: convert it.")
         digest = hashlib.sha256(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data).hexdigest()
         return {"shape": list(value.shape), "dtype": str(value.dtype), "sha256": digest}
-    return {"sha256": value.digest()} if hasattr(value, "digest") else value  # as of arrays: copies leave it out
+    return {"sha256": value.digest()} if hasattr(value, "digest") else value  # as for arrays: copies leave it out

@@ -1,15 +1,15 @@
-"""Noisy numbers on a declared range: randomized response over bins or over points, and plain noise.
+"""Noisy numeric labels of a declared range: randomized response over bins or points, and discrete Laplace noise.
 
-Proof for `RROnBins` and `UnbiasedBins`. The table of a row's group (which place each value goes to, what each place
-stands for) is worked out from the prior, which knows no label. A label goes to one of k places: to its bin, or at
-random to one of its two neighbouring points. The place goes through randomized response, whose answers have
-probabilities within a factor exp(epsilon) for any two places (proof in `randomized_response.py`, whose exact sampler
-this is). For a label that is rounded at random, the probability of an answer is a mean of two of these, so that any two
-labels stay within the factor too. Outputs are a public function of answer and group. Rows are drawn independently.
+Proof for `RROnBins` and `UnbiasedBins`. The table of a row's group (the index of each value, and the output of each
+index) is computed from the prior, which does not depend on raw labels. A label is mapped to one of k indices: to its
+bin, or at random to one of its two neighboring points. The index goes through randomized response, whose responses have
+probabilities within a factor exp(epsilon) for any two indices (proof in `randomized_response.py`; the exact sampler is
+the same). For a label that is rounded at random, the probability of a response is a mean of two of these, so any two
+labels stay within the factor too. Outputs are a public function of response and group. Rows are drawn independently.
 
 Proof for `DiscreteLaplace`. Two labels differ by n = (values of the range - 1) steps at most, so noise with P(x)
-proportional to exp(-|x| epsilon / n) changes any probability by exp(epsilon) at most. The noise is unbounded; cutting
-the sum at the ends of the range looks at nothing else.
+proportional to exp(-|x| epsilon / n) changes any probability by exp(epsilon) at most. The noise is unbounded. Clipping
+the sum to the range is post-processing.
 """
 
 import math
@@ -38,7 +38,9 @@ from labeldp.releases.numeric import (
     unbiased_grid,
 )
 
-MAX_RANGE_VALUES = 2000  # values; the search looks at every pair of them, for every number of bins
+# Largest number of values in a range: the search evaluates every pair of values for every number of bins.
+MAX_RANGE_VALUES = 2000
+# Responses whose losses are computed together, to bound memory.
 _BLOCK = 256
 
 _LOSS_FUNCTIONS: dict[LossName, Callable[[Floats, Floats], Floats]] = {
@@ -60,7 +62,14 @@ class _RangeMechanism(PerLabelMechanism):
 
 
 class _BinTable(NamedTuple):
-    """What a group does: the place of each value; how far above it, of how many steps, the value lies; the outputs."""
+    """The table of a group.
+
+    Args:
+        bin_indices: The bin, or the point below, of each value.
+        steps_above: The steps from that point to the value.
+        gap: The steps from that point to the next one; 1 for a value that is not rounded.
+        outputs: The output of each bin or point.
+    """
 
     bin_indices: NDArray[np.int64]
     steps_above: NDArray[np.int64]
@@ -82,9 +91,9 @@ class _BinResponse(_RangeMechanism):
             object.__setattr__(self, "groups", frozen_copy(self.groups))
 
     def check(self, space: LabelSpace, n_rows: int) -> None:
-        """Check that the prior is a distribution over the range and that each row has one, and search the tables.
+        """Check that each row has a prior distribution over the range, and compute the tables.
 
-        The search knows no label and can take a while: it is done before anything is charged.
+        The search does not depend on raw labels and can be slow, so it runs before the charge.
         """
         super().check(space, n_rows)
         if len(space) > MAX_RANGE_VALUES:
@@ -95,7 +104,7 @@ class _BinResponse(_RangeMechanism):
         if self.groups is not None:
             self._check_groups(self.groups, n_rows)
         elif self.prior.ndim != 1:
-            raise InputError("The prior has several rows: say by groups which of them each label has.")
+            raise InputError("The prior has several rows: give groups, the row of the prior for each label.")
         self.tables(space)
 
     def _check_groups(self, groups: NDArray[np.signedinteger], n_rows: int) -> None:
@@ -107,14 +116,14 @@ class _BinResponse(_RangeMechanism):
             raise InputError(f"groups must number the rows of the prior, from 0 to {len(self.prior) - 1}.")
 
     def tables(self, space: LabelSpace) -> list[_BinTable]:
-        """Return the table of each row of the prior; equal rows are searched once."""
-        cached = self.__dict__.get("_known")
+        """Return the table of each row of the prior. Equal rows are searched once."""
+        cached = self.__dict__.get("_cached_tables")
         if cached is None or cached[0] != space:
             grid = np.array(space.classes, np.float64)
             distinct_priors, which = np.unique(np.atleast_2d(self.prior), axis=0, return_inverse=True)
             distinct_tables = [self._find_table(grid, prior) for prior in distinct_priors]
             cached = (space, [distinct_tables[i] for i in which.ravel()])
-            object.__setattr__(self, "_known", cached)
+            object.__setattr__(self, "_cached_tables", cached)
         return cached[1]
 
     @abstractmethod
@@ -124,8 +133,8 @@ class _BinResponse(_RangeMechanism):
     def expected_loss(self, space: LabelSpace, prior: Any = None, loss: LossName = "squared") -> float:
         """Return the exact expected loss of the outputs, by default under the mechanism's own prior.
 
-        With groups, it is the mean over all rows. A `prior` that is given, one for all rows, takes the place of what
-        the mechanism believed: so a wrong belief can be priced.
+        With groups, it is the mean over all rows. A given `prior` holds for all rows. It replaces that of the mechanism
+        in the expectation, so the result is then the loss of a mechanism with a wrong prior.
         """
         self.check(space, 1 if self.groups is None else max(1, self.groups.size))
         tables = self.tables(space)
@@ -140,7 +149,7 @@ class _BinResponse(_RangeMechanism):
         return total
 
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisyBins:
-        """Send each label to its place, and the place through randomized response."""
+        """Map each label to its bin or point, and apply randomized response to the index."""
         tables = self.tables(release_fields["space"])
         bin_indices = np.stack([table.bin_indices for table in tables])
         steps_above, gap = np.stack([table.steps_above for table in tables]), np.stack([table.gap for table in tables])
@@ -148,9 +157,9 @@ class _BinResponse(_RangeMechanism):
         outputs = np.full((len(tables), n_bins.max()), np.nan)
         for output_row, table in zip(outputs, tables, strict=True):
             output_row[: table.outputs.size] = table.outputs
-        labelled_rows = np.flatnonzero(codes != MISSING)
-        label_codes = codes[labelled_rows]
-        row_groups = np.zeros(label_codes.size, np.int64) if self.groups is None else self.groups[labelled_rows]
+        labeled_rows = np.flatnonzero(codes != MISSING)
+        label_codes = codes[labeled_rows]
+        row_groups = np.zeros(label_codes.size, np.int64) if self.groups is None else self.groups[labeled_rows]
         bins = bin_indices[row_groups, label_codes] + _draw_round_up(
             steps_above[row_groups, label_codes], gap[row_groups, label_codes], bits
         )
@@ -160,7 +169,7 @@ class _BinResponse(_RangeMechanism):
             offset = response_offset(as_fraction(self.epsilon), int(k)).sample(positions.size, bits)
             responses[positions] = (bins[positions] + offset) % k
         noisy_codes = np.full(codes.size, MISSING, codes.dtype)
-        noisy_codes[labelled_rows] = responses
+        noisy_codes[labeled_rows] = responses
         return NoisyBins(
             **release_fields,
             codes=noisy_codes,
@@ -174,7 +183,7 @@ class _BinResponse(_RangeMechanism):
 
 
 def _draw_round_up(steps_above: NDArray[np.int64], gap: NDArray[np.int64], bits: Bits) -> NDArray[np.bool_]:
-    """Draw coins that are true with probability above / gap, exactly: a uniform number below `gap` is below `above`."""
+    """Draw booleans that are true with probability exactly steps_above / gap."""
     up = np.zeros(gap.size, bool)
     for steps in np.unique(gap[gap > 1]):
         positions = np.flatnonzero(gap == steps)
@@ -184,15 +193,15 @@ def _draw_round_up(steps_above: NDArray[np.int64], gap: NDArray[np.int64], bits:
 
 @dataclass(frozen=True, eq=False, init=False)
 class RROnBins(_BinResponse):
-    """Cut the range into bins, and answer at random with the outputs of the bins (Ghazi and others, 2022).
+    """Randomized response over bins of the range (Ghazi and others, 2022).
 
-    Number of bins, cuts and outputs have the least expected loss that is possible under the prior: "squared",
-    "absolute", or "poisson" (v - y log v, for labels from 0). No other mechanism with this epsilon does better under
-    that prior. Outputs lean towards the middle of the prior, so they are not unbiased. Labels are numbers of a range,
-    or ordered classes that are numbers, such as ratings.
+    The number of bins, the cuts and the outputs minimize the expected loss under the prior: "squared", "absolute", or
+    "poisson" (v - y log v, for labels from 0). No other mechanism with this epsilon has a smaller expected loss under
+    that prior. Outputs are biased towards the center of the prior. Labels are numbers of a range, or ordered classes
+    that are numbers, such as ratings.
 
-    `prior` is one distribution over the range, public or from an earlier release; or a row for each group, and `groups`
-    names the group of each label.
+    `prior` is one distribution over the range, public or from an earlier release. Or it has a row for each group, and
+    `groups` has the group of each label.
     """
 
     objective: LossName
@@ -206,7 +215,7 @@ class RROnBins(_BinResponse):
         groups: Any = None,
         delta: float = 0.0,
     ) -> None:
-        # A method is called `loss`, so the field is not.
+        # The field has another name because `loss` is a method.
         for name, value in dict(epsilon=epsilon, prior=prior, groups=groups, objective=loss, delta=delta).items():
             object.__setattr__(self, name, value)
         self.__post_init__()
@@ -217,13 +226,13 @@ class RROnBins(_BinResponse):
         return RROnBins(epsilon, self.prior, self.objective, groups=self.groups, **{"delta": self.delta} | changes)
 
     def check(self, space: LabelSpace, n_rows: int) -> None:
-        """Check prior, groups, and that a Poisson loss is asked of counts."""
+        """Check prior and groups, and that labels are nonnegative for the Poisson loss."""
         if self.objective == "poisson" and space.class_values is not None and space.class_values[0] < 0:
             raise InputError("The Poisson loss needs labels from 0: declare a range without negative numbers.")
         super().check(space, n_rows)
 
     def _accepts(self, space: LabelSpace) -> bool:
-        return space.class_values is not None  # ordered classes will do: bins need no equal steps
+        return space.class_values is not None  # ordered classes are accepted: bins need no equal steps
 
     def _find_table(self, grid: Floats, prior: Floats) -> _BinTable:
         bins = optimize_bins(grid, prior, self.epsilon, self.objective)
@@ -234,15 +243,16 @@ class RROnBins(_BinResponse):
 
 @dataclass(frozen=True, eq=False)
 class UnbiasedBins(_BinResponse):
-    """Round each label at random to one of k points, answer at random, and decode so that the mean is the label.
+    """Randomized response over k points, to which labels are rounded at random, with unbiased outputs.
 
-    Let c = exp(epsilon) + k - 1. The answer for point a_j stands for v_j = (c a_j - sum a) / (exp(epsilon) - 1). These
-    add up to sum a, so the mean of v for a label rounded to a_l is ((exp(epsilon) - 1) v_l + sum v) / c = a_l; and the
-    mean of the rounded label is the label, because a step up of the whole gap has probability (y - a_l) / gap. Outputs
-    can lie far outside the range.
+    Let c = exp(epsilon) + k - 1. The response for point a_j has the output v_j = (c a_j - sum a) / (exp(epsilon) - 1).
+    These add up to sum a, so the mean of v for a label rounded to a_l is ((exp(epsilon) - 1) v_l + sum v) / c = a_l.
+    And the mean of the rounded label is the label, because a step up of the whole gap has probability (y - a_l) / gap.
+    Outputs can lie far outside the range.
 
-    The points, with both ends of the range among them, have the least expected variance under the prior. Other unbiased
-    mechanisms can have less. `prior` and `groups` are as for `RROnBins`; a wrong prior costs variance, never bias.
+    The points, which include both ends of the range, minimize the expected variance under the prior. Other unbiased
+    mechanisms can have a smaller variance. `prior` and `groups` are those of `RROnBins`. A wrong prior increases the
+    variance but causes no bias.
     """
 
     unbiased_outputs: ClassVar[bool] = True
@@ -253,18 +263,16 @@ class UnbiasedBins(_BinResponse):
         bin_indices = np.searchsorted(points, codes, "right") - 1
         steps_above = codes - points[bin_indices]
         gap = np.where(steps_above > 0, points[np.minimum(bin_indices + 1, points.size - 1)] - points[bin_indices], 1)
-        point_values, r = (
-            grid[points],
-            -math.exp(-self.epsilon) / math.expm1(-self.epsilon),
-        )  # r = 1 / (exp(epsilon) - 1)
-        # Counted from the middle, so that a small epsilon, where r is large, loses no digits to a far origin.
+        point_values = grid[points]
+        r = -math.exp(-self.epsilon) / math.expm1(-self.epsilon)  # r = 1 / (exp(epsilon) - 1)
+        # Relative to the center: at a small epsilon, r is large, and an offset of the range would cost digits.
         center = point_values.mean()
         return _BinTable(bin_indices, steps_above, gap, center + (1 + points.size * r) * (point_values - center))
 
 
 @dataclass(frozen=True, eq=False)
 class DiscreteLaplace(_RangeMechanism):
-    """Noise as wide as the range, on its steps, cut at its ends: needs no prior, and is the one to beat."""
+    """Discrete Laplace noise on the steps of the range, clipped to the range. It needs no prior: a baseline."""
 
     def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check that labels are numbers of a range, and that the noise can be drawn."""
@@ -281,14 +289,14 @@ class DiscreteLaplace(_RangeMechanism):
         scale = (n_values - 1) / self.epsilon
         grid = np.array(space.classes, np.float64)
         outputs, total = unbiased_grid(grid, scale) if unbiased else grid, 0.0
-        for start in range(0, n_values, _BLOCK):  # answers, whose losses add: a fine range has too many to hold at once
+        for start in range(0, n_values, _BLOCK):  # the losses of blocks add up
             responses = np.arange(start, min(start + _BLOCK, n_values))
             channel = np.exp(log_clipped_laplace(scale, responses, n_values))
             total += _mean_loss(channel, outputs[responses], checked_prior, space, loss)
         return total
 
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisyGrid:
-        """Add the noise, and cut."""
+        """Add the noise and clip the result to the range."""
         max_code = len(release_fields["space"]) - 1
         noise = discrete_laplace(max_code / as_fraction(self.epsilon), codes.size, bits)
         noisy_codes = np.where(codes == MISSING, MISSING, np.clip(codes + noise, 0, max_code)).astype(codes.dtype)
@@ -296,7 +304,7 @@ class DiscreteLaplace(_RangeMechanism):
 
 
 def _mean_loss(channel: Floats, outputs: Floats, prior: Floats, space: LabelSpace, loss: LossName) -> float:
-    """Return the mean over labels and answers; `law` is (answers, labels)."""
+    """Return the mean over labels and responses; `channel` has shape (responses, labels)."""
     _check_loss(loss)
     support = np.flatnonzero(prior)
     grid = np.array(space.classes, np.float64)[support]

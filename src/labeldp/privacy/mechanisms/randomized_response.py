@@ -1,11 +1,11 @@
-"""Randomized response, over all classes or over the likely ones of each row.
+"""Randomized response over all classes, or over the most probable classes of each row.
 
 Proof, for every mechanism of this file. Fix a row and its set S of k candidates, which does not depend on the
-row's label. The output o lies in S. For a label c in S, the offset between c and o (their places in S, modulo
-k) is 0 with probability e/(e+k-1) and each other value with probability 1/(e+k-1), e = exp(epsilon). For a
+row's label. The output o lies in S. For a label c in S, the offset between c and o (their positions in S, modulo
+k) is 0 with probability e/(e+k-1) and each other value with probability 1/(e+k-1), with e = exp(epsilon). For a
 label outside S, o is uniform: 1/k. Since 1/(e+k-1) <= 1/k <= e/(e+k-1), any two labels give any output with
 probabilities within a factor e. The sampler compares a uniform real with these numbers themselves, not with
-rounded ones (`noise.Categorical`), so the factor is met exactly. Rows are drawn independently, so a changed
+rounded ones (`noise.samplers.Categorical`), so the factor is met exactly. Rows are drawn independently, so a changed
 label changes one factor only.
 """
 
@@ -29,7 +29,7 @@ class RandomizedResponse(PerLabelMechanism):
     """Keep each label with odds exp(epsilon) against each other class (Warner 1965)."""
 
     def check(self, space: LabelSpace, n_rows: int) -> None:
-        """Fit every vault."""
+        """Accept every vault."""
 
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Responses:
         """Add a random offset, modulo the number of classes, to each code."""
@@ -61,16 +61,16 @@ class _CandidateResponse(PerLabelMechanism):
         check_distributions(self.prior, space, n_rows)
 
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Responses:
-        """Respond at random over each row's most likely classes."""
+        """Draw a response among the most probable classes of each row."""
         order = np.argsort(-self.prior, axis=1, kind="stable")
         n_candidates = self.count_candidates(np.take_along_axis(self.prior, order, axis=1))
-        labelled = codes != MISSING
+        labeled = codes != MISSING
         rank = np.argmax(order == codes[:, None], axis=1)
         noisy_codes = np.full(codes.size, MISSING, codes.dtype)
-        for k in np.unique(n_candidates[labelled]):
-            # Labels inside and outside the candidate set: see the proof at the top.
-            inside = np.flatnonzero(labelled & (n_candidates == k) & (rank < k))
-            outside = np.flatnonzero(labelled & (n_candidates == k) & (rank >= k))
+        for k in np.unique(n_candidates[labeled]):
+            # Labels inside and outside the candidate set: see the proof in the module docstring.
+            inside = np.flatnonzero(labeled & (n_candidates == k) & (rank < k))
+            outside = np.flatnonzero(labeled & (n_candidates == k) & (rank >= k))
             offset = response_offset(as_fraction(self.epsilon), int(k)).sample(inside.size, bits)
             noisy_codes[inside] = order[inside, (rank[inside] + offset) % k]
             noisy_codes[outside] = order[outside, uniform_offset(int(k)).sample(outside.size, bits)]
@@ -81,13 +81,13 @@ class _CandidateResponse(PerLabelMechanism):
         )
 
     def count_candidates(self, sorted_prior: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Return how many classes of each row are candidates; `ranked` has the likeliest class first."""
+        """Return the number of candidates of each row. `sorted_prior` has the most probable class first."""
         raise TypeError("Use RRTopK or RRWithPrior.")
 
 
 @dataclass(frozen=True, eq=False)
 class RRTopK(_CandidateResponse):
-    """Randomized response over each row's `k` likeliest classes (Ghazi et al. 2021, Algorithm 1)."""
+    """Randomized response over the `k` most probable classes of each row (Ghazi et al. 2021, Algorithm 1)."""
 
     k: int
 
@@ -104,11 +104,11 @@ class RRTopK(_CandidateResponse):
 
 @dataclass(frozen=True, eq=False)
 class RRWithPrior(_CandidateResponse):
-    """Randomized response over as many likely classes as make the right answer likeliest.
+    """Randomized response over the number of candidates that maximizes the accuracy of each row.
 
-    With w_k the prior mass of the k likeliest classes, the answer is right with probability
-    w_k / (1 + (k - 1) exp(-epsilon)) under the prior; k maximises that for each row. No other mechanism with
-    this epsilon is right more often (Ghazi et al. 2021, Theorem 3).
+    Let w_k be the prior mass of the k most probable classes. The response is correct with probability
+    w_k / (1 + (k - 1) exp(-epsilon)) under the prior, and k maximizes that for each row. No other mechanism with this
+    epsilon has a higher accuracy (Ghazi et al. 2021, Theorem 3).
     """
 
     def count_candidates(self, sorted_prior: NDArray[np.floating]) -> NDArray[np.int64]:
@@ -120,24 +120,25 @@ class RRWithPrior(_CandidateResponse):
 
 @dataclass(frozen=True, eq=False)
 class RRMaxInformation(_CandidateResponse):
-    """Randomized response over as many likely classes as make the answer tell most of the label.
+    """Randomized response over the number of candidates that maximizes the information of each row.
 
-    `RRWithPrior` asks nothing where the prior is fairly sure: to repeat the prior is right most often. But a learner
-    that reads evidence gains from answers, also where they are wrong more often. So k maximises the mutual information
-    of label and answer under the prior, for each row, and is 1 only where the prior leaves no doubt.
+    `RRWithPrior` has one candidate where the prior is confident, because its most probable class has the highest
+    accuracy. Such a response has no information about the label. Here k maximizes the mutual information of label and
+    response under the prior, for each row. It is 1 only where the prior has one class. Learners that use the evidence
+    of a response gain from this, although its accuracy is lower.
     """
 
     def count_candidates(self, sorted_prior: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Return the most telling number of candidates for each row."""
+        """Return the number of candidates with the most information for each row."""
         information = [response_information(sorted_prior, k, self.epsilon) for k in range(1, sorted_prior.shape[1] + 1)]
         return np.argmax(np.round(information, 12), axis=0) + 1
 
 
 def response_information(sorted_prior: NDArray[np.floating], k: int, epsilon: float) -> NDArray[np.float64]:
-    """Return the information, in nats, that a response over the `k` likeliest classes has about each row's label.
+    """Return the information, in nats, of a response over the `k` most probable classes about each row's label.
 
-    It is the entropy of the answer less its entropy once the label is known: that of randomized response for a label
-    among the candidates, log k for another one.
+    It is the entropy of the response minus its entropy given the label. The latter is that of randomized response for
+    a label among the candidates, and log k for another label.
     """
     candidate_prior = sorted_prior[:, :k].astype(np.float64)
     candidate_mass = candidate_prior.sum(axis=1, keepdims=True)

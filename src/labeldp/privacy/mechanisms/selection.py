@@ -1,28 +1,28 @@
-"""Scoring public predictions against secret labels: which candidate is best, and how often one is right.
+"""Selection of the best of several public candidates, and the number of correct predictions of one.
 
-Proof. Predictions are public, so a changed label takes one right answer from some candidates and gives one to
-others: each count of right answers moves by at most one, in either direction.
+Proof. Predictions are public, so a changed label makes one prediction of some candidates incorrect and one of others
+correct. Each count of correct predictions moves by at most one, in either direction.
 
-RightCount adds discrete Laplace noise of scale 1/epsilon to one such count: the probabilities of any result differ
+CorrectCount adds discrete Laplace noise of scale 1/epsilon to one such count: the probabilities of any result differ
 by a factor exp(epsilon) at most.
 
 HighestScore has a public table of whole numbers s_i[row, class] for each candidate i. The total x_i of a candidate is
 the sum of s_i[row, label of the row] over the rows. The mechanism adds independent discrete Laplace noise to each total
-and tells only which is largest, the first of several. Fix the noise of all candidates but j. Then j wins exactly if its
-noise z reaches a threshold: z >= max(earlier i: x_i + z_i + 1; later i: x_i + z_i) - x_j. So ties are no case of their
-own: the order of the candidates is public, and a tie only decides which whole number the threshold is.
+and releases only which is largest, the first of equal ones. Fix the noise of all candidates but j. Then j wins exactly
+if its noise z reaches a threshold: z >= max(earlier i: x_i + z_i + 1; later i: x_i + z_i) - x_j. So ties are no
+separate case: the order of the candidates is public, and a tie only decides which whole number the threshold is.
 
 A label of row r that changes from a to b moves x_i by d_i = s_i[r, b] - s_i[r, a]. Every term of the maximum moves by
-one of the d_i, so the threshold moves by some number between the least and the largest of d_i - d_j over i. Let `reach`
-be the largest |d_i - d_j| of any row, any two classes and any two candidates. It is computed from the tables alone, so
-it is public. If no |d_i| is larger than D, `reach` is 2 D at most; candidates that are alike move together and have
-less. The threshold moves by `reach` at most, and the noise has the scale reach/epsilon. One step of the threshold
-changes P(z >= t) by a factor exp(epsilon / reach) at most: for t > 0 the tail is a constant times
-exp(-t epsilon / reach), and for t <= 0 it lies above 1/2 and changes by less. `reach` steps give exp(epsilon),
-whatever the others' noise, so also on average over it.
+one of the d_i, so the threshold moves by some number between the least and the largest of d_i - d_j over i. Let the
+sensitivity s be the largest |d_i - d_j| of any row, any two classes and any two candidates. It is computed from the
+tables alone, so it is public. If no |d_i| is larger than D, s is 2 D at most; it is smaller for candidates whose scores
+move together. The threshold moves by s at most, and the noise has the scale s / epsilon. One step of the threshold
+changes P(z >= t) by a factor exp(epsilon / s) at most: for t > 0 the tail is a constant times exp(-t epsilon / s), and
+for t <= 0 it lies above 1/2 and changes by less. Together s steps give exp(epsilon), for any noise of the others, so
+also on average over it.
 
 BestCandidate is the case in which s_i[row, class] is 1 for the predicted class and 0 for others. Each d_i is -1, 0 or
-1, so 2 bounds `reach`: the scale is 2/epsilon.
+1, so the sensitivity is 2 at most: the scale is 2/epsilon.
 
 A unit with m labels moves a count, and the threshold, by m times as much at most: m epsilon, for all three.
 """
@@ -45,7 +45,8 @@ from labeldp.privacy.noise.samplers import MAX_SCALE, discrete_laplace
 from labeldp.privacy.noise.secure_stream import Bits
 from labeldp.releases.scores import Choice, NoisyCorrectCount
 
-_MAX_SCORE = 2**31  # magnitude of a score, so that int64 holds every total and its noise
+# Largest magnitude of a score, so that int64 represents every total and its noise.
+_MAX_SCORE = 2**31
 
 
 class _PureCentralMechanism(Mechanism):
@@ -73,7 +74,7 @@ class _PredictionScorer(_PureCentralMechanism):
 
 @dataclass(frozen=True, eq=False)
 class CorrectCount(_PredictionScorer):
-    """Count the rows whose label is the public prediction: `predictions` holds one code for each row."""
+    """The number of rows whose label is the public prediction. `predictions` has one class code for each row."""
 
     def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check that each row has a prediction."""
@@ -82,11 +83,11 @@ class CorrectCount(_PredictionScorer):
         self._check_codes(space)
 
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> NoisyCorrectCount:
-        """Count, and add the noise."""
-        labelled = codes != MISSING
-        n_correct = np.count_nonzero(labelled & (codes == self.predictions))
+        """Count the correct predictions and add the noise."""
+        labeled = codes != MISSING
+        n_correct = np.count_nonzero(labeled & (codes == self.predictions))
         noise = discrete_laplace(1 / as_fraction(self.epsilon), 1, bits)
-        n_labels = np.count_nonzero(labelled)
+        n_labels = np.count_nonzero(labeled)
         return NoisyCorrectCount(
             **release_fields, n_correct=int(n_correct + noise[0]), n_labels=int(n_labels), scale=1 / self.epsilon
         )
@@ -94,7 +95,7 @@ class CorrectCount(_PredictionScorer):
 
 @dataclass(frozen=True, eq=False)
 class BestCandidate(_PredictionScorer):
-    """Tell which candidate is right most often, by a noisy maximum: `predictions` is (rows, candidates), of codes."""
+    """The candidate with most correct predictions, by a noisy maximum. `predictions` is (rows, candidates)."""
 
     def check(self, space: LabelSpace, n_rows: int) -> None:
         """Check that each candidate has a prediction for each row."""
@@ -103,27 +104,27 @@ class BestCandidate(_PredictionScorer):
         self._check_codes(space)
 
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Choice:
-        """Count for each candidate, add the noise and keep the place of the largest alone."""
-        labelled = codes != MISSING
-        n_correct = np.array([np.count_nonzero(labelled & (codes == column)) for column in self.predictions.T])
+        """Count the correct predictions of each candidate, add noise and return only the index of the largest count."""
+        labeled = codes != MISSING
+        n_correct = np.array([np.count_nonzero(labeled & (codes == column)) for column in self.predictions.T])
         best = noisy_argmax(n_correct, 2, self.epsilon, bits)
         return Choice(**release_fields, best_index=best, n_candidates=n_correct.size)
 
 
 @dataclass(frozen=True, eq=False)
 class HighestScore(_PureCentralMechanism):
-    """Tell which candidate has the highest total score, by a noisy maximum.
+    """The candidate with the largest noisy total score.
 
     Args:
         scores: A public table of whole numbers for each candidate, (candidates, rows, classes). A row adds the score of
             its label to the candidate's total.
         epsilon: The privacy of each label.
-        by: What the scores measure, for the ledger.
-        rows: The row numbers that the tables are for, rising; None for all rows of the vault. Labels of other rows have
-            no say.
+        by: The criterion that the scores measure, as stored in the ledger.
+        row_ids: The row numbers of the tables in increasing order; None for all rows of the vault. Labels of other rows
+            are not used.
 
     Privacy:
-        Epsilon for each label. The noise grows with `reach`, which public scores decide.
+        Epsilon for each label. The noise is proportional to `sensitivity`, which depends on the public scores alone.
     """
 
     scores: NDArray[np.integer]
@@ -139,7 +140,7 @@ class HighestScore(_PureCentralMechanism):
 
     @cached_property
     def sensitivity(self) -> int:
-        """How far one label can move a total against another one; at least 1."""
+        """The most by which one label can move the difference of two totals; at least 1."""
         sensitivity = 1
         for start in range(0, self.scores.shape[1], BLOCK_ROWS):
             block = self.scores[:, start : start + BLOCK_ROWS].astype(np.int64)
@@ -152,7 +153,7 @@ class HighestScore(_PureCentralMechanism):
         """Check that each candidate has a score for each class of each row, and that the noise can be drawn."""
         n_scored = n_rows if self.row_ids is None else self.row_ids.size
         if self.row_ids is not None and not _is_increasing(self.row_ids, n_rows):
-            raise InputError(f"rows must be row numbers from 0 to {n_rows - 1}, each once and in rising order.")
+            raise InputError(f"row_ids must be row numbers from 0 to {n_rows - 1}, each once and in rising order.")
         if self.scores.ndim != 3 or not len(self.scores) or self.scores.shape[1:] != (n_scored, len(space)):
             raise InputError(f"scores must hold a table for each candidate: {n_scored} rows, {len(space)} classes.")
         is_integer = np.issubdtype(self.scores.dtype, np.integer)
@@ -162,11 +163,11 @@ class HighestScore(_PureCentralMechanism):
             raise InputError("This much noise cannot be drawn: round the scores to a coarser grid, or raise epsilon.")
 
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> Choice:
-        """Add up the scores of each candidate, add the noise and keep the place of the largest alone."""
+        """Sum the scores of each candidate, add noise and return only the index of the largest total."""
         scored_codes = codes if self.row_ids is None else codes[self.row_ids]
-        labelled_rows = np.flatnonzero(scored_codes != MISSING)
+        labeled_rows = np.flatnonzero(scored_codes != MISSING)
         totals = np.array(
-            [table[labelled_rows, scored_codes[labelled_rows]].sum(dtype=np.int64) for table in self.scores]
+            [table[labeled_rows, scored_codes[labeled_rows]].sum(dtype=np.int64) for table in self.scores]
         )
         best = noisy_argmax(totals, self.sensitivity, self.epsilon, bits)
         return Choice(**release_fields, best_index=best, n_candidates=totals.size)
@@ -178,16 +179,16 @@ def _is_increasing(row_ids: NDArray[Any], n_rows: int) -> bool:
 
 
 def noisy_argmax(totals: NDArray[np.integer], sensitivity: int, epsilon: float, bits: Bits) -> int:
-    """Return the place of the largest total after discrete Laplace noise, the first of equal ones.
+    """Return the index of the largest total after discrete Laplace noise, the first of equal ones.
 
     Args:
         totals: Whole numbers that depend on labels.
-        reach: How far one label can move a total against another.
+        sensitivity: The most by which one label can move the difference of two totals.
         epsilon: The privacy of each label.
         bits: The source of the noise.
 
     Privacy:
-        Epsilon for each label, if `reach` holds.
+        Epsilon for each label, if `sensitivity` is correct.
     """
     noise = discrete_laplace(sensitivity / as_fraction(epsilon), totals.size, bits)
     return int(np.argmax(totals + noise))

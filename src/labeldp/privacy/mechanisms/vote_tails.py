@@ -1,7 +1,7 @@
-"""Chances that integer noise moves a vote: tails of the discrete laws that the samplers draw from, as logarithms.
+"""Log tail probabilities of the discrete noise that the samplers draw, and of differences of two noises.
 
 Tables are summed term by term up to 60 deviations beyond their last entry, where the rest is below exp(-900) of it.
-All are rounded up by a hair that covers the error of the float64 sums.
+All values are rounded up by a margin that covers the error of the float64 sums.
 """
 
 import math
@@ -13,17 +13,19 @@ from scipy.special import log_ndtr
 
 Floats = NDArray[np.float64]
 
+# Added to each logarithm; larger than the error of the float64 sums.
 _ROUNDING_MARGIN = 1e-9
-_MAX_SUMMED_DEVIATION = 5e3  # above this deviation the sums get long, and an integral bounds them within a step
+# Above this standard deviation, in steps, the sums are long. An integral then bounds them within one step.
+_MAX_SUMMED_DEVIATION = 5e3
 
 
 def gaussian_tail(sigma: float, max_k: int) -> Floats:
-    """Return log P(X >= k) for k from 0 to `last`, X discrete Gaussian noise."""
+    """Return log P(X >= k) for k from 0 to `max_k`, where X is discrete Gaussian noise."""
     return _gaussian_tail(sigma * sigma, max_k, np.zeros(2))
 
 
 def gaussian_difference_tail(sigma: float, max_k: int) -> Floats:
-    """Return log P(X - Y >= k) for k from 0 to `last`, X and Y independent discrete Gaussian noise.
+    """Return log P(X - Y >= k) for k from 0 to `max_k`, where X and Y are independent discrete Gaussian noise.
 
     P(d) is exp(-d^2 / (4 sigma^2)) times the sum over x of exp(-(x - d/2)^2 / sigma^2), which depends only on whether
     d is even.
@@ -38,7 +40,7 @@ def gaussian_difference_tail(sigma: float, max_k: int) -> Floats:
 def _gaussian_tail(variance: float, max_k: int, parity_log_weights: Floats) -> Floats:
     deviation = math.sqrt(variance)
     if deviation >= _MAX_SUMMED_DEVIATION:
-        # A falling density: the sum from k is below the integral from k - 1, and the sum over all integers is above
+        # The density decreases: the sum from k is below the integral from k - 1. The sum over all integers is above
         # the whole integral (Poisson summation has positive terms).
         k = np.arange(max_k + 1)
         return np.minimum(log_ndtr((1 - k) / deviation) + _ROUNDING_MARGIN, 0.0)
@@ -50,7 +52,7 @@ def _gaussian_tail(variance: float, max_k: int, parity_log_weights: Floats) -> F
 
 
 def laplace_difference_tail(scale: float, k: Any) -> Any:
-    """Return log P(X - Y >= k) for each k >= 0, X and Y independent discrete Laplace noise.
+    """Return log P(X - Y >= k) for each k >= 0, where X and Y are independent discrete Laplace noise.
 
     With q = exp(-1/scale), P(d) = ((1-q)/(1+q))^2 q^d (d + 1 + 2 q^2 / (1 - q^2)) for d >= 0, a geometric sum.
     """

@@ -1,27 +1,27 @@
-"""Noisy votes: teachers vote on public queries, and the winner of each is told with noise.
+"""Noisy votes: teachers vote on public queries, and the mechanism releases the winner of each query after noise.
 
-Votes are counts, one row a query and one column a class. Teachers learn from disjoint rows, so a changed label
-changes one teacher, and in every query at most one vote moves from one class to another: neighbouring votes differ
+Votes are counts, with one row per query and one column per class. Teachers train on disjoint rows, so a changed label
+changes one teacher, and in every query at most one vote moves from one class to another: neighboring votes differ
 by +1 in one class and -1 in another, or not at all.
 
-Proof, data-independent. All noise is integer (the exact samplers of `noise`) and independent. The winner of the noisy
-counts, the first of equals in the public order of the classes, is a function of the noisy counts: ties need no case
-of their own. So a query loses at most what its noisy counts lose, two coordinates moved by one:
+Proof, data-independent. All noise is integer (the exact samplers of `noise.samplers`) and independent. The winner of
+the noisy counts, the first of equals in the public order of the classes, is a function of the noisy counts: ties need
+no separate case. So a query loses at most what its noisy counts lose, two coordinates moved by one:
 
-- Laplace, P(x) proportional to exp(-|x| / scale). The loss of a coordinate is +1/scale or -1/scale and never in
+- Laplace, P(x) proportional to exp(-|x| / scale). The loss of a coordinate is +1/scale or -1/scale and no value
   between: it is randomized response of epsilon 1/scale, exactly. A query is two of them.
 - Gaussian, P(x) proportional to exp(-x^2 / (2 sigma^2)). A coordinate is the discrete Gaussian mechanism, whose Renyi
   divergence is at most order / (2 sigma^2) (Canonne et al. 2020). A query is two of them: order / sigma^2.
 - Threshold test. The largest count moves by one at most. Noise is added to that one number only, and whether it
-  reaches the threshold is told: one coordinate, order / (2 sigma1^2). Noise on each count, with the largest noisy count
-  compared, would be another mechanism with twice that bound.
+  reaches the threshold is released: one coordinate, order / (2 sigma1^2). Noise on each count, with the largest noisy
+  count compared, would be another mechanism with twice that bound.
 
 Composition. Which queries reach their noisy maximum, and when a run halts at a cap, depends on earlier draws. Fix two
-neighbouring votes. Draw beforehand, for each of `max_queries` tests and `max_answers` maxima, the pair of noisy numbers
-that moved. Every step of the run, whatever came before, can be finished from the next unused one of its kind (add the
-noise of the other coordinates; ignore the pair where no vote moved), in the same way for both votes. So the whole run
-is a post-processing of that fixed number of independent moves, whose joint loss `VoteLoss` states; caps never
-depend on answers.
+neighboring votes. Before the run, draw the moved noisy numbers: one for each of `max_queries` tests, and the pair for
+each of `max_answers` maxima. Every step of the run, for any earlier results, can be completed from the next unused draw
+of its type (add the noise of the other coordinates; ignore the draw where no vote moved), in the same way for both
+votes. So the whole run is a post-processing of that fixed number of independent moves, whose joint loss `VoteLoss`
+states. Caps never depend on answers.
 """
 
 import math
@@ -51,41 +51,41 @@ from labeldp.privacy.noise.secure_stream import SYSTEM, Bits
 Votes = NDArray[np.int64]
 NoiseType = Literal["laplace", "gaussian"]
 NOT_ANSWERED = -1
-_MIN_SMOOTH_SIGMA = 50.0  # where the lattice bound loses less than a thousandth, and the exact sums begin to get long
-_LARGE_EPSILON = (
-    30.0  # such an epsilon protects nothing, so that the last percent of it is not worth seconds of computing
-)
+# Sigma, in votes, from which the lattice bound is within a thousandth of the exact sums, which are long there.
+_MIN_SMOOTH_SIGMA = 50.0
+# Above this epsilon, which protects nothing, the exact loss distribution is not worth seconds of computation.
+_LARGE_EPSILON = 30.0
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The answers to queries: class codes, -1 where there is none; the first `asked` queries were asked."""
+    """The answers to queries: class codes, or -1 without an answer. The first `n_queries` queries were processed."""
 
     codes: NDArray[np.int64]
     n_queries: int
 
     @property
     def n_answered(self) -> int:
-        """How many queries have an answer."""
+        """The number of queries with an answer."""
         return int(np.count_nonzero(self.codes != NOT_ANSWERED))
 
 
 @dataclass(frozen=True)
 class UnitShifts:
-    """So many integers with independent noise of one law, each moved by one."""
+    """A number `n` of integers with independent noise of the same distribution, each moved by one."""
 
     noise: NoiseType
     scale: float
     n: int
 
     def rdp(self, order: float) -> float:
-        """Return a bound on the Renyi divergence of all moves together."""
+        """Return a bound on the Renyi divergence of all shifts together."""
         if self.noise == "laplace":
             return self.n * PureLoss(1 / self.scale).rdp(order)
         return self.n * order / (2 * self.scale**2)
 
     def distribution(self) -> Any:
-        """Return the exact loss distribution, discretised upwards."""
+        """Return the exact loss distribution, discretized upwards."""
         from dp_accounting.pld import privacy_loss_distribution as pld
 
         if self.noise == "laplace":
@@ -95,16 +95,16 @@ class UnitShifts:
 
 @dataclass(frozen=True)
 class VoteLoss:
-    """The joint loss of independent moves, whatever their order.
+    """The joint loss of independent shifts, in any order.
 
-    Wide Gaussian noise is as good as continuous noise (the lattice bound of `losses.GaussianLoss`, for each move): all
-    moves together are then one of length sqrt(sum of 1 / sigma^2), for which the loss is known in closed form.
+    Wide Gaussian noise is as good as continuous noise (the lattice bound of `accounting.losses.GaussianLoss`, for each
+    shift). All shifts together are then one of length sqrt(sum of 1 / sigma^2), whose loss has a closed form.
     """
 
     shifts: tuple[UnitShifts, ...]
 
     def epsilon(self, delta: float) -> float:
-        """Return the smaller of what the Renyi bound and the loss distribution prove, or the sum of pure losses."""
+        """Return the smallest bound of Renyi divergence, loss distribution and sum of pure losses."""
         is_pure = all(shift.noise == "laplace" for shift in self.shifts)
         total = math.fsum(shift.n / shift.scale for shift in self.shifts) if is_pure else math.inf
         if delta <= 0:
@@ -116,7 +116,7 @@ class VoteLoss:
         return best if best > _LARGE_EPSILON else min(best, _epsilon_from_distribution(self.distribution(), delta))
 
     def rdp(self, order: float) -> float:
-        """Return the sum over the parts."""
+        """Return the sum over all shifts."""
         return math.fsum(shift.rdp(order) for shift in self.shifts)
 
     def distribution(self) -> Any:
@@ -128,32 +128,32 @@ class VoteLoss:
 
 
 class VoteMechanism(ABC):
-    """A way to tell the winners of votes; subclasses are frozen dataclasses that do no work when made."""
+    """A mechanism that releases winners of votes. Subclasses are frozen dataclasses; construction does no work."""
 
     max_queries: int
 
     @property
     def caps(self) -> tuple[int, int]:
-        """The most queries and answers of one run; what they can cost is reserved before the first draw."""
+        """The largest numbers of queries and answers of one run. Their cost is reserved before the first draw."""
         return self.max_queries, int(getattr(self, "max_answers", self.max_queries))
 
     @abstractmethod
     def loss(self, n_queries: int, n_answers: int) -> Loss:
-        """Return what one label loses to at most so many queries and answers, whatever the votes."""
+        """Return the loss of one label over at most `n_queries` and `n_answers`, for any votes."""
 
     @abstractmethod
     def _draw(self, votes: Votes, bits: Bits) -> Answers:
         """Answer the queries in order, at most `max_queries` of them."""
 
     def check(self, votes: NDArray[Any]) -> None:
-        """Raise InputError if these are no votes: looks at their shape and type alone."""
+        """Raise InputError if `votes` has a wrong shape or dtype. Values are not inspected."""
         if votes.ndim != 2 or votes.shape[1] < 2 or not np.issubdtype(votes.dtype, np.integer):
             raise InputError(
                 "Votes must be whole numbers: a row for each query, a column for each of 2 or more classes."
             )
 
     def draw(self, votes: NDArray[np.integer[Any]], bits: Bits = SYSTEM) -> Answers:
-        """Answer the queries in their order until a cap is reached; the rest get no answer."""
+        """Answer the queries in order until a cap is reached. Later queries have no answer."""
         self.check(votes)
         answers = self._draw(votes[: self.max_queries].astype(np.int64), bits)
         codes = np.full(len(votes), NOT_ANSWERED, np.int64)
@@ -178,7 +178,7 @@ class LNMax(VoteMechanism):
         check_counts(max_queries=self.max_queries)
 
     def loss(self, n_queries: int, n_answers: int) -> VoteLoss:
-        """Return two moves for each query: all are answered."""
+        """Return two shifts for each query, because all queries are answered."""
         return VoteLoss((UnitShifts("laplace", self.scale, 2 * n_queries),))
 
     def _draw(self, votes: Votes, bits: Bits) -> Answers:
@@ -197,7 +197,7 @@ class GNMax(VoteMechanism):
         check_counts(max_queries=self.max_queries)
 
     def loss(self, n_queries: int, n_answers: int) -> VoteLoss:
-        """Return two moves for each query: all are answered."""
+        """Return two shifts for each query, because all queries are answered."""
         return VoteLoss((UnitShifts("gaussian", self.sigma, 2 * n_queries),))
 
     def _draw(self, votes: Votes, bits: Bits) -> Answers:
@@ -206,9 +206,9 @@ class GNMax(VoteMechanism):
 
 @dataclass(frozen=True)
 class ConfidentGNMax(VoteMechanism):
-    """Answers only where the largest count, with noise sigma1, reaches the threshold; then GNMax with sigma2.
+    """GNMax with noise sigma2, only for queries whose largest count plus noise sigma1 reaches the threshold.
 
-    Every query pays for its test, answered or not, and every answer for its noisy maximum, with noise of its own.
+    Every query pays for its test, with or without an answer. Every answer pays for its noisy maximum, with fresh noise.
     """
 
     threshold: float
@@ -224,7 +224,7 @@ class ConfidentGNMax(VoteMechanism):
             raise InputError("threshold must be a finite number of votes.")
 
     def loss(self, n_queries: int, n_answers: int) -> VoteLoss:
-        """Return one move for each query's test and two for each answer."""
+        """Return one shift for the test of each query and two for each answer."""
         tests = UnitShifts("gaussian", self.sigma1, n_queries)
         return VoteLoss((tests, UnitShifts("gaussian", self.sigma2, 2 * n_answers)) if n_answers else (tests,))
 
@@ -247,7 +247,7 @@ def draw_noisy_winners(votes: Votes, noise: NoiseType, scale: float, bits: Bits)
 
 
 def check_positive(**values: float) -> None:
-    """Check that each value is a finite number above zero, and noise that the samplers can draw."""
+    """Check that each value is a finite number above zero, within the range of the samplers."""
     for name, value in values.items():
         if not _is_number(value) or not 2**-50 < value < 2**50:
             raise InputError(f"{name} must be a finite number above zero, of votes.")

@@ -1,1 +1,1 @@
-"""Random bits from the operating system, and exact samplers on them."""
+"""Random bits from the operating system, and exact samplers of noise that read them."""

@@ -1,9 +1,9 @@
-"""Exact samplers on integers, vectorised, fed by cryptographic bits.
+"""Exact, vectorized samplers of discrete distributions, which read cryptographic bits.
 
-Exact means that the law of the output is the stated law, not a float64 neighbour of it. One idea does it:
-a uniform real is drawn bit by bit and compared with exact probabilities (`reals.Real`), with more bits drawn
-while the comparison is open. The first 16 bits settle nearly every row by one table look-up, 64 bits nearly
-all of the rest, and a loop over Python integers the last few. Integer noise is unbounded: no tail is cut.
+Exact means that the output has the stated distribution, not a float64 approximation of it. The samplers draw a
+uniform real bit by bit and compare it with exact probabilities (`core.exact_real.Real`). They draw more bits while
+the comparison is undecided. The first 16 bits decide nearly every row by one table lookup. 64 bits decide nearly all
+other rows, and a loop over Python integers decides the last few. Integer noise is unbounded: no tail is truncated.
 """
 
 import math
@@ -21,12 +21,14 @@ from labeldp.privacy.noise.secure_stream import SYSTEM, Bits
 
 Integers = NDArray[np.int64]
 
-_BLOCK = 1 << 15  # rows worked on at once: what fits in the cache
-MAX_SCALE = 2**50  # steps of noise; int64 holds 2^13 scales beyond this: a tail that no machine lives to see
+# Rows that are drawn together: their arrays fit in the processor cache.
+_BLOCK = 1 << 15
+# Largest scale of noise, in steps. An int64 holds 2^13 such scales; larger noise has probability below exp(-8000).
+MAX_SCALE = 2**50
 
 
 class Categorical:
-    """A law on the cells 0..K-1, given by the K-1 exact cumulative probabilities between them."""
+    """A distribution on the cells 0..K-1, given by the K-1 exact cumulative probabilities between them."""
 
     def __init__(self, edges: Sequence[Real]) -> None:
         self._edges = edges
@@ -36,7 +38,7 @@ class Categorical:
         last = first | np.uint64((1 << 48) - 1)
         below = np.searchsorted(self._edges64, first, "left")
         up_to = np.searchsorted(self._edges64, last, "right")
-        # A bucket of 16-bit words that holds an edge is open: marked by a cell that does not exist.
+        # A bucket of 16-bit words that contains an edge is undecided. A cell number that does not exist marks it.
         self._lookup = np.where(below == up_to, up_to, self.n_cells).astype(np.min_scalar_type(self.n_cells))
 
     def sample(self, count: int, bits: Bits = SYSTEM) -> NDArray[np.unsignedinteger]:
@@ -58,7 +60,7 @@ class Categorical:
 
 
 def _resolve_tie(edges: Sequence[Real], uniform: int, bits: Bits) -> int:
-    """Return how many edges a uniform real reaches whose first 64 bits are given, drawing more as needed."""
+    """Return how many edges a uniform real reaches. Its first 64 bits are `uniform`; more are drawn as needed."""
     length = 64
     while True:
         floors = [edge.floor(length) for edge in edges]
@@ -68,14 +70,14 @@ def _resolve_tie(edges: Sequence[Real], uniform: int, bits: Bits) -> int:
 
 
 def bernoulli(probability: Fraction, n: int, bits: Bits = SYSTEM) -> NDArray[np.bool_]:
-    """Draw `count` coins that are true with exactly `probability`."""
+    """Draw `n` booleans that are true with exactly `probability`."""
     if probability in (0, 1):
         return np.full(n, probability == 1)
     return categorical([probability, 1 - probability], n, bits) == 0
 
 
 def uniform(n_cells: int, count: int, bits: Bits = SYSTEM) -> Integers:
-    """Draw `count` integers from 0..cells-1, all equally likely."""
+    """Draw `count` integers from 0 to `n_cells` - 1 with equal probabilities."""
     return fill_in_blocks(count, np.int64, lambda rows: uniform_offset(n_cells).sample(_block_length(rows), bits))
 
 
@@ -96,13 +98,13 @@ def _categorical_from_weights(weights: tuple[Fraction, ...]) -> Categorical:
 
 @lru_cache(256)
 def response_offset(epsilon: Fraction, n_classes: int) -> Categorical:
-    """Randomized response as an offset: 0 has odds exp(epsilon) against each of 1..classes-1."""
+    """Return randomized response as a law of offsets: 0 has odds exp(epsilon) against each of 1..n_classes-1."""
     return Categorical([shifted_odds(epsilon, j, n_classes - 1) for j in range(n_classes - 1)])
 
 
 @lru_cache(256)
 def uniform_offset(n_classes: int) -> Categorical:
-    """A uniform law on 0..classes-1."""
+    """Return the uniform law on 0..n_classes-1."""
     return Categorical([Real(Fraction(j, n_classes)) for j in range(1, n_classes)])
 
 
@@ -113,7 +115,7 @@ _DIGIT = 512
 
 @lru_cache(64)
 def _geometric_start(rate: Fraction) -> Categorical:
-    n_cells = min(_DIGIT, math.ceil(44 / rate))  # going on is rare enough, whatever the rate
+    n_cells = min(_DIGIT, math.ceil(44 / rate))  # a restart is rare for any rate
     return Categorical([one_minus_exp_minus(rate * g) for g in range(1, n_cells + 1)])
 
 
@@ -138,8 +140,8 @@ def _geometric(rate: Fraction, count: int, bits: Bits) -> Integers:
 
 
 def laplace_deviation(decay: float) -> float:
-    """Return the deviation of discrete Laplace noise whose chances fall by exp(-decay) a step."""
-    return 1 / (math.sqrt(2) * math.sinh(min(decay / 2, 700.0)))  # beyond, sinh is no float, and there is no noise
+    """Return the standard deviation of discrete Laplace noise whose probabilities fall by exp(-decay) per step."""
+    return 1 / (math.sqrt(2) * math.sinh(min(decay / 2, 700.0)))  # above 700, sinh overflows and the noise is zero
 
 
 def discrete_laplace(scale: Fraction, count: int, bits: Bits = SYSTEM) -> Integers:
@@ -186,11 +188,11 @@ def _check_scale(scale: Fraction) -> None:
 
 
 def _draw_acceptance(distance: Integers, center: Fraction, width: Fraction, bits: Bits) -> NDArray[np.bool_]:
-    """Draw coins that are true with probability exp(-x), exactly, for x = (distance - centre)^2 / width.
+    """Draw booleans that are true with probability exp(-x), exactly, for x = (distance - center)^2 / width.
 
     float64 decides wherever its error cannot matter. Rounding the difference at 2^-52 of the distance moves x
     by less than 2^-44 up to x = 64 (the difference is then below 12 sigma, and sigma^2 = width / 2), so a
-    margin of 2^-30 of the probability is ample. Beyond, both probabilities are below 2^-90. An absolute margin
+    margin of 2^-30 of the probability is ample. For larger x, both probabilities are below 2^-90. An absolute margin
     of 2^-52 covers that, and the conversion of the uniform word. Inside the margin, exact arithmetic decides.
     """
     words = bits.uint64(distance.size)
@@ -204,7 +206,7 @@ def _draw_acceptance(distance: Integers, center: Fraction, width: Fraction, bits
 
 
 def fill_in_blocks(count: int, dtype: Any, draw: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
-    """Fill an array of `count` rows by calling `draw` on slices that fit in the cache."""
+    """Fill an array of `count` rows by calling `draw` on slices that fit in the processor cache."""
     out = np.empty(count, dtype)
     for start in range(0, count, _BLOCK):
         block = slice(start, min(start + _BLOCK, count))

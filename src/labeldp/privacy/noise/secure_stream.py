@@ -1,8 +1,8 @@
 """Random bits for privacy noise: AES-256-CTR keystreams keyed by the operating system.
 
 There is no seed and no state. Each draw of words takes a fresh key and a fresh counter from the operating system and
-discards both afterwards. Two processes therefore never share a key, whether or not Python learns of the fork that
-separates them, and whether or not their process ids differ. Two draws with the same keystream would have the same
+discards both afterwards. Two processes therefore never share a key. This holds even if Python does not detect the fork
+that separates them, and even if their process ids are equal. Two draws with the same keystream would have the same
 noise, and the difference of two releases would then reveal labels.
 """
 
@@ -17,7 +17,7 @@ _ZEROS = memoryview(bytes(1 << 20))
 
 
 class Bits(Protocol):
-    """What a sampler needs: independent, uniform words of 16 and of 64 bits."""
+    """The source of randomness of a sampler: independent, uniform words of 16 and of 64 bits."""
 
     def uint16(self, count: int) -> NDArray[np.uint16]:
         """Return `count` uniform 16-bit words."""
@@ -27,7 +27,7 @@ class Bits(Protocol):
 
 
 class SystemStream:
-    """Uniform words from fresh AES-256-CTR keystreams; safe between threads and across every kind of fork."""
+    """Uniform words from fresh AES-256-CTR keystreams; safe across threads and across every way to fork."""
 
     def uint16(self, count: int) -> NDArray[np.uint16]:
         """Return `count` uniform 16-bit words."""
