@@ -3,8 +3,13 @@ import pytest
 from scipy.stats import binom
 
 import labeldp as ldp
-from labeldp.audit.canaries import CONFIDENT_VIEW as SURE_MODEL
-from labeldp.audit.canaries import measure_canary_game, plant_canaries, select_training_rows, train_and_score
+from labeldp.audit.canaries import (
+    CONFIDENT_VIEW,
+    measure_canary_game,
+    plant_canaries,
+    select_training_rows,
+    train_and_score,
+)
 from labeldp.audit.one_run import one_run
 from labeldp.privacy.noise.secure_stream import SYSTEM
 
@@ -53,9 +58,9 @@ def test_canaries_are_rows_that_are_trained_on(digits):
 def lower(digits, epsilon, recipe="randres", **more):
     task = digits.task(epsilon, **more)
     game = plant_canaries(digits.labels, select_training_rows(task, recipe), 10, fresh(), 1_400)
-    played = train_and_score(game, task, recipe)
-    return one_run(played.scores, game.coins, task.delta, SURE), measure_canary_game(
-        played.scores[SURE_MODEL], played.model_confidence, game.coins, SURE
+    canary_scores = train_and_score(game, task, recipe)
+    return one_run(canary_scores.scores, game.coins, task.delta, SURE), measure_canary_game(
+        canary_scores.scores[CONFIDENT_VIEW], canary_scores.model_confidence, game.coins, SURE
     )
 
 
@@ -66,40 +71,40 @@ def test_one_training_separates_no_privacy_from_epsilon_4_and_1(digits):
     assert none_game.lower > 3.5
     assert none_game.upper == np.inf
     assert none_game.to_json()["attack_interval"][1] is None
-    assert four.views["model"] > 1  # a network learns canaries by heart, so that the model alone tells
+    assert four.views["model"] > 1  # a network memorizes canaries, so that the model alone reveals them
 
 
-def test_votes_of_teachers_tell_little_about_canaries(digits):
+def test_votes_of_teachers_reveal_little_about_canaries(digits):
     found, game = lower(digits, 4.0, "pate-fm", delta=1e-6, epochs=2)
-    assert set(found.views) == {"model", SURE_MODEL}
+    assert set(found.views) == {"model", CONFIDENT_VIEW}
     assert found.lower < 0.5
     assert game.lower < 0.5
 
 
-def test_a_reference_takes_away_what_the_model_would_say_anyway(digits):
+def test_reference_probabilities_change_the_score_of_the_model(digits):
     task = digits.task(4.0, count=400, epochs=1)
     game = plant_canaries(digits.labels[:400], np.ones(400, bool), 10, fresh(), 100)
-    chances = np.random.default_rng(0).dirichlet(np.ones(10), 400)
+    probabilities = np.random.default_rng(0).dirichlet(np.ones(10), 400)
     plain = train_and_score(game, task, "randres")
-    aware = train_and_score(game, task, "randres", reference_probabilities=chances)
-    assert plain.model_confidence.shape == aware.model_confidence.shape == (100,)
-    assert not np.allclose(plain.scores["model"], aware.scores["model"])
+    with_reference = train_and_score(game, task, "randres", reference_probabilities=probabilities)
+    assert plain.model_confidence.shape == with_reference.model_confidence.shape == (100,)
+    assert not np.allclose(plain.scores["model"], with_reference.scores["model"])
     assert plain.evidence.shape == (400, 10)
 
 
 def test_the_threshold_comes_from_one_half_and_the_rate_from_the_other():
     coins = np.ones(400, np.int64)
-    scores, sureness = np.ones(400), np.linspace(1, 0, 400)
+    scores, model_confidence = np.ones(400), np.linspace(1, 0, 400)
     scores[200:] = np.where(np.arange(200) // 2 % 2, 1, -1)  # the sure half is right, the rest a coin toss
-    game = measure_canary_game(scores, sureness, coins)
+    game = measure_canary_game(scores, model_confidence, coins)
     assert game.guesses == game.correct >= 99
     assert game.threshold == pytest.approx(0.5, abs=0.01)
     assert game.rate == 1
     scores[1::2] = -1  # the other half contradicts: only what it says counts
-    assert measure_canary_game(scores, sureness, coins).lower == 0
+    assert measure_canary_game(scores, model_confidence, coins).lower == 0
 
 
-def test_nothing_guessed_is_nothing_known():
+def test_without_guesses_the_interval_is_unbounded():
     coins = np.ones(8)
     game = measure_canary_game(np.ones(8), np.array([1.0, 0, 1, 0, 1, 0, 1, 0]), coins)
     assert (game.lower, game.upper, game.rate) == (0.0, np.inf, None)
@@ -109,15 +114,15 @@ def test_nothing_guessed_is_nothing_known():
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_the_lower_end_fails_no_more_often_than_stated(epsilon):
-    """Answers of randomized response, with a sureness that depends on all answers; many games."""
+    """Answers of randomized response, with a confidence that depends on all answers; many games."""
     generator, games, confidence = np.random.default_rng(5), 1000, 0.8
     keep = np.exp(epsilon) / (1 + np.exp(epsilon))
     wrong = 0
     for _ in range(games):
         coins = generator.integers(0, 2, 40)
         answers = np.where(generator.random(40) < keep, coins, 1 - coins)
-        sureness = np.round(np.roll(answers, 1) + 2 * answers.mean() * generator.random(40), 1)
-        wrong += measure_canary_game(2 * answers - 1, sureness, coins, confidence).lower > epsilon
+        model_confidence = np.round(np.roll(answers, 1) + 2 * answers.mean() * generator.random(40), 1)
+        wrong += measure_canary_game(2 * answers - 1, model_confidence, coins, confidence).lower > epsilon
     assert wrong <= binom.ppf(1 - 1e-6, games, (1 - confidence) / 2)
 
 
@@ -144,9 +149,9 @@ def test_users_are_guessed_by_all_of_their_labels(digits):
     users = np.arange(600) // 4
     task = digits.task(400.0, count=600, epochs=1, users=users)
     game = plant_canaries(digits.labels[:600], np.ones(600, bool), 10, np.random.default_rng(0), users=users)
-    played = train_and_score(game, task, "randres")
-    assert played.scores["releases"].shape == game.coins.shape
-    assert ((played.scores["releases"] > 0) == game.coins.astype(bool)).all()
+    canary_scores = train_and_score(game, task, "randres")
+    assert canary_scores.scores["releases"].shape == game.coins.shape
+    assert ((canary_scores.scores["releases"] > 0) == game.coins.astype(bool)).all()
 
 
 def test_too_few_users_for_canaries(digits):
@@ -157,10 +162,10 @@ def test_too_few_users_for_canaries(digits):
 
 
 def test_the_bound_is_on_all_labels_of_a_user_together(digits):
-    """Each label has epsilon 2 for itself, and four of them tell more than any one could."""
+    """Each label has epsilon 2 for itself, and four of them reveal more than any one could."""
     users = np.arange(1796) // 4
     task = digits.task(8.0, count=1796, epochs=1, users=users, model="linear")
     game = plant_canaries(digits.labels[:1796], np.ones(1796, bool), 10, np.random.default_rng(0), 400, users=users)
-    played = train_and_score(game, task, "randres")
-    lower = one_run({"releases": played.scores["releases"]}, game.coins).lower
+    canary_scores = train_and_score(game, task, "randres")
+    lower = one_run({"releases": canary_scores.scores["releases"]}, game.coins).lower
     assert 2.0 < lower <= 8.0

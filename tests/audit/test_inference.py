@@ -20,7 +20,7 @@ def test_a_model_that_knows_no_more_than_the_features_gives_no_advantage():
     assert found.features_alone == pytest.approx(prior.max(axis=1).mean(), abs=0.03)
 
 
-def test_a_model_that_learnt_labels_by_heart_is_seen():
+def test_a_model_that_memorized_labels_has_a_large_advantage():
     _, prior, labels = drawn()
     found = measure_label_inference(labels, prior, 0.9 * np.eye(4)[labels] + 0.1 * prior, 1.0)
     assert found.attack == 1
@@ -46,10 +46,10 @@ def test_the_most_that_is_allowed_is_attained_by_randomized_response():
     assert max_guess_accuracy(1.0, np.array(0.25)) == pytest.approx(np.exp(1) / (3 + np.exp(1)))
     assert max_guess_accuracy(0.0, np.array(0.5), 0.1) == pytest.approx(
         0.55
-    )  # delta tells outright in a tenth of cases
+    )  # delta reveals the label in a tenth of cases
     assert max_guess_accuracy(1.0, np.array(1.0)) == 1
 
 
-def test_mistakes_are_named():
-    with pytest.raises(ldp.InputError, match="chances of all classes"):
+def test_probabilities_of_too_few_labels_are_refused():
+    with pytest.raises(ldp.InputError, match="probabilities of all classes"):
         measure_label_inference([0, 1], np.ones((2, 2)) / 2, np.ones((2, 2)) / 2, 1.0)

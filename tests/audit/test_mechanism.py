@@ -218,7 +218,7 @@ def test_no_noise_is_caught(mechanism):
     assert audit_mechanism(mechanism, pairs=worst_neighbor_pairs(mechanism), draws=4_000).lower > 5
 
 
-def test_immutable_is_broken_and_told_so():
+def test_the_audit_finds_that_immutable_is_not_private():
     audit = audit_mechanism(ImmutableArgmax(20.0, 1), delta=1e-5, draws=10_000)
     assert audit.epsilon <= 0.1
     assert audit.lower > 6
@@ -313,20 +313,20 @@ def test_a_sound_mechanism_fails_no_more_often_than_stated_long(name):
     ("what", "message"),
     [
         (lambda: audit_mechanism("rr"), "An audit takes a mechanism"),
-        (lambda: audit_mechanism(BoldResponse(1.0)), "a mechanism of your own nobody knows but you"),
+        (lambda: audit_mechanism(BoldResponse(1.0)), "For a mechanism of your own, name the worlds to compare"),
         (lambda: audit_mechanism(ldp.RandomizedResponse(1.0), draws=5), "draws must be a whole number from 100"),
-        (lambda: pair_of_votes(LNMax(1.0, 1), (3, 3), (1, 5)), "Neighbouring votes differ by one vote"),
+        (lambda: pair_of_votes(LNMax(1.0, 1), (3, 3), (1, 5)), "Neighboring votes differ by one vote"),
         (
             lambda: pair_of_labels(ldp.RandomizedResponse(1.0), ldp.LabelSpace([0, 1]), [0, 0], [1, 1], list),
             "differ in one of them",
         ),
         (lambda: make_mechanism("rrr", 1.0), "no mechanism 'rrr' to audit: choose one of rr, "),
-        (lambda: make_mechanism("rr", 1.0, 1e-6), "rr is purely private"),
-        (lambda: make_mechanism("rr", 1.0, queries=3), "rr answers no queries"),
+        (lambda: make_mechanism("rr", 1.0, 1e-6), "rr has pure differential privacy: leave delta at 0"),
+        (lambda: make_mechanism("rr", 1.0, queries=3), "rr has no queries: leave queries at 1"),
         (lambda: make_mechanism("gaussian", 1.0, 0.0), "delta must be a number above 0"),
         (lambda: make_mechanism("rr", -1.0), "epsilon must be a finite number above zero"),
         (lambda: make_mechanism("rr", 1.0, classes=1), "two or more classes"),
-        (lambda: make_mechanism("rr", 1.0, classes=10), "leave --classes out"),
+        (lambda: make_mechanism("rr", 1.0, classes=10), "leave classes at 2"),
     ],
 )
 def test_mistakes_are_named(what, message):

@@ -31,12 +31,12 @@ def copied(answers):
 
 
 def game(m, epsilon, delta=0.0):
-    """All (coins, answers, probability): randomized responses, but with chance delta all coins are told."""
+    """All (coins, answers, probability): randomized responses, but with probability delta all coins are released."""
     keep = np.exp(epsilon) / (1 + np.exp(epsilon))
     for coins, answers in product(product((0, 1), repeat=m), repeat=2):
         same = sum(c == a for c, a in zip(coins, answers, strict=True))
-        chance = (1 - delta) * keep**same * (1 - keep) ** (m - same) + delta * (same == m)
-        yield coins, answers, chance / 2**m
+        probability = (1 - delta) * keep**same * (1 - keep) ** (m - same) + delta * (same == m)
+        yield coins, answers, probability / 2**m
 
 
 @cache
@@ -47,8 +47,8 @@ def bound(coins, answers, score, delta, confidence, shares):
 
 def how_often_wrong(m, epsilon, score, delta, confidence, shares):
     return sum(
-        chance
-        for coins, answers, chance in game(m, epsilon, delta)
+        probability
+        for coins, answers, probability in game(m, epsilon, delta)
         if bound(coins, answers, score, delta, confidence, shares) > epsilon + 1e-12
     )
 
@@ -70,14 +70,14 @@ def test_delta_is_allowed_for(m, delta):
 
 
 @pytest.mark.parametrize("m", [4, 6])
-def test_what_a_game_tells_is_not_given_away(m):
+def test_the_error_rate_is_that_of_the_binomial_test(m):
     """With one way to guess, the error is that of the binomial test: nothing is lost but what is discrete."""
     wrong = how_often_wrong(m, 1.0, steady, 0.0, 0.6, (1.0,))
     tails = binom.sf(np.arange(-1, m), m, np.exp(1) / (1 + np.exp(1)))
     assert wrong == pytest.approx(max(tails[tails < 0.4], default=0.0))
 
 
-def test_too_large_a_delta_leaves_nothing_to_say():
+def test_the_bound_is_zero_where_delta_is_too_large():
     coins = np.ones(100)
     assert one_run({"model": coins}, coins, 0.0).lower > 2
     assert one_run({"model": coins}, coins, 1e-3).lower == 0  # 100 canaries could all be bad luck

@@ -61,14 +61,14 @@ def test_an_audit_needs_no_labels_and_is_written_into_the_run(place, make):
         audit_run(run, place / "features.parquet")
 
 
-def test_an_audit_that_is_stopped_goes_on(place, make, monkeypatch):
-    run, played, play = make("moments"), [], audited.train_and_score
+def test_a_stopped_audit_continues(place, make, monkeypatch):
+    run, trained_games, play = make("moments"), [], audited.train_and_score
 
     def stopping(game, *rest, **more):
-        if len(played) == 1:
-            played.append(None)
+        if len(trained_games) == 1:
+            trained_games.append(None)
             raise KeyboardInterrupt
-        played.append(game)
+        trained_games.append(game)
         return play(game, *rest, **more)
 
     monkeypatch.setattr(audited, "train_and_score", stopping)
@@ -78,9 +78,9 @@ def test_an_audit_that_is_stopped_goes_on(place, make, monkeypatch):
     assert not (run / "audit.json").exists()
     assert [path.name for path in run.glob(".audit.*")]
     result = audit_run(run, place / "features.parquet", request)
-    assert len(played) == 4  # the first, the one that was stopped, and the two that were left
+    assert len(trained_games) == 4  # the first, the one that was stopped, and the two that were left
     assert result["audits"][0]["canaries"] == 150
-    assert not np.array_equal(played[0].coins, played[2].coins)
+    assert not np.array_equal(trained_games[0].coins, trained_games[2].coins)
     assert not list(run.glob(".audit.*"))
 
 
@@ -134,5 +134,5 @@ def test_mistakes_are_named(place, make, tmp_path):
     report = json.loads((run / "run.json").read_text())
     report["guarantee"]["unit"] = "record"
     Path(run / "run.json").write_text(json.dumps(report))
-    with pytest.raises(ldp.InputError, match="name their table by --public"):
+    with pytest.raises(ldp.InputError, match="a table of public rows is needed"):
         audit_run(run, place / "features.parquet")

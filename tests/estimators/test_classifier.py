@@ -123,8 +123,8 @@ def test_classes_must_be_declared(data):
 
 
 def test_inferred_classes_are_marked_in_the_card(data):
-    told = "\n".join(private(classes="infer").fit(*data).card_.sections["Warnings"])
-    assert "inferred from the labels" in told
+    warnings_text = "\n".join(private(classes="infer").fit(*data).card_.sections["Warnings"])
+    assert "inferred from the labels" in warnings_text
     assert private(ledger=None, classes=CLASSES).fit(-data[0], data[1]).card_.sections["Warnings"] == ["None."]
 
 
@@ -141,10 +141,10 @@ def test_a_class_that_never_occurs_is_allowed(data):
     assert model.predict(X).dtype.kind == "i"
 
 
-# What is kept
+# What is stored
 
 
-def test_labels_are_not_kept():
+def test_labels_are_not_stored():
     generator = np.random.default_rng(0)
     X = generator.normal(size=(N, 3))
     names = np.array(["ALPHA", "BRAVO", "CANARY"])
@@ -345,7 +345,7 @@ def test_labels_in_any_container(data, form):
     assert private(epsilon=50.0).fit(X, form(y)).score(X, y) > 0.9
 
 
-# What is promised
+# What is guaranteed
 
 
 def test_the_guarantee_is_the_one_asked_for(data):
@@ -392,7 +392,7 @@ def test_the_score_is_measured_on_other_rows_and_can_be_left_out(data):
     assert estimate.accuracy.low <= model.score(X, y) <= estimate.accuracy.high + 0.1
     without = private(estimate=False).fit(-X, y)
     assert without.score_estimate_ is None
-    assert without.card_.sections["How good"] == ["Not measured: no rows were set aside."]
+    assert without.card_.sections["How good"] == ["Not measured: there were no held-out rows."]
 
 
 def test_the_card_can_be_saved_as_a_page_as_text_and_as_data(data, tmp_path):
@@ -412,7 +412,7 @@ def test_random_state_fixes_training_but_not_noise(data, tmp_path):
     assert ((first.release_.labels() < 0) == (second.release_.labels() < 0)).all()  # the same rows are set aside
     assert (first.release_.labels() != second.release_.labels()).any()
     assert not np.allclose(first.predict_proba(X), second.predict_proba(X))
-    # From one ledger both hear the same release, and then all that is left is training.
+    # From one ledger both learn from the same release, and the training has a seed.
     settings = {"recipe": "randres", "model": "mlp", "training": ldp_training(epochs=1), "ledger": tmp_path / "ledger"}
     third, fourth = (private(**settings, random_state=0).fit(X + 1, y) for _ in range(2))
     assert (third.predict_proba(X) == fourth.predict_proba(X)).all()
@@ -475,7 +475,7 @@ def test_the_ledger_knows_the_same_rows_again(data, tmp_path, make):
     assert first.release_.entry == again.release_.entry
 
 
-def test_the_user_is_told_whenever_a_stored_release_is_reused(data, tmp_path):
+def test_every_reuse_of_a_stored_release_is_warned_of(data, tmp_path):
     private(ledger=tmp_path / "l").fit(*data)
     with pytest.warns(ldp.ReusedReleaseWarning, match="used again at no cost: labels that changed since are not in"):
         again = private(ledger=tmp_path / "l").fit(*data)
@@ -661,15 +661,15 @@ def test_some_rows_may_have_no_label_where_that_is_public():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1500, 3))
     y = np.where(X[:, 0] > 0, "yes", "no").astype(object)
-    told = np.where(np.arange(1500) % 3 == 0, None, y)
+    partial_labels = np.where(np.arange(1500) % 3 == 0, None, y)
     fitted = ldp.LabelPrivateClassifier(
         2.0, classes=ldp.LabelSpace(["yes", "no"], missing="public"), recipe="moments"
-    ).fit(X, told)
+    ).fit(X, partial_labels)
     assert (fitted.predict(X) == y).mean() > 0.9
     assert fitted.classes_.tolist() == ["no", "yes"]
     assert 70 < fitted.score_estimate_.rows < 130  # a tenth of those that have one
     with pytest.raises(ldp.InputError, match="A label is missing, first in row 0"):
-        ldp.LabelPrivateClassifier(2.0, classes=["no", "yes"]).fit(X, told)
+        ldp.LabelPrivateClassifier(2.0, classes=["no", "yes"]).fit(X, partial_labels)
 
 
 def test_frames_that_cannot_be_read_are_one_sentence():
@@ -750,7 +750,7 @@ def test_few_labels_among_many_rows_are_learnt_from_and_none_is_paid_for_in_vain
     ("model", "said"),
     [
         (RidgeClassifier(), "RidgeClassifier gives no probabilities"),
-        (LogisticRegression, r"the class LogisticRegression: give one of it, LogisticRegression\(\)"),
+        (LogisticRegression, r"the class LogisticRegression: give an instance, LogisticRegression\(\)"),
     ],
 )
 def test_a_model_that_cannot_be_trained_costs_nothing(data, tmp_path, model, said):

@@ -1,4 +1,4 @@
-"""The regressor of scikit-learn: its contract, what it keeps, and what it refuses."""
+"""The regressor of scikit-learn: its contract, what it stores, and what it refuses."""
 
 import pickle
 import warnings
@@ -68,7 +68,7 @@ def test_other_losses(data, loss):
         private(loss=loss, recipe="sums").fit(X, y)
 
 
-def test_intervals_hold_about_as_much_as_they_say(data):
+def test_intervals_cover_about_the_stated_share(data):
     X, y = data
     model = private().fit(X, y)
     low, high = model.predict_interval(X).T
@@ -88,12 +88,12 @@ def test_frames_pipelines_and_pickles(data):
     assert np.allclose(pickle.loads(pickle.dumps(named)).predict(frame), named.predict(frame))
 
 
-def test_the_labels_are_not_kept(data):
+def test_the_labels_are_not_stored(data):
     X, y = data
     model = private(epsilon=1.0).fit(X, y)
-    kept = pickle.dumps(model)
-    assert y.tobytes() not in kept
-    assert np.rint(y).astype(np.int8).tobytes() not in kept
+    stored = pickle.dumps(model)
+    assert y.tobytes() not in stored
+    assert np.rint(y).astype(np.int8).tobytes() not in stored
 
 
 @pytest.mark.filterwarnings("ignore::labeldp.ReusedReleaseWarning")
@@ -114,7 +114,7 @@ def test_a_range_that_is_inferred_is_warned_of(data):
     assert "inferred" not in private(estimate=False).fit(X + 1, y).card_.to_markdown()
 
 
-def test_the_card_speaks_of_numbers(data):
+def test_the_card_describes_a_regression(data):
     X, y = data
     card = private().fit(X, y).card_.to_markdown()
     assert "Root mean squared error" in card
@@ -162,38 +162,38 @@ def test_a_classifier_refuses_recipes_for_numbers(data):
 @pytest.mark.parametrize("recipe", ["bins", "sums", "laplace"])
 def test_some_rows_may_have_no_number_where_that_is_public(data, recipe):
     X, y = data
-    told = np.where(np.arange(400) % 4 == 0, None, y)
+    partial_labels = np.where(np.arange(400) % 4 == 0, None, y)
     space = ldp.LabelSpace.range(*RANGE, missing="public")
-    fitted = private(epsilon=50.0, range=space, recipe=recipe).fit(X, told)
+    fitted = private(epsilon=50.0, range=space, recipe=recipe).fit(X, partial_labels)
     assert np.abs(fitted.predict(X) - y).mean() < 8
     assert fitted.score_estimate_.rows < 40  # a tenth of those that have one
     with pytest.raises(ldp.InputError, match="A label is missing, first in row 0"):
-        private().fit(X, told)
+        private().fit(X, partial_labels)
     with pytest.raises(ldp.InputError, match="must be a range of numbers"):
         private(range=ldp.LabelSpace([0, 1])).fit(X, y)
 
 
 @pytest.mark.parametrize(("recipe", "epsilon"), [("sums", 0.05), ("auto", 0.25), ("auto", 4.0), ("bins", 4.0)])
-def test_intervals_hold_what_they_promise_also_where_noise_is_large(recipe, epsilon):
-    """Models believe too much of themselves: of four labels of five, the worst of these held one in a hundred."""
+def test_intervals_cover_the_stated_share_also_where_noise_is_large(recipe, epsilon):
+    """Models underestimate their errors: of four labels of five, the worst of these held one in a hundred."""
     from sklearn.datasets import load_diabetes
 
     X, y = load_diabetes(return_X_y=True)
-    held = []
+    coverages = []
     for seed in range(3):
         with warnings.catch_warnings(action="ignore"):
             fitted = private(epsilon, range=(0, 400, 1), recipe=recipe, random_state=seed).fit(X, y)
         low, high = fitted.predict_interval(X).T
-        held.append(float(((low <= y) & (y <= high)).mean()))
+        coverages.append(float(((low <= y) & (y <= high)).mean()))
         assert (low <= high).all()
         assert low.min() >= 0
         assert high.max() <= 400
-    assert np.mean(held) > 0.8
+    assert np.mean(coverages) > 0.8
 
 
 def test_a_fine_range_is_held_to_the_error_without_a_table_of_all_its_values(data, monkeypatch):
     X, y = data
-    monkeypatch.setattr("labeldp.recipes.training.believed_error", None)  # which takes such a table, after the charge
+    monkeypatch.setattr("labeldp.recipes.training.expected_rmse", None)  # which takes such a table, after the charge
     fitted = private(2.0, range=(0, 100, 0.01), recipe="sums").fit(X, y)
     assert fitted._interval_widening == max(1, fitted.score_estimate_.careful / fitted._model.deviation)
 

@@ -5,7 +5,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 import labeldp as ldp
-from labeldp.estimators.search import _LimitedVault
+from labeldp.estimators.limited_vault import LimitedVault
 from labeldp.learn.sklearn_learner import SklearnLearner
 from labeldp.mechanisms import GroupHistogram, OneHotGaussian
 from labeldp.privacy.vault import Ledger
@@ -64,8 +64,8 @@ def test_the_better_setting_is_chosen(data):
 def test_the_classifier_says_by_what_settings_are_chosen(data, by):
     X, y = data
     found = search(MODELS, choose_by=by).fit(X, y)
-    told = found.best_estimator_.card_.facts["releases"]
-    assert [(each["mechanism"], each.get("by")) for each in told] == [
+    releases = found.best_estimator_.card_.facts["releases"]
+    assert [(each["mechanism"], each.get("by")) for each in releases] == [
         ("RandomizedResponse", None),
         ("HighestScore", by),
     ]
@@ -94,11 +94,11 @@ def test_an_option_that_changes_the_release_is_refused_before_it_is_drawn(data, 
 
 def test_a_search_is_held_to_its_delta_as_to_its_epsilon():
     vault = ldp.Vault([0, 1] * 5, ldp.LabelSpace([0, 1]), ldp.Budget(4.0, 1e-5))
-    once = _LimitedVault(vault, 2.0, 1e-6)
-    first = once.release(OneHotGaussian(0.5, 1e-6))
-    assert once.release(OneHotGaussian(0.5, 1e-6)).entry == first.entry
+    limited_vault = LimitedVault(vault, 2.0, 1e-6)
+    first = limited_vault.release(OneHotGaussian(0.5, 1e-6))
+    assert limited_vault.release(OneHotGaussian(0.5, 1e-6)).entry == first.entry
     with pytest.raises(ldp.InputError, match="another release than the first"):
-        once.release(GroupHistogram(np.zeros(10, int), 0.5, 1e-6))
+        limited_vault.release(GroupHistogram(np.zeros(10, int), 0.5, 1e-6))
     assert vault.guarantee().delta == 1e-6
 
 
@@ -141,9 +141,7 @@ def test_a_search_over_auto_knows_whose_candidate_won(data):
 
 
 @pytest.mark.parametrize("best", [0, 1, 2])
-def test_the_winner_is_told_by_its_setting_also_where_settings_give_different_numbers_of_models(
-    data, monkeypatch, best
-):
+def test_the_best_setting_is_named_where_settings_give_different_numbers_of_models(data, monkeypatch, best):
     def steps(task, models: int = 1, depth: int = 1):
         noisy = yield Request(ldp.RandomizedResponse(task.epsilon))
         trees = [DecisionTreeClassifier(max_depth=depth, random_state=0) for _ in range(models)]
@@ -154,7 +152,7 @@ def test_the_winner_is_told_by_its_setting_also_where_settings_give_different_nu
         RECIPES, "tried", Recipe("tried", "of this test", steps, has_several_candidates=lambda task: True)
     )
     X = data[0]
-    pattern = (X[:, 0] > 0) ^ (X[:, 1] > 0)  # one cut tells nothing of it
+    pattern = (X[:, 0] > 0) ^ (X[:, 1] > 0)  # one cut does not separate it
     grid = [{"models": 1, "depth": 1}, {"models": 3, "depth": 1}, {"models": 2, "depth": 1}]
     grid[best]["depth"] = 6
     found = search({"options": grid}, recipe="tried", epsilon=20.0).fit(X, np.where(pattern, "yes", "no"))
@@ -167,13 +165,20 @@ def test_a_second_search_warns(data):
         clone(search(MODELS)).fit(*data)
 
 
+def test_a_warning_points_to_the_code_that_called_the_search(data):
+    search(MODELS).fit(*data)
+    with pytest.warns(ldp.PrivacyWarning) as caught:
+        search(MODELS).fit(*data)
+    assert [each.filename for each in caught if each.category is ldp.PrivacyWarning] == [__file__]
+
+
 def test_users_search_within_one_epsilon_of_theirs(data):
     X, y = data
     users = np.arange(N) // 2
     found = search(MODELS, labels_per_user=2).fit(X, y, users=users)
     assert (found.guarantee_.epsilon, found.guarantee_.unit) == (4.0, "user")
-    told = found.best_estimator_.card_.facts["releases"]
-    assert [(each["mechanism"], each["epsilon"]) for each in told] == [
+    releases = found.best_estimator_.card_.facts["releases"]
+    assert [(each["mechanism"], each["epsilon"]) for each in releases] == [
         ("RandomizedResponse", 2.0),
         ("BestCandidate", 4.0),
     ]
@@ -190,14 +195,14 @@ def test_a_search_over_regressors_is_refused():
 
 
 def test_an_encoder_may_be_among_what_is_searched(monkeypatch):
-    """The estimator itself has none yet; each setting is looked at for itself."""
+    """The estimator itself has no encoder; each setting is checked for itself."""
     given = []
 
     def trained(vault, tasks, *more, **how):
         given.extend(task.encoder for task in tasks)
         raise ldp.InputError("far enough")
 
-    monkeypatch.setattr("labeldp.estimators.search.train_best", trained)
+    monkeypatch.setattr("labeldp.estimators.base.train_best", trained)
     pictures, encoder = np.zeros((300, 1, 8, 8), np.uint8), object()
     refining = ldp.LabelPrivateClassifier(1.0, [0, 1], "refine", features="images")
     with pytest.raises(ldp.InputError, match="far enough"):

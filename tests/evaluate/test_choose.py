@@ -33,7 +33,7 @@ def test_the_better_candidate_is_chosen():
     assert mine.guarantee().epsilon == 1.0
 
 
-def test_the_choice_knows_what_the_models_learned_from():
+def test_the_choice_records_the_releases_that_the_models_learned_from():
     mine = vault(2.0)
     learned = mine.release(ldp.RandomizedResponse(1.0), row_selection=np.arange(200))
     choose(mine, [CODES, CODES], np.arange(200, 400), 1.0, derived_from=[learned])
@@ -47,11 +47,11 @@ def equal_candidates(rng, rows, accuracy=0.8):
     return codes, (codes[:, None] + wrong * rng.integers(1, 3, (rows, 8))) % 3
 
 
-def test_the_winner_of_eight_equals_is_scored_without_its_luck():
+def test_the_best_of_eight_equal_candidates_is_scored_without_selection_bias():
     """The mechanisms themselves, without a ledger: pick on one part, score on another, a thousand times."""
     rng, bits, interval = np.random.default_rng(1), Seeded(1), cache(proportion_interval)
-    common = dict(space=SPACE, guarantee=ldp.Guarantee(1.0), mechanism="test", rows=150)
-    covered = lucky = 0
+    common = dict(space=SPACE, guarantee=ldp.Guarantee(1.0), mechanism="test", n_rows=150)
+    covered = covered_on_selection_rows = 0
     for _ in range(1000):
         codes, said = equal_candidates(rng, 300)
         best = BestCandidate(said[:150], 1.0).draw(codes[:150], common, bits).best_index
@@ -59,9 +59,9 @@ def test_the_winner_of_eight_equals_is_scored_without_its_luck():
             count = CorrectCount(said[part, best], 0.5).draw(codes[part], common, bits)
             found = interval(min(count.n_correct, 150), 150, count.scale)
             covered += part.start == 150 and found.low <= 0.8 <= found.high
-            lucky += part.start == 0 and found.low <= 0.8 <= found.high
+            covered_on_selection_rows += part.start == 0 and found.low <= 0.8 <= found.high
     assert 930 <= covered <= 970
-    assert lucky < 930  # on the part that chose it, the luck that made it win would be scored too
+    assert covered_on_selection_rows < 930  # on the rows that chose it, the score has a selection bias
 
 
 @pytest.mark.long
@@ -79,8 +79,8 @@ def test_the_protocol_covers_through_the_vault():
 
 
 @pytest.mark.parametrize("rare", [0, 1])
-def test_where_a_class_is_rare_candidates_are_told_apart_by_their_ranking(rare):
-    """Both candidates say the common class everywhere, so that both are right in 99 % of rows."""
+def test_auto_compares_candidates_by_their_ranking_where_a_class_is_rare(rare):
+    """Both candidates predict the common class everywhere, so that both are right in 99 % of rows."""
     space, chosen = ldp.LabelSpace(["a", "b"]), []
     for seed in range(40):
         rng = np.random.default_rng([seed, rare])
@@ -98,7 +98,7 @@ def test_where_a_class_is_rare_candidates_are_told_apart_by_their_ranking(rare):
 
 
 def rare_tables(rows, seed):
-    """A candidate that ranks well and is right less often than one that always says the common class."""
+    """A candidate that ranks well and is right less often than one that always predicts the common class."""
     rng = np.random.default_rng(seed)
     codes = (rng.random(rows) < 0.2).astype(int)
     ranked = np.clip(0.45 + 0.3 * codes + rng.normal(0, 0.1, rows), 0.01, 0.99)
@@ -143,7 +143,7 @@ def test_rows_without_a_label_are_not_ranked():
     mine = ldp.Vault(labels, space, ldp.Budget(1.0))
     choice = choose(mine, tables, np.arange(30), 1.0, criterion="auc")
     assert choice.parameters["scores"]["shape"] == [2, 20, 2]
-    assert choice.parameters["rows"]["shape"] == [20]
+    assert choice.parameters["row_ids"]["shape"] == [20]
 
 
 def test_users_pay_epsilon_for_all_of_their_rows():

@@ -45,7 +45,7 @@ def test_without_noise_five_classes_are_scored_as_scikit_learn_does():
     assert seen.auc().value == pytest.approx(roc_auc_score(codes, proba, multi_class="ovr"), abs=0.05)
 
 
-def test_an_overconfident_model_is_found_out():
+def test_the_calibration_error_of_an_overconfident_model_is_large():
     rng = np.random.default_rng(0)
     proba, codes = Binormal(20_000, 0.5, 1.0, confidence=3.0).draw(rng)
     found = table(rng, proba, codes, 1.0).calibration_error()
@@ -64,7 +64,7 @@ def test_intervals_of_rare_positives_cover(epsilon):
     drown in noise; the last line says how often it must not.
     """
     rng, world, of_share = np.random.default_rng(0), Binormal(2000, 0.01, 2.5), cache(proportion_interval)
-    held, told = [], []
+    covered, has_value = [], []
     for _ in range(1000):
         proba, codes = world.draw(rng)
         seen = table(rng, proba, codes, epsilon)
@@ -74,22 +74,22 @@ def test_intervals_of_rare_positives_cover(epsilon):
         among_rows = (rankdata(proba[:, 1])[ones].mean() - (ones.size + 1) / 2) / (2000 - ones.size)
         truths = (auc, world.auc), (auc, among_rows), (accuracy, world.accuracy)
         truths += (seen.recall(1), world.recall), (seen.precision(1), world.precision)
-        held.append([interval.low <= truth <= interval.high for interval, truth in truths])
-        told.append(auc.value is not None)
-    assert (np.mean(held, axis=0) >= [0.95, 0.95, *[0.95 - 3 * math.sqrt(0.95 * 0.05 / 1000)] * 3]).all()
-    assert np.mean(told) >= {0.25: 0.0, 1: 0.5, 4: 0.95}[epsilon]
+        covered.append([interval.low <= truth <= interval.high for interval, truth in truths])
+        has_value.append(auc.value is not None)
+    assert (np.mean(covered, axis=0) >= [0.95, 0.95, *[0.95 - 3 * math.sqrt(0.95 * 0.05 / 1000)] * 3]).all()
+    assert np.mean(has_value) >= {0.25: 0.0, 1: 0.5, 4: 0.95}[epsilon]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("epsilon", [0.25, 1, 4])
 @pytest.mark.parametrize("rows", [2000, 20_000])
 def test_a_model_of_noisy_labels_is_covered_too(rows, epsilon):
-    """What learns randomized response at epsilon 1 as it is believes in many positives: bins are cut by that belief."""
-    rng, world, kept = np.random.default_rng(0), Binormal(rows, 0.01, 1.5), 1 / (1 + math.exp(-1))
+    """A model of unmodified randomized responses at epsilon 1 expects many positives, and bins are cut by that."""
+    rng, world, p_true = np.random.default_rng(0), Binormal(rows, 0.01, 1.5), 1 / (1 + math.exp(-1))
     found = []
     for _ in range(1000):
         proba, codes = world.draw(rng)
-        found.append(table(rng, (1 - kept) + (2 * kept - 1) * proba, codes, epsilon).auc())
+        found.append(table(rng, (1 - p_true) + (2 * p_true - 1) * proba, codes, epsilon).auc())
     assert coverage(found, world.auc) >= 0.95
 
 

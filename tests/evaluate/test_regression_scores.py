@@ -42,7 +42,7 @@ def test_intervals_cover_the_error_of_new_rows(rows, epsilon, objective):
     """Of two hundred worlds, ten may fail; the bound on the variance makes it fewer."""
     predictions, labels = world(200_000, 999)
     truth = (np.square if objective == "squared" else np.abs)(predictions - labels).mean()
-    facts, bits = {"space": SPACE, "guarantee": ldp.Guarantee(1.0), "mechanism": "", "rows": rows}, Seeded(7)
+    facts, bits = {"space": SPACE, "guarantee": ldp.Guarantee(1.0), "mechanism": "", "n_rows": rows}, Seeded(7)
     inside = 0
     for seed in range(200):
         predictions, labels = world(rows, seed)
@@ -60,7 +60,7 @@ def test_more_rows_and_more_epsilon_say_more():
 
 
 def test_a_loss_of_less_than_nothing_has_no_value_but_an_upper_end():
-    facts = {"space": SPACE, "guarantee": ldp.Guarantee(1.0), "mechanism": "", "rows": 50}
+    facts = {"space": SPACE, "guarantee": ldp.Guarantee(1.0), "mechanism": "", "n_rows": 50}
     found = estimate_mean_loss(
         NoisyLoss(**facts, total=-3000, n_labels=50, step_size=1 / 65536, max_row_loss=1.0, scale=65536.0)
     )
@@ -78,7 +78,7 @@ def test_the_candidate_with_the_least_error_is_chosen():
     predictions, labels = world(500, 0)
     vault = ldp.Vault(labels, SPACE, ldp.Budget(3.0))
     choice = choose(vault, [np.full(500, 50.0), predictions, predictions + 30], np.arange(500), 3.0)
-    assert (choice.best_index, choice.n_candidates, choice.mechanism) == (1, 3, "LeastLoss")
+    assert (choice.best_index, choice.n_candidates, choice.mechanism) == (1, 3, "NoisyMinLoss")
     assert vault.guarantee().epsilon == 3.0
 
 

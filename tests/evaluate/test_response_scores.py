@@ -41,10 +41,10 @@ def test_nearly_certain_labels_give_the_plain_share():
 @pytest.mark.parametrize(("epsilon", "accuracy", "classes"), [(0.5, 0.9, 2), (1.0, 0.6, 10), (3.0, 0.98, 2)])
 def test_accuracy_is_covered(epsilon, accuracy, classes):
     rng, interval, rows = np.random.default_rng(1), cache(proportion_interval), 400
-    kept = math.exp(epsilon) / (math.exp(epsilon) + classes - 1)
-    other = (1 - kept) / (classes - 1)
-    agree = rng.binomial(rows, other + (kept - other) * accuracy, 1000)
-    found = [interval(int(x), rows, 0.0, other, kept) for x in agree]
+    p_true = math.exp(epsilon) / (math.exp(epsilon) + classes - 1)
+    p_other = (1 - p_true) / (classes - 1)
+    agree = rng.binomial(rows, p_other + (p_true - p_other) * accuracy, 1000)
+    found = [interval(int(x), rows, 0.0, p_other, p_true) for x in agree]
     assert 0.93 <= coverage(found, accuracy) <= 0.975
 
 
@@ -65,11 +65,11 @@ def test_other_releases_cannot_be_inverted(mechanism):
     assert ". " not in str(refused.value)
 
 
-def test_relabelled_responses_cannot_be_inverted():
+def test_pseudo_labels_cannot_be_inverted():
     with pytest.raises(ldp.InputError, match="Only a release of plain"):
         measure_responses(release(ldp.RandomizedResponse(1.0)).relabel(SAID), SAID)
 
 
-def test_a_release_of_nothing():
+def test_a_release_without_labels_is_refused():
     with pytest.raises(ldp.InputError, match="no labels"):
         measure_responses(release(ldp.RandomizedResponse(1.0)).keep(np.zeros(3000, bool)), SAID)

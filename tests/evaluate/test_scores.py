@@ -28,14 +28,14 @@ def test_a_score_costs_its_epsilon_and_no_more():
     assert mine.guarantee().epsilon == 1.0
     assert mine.remaining(np.arange(200))[0] == 1.0
     assert (score.rows, score.epsilon) == (400, 1.0)
-    assert {entry.details["mechanism"] for entry in mine.ledger.entries()} == {"RightCount", "GroupHistogram"}
+    assert {entry.details["mechanism"] for entry in mine.ledger.entries()} == {"CorrectCount", "GroupHistogram"}
 
 
-def test_the_same_score_is_given_again_for_nothing():
+def test_a_repeated_score_costs_nothing_more():
     mine = vault(1.0)
     assert measure(mine, PROBA, ROWS, 1.0) == measure(mine, PROBA, ROWS, 1.0)
     garbage = PROBA.copy()
-    garbage[:200] = np.nan  # rows that are not asked for do not matter
+    garbage[:200] = np.nan  # the probabilities of other rows do not matter
     assert measure(mine, garbage, ROWS, 1.0) == measure(mine, PROBA, ROWS, 1.0)
 
 
@@ -48,22 +48,22 @@ def test_two_halves_are_never_more_than_the_whole(epsilon):
 
 def test_noise_is_as_wide_as_the_intervals_take_it_to_be(monkeypatch):
     """The coverage tests draw noise from NumPy: this ties them to what the vault draws."""
-    asked = []
+    scales = []
 
     def nothing(width, count, bits):
-        asked.append(float(width))
+        scales.append(float(width))
         return np.zeros(count, np.int64)
 
     monkeypatch.setattr(selection, "discrete_laplace", nothing)
     monkeypatch.setattr(linear, "discrete_laplace", nothing)
     score = measure(vault(0.5), PROBA, ROWS, 0.5)
-    assert asked == [2 / 0.5, 4 / 0.5]
+    assert scales == [2 / 0.5, 4 / 0.5]
     right = int((PROBA.argmax(axis=1) == CODES)[ROWS].sum())
     assert score.accuracy == proportion_interval(right, 400, 4.0)
     assert score.recall[1].value == pytest.approx(PROBA.argmax(axis=1)[ROWS][CODES[ROWS] == 1].mean())
 
 
-def test_all_is_within_reach_at_a_large_epsilon():
+def test_intervals_hold_the_truth_at_a_large_epsilon():
     score = measure(vault(20.0), PROBA, ROWS, 20.0)
     assert score.accuracy.low < WORLD.accuracy < score.accuracy.high
     assert score.auc.low < WORLD.auc < score.auc.high
@@ -72,7 +72,7 @@ def test_all_is_within_reach_at_a_large_epsilon():
     assert "400 held-out rows" in score.method
 
 
-def test_scores_are_kept_as_json():
+def test_scores_survive_a_round_trip_through_json():
     for epsilon in (1.0, 1e-4):
         score = measure(vault(2.0), PROBA, ROWS, epsilon)
         assert Score.from_json(json.loads(json.dumps(score.to_json(), allow_nan=False))) == score
@@ -80,7 +80,7 @@ def test_scores_are_kept_as_json():
     assert score.log_loss == Interval(None, 0.0, np.inf)
 
 
-def test_a_score_rests_on_what_the_model_learned_from():
+def test_the_ledger_records_the_releases_that_the_model_learned_from():
     mine = vault(2.0)
     learned = mine.release(ldp.RandomizedResponse(1.0), row_selection=np.arange(200))
     measure(mine, PROBA, ROWS, 1.0, derived_from=[learned])
@@ -101,7 +101,7 @@ def test_missing_labels_take_no_part():
     assert measure(mine, PROBA, ROWS, 1.0).rows == 200
 
 
-def test_models_of_one_mind_are_scored_too():
+def test_constant_predictions_are_scored():
     for certain in (0.0, 0.5, 1.0):
         proba = np.tile([1 - certain, certain], (600, 1))
         score = measure(vault(5.0), proba, ROWS, 4.0)
@@ -119,7 +119,7 @@ def test_models_of_one_mind_are_scored_too():
         ((PROBA, [600], 1.0), "from 0 to 599"),
         ((PROBA, [], 1.0), "from 0 to 599|No labelled row"),
         ((PROBA, ROWS, -1.0), "epsilon must be"),
-        ((PROBA, ROWS, 1.0, (), 0), "bins must be"),
+        ((PROBA, ROWS, 1.0, (), 0), "n_bins must be"),
     ],
 )
 def test_bad_requests_cost_nothing(arguments, message):

@@ -1,4 +1,4 @@
-"""Checking what is claimed: lower bounds on epsilon, from draws of a mechanism or from one training with canaries."""
+"""Audits of stated guarantees: lower bounds on epsilon, from draws of a mechanism or from a training with canaries."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""From counts to a lower bound on epsilon, valid at a stated error rate.
+"""Lower bounds on epsilon from counts, valid at a stated error rate.
 
-Shares are bounded by Clopper and Pearson (1934): the lower bound on a chance p from `hits` of `trials` is the p under
-which so many hits or more have a chance of exactly `level`. So it exceeds the true p with a chance of `level` at most,
-whatever p is; the upper bound is the same for misses.
+Proportions are bounded by Clopper and Pearson (1934). The lower bound on a probability p from `hits` of `trials` is the
+p under which so many hits or more have a probability of exactly `level`. So it exceeds the true p with a probability of
+`level` at most, whatever p is; the upper bound is the same for misses.
 """
 
 import math
@@ -19,24 +19,24 @@ Floats = NDArray[np.float64]
 
 
 def proportion_lower_bound(hits: CountLike, trials: CountLike, level: float) -> Floats:
-    """Return what a chance is at least, but for an error of `level`."""
+    """Return a lower bound on a probability, wrong with probability `level` at most."""
     hits, trials = np.broadcast_arrays(hits, trials)
     positive_hits = np.maximum(hits, 1)
     return np.where(hits > 0, beta.ppf(level, positive_hits, trials - positive_hits + 1), 0.0)
 
 
 def proportion_upper_bound(hits: CountLike, trials: CountLike, level: float) -> Floats:
-    """Return what a chance is at most, but for an error of `level`."""
+    """Return an upper bound on a probability, wrong with probability `level` at most."""
     hits, trials = np.broadcast_arrays(hits, trials)
     return 1 - proportion_lower_bound(trials - hits, trials, level)
 
 
 def epsilon_lower_bound(hits: CountLike, neighbor_hits: CountLike, trials: int, delta: float, level: float) -> Floats:
-    """Return a lower bound on epsilon from how often an event was seen in each of two neighbouring worlds.
+    """Return a lower bound on epsilon from the number of draws with an event in each of two neighboring worlds.
 
-    Proof. (epsilon, delta) demands p <= exp(epsilon) q + delta for the chances p and q of any event that was fixed
-    beforehand: epsilon >= log((p - delta) / q). With p bounded from below and q from above, each but for an error of
-    level / 2, this is too much with a chance of `level` at most.
+    Proof. (epsilon, delta) demands p <= exp(epsilon) q + delta for the probabilities p and q of any event that was
+    fixed in advance: epsilon >= log((p - delta) / q). With p bounded from below and q from above, each wrong with
+    probability level / 2 at most, this is too large with a probability of `level` at most.
     """
     p_low, q_high = (
         proportion_lower_bound(hits, trials, level / 2),
@@ -47,9 +47,10 @@ def epsilon_lower_bound(hits: CountLike, neighbor_hits: CountLike, trials: int, 
 
 
 def epsilon_lower_bound_from_guesses(correct: CountLike, guesses: CountLike, level: float) -> Floats:
-    """Return a lower bound on epsilon from so many correct guesses of fair coins (see `one_run` for the proof).
+    """Return a lower bound on epsilon from the number of correct guesses of fair coins (see `one_run` for the proof).
 
-    Nobody guesses better than exp(epsilon) / (1 + exp(epsilon)), so epsilon is at least the logarithm of the odds.
+    A guess is right with probability exp(epsilon) / (1 + exp(epsilon)) at most. So epsilon is at least the logarithm of
+    the odds of a right guess.
     """
     p_low = proportion_lower_bound(correct, guesses, level)
     with np.errstate(divide="ignore"):
@@ -57,7 +58,11 @@ def epsilon_lower_bound_from_guesses(correct: CountLike, guesses: CountLike, lev
 
 
 def error_rate(confidence: float) -> float:
-    """Return one minus the confidence, or say that it is none."""
+    """Return one minus the confidence.
+
+    Raises:
+        InputError: The confidence is not a number from 0.5 to below 1.
+    """
     is_number = isinstance(confidence, int | float) and not isinstance(confidence, bool)
     if not is_number or not 0.5 <= confidence < 1 or not math.isfinite(confidence):
         raise InputError(f"confidence must be a number from 0.5 to below 1, not {confidence!r}: 0.95 is usual.")

@@ -1,16 +1,16 @@
-"""Canaries: rows with a label that a coin decided, one training, and what its outcome tells about the coins.
+"""Canaries: rows whose label a coin decided, a training on them, and scores of the coins from its result.
 
-The memorisation game of Malek et al. (2021): a canary gets a random wrong label, and the guesser must tell it from
-another random wrong one. The two labels are equally likely to be either, so which of them was used is a fair coin, and
-the coins of different canaries are independent: their game is the one of `one_run`. With two classes there is
-no second wrong label, and the coin decides between the two classes.
+The memorization game of Malek et al. (2021): a canary gets a random wrong label, and the guesser must distinguish it
+from another random wrong one. The two labels are equally likely to be either, so which of them was used is a fair coin.
+The coins of different canaries are independent: their game is the one of `one_run`. With two classes there is no second
+wrong label, and the coin decides between the two classes.
 
-What is proved. The paper trains once with many canaries and treats guesses as independent, which they are not:
-all come from one model. By the proof in `one_run` the lower end of the interval needs no such assumption, if the
-training is private: given the model, the coins can be guessed no better than independent ones. The threshold was
-chosen on the other half of the canaries, whose coins are fixed there, too. So `lower` exceeds epsilon with a chance of
-half the error rate plus (canaries times delta) at most. The upper end is a heuristic: it says where the success of
-this attack would lie if guesses were independent, and never what epsilon is at most.
+What is proved. The paper trains once with many canaries and treats guesses as independent, which they are not: all come
+from one model. By the proof in `one_run` the lower end of the interval needs no such assumption, if the training is
+private: given the model, the coins can be guessed no better than independent ones. The threshold was chosen on the
+other half of the canaries, whose coins are fixed there, too. So `lower` exceeds epsilon with a probability of half the
+error rate plus (canaries times delta) at most. The upper end is a heuristic for the success of this attack, as if
+guesses were independent. It is no upper bound on epsilon.
 """
 
 import math
@@ -39,17 +39,21 @@ from labeldp.recipes.result import TrainingResult
 from labeldp.recipes.task import RowMask, Task
 from labeldp.recipes.training import train
 
+# Name of the view of a model by its preference, weighted by its confidence. Results of audits store it.
 CONFIDENT_VIEW = "model, where sure"
 _MIN_CANARIES = 8
-MAX_CANARIES, _CANARY_FRACTION = 1000, 0.2  # canaries, of the rows that are trained on
+# By default, this fraction of the training rows are canaries, up to the maximum.
+MAX_CANARIES, _CANARY_FRACTION = 1000, 0.2
+# Smaller probabilities count as this one in logarithms.
 _MIN_PROBABILITY = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class CanarySet:
-    """Labels of all rows; those of `rows` were chosen between two `options` by `coins`.
+    """Labels of all rows; those of `row_ids` were chosen between two `options` by `coins`.
 
-    A canary is a row; or a user, one coin for all of whose rows decides. `canary` is the number of each row's coin.
+    A canary is a row, or a user: then one coin decides the labels of all rows of the user. `canary_ids` is the index of
+    the coin of each row.
     """
 
     codes: Codes
@@ -61,12 +65,12 @@ class CanarySet:
 
 @dataclass(frozen=True, eq=False)
 class CanaryScores:
-    """What a training told: a score for each coin by view, and how sure the model is of either option."""
+    """Scores of the coins by view, the confidence of the model, and the outputs of the training."""
 
     scores: dict[str, NDArray[np.float64]]
-    model_confidence: NDArray[np.float64]
+    model_confidence: NDArray[np.float64]  # the larger probability of the two options of each canary
     probabilities: NDArray[np.floating]  # of the trained model, for every row
-    evidence: NDArray[np.floating] | None  # of what was released of every row, where it speaks of single rows
+    evidence: NDArray[np.floating] | None  # log-likelihoods of each row's releases, where releases have some
     model: Predictor | None = None
 
 
@@ -79,9 +83,19 @@ def plant_canaries(
     max_canaries: int = MAX_CANARIES,
     users: NDArray[np.int64] | None = None,
 ) -> CanarySet:
-    """Choose canaries among eligible rows, or among the `users` who own them, two options for each, and toss the coins.
+    """Choose canaries at random, with two options for each, and draw the coins.
 
-    Without a count, a fifth of these are canaries, and no more than `most`.
+    Args:
+        codes: The labels of all rows.
+        eligible_mask: The rows that can be canaries.
+        n_classes: The number of classes.
+        rng: The source of randomness.
+        n_canaries: The number of canaries; None for a fifth of the eligible rows or users, up to `max_canaries`.
+        max_canaries: The most canaries where their number is not given.
+        users: The owner of each row: then canaries are users, not rows.
+
+    Raises:
+        InputError: The number of canaries is too small or too large.
     """
     eligible_ids = np.flatnonzero(eligible_mask)
     unit_of_row = (
@@ -100,7 +114,7 @@ def plant_canaries(
     if n_classes == 2:
         options = np.tile([0, 1], (row_ids.size, 1))
     else:
-        # Two different numbers from 1 to classes - 1, added to the label: wrong labels, all pairs alike.
+        # Two different offsets from 1 to n_classes - 1 give two wrong labels; all pairs are equally likely.
         first_offset = rng.integers(1, n_classes, row_ids.size)
         second_offset = rng.integers(1, n_classes - 1, row_ids.size)
         second_offset += second_offset >= first_offset
@@ -112,7 +126,7 @@ def plant_canaries(
 
 
 def select_training_rows(task: Task, recipe: str) -> RowMask:
-    """Return the rows whose labels a recipe learns from: not those that it sets aside to choose with."""
+    """Return the rows whose labels a recipe trains on: all but those that it sets aside to choose with."""
     return split_held_out(task, get_recipe(recipe).has_several_candidates(task), False)[0]
 
 
@@ -126,10 +140,19 @@ def train_and_score(
     ledger: Ledger | None = None,
     report: Callable[[str], None] = lambda message: None,
 ) -> CanaryScores:
-    """Train once by a recipe in a throwaway vault, and score each coin by what comes out.
+    """Train once by a recipe in a temporary vault, and score each coin by the result.
 
-    The guesser sees the model; and what was released on the way, where that speaks of single rows. `reference` holds
-    the chances that a model gave which never saw these coins: it tells what the model would say of each canary anyway.
+    The guesser sees the model, and the releases of the training where they have evidence of single rows.
+
+    Args:
+        canary_set: The labels with canaries.
+        task: The task of the training.
+        recipe: The name of the recipe.
+        options: The options of the recipe.
+        reference_probabilities: Probabilities of a model that did not train on these canaries. The score of a canary is
+            the difference to them.
+        ledger: The ledger of the temporary vault; None for one in memory.
+        report: Is called with each phase of the training.
     """
     identity = None if ledger is None else Identity("canaries", "label", len(canary_set.codes))
     budget = Budget(task.epsilon, task.delta)
@@ -150,7 +173,7 @@ def score_canaries(
     features: Features,
     reference_probabilities: NDArray[np.floating] | None = None,
 ) -> CanaryScores:
-    """Score each coin by what a training told; see `play`."""
+    """Score each coin by the result of a training; see `train_and_score`."""
     probabilities = trained.model.predict_proba(features)
     log_probabilities = _option_scores(np.log(np.maximum(probabilities, _MIN_PROBABILITY)), canary_set)
     reference_scores = (
@@ -160,7 +183,7 @@ def score_canaries(
     )
     shifts = log_probabilities - reference_scores
     model_confidence = np.exp(log_probabilities.max(axis=1))
-    # Two ways to read a model: by how far it leans to one option, and by its preference where it is sure of either.
+    # Two scores of a model: its log-odds of the options, and its preference, weighted by its confidence.
     scores = {
         "model": shifts[:, 1] - shifts[:, 0],
         CONFIDENT_VIEW: np.sign(log_probabilities[:, 1] - log_probabilities[:, 0]) * model_confidence,
@@ -209,14 +232,14 @@ class CanaryGameResult:
 
 
 def measure_canary_game(scores: Any, model_confidence: Any, coins: Any, confidence: float = 0.95) -> CanaryGameResult:
-    """Choose on every second canary how sure the model must be, and measure the guess rate on the others."""
+    """Choose a threshold of confidence on every second canary, and measure the rate of right guesses on the others."""
     scores, model_confidence, coins = (
         np.asarray(scores, np.float64),
         np.asarray(model_confidence, np.float64),
         np.asarray(coins),
     )
     if not scores.shape == model_confidence.shape == coins.shape or coins.size < _MIN_CANARIES:
-        raise InputError(f"A canary game needs a score, a sureness and a coin of at least {_MIN_CANARIES} canaries.")
+        raise InputError(f"A canary game needs a score, a confidence and a coin of at least {_MIN_CANARIES} canaries.")
     error = error_rate(confidence)
     is_correct = (scores > 0) == coins.astype(bool)
     threshold = _best_threshold(model_confidence[::2], is_correct[::2], error / 2)
@@ -236,11 +259,11 @@ def measure_canary_game(scores: Any, model_confidence: Any, coins: Any, confiden
 
 
 def _best_threshold(model_confidence: NDArray[np.float64], is_correct: NDArray[np.bool_], level: float) -> float:
-    """Return the sureness from which guesses would give the best bound; ties are guessed together."""
+    """Return the confidence from which guesses would give the best bound; ties are guessed together."""
     order = np.argsort(-model_confidence, kind="stable")
     correct, guesses = np.cumsum(is_correct[order]), np.arange(1, is_correct.size + 1)
     ends_tie = np.append(np.diff(model_confidence[order]) != 0, True)
     bounds = np.where(ends_tie, epsilon_lower_bound_from_guesses(correct, guesses, level), -1.0)
-    # Where nothing is found, every guess counts: then the interval is narrowest.
+    # Without a positive bound, all canaries are guessed: then the interval is narrowest.
     best = is_correct.size - 1 if bounds.max() <= 0 else int(np.argmax(bounds))
     return float(model_confidence[order][best])

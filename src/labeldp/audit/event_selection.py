@@ -1,4 +1,4 @@
-"""Which event tells two worlds apart best: chosen on draws that are not used again."""
+"""The choice of the event that separates two neighboring worlds best, on draws that are not used again."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,12 @@ from numpy.typing import NDArray
 
 from labeldp.audit.bounds import epsilon_lower_bound
 
-Outcomes = NDArray[np.int64]  # one row a draw; its columns are views of one release
+# One row for each draw; its columns are views of one release.
+Outcomes = NDArray[np.int64]
 
-_MAX_EVENTS = 400  # events of a column that are looked at
+# The most events of a column that are compared.
+_MAX_EVENTS = 400
+# The choice uses the level divided by this number, because it compares many events.
 _LEVEL_DIVISOR = 10
 
 
@@ -21,10 +24,10 @@ class Event:
     world: int
     values: NDArray[np.int64] | None = None
     min_value: int | None = None
-    max_value: int | None = None  # where there is no least
+    max_value: int | None = None  # used where `min_value` is None
 
     def count_draws(self, outcomes: Outcomes) -> int:
-        """Count the draws in which it happened."""
+        """Count the draws in which the event occurred."""
         column = outcomes[:, self.column]
         if self.values is not None:
             return int(np.isin(column, self.values).sum())
@@ -42,9 +45,9 @@ class Event:
 def best_event(
     outcomes: Outcomes, neighbor_outcomes: Outcomes, delta: float, level: float, ordered: bool = False
 ) -> tuple[float, Event]:
-    """Return the event whose bound would be largest on these draws, and that bound, which is biased upwards.
+    """Return the event with the largest bound on these draws, and that bound, which is biased upwards.
 
-    The level is stricter than asked, because of many events that were seen a few times some look good by luck.
+    The level is stricter than the given one, because among many rare events some have a large bound by chance.
     """
     candidates = list[tuple[Event, int, int]]()
     for column in range(outcomes.shape[1]):
@@ -60,7 +63,7 @@ def best_event(
 def _value_set_events(
     likely: NDArray[np.int64], rare: NDArray[np.int64], column: int, world: int
 ) -> list[tuple[Event, int, int]]:
-    """Give the value with the largest ratio of counts, the first two of these, and so on."""
+    """Return the value with the largest ratio of counts, the set of the first two values, and so on."""
     values, inverse = np.unique(np.concatenate([likely, rare]), return_inverse=True)
     counts = [np.bincount(part, minlength=values.size) for part in (inverse[: likely.size], inverse[likely.size :])]
     order = np.argsort(-(counts[0] + 0.5) / (counts[1] + 0.5), kind="stable")
@@ -72,7 +75,7 @@ def _value_set_events(
 def _threshold_events(
     likely: NDArray[np.int64], rare: NDArray[np.int64], column: int, world: int
 ) -> list[tuple[Event, int, int]]:
-    """Give both sides of thresholds at even steps of the values, and at even shares of the draws."""
+    """Return both sides of thresholds at evenly spaced quantiles of the distinct values, and of the draws."""
     all_draws = np.concatenate([likely, rare])
     steps = np.linspace(0, 1, _MAX_EVENTS // 2)
     cuts = [np.quantile(draws, steps, method="nearest") for draws in (np.unique(all_draws), all_draws)]

@@ -1,14 +1,15 @@
-"""Label inference: how much better a guesser who sees the model does than the best guess from features alone.
+"""Label inference: the advantage of a guesser who sees the model over the best guess from features alone.
 
-A model that predicts well lets anybody guess labels, also of people whose label was never used: that is what
-models are for, and no leak. What is a leak is the advantage of having used a row's own label. Here labels are drawn
-from a law that is known for each row, so the best guess from features alone is known, too: the likeliest class.
+A model that predicts well lets anybody guess labels, also of people whose label was never used: that is its purpose,
+and no leak. A leak is the advantage that comes from training on a row's own label. Here labels are drawn from a known
+distribution for each row, so the best guess from features alone is known, too: the likeliest class.
 
-What privacy allows. Let a row's label have the law p, with m its largest probability, and x the chance to guess right.
-With a_k the chance of guessing k if the label is k, and b_k if it is any other, (epsilon, delta) demands
-a_k <= exp(epsilon) b_k + delta, since b_k is an average of neighbours. The guess is wrong with probability
+What privacy allows. Let a row's label have the distribution p, with m its largest probability, and let x be the
+probability of a right guess. With a_k the probability of guessing k if the label is k, and b_k if it is any other,
+(epsilon, delta) demands a_k <= exp(epsilon) b_k + delta, since b_k is an average of neighbors. The guess is wrong with
+probability
 1 - x = sum of (1 - p_k) b_k >= sum of (1 - p_k) exp(-epsilon) (a_k - delta) >= c (x - delta), where
-c = exp(-epsilon) (1 - m) / m. So x <= (1 + c delta) / (1 + c): `best_guess`.
+c = exp(-epsilon) (1 - m) / m. So x <= (1 + c delta) / (1 + c): `max_guess_accuracy`.
 """
 
 import math
@@ -27,7 +28,7 @@ _POWERS = (0.0, 1.0, 2.0, 4.0, 8.0)
 
 @dataclass(frozen=True)
 class LabelInference:
-    """The share of right guesses with and without the model, the difference, and the most that privacy allows."""
+    """The fraction of right guesses with and without the model, the difference, and the most that privacy allows."""
 
     advantage: float
     low: float
@@ -37,7 +38,7 @@ class LabelInference:
     allowed: float  # the largest advantage within the stated epsilon and delta
     rows: int
     confidence: float
-    view: str  # what the guesser saw: the model, or what was released on the way to it
+    view: str  # what the guesser uses: "model", or "releases"
 
     def to_json(self) -> dict[str, Any]:
         """Describe the measurement."""
@@ -53,11 +54,20 @@ def measure_label_inference(
     confidence: float = 0.95,
     evidence: Any = None,
 ) -> LabelInference:
-    """Measure the advantage over rows whose `labels` were drawn by `prior`; `model` holds the chances that it gives.
+    """Measure the advantage on rows whose labels were drawn from a known prior.
 
-    The guess weighs prior times (model / prior) to some power; or, with `evidence`, the log-likelihoods of what was
-    released of each row, prior times likelihood. Which of these is chosen on every second row, and the advantage is
-    measured on the others. Its interval counts rows as if they were independent, which one model does not make them.
+    A guess maximizes prior times (model / prior) to some power; or, with `evidence`, prior times likelihood. The best
+    of these is chosen on every second row, and the advantage is measured on the others. Its interval takes rows as
+    independent, although they share one model.
+
+    Args:
+        labels: The drawn labels, as codes.
+        prior: The probabilities from which they were drawn, shape (rows, classes).
+        model_probabilities: The probabilities that the trained model gives.
+        epsilon: The stated epsilon for a label.
+        delta: The stated delta.
+        confidence: The confidence of the interval.
+        evidence: The log-likelihoods of each row's releases, or None.
     """
     labels, prior, model_probabilities = (
         np.asarray(labels),
@@ -70,7 +80,9 @@ def measure_label_inference(
         or labels.shape != prior.shape[:1]
         or len(labels) < 4
     ):
-        raise InputError("Label inference needs chances of all classes, before and after, for four labels or more.")
+        raise InputError(
+            "Label inference needs probabilities of all classes, before and after, for four labels or more."
+        )
     log_prior, log_model = (np.log(np.maximum(probabilities, 1e-12)) for probabilities in (prior, model_probabilities))
     is_prior_correct = log_prior.argmax(axis=1) == labels
     attacks = {("model", power): log_prior + power * (log_model - log_prior) for power in _POWERS}

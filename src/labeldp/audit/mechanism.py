@@ -1,12 +1,12 @@
-"""Does a mechanism keep its promise? A lower bound on its epsilon, from draws of its releases.
+"""The audit of a mechanism: a lower bound on its epsilon, from draws of its releases.
 
 Proof that the bound is valid. Two worlds are fixed that differ in one label (for votes: in one vote), and the mechanism
-is drawn many times in each, with the noise of every release. One half of the draws, thrown away afterwards, chooses the
-pair of worlds, the event and the world in which it is likelier. For the other half that choice is a constant, so the
-number of draws with the event is binomial in each world, and `bounds.two_worlds` holds for it: no correction for what
-was tried is needed. If the mechanism is (epsilon, delta)-private, the bound exceeds epsilon with a chance of
-1 - confidence at most. It says nothing from above: a low bound can mean that the audit looked in the wrong place. Where
-all draws are equal, the mechanism did not depend on the label at all, and the audit counts as not passed.
+is drawn many times in each, with the noise of every release. One half of the draws, which is not used again, chooses
+the pair of worlds, the event and the world in which it is likelier. For the other half that choice is a constant. So
+the number of draws with the event is binomial in each world, and `bounds.epsilon_lower_bound` holds for it without a
+correction for the number of candidates. If the mechanism is (epsilon, delta)-private, the bound exceeds epsilon with a
+probability of 1 - confidence at most. It is no upper bound: a low value can mean that the audit compared the wrong
+events. Where all draws are equal, the mechanism did not depend on the label at all, and the audit counts as not passed.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _MIN_DRAWS = 100
 
 @dataclass(frozen=True)
 class MechanismAudit:
-    """What a mechanism states, and what its epsilon is at least."""
+    """The stated epsilon and delta of a mechanism, and a lower bound on its epsilon."""
 
     mechanism: str
     epsilon: float  # as stated
@@ -38,7 +38,7 @@ class MechanismAudit:
 
     @property
     def holds(self) -> bool:
-        """Whether there was something to audit, and nothing was found against the stated epsilon."""
+        """Whether draws differ, and the lower bound does not exceed the stated epsilon."""
         return not self.constant and self.lower <= self.epsilon
 
     def to_json(self) -> dict[str, Any]:
@@ -61,10 +61,18 @@ def audit_mechanism(
     draws: int = 100_000,
     confidence: float = 0.99,
 ) -> MechanismAudit:
-    """Bound a mechanism's epsilon from below, by `draws` of its releases in each of two neighbouring worlds.
+    """Bound a mechanism's epsilon from below, by draws of its releases in each of two neighboring worlds.
 
-    `worlds` are pairs to choose from; by default those that are worst for the mechanism, as far as this library knows.
-    `epsilon` and `delta` are what it is held to; by default what it states itself.
+    Args:
+        mechanism: The mechanism.
+        pairs: A pair of worlds, or several to choose from; None for those of `worst_neighbor_pairs`.
+        epsilon: The epsilon to audit; None for the one that the mechanism states.
+        delta: The delta to audit; None for the one that the mechanism states.
+        draws: The number of draws in each world. One half of them chooses the pair and the event.
+        confidence: The confidence of the bound.
+
+    Raises:
+        InputError: A parameter is invalid, or `pairs` is missing for a mechanism that is not of this library.
     """
     error = error_rate(confidence)
     if isinstance(draws, bool) or not isinstance(draws, int) or draws < _MIN_DRAWS:
@@ -73,8 +81,8 @@ def audit_mechanism(
     epsilon, delta = stated[0] if epsilon is None else epsilon, check_delta(stated[1])
     if pairs is None and not type(mechanism).__module__.startswith("labeldp."):
         raise InputError(
-            "What is bad for a mechanism of your own nobody knows but you: name worlds=of_rows(...) or of_labels(...); "
-            "worst_worlds(...) gives those that are bad for what it was made from."
+            "For a mechanism of your own, name the worlds to compare: pairs=pair_of_rows(...) or pair_of_labels(...). "
+            "worst_neighbor_pairs(...) returns those of the mechanism that it extends."
         )
     candidates = (
         worst_neighbor_pairs(mechanism)

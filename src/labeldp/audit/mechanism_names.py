@@ -1,4 +1,4 @@
-"""Mechanisms by name, set to an epsilon, as `labeldp audit --mechanism` takes them."""
+"""Mechanisms by name, calibrated to an epsilon, for audits."""
 
 from typing import Any
 
@@ -49,13 +49,25 @@ _NEED_DELTA = ("gaussian", "gnmax", "confident-gnmax", "stable-vote")
 _NUMERIC = ("rr-on-bins", "unbiased-bins", "discrete-laplace")
 _NO_DELTA = ("rr", "rr-top-k", "rr-with-prior", "rr-informative", "laplace", *_NUMERIC, "lnmax")
 _MULTICLASS = ("rr-top-k", "rr-with-prior", "rr-informative", "rr-on-bins", "unbiased-bins")
-_TEST_NOISE_RATIO = 3.0  # noise of threshold tests, in units of that of answers
+# Noise of threshold tests, as a multiple of the noise of votes.
+_TEST_NOISE_RATIO = 3.0
 
 
 def make_mechanism(
     name: str, epsilon: float, delta: float | None = None, classes: int = 2, queries: int = 1
 ) -> tuple[Any, float]:
-    """Return a mechanism whose stated epsilon is the given one, for votes over a run of `queries`; and its delta."""
+    """Return a mechanism that states the given epsilon, for votes over a run of queries; and its delta.
+
+    Args:
+        name: One of `MECHANISM_NAMES`.
+        epsilon: The epsilon.
+        delta: The delta; None for 0, or for 1e-5 where the mechanism needs one.
+        classes: The number of classes.
+        queries: The number of queries of a run of votes.
+
+    Raises:
+        InputError: There is no such mechanism, or a parameter does not fit it.
+    """
     check_epsilon(epsilon)
     if name not in MECHANISM_NAMES:
         raise InputError(f"There is no mechanism {name!r} to audit: choose one of {', '.join(MECHANISM_NAMES)}.")
@@ -63,19 +75,19 @@ def make_mechanism(
         delta = 1e-5 if name in _NEED_DELTA else 0.0
     check_delta(delta, positive=name in _NEED_DELTA)
     if delta and name in _NO_DELTA:
-        raise InputError(f"{name} is purely private: leave --delta out.")
+        raise InputError(f"{name} has pure differential privacy: leave delta at 0.")
     if classes < 2 or queries < 1:
         raise InputError("A mechanism needs two or more classes, and votes one or more queries.")
     if classes > 2 and name not in _MULTICLASS:
-        raise InputError(f"{name} is audited for two classes, and loses as much for more: leave --classes out.")
+        raise InputError(f"{name} is audited for two classes, and has the same loss for more: leave classes at 2.")
     if queries > 1 and not name.endswith(("max", "vote", "immutable")):
-        raise InputError(f"{name} answers no queries: leave --queries out.")
+        raise InputError(f"{name} has no queries: leave queries at 1.")
     return _build(name, float(epsilon), delta, classes, queries), delta
 
 
 def _build(name: str, epsilon: float, delta: float, n_classes: int, n_queries: int) -> Any:
-    # Some classes likely, some not. The two likeliest are equally likely: to repeat the likeliest class is then never
-    # best, so that randomized response over candidates has two candidates or more at every epsilon.
+    # Some classes are likely, some are not. The two likeliest are equally likely. Then the likeliest class alone is
+    # never the best set of candidates, and randomized response has two candidates or more at every epsilon.
     weight = 1 / np.maximum(np.arange(n_classes), 1)
     prior = (weight / weight.sum())[None, :]
     builders: dict[str, Any] = {
@@ -104,11 +116,11 @@ def _build(name: str, epsilon: float, delta: float, n_classes: int, n_queries: i
 
 
 def _calibrate_votes(make_votes: Any, epsilon: float, delta: float) -> Any:
-    """Return votes with the least noise that keep epsilon over the whole run."""
+    """Return votes with the least noise that guarantees epsilon over the whole run."""
     return make_votes(smallest_noise(lambda sigma: make_votes(sigma).guarantee(delta).epsilon <= epsilon, 1 / epsilon))
 
 
 def _make_immutable(epsilon: float, n_queries: int) -> ImmutableArgmax:
-    """Return votes for which their authors would claim epsilon. To audit them is what they are switched on for."""
+    """Return votes for which their authors claim epsilon, without a valid proof. They are allowed for the audit."""
     allow_unproven("immutable")
     return ImmutableArgmax(2 * n_queries / epsilon, n_queries)

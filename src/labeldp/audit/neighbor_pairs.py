@@ -1,12 +1,13 @@
-"""Two neighbouring worlds that tell most about a mechanism, and how to draw its releases in each, many at once.
+"""Pairs of neighboring worlds for the audit of a mechanism, and draws of its releases in each world.
 
-Worlds differ in one label, or for votes in one vote. Mechanisms that act row by row draw as many rows with that label
-at once; a histogram gives each draw a group of its own, a linear query columns of its own. All noise comes from the
-mechanism's own `draw` with the system's bits, as in a vault.
+Worlds differ in one label, or for votes in one vote. Many releases are drawn at once: a mechanism that acts row by row
+gets many rows with that label, a histogram gets a group for each draw, and a linear query gets columns for each draw.
+All noise comes from the mechanism's own `draw` with the bits of the operating system, as in a vault.
 
-Views. For additive noise a release is seen along the move between the two means: as its inner product with the move
-(the likelihood ratio of Gaussian noise goes with that) and as the difference of the two distances, coordinate by
-coordinate (that of Laplace noise). They are views of one release, not claims about its law.
+Views. For additive noise, a release has two views, which compare it with the two means. The first is its inner product
+with the difference of the means, of which the likelihood ratio of Gaussian noise is a function. The second is the
+difference of the two distances, summed over coordinates, of which that of Laplace noise is a function. The bound is
+valid for every view.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,17 +35,21 @@ from labeldp.privacy.mechanisms.voting import ConfidentGNMax, LNMax, VoteMechani
 from labeldp.privacy.noise.secure_stream import SYSTEM
 from labeldp.releases.base import Release
 
-_N_VALUES = 5  # of the range on which plain noise is audited
-_MAX_COLUMNS = 256  # of a linear query that holds several draws
-_MAX_QUERIES = 64  # of one run of votes that are looked at
-_MAX_VOTES_AT_ONCE = 1 << 22  # votes drawn at once
+# Number of values of the range on which discrete Laplace noise is audited.
+_N_VALUES = 5
+# The most columns of a linear query that holds several draws.
+_MAX_COLUMNS = 256
+# The most queries of a run of votes.
+_MAX_QUERIES = 64
+# The most votes that are drawn at once.
+_MAX_VOTES_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
 class NeighborPair:
-    """Two neighbouring worlds by name; `draw(world, count)` gives `count` independent releases in world 0 or 1.
+    """Two neighboring worlds by name; `draw(world, n_draws)` gives independent releases in world 0 or 1.
 
-    Where outcomes are `ordered`, events are what lies beyond a threshold; otherwise they are sets of values.
+    Where outcomes are `ordered`, events are the outcomes on one side of a threshold; otherwise they are sets of values.
     """
 
     name: str
@@ -53,7 +58,7 @@ class NeighborPair:
 
 
 def stated_privacy(mechanism: Any, delta: float | None = None) -> tuple[float, float]:
-    """Return the epsilon and delta that a mechanism states; for another `delta`, the epsilon that its loss proves."""
+    """Return the epsilon and delta that a mechanism states; for another delta, the epsilon that its loss proves."""
     if isinstance(mechanism, ImmutableArgmax):
         return mechanism.claimed_loss(mechanism.max_queries).epsilon(delta or 0.0), delta or 0.0
     if not isinstance(mechanism, Mechanism | VoteMechanism):
@@ -68,13 +73,13 @@ def stated_privacy(mechanism: Any, delta: float | None = None) -> tuple[float, f
 
 
 def worst_neighbor_pairs(mechanism: Any) -> list[NeighborPair]:
-    """Return pairs of neighbouring worlds that are bad for a mechanism of this library."""
+    """Return pairs of neighboring worlds with a large privacy loss, for a mechanism of this library."""
     if hasattr(mechanism, "votes") and isinstance(mechanism.votes, VoteMechanism):  # of teachers
         return worst_neighbor_pairs(mechanism.votes)
     for kind, build in _PAIR_BUILDERS:
         if isinstance(mechanism, kind):
             return build(mechanism)
-    raise InputError("For this mechanism, say which neighbouring labels to compare: worlds=of_labels(...).")
+    raise InputError("For this mechanism, name the neighboring labels to compare: pairs=pair_of_labels(...).")
 
 
 def pair_of_labels(
@@ -85,10 +90,22 @@ def pair_of_labels(
     view: Callable[[Release], Sequence[int]],
     ordered: bool = False,
 ) -> NeighborPair:
-    """Return two worlds by their label codes, which must differ in one row; `view` makes whole numbers of a release."""
+    """Return two worlds by their label codes, which must differ in one row.
+
+    Args:
+        mechanism: The mechanism.
+        space: The declared labels.
+        codes: The labels of the first world.
+        neighbor_codes: The labels of the second world.
+        view: Returns whole numbers that describe a release.
+        ordered: Whether events are thresholds of these numbers.
+
+    Raises:
+        InputError: The labels do not differ in exactly one row.
+    """
     pair = [np.asarray(world, np.int64) for world in (codes, neighbor_codes)]
     if pair[0].shape != pair[1].shape or (pair[0] != pair[1]).sum() != 1:
-        raise InputError("Neighbouring labels have equally many rows and differ in one of them.")
+        raise InputError("Neighboring labels have equally many rows and differ in one of them.")
     mechanism.check(space, pair[0].size)
 
     def draw(world: int, n_draws: int) -> Outcomes:
@@ -106,8 +123,15 @@ def pair_of_rows(
 ) -> NeighborPair:
     """Return two worlds for a mechanism that acts row by row: every row has the one label, or every row the other.
 
-    Then a release of many rows is as many draws. `view` gives whole numbers for each row of a release; a mechanism with
-    public arrays of its own, such as a prior, is given as a function from the number of rows.
+    Then a release of many rows is as many draws.
+
+    Args:
+        mechanism: The mechanism; or, where it has an array with a row for each label, a function that makes it for a
+            number of rows.
+        space: The declared labels.
+        labels: The codes of the two labels.
+        view: Returns whole numbers for each row of a release.
+        ordered: Whether events are thresholds of these numbers.
     """
 
     def draw(world: int, n_draws: int) -> Outcomes:
@@ -122,14 +146,15 @@ def pair_of_rows(
 def pair_of_votes(
     mechanism: VoteMechanism, counts: Sequence[int], neighbor_counts: Sequence[int], name: str = ""
 ) -> NeighborPair:
-    """Return two worlds by the votes on a query, which differ by one vote moved; a run asks it as often as it may.
+    """Return two worlds by the votes on a query, which differ by one vote that moves to another class.
 
-    Queries that are answered independently of each other are drawn for many runs at once.
+    A run repeats the query as often as the mechanism allows. Where answers are independent, many runs are drawn at
+    once.
     """
     pair = np.array([counts, neighbor_counts], np.int64)
     difference = pair[1] - pair[0]
     if pair.ndim != 2 or np.abs(difference).sum() > 2 or np.abs(difference).max() > 1:
-        raise InputError("Neighbouring votes differ by one vote that moves from one class to another.")
+        raise InputError("Neighboring votes differ by one vote that moves from one class to another.")
     max_queries, max_answers = mechanism.caps
     is_stateful = isinstance(mechanism, StableVote)
     run_length = min(max_queries, max_answers, _MAX_QUERIES)
@@ -155,14 +180,14 @@ def pair_of_votes(
 
 
 def draw_release(mechanism: Mechanism, codes: Codes, space: LabelSpace) -> Any:
-    """Draw a release of these labels as a vault does, with the system's bits."""
+    """Draw a release of these labels as a vault does, with the bits of the operating system."""
     guarantee = Guarantee(0.0)
     common = {"space": space, "guarantee": guarantee, "mechanism": type(mechanism).__name__, "n_rows": codes.size}
     return mechanism.prepare(codes, space, {}).draw(codes, common, SYSTEM)
 
 
 def project_on_move(values: NDArray[Any], mean: NDArray[Any], neighbor_mean: NDArray[Any]) -> Outcomes:
-    """View noisy numbers, one draw a row, along the move from the mean `there` to the mean `here`."""
+    """Return two views of noisy numbers, one draw in each row, which compare them with two means."""
     move = (mean - neighbor_mean).astype(np.int64)
     offsets = values.astype(np.int64) - neighbor_mean.astype(np.int64)
     return np.stack([offsets @ move, (np.abs(offsets) - np.abs(offsets - move)).sum(axis=1)], axis=1)
@@ -173,7 +198,7 @@ def _response_pairs(mechanism: RandomizedResponse) -> list[NeighborPair]:
 
 
 def _candidate_pairs(mechanism: RRTopK | RRWithPrior | RRMaxInformation) -> list[NeighborPair]:
-    """The likeliest label against the next, and against the last, which may be no candidate."""
+    """Return the likeliest label against the next, and against the last, which may be no candidate."""
     prior = mechanism.prior[0]
     first, second, last = (int(np.argsort(-prior, kind="stable")[rank]) for rank in (0, 1, -1))
 
@@ -206,7 +231,7 @@ def _histogram_pairs(mechanism: GroupHistogram) -> list[NeighborPair]:
 
 
 def _largest_row(mechanism: LinearQuery) -> tuple[NDArray[np.float64], int]:
-    """Return the row for which the noise was measured, and how many of it are drawn at once."""
+    """Return the row with the largest sensitivity, and how many copies of it are drawn at once."""
     query: Any = mechanism.query
     row = query[[int(np.argmax((abs(query) ** (2 if mechanism.delta else 1)).sum(axis=1)))]]
     dense = np.asarray(row.toarray() if isinstance(row, csr_array) else row, np.float64)[0]
@@ -214,7 +239,7 @@ def _largest_row(mechanism: LinearQuery) -> tuple[NDArray[np.float64], int]:
 
 
 def _linear_pairs(mechanism: LinearQuery) -> list[NeighborPair]:
-    """Labels of two classes and, as noise without delta differs then, of three."""
+    """Return labels of two classes and, as pure noise differs then, of three."""
     row, n_copies = _largest_row(mechanism)
     batched = replace(mechanism, query=np.kron(np.eye(n_copies), row[None, :]))
     step = np.rint(row * batched.grid_scale).astype(np.int64)
@@ -235,7 +260,7 @@ def _linear_pairs(mechanism: LinearQuery) -> list[NeighborPair]:
 
 
 def _number_pairs(mechanism: RROnBins | UnbiasedBins) -> list[NeighborPair]:
-    """The two ends of the range, which lie in the first place and in the last."""
+    """Return the two ends of the range, which are in the first bin and in the last."""
     prior = np.atleast_2d(mechanism.prior)[0]
     options: dict[str, Any] = {"loss": mechanism.objective} if isinstance(mechanism, RROnBins) else {}
     single = type(mechanism)(mechanism.epsilon, prior, **options)
@@ -247,7 +272,7 @@ def _grid_pairs(mechanism: DiscreteLaplace) -> list[NeighborPair]:
 
 
 def _sum_pairs(mechanism: NumberSums) -> list[NeighborPair]:
-    """The ends of the range for the largest row; their squares are equal, so that these tell nothing."""
+    """Return the ends of the range for the largest row; their squares are equal, so that only the sums differ."""
     row, n_copies = _largest_row(mechanism)
     batched = replace(mechanism, query=np.kron(np.eye(n_copies), row[None, :]))
     move = np.rint(row * batched.grid_scale).astype(np.int64) * (mechanism.n_values - 1)
@@ -264,7 +289,7 @@ def _sum_pairs(mechanism: NumberSums) -> list[NeighborPair]:
 
 
 def _loss_pairs(mechanism: LossSum | NoisyMinLoss) -> list[NeighborPair]:
-    """A prediction at one end, and labels at both; of two candidates, one is right at each end."""
+    """Return labels at both ends, for a prediction at one end; of two candidates, one is right at each end."""
     is_loss_sum = isinstance(mechanism, LossSum)
     small = replace(mechanism, predictions=np.array([0.0] if is_loss_sum else [[0.0, 1.0]]))
     view: Callable[[Any], list[int]] = lambda release: [release.total if is_loss_sum else release.best_index]  # noqa: E731
@@ -282,14 +307,14 @@ def _best_pairs(mechanism: BestCandidate) -> list[NeighborPair]:
 
 
 def _score_pairs(mechanism: HighestScore) -> list[NeighborPair]:
-    """One row whose label decides between two candidates, with the reach of the mechanism itself."""
+    """Return one row whose label decides between two candidates, with the sensitivity of the mechanism itself."""
     half = mechanism.sensitivity // 2
     small = replace(mechanism, scores=np.array([[[half, 0]], [[0, mechanism.sensitivity - half]]]), row_ids=None)
     return [pair_of_labels(small, _space(2), [0], [1], lambda release: [release.best_index])]  # type: ignore[attr-defined]
 
 
 def _residual_pairs(mechanism: LargestResiduals) -> list[NeighborPair]:
-    """Two rows that share a cell in the first cross alone: the label of one moves the two scores against each other."""
+    """Return two rows that share a cell in the first cross alone: the label of one changes the scores' difference."""
     pairs = np.tile([[0, 2], [0, 1]], (int(mechanism.n_picks), 1))
     n_classes = mechanism.expected_probabilities.shape[1]
     small = replace(
@@ -303,13 +328,13 @@ def _residual_pairs(mechanism: LargestResiduals) -> list[NeighborPair]:
 
 
 def _vote_pairs(mechanism: Any) -> list[NeighborPair]:
-    """Near ties, and gaps of the size of the noise, where the loser's chance to win changes most."""
+    """Return near ties, and gaps as large as the noise, where the probability of the second class changes most."""
     scale = mechanism.scale if isinstance(mechanism, LNMax | ImmutableArgmax) else mechanism.sigma
     return [_leading_pair(mechanism, round(4 * scale) + 2, gap) for gap in _gaps(scale)]
 
 
 def _confident_pairs(mechanism: ConfidentGNMax) -> list[NeighborPair]:
-    """The largest count at the threshold and on both sides of it, ahead of the next by some noise or by all."""
+    """Return largest counts at the threshold and on both sides of it, with small and large gaps to the next count."""
     pairs = []
     for shift in (-1.5, 0.0, 1.5):
         top = max(2, round(mechanism.threshold + shift * mechanism.sigma1))
@@ -318,7 +343,7 @@ def _confident_pairs(mechanism: ConfidentGNMax) -> list[NeighborPair]:
 
 
 def _stable_pairs(mechanism: StableVote) -> list[NeighborPair]:
-    """Distances at the threshold and around it; and a tie, whose exact winner must not be told."""
+    """Return distances at the threshold and around it; and a tie, whose exact winner must not be released."""
     steps = [round(factor * float(mechanism.noise_scale)) for factor in (-2, -1, 0, 1)]
     distances = sorted({max(2, mechanism.threshold + step) for step in steps})
     return [_leading_pair(mechanism, 1, 0), *(_leading_pair(mechanism, 0, 2 * distance - 1) for distance in distances)]
@@ -329,7 +354,7 @@ def _gaps(scale: float) -> list[int]:
 
 
 def _leading_pair(mechanism: VoteMechanism, low: int, gap: int) -> NeighborPair:
-    """Two classes, the first ahead by `gap` votes; in the other world one of its votes goes to the second."""
+    """Return two classes, the first ahead by `gap` votes; in the other world one of its votes goes to the second."""
     counts, neighbor_counts = (low + gap, low), (low + gap - 1, low + 1)
     return pair_of_votes(mechanism, counts, neighbor_counts)
 

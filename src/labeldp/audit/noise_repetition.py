@@ -1,7 +1,7 @@
-"""Is the noise drawn anew? A seeded generator gives two fresh processes the same release, and equal noise cancels.
+"""A test that noise is not repeated: a seeded generator gives two new processes the same noise, which cancels.
 
-No statistic of one process can show that: a seeded generator passes every test of its law. So a Python program is run
-twice, each time in a new process, and what it prints is compared.
+No statistic of one process can show that: a seeded generator passes every test of its distribution. So a Python program
+runs twice, each time in a new process, and the outputs are compared.
 """
 
 import json
@@ -17,7 +17,8 @@ from labeldp.audit.neighbor_pairs import worst_neighbor_pairs
 from labeldp.core.errors import LabelDPError
 
 _DRAWS = 4000
-_MAX_PROBABILITY = 1e-9  # equal outputs that are likelier than this by chance say nothing
+# Equal outputs are evidence of repeated noise where their probability by chance is at most this one.
+_MAX_PROBABILITY = 1e-9
 
 _PROGRAM = """
 import json, sys
@@ -27,7 +28,7 @@ print(json.dumps(some_draws(json.loads(sys.argv[1]))))
 
 
 def prints_same_twice(program: str, *arguments: str) -> bool:
-    """Run a Python program in two fresh processes and return whether both print the same."""
+    """Run a Python program in two new processes and return whether both print the same."""
     command = [sys.executable, "-c", program, *arguments]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]  # noqa: S603
     outputs = [process.communicate() for process in processes]
@@ -38,7 +39,7 @@ def prints_same_twice(program: str, *arguments: str) -> bool:
 
 
 def repeats_noise(name: str, epsilon: float, delta: float, classes: int = 2, queries: int = 1) -> bool | None:
-    """Return whether a named mechanism draws the same in two fresh processes; None where chance could do that, too."""
+    """Return whether a named mechanism draws the same in two new processes; None where that is likely by chance."""
     settings = {"name": name, "epsilon": epsilon, "delta": delta or None, "classes": classes, "queries": queries}
     if prints_same_twice(_PROGRAM, json.dumps(settings)):
         return None if collision_probability(_draw(settings)) > _MAX_PROBABILITY else True
@@ -46,7 +47,7 @@ def repeats_noise(name: str, epsilon: float, delta: float, classes: int = 2, que
 
 
 def collision_probability(outcomes: Outcomes) -> float:
-    """Estimate the chance that as many independent draws of this law would be equal, one by one."""
+    """Estimate the probability that two samples of this distribution and size are equal, draw by draw."""
     _, counts = np.unique(outcomes, axis=0, return_counts=True)
     return float(np.sum((counts / counts.sum()) ** 2) ** len(outcomes))
 

@@ -1,9 +1,9 @@
-"""The audit of a run folder: what its recipe would tell about labels, found without a look at the real ones.
+"""The audit of a run folder, without the real labels.
 
-Training again on the real labels would be a new release, so that is not done. The features are those of the run; the
-labels are drawn from the released model, which is public as far as labels go; some are replaced by canaries. The run's
-recipe, with its options, epsilon and delta, trains on these in a throwaway vault. So what is found is about
-the recipe at this epsilon on rows like these, and nothing here can spend from the ledger of the data.
+Training again on the real labels would be a new release, so the audit does not do that. The features are those of the
+run. The labels are drawn from the released model, which already has the guarantee of the run, and canaries replace
+some of them. The run's recipe, with its options, epsilon and delta, trains on these labels in a temporary vault. So the
+result is about the recipe at this epsilon on such rows, and the audit cannot spend from the ledger of the data.
 """
 
 import hashlib
@@ -56,13 +56,13 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class AuditConfig:
-    """What to audit with: a run's own settings, where they are not given."""
+    """Settings of an audit."""
 
-    canaries: int | None = None
+    canaries: int | None = None  # the number of canaries of a training; None for a fifth of the rows, up to a maximum
     trainings: int = 1
     confidence: float = 0.95
-    encoder: Path | None = None
-    public: Path | None = None
+    encoder: Path | None = None  # the encoder of the run
+    public: Path | None = None  # the table of the public rows of the run
     device: str = "auto"
     progress: bool = False
 
@@ -77,10 +77,21 @@ class AuditConfig:
 def audit_run(
     run: Path, data: Path, config: AuditConfig | None = None, report: Callable[[str], None] = lambda message: None
 ) -> dict[str, Any]:
-    """Audit a run folder and write the result into it, as `audit.json`; `data` is the table that it was trained on.
+    """Audit a run folder and write the result into it, as `audit.json`.
 
-    Only features are read of `data`. An audit that is stopped leaves its checkpoints in the run folder, and the
-    same request goes on from there.
+    A stopped audit leaves its checkpoints in the run folder, and the same request continues from there.
+
+    Args:
+        run: The run folder.
+        data: The table that the run was trained on. Only its features and users are read.
+        config: The settings; None for the defaults.
+        report: Is called with each phase of the audit.
+
+    Returns:
+        The result, as it is written.
+
+    Raises:
+        InputError: The run cannot be audited, or the settings do not fit it.
     """
     config = config or AuditConfig()
     facts = read_run(run)
@@ -88,19 +99,18 @@ def audit_run(
         raise InputError(f"{run / RESULT_FILE} holds an audit of this run: remove it to audit again.")
     if (facts.get("space") or {}).get("step") is not None:
         raise InputError(
-            "Canaries are for classes, and this run learnt numbers: audit its mechanisms, for example by "
-            "labeldp audit --mechanism rr-on-bins --epsilon 1."
+            "Canaries are for classes, and this run is a regression: audit its mechanism, for example rr-on-bins."
         )
     features, train_config, public = _read_inputs(run, data, facts, config)
     protects_records = _protects_records(facts)
-    if protects_records and public is not None:  # what is found on secret records would tell of them
+    if protects_records and public is not None:  # a result on secret records would be a release about them
         features, public = (public.select(np.arange(start, len(public), 2)) for start in (0, 1))
     users = None if protects_records else _read_users(data, facts)
     row_mask = cap_labels_per_user(users, None, len(features), train_config.labels_per_user, train_config.seed)
     model = load_predictor(run / "model", config.device)
     space = LabelSpace.from_json(facts["space"])
     probabilities = np.asarray(model.predict_proba(features), np.float64)
-    if train_config.recipe == "immutable":  # whoever made the run switched it on, and here it sees no real label
+    if train_config.recipe == "immutable":  # the run allowed it before, and the audit uses no real label
         unproven.allow_unproven("immutable")
     folder = _checkpoint_folder(run, facts, config)
     saved_request = json.loads((folder / "request.json").read_text())
@@ -128,7 +138,7 @@ def audit_run(
 
 
 def _read_inputs(run: Path, data: Path, facts: dict[str, Any], config: AuditConfig) -> tuple[Any, TrainConfig, Any]:
-    """Read the features as the run did, and its plan from what the run says of itself."""
+    """Read the features, the training configuration and the public rows of a run."""
     reader = load_reader(run)
     features = reader(read_columns(TableFile(data), list(reader.columns), reader.text_columns))
     if len(features) != facts["data"]["rows"]:
@@ -136,11 +146,13 @@ def _read_inputs(run: Path, data: Path, facts: dict[str, Any], config: AuditConf
             f"{data} has {len(features)} rows and the run was trained on {facts['data']['rows']}: give the table that "
             "it was trained on."
         )
-    public, run_settings = None, facts.get("plan", {})  # what the training was given, where the run keeps that
+    public, run_settings = None, facts.get("plan", {})  # settings of the training, where the run stores them
     if config.public is not None:
         public = reader(read_columns(TableFile(config.public), list(reader.columns), reader.text_columns))
     elif run_settings.get("public") or _protects_records(facts):
-        raise InputError("The teachers of this run voted on public rows: name their table by --public.")
+        raise InputError(
+            "The teachers of this run voted on public rows, and a table of public rows is needed.", parameter="public"
+        )
     _check_encoder(config.encoder, facts.get("encoder"))
     settings: dict[str, Any] = {"flip": reader.flip, "device": config.device, "progress": config.progress}
     settings |= {"encoder": config.encoder, "seed": facts["seed"], "public": config.public}
@@ -155,15 +167,12 @@ def _read_inputs(run: Path, data: Path, facts: dict[str, Any], config: AuditConf
 
 
 def _check_encoder(encoder: Path | None, expected_digest: str | None) -> None:
-    """Refuse another encoder than that of the training: its audit would be of another training."""
+    """Check that the encoder is that of the run."""
     digest = None if encoder is None else Model.load(encoder, "cpu").digest()[:16]
     if digest != expected_digest:
-        requirement = (
-            "no encoder: leave --encoder out"
-            if expected_digest is None
-            else f"encoder {expected_digest}: name it by --encoder"
-        )
-        raise InputError(f"The training of this run began from {requirement}.")
+        if expected_digest is None:
+            raise InputError("The training of this run used no encoder: leave the encoder out.")
+        raise InputError(f"The training of this run used encoder {expected_digest}: name it.", parameter="encoder")
 
 
 def _protects_records(facts: dict[str, Any]) -> bool:
@@ -171,7 +180,7 @@ def _protects_records(facts: dict[str, Any]) -> bool:
 
 
 def _read_users(data: Path, facts: dict[str, Any]) -> NDArray[np.int64] | None:
-    """Read who owns which row, a public fact, where the run protects users."""
+    """Read the owner of each row, a public fact, where the run protects users."""
     if not facts.get("users"):
         return None
     space = LabelSpace.from_json(facts["space"])
@@ -181,7 +190,7 @@ def _read_users(data: Path, facts: dict[str, Any]) -> NDArray[np.int64] | None:
 
 
 def _checkpoint_folder(run: Path, facts: dict[str, Any], config: AuditConfig) -> Path:
-    """Return the folder of this request's checkpoints, with the seed of its canaries, drawn when it began."""
+    """Return the folder of this request's checkpoints, which holds the seed of its canaries."""
     key_parts = [facts["created"], config.canaries, _max_canaries(facts, config), config.trainings]
     key_parts += [str(config.encoder), str(config.public)]
     folder = run / f".audit.{hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:12]}.checkpoints"
@@ -196,7 +205,7 @@ def _checkpoint_folder(run: Path, facts: dict[str, Any], config: AuditConfig) ->
 
 
 def _max_canaries(facts: dict[str, Any], config: AuditConfig) -> int:
-    """Return how many canaries a training may have: delta for each of them must stay far below the error rate."""
+    """Return the most canaries of a training: the sum of their deltas must stay far below the error rate."""
     delta = float(facts["guarantee"]["delta"])
     return (
         MAX_CANARIES
@@ -208,7 +217,7 @@ def _max_canaries(facts: dict[str, Any], config: AuditConfig) -> int:
 def _plant_canaries(
     task: Task, recipe: str, probabilities: NDArray[np.float64], seed: list[int], canary_limits: tuple[int | None, int]
 ) -> CanarySet:
-    """Draw labels from the released model, and canaries among the rows that are trained on."""
+    """Draw labels from the released model, and canaries among the training rows."""
     rng = np.random.default_rng(seed)
     cumulative = probabilities.cumsum(axis=1)
     codes = (rng.random((len(probabilities), 1)) * cumulative[:, -1:] >= cumulative[:, :-1]).sum(axis=1)
@@ -225,14 +234,15 @@ def _train_or_load(
     training_folder: Path,
     report: Callable[[str], None],
 ) -> CanaryScores:
-    """Train, or read what a finished training told."""
+    """Train, or read the scores of a finished training."""
     scores_path = training_folder / "played.npz"
     if scores_path.is_file():
         with np.load(scores_path) as stored:
             scores = {name.removeprefix("score "): stored[name] for name in stored.files if name.startswith("score ")}
             evidence = stored["evidence"] if "evidence" in stored.files else None
             return CanaryScores(scores, stored["model_confidence"], stored["probabilities"], evidence)
-    ledger = Ledger(training_folder / "throwaway.ledger")  # so that an interrupted training goes on with what was drawn
+    # With a ledger, an interrupted training continues with the releases that were drawn.
+    ledger = Ledger(training_folder / "throwaway.ledger")
     canary_scores = train_and_score(
         canary_set,
         task,
@@ -258,7 +268,7 @@ def _build_result(
     probabilities: NDArray[np.float64],
     training_mask: NDArray[np.bool_],
 ) -> dict[str, Any]:
-    """Count the guesses of all trainings together: independent trainings are one game with as many coins."""
+    """Count the guesses of all trainings together: independent trainings are one game with all of their coins."""
     epsilon, delta = float(facts["guarantee"]["epsilon"]), float(facts["guarantee"]["delta"])
     coins = np.concatenate([canary_set.coins for canary_set in canary_sets])
     views = {name: np.concatenate([each.scores[name] for each in canary_scores]) for name in canary_scores[0].scores}
@@ -270,9 +280,8 @@ def _build_result(
     last = canary_scores[-1]
     evidence = None if last.evidence is None else last.evidence[row_mask]
     inference_inputs = canary_sets[-1].codes[row_mask], probabilities[row_mask], last.probabilities[row_mask]
-    label_guarantee = (
-        facts["users"]["label"] if facts.get("users") else facts["guarantee"]
-    )  # a single label may lose less
+    # In a run of users, a single label can have a stronger guarantee.
+    label_guarantee = facts["users"]["label"] if facts.get("users") else facts["guarantee"]
     limits = float(label_guarantee["epsilon"]), float(label_guarantee["delta"])
     inference = measure_label_inference(*inference_inputs, *limits, config.confidence, evidence)
     claimed = epsilon if math.isfinite(epsilon) else float(facts["epsilon"])
@@ -301,10 +310,10 @@ def _drop_key(facts: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if key != name}
 
 
-_RECORD_NOTE = "Records are secret: half of the public rows stood in for them, and teachers voted on the other half."
-_USER_NOTE = "A canary is a user: one coin decides all of their labels that take part."
+_RECORD_NOTE = "Records are secret: half of the public rows replaced them, and teachers voted on the other half."
+_USER_NOTE = "A canary is a user: one coin decides all of the user's labels that take part."
 _NOTES = [
     "Labels were drawn from the released model, and canaries replaced some: no real label was used.",
-    "A lower bound holds but for an error rate of 1 - confidence; nothing here bounds epsilon from above.",
+    "A lower bound is wrong with probability 1 - confidence at most; nothing here bounds epsilon from above.",
     "The intervals of the canary game and of label inference treat guesses on one model as independent.",
 ]

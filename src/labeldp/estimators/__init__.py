@@ -1,4 +1,4 @@
-"""The scikit-learn estimators, whose `fit` protects the labels that it is given."""
+"""The scikit-learn estimators, whose `fit` learns from labels under label differential privacy."""
 
 from labeldp.estimators.classifier import LabelPrivateClassifier as LabelPrivateClassifier
 from labeldp.estimators.regressor import LabelPrivateRegressor as LabelPrivateRegressor

@@ -1,9 +1,9 @@
-"""What the classifier and the regressor share: how `fit` protects the labels that it is given."""
+"""The base class of the classifier and the regressor: how `fit` puts labels into a vault and stores the result."""
 
 import platform
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import (
     _check_feature_names,
@@ -33,25 +33,30 @@ from labeldp.core.lazy import has_torch
 from labeldp.core.version import __version__
 from labeldp.data.base import Features
 from labeldp.data.feature_reader import FeatureReader, is_frame
+from labeldp.estimators.limited_vault import LimitedVault
 from labeldp.estimators.seen_rows import fingerprint, warn_if_fitted_before
+from labeldp.estimators.stack_level import find_stack_level
 from labeldp.learn.training import Training
 from labeldp.privacy.vault import Identity, Vault
 from labeldp.privacy.vault.account import BudgetChooser
 from labeldp.privacy.vault.labeled_table import budget_chooser
 from labeldp.recipes.feature_crosses import check_crosses
-from labeldp.recipes.held_out import all_rows
+from labeldp.recipes.held_out import all_rows, split_held_out
 from labeldp.recipes.registry import get_recipe
 from labeldp.recipes.result import TrainingResult
-from labeldp.recipes.task import Task
-from labeldp.recipes.training import train
+from labeldp.recipes.task import RowMask, Task
+from labeldp.recipes.training import train, train_best
 from labeldp.report.card import make_card
 from labeldp.report.card.origin import describe_model, package_versions
 
-_MIN_ROWS = 2  # rows of a training
+# The parameters that change the learning, and no release.
+_LEARNING_PARAMETERS = ("model", "training", "options", "encoder")
+# The fewest rows of a training.
+_MIN_ROWS = 2
 
 _REFIT_WARNING = (
     "These rows were fitted before in the same process, and this training's ledger does not count that: if it was with "
-    "the same labels, what is learnt of them adds up, and this card states the last training alone."
+    "the same labels, what is learned of them adds up, and this card states the last training alone."
 )
 
 _REUSED_WARNING = (
@@ -61,7 +66,11 @@ _REUSED_WARNING = (
 
 
 class LabelPrivate(BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share: labels go into a vault, a recipe trains, and what is kept says its price."""
+    """An estimator that learns from labels through a vault, and states what the training cost in privacy.
+
+    A subclass declares the labels (`_label_space`) and warns if they were inferred (`_inference_warning`). It can
+    extend the options of the recipe and the task. Its predictions use `_model`, which `fit` stores, and `_to_features`.
+    """
 
     epsilon: float
     delta: float
@@ -86,23 +95,60 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
     @property
     @abstractmethod
     def _inference_warning(self) -> str:
-        """What was inferred from the labels, in a sentence; empty if they were declared."""
+        """A warning that the classes or the range were inferred from the labels; empty if they were declared."""
 
     def fit(self, X: Any, y: Any, users: Any = None) -> Self:
-        """Train. Only what the guarantee allows is learnt of `y`, and `y` is not kept.
+        """Train within the guarantee on the labels `y`, which are not stored.
 
         `users` names the owner of each row, a public fact: then the guarantee is for users.
         """
         task, vault = self._open(X, y, users)
         with limit_threads(self.n_jobs):
-            self._keep(train(vault, task, self.recipe, self._recipe_options(), score=self.estimate), vault)
+            result = train(vault, task, self.recipe, self._recipe_options(self.options), score=self.estimate)
+            self._store(result, vault)
         return self
 
-    def _recipe_options(self) -> dict[str, Any]:
-        return self.options or {}
+    def fit_variants(self, variants: Sequence[Mapping[str, Any]], X: Any, y: Any, users: Any = None) -> int:
+        """Train with each of several settings on one release, and store the model that a private choice prefers.
+
+        A search calls this method. All variants together cost one epsilon and delta.
+
+        Parameters
+        ----------
+        variants : list of dict
+            For each variant, its values of `model`, `training`, `options` or `encoder`, which change the learning.
+        X, y, users
+            As for `fit`.
+
+        Returns
+        -------
+        int
+            The index of the best variant.
+        """
+        for name in {name for variant in variants for name in variant}:
+            if name not in _LEARNING_PARAMETERS:
+                raise InputError(f"{name!r} cannot be searched within one release: search over {_LEARNING_PARAMETERS}.")
+        task, vault = self._open(X, y, users, is_search=True)
+        estimators = [clone(self).set_params(**variant) for variant in variants]
+        tasks = [
+            self._make_task(task.features, task.space, task.row_mask, task.seed, each.learning_parameters())
+            for each in estimators
+        ]
+        options = [self._recipe_options(each.options) for each in estimators]
+        if len(tasks) > 1 and split_held_out(replace(task, users=vault.users), True, self.estimate)[1] is None:
+            raise InputError(f"{vault.n_rows} rows are too few to set some aside and choose by them: search on more.")
+        with limit_threads(self.n_jobs):
+            limited_vault = LimitedVault(vault, self.epsilon, self.delta)
+            result = train_best(limited_vault, tasks, self.recipe, options, score=self.estimate)
+        self._store(result, vault)
+        return result.variant
+
+    def learning_parameters(self) -> dict[str, Any]:
+        """Return the parameters of the task that describe the model and its training."""
+        return {"model": self.model, "training": self.training, "encoder": self.encoder}
 
     def get_epsilon(self, delta: float) -> float:
-        """Return the epsilon that is guaranteed at this delta: none if it asks for less than was given."""
+        """Return the epsilon that is guaranteed at this delta; infinite if the guarantee has a larger delta."""
         check_is_fitted(self)
         return self.guarantee_.epsilon if delta >= self.guarantee_.delta else float("inf")
 
@@ -115,14 +161,24 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = self.features in ("auto", "table")  # missing values become medians
         return tags
 
-    # How the labels go into a vault, and what is kept of a training.
+    # How the labels go into a vault, and what is stored of a training.
 
     def _open(self, X: Any, y: Any, users: Any = None, is_search: bool = False) -> tuple[Task, Vault]:
-        """Check the input, put the labels into a vault, describe the task; a search gives encoder and model later."""
+        """Check the input, put the labels into a vault and make the task.
+
+        Args:
+            X: The features.
+            y: The labels.
+            users: The owner of each row, or None.
+            is_search: Whether a search replaces the model and the encoder, so that they are not checked here.
+
+        Returns:
+            The task on the rows that take part, and the vault.
+        """
         label = self._label_name(y)
         X, y = self._check_data(X, y)
         space = self._label_space(y)
-        recipe, options = get_recipe(self.recipe), self._recipe_options()
+        recipe, options = get_recipe(self.recipe), self._recipe_options(self.options)
         model = None if is_search else self.model
         recipe.check(space, options, delta=self.delta, encoder=is_search or self.encoder is not None, model=model)
         if isinstance(X, Features):
@@ -132,10 +188,10 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         check_crosses(self.recipe, options, getattr(features, "columns", ()))
         row_hashes, digest = fingerprint(X)
         identity = Identity("estimator", label, len(features), digest)
-        task, user_ids = self._task(features, space), None if users is None else encode_users(users, len(features))
-        cap_labels_per_user(
-            user_ids, None, len(features), self.labels_per_user
-        )  # or it is said before there is a ledger
+        task = self._make_task(features, space, all_rows(len(features)), self._seed(), self.learning_parameters())
+        user_ids = None if users is None else encode_users(users, len(features))
+        # This raises what a vault would raise, before there is a ledger.
+        cap_labels_per_user(user_ids, None, len(features), self.labels_per_user)
         vault = Vault(y, space, self._budget(), users=user_ids, ledger=self.ledger, identity=identity)
         task = replace(task, row_mask=vault.cap_labels_per_user(self.labels_per_user, task.seed))
         self._was_fitted_before = warn_if_fitted_before(
@@ -155,34 +211,41 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
     def _budget(self) -> Budget | BudgetChooser:
         return self.budget if isinstance(self.budget, Budget) else budget_chooser(self.epsilon, self.delta, self.budget)
 
-    def _task(self, features: Features, space: LabelSpace, seed: int | None = None) -> Task:
-        if self.training is not None and not isinstance(self.training, Training):
-            raise InputError("training must be a labeldp.learn.Training, Training(epochs=20) for example.")
-        # Without a random state the seed is 0, so that a fit that is repeated asks for nothing that was not told.
-        state = 0 if self.random_state is None else self.random_state
-        seed = int(check_random_state(state).randint(2**31 - 1)) if seed is None else seed
-        row_mask = all_rows(len(features))
-        learning_options = {"model": self.model, "training": self.training, "encoder": self.encoder, "seed": seed}
-        return Task(features, space, row_mask, self.epsilon, self.delta, **learning_options)
+    def _recipe_options(self, options: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the options of the recipe, with those that other parameters of the estimator stand for."""
+        return options or {}
 
-    def _keep(self, trained: TrainingResult, vault: Vault) -> None:
-        self._model = trained.model
-        self.guarantee_ = trained.overall_guarantee
-        self.score_estimate_, self._interval_widening = trained.score, trained.interval_widening
-        self.effects_ = None if trained.effects is None else list(trained.effects)
-        self.release_ = next(release for release in reversed(trained.releases) if release.has_row_evidence)
+    def _seed(self) -> int:
+        # Without a random state the seed is 0, so that a repeated fit makes no new request.
+        state = 0 if self.random_state is None else self.random_state
+        return int(check_random_state(state).randint(2**31 - 1))
+
+    def _make_task(
+        self, features: Features, space: LabelSpace, row_mask: RowMask, seed: int, learning: Mapping[str, Any]
+    ) -> Task:
+        if learning["training"] is not None and not isinstance(learning["training"], Training):
+            raise InputError("training must be a labeldp.learn.Training, Training(epochs=20) for example.")
+        return Task(features, space, row_mask, self.epsilon, self.delta, seed=seed, **learning)
+
+    def _store(self, result: TrainingResult, vault: Vault) -> None:
+        """Store the model, the guarantee, the score and the card of a training."""
+        self._model = result.model
+        self.guarantee_ = result.overall_guarantee
+        self.score_estimate_, self._interval_widening = result.score, result.interval_widening
+        self.effects_ = None if result.effects is None else list(result.effects)
+        self.release_ = next(release for release in reversed(result.releases) if release.has_row_evidence)
         spent = {} if self.ledger is None else {"spent": vault.guarantee().to_json()}
-        facts = trained.to_json() | spent | self._training_facts(trained, vault)
-        extra_warnings = [self._inference_warning] * bool(self._inference_warning) + [
-            _REFIT_WARNING
-        ] * self._was_fitted_before
+        facts = result.to_json() | spent | self._training_facts(result, vault)
+        extra_warnings = [self._inference_warning] if self._inference_warning else []
+        if self._was_fitted_before:
+            extra_warnings.append(_REFIT_WARNING)
         if vault.reused_entries:
             extra_warnings.append(_REUSED_WARNING.format(count=len(vault.reused_entries)))
-            warnings.warn(extra_warnings[-1], ReusedReleaseWarning, stacklevel=3)
+            warnings.warn(extra_warnings[-1], ReusedReleaseWarning, stacklevel=find_stack_level())
         self.card_ = make_card(facts | {"warnings": [*facts["warnings"], *extra_warnings]})
 
-    def _training_facts(self, trained: TrainingResult, vault: Vault) -> dict[str, Any]:
-        """Say what a card tells beside the training itself."""
+    def _training_facts(self, result: TrainingResult, vault: Vault) -> dict[str, Any]:
+        """Return the facts of a card that are not in the result of the training."""
         return {
             "version": __version__,
             "python": platform.python_version(),
@@ -191,10 +254,10 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
             "classes_inferred": bool(self._inference_warning),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "space": vault.space.to_json(),
-            "model": describe_model(trained.model),
+            "model": describe_model(result.model),
             "epsilon": self.epsilon,
             "delta": self.delta,
-            "entries": [release.entry for release in trained.releases],
+            "entries": [release.entry for release in result.releases],
             "ledger": [entry.to_redacted_json() for entry in vault.ledger.entries()],
         }
 
@@ -243,11 +306,9 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         return self._reader(X)
 
 
-# scikit-learn's messages can quote labels, and an exception raised while another is handled carries that one along. So
-# this raises outside of the handler.
-
-
 def _to_column(y: Any) -> NDArray[Any]:
+    # Messages of scikit-learn can quote labels, and an exception that is raised in a handler has the first one as its
+    # context. So this function raises outside of the handler.
     try:
         return column_or_1d(y, warn=True)
     except (ValueError, TypeError):
@@ -259,7 +320,7 @@ def _to_column(y: Any) -> NDArray[Any]:
 
 @contextmanager
 def limit_threads(n_jobs: int | None) -> Iterator[None]:
-    """Train with so many threads; None leaves the process as it is."""
+    """Limit the threads of the libraries that train; None leaves the process as it is."""
     if n_jobs is None:
         yield
         return

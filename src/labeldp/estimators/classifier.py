@@ -1,6 +1,6 @@
-"""The scikit-learn classifier."""
+"""The scikit-learn classifier, whose `fit` learns from labels under label differential privacy."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    check_is_fitted,
-)
+from sklearn.utils.validation import check_is_fitted
 
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Budget
@@ -20,7 +18,7 @@ from labeldp.data.base import Features
 from labeldp.estimators.base import LabelPrivate, limit_threads
 from labeldp.evaluate import Criterion, check_criterion
 from labeldp.recipes.feature_crosses import add_crosses
-from labeldp.recipes.task import Task
+from labeldp.recipes.task import RowMask, Task
 
 _INFERRED_CLASSES_WARNING = (
     "The classes were inferred from the labels, which reveals which classes occur: declare them for a real guarantee."
@@ -35,42 +33,46 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
     epsilon, delta : float
         The guarantee for each label, or for all labels of a user: smaller is more private. With delta 0 it is pure.
     classes : list or LabelSpace
-        Every value that a label may take. They are declared, because inferring them would reveal which occur;
-        `"infer"` does so nevertheless, and the card says it. With `LabelSpace([...], missing="public")` some rows may
-        have no label (None), and which these are is public. `classes_` has them sorted, as scikit-learn expects.
+        Every value that a label may take. They are declared, because inferring them would reveal which occur.
+        `"infer"` infers them nevertheless, with a warning on the card. With `LabelSpace([...], missing="public")` some
+        rows may have no label (None), and which rows these are is public. `classes_` has the classes sorted, as
+        scikit-learn expects.
     recipe : str
-        `"auto"`, or the name of a published pipeline; `options` are its parameters.
+        `"auto"`, or the name of a published pipeline.
+    options : dict, optional
+        Parameters of the recipe.
     cross : list of pairs, optional
         Names of two columns of a table whose joint effect is in the model, `[("month", "day")]` for example. For the
-        recipes `"auto"` and `"additive"`. The columns of a matrix are called x0, x1 and so on.
+        recipes `"auto"` and `"additive"`. The columns of a matrix have the names x0, x1 and so on.
     model : str, callable or scikit-learn classifier
-        What is trained: the name of a backbone, a function that makes a network, or a classifier with sample weights.
+        The model to train: the name of a backbone, a function that makes a network, or a classifier with sample
+        weights.
     training : Training, optional
-        Epochs, rates and so on, for networks.
+        Epochs, learning rates and other settings of the training of networks.
     features : {"auto", "table", "embeddings", "images", "pairs"}
-        How to read X. A matrix is a table of numbers unless it is called embeddings. Pairs are two columns of ids, a
-        person and an item; their classes are taken as ordered, as ratings are.
+        How to read X. By default, a matrix is a table of numbers. Pairs are two columns of ids, a person and an item;
+        their classes are ordered, as ratings are.
     encoder : Model, optional
         An encoder that was trained without labels, for images.
     estimate : bool
         Whether to set rows aside and measure the model privately: `score_estimate_`.
     choose_by : {"auto", "accuracy", "log-loss", "auc"}
-        What makes a model the best of several, on rows that are set aside. `"auto"` is accuracy, and AUC where all
-        models find the same one of two classes rare. AUC is for two classes.
+        The criterion by which the best of several models is chosen, on held-out rows. `"auto"` is accuracy, and AUC
+        where all models find the same one of two classes rare. AUC is for two classes.
     ledger : path, optional
         The ledger of the data set, which adds up every use of its labels. Without one, each fit counts for itself.
     label : str, optional
-        The name of the label in the ledger; by default that of a Series. All labels of the same rows share a ledger,
+        The name of the label in the ledger; by default that of a Series. All labels of the same rows use one ledger,
         and their costs add up, because they are about the same people. A label without a name matches every name. Label
         values are never compared.
     budget : float or Budget, optional
-        The most that the ledger allows, as an epsilon or with a delta; at first, epsilon and delta.
+        The most that the ledger allows, as an epsilon or with a delta; by default, epsilon and delta of the first fit.
     labels_per_user : int, optional
-        With `fit(X, y, users=...)`, how many labels of a user may take part; other rows are dropped at random. It must
+        With `fit(X, y, users=...)`, the most labels of a user that take part; other rows are dropped at random. It must
         be given where a user owns several rows.
     random_state : int, optional
-        For training and for the choice of held-out rows; None is 0, so that a repeated fit asks for nothing new.
-        Privacy noise has no seed.
+        The seed of the training and of the choice of held-out rows; None is 0, so that a repeated fit makes no new
+        request. Privacy noise has no seed.
     n_jobs : int, optional
         Threads for training; -1 for all cores.
 
@@ -80,10 +82,10 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
     score_estimate_ : Score or None
         Accuracy, recall and more, each with its interval, measured without clean labels.
     release_ : Release
-        What the model was trained on. The labels themselves are not kept.
+        The last release that the model was trained on. The labels themselves are not stored.
     effects_ : list of Effect, or None
-        What each column of a table, or a cross of two, adds to the scores of an additive model, strongest first. None
-        for other models. Effects describe the model and cost nothing more; what boosted trees add is not in them.
+        The contribution of each column of a table, or of a cross of two, to the scores of an additive model, strongest
+        first. None for other models. Effects are post-processing, and exclude boosted trees.
     card_ : Card
     classes_, n_features_in_, feature_names_in_
     """
@@ -129,8 +131,8 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def _recipe_options(self) -> dict[str, Any]:
-        return add_crosses(self.recipe, super()._recipe_options(), self.cross)
+    def _recipe_options(self, options: dict[str, Any] | None) -> dict[str, Any]:
+        return add_crosses(self.recipe, super()._recipe_options(options), self.cross)
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Return the probability of each class, in the order of `classes_`."""
@@ -139,7 +141,7 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
             return self._model.predict_proba(self._to_features(X))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the likeliest class of each row."""
+        """Return the class with the largest probability for each row."""
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
@@ -159,9 +161,11 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
         self.classes_ = np.array(space.classes)
         return space
 
-    def _task(self, features: Features, space: LabelSpace, seed: int | None = None) -> Task:
+    def _make_task(
+        self, features: Features, space: LabelSpace, row_mask: RowMask, seed: int, learning: Mapping[str, Any]
+    ) -> Task:
         check_criterion(self.choose_by, space)
-        return replace(super()._task(features, space, seed), choose_by=self.choose_by)
+        return replace(super()._make_task(features, space, row_mask, seed, learning), choose_by=self.choose_by)
 
     @property
     def _inference_warning(self) -> str:
@@ -169,7 +173,7 @@ class LabelPrivateClassifier(ClassifierMixin, LabelPrivate):  # type: ignore[mis
 
 
 def _infer_classes(y: NDArray[Any]) -> list[Any]:
-    check_classification_targets(y)  # its messages name types of targets alone
+    check_classification_targets(y)  # its messages hold types of targets, but no labels
     try:
         classes = np.unique(y).tolist()
     except TypeError:

@@ -1,4 +1,4 @@
-"""The scikit-learn regressor whose `fit` protects the labels that it is given."""
+"""The scikit-learn regressor, whose `fit` learns from numbers under label differential privacy."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ _INFERRED_RANGE_WARNING = (
     "The range was inferred from the labels, which reveals the least and the largest of them: declare it for a real "
     "guarantee."
 )
-_INFERRED_STEPS = 100  # of a range that is inferred
+# Number of steps of an inferred range.
+_INFERRED_STEPS = 100
 
 
 class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
@@ -29,17 +30,19 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
     epsilon, delta : float
         The guarantee for each label, or for all labels of a user: smaller is more private. With delta 0 it is pure.
     range : (low, high, step) or LabelSpace
-        The numbers that a label may be; each is held to the nearest. A finer step costs nothing but time, a wider range
-        costs noise. It is declared, because inferring it would reveal the largest label; `"infer"` does so
-        nevertheless, and the card says it. With `LabelSpace.range(..., missing="public")` some rows may have no label
-        (None), and which these are is public.
+        The numbers that a label may be; each label is rounded to the nearest. A finer step takes more time, and a wider
+        range needs more noise. It is declared, because inferring it would reveal the largest label. `"infer"` infers it
+        nevertheless, with a warning on the card. With `LabelSpace.range(..., missing="public")` some rows may have no
+        label (None), and which rows these are is public.
     recipe : str
-        `"auto"`, or `bins`, `sums` or `laplace`; `options` are its parameters.
+        `"auto"`, or `bins`, `sums` or `laplace`.
+    options : dict, optional
+        Parameters of the recipe.
     model : str, callable or scikit-learn regressor
-        What is trained: `ridge`, `trees`, the name of a backbone, a function that makes a network, or a regressor with
-        sample weights.
+        The model to train: `ridge`, `trees`, the name of a backbone, a function that makes a network, or a regressor
+        with sample weights.
     loss : {"squared", "absolute", "poisson"}
-        What a good prediction is: the mean, the median, or the mean of a count.
+        The loss of predictions. They estimate the mean, the median, or the mean of a count.
     training, features, encoder, estimate, ledger, label, budget, labels_per_user, random_state, n_jobs
         As for `LabelPrivateClassifier`.
 
@@ -49,7 +52,7 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
     score_estimate_ : ErrorScore or None
         Root mean squared and mean absolute error, each with its interval, measured without clean labels.
     release_ : Release
-        What the model was trained on. The labels themselves are not kept.
+        The last release that the model was trained on. The labels themselves are not stored.
     card_ : Card
     n_features_in_, feature_names_in_
     """
@@ -100,22 +103,34 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
             return np.asarray(self._model.predict(self._to_features(X)), np.float64)
 
     def predict_interval(self, X: Any, coverage: float = 0.8) -> NDArray[np.float64]:
-        """Return the ends, (rows, 2), between which that share of labels should lie.
+        """Return prediction intervals.
 
-        It is what the model believes, made as wide as its errors on held-out rows may be (`score_estimate_`). Without
-        such a score it is what the model believes, which noise makes too narrow.
+        The intervals of the model are widened by the ratio of its measured error on held-out rows (`score_estimate_`)
+        to its own estimate. Without such a score they are not widened, and are too short where the noise is large.
+
+        Parameters
+        ----------
+        X
+            The features.
+        coverage : float
+            The fraction of labels that should lie in their intervals.
+
+        Returns
+        -------
+        array of shape (rows, 2)
+            The lower and the upper end for each row.
         """
         check_is_fitted(self)
         if not 0 < coverage < 1:
-            raise InputError("share must lie between 0 and 1.")
+            raise InputError("coverage must lie between 0 and 1.")
         with limit_threads(self.n_jobs):
             return np.stack(
                 predict_intervals(self._model, self._to_features(X), coverage, self._interval_widening), axis=1
             )
 
-    def _recipe_options(self) -> dict[str, Any]:
-        # A recipe without a loss has the squared one.
-        return ({} if self.loss == "squared" else {"loss": self.loss}) | (self.options or {})
+    def _recipe_options(self, options: dict[str, Any] | None) -> dict[str, Any]:
+        # A recipe without an option `loss` minimizes the squared loss.
+        return ({} if self.loss == "squared" else {"loss": self.loss}) | super()._recipe_options(options)
 
     def _label_space(self, y: Any) -> LabelSpace:
         if self.range is None:
@@ -127,7 +142,7 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
         if isinstance(self.range, str):
             if self.range != "infer":
                 raise InputError("range must be three numbers: (low, high, step).")
-            return _infer_classes(y)
+            return _infer_range(y)
         try:
             low, high, step = (float(number) for number in self.range)
         except (TypeError, ValueError):
@@ -139,8 +154,8 @@ class LabelPrivateRegressor(RegressorMixin, LabelPrivate):  # type: ignore[misc]
         return _INFERRED_RANGE_WARNING if isinstance(self.range, str) and self.range == "infer" else ""
 
 
-def _infer_classes(y: NDArray[Any]) -> LabelSpace:
-    # Raised outside of the handler: NumPy's message can quote a label.
+def _infer_range(y: NDArray[Any]) -> LabelSpace:
+    # A message of NumPy can quote a label, so that the error is raised outside of the handler.
     try:
         targets = np.asarray(y, np.float64)
     except (TypeError, ValueError):

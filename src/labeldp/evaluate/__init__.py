@@ -1,4 +1,4 @@
-"""Scoring and choosing models without looking at labels: on rows set aside, by noisy counts."""
+"""Private scores of models, and a private choice among models, from noisy counts on held-out rows."""
 
 from labeldp.evaluate.choose import choose
 from labeldp.evaluate.criteria import Criterion, check_criterion

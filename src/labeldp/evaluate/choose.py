@@ -1,8 +1,8 @@
-"""Choosing among candidates without looking at labels.
+"""A private choice among candidate models.
 
-Protocol: `split_rows` sets two disjoint parts aside. `choose` picks on the first; `measure` scores the winner on the
-second. The winner's score on the first part would be partly the luck that made it win; on the second it is not, and
-since the parts are disjoint, each label pays for one of them only.
+Protocol: `split_rows` sets two disjoint parts of the rows aside. `choose` picks the best candidate on the first part,
+and `measure` scores it on the second. On the first part its score would have a selection bias. The parts are disjoint,
+so each label pays for one of them only.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,16 @@ from labeldp.evaluate.predictions import as_predicted_codes, as_predicted_target
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.mechanisms.numeric_sums import NoisyMinLoss
 from labeldp.privacy.mechanisms.selection import BestCandidate, HighestScore
-from labeldp.privacy.vault import Vault
+from labeldp.privacy.vault.interface import ReleasingVault
 from labeldp.releases.base import Release
 from labeldp.releases.scores import Choice
 
-_SAME_CLASS_FRACTION = (
-    0.95  # the share of rows that candidates give to one class, where accuracy tells them apart no more
-)
+# Fraction of rows that all candidates give to one of two classes, from which accuracy hardly separates candidates.
+_SAME_CLASS_FRACTION = 0.95
 
 
 def choose(
-    vault: Vault,
+    vault: ReleasingVault,
     candidates: Sequence[Any],
     row_selection: Any,
     epsilon: float,
@@ -35,28 +34,28 @@ def choose(
     *,
     criterion: Criterion = "auto",
 ) -> Choice:
-    """Release which candidate is best on `rows`, by a noisy maximum: `choice.best` is its place.
+    """Release which candidate is best on some rows, by a noisy maximum: `best_index` is its index.
 
     Args:
         vault: The labels.
         candidates: Public (n, K) tables of probabilities, or n codes, from models that were trained on other rows.
             Where labels are numbers, each is n predicted numbers, and the least absolute error wins.
-        rows: The rows to choose on, by numbers or by a mask; None for all.
-        epsilon: What each label may lose. In a vault of users, what a user pays for all of their rows.
+        row_selection: The rows to choose on, by numbers or by a mask; None for all.
+        epsilon: The epsilon for each label. In a vault of users, it is for all labels of a user.
         derived_from: The releases that the models were trained on.
-        by: What makes a candidate best: "accuracy", "log-loss", or "auc" (two classes). "auto" is accuracy, and AUC
-            where all candidates give at least 95 % of the rows to the same one of two classes: accuracy then tells
-            them apart no more.
+        criterion: What makes a candidate best: "accuracy", "log-loss", or "auc" (two classes). "auto" is accuracy, and
+            AUC where all candidates give at least 95 % of the rows to the same one of two classes: accuracy then hardly
+            separates them.
 
     Returns:
-        The choice. It says which candidate won, and not by how much.
+        The choice. It holds the index of the best candidate, and not by how much it is better.
 
     Raises:
         InputError: The candidates do not fit the labels, or the criterion does not fit them. Nothing is charged.
         BudgetExceeded: The budget does not allow it.
 
     Privacy:
-        Epsilon for each label of `rows`. Rows, candidates and criterion are public, and fixed before the charge.
+        Epsilon for each label of the rows. Rows, candidates and criterion are public, and fixed before the charge.
     """
     if not len(candidates):
         raise InputError("There is nothing to choose from: give at least one candidate.")
@@ -70,11 +69,11 @@ def choose(
 
 
 def _selection_mechanism(
-    vault: Vault, candidates: Sequence[Any], row_ids: NDArray[np.int64], epsilon: float, criterion: Criterion
+    vault: ReleasingVault, candidates: Sequence[Any], row_ids: NDArray[np.int64], epsilon: float, criterion: Criterion
 ) -> Mechanism:
-    """Return the noisy maximum that compares the candidates on `rows`."""
+    """Return the noisy maximum that compares the candidates on the given rows."""
     if vault.space.step is not None:
-        # A square can be a thousand times as large as the usual ones, and noise goes with the largest.
+        # A squared error can be a thousand times as large as a usual one, and the noise scales with the largest.
         predictions = np.stack([as_predicted_targets(candidate, vault) for candidate in candidates], axis=1)
         return NoisyMinLoss(predictions, epsilon, "absolute")
     codes = [as_predicted_codes(candidate, row_ids, vault.n_rows, len(vault.space)) for candidate in candidates]
@@ -87,7 +86,7 @@ def _selection_mechanism(
         return BestCandidate(np.stack(codes, axis=1), epsilon)
     if not are_probabilities:
         raise InputError(f"To choose by {criterion}, give the probabilities of each candidate, not its classes.")
-    labeled_ids = row_ids[vault.labeled_mask[row_ids]]  # which rows have a label is public
+    labeled_ids = row_ids[vault.labeled_mask[row_ids]]  # the rows that have a label, a public fact
     compute_scores = log_loss_scores if criterion == "log-loss" else auc_scores
     scores = np.stack([compute_scores(distributions(np.asarray(each), labeled_ids)) for each in candidates])
     return HighestScore(scores, epsilon, criterion, labeled_ids)

@@ -1,4 +1,4 @@
-"""Intervals of 95 % that know both the luck of the sample and the noise of the release."""
+"""Confidence intervals of 95 % that include both the sampling error and the noise of the release."""
 
 import math
 from dataclasses import dataclass
@@ -10,13 +10,14 @@ from scipy.stats import binom, norm
 Floats = NDArray[np.float64]
 
 LEVEL = 0.05
-_OFFSETS = np.geomspace(1e-10, 1.0, 500)  # each 5 % longer than the one before
+# Distances from a value at which a grid has its points; each is 5 % longer than the one before.
+_OFFSETS = np.geomspace(1e-10, 1.0, 500)
 _Z = float(norm.ppf(1 - LEVEL / 2))
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate and the ends of its 95 % interval. `value` is None where nothing was learned: the ends say all."""
+    """An estimate and its 95 % confidence interval. `value` is None where the noise leaves no estimate."""
 
     value: float | None
     low: float
@@ -38,20 +39,28 @@ class Interval:
 
     @classmethod
     def of_proportion(cls, value: float, low: float, high: float) -> "Interval":
-        """Return an interval of a number from 0 to 1, without a value if it holds all of them."""
+        """Return the interval of a proportion, without a value if it holds all numbers from 0 to 1."""
         low, high = max(0.0, low), min(1.0, high)
         return cls(None, 0.0, 1.0) if low <= 0 and high >= 1 else cls(min(max(value, low), high), low, high)
 
 
 def proportion_interval(observed: int, size: int, scale: float, floor: float = 0.0, top: float = 1.0) -> Interval:
-    """Return the interval of p, where `seen` is Binomial(size, floor + (top - floor) p) plus discrete Laplace noise.
+    """Return the interval of p, where `observed` is Binomial(size, floor + (top - floor) p) plus noise.
 
-    It holds the p that an exact test does not reject. The test knows the law of `seen`, clipped to what p could bring
-    about without noise. (Nothing is lost by that: the likelihood of p is the same for all counts beyond 0 or `size`.)
-    The p-value is twice the smaller tail, or that tail alone where the other side has none as small, since the clipped
-    end there is likelier (as in Blaker 2000). A count in the middle counts half in its own tail, which centres the
-    coverage on 95 %; a clipped end counts whole. Coverage is above 97 % in two cases, both of little data: where a
-    clipped end has a chance between 2.5 and 5 % under p (up to 98 %), and where both have (then it is 100 %).
+    The noise is discrete Laplace noise. The interval holds the p that an exact test does not reject. The test uses the
+    distribution of `observed`, clipped to the counts that are possible without noise. (No information is lost: the
+    likelihood of p is the same for all counts beyond 0 or `size`.) The p-value is twice the smaller tail, or that tail
+    alone where the other side has none as small, since the clipped end there is likelier (as in Blaker 2000). A count
+    in the middle counts half in its own tail, which centers the coverage on 95 %; a clipped end counts whole. Coverage
+    is above 97 % in two cases, both of little data: where a clipped end has a probability between 2.5 and 5 % under p
+    (up to 98 %), and where both have (then it is 100 %).
+
+    Args:
+        observed: The noisy count.
+        size: The number of rows that were counted.
+        scale: The scale of the discrete Laplace noise; 0 for none.
+        floor: The expected fraction of counted rows at p = 0.
+        top: The expected fraction of counted rows at p = 1.
     """
     test = ExactTest(size, scale, floor, top)
     observed = test.clip(observed)
@@ -71,9 +80,9 @@ def proportion_interval(observed: int, size: int, scale: float, floor: float = 0
 
 
 class ExactTest:
-    """The exact two-sided test of p that `share` inverts."""
+    """The exact two-sided test of p that `proportion_interval` inverts."""
 
-    __test__ = False  # no test of ours, for pytest
+    __test__ = False  # pytest must not collect this class
 
     def __init__(self, size: int, scale: float, floor: float = 0.0, top: float = 1.0) -> None:
         self._size, self._floor, self._top = size, floor, top
@@ -81,15 +90,15 @@ class ExactTest:
         self._min_count, self._max_count = math.floor(size * floor), math.ceil(size * top)
 
     def clip(self, observed: int) -> int:
-        """Return the nearest count that p could bring about without noise."""
+        """Return the nearest count that is possible without noise."""
         return min(max(observed, self._min_count), self._max_count)
 
     def p_value(self, observed: int, p: float) -> float:
-        """Return how surprising a clipped count is under p."""
+        """Return the p-value of a clipped count under p."""
         probability = self._floor + (self._top - self._floor) * p
         mean, spread = self._size * probability, math.sqrt(self._size * probability * (1 - probability))
         first, last = max(0, math.floor(mean - 9 * spread - 9)), min(self._size, math.ceil(mean + 9 * spread + 9))
-        # Of very many counts every so-manieth stands for its neighbours: the law is smooth on that scale.
+        # Of very many counts, an evenly spaced subset is used: the distribution is smooth on that scale.
         count = np.arange(first, last + 1, max(1, (last - first) // 4000))
         pmf = binom.pmf(count, self._size, probability)
         pmf /= pmf.sum()
@@ -125,19 +134,20 @@ class ExactTest:
 
 
 def quantile(variance: float, fourth_cumulant: float) -> float:
-    """Return how many deviations hold 95 % of a sum of normal and Laplace parts, whose fourth cumulant is given.
+    """Return how many standard deviations hold 95 % of a sum of normal and Laplace parts with a given fourth cumulant.
 
-    Laplace noise has long tails: alone it needs 2.12 deviations instead of 1.96. The first Cornish-Fisher term says so.
+    Laplace noise has long tails: alone it needs 2.12 deviations instead of 1.96. The first Cornish-Fisher term gives
+    the factor.
     """
     kurtosis = min(fourth_cumulant / variance**2, 6.0) if variance > 0 else 0.0
     return _Z * (1 + (_Z**2 - 3) * kurtosis / 24)
 
 
 def acceptance_interval(theta: Floats, gap: Floats, tolerance: Floats) -> tuple[float, float] | None:
-    """Return the ends of {theta: |gap(theta)| <= reach(theta)}, both given on a grid; None if no point is accepted.
+    """Return the ends of {theta: |gap(theta)| <= tolerance(theta)}, both given on a grid; None if it is empty.
 
     For a ratio of noisy sums, gap = numerator - theta * denominator, this is Fieller's set, from its least to its
-    largest member. It needs no denominator away from zero: where that is not known, the set is simply everything.
+    largest member. The denominator may be close to zero: then the set can be all numbers.
     """
     margin = tolerance - np.abs(gap)
     inside = np.flatnonzero(margin >= 0)
@@ -155,5 +165,5 @@ def _interpolate_crossing(theta: Floats, margin: Floats, inside: int, step: int)
 
 
 def grid_around(value: float) -> Floats:
-    """Return numbers from 0 to 1, dense around a value: an interval may be tiny, or all there is."""
+    """Return a grid from 0 to 1 that is dense around a value, because an interval may be very short."""
     return np.unique(np.clip(np.concatenate([value - _OFFSETS, [0.0, value, 1.0], value + _OFFSETS]), 0.0, 1.0))

@@ -1,4 +1,4 @@
-"""A noisy table of labels by group of predictions, and what can be read from it."""
+"""A noisy table of labels by group of predictions, and the scores that are estimated from it."""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from labeldp.evaluate.intervals import Floats, Interval, acceptance_interval, grid_around, quantile
 from labeldp.releases.counts import NoisyCounts
 
-MIN_PROBABILITY = 1e-6  # a probability below counts as this: one label must not make the log-loss infinite
+# Smaller probabilities count as this one: a single label must not make the log-loss infinite.
+MIN_PROBABILITY = 1e-6
 
 
 def cut_into_slices(score: Floats, weights: Floats, n_slices: int) -> NDArray[np.int64]:
-    """Cut rows by score into at most `count` slices of about equal weight; equal scores stay together."""
+    """Cut rows by score into at most `n_slices` slices of about equal weight; equal scores stay together."""
     values, inverse = np.unique(score, return_inverse=True)
     mass = np.bincount(inverse, weights, minlength=values.size)
     centers = (np.cumsum(mass) - mass / 2) / mass.sum()
@@ -23,19 +24,18 @@ def cut_into_slices(score: Floats, weights: Floats, n_slices: int) -> NDArray[np
 def group_predictions(proba: Floats, epsilon: float, n_bins: int) -> NDArray[np.int64]:
     """Number the rows by predicted class and confidence bin; with two classes, in the order of the score.
 
-    More bins say more, and each adds its noise. Their number balances the two for AUC: with B bins, about 1/(2B) of
-    it is hidden inside bins, and noise of deviation s in each bin adds about 2 sqrt(0.1 B) s / (rows of a class). All
-    of this is public: the rows of a class are those that the model expects.
+    More bins have a finer resolution, and each adds its noise. Their number balances the two for AUC: with B bins,
+    about 1/(2B) of it is hidden inside bins, and noise of deviation s in each bin adds about 2 sqrt(0.1 B) s / (rows of
+    a class). All of this is public: the rows of a class are those that the model expects.
     """
     n_rows, n_classes = proba.shape
     predicted = proba.argmax(axis=1)
     expected = proba.sum(axis=0).min() if n_classes == 2 else n_rows / n_classes
-    noise_variance = max(
-        _variance(2 / epsilon), 1e-9
-    )  # at a huge epsilon there is none, and the number of bins is the limit
+    # At a very large epsilon there is no noise, and `n_bins` limits the number of groups.
+    noise_variance = max(_variance(2 / epsilon), 1e-9)
     n_groups = (max(expected, 1.0) / (2 * math.sqrt(0.1 * noise_variance * (1 - 1 / n_classes)))) ** (2 / 3)
     if n_classes == 2:
-        # Equal parts of both classes, as the model expects them: then no bin hides many pairs of unlike labels.
+        # Each bin has equal parts of both classes, as the model expects them: then it hides few pairs of unlike labels.
         weight = (proba / np.maximum(proba.sum(axis=0), 1e-300)).sum(axis=1)
         group_ids = 2 * cut_into_slices(proba[:, 1], weight, min(max(round(n_groups), 2), 2 * n_bins)) + predicted
     else:
@@ -54,11 +54,11 @@ def _variance(scale: float) -> float:
 
 
 class PredictionTable:
-    """Noisy counts (groups, classes), with what is public of each group: its size, prediction and probabilities."""
+    """Noisy counts (groups, classes), with public facts of each group: its size, prediction and probabilities."""
 
     def __init__(self, release: NoisyCounts, proba: Floats, groups: NDArray[np.int64]) -> None:
         self.sizes = release.sizes.astype(np.float64)
-        # Each group's counts add up to its public size: remove the part of the noise that disagrees.
+        # Without noise, the counts of a group add up to its public size: remove the part of the noise that deviates.
         self.counts = release.counts - (release.counts.sum(axis=1) - self.sizes)[:, None] / release.counts.shape[1]
         self.clipped_counts = np.clip(self.counts, 0, self.sizes[:, None])
         self._proba, self._groups = proba, groups
@@ -84,7 +84,7 @@ class PredictionTable:
         return self._variance * float((centered**2).sum()), self._fourth_cumulant * float((centered**4).sum())
 
     def only(self, column: int, weights: Floats) -> Floats:
-        """Return weights that are zero but for one class."""
+        """Return weights that are zero except for one class."""
         out = np.zeros_like(self.counts)
         out[:, column] = weights
         return out
@@ -94,10 +94,10 @@ class PredictionTable:
         a = at_zero - at_zero.mean(axis=1, keepdims=True)
         b = slope - slope.mean(axis=1, keepdims=True)
         squares = (a**2).sum() + 2 * theta * (a * b).sum() + theta**2 * (b**2).sum()
-        return self._variance * np.maximum(squares, 0.0)  # rounding may leave a little less than nothing
+        return self._variance * np.maximum(squares, 0.0)  # rounding may make it negative
 
     def precision(self, column: int) -> Interval:
-        """Return how many of the rows predicted as a class are of it; how many are predicted is public."""
+        """Return the fraction of correct rows among those predicted as a class; the number of these is public."""
         is_predicted = self.predicted == column
         n_predicted = self.sizes[is_predicted].sum()
         if not n_predicted:
@@ -112,7 +112,7 @@ class PredictionTable:
         )
 
     def recall(self, column: int) -> Interval:
-        """Return how many rows of a class are predicted as it: a ratio of two noisy sums."""
+        """Return the fraction of rows of a class that are predicted as it: a ratio of two noisy sums."""
         is_predicted = (self.predicted == column).astype(np.float64)
         n_correct, n_of_class = float(is_predicted @ self.counts[:, column]), float(self.counts[:, column].sum())
         every = self.only(column, np.ones_like(is_predicted))
@@ -121,7 +121,15 @@ class PredictionTable:
     def _ratio_interval(
         self, numerator: float, denominator: float, over: Floats, under: Floats, n_rows: float
     ) -> Interval:
-        """Return Fieller's interval of top / bottom, sums of counts with these weights, for a share of `rows` rows."""
+        """Return Fieller's interval of a proportion of `n_rows` rows.
+
+        Args:
+            numerator: A noisy sum of counts.
+            denominator: Another one.
+            over: The weights of the counts in the numerator.
+            under: The weights of the counts in the denominator.
+            n_rows: The number of rows, for the sampling error.
+        """
         value = min(max(numerator / denominator, 0.0), 1.0) if denominator > 0 else 0.5
         theta = grid_around(value)
         variance = self._noise_variance(theta, over, -under) + n_rows * theta * (1 - theta)
@@ -132,8 +140,8 @@ class PredictionTable:
     def log_loss(self) -> Interval:
         """Return the mean of -log(probability of the label).
 
-        Inside a group the rows' losses differ, and which rows have which label is not known: the model's own
-        probabilities weigh them. How much the answer would differ without these weights is added to the interval.
+        Inside a group the losses of rows differ, and their labels are not known: the probabilities of the model are the
+        weights. The difference to the estimate without these weights is added to the interval.
         """
         n_rows, value, square, ambiguity = self.sizes.sum(), 0.0, 0.0, 0.0
         weights = np.empty_like(self.counts)
@@ -144,17 +152,19 @@ class PredictionTable:
             square += float(self.clipped_counts[:, c] @ self.mean(losses**2, self._proba[:, c])) / n_rows
             ambiguity += float(self.clipped_counts[:, c] @ np.abs(self.mean(losses) - weights[:, c])) / n_rows
         variance, fourth = self.noise_moments(weights / n_rows)
-        if 2 * math.sqrt(variance) > math.log(self.n_classes):  # not even told apart from a guess
+        if 2 * math.sqrt(variance) > math.log(
+            self.n_classes
+        ):  # the noise hides the difference to uniform probabilities
             return Interval(None, 0.0, math.inf)
         variance += max(square - value**2, 0.0) / n_rows
         half_width = quantile(variance, fourth) * math.sqrt(variance) + ambiguity
         return Interval(max(value, 0.0), max(value - half_width, 0.0), max(value, 0.0) + half_width)
 
     def calibration_error(self) -> Interval:
-        """Return how far confidence and share of right answers are apart, on average over groups.
+        """Return the mean absolute difference between confidence and fraction of correct rows, over groups.
 
-        Noise makes the absolute gaps larger. So the upper end needs only the noise of the sum, and the lower end and
-        the value give back what noise adds when there is no gap.
+        Noise makes the absolute differences larger. So the upper end needs only the noise of the sum. The lower end and
+        the value are corrected for the bias that noise has without a difference.
         """
         n_rows, groups = self.sizes.sum(), np.arange(self.sizes.size)
         column = np.ones_like(self.predicted) if self.n_classes == 2 else self.predicted
@@ -168,11 +178,11 @@ class PredictionTable:
         return Interval.of_proportion(value, observed - noise_bias - 2 * spread, observed + 2 * spread)
 
     def auc(self) -> Interval:
-        """Return the chance that a row of a class scores higher than one of another.
+        """Return the probability that a row of a class scores higher than one of another.
 
-        With two classes, that of the second class, and pairs inside a bin of several scores may go either way. With
-        more, the mean over classes of one against the others, for scores rounded to their mean in a group; the ends are
-        means of the classes' ends, which is wide enough however the classes' errors hang together.
+        With two classes, it is that of the second class, and pairs inside a bin of several scores may have either
+        order. With more, it is the mean over classes of one against the others, for scores rounded to their mean in a
+        group. The ends are means of the classes' ends, which is wide enough for any dependence of the classes' errors.
         """
         if self.n_classes == 2:
             highest, lowest = np.full(self.sizes.size, -np.inf), np.full(self.sizes.size, np.inf)
@@ -189,7 +199,9 @@ class PredictionTable:
         return self._auc(column, order, np.zeros(order.size, bool))
 
     def _auc(self, column: int, order: NDArray[np.int64], is_ambiguous: NDArray[np.bool_]) -> Interval:
-        """Return Fieller's interval; groups come in `order` of score, and pairs in `open_` groups may go either way.
+        """Return Fieller's interval of the AUC of one class.
+
+        Groups come in `order` of score. Pairs in ambiguous groups may have either order.
 
         With p rows of the class among m and mid-rank R of each group (public), the pairs in the right order number
         sum(p_g R_g) - p^2 / 2, of p (m - p): only sums of counts and one square, whose bias is known.
@@ -200,7 +212,7 @@ class PredictionTable:
         n_of_class, rank_sum = float(self.counts[:, column].sum()), float(rank @ self.counts[:, column])
         count_weights, rank_weights = self.only(column, np.ones_like(sizes)), self.only(column, rank)
         square = n_of_class**2 - self.noise_moments(count_weights)[0]
-        if not 0 < square < total * n_of_class:  # one of the two classes is lost in the noise
+        if not 0 < square < total * n_of_class:  # the noise hides one of the two classes
             return Interval(None, 0.0, 1.0)
         value = min(max((rank_sum - square / 2) / (total * n_of_class - square), 0.0), 1.0)
         theta = grid_around(value)

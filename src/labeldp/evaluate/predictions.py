@@ -1,4 +1,4 @@
-"""Public predictions as the evaluation takes them: probabilities, or codes."""
+"""Checks and conversions of public predictions: probabilities, codes of classes, or numbers."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
-from labeldp.privacy.vault import Vault
+from labeldp.privacy.vault.interface import ReleasingVault
 
 
 def as_row_ids(row_selection: Any, n_rows: int) -> NDArray[np.int64]:
-    """Return row numbers from numbers, from a mask, or from None for all."""
+    """Return increasing row numbers from numbers, from a mask, or from None for all."""
     if row_selection is None:
         return np.arange(n_rows)
     selection = np.asarray(row_selection)
@@ -23,7 +23,7 @@ def as_row_ids(row_selection: Any, n_rows: int) -> NDArray[np.int64]:
 
 
 def check_probabilities(proba: Any, n_rows: int, n_classes: int) -> NDArray[np.floating]:
-    """Check that there is a row of probabilities for each row; values are checked where they are used."""
+    """Check the shape of a table of probabilities; `distributions` checks the values of the rows in use."""
     array = np.asarray(proba)
     if array.shape != (n_rows, n_classes) or not np.issubdtype(array.dtype, np.number):
         raise InputError(f"Give the model's probabilities for all {n_rows} rows and {n_classes} classes, as one table.")
@@ -31,15 +31,15 @@ def check_probabilities(proba: Any, n_rows: int, n_classes: int) -> NDArray[np.f
 
 
 def distributions(proba: NDArray[np.floating], row_ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the probabilities of the given rows; what stands in the others does not matter."""
+    """Return the probabilities of the given rows; the values of other rows are not checked."""
     selected = proba[row_ids].astype(np.float64)
     if not (np.isfinite(selected).all() and (selected >= 0).all() and np.allclose(selected.sum(axis=1), 1, atol=1e-3)):
-        raise InputError("The probabilities of a row must be no less than 0 and add up to 1: normalise them.")
+        raise InputError("The probabilities of a row must be no less than 0 and add up to 1: normalize them.")
     return selected / selected.sum(axis=1, keepdims=True)
 
 
 def as_predicted_codes(candidate: Any, row_ids: NDArray[np.int64], n_rows: int, n_classes: int) -> NDArray[np.int32]:
-    """Return a code for each row, from codes or from probabilities; 0 where the row is not among those asked."""
+    """Return a code for each row, from codes or from probabilities; 0 for rows that are not given."""
     predictions = np.asarray(candidate)
     codes = np.zeros(n_rows, np.int32)
     if predictions.ndim == 2:
@@ -53,7 +53,7 @@ def as_predicted_codes(candidate: Any, row_ids: NDArray[np.int64], n_rows: int, 
     return codes
 
 
-def as_predicted_targets(candidate: Any, vault: Vault) -> NDArray[np.float64]:
+def as_predicted_targets(candidate: Any, vault: ReleasingVault) -> NDArray[np.float64]:
     """Return a number within the declared range for each row."""
     predictions = np.asarray(candidate)
     if (

@@ -1,4 +1,4 @@
-"""How far a model's numbers are off, measured privately on rows that it has not seen."""
+"""Private errors of a regression model, measured on rows that it was not trained on."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from labeldp.evaluate.intervals import Interval, acceptance_interval, grid_aroun
 from labeldp.evaluate.predictions import as_predicted_targets, as_row_ids
 from labeldp.privacy.mechanisms.base import divide_epsilon
 from labeldp.privacy.mechanisms.numeric_sums import LossSum
-from labeldp.privacy.vault import Vault
+from labeldp.privacy.vault.interface import ReleasingVault
 from labeldp.releases.base import Release
 from labeldp.releases.scores import NoisyLoss
 
@@ -25,10 +25,10 @@ METHOD = (
 
 @dataclass(frozen=True)
 class ErrorScore:
-    """What was measured on `rows` held-out rows at `epsilon`, each with its 95 % interval for new rows.
+    """Errors measured on `rows` held-out rows at `epsilon`, each with its 95 % interval for new rows.
 
     `rmse` is the root of the mean squared error, `mae` the mean absolute error, both in units of the labels. `careful`
-    is the first again, with one deviation of the privacy noise added: what intervals of predictions are held to.
+    is the root again, with one deviation of the privacy noise added to the mean: it calibrates prediction intervals.
     """
 
     rows: int
@@ -50,9 +50,21 @@ class ErrorScore:
 
 
 def measure_errors(
-    vault: Vault, predictions: Any, row_selection: Any, epsilon: float, derived_from: Sequence[Release] = ()
+    vault: ReleasingVault, predictions: Any, row_selection: Any, epsilon: float, derived_from: Sequence[Release] = ()
 ) -> ErrorScore:
-    """Score one predicted number for each row, on `rows`: half of epsilon for each of the two errors."""
+    """Measure the errors of one predicted number for each row; half of epsilon pays for each of the two errors.
+
+    Args:
+        vault: The labels.
+        predictions: A number for each row of the vault.
+        row_selection: The rows to measure on, by numbers or by a mask; None for all.
+        epsilon: The epsilon for each label. In a vault of users, it is for all labels of a user.
+        derived_from: The releases that the model was trained on.
+
+    Raises:
+        InputError: The predictions do not fit the labels, or there are no rows. Nothing is charged.
+        BudgetExceeded: The budget does not allow it.
+    """
     targets, row_ids = as_predicted_targets(predictions, vault), as_row_ids(row_selection, vault.n_rows)
     if not row_ids.size:
         raise InputError("There are no rows to score on: set some aside.")
@@ -62,7 +74,7 @@ def measure_errors(
         mechanism = vault.scaled_to_unit(LossSum(targets, half_epsilon, objective), row_ids)
         release = vault.release(mechanism, row_selection=row_ids, derived_from=derived_from)
         if not isinstance(release, NoisyLoss):
-            raise TypeError("A sum of losses gave none.")
+            raise TypeError("A sum of losses released no loss.")
         return release
 
     noisy_squared = release_loss("squared")
@@ -79,9 +91,9 @@ def measure_errors(
 def estimate_mean_loss(noisy_loss: NoisyLoss) -> Interval:
     """Return the interval of the mean loss of new rows.
 
-    As a share of the largest possible loss, a loss lies within 0 and 1; if its mean is u, its variance is u (1 - u) at
-    most. The interval holds every u from which the noisy sum is not too far for that variance and the known noise. So
-    it errs on the wide side.
+    As a fraction of the largest possible loss, a loss lies between 0 and 1; if its mean is u, its variance is u (1 - u)
+    at most. The interval holds every u that the noisy sum does not reject, with that variance and the known noise. So
+    it is conservative.
     """
     observed = noisy_loss.total * noisy_loss.step_size / noisy_loss.max_row_loss / max(1, noisy_loss.n_labels)
     noise_scale = noisy_loss.scale * noisy_loss.step_size / noisy_loss.max_row_loss / max(1, noisy_loss.n_labels)
@@ -91,9 +103,8 @@ def estimate_mean_loss(noisy_loss: NoisyLoss) -> Interval:
     z = quantile(float(np.interp(value, theta, variance)), 12 * noise_scale**4)
     ends = acceptance_interval(theta, observed - theta, z * np.sqrt(variance))
     interval = Interval.of_proportion(value, *ends) if ends else Interval(None, 0.0, 1.0)
-    interval = (
-        interval if observed > 0 else Interval(None, interval.low, interval.high)
-    )  # a loss of nothing is a joke of the noise
+    if observed <= 0:  # a mean loss cannot be negative: the noise leaves no estimate
+        interval = Interval(None, interval.low, interval.high)
     max_loss = noisy_loss.max_row_loss
     return Interval(
         None if interval.value is None else interval.value * max_loss, interval.low * max_loss, interval.high * max_loss

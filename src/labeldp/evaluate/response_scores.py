@@ -1,4 +1,4 @@
-"""Accuracy without a trusted curator: held-out labels leave by randomized response, and its channel is inverted."""
+"""Accuracy without a trusted curator: an estimate from randomized responses of held-out labels."""
 
 from typing import Any
 
@@ -16,14 +16,23 @@ def measure_responses(release: Release, proba: Any) -> Interval:
     """Estimate the accuracy of public predictions (probabilities, or codes) on the rows of a randomized response.
 
     Rows must be held out: the model must not have learned from this release. A prediction agrees with the released
-    label with chance floor + (top - floor) * accuracy, where top is the chance that a label is kept and floor that of
-    each other one; so the accuracy is read off the share that agrees. That magnifies the luck of the sample by
-    1 / (top - floor): at epsilon 0.1 with two classes, twenty times. With a trusted curator, `measure` is far sharper.
+    label with probability p_other + (p_true - p_other) * accuracy. Here p_true is the probability that a label is
+    released unchanged, and p_other that of each other label. So the fraction that agrees gives the accuracy. The
+    inversion magnifies the sampling error by 1 / (p_true - p_other): at epsilon 0.1 with two classes, twenty times.
+    With a trusted curator, `measure` is far more precise.
+
+    Args:
+        release: A release by `RandomizedResponse` of held-out rows.
+        proba: Probabilities for all rows, or a code for each row.
+
+    Raises:
+        InputError: The release is of another mechanism, or holds no labels.
     """
     if not isinstance(release, Responses) or release.candidates is not None:
         raise InputError(
-            "Only a release of plain RandomizedResponse can be inverted, because any other has no label that every "
-            "class could have left: release held-out rows by RandomizedResponse, or score them by measure(vault, ...)."
+            "Only a release of plain RandomizedResponse can be inverted, because other mechanisms do not release every "
+            "class with a known probability: release held-out rows by RandomizedResponse, or score them by "
+            "measure(vault, ...)."
         )
     row_ids = np.flatnonzero(release.labels() != MISSING)
     if not row_ids.size:

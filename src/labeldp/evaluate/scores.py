@@ -1,4 +1,4 @@
-"""A model's score, measured privately on rows that it has not seen."""
+"""Private scores of a classifier, measured on rows that it was not trained on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -14,7 +14,7 @@ from labeldp.evaluate.predictions import as_predicted_codes, as_row_ids, check_p
 from labeldp.privacy.mechanisms.base import divide_epsilon
 from labeldp.privacy.mechanisms.linear import GroupHistogram
 from labeldp.privacy.mechanisms.selection import CorrectCount
-from labeldp.privacy.vault import Vault
+from labeldp.privacy.vault.interface import ReleasingVault
 from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.scores import NoisyCorrectCount
@@ -27,10 +27,10 @@ METHOD = (
 
 @dataclass(frozen=True)
 class Score:
-    """What was measured on `rows` held-out rows at `epsilon`, each with its 95 % interval for new rows.
+    """Scores measured on `rows` held-out rows at `epsilon`, each with its 95 % interval for new rows.
 
-    `recall` and `precision` go by class. `auc` is that of the second of two classes, or the mean of one class against
-    the others.
+    `recall` and `precision` have a value for each class. `auc` is that of the second of two classes, or the mean over
+    classes of one against the others.
     """
 
     rows: int
@@ -59,26 +59,40 @@ class Score:
 
 
 def measure(
-    vault: Vault, proba: Any, row_selection: Any, epsilon: float, derived_from: Sequence[Release] = (), n_bins: int = 10
+    vault: ReleasingVault,
+    proba: Any,
+    row_selection: Any,
+    epsilon: float,
+    derived_from: Sequence[Release] = (),
+    n_bins: int = 10,
 ) -> Score:
-    """Score public predictions on `rows`, which the model must not have learned from.
+    """Score public predictions on rows that the model was not trained on.
 
-    `proba` is (n, K), for all rows of the vault; only the given ones are looked at. Half of epsilon pays for one count
-    of right predictions, hence the accuracy: a single count has far less noise than a table. The other half pays for
-    the table of labels by predicted class and confidence, with at most `bins` bins for each class (fewer where noise
-    would drown them), from which all else is read. The releases that the model was trained on are named in
-    `derived_from`. In a vault of users, epsilon is what a user pays for all of theirs; intervals take rows as
-    independent, which they are if each user has one.
+    Half of epsilon pays for one count of correct predictions, hence the accuracy: a single count has far less noise
+    than a table. The other half pays for a table of labels by predicted class and confidence, from which the other
+    scores are estimated. Intervals take rows as independent, which holds in a vault of users if each user has one row.
+
+    Args:
+        vault: The labels.
+        proba: Probabilities of shape (rows, classes), for all rows of the vault; only those of the given rows are used.
+        row_selection: The rows to score on, by numbers or by a mask; None for all.
+        epsilon: The epsilon for each label. In a vault of users, it is for all labels of a user.
+        derived_from: The releases that the model was trained on.
+        n_bins: The most confidence bins of each class; there are fewer where the noise is large.
+
+    Raises:
+        InputError: The predictions do not fit the labels. Nothing is charged.
+        BudgetExceeded: The budget does not allow it.
     """
     if isinstance(n_bins, bool) or not isinstance(n_bins, int | np.integer) or n_bins < 1:
-        raise InputError("bins must be a whole number above zero.")
+        raise InputError("n_bins must be a whole number above zero.")
     probabilities = check_probabilities(proba, vault.n_rows, len(vault.space))
     row_ids = as_row_ids(row_selection, vault.n_rows)
     half_epsilon = divide_epsilon(check_epsilon(epsilon), 2)
     codes = as_predicted_codes(probabilities, row_ids, vault.n_rows, len(vault.space))
     correct_mechanism = vault.scaled_to_unit(CorrectCount(codes, half_epsilon), row_ids)
     correct = vault.release(correct_mechanism, row_selection=row_ids, derived_from=derived_from)
-    # Rows whose label is missing, a public fact, take no part.
+    # Rows without a label, a public fact, take no part.
     row_ids = row_ids if correct.row_mask is None else np.flatnonzero(correct.row_mask)
     row_probabilities = distributions(probabilities, row_ids)
     groups = np.zeros(vault.n_rows, np.int32)
@@ -86,7 +100,7 @@ def measure(
     histogram_mechanism = vault.scaled_to_unit(GroupHistogram(groups, half_epsilon), row_ids)
     histogram = vault.release(histogram_mechanism, row_selection=row_ids, derived_from=derived_from)
     if not isinstance(correct, NoisyCorrectCount) or not isinstance(histogram, NoisyCounts):
-        raise TypeError("Counting gave no counts.")
+        raise TypeError("A count or a histogram released something else.")
     prediction_table = PredictionTable(histogram, row_probabilities, groups[row_ids].astype(np.int64))
     class_codes = range(len(vault.space))
     return Score(
