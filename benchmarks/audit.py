@@ -66,10 +66,10 @@ def main():
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    kept = Kept()
+    cache = CellCache()
     figures = {"delta": DELTA, "canaries": chosen.canaries, "epochs": chosen.epochs, "seeds": chosen.seeds}
-    figures["table"] = embeddings(kept, chosen)
-    figures["repeated"] = repeated(kept, chosen.repetitions)
+    figures["table"] = embeddings(cache, chosen)
+    figures["repeated"] = repeated(cache, chosen.repetitions)
     figures["immutable"] = immutable()
     save("audit", figures)
     curves = {name: [] for name in ("alibi", "pate-fm")}
@@ -78,7 +78,7 @@ def main():
     plot_stated_and_audited(curves, HERE / "results" / "audit.png", "CIFAR-10 embeddings: stated and audited")
 
 
-class Kept:
+class CellCache:
     """Trainings that are done, by what was asked."""
 
     def __init__(self):
@@ -118,7 +118,7 @@ def unpacked(cell):
     return scores, np.frombuffer(b64decode(cell["coins"]), np.int8)
 
 
-def embeddings(kept, chosen):
+def embeddings(cache, chosen):
     """The first table."""
     train, test = (Embeddings(np.load(chosen.data / f"{part}-embeddings.npy")) for part in ("train", "test"))
     labels, truth = (np.load(chosen.data / f"{part}-labels.npy").astype(np.int64) for part in ("train", "test"))
@@ -129,7 +129,7 @@ def embeddings(kept, chosen):
             asked = {"data": "cifar10", "recipe": recipe, "epsilon": epsilon, "seed": seed, "epochs": chosen.epochs}
             asked["canaries"] = chosen.canaries
             more = (recipe, epsilon, delta, seed, chosen.canaries, chosen.epochs, (test, truth))
-            cells.append(kept(asked, lambda more=more: attacked(train, labels, *more)))
+            cells.append(cache(asked, lambda more=more: attacked(train, labels, *more)))
         rows.append({"recipe": recipe, "epsilon": epsilon} | pooled(cells, delta))
     of = {name: [row for row in rows if row["recipe"] == name] for name in ("alibi", "pate-fm")}
     shown = Table(box=SIMPLE_HEAD, title="\nMatched by accuracy; epsilon_m as in the paper", title_justify="left")
@@ -154,7 +154,7 @@ def embeddings(kept, chosen):
 def pooled(cells, delta):
     """Independent trainings are one game with as many coins."""
     each = [unpacked(cell) for cell in cells]
-    scores = {name: np.concatenate([told[name] for told, _ in each]) for name in each[0][0]}
+    scores = {name: np.concatenate([found[name] for found, _ in each]) for name in each[0][0]}
     coins = np.concatenate([tossed for _, tossed in each])
     bound, game = (
         one_run(scores, coins, delta),
@@ -171,7 +171,7 @@ def pooled(cells, delta):
     }
 
 
-def repeated(kept, repetitions):
+def repeated(cache, repetitions):
     """The second table."""
     pixels, labels = load_digits(return_X_y=True)
     features, labels = Embeddings(pixels / 16), labels.astype(np.int64)
@@ -185,7 +185,7 @@ def repeated(kept, repetitions):
             for number in range(repetitions):
                 asked = {"data": "digits", "recipe": recipe, "epsilon": epsilon, "number": number}
                 more = (recipe, epsilon, delta, number, 800, 10)
-                bounds.append(kept(asked, lambda more=more: audited(features, labels, *more))["bound"])
+                bounds.append(cache(asked, lambda more=more: audited(features, labels, *more))["bound"])
             wrong = int(np.sum(np.array(bounds) > epsilon))
             chance = binomtest(wrong, repetitions, ERROR, "greater").pvalue
             rows.append({"recipe": recipe, "epsilon": epsilon, "trainings": repetitions, "too large": wrong})
@@ -199,8 +199,8 @@ def repeated(kept, repetitions):
 
 
 def audited(features, labels, recipe, epsilon, delta, *more):
-    told, coins = unpacked(attacked(features, labels, recipe, epsilon, delta, *more))
-    return {"bound": one_run(told, coins, delta, 1 - ERROR).lower}
+    scores, coins = unpacked(attacked(features, labels, recipe, epsilon, delta, *more))
+    return {"bound": one_run(scores, coins, delta, 1 - ERROR).lower}
 
 
 def immutable():

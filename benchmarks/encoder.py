@@ -27,7 +27,7 @@ from labeldp.representation.contrastive import SimCLR
 from labeldp.representation.momentum import BYOL, MoCo
 
 # Settings that go together: of the method, and of its training.
-HEADS = {"size": 24, "views": 4, "hidden": 4096, "projection": 256}
+HEADS = {"view_size": 24, "n_views": 4, "hidden_features": 4096, "projection_features": 256}
 METHODS = {
     "simclr": (
         SimCLR,
@@ -35,7 +35,7 @@ METHODS = {
         {"batch_size": 256, "learning_rate": 0.5, "epochs": 300, "final_rate_fraction": 0.2},
     ),
     "byol": (BYOL, HEADS, {"batch_size": 256, "learning_rate": 0.5, "epochs": 240, "final_rate_fraction": 0.2}),
-    # At a low rate it begins to learn the training pictures by heart: a fifth of the rate is left at the end.
+    # At a low rate it begins to memorize the training images: a fifth of the rate is left at the end.
     "moco": (MoCo, HEADS, {"batch_size": 256, "learning_rate": 0.5, "epochs": 240, "final_rate_fraction": 0.2}),
 }
 
@@ -84,7 +84,7 @@ def main():
     chosen = parser.parse_args()
     device = chosen.device
     method, settings, schedule = METHODS[chosen.method]
-    settings = settings | ({"size": chosen.size} if chosen.size else {})
+    settings = settings | ({"view_size": chosen.size} if chosen.size else {})
     schedule = schedule | ({"epochs": chosen.epochs} if chosen.epochs else {})
     sets = [load("cifar10", chosen.data, split) for split in ("train", "test")]
     sets = [(x.select(range(chosen.rows or len(x))).to(device), torch.from_numpy(y[: chosen.rows])) for x, y in sets]
@@ -116,10 +116,10 @@ def main():
     )
     model = method(backbone, training, **settings).fit(pictures)
     if chosen.save:
-        kept = concat_encoders([*before, model], pictures) if chosen.first_checkpoint else model
-        kept.save(chosen.save, quantize=True)
+        combined = concat_encoders([*before, model], pictures) if chosen.beside else model
+        combined.save(chosen.save, quantize=True)
         model = split_encoder(Model.load(chosen.save, device))[-1]
-    figures = {"method": chosen.method, "seed": chosen.seed, "views": len(pictures) * settings.get("views", 2)}
+    figures = {"method": chosen.method, "seed": chosen.seed, "views": len(pictures) * settings.get("n_views", 2)}
     figures |= {"settings": settings | schedule, "goes on": chosen.start is not None} | clock.figures()
     figures["seconds for 100,000 views"] = round(clock.epoch / figures["views"] * 100_000, 4)
     figures["k-NN accuracy"] = score(model, nearest_accuracy)

@@ -91,7 +91,7 @@ LEARNERS = {
     "Aug-Descent": AugDescent,
 }
 # Heads of the size that two cores can bear; on a GPU they hardly count.
-SMALL = {"hidden": 512, "projection": 128}
+SMALL = {"hidden_features": 512, "projection_features": 128}
 REPRESENTATIONS = {"SimCLR": SimCLR, "BYOL": partial(BYOL, **SMALL), "MoCo v3": partial(MoCo, **SMALL)}
 
 

@@ -4,9 +4,9 @@
 
 FOLDER holds train-embeddings.npy and train-labels.npy. Noisy sums over the embeddings give a linear model, at delta
 1e-5; the table has the share of the same rows for which it is right, of 256 directions, of as many as the noise asks
-for (`Task.columns`), and of smoothed rows, as `smooth-moments` and `refine` sum them; and for which the class that
-leads in a row's kind is right, kinds being found without labels (`noise-cluster` with method balanced, and `refine` at
-the smallest epsilons). True labels score. Writes benchmarks/results/faint_sums-*.json.
+for (`Task.n_columns`), and of smoothed rows, as `smooth-moments` and `refine` sum them; and for which the most frequent
+class of a row's cluster is right; clusters are found without labels (`noise-cluster` with `method="balanced"`, and
+`refine` at the smallest epsilons). True labels score. Writes benchmarks/results/faint_sums-*.json.
 """
 
 import argparse
@@ -41,10 +41,10 @@ def right(query, labels, space, epsilon, draws):
     return spread(found)
 
 
-def right_by_kind(kinds, labels, space, epsilon):
-    """Return the same for the class that leads in each kind, with one draw for the kinds of each seed."""
+def accuracy_by_cluster(clusterings, labels, space, epsilon):
+    """Return the same for the most frequent class of each cluster, with one draw for the clustering of each seed."""
     found = []
-    for groups in kinds:
+    for groups in clusterings:
         counts = ldp.Vault(labels, space, ldp.Budget(epsilon)).release(GroupHistogram(groups, epsilon))
         found.append(100 * float((assign_cluster_classes(counts)[groups] == labels).mean()))
     return spread(found)
@@ -68,20 +68,20 @@ def main():
     for name in ("epsilon", "256 directions", "fewer", "how many", "and smoothed", "by kind"):
         shown.add_column(name, justify="right")
     cells, all_directions, smooth = {}, RowNormalizer.fit(points)(points), smooth_rows(points, 32)
-    kinds = [balanced_kmeans(smooth, len(space), seed).argmax(axis=1) for seed in range(chosen.draws)]
+    clusterings = [balanced_kmeans(smooth, len(space), seed).argmax(axis=1) for seed in range(chosen.draws)]
     for epsilon in map(float, chosen.epsilons.split(",")):
         task = Task(points, space, all_rows(len(labels)), epsilon, DELTA)
         queries = {"all": all_directions, "fewer": task.normalized, "smooth": smooth_rows(points, task.n_columns)}
         cell = {name: right(query, labels, space, epsilon, chosen.draws) for name, query in queries.items()}
-        cell["kinds"] = right_by_kind(kinds, labels, space, epsilon)
-        told = {name: f"{each['mean']:.1f} ± {each['deviation']:.1f}" for name, each in cell.items()}
+        cell["kinds"] = accuracy_by_cluster(clusterings, labels, space, epsilon)
+        texts = {name: f"{each['mean']:.1f} ± {each['deviation']:.1f}" for name, each in cell.items()}
         shown.add_row(
             f"{epsilon:g}",
-            told["all"],
-            told["fewer"],
+            texts["all"],
+            texts["fewer"],
             f"{task.normalizer.n_columns - 1}",
-            told["smooth"],
-            told["kinds"],
+            texts["smooth"],
+            texts["kinds"],
         )
         cells[epsilon] = cell | {"columns": task.normalizer.n_columns - 1}
     Console(width=100).print(shown)

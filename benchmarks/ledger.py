@@ -22,7 +22,7 @@ ROWS, CLASSES, REPEATS = 10_000, 10, 20
 LABELS = np.arange(ROWS) % CLASSES
 SPACE = ldp.LabelSpace(list(range(CLASSES)))
 SETS = [np.arange(ROWS)[start * 50 : start * 50 + 5000] for start in range(100)]
-KINDS = {"one row set": [None], "100 row sets": SETS}
+ROW_SETS = {"one row set": [None], "100 row sets": SETS}
 
 
 def open_vault(path):
@@ -32,7 +32,7 @@ def open_vault(path):
 
 def release(vault, kind, number):
     """Release something that was not asked for before."""
-    vault.release(ldp.RandomizedResponse(1 + number / 1e6), rows=KINDS[kind][number % len(KINDS[kind])])
+    vault.release(ldp.RandomizedResponse(1 + number / 1e6), row_selection=ROW_SETS[kind][number % len(ROW_SETS[kind])])
 
 
 def seconds(work):
@@ -42,14 +42,14 @@ def seconds(work):
 
 
 def measure(folder, entries):
-    vaults = {kind: open_vault(folder / f"{len(KINDS[kind])}.ledger") for kind in KINDS}
-    done, rows = dict.fromkeys(KINDS, 0), []
+    vaults = {kind: open_vault(folder / f"{len(ROW_SETS[kind])}.ledger") for kind in ROW_SETS}
+    done, rows = dict.fromkeys(ROW_SETS, 0), []
     for target in entries:
         for kind, vault in vaults.items():
             while done[kind] < target - 1:
                 release(vault, kind, done[kind])
                 done[kind] += 1
-        taken = {kind: [] for kind in KINDS}
+        taken = {kind: [] for kind in ROW_SETS}
         for _ in range(REPEATS):
             for kind, vault in vaults.items():
                 taken[kind].append(seconds(lambda kind=kind, vault=vault: release(vault, kind, done[kind])))
@@ -71,7 +71,7 @@ def main():
     for row in rows:
         show(row)
     first, last = rows[min(1, len(rows) - 1)], rows[-1]
-    ratios = {kind: round(last[f"release, {kind}"] / first[f"release, {kind}"], 2) for kind in KINDS}
+    ratios = {kind: round(last[f"release, {kind}"] / first[f"release, {kind}"], 2) for kind in ROW_SETS}
     print(f"A release at {last['entries']:,} entries against one at {first['entries']:,}: {ratios}")
     save("ledger", {"seconds": rows, "ratios": ratios})
 

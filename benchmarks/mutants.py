@@ -22,14 +22,14 @@ ROOT = Path(__file__).parents[1]
 MUTANTS = ROOT / "mutants"
 CHARGES = ("accounting/costs", "accounting/filter", "privacy/vault/*")
 SAMPLED = ("accounting/losses", "accounting/calibration", "core/exact_real", "privacy/noise/*", "privacy/mechanisms/*")
-SAMPLED += tuple(f"privacy/teachers/{name}" for name in ("vote_accounting", "sanitizing", "votes"))
+SAMPLED += tuple(f"privacy/teachers/{name}" for name in ("vote_accounting", "sanitizing", "teacher_votes"))
 SIZE, SEED = 600, 22
-MESSAGES = {"__repr__", "_explain", "_say_what_is_kept"}  # functions that only make texts
+MESSAGES = {"__repr__", "_explain_failure", "_describe_cap_choices"}  # functions that only make texts
 KILLED = {"killed", "timeout"}
 SLOW = ("a_killed_", "eight_processes", "agrees_with_opendp")  # tests that take seconds, by a part of their names
 MONEY = tuple(f"tests/privacy/vault/test_{name}.py" for name in ("account", "release_plan", "vault"))
 MONEY = ("tests/accounting/test_filter.py", *MONEY)
-BOOKS = (*(f"tests/privacy/vault/test_{name}.py" for name in ("chain", "ledger", "migration")), *MONEY)
+BOOKS = (*(f"tests/privacy/vault/test_{name}.py" for name in ("chain", "ledger", "schema")), *MONEY)
 OWN = {  # the tests of a module, where they are not the file or the folder of its name
     "privacy.noise.secure_stream": (
         "tests/privacy/noise/test_secure_stream.py",
@@ -50,7 +50,7 @@ OWN = {  # the tests of a module, where they are not the file or the folder of i
         "tests/privacy/vault/test_release_plan.py",
     ),
     "accounting.filter": MONEY,
-    **dict.fromkeys((f"privacy.vault.{name}" for name in ("chain", "entries", "ledger", "migration", "schema")), BOOKS),
+    **dict.fromkeys((f"privacy.vault.{name}" for name in ("chain", "entries", "ledger", "schema")), BOOKS),
     **dict.fromkeys((f"privacy.vault.{name}" for name in ("account", "release_plan", "vault")), MONEY),
 }
 

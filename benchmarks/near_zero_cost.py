@@ -61,9 +61,9 @@ def votes_of(teachers, pictures, labels, asked, chosen):
     path = chosen.work / f"mnist-votes-{teachers}.npy"
     if not path.is_file():
         epochs = 30 if teachers > 100 else 5
-        kept = chosen.work / f"teachers-{teachers}"
+        checkpoints = chosen.work / f"teachers-{teachers}"
         how = Networks(
-            network(chosen.device, epochs, 32), workers=chosen.workers, checkpoint_folder=kept, progress=True
+            network(chosen.device, epochs, 32), workers=chosen.workers, checkpoint_folder=checkpoints, progress=True
         )
         dealt = assign_teachers(np.ones(len(labels), bool), teachers, 0)
         np.save(path, how.count_votes(TeacherData(pictures, labels, dealt, asked, SPACE)))
@@ -85,7 +85,7 @@ def rows(many, few):
     yield "true labels", 0, ASKED, None, None
 
 
-def told(mechanism, queries, votes, truth):
+def released_codes(mechanism, queries, votes, truth):
     """Return the label of each picture, -1 for none."""
     if votes is None:
         return truth.copy()
@@ -96,8 +96,8 @@ def told(mechanism, queries, votes, truth):
 
 def one_student(shared, job):
     """Draw the answers, train a student on them, and keep what it reached."""
-    (asked, known, new, wanted, device, kept), ((name, teachers, queries, mechanism, votes), seed) = shared, job
-    codes = told(mechanism, queries, votes, known)
+    (asked, known, new, wanted, device, cells_file), ((name, teachers, queries, mechanism, votes), seed) = shared, job
+    codes = released_codes(mechanism, queries, votes, known)
     answered = codes >= 0
     release = PseudoLabels(
         space=SPACE,
@@ -114,7 +114,7 @@ def one_student(shared, job):
     accuracy = float((student.predict(new) == wanted).mean())
     cell = {"key": (name, teachers, queries, seed), "answers": int(answered.sum())}
     cell |= {"labels right": right, "student": accuracy}
-    with kept.open("a") as lines:
+    with cells_file.open("a") as lines:
         lines.write(json.dumps(cell) + "\n")
     return cell
 
@@ -145,14 +145,14 @@ def main():
     asked, new = public.select(np.arange(ASKED)), public.select(np.arange(ASKED, len(public)))
     labels, known, wanted = labels.astype(np.int32), truth[:ASKED].astype(np.int64), truth[ASKED:]
     many, few = (votes_of(count, pictures, labels, asked, chosen) for count in (MANY, FEW))
-    kept = chosen.work / "near-zero-cost-cells.jsonl"
-    lines = kept.read_text().splitlines() if kept.is_file() else []
+    cells_file = chosen.work / "near-zero-cost-cells.jsonl"
+    lines = cells_file.read_text().splitlines() if cells_file.is_file() else []
     cells = {tuple(cell["key"]): cell for cell in map(json.loads, lines)}
     wanted_rows = list(rows(many, few))
     jobs = [
         (row, seed) for row in wanted_rows for seed in range(chosen.seeds) if (*row[:3], seed) not in cells
     ]  # a job draws its own noise
-    shared = (asked, known, new, wanted, chosen.device, kept)
+    shared = (asked, known, new, wanted, chosen.device, cells_file)
     for cell in engines.run(one_student, shared, jobs, workers=chosen.workers):
         cells[tuple(cell["key"])] = cell
 

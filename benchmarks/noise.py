@@ -70,7 +70,7 @@ def our_responses():
     space = ldp.LabelSpace(list(range(CLASSES)))
     labels = np.full(4_000_000, 3, np.int8)
     mechanism = ldp.RandomizedResponse(EPSILON)
-    common = dict(space=space, guarantee=None, mechanism="RandomizedResponse", rows=len(labels))
+    common = dict(space=space, guarantee=None, mechanism="RandomizedResponse", n_rows=len(labels))
     return lambda n: mechanism.draw(labels[:n], common, samplers.SYSTEM)
 
 

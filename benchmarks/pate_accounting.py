@@ -32,7 +32,7 @@ def seconds(work, runs=3):
 
 
 def row(result):
-    names = ("queries", "answers", "epsilon_data_dependent", "epsilon_data_independent", "epsilon_sanitised")
+    names = ("queries", "answers", "epsilon_data_dependent", "epsilon_data_independent", "epsilon_sanitized")
     return {name: value for name in names if (value := getattr(result, name)) is not None}
 
 
@@ -63,7 +63,7 @@ def random_orders(votes, runs=100):
 
 
 def figures_to_publish(votes):
-    """Sanitised figures for 1,000 queries: 250 teachers as they are, and twenty times as many that vote alike."""
+    """Sanitized figures for 1,000 queries: 250 teachers as they are, and twenty times as many that vote alike."""
     found = {}
     for times, mechanisms in {
         1: [CONFIDENT, GNMax(40, 1000), LNMax(20, 1000)],
@@ -120,7 +120,7 @@ def main():
     parts = {
         "published settings": published(votes),
         "queries in random orders": {"Confident-GNMax (200, 150, 40), 286 answers, classic": random_orders(votes)},
-        "sanitised": figures_to_publish(votes),
+        "sanitized": figures_to_publish(votes),
         "stable": stable(votes),
     }
     for title, rows in parts.items():

@@ -27,7 +27,7 @@ from labeldp.learn import FixMatch, Training
 from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.partition import assign_teachers
 from labeldp.privacy.teachers.teacher_votes import TeacherVotes
-from labeldp.recipes.pipelines.teachers import Poll, choose_confident_votes
+from labeldp.recipes.pipelines.teachers import QueryPlan, choose_confident_votes
 from labeldp.recipes.task import Task
 
 DELTA, ANSWERS, QUERIES = 1e-5, 200, 600
@@ -42,8 +42,8 @@ def main():
     chosen = parser.parse_args()
     train, test = (Embeddings(np.load(chosen.data / f"{part}-embeddings.npy")) for part in ("train", "test"))
     labels, truth = (np.load(chosen.data / f"{part}-labels.npy").astype(np.int64) for part in ("train", "test"))
-    lift = RowNormalizer.fit(train)
-    points, new = lift(train), lift(test)
+    normalizer = RowNormalizer.fit(train)
+    points, new = normalizer(train), normalizer(test)
     space = ldp.LabelSpace(list(range(10)))
 
     begun = time.perf_counter()
@@ -59,17 +59,17 @@ def main():
     everything = np.ones(len(labels), bool)
     for epsilon, teachers in product(map(float, chosen.epsilons.split(",")), (chosen.teachers, None)):
         count, votes = choose_confident_votes(
-            Poll(Task(train, space, everything, epsilon, DELTA), teachers, ANSWERS, QUERIES, 0.5)
+            QueryPlan(Task(train, space, everything, epsilon, DELTA), teachers, ANSWERS, QUERIES, 0.5)
         )
         found = []
         for seed in range(chosen.seeds):
             queries = np.random.default_rng(seed).permutation(len(labels))[:QUERIES]
             vault = ldp.Vault(labels, space, ldp.Budget(epsilon, DELTA))
-            told = vault.release(TeacherVotes(points, queries, count, votes, DELTA, seed=seed))
-            codes = told.labels()
+            release = vault.release(TeacherVotes(points, queries, count, votes, DELTA, seed=seed))
+            codes = release.labels()
             known = codes >= 0
             student = FixMatch("mlp", Training(epochs=10, batch_size=256, learning_rate=0.05, seed=seed)).fit(
-                train, told
+                train, release
             )
             right = (student.predict(test) == truth).mean()
             found.append((known.sum(), (codes[known] == labels[known]).mean(), right))
@@ -82,7 +82,7 @@ def main():
             "answers": float(answers),
             "answers right": float(correct),
         }
-        cells.append(cell | {"student": float(accuracy), "deviation": spread, "spent": told.guarantee.epsilon})
+        cells.append(cell | {"student": float(accuracy), "deviation": spread, "spent": release.guarantee.epsilon})
         shown.add_row(
             f"{epsilon:g}", str(count), f"{votes.sigma2:.0f}", f"{answers:.0f}", f"{correct:.1%}", f"{accuracy:.1%}"
         )

@@ -102,16 +102,19 @@ def job(chosen, encoder, epsilon, seed):
     _, labels = load("fashion-mnist", chosen.data, "test", flip=False)
     counts = np.load(chosen.work / "votes.npy").astype(np.int64)
     rows = Embeddings(np.load(chosen.work / f"encodings-{encoder}.npy"))
-    told = paper.heard(answers(counts, epsilon, seed), mechanism(epsilon).loss(ANSWERS, ANSWERS))
-    public, found, doubts = rows.select(np.arange(PUBLIC)), [], None
-    rest, new = np.flatnonzero(~told.row_mask), np.arange(PUBLIC, len(labels))
+    release = paper.as_release(answers(counts, epsilon, seed), mechanism(epsilon).loss(ANSWERS, ANSWERS))
+    public, found, contradictions = rows.select(np.arange(PUBLIC)), [], None
+    rest, new = np.flatnonzero(~release.row_mask), np.arange(PUBLIC, len(labels))
     for name in STUDENTS:
-        kept = told if name != "PATE++" else told.keep(select_trusted_rows(told, doubts, BETA))
+        training_release = (
+            release if name != "PATE++" else release.keep(select_trusted_rows(release, contradictions, BETA))
+        )
         learner = paper.student(name, linear, replace(TRAINING, seed=seed))
-        model, doubts = learner.fit_and_count_contradictions(public, kept)  # PATE+ comes right before PATE++
+        # PATE+ comes right before PATE++, which uses its contradictions.
+        model, contradictions = learner.fit_and_count_contradictions(public, training_release)
         right = model.predict(rows) == labels
         facts = {"accuracy": float(right[new].mean()), "others": float(right[rest].mean())}
-        wrong = float((told.labels() != labels[:PUBLIC])[told.row_mask].mean())
+        wrong = float((release.labels() != labels[:PUBLIC])[release.row_mask].mean())
         found.append({"student": name, "epsilon": epsilon, "seed": seed, "encoder": encoder, "wrong": wrong} | facts)
     return found
 
@@ -165,8 +168,15 @@ def report(lines):
         facts = {"sigma": votes.sigma, "our epsilon": votes.loss(ANSWERS, ANSWERS).epsilon(DELTA)}
         facts["wrong answers"] = float(np.mean([x["wrong"] for x in here["PATE"]]))
         figures[epsilon] = facts | {"students": means, "pictures not asked about": others, "PATE++ less PATE": gain}
-        shown.append([epsilon, "the last 1,000", *map(paper.told, means.values()), paper.told(gain, half=True)])
-        shown.append(["", "not asked about", *map(paper.told, others.values()), ""])
+        shown.append(
+            [
+                epsilon,
+                "the last 1,000",
+                *map(paper.format_summary, means.values()),
+                paper.format_summary(gain, half=True),
+            ]
+        )
+        shown.append(["", "not asked about", *map(paper.format_summary, others.values()), ""])
     paper.show("Accuracy in %: mean ± deviation (cells)", ["epsilon", "pictures", *STUDENTS, "gain"], shown)
     save("pate_encoded", figures)
 

@@ -132,7 +132,7 @@ SETTINGS = {  # the same for all students
 
 def student(name, backbone, training, beta=BETA):
     """Return a student, which differs from the others in nothing but its method."""
-    two = {} if name == "PATE" else {"discriminators": 2, "noise_rate": beta, "fade": FADE}
+    two = {} if name == "PATE" else {"n_discriminators": 2, "noise_rate": beta, "count_decay": FADE}
     plus = {"plus": True} if name.startswith("PATE+") else {}
     return SemiGAN(backbone, training, augment="none", **two, **plus)
 
@@ -143,10 +143,10 @@ def learner(cell, device):
     )
 
 
-def heard(codes, loss):
+def as_release(codes, loss):
     """Return answers as a release with the guarantee of what they cost."""
     guarantee = Guarantee(loss.epsilon(DELTA), DELTA)
-    common = {"space": SPACE, "guarantee": guarantee, "mechanism": "votes", "rows": PUBLIC, "active": codes >= 0}
+    common = {"space": SPACE, "guarantee": guarantee, "mechanism": "votes", "n_rows": PUBLIC, "row_mask": codes >= 0}
     return PseudoLabels(**common, codes=codes, confidence=1 - 1e-6)
 
 
@@ -170,9 +170,9 @@ def teach(data, workers):
         epochs=60, batch_size=60, optimizer="adamw", learning_rate=5e-3, weight_decay=1e-2, device="cpu"
     )
     dealt = assign_teachers(np.ones(len(labels), bool), TEACHERS, 0)
-    lesson = TeacherData(pictures, labels, dealt, asked.select(np.arange(PUBLIC)), SPACE)
+    teacher_data = TeacherData(pictures, labels, dealt, asked.select(np.arange(PUBLIC)), SPACE)
     return Networks(Supervised(teacher, training, label_smoothing=0.1), workers=workers, progress=True).count_votes(
-        lesson
+        teacher_data
     )
 
 
@@ -226,27 +226,27 @@ class Bench:
         begun = time.perf_counter()
         release = self.release(cell)
         if cell.student == "PATE++":
-            release = release.keep(select_trusted_rows(release, self.data_warnings(cell, release), cell.tau))
+            release = release.keep(select_trusted_rows(release, self.contradictions(cell, release), cell.tau))
         wrong = release.labels()[release.row_mask] != self.labels[:PUBLIC][release.row_mask]
-        model, doubts = learner(cell, self.device).fit_and_count_contradictions(self.images, release)
+        model, contradictions = learner(cell, self.device).fit_and_count_contradictions(self.images, release)
         if cell.student == "PATE+":
-            np.save(self._doubts(cell), doubts)
+            np.save(self._contradictions_path(cell), contradictions)
         right = (model.predict(self.new) == self.labels[PUBLIC:]).mean()
         facts = {"accuracy": float(right), "labels": int(release.row_mask.sum()), "wrong": float(wrong.mean())}
         return asdict(cell) | facts | {"seconds": round(time.perf_counter() - begun, 1)}
 
     def release(self, cell):
         codes, _ = answers(self.counts, cell.epsilon, cell.seed)
-        return heard(codes, mechanism(cell.epsilon).loss(QUERIES, ANSWERS))
+        return as_release(codes, mechanism(cell.epsilon).loss(QUERIES, ANSWERS))
 
-    def doubts(self, cell, release):
+    def contradictions(self, cell, release):
         """Return the counts of the first of the two trainings, which is that of PATE+."""
-        if not self._doubts(cell).is_file():
+        if not self._contradictions_path(cell).is_file():
             _, counts = learner(cell, self.device).fit_and_count_contradictions(self.images, release)
-            np.save(self._doubts(cell), counts)
-        return np.load(self._doubts(cell))
+            np.save(self._contradictions_path(cell), counts)
+        return np.load(self._contradictions_path(cell))
 
-    def _doubts(self, cell):
+    def _contradictions_path(self, cell):
         name = f"doubts-{self.device}-{cell.epochs}-{cell.epsilon}-{cell.seed}-{cell.beta}"
         return self.work / f"{name}{_rate(cell.rate)}.npy"
 
@@ -321,7 +321,7 @@ def spread(values):
     return {"mean": float(values.mean()), "deviation": deviation, "half": half, "seeds": len(values)}
 
 
-def told(summary, half=False):
+def format_summary(summary, half=False):
     if summary["mean"] is None:
         return "-"
     width = summary.get("half" if half else "deviation")
@@ -363,7 +363,7 @@ def report(bench, found, seeds, epochs, rate, levels):
         both = sorted(scores["PATE"].keys() & scores["PATE++"].keys())
         gain = spread([scores["PATE++"][seed] - scores["PATE"][seed] for seed in both])
         means = {name: spread(list(by.values())) for name, by in scores.items()}
-        lines.append([f"{epsilon}", *map(told, means.values()), told(gain, half=True)])
+        lines.append([f"{epsilon}", *map(format_summary, means.values()), format_summary(gain, half=True)])
         figures["levels"][epsilon] = facts | {"students": means, "PATE++ less PATE": gain}
     print(f"The plurality of {TEACHERS} teachers is right for {figures['plurality']:.1%} of {PUBLIC} pictures.")
     show("Noise", ["sigma1", "sigma2", "epsilon, paper's", "ours", "asked", "answered", "wrong"], noise)
@@ -377,7 +377,7 @@ def report(bench, found, seeds, epochs, rate, levels):
         show(
             f"{name} at epsilon {LEVELS[0]}, by {'tau' if name == 'PATE++' else 'beta'}",
             list(by),
-            [map(told, by.values())],
+            [map(format_summary, by.values())],
         )
     return figures
 

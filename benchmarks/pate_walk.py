@@ -19,7 +19,7 @@ from labeldp.data.row_normalizer import RowNormalizer
 from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.partition import assign_teachers
 from labeldp.privacy.teachers.vote_accounting import account_votes, answer_probabilities
-from labeldp.recipes.pipelines.teachers import Poll, choose_confident_votes
+from labeldp.recipes.pipelines.teachers import QueryPlan, choose_confident_votes
 from labeldp.recipes.task import Task
 from labeldp.report.votes import plot_accuracy_by_teachers, plot_agreement, plot_leads, plot_spending
 
@@ -35,8 +35,8 @@ def main():
     chosen = parser.parse_args()
     train, test = (Embeddings(np.load(chosen.data / f"{part}-embeddings.npy")) for part in ("train", "test"))
     labels, truth = (np.load(chosen.data / f"{part}-labels.npy").astype(np.int64) for part in ("train", "test"))
-    lift = RowNormalizer.fit(train)
-    points, asked = lift(train), lift(test)
+    normalizer = RowNormalizer.fit(train)
+    points, asked = normalizer(train), normalizer(test)
     everything, space = np.ones(len(labels), bool), ldp.LabelSpace(list(range(10)))
     IMAGES.mkdir(exist_ok=True)
 
@@ -51,21 +51,25 @@ def main():
     plot_leads({f"{number:,} teachers": counts[number] for number in (5, 50, 250, 2_500)}, IMAGES / "pate-leads.png")
 
     count, votes = choose_confident_votes(
-        Poll(Task(train, space, everything, chosen.epsilon, DELTA), None, ANSWERS, QUERIES, 0.5)
+        QueryPlan(Task(train, space, everything, chosen.epsilon, DELTA), None, ANSWERS, QUERIES, 0.5)
     )
     weights = Heads().fit(points, labels, assign_teachers(everything, count, 0), 10)
     cast = Heads.vote(weights, asked)[:QUERIES]
     plot_agreement(cast, IMAGES / "pate-agreement.png", votes.threshold)
-    chances = answer_probabilities(cast, votes).cumsum()
-    halts = min(QUERIES, int(np.searchsorted(chances, ANSWERS)) + 1)  # as expected: chance decides
+    expected_answers = answer_probabilities(cast, votes).cumsum()
+    halts = min(QUERIES, int(np.searchsorted(expected_answers, ANSWERS)) + 1)  # in expectation
     steps = [*range(10, halts, 10), halts]
     accounts = [account_votes(cast, votes, DELTA, n_queries=queries) for queries in steps]
     spent = {
         "reserved before the first draw": [votes.loss(QUERIES, ANSWERS).epsilon(DELTA)] * len(steps),
-        "whatever the votes are": [votes.loss(n, min(ANSWERS, round(chances[n - 1]))).epsilon(DELTA) for n in steps],
+        "whatever the votes are": [
+            votes.loss(n, min(ANSWERS, round(expected_answers[n - 1]))).epsilon(DELTA) for n in steps
+        ],
         "for these votes: not to be published": [each.epsilon_data_dependent for each in accounts],
     }
-    plot_spending(steps, [float(chances[queries - 1]) for queries in steps], spent, IMAGES / "pate-spending.png")
+    plot_spending(
+        steps, [float(expected_answers[queries - 1]) for queries in steps], spent, IMAGES / "pate-spending.png"
+    )
 
     answers = votes.draw(cast)
     known = answers.codes >= 0

@@ -82,7 +82,7 @@ def auc(score, codes):
 
 
 def covered(world, rows, epsilon, repetitions):
-    random, kept = np.random.default_rng(0), {}
+    random, collected = np.random.default_rng(0), {}
     for _ in range(repetitions):
         proba, codes = world.draw(random, rows)
         found, here = intervals(random, proba, codes, epsilon), auc(proba[:, 1], codes)
@@ -90,10 +90,10 @@ def covered(world, rows, epsilon, repetitions):
         for name, source, truth in [*truths, ("AUC of the rows", "AUC", here)]:
             if truth is not None:
                 interval = found[source]
-                told = interval.value is not None
+                is_released = interval.value is not None
                 held = interval.low <= truth <= interval.high
-                kept.setdefault(name, []).append((held, told, interval.high - interval.low))
-    figures = {name: np.array(each, float) for name, each in kept.items()}
+                collected.setdefault(name, []).append((held, is_released, interval.high - interval.low))
+    figures = {name: np.array(each, float) for name, each in collected.items()}
     return {
         name: {"covered": each[:, 0].mean(), "told": each[:, 1].mean(), "width": np.median(each[:, 2])}
         for name, each in figures.items()
@@ -108,10 +108,10 @@ def all_intervals(repetitions):
                 world = World(apart)
                 found = covered(world, rows, epsilon, repetitions)
                 lines.append({"rows": rows, "apart": apart, "truth": world.truth, "epsilon": epsilon, "found": found})
-                told = [
+                texts = [
                     f"{n} {100 * f['covered']:5.1f} % ({f['told']:.2f}, {f['width']:.2f})" for n, f in found.items()
                 ]
-                print(f"{rows:6,} rows, AUC {world.truth['AUC']:.2f}, epsilon {epsilon:<4} ", *told, flush=True)
+                print(f"{rows:6,} rows, AUC {world.truth['AUC']:.2f}, epsilon {epsilon:<4} ", *texts, flush=True)
     return lines
 
 

@@ -93,9 +93,10 @@ def main():
         for loss, name in (("squared", "evidence"), ("right", "labels")):
             for epsilon in [*map(float, chosen.epsilons.split(",")), CLEAN]:
                 label = "clean" if epsilon == CLEAN else str(epsilon)
-                kinds = (1,) if epsilon == CLEAN else (1, 2)
+                stage_counts = (1,) if epsilon == CLEAN else (1, 2)
                 found = {
-                    k: [cell(frame, space, epsilon, model, k, loss, s) for s in range(chosen.seeds)] for k in kinds
+                    k: [cell(frame, space, epsilon, model, k, loss, s) for s in range(chosen.seeds)]
+                    for k in stage_counts
                 }
                 rows.append({"model": model, "learns": name, "epsilon": label, "rmse": found})
                 print(line(rows[-1]), flush=True)
@@ -112,15 +113,15 @@ def main():
 
 
 def line(row):
-    told = f"{row['model']:4} {row['learns']:9} epsilon {row['epsilon']:5}"
+    text = f"{row['model']:4} {row['learns']:9} epsilon {row['epsilon']:5}"
     for stages, errors in row["rmse"].items():
         spread = np.std(errors, ddof=1) if len(errors) > 1 else 0.0
-        told += f"  {stages} stage{'s'[: stages - 1]:1} {np.mean(errors):.4f} +- {spread:.4f}"
-        told += f" (paper {PAPER[stages][row['epsilon']]:.3f})" if row["epsilon"] in PAPER[stages] else ""
+        text += f"  {stages} stage{'s'[: stages - 1]:1} {np.mean(errors):.4f} +- {spread:.4f}"
+        text += f" (paper {PAPER[stages][row['epsilon']]:.3f})" if row["epsilon"] in PAPER[stages] else ""
     if len(row["rmse"]) == 2:
         gaps = np.subtract(row["rmse"][2], row["rmse"][1])
-        told += f"  gap {gaps.mean():+.4f}, at most {gaps.max():+.4f}"
-    return told
+        text += f"  gap {gaps.mean():+.4f}, at most {gaps.max():+.4f}"
+    return text
 
 
 if __name__ == "__main__":

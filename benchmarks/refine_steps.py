@@ -1,10 +1,10 @@
-"""What each step of the recipe `refine` knows of CIFAR-10, by true labels that no step has seen.
+"""The accuracy of each step of the recipe `refine` on CIFAR-10, by true labels that no step has seen.
 
     python benchmarks/refine_steps.py --data DIR --encoder FOLDER [--epsilons 0.5,2] [--device cuda] [--keep FOLDER]
 
-DIR holds the official `cifar-10-batches-py`; FOLDER is an encoder, of encoder.py --save. The recipe hears of the first
-45,000 training pictures. How often a step is right is counted on these, and on the 5,000 others, whose labels are
-declared: settings of the recipe may be chosen by them. No test picture is read. What several epsilons share is
+DIR holds the official `cifar-10-batches-py`; FOLDER is an encoder, of encoder.py --save. The recipe trains on the first
+45,000 training images. The accuracy of a step is measured on these, and on the 5,000 others, whose labels are
+declared public: settings of the recipe may be chosen by them. No test image is read. What several epsilons share is
 trained once; --keep keeps it for later runs. Writes benchmarks/results/refine_steps.json.
 """
 
@@ -28,51 +28,60 @@ from labeldp.reproduce.cells import CellVault
 
 
 class Steps:
-    """Tells how often each step of the recipe is right, as it comes."""
+    """Reports the accuracy of each step of the recipe when it ends."""
 
     def __init__(self, pictures, labels, known):
         self._pictures, self._labels, self._released = pictures, labels, known
         self._begun, self.lines = time.perf_counter(), []
 
-    def tell(self, step, chances):
-        chances = np.asarray(chances)
-        right, said = chances.argmax(axis=1) == self._labels, np.ptp(chances, axis=1) > 0
+    def report(self, step, probabilities):
+        probabilities = np.asarray(probabilities)
+        is_correct = probabilities.argmax(axis=1) == self._labels
+        is_predicted = np.ptp(probabilities, axis=1) > 0
         line = {"step": step}
         for name, part in (("told", self._released), ("declared", ~self._released)):
-            line[name] = round(100 * float(right[part].mean()), 2) if said[part].any() else None
+            line[name] = round(100 * float(is_correct[part].mean()), 2) if is_predicted[part].any() else None
         line["minutes"] = round((time.perf_counter() - self._begun) / 60, 1)
         self.lines.append(line)
         print("  " + ", ".join(f"{name} {value}" for name, value in line.items()), flush=True)
 
-    def tell_model(self, step, model):
+    def report_model(self, step, model):
         self.report(step, model.predict_proba(self._pictures))
 
     @contextmanager
     def watching(self):
-        """Put an ear to the recipe's own steps."""
-        look, taught, after_answers = steps._query_sums, steps.train_or_load, steps._combine_responses
+        """Report the steps of the recipe while the context is open."""
+        query_sums, train_or_load, combine_responses = steps._query_sums, steps.train_or_load, steps._combine_responses
 
-        def watched_look(task, seen, epsilon, after=()):
-            found = yield from look(task, seen, epsilon, after)
-            self.report(f"sums at {epsilon:g} over {len(seen)} embeddings", found.posterior)
+        def report_sums(task, points, epsilon, after=()):
+            found = yield from query_sums(task, points, epsilon, after)
+            self.report(f"sums at {epsilon:g} over {len(points)} embeddings", found.posterior)
             return found
 
-        def watched_taught(task, learner, *more):
-            found = taught(task, learner, *more)
+        def report_networks(task, learner, *more):
+            found = train_or_load(task, learner, *more)
             for network in found:
-                self.tell_model(f"{type(learner).__name__} for {learner.training.epochs} epochs", network)
+                self.report_model(f"{type(learner).__name__} for {learner.training.epochs} epochs", network)
             return found
 
-        def watched_answers(*words):
-            found = after_answers(*words)
+        def report_responses(*arguments):
+            found = combine_responses(*arguments)
             self.report("answers", np.exp(found.log_evidence()))
             return found
 
-        steps._query_sums, steps.train_or_load, steps._combine_responses = watched_look, watched_taught, watched_answers
+        steps._query_sums, steps.train_or_load, steps._combine_responses = (
+            report_sums,
+            report_networks,
+            report_responses,
+        )
         try:
             yield
         finally:
-            steps._query_sums, steps.train_or_load, steps._combine_responses = look, taught, after_answers
+            steps._query_sums, steps.train_or_load, steps._combine_responses = (
+                query_sums,
+                train_or_load,
+                combine_responses,
+            )
 
 
 def run(chosen, epsilon, pictures, labels, encoder, folder):
@@ -86,7 +95,7 @@ def run(chosen, epsilon, pictures, labels, encoder, folder):
     task = Task(pictures, space, known, epsilon, 1e-5, "resnet18", training, encoder, folder=folder)
     with watcher.watching():
         model = train(vault, task, "refine", score=False).model
-    watcher.tell_model(f"the last network for {chosen.epochs} epochs", model)
+    watcher.report_model(f"the last network for {chosen.epochs} epochs", model)
     return watcher.lines
 
 

@@ -35,7 +35,7 @@ def print_table():
     for name in EXPERIMENTS:
         for line in lines(name):
             if line["seeds"]:
-                ours = f"{line['ours']:.2f}" + (f" ± {line['deviation']:.2f}" if line["deviation"] else "")
+                ours = f"{line['ours']:.2f}" + (f" ± {line['deviation']:.2f}" if line["seeds"] > 1 else "")
                 print(
                     f"| `{name}` | {line['method']} | {line['epsilon']:g} | {line['paper'] or ''} | {ours} "
                     f"| {line['seeds']} | {line['minutes']:.1f} |"

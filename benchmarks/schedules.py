@@ -45,8 +45,8 @@ def settings(words):
     return usual | {name: value if name in ("learner", "augment") else float(value) for name, value in given.items()}
 
 
-def trial(chosen, told, codes, declared, truth, device):
-    """Train once; return the share of declared labels that are right, and of its own noisy ones that it repeats."""
+def trial(chosen, training_images, codes, declared_images, truth, device):
+    """Train once; return the accuracy on declared labels, and the share of its own noisy labels that it predicts."""
     epsilon = chosen["epsilon"]
     vault = ldp.Vault(codes, ldp.LabelSpace(list(range(10))), ldp.Budget(epsilon))
     schedule = {"learning_rate": chosen["rate"], "weight_decay": chosen["decay"], "ema_decay": chosen["average"]}
@@ -54,16 +54,16 @@ def trial(chosen, told, codes, declared, truth, device):
     training = Training(int(chosen["epochs"]), int(chosen["batch"]), compile=fast, device=device, **schedule)
     form, begun = {"mixup": chosen["mixup"], "augment": chosen["augment"]}, time.perf_counter()
     if chosen["learner"] == "stages":
-        task = Task(told, vault.space, all_rows(len(codes)), epsilon, model="resnet18", training=training)
+        task = Task(training_images, vault.space, all_rows(len(codes)), epsilon, model="resnet18", training=training)
         trained = train(vault, task, "lp-mst", form, score=False)
         model, noisy = trained.model, ldp.Release.concat(*trained.releases)
     else:
-        form = {"mixing": chosen["mixup"]} if chosen["learner"] == "augdescent" else form
+        form = {"mixup": chosen["mixup"]} if chosen["learner"] == "augdescent" else form
         mechanism = (OneHotLaplace if chosen["learner"] == "alibi" else ldp.RandomizedResponse)(epsilon)
         noisy = vault.release(mechanism)
-        model = LEARNERS[chosen["learner"]]("resnet18", training, **form).fit(told, noisy)
+        model = LEARNERS[chosen["learner"]]("resnet18", training, **form).fit(training_images, noisy)
     seconds = time.perf_counter() - begun
-    right, repeated = model.predict(declared) == truth, model.predict(told) == noisy.labels()
+    right, repeated = model.predict(declared_images) == truth, model.predict(training_images) == noisy.labels()
     shares = {"declared": right, "own noisy labels": repeated}
     return {name: round(100 * float(np.mean(each)), 2) for name, each in shares.items()} | {"seconds": round(seconds)}
 
@@ -78,10 +78,12 @@ def main():
     pictures, labels = load("cifar10", chosen.data)
     count = chosen.rows or len(labels)
     cut = round((1 - DECLARED) * count)
-    told, declared = (pictures.select(np.arange(*ends)).to(chosen.device) for ends in ((0, cut), (cut, count)))
+    training_images, declared_images = (
+        pictures.select(np.arange(*ends)).to(chosen.device) for ends in ((0, cut), (cut, count))
+    )
     for words in chosen.trials or [""]:
         own = settings(words)
-        found = trial(own, told, labels[:cut], declared, labels[cut:count], chosen.device)
+        found = trial(own, training_images, labels[:cut], declared_images, labels[cut:count], chosen.device)
         card = torch.cuda.get_device_name() if chosen.device == "cuda" else "CPU"
         line = {name: value for name, value in own.items() if name != "compile"} | found | {"device": card}
         print(f"{words or 'usual'}: " + ", ".join(f"{name} {value}" for name, value in found.items()), flush=True)

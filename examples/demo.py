@@ -1,8 +1,8 @@
-"""A tour on data that ship with scikit-learn: compare recipes on digits, then protect tumour diagnoses.
+"""A tour on data that ship with scikit-learn: compare recipes on digits, then protect tumor diagnoses.
 
 First a benchmark: handwritten digits, whose labels are public, so that true labels can score. Then the real thing:
-569 patients with 30 measurements each, whose diagnosis is the secret. A quarter of the patients is kept aside with true
-diagnoses, to see whether the private estimate told the truth. Everything is written to the folder demo/.
+569 patients with 30 measurements each, whose diagnosis is the secret. A quarter of the patients is held out with true
+diagnoses, to check the private estimate. Everything is written to the folder demo/.
 """
 
 import shutil
@@ -14,7 +14,7 @@ import polars as pl
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 
-from labeldp.runs.training import read_report
+from labeldp.runs.record import read_run
 
 OUT = Path("demo")
 
@@ -50,7 +50,7 @@ def protect_diagnoses() -> None:
         labeldp("train", OUT / "patients.parquet", *labels, *cost)
         labeldp("predict", run, OUT / "new.parquet", "--out", run / "predictions.csv")
         right = (pl.read_csv(run / "predictions.csv")["prediction"] == new["diagnosis"]).mean()
-        low, high = read_report(run)["score"]["accuracy"][1:]
+        low, high = read_run(run)["score"]["accuracy"][1:]
         said = f"the private interval said {low:.1%} to {high:.1%}"
         print(f"On {len(new)} new patients it is right for {right:.1%}; {said}.")
     print("\nBoth runs used the same diagnoses, so what they cost adds up:")

@@ -56,14 +56,14 @@ def _claims(method, epsilon, trained, found):
     """Return the guarantee, the private score's intervals, and whether they hold the measures of the test rows."""
     if trained is None:
         return {"guarantee": None if method in CLEAN else {"epsilon": epsilon, "delta": 0.0}}
-    stated = trained.stated
+    stated = trained.overall_guarantee
     claims = {"guarantee": {"epsilon": stated.epsilon, "delta": stated.delta}, "notes": list(trained.notes)}
     intervals = {name: getattr(trained.score, name, None) for name in found}
     intervals = {name: each for name, each in intervals.items() if each is not None}
     covered = {
         name: each.low <= found[name] <= each.high for name, each in intervals.items() if found[name] is not None
     }
-    winner = {"candidates": trained.candidates, "winner": trained.winner, "model": type(trained.model).__name__}
+    winner = {"candidates": trained.n_candidates, "winner": trained.best_index, "model": type(trained.model).__name__}
     return claims | winner | {"intervals": {n: i.to_json() for n, i in intervals.items()}, "covered": covered}
 
 
