@@ -35,12 +35,12 @@ class Noting(SklearnLearner):
 
     def fit(self, features, release, start=None):
         folder = Path(self.classifier.noted_in)
-        told = "".join(map(str, release.labels()))
+        labels = "".join(map(str, release.labels()))
         first = not list(folder.glob("begun-*"))
         (folder / f"begun-0-{os.getpid()}").touch()
         if len(features) > 64 and first:  # not in the rehearsal
             time.sleep(60)
         model = super().fit(features, release, start)
         with (folder / "trained").open("a") as notes:
-            notes.write(told + "\n")
+            notes.write(labels + "\n")
         return model

@@ -82,7 +82,7 @@ def test_a_worker_that_always_dies_is_given_up(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])
-def test_an_error_inside_is_told_without_its_words(engine):
+def test_an_error_in_a_worker_is_reported_without_its_message(engine):
     with pytest.raises(ldp.LabelDPError, match="ValueError") as problem:
         engines.run(jobs.fail_with_a_secret, None, [1], engine, workers=1)
     assert "7" not in str(problem.value)

@@ -66,7 +66,7 @@ def test_no_warning_tells_what_a_secret_row_holds():
     points, codes = np.ones((40, 3)), np.arange(40) % 2
     points[7] = 1e200
     teacher = assign_teachers(np.ones(40, bool), 4, 0)
-    lesson = TeacherData(points, codes, teacher, np.ones((5, 3)), ldp.LabelSpace([0, 1]))
+    teacher_data = TeacherData(points, codes, teacher, np.ones((5, 3)), ldp.LabelSpace([0, 1]))
     with pytest.warns(RuntimeWarning):  # as it would be
         Heads().fit(points, codes, teacher, 2)
-    assert Heads().count_votes(lesson).sum() == 5 * 4
+    assert Heads().count_votes(teacher_data).sum() == 5 * 4

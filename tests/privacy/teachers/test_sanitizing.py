@@ -6,11 +6,11 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 from scripted import Seeded
-from votelaws import divergence, law_of, neighbours
+from votelaws import divergence, law_of, neighbors
 
 import labeldp as ldp
 from labeldp.mechanisms import ConfidentGNMax, GNMax, LNMax
-from labeldp.privacy.teachers import sanitizing as sanitising
+from labeldp.privacy.teachers import sanitizing as sanitizing
 from labeldp.privacy.teachers.sanitizing import (
     SanitizerSettings,
     _BoxMaxima,
@@ -40,19 +40,19 @@ def cost(mechanism, *queries):
 def test_the_cost_is_never_below_the_true_divergence(mechanism):
     for votes in ALL:
         bound, law = cost(mechanism, votes).cost, law_of(votes, mechanism)
-        for other in neighbours(votes):
+        for other in neighbors(votes):
             assert divergence(law, law_of(other, mechanism), ORDER) <= bound * (1 + 1e-9) + 1e-9
 
 
 @pytest.mark.parametrize("mechanism", NOISY, ids=repr)
 @pytest.mark.parametrize("cells", [256, 5])
 def test_the_sensitivity_is_smooth_and_bounds_every_change(mechanism, cells, monkeypatch):
-    monkeypatch.setattr(sanitising, "_BLOCKS_PER_SIDE", cells)
+    monkeypatch.setattr(sanitizing, "_BLOCKS_PER_SIDE", cells)
     smoothness = 0.1
     known = {v: cost(mechanism, v) for v in ALL}
     sensitivity = {v: states.smooth_sensitivity(smoothness) for v, states in known.items()}
     for votes, states in known.items():
-        for other in map(tuple, neighbours(votes)):
+        for other in map(tuple, neighbors(votes)):
             assert abs(known[other].cost - states.cost) <= sensitivity[votes] + 1e-12
             assert sensitivity[other] <= math.exp(smoothness) * sensitivity[votes] + 1e-12
 
@@ -62,7 +62,7 @@ def test_several_queries_change_at_once():
     one, two = ALL[3], ALL[20]
     both = cost(mechanism, one, two, two)
     assert both.cost == pytest.approx(cost(mechanism, one).cost + 2 * cost(mechanism, two).cost)
-    for first, second in product(neighbours(one), neighbours(two)):
+    for first, second in product(neighbors(one), neighbors(two)):
         other = cost(mechanism, first, second, second)
         assert abs(other.cost - both.cost) <= both.smooth_sensitivity(0.1) + 1e-12
 
@@ -110,17 +110,17 @@ LARGE = 20 * np.random.default_rng(1).multinomial(250, [0.8] + [0.05] * 4, 200)
 @pytest.mark.parametrize("mechanism", [GNMax(200.0, 200), LNMax(150.0, 200)], ids=repr)
 def test_the_figure_is_above_the_secret_one_and_below_the_data_independent_one(mechanism):
     result = account_votes(LARGE, mechanism, 1e-5)
-    drawn = [sanitize(result, LARGE, mechanism, bits=Seeded(seed)).epsilon_sanitised for seed in range(8)]
+    drawn = [sanitize(result, LARGE, mechanism, bits=Seeded(seed)).epsilon_sanitized for seed in range(8)]
     assert len(set(drawn)) > 4
     assert all(result.epsilon_data_dependent < figure < result.epsilon_data_independent for figure in drawn)
     assert result.publishable == ("epsilon_data_independent",)
-    assert sanitize(result, LARGE, mechanism).publishable == ("epsilon_sanitised",)
+    assert sanitize(result, LARGE, mechanism).publishable == ("epsilon_sanitized",)
 
 
-def test_a_confident_vote_is_sanitised_for_all_of_its_queries():
+def test_a_confident_vote_is_sanitized_for_all_of_its_queries():
     votes, mechanism = LARGE // 20, ConfidentGNMax(180, 40.0, 20.0, 200, 50)
     result = account_votes(votes, mechanism, 1e-5)
-    figure = sanitize(result, votes, mechanism, order=6.0, bits=Seeded(0)).epsilon_sanitised
+    figure = sanitize(result, votes, mechanism, order=6.0, bits=Seeded(0)).epsilon_sanitized
     assert figure > result.epsilon_data_dependent
 
 
@@ -148,9 +148,9 @@ def test_the_figure_covers_the_true_cost_unless_noise_is_below_its_quantile(mech
     """Half of delta is for noise that falls below its quantile, half for the conversion to epsilon."""
     delta = 1e-3
     lowest = int(norm.ppf(delta / 2) * 2**46)
-    monkeypatch.setattr(sanitising, "discrete_gaussian", lambda sigma, count, bits: np.array([lowest]))
+    monkeypatch.setattr(sanitizing, "discrete_gaussian", lambda sigma, count, bits: np.array([lowest]))
     result = account_votes(LARGE, mechanism, delta, conversion="classic")
-    figure = sanitize(result, LARGE, mechanism).epsilon_sanitised
+    figure = sanitize(result, LARGE, mechanism).epsilon_sanitized
     setting = default_settings(mechanism, 200, delta)
     true = _collect_states(LARGE, mechanism, setting.order).cost + setting.own_cost(norm.isf(delta / 2))
     exact = true + math.log(2 / delta) / (setting.order - 1)
@@ -176,7 +176,7 @@ def test_a_change_counts_to_either_side():
     bounds = np.random.default_rng(0).random((5, 40))
     change = _largest_change(bounds)
     for i, j in product(range(5), range(40)):
-        near = bounds[max(i - 1, 0) : i + 2, max(j - sanitising._MAX_RUNG_MOVE, 0) : j + sanitising._MAX_RUNG_MOVE + 1]
+        near = bounds[max(i - 1, 0) : i + 2, max(j - sanitizing._MAX_RUNG_MOVE, 0) : j + sanitizing._MAX_RUNG_MOVE + 1]
         assert change[i, j] == np.abs(near - bounds[i, j]).max()
 
 
@@ -196,14 +196,14 @@ def test_settings_hold_for_small_orders_and_wide_noise():
     assert default_settings(GNMax(1e5, 1), 1, 1e-5).width == 32.0
 
 
-def test_one_query_is_sanitised():
+def test_one_query_is_sanitized():
     votes = LARGE[:1]
     result = account_votes(votes, GNMax(200.0, 1), 1e-5)
-    assert sanitize(result, votes, GNMax(200.0, 1)).epsilon_sanitised > 0
+    assert sanitize(result, votes, GNMax(200.0, 1)).epsilon_sanitized > 0
 
 
 def test_the_bound_of_a_confident_vote_is_the_divergence_of_test_and_maximum():
-    """Each largest count against its neighbours, with the exact chances of the test."""
+    """Each largest count against its neighbors, with the exact chances of the test."""
     mechanism, maximum = ConfidentGNMax(5, 2.0, 2.0, 9, 9), np.array([0.0, 0.3, 1.0])
     x = np.arange(-80, 81)
     mass = np.exp(-(x**2) / 8)
@@ -213,7 +213,7 @@ def test_the_bound_of_a_confident_vote_is_the_divergence_of_test_and_maximum():
         yes = mass[x >= 5 - count].sum()
         return yes, mass[x < 5 - count].sum()
 
-    found = sanitising._confident_bounds(maximum, mechanism, np.arange(2, 9), ORDER)
+    found = sanitizing._confident_bounds(maximum, mechanism, np.arange(2, 9), ORDER)
     for place, count in enumerate(range(2, 9)):
         for rung, own in enumerate(maximum):
             worst = 0.0
@@ -234,7 +234,7 @@ def test_the_smooth_sensitivity_is_the_largest_discounted_change_within_reach(me
         assert states.block_shape == (1, 1)
         discounted = []
         for d in range(rows + rungs):
-            far = d * sanitising._MAX_RUNG_MOVE
+            far = d * sanitizing._MAX_RUNG_MOVE
             near = states.changes[max(count - d, 0) : count + d + 1, max(rung - far, 0) : rung + far + 1]
             discounted.append(math.exp(-0.1 * d) * near.max())
         assert states.smooth_sensitivity(0.1) == pytest.approx(max(discounted), rel=1e-12)
@@ -263,7 +263,7 @@ def test_the_change_of_a_state_is_that_of_its_own_row(monkeypatch):
     """States are worked on in slabs, with a row more on either side, which counts as a neighbour alone."""
     table = np.random.default_rng(0).random((8, 256))
     monkeypatch.setattr(
-        sanitising, "_confident_bounds", lambda maximum, m, counts, order: table[counts, : maximum.size]
+        sanitizing, "_confident_bounds", lambda maximum, m, counts, order: table[counts, : maximum.size]
     )
     states = cost(NOISY[2], (7, 0, 0))
     assert np.array_equal(states.changes, _largest_change(table[:, : states.changes.shape[1]]))

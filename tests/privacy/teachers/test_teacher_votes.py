@@ -31,11 +31,11 @@ def votes(mechanism=None, teachers=40, **options):
 
 
 def test_answers_are_mostly_right_and_no_more_than_were_paid_for():
-    told = vault().release(votes())
-    assert set(np.flatnonzero(told.labels() >= 0)) <= set(QUERIES)
-    answered = told.labels() >= 0
+    release = vault().release(votes())
+    assert set(np.flatnonzero(release.labels() >= 0)) <= set(QUERIES)
+    answered = release.labels() >= 0
     assert 20 <= answered.sum() <= 50
-    assert (told.labels()[answered] == LABELS[answered]).mean() > 0.9
+    assert (release.labels()[answered] == LABELS[answered]).mean() > 0.9
 
 
 def test_the_ledger_pays_for_the_caps_before_noise_is_drawn(monkeypatch):
@@ -73,7 +73,7 @@ def test_teachers_are_not_trained_for_what_cannot_be_paid(monkeypatch):
         vault(epsilon=0.1).release(votes())
 
 
-def test_the_same_request_is_told_again_and_not_drawn_again():
+def test_a_repeated_request_returns_the_stored_release():
     mine = vault()
     first, again = mine.release(votes()), mine.release(votes())
     assert np.array_equal(first.labels(), again.labels())
@@ -88,15 +88,15 @@ def test_votes_on_what_was_computed_from_a_release_rest_on_it_too(listed):
     noisy = mine.release(ldp.RandomizedResponse(3.0))
     points = np.concatenate([POINTS, 0.1 * np.eye(10, dtype=np.float32)[noisy.labels()]], axis=1)
     points /= np.linalg.norm(points, axis=1, keepdims=True)
-    told = mine.train_teachers(points, QUERIES, n_teachers=40, derived_from=[noisy] if listed else noisy).release(
+    release = mine.train_teachers(points, QUERIES, n_teachers=40, derived_from=[noisy] if listed else noisy).release(
         mechanism, 1e-5
     )
     direct = TeacherVotes(points, QUERIES, 40, mechanism, delta=1e-5)
-    assert told.guarantee.epsilon == pytest.approx(3.0 + direct.epsilon)
-    assert told.guarantee.delta == 1e-5
-    assert set(told.lineage) > set(noisy.lineage)
+    assert release.guarantee.epsilon == pytest.approx(3.0 + direct.epsilon)
+    assert release.guarantee.delta == 1e-5
+    assert set(release.lineage) > set(noisy.lineage)
     again = mine.release(direct, derived_from=[noisy])
-    assert (again.guarantee, again.lineage) == (told.guarantee, told.lineage)
+    assert (again.guarantee, again.lineage) == (release.guarantee, release.lineage)
     assert mine.ledger.entries()[-1].details["origin"] == [noisy.entry]
 
 
@@ -117,8 +117,8 @@ def test_users_are_dealt_out_whole_or_refused():
     users = np.repeat(np.arange(len(LABELS) // 3 + 1), 3)[: len(LABELS)]
     with pytest.raises(ldp.InputError, match="reach several teachers"):
         vault(users=users).release(votes())
-    told = vault(users=users).release(votes(users=users))
-    assert (told.guarantee.epsilon, told.guarantee.unit) == (votes().epsilon, "user")
+    release = vault(users=users).release(votes(users=users))
+    assert (release.guarantee.epsilon, release.guarantee.unit) == (votes().epsilon, "user")
 
 
 @pytest.mark.parametrize("user", [0, 7, 200])
@@ -157,18 +157,18 @@ def test_bad_requests_cost_nothing(changes, message):
 
 
 def test_laplace_votes_need_no_delta():
-    told = vault(delta=0.0, epsilon=100.0).release(votes(LNMax(10.0, 100), delta=0.0))
-    assert told.guarantee.epsilon == pytest.approx(20.0)  # two moves of 1/10 for each of 100 queries
+    release = vault(delta=0.0, epsilon=100.0).release(votes(LNMax(10.0, 100), delta=0.0))
+    assert release.guarantee.epsilon == pytest.approx(20.0)  # two moves of 1/10 for each of 100 queries
 
 
-def test_sealed_votes_are_counted_once_told_and_never_shown(monkeypatch):
+def test_sealed_votes_are_counted_once_and_never_shown(monkeypatch):
     mine, trained = vault(delta=1e-4), []
     fit = Heads.fit
     monkeypatch.setattr(Heads, "fit", lambda *asked: trained.append(1) or fit(*asked))
     sealed = mine.train_teachers(POINTS, QUERIES, n_teachers=40)
     assert repr(sealed) == "SealedVotes(40 teachers, 100 queries)"
-    told = sealed.release(ConfidentGNMax(20, 10, 5, 100, 50), 1e-5)
-    assert told.guarantee.epsilon == votes().epsilon
+    release = sealed.release(ConfidentGNMax(20, 10, 5, 100, 50), 1e-5)
+    assert release.guarantee.epsilon == votes().epsilon
     sealed.release(GNMax(20, 100), 1e-6)
     assert mine.guarantee().epsilon > votes().epsilon  # a second mechanism on the same labels adds up
     assert len(trained) == 1
@@ -186,45 +186,49 @@ def test_a_request_never_holds_the_votes_that_it_asked_for():
 def test_votes_on_other_rows_protect_the_whole_record():
     private, public = POINTS[:1500], POINTS[1500:]
     mine = vault(LABELS[:1500])
-    told = mine.train_teachers(private, public=public, n_teachers=40).release(
+    release = mine.train_teachers(private, public=public, n_teachers=40).release(
         ConfidentGNMax(20, 20, 10, 297, 200), 1e-5
     )
-    assert (told.n_rows, told.guarantee.unit, told.codes.dtype) == (297, "record", np.int32)
-    known = told.labels() >= 0
-    assert (told.labels()[known] == LABELS[1500:][known]).mean() > 0.7
-    assert told.keep(known).guarantee == told.guarantee
+    assert (release.n_rows, release.guarantee.unit, release.codes.dtype) == (297, "record", np.int32)
+    known = release.labels() >= 0
+    assert (release.labels()[known] == LABELS[1500:][known]).mean() > 0.7
+    assert release.keep(known).guarantee == release.guarantee
     again = mine.train_teachers(private, public=public, n_teachers=40).release(
         ConfidentGNMax(20, 20, 10, 297, 200), 1e-5
     )
-    assert np.array_equal(again.labels(), told.labels())
-    assert (again.n_rows, again.guarantee.unit, again.lineage) == (297, "record", told.lineage)
-    assert mine.remaining()[0] == pytest.approx(20.0 - told.guarantee.epsilon)
+    assert np.array_equal(again.labels(), release.labels())
+    assert (again.n_rows, again.guarantee.unit, again.lineage) == (297, "record", release.lineage)
+    assert mine.remaining()[0] == pytest.approx(20.0 - release.guarantee.epsilon)
 
 
 def test_who_has_a_label_does_not_move_other_records_to_other_teachers(monkeypatch):
     """A record may differ in whether it has a label, so rows without one are dealt out, too."""
     parts = []
-    monkeypatch.setattr(Heads, "count", lambda self, lesson: parts.append(lesson.teacher) or np.ones((297, 10), int))
+    monkeypatch.setattr(
+        Heads,
+        "count_votes",
+        lambda self, teacher_data: parts.append(teacher_data.teacher_ids) or np.ones((297, 10), int),
+    )
     for hidden in ([], [3, 400]):
         labels = [None if row in hidden else label for row, label in enumerate(LABELS[:1500].tolist())]
         mine = ldp.Vault(labels, ldp.LabelSpace(list(range(10)), missing="public"), ldp.Budget(20.0, 1e-5))
-        told = mine.train_teachers(POINTS[:1500], public=POINTS[1500:], n_teachers=40).release(GNMax(20, 297), 1e-5)
-        assert [use.packed_rows for use in told.lineage] == [None]  # all rows took part, with a label or without
+        release = mine.train_teachers(POINTS[:1500], public=POINTS[1500:], n_teachers=40).release(GNMax(20, 297), 1e-5)
+        assert [use.packed_rows for use in release.lineage] == [None]  # all rows took part, with a label or without
     assert np.array_equal(*parts)
 
 
 def test_what_is_not_private_costs_everything():
     ldp.allow_unproven("immutable")
     mine = vault()
-    told = mine.release(votes(ImmutableArgmax(20.0, 100), delta=0.0), row_selection=np.arange(1000))
-    assert (told.labels()[QUERIES] == LABELS[QUERIES]).mean() > 0.8
-    assert told.guarantee.epsilon == mine.guarantee().epsilon == np.inf
+    release = mine.release(votes(ImmutableArgmax(20.0, 100), delta=0.0), row_selection=np.arange(1000))
+    assert (release.labels()[QUERIES] == LABELS[QUERIES]).mean() > 0.8
+    assert release.guarantee.epsilon == mine.guarantee().epsilon == np.inf
     assert mine.remaining(np.arange(1000))[0] == 0
     with pytest.raises(ldp.BudgetExceeded):
         mine.release(ldp.RandomizedResponse(0.1))
     assert mine.release(ldp.RandomizedResponse(0.1), row_selection=np.arange(1000, 1797)).guarantee.epsilon == 0.1
     assert mine.ledger.entries()[0].to_redacted_json()["epsilon"] == "inf"
-    assert ldp.Guarantee(**told.guarantee.to_json()) == told.guarantee
+    assert ldp.Guarantee(**release.guarantee.to_json()) == release.guarantee
 
 
 def test_teachers_are_dealt_the_users_of_the_vault_and_no_others():
@@ -239,13 +243,15 @@ def test_a_request_is_the_same_however_users_are_named():
     names = [f"person {number // 3}" for number in range(len(LABELS))]
     held = [np.array(names, object), np.array(names), [number // 3 for number in range(len(LABELS))]]
     held.append(np.datetime64("2020-01-01") + np.array(held[-1]))
-    told = [votes(users=users).parameters()["users"] for users in held]
-    assert all(each == told[0] for each in told)
+    described = [votes(users=users).parameters()["users"] for users in held]
+    assert all(each == described[0] for each in described)
 
 
 def test_other_teachers_are_not_taken_for_those_that_the_vault_remembers(monkeypatch):
     counted = []
-    monkeypatch.setattr(Heads, "count", lambda self, lesson: counted.append(lesson) or np.ones((100, 10), int))
+    monkeypatch.setattr(
+        Heads, "count_votes", lambda self, teacher_data: counted.append(teacher_data) or np.ones((100, 10), int)
+    )
     mine = vault(epsilon=1000.0)
     for teachers, seed, noise in ((40, 0, 20), (40, 0, 30), (20, 0, 20), (40, 1, 20)):
         mine.release(votes(LNMax(noise, 100), teachers, delta=0.0, seed=seed))

@@ -138,9 +138,9 @@ def test_what_has_no_words_is_refused_before_a_teacher_is_trained_or_paid(name, 
     vault = ldp.Vault(["no", "yes"] * 20, ldp.LabelSpace(["no", "yes"]), ldp.Budget(50.0, 1e-5))
     rows = Embeddings(np.random.default_rng(0).normal(size=(40, 2)))
     asked = vault.train_teachers(
-        rows, np.arange(4), n_teachers=2, taught=Networks(FixMatch(REFUSED[name], ONCE), engine="here")
+        rows, np.arange(4), n_teachers=2, trainer=Networks(FixMatch(REFUSED[name], ONCE), engine="here")
     )
-    with pytest.raises(ldp.InputError, match=r"cannot be told apart|has no description") as found:
+    with pytest.raises(ldp.InputError, match=r"cannot be distinguished|has no description") as found:
         asked.release(GNMax(20.0, 4), delta=1e-5)
     assert found.value.__cause__ is None
     assert not vault.ledger.entries()
@@ -159,6 +159,6 @@ def test_teachers_of_another_width_are_another_request():
     vault._bits = Seeded(0)
     rows = Embeddings(np.random.default_rng(0).normal(size=(40, 2)))
     for count, width in ((1, 4), (2, 8), (2, 4)):
-        taught = Networks(Supervised(wide(width), ONCE), engine="here")
-        vault.train_teachers(rows, np.arange(4), n_teachers=2, taught=taught).release(GNMax(20.0, 4), delta=1e-6)
+        trainer = Networks(Supervised(wide(width), ONCE), engine="here")
+        vault.train_teachers(rows, np.arange(4), n_teachers=2, trainer=trainer).release(GNMax(20.0, 4), delta=1e-6)
         assert len(vault.ledger.entries()) == count

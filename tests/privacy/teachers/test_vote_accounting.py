@@ -3,7 +3,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from votelaws import COUNTS, divergence, law_of, neighbours
+from votelaws import COUNTS, divergence, law_of, neighbors
 
 import labeldp as ldp
 from labeldp.accounting.losses import rdp_to_epsilon
@@ -40,7 +40,7 @@ def test_the_data_dependent_bound_is_never_below_the_true_divergence(mechanism, 
     assert np.delete(law, np.argmax(counts)).sum() <= np.exp(log_wrong_probability(votes, mechanism)[0]) * (1 + 1e-8)
     bound = data_dependent_rdp(votes, mechanism, FEW)
     assert (bound <= data_independent_rdp(mechanism, 1, 1, FEW) * (1 + 1e-12)).all()
-    for other in neighbours(counts):
+    for other in neighbors(counts):
         changed = law_of(other, mechanism)
         for order, limit in zip(FEW, bound, strict=True):
             assert divergence(law, changed, order) <= limit * (1 + 1e-9) + 1e-9
@@ -54,7 +54,7 @@ def test_test_and_maximum_together_are_never_below_the_true_divergence(mechanism
     assert log_rarer_probability(votes, mechanism)[0] == pytest.approx(math.log(min(law[-1], law[:-1].sum())), abs=1e-6)
     bound = data_dependent_rdp(votes, mechanism, FEW, np.ones(1))  # a query that is answered pays for both
     test = gaussian_rdp(log_rarer_probability(votes, mechanism), math.sqrt(2) * mechanism.sigma1, FEW)[0]
-    for other in neighbours(counts):
+    for other in neighbors(counts):
         changed = law_of(other, mechanism)
         coins = [np.array([v[-1], v[:-1].sum()]) for v in (law, changed)]
         for order, limit, tested in zip(FEW, bound, test, strict=True):
@@ -132,7 +132,7 @@ def test_conversions():
         assert tight.epsilon_data_dependent <= tight.epsilon_data_independent
         by_votes = isinstance(mechanism, ConfidentGNMax)
         assert tight.publishable == (() if by_votes else ("epsilon_data_independent",))
-        assert "epsilon_sanitised" not in tight.to_json()
+        assert "epsilon_sanitized" not in tight.to_json()
     rdp, order = np.array([0.5]), np.array([10.0])
     assert smallest_epsilon(rdp, order, 1e-5, "classic")[0] == pytest.approx(0.5 + math.log(1e5) / 9)
     assert smallest_epsilon(rdp, order, 1e-5, "tight")[0] == pytest.approx(rdp_to_epsilon(0.5, 10.0, 1e-5))

@@ -132,12 +132,12 @@ def test_a_new_budget_is_written_down(path):
     open_vault(path, 1.0).release(RR(1.0))
     raised = open_vault(path, 2.0)
     raised.release(RR(0.9))
-    kinds = [(e.kind, e.details["mechanism"]) for e in raised.ledger.entries()]
-    assert kinds == [("release", "RandomizedResponse"), ("budget", "new budget"), ("release", "RandomizedResponse")]
+    entries = [(e.kind, e.details["mechanism"]) for e in raised.ledger.entries()]
+    assert entries == [("release", "RandomizedResponse"), ("budget", "new budget"), ("release", "RandomizedResponse")]
     assert Ledger(path).facts()["budget"]["epsilon"] == 2.0
 
 
-def test_a_budget_below_what_is_spent_is_refused_and_not_kept(path):
+def test_a_budget_below_the_spent_cost_is_refused_and_not_stored(path):
     open_vault(path, 1.0).release(RR(0.6))
     with pytest.raises(ldp.InputError, match=r"Epsilon 0\.6 and delta 0 are spent already"):
         open_vault(path, 0.5)
@@ -159,7 +159,7 @@ def test_an_interrupted_sum_forgets_no_charge(path, monkeypatch, problem):
     vault = open_vault(path, 1.0)
     open_vault(path, 1.0).release(RR(0.6), row_selection=range(10))
     with monkeypatch.context() as patch:
-        patch.setattr(vault.ledger, "rows", lambda row_set: (_ for _ in ()).throw(problem))
+        patch.setattr(vault.ledger, "packed_rows", lambda row_set: (_ for _ in ()).throw(problem))
         with pytest.raises(problem):
             vault.remaining()
     assert vault.guarantee().epsilon == 0.6

@@ -115,8 +115,8 @@ def test_how_numbers_are_encoded_does_not_matter(values):
 
 def test_how_lists_are_encoded_does_not_matter():
     values = [[1.0, 2.0], [3.0, None]]
-    kinds = [pa.list_(pa.float64()), pa.large_list(pa.float64()), pa.list_(pa.float64(), 2)]
-    assert len({one_column(pa.array(values, kind)) for kind in kinds}) == 1
+    types = [pa.list_(pa.float64()), pa.large_list(pa.float64()), pa.list_(pa.float64(), 2)]
+    assert len({one_column(pa.array(values, dtype)) for dtype in types}) == 1
 
 
 def test_what_hides_behind_a_null_does_not_matter():
@@ -209,7 +209,7 @@ def test_whatever_parquet_holds_is_identified_wherever_it_lies(name):
 
 @pytest.mark.parametrize("name", ["union", "interval", "run-end encoded"])
 def test_a_type_without_a_digest_is_one_sentence(name):
-    with pytest.raises(InputError, match=r"Column 'x' holds .*, by which rows cannot be told apart"):
+    with pytest.raises(InputError, match=r"Column 'x' holds .*, which cannot identify rows: exclude the column"):
         one_column(NOT_IN_PARQUET[name])
 
 

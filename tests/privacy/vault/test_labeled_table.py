@@ -147,8 +147,9 @@ def test_owners_are_one_if_their_values_are_equal():
 def test_another_secret_of_the_same_people_is_left_out(tmp_path, name):
     path = write(tmp_path, ["no", "yes"] * N, name, ill=["a", "b", "b", "a"] * (N // 2))
     SecretTable.open(path, "ill", "a,b", excluded_columns=["y"]).vault(1.0).release(ldp.RandomizedResponse(1.0))
-    with pytest.raises(ldp.InputError, match=r"column 'ill' is a secret, too.*--leave-out ill"):
+    with pytest.raises(ldp.InputError, match=r"counts column 'ill' as a secret label.*exclude the column") as refusal:
         SecretTable.open(path, "y", "no,yes").vault(1.0)
+    assert refusal.value.parameter == "excluded_columns"
     table = SecretTable.open(path, "y", "no,yes", excluded_columns=["ill"])
     assert table.feature_columns == ["x"]
     vault = table.vault(1.0, budget=2.0)
@@ -197,7 +198,7 @@ def test_a_secret_that_is_found_later_can_be_left_out_and_stays_out(tmp_path, na
     left = SecretTable.open(path, "y", "no,yes", excluded_columns=["ill"])
     assert left.vault(1.0).guarantee().epsilon == 0.5  # the same people, with fewer features
     SecretTable.open(path, "ill", "a,b", excluded_columns=["y"]).vault(1.0).release(ldp.RandomizedResponse(0.1))
-    with pytest.raises(ldp.InputError, match=r"column 'ill' is a secret, too.*\(--leave-out ill\)\.$"):
+    with pytest.raises(ldp.InputError, match=r"counts column 'ill' as a secret label.*exclude the column\.$"):
         SecretTable.open(path, "y", "no,yes").vault(1.0)
     assert left.vault(1.0).guarantee().epsilon == 0.6
 
@@ -210,8 +211,11 @@ def test_a_file_with_several_hard_links_needs_a_named_ledger(tmp_path):
     link = tmp_path / "other" / "linked.parquet"
     link.hardlink_to(path)
     for each in (path, link):
-        with pytest.raises(ldp.InputError, match=r"several names \(hard links\).*--ledger"):
+        with pytest.raises(
+            ldp.InputError, match=r"several names \(hard links\).*name one ledger for all of them"
+        ) as refusal:
             SecretTable.open(each, "y", "no,yes").vault(1.0)
+        assert refusal.value.parameter == "ledger"
         named = SecretTable.open(each, "y", "no,yes").vault(1.0, ledger=tmp_path / "t.parquet.ledger")
         assert named.guarantee().epsilon == 1.0
     assert not (tmp_path / "other" / "linked.parquet.ledger").exists()
@@ -229,7 +233,7 @@ def test_rows_that_were_sorted_anew_are_not_taken_for_those_of_before(tmp_path, 
         with pytest.raises(ldp.LedgerError, match="belongs to other data"):
             left.vault(1.0)
         _written(frame.drop(column), path)
-        with pytest.raises(ldp.InputError, match=f"knows the rows by column '{column}', too, which {name} lacks"):
+        with pytest.raises(ldp.InputError, match=f"identifies the rows by column '{column}', too, which {name} lacks"):
             SecretTable.open(path, "y", "no,yes").vault(1.0)
         _written(frame.reverse(), path)
     assert SecretTable.open(path, "y", "no,yes").vault(1.0).guarantee().epsilon == 0.5

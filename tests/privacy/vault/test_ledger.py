@@ -140,10 +140,10 @@ def test_no_digest_travels(path):
     vault = open_vault(path)
     vault.release(LinearQuery(np.eye(1000, 3), 0.5))
     assert "sha256" in vault.ledger.entries()[0].details["parameters"]["query"]
-    told = vault.ledger.entries()[0].to_redacted_json()
-    assert "sha256" not in json.dumps(told)
+    redacted = vault.ledger.entries()[0].to_redacted_json()
+    assert "sha256" not in json.dumps(redacted)
     assert "sha256" in json.dumps(_fingerprint(Embeddings(np.eye(3))))  # so that those of features are left out as well
-    assert told["parameters"]["epsilon"] == 0.5
+    assert redacted["parameters"]["epsilon"] == 0.5
 
 
 def test_large_releases_are_stored_in_parts(path, monkeypatch):
@@ -210,13 +210,13 @@ DYING = """
 def test_a_killed_process_never_understates_what_was_spent(path, step):
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(DYING), step, str(path)], capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    spent, kept = STEPS[step]
+    spent, is_stored = STEPS[step]
     v = open_vault(path)
     assert v.guarantee().epsilon == spent
     assert not is_in_use(path)
     v.release(RR(0.4))
     assert v.guarantee().epsilon == 0.4  # nobody has seen what a killed process drew
-    assert bool(v.reused_entries) == kept
+    assert bool(v.reused_entries) == is_stored
 
 
 # Processes that race.
@@ -349,10 +349,10 @@ def test_an_interruption_while_the_lock_is_taken_leaves_no_lock(path, monkeypatc
     used = open_vault(path)
     with monkeypatch.context() as patch:
         patch.setattr(ledger, "FileLock", Interrupted)
-        with pytest.raises(KeyboardInterrupt) as kept:  # with its frames, as a notebook keeps the last exception
+        with pytest.raises(KeyboardInterrupt) as caught:  # with its frames, as a notebook keeps the last exception
             used.release(RR(0.1))
     assert not is_in_use(path)
-    assert kept.tb is not None
+    assert caught.tb is not None
 
 
 def test_missing_rows_of_the_last_release_are_damage_however_often_they_are_read(path):

@@ -174,7 +174,7 @@ def test_a_plan_for_some_rows_of_users_must_fit_beside_a_release_of_all_rows():
     v.release(RR(0.25))  # costs the first user three quarters
     for ask in (v.plan, v.release):
         with pytest.raises(ldp.BudgetExceeded):
-            ask(RR(0.5), rows=[0, 3])
+            ask(RR(0.5), row_selection=[0, 3])
     v.plan(RR(0.5), row_selection=[3, 5])
 
 

@@ -13,7 +13,7 @@ from labeldp.accounting import ApproximateLoss, GaussianLoss, PureLoss
 from labeldp.accounting.costs import cap_labels_per_user, unpack_rows
 from labeldp.mechanisms import GroupHistogram, LinearQuery, LossSum, OneHotGaussian, OneHotLaplace, RRTopK, RRWithPrior
 from labeldp.privacy.vault import Ledger
-from labeldp.privacy.vault.vault import _hash_request
+from labeldp.privacy.vault.entries import hash_request
 
 SPACE = ldp.LabelSpace(["no", "yes"])
 LABELS = ["no", "yes", "yes", "no", "yes", "no"]
@@ -145,7 +145,7 @@ def test_users_pay_for_counts_by_how_many_rows_they_can_move():
     assert 1.2 < gaussian.guarantee.epsilon < 2.5
 
 
-def test_origins_are_recorded_and_strangers_refused():
+def test_origins_are_recorded_and_releases_of_another_vault_refused():
     v, other = vault(2.0), vault(2.0)
     first = v.release(RR(1.0))
     v.release(RRWithPrior(1.0, np.full((6, 2), 0.5)), derived_from=first)
@@ -360,7 +360,7 @@ def test_a_shared_mechanism_costs_the_user_what_it_was_asked_for():
     assert vault(1.0).scaled_to_unit(RR(0.5)).epsilon == 0.5
 
 
-def test_a_label_alone_is_told_apart_from_its_owner_also_where_all_own_several():
+def test_a_single_label_has_another_guarantee_than_an_owner_of_several():
     v = vault(4.0, users=[0, 0, 1, 1, 2, 2])
     both = [v.release(RR(0.5), row_selection=[0, 2, 4]), v.release(OneHotLaplace(1.0))]
     assert v.guarantee_of(both).epsilon == 2.5
@@ -450,8 +450,8 @@ def test_users_are_charged_what_their_labels_lose_together():
 
 def test_what_a_recipe_may_lose_is_a_plain_sum_whatever_the_budget_adds_up():
     vault = ldp.Vault([0, 1] * 50, ldp.LabelSpace([0, 1]), ldp.Budget(4.0, 1e-5, "rdp"))
-    told = [vault.release(RR(epsilon)) for epsilon in (0.25, 0.5)]
-    together = vault.guarantee_of(told)
+    releases = [vault.release(RR(epsilon)) for epsilon in (0.25, 0.5)]
+    together = vault.guarantee_of(releases)
     assert (together.epsilon, together.delta) == (0.75, 0.0)
     assert vault.guarantee().delta == 1e-5
 
@@ -616,10 +616,13 @@ def test_what_is_derived_from_records_tells_no_digest():
     """Who has all rows but one could try what that one is."""
     v = vault(9.0)
     count = GroupHistogram(np.arange(6) % 2, 0.5)
-    told, kept = v.release(count, row_selection=[0, 1]), v.release(count, derived_from=v.release(OfRecords(0.25)))
-    assert "sha256" in told.parameters["groups"]
-    assert "groups" not in kept.parameters
-    assert kept.parameters["epsilon"] == 0.5
+    of_labels, of_records = (
+        v.release(count, row_selection=[0, 1]),
+        v.release(count, derived_from=v.release(OfRecords(0.25))),
+    )
+    assert "sha256" in of_labels.parameters["groups"]
+    assert "groups" not in of_records.parameters
+    assert of_records.parameters["epsilon"] == 0.5
     assert "groups" not in v.ledger.entries()[-1].details["parameters"]
 
 
@@ -746,8 +749,8 @@ def test_rows_are_the_same_by_number_and_by_mask():
 
 
 def test_a_request_is_known_by_what_it_says_in_any_order():
-    assert _hash_request({"a": 1, "b": {"c": 2, "d": 3}}) == _hash_request({"b": {"d": 3, "c": 2}, "a": 1})
-    assert _hash_request({"a": 1}) != _hash_request({"a": 2})
+    assert hash_request({"a": 1, "b": {"c": 2, "d": 3}}) == hash_request({"b": {"d": 3, "c": 2}, "a": 1})
+    assert hash_request({"a": 1}) != hash_request({"a": 2})
 
 
 def test_only_releases_and_models_can_be_derived_from():

@@ -1,4 +1,4 @@
-"""Teachers that vote on what they learned from secret labels, and what their answers cost."""
+"""Teachers trained on secret labels, their votes, and the privacy accounting of their votes."""
 
 from typing import TYPE_CHECKING
 

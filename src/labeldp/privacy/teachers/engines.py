@@ -1,7 +1,7 @@
-"""Where teachers train: in this process, in several, or on a Ray cluster. All of them are inside the vault's boundary.
+"""Engines that train teachers: this process, worker processes, or a Ray cluster. All are inside the vault's boundary.
 
-An engine calls `work(shared, job)` for every job and gives back the results in the order of the jobs. A worker that
-dies costs the jobs that it had in hand and no others: each is tried again, `retries` times at most.
+An engine calls `work(shared, job)` for every job and returns the results in the order of the jobs. If a worker dies,
+only its unfinished jobs are lost. Each of them is tried again, `retries` times at most.
 """
 
 import logging
@@ -16,9 +16,11 @@ from typing import Any
 from labeldp.core.errors import InputError, LabelDPError
 
 Work = Callable[[Any, Any], Any]
-JobCallback = Callable[[], None]  # called after every job that is done
+# Called after every finished job.
+JobCallback = Callable[[], None]
 
-_SPAWN_CONTEXT = multiprocessing.get_context("spawn")  # a fork would copy locks that torch's threads hold
+# A fork would copy locks that threads of torch hold.
+_SPAWN_CONTEXT = multiprocessing.get_context("spawn")
 
 
 def run(
@@ -31,7 +33,21 @@ def run(
     retries: int = 2,
     on_job_done: JobCallback = lambda: None,
 ) -> list[Any]:
-    """Do all jobs on an engine: "here", "processes", "ray", or the address of a cluster ("ray://head:10001")."""
+    """Run all jobs on an engine, and return their results in order.
+
+    Args:
+        work: The function of the shared inputs and a job.
+        shared: The inputs that all jobs share.
+        jobs: The jobs.
+        engine: "here", "processes", "ray", or the address of a Ray cluster ("ray://head:10001").
+        workers: The number of workers; None for one for each core.
+        retries: How often a job is repeated after its worker died.
+        on_job_done: Called after every finished job.
+
+    Raises:
+        InputError: The engine does not exist, or cannot be reached.
+        LabelDPError: A worker failed, or died too often.
+    """
     if workers is not None and workers < 1:
         raise InputError("Teachers need at least one worker.")
     if engine == "here":
@@ -67,11 +83,11 @@ def _run_processes(
     with ThreadPoolExecutor(n_workers) as threads:
         pending = {threads.submit(run_job, job): index for index, job in enumerate(jobs)}
         try:
-            while pending:  # wakes up now and then: an interrupt may reach a thread other than this one
+            while pending:  # with a timeout, because an interrupt may reach another thread than this one
                 for future in wait(pending, timeout=0.5, return_when=FIRST_COMPLETED).done:
                     results[pending.pop(future)] = future.result()
                     on_job_done()
-        finally:  # on an error or an interrupt, nobody waits for trainings that are under way
+        finally:  # after an error or an interrupt, do not wait for running jobs
             threads.shutdown(wait=False, cancel_futures=True)
             for slot in slots:
                 slot.close()
@@ -79,7 +95,7 @@ def _run_processes(
 
 
 class _WorkerSlot:
-    """One worker process after another: a new one when the last has died."""
+    """Runs jobs in a worker process, and starts a new process after the last one died."""
 
     def __init__(self, work: Work, shared: Any, retries: int) -> None:
         self._worker_args, self._retries = (work, shared), retries
@@ -116,7 +132,7 @@ class _WorkerSlot:
 
 
 def _serve(pipe: Any, work: Work, shared: Any) -> None:
-    """Do what comes through the pipe, until it is closed; an interrupt is the parent's business."""
+    """Run the jobs that come through the pipe until it is closed. The parent handles interrupts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with single_thread():
         while True:
@@ -126,7 +142,7 @@ def _serve(pipe: Any, work: Work, shared: Any) -> None:
                 return
             try:
                 reply = True, work(shared, job)
-            except Exception as error:  # its text could hold a label, so only its kind is told
+            except Exception as error:  # the message could hold a label, so only the type is sent
                 reply = False, type(error).__name__
             pipe.send(reply)
 
@@ -178,7 +194,7 @@ def _ray_result(ray: Any, reference: Any, retries: int) -> Any:
 
 
 _WORKER_DIED = "A worker died {times} times over one teacher, perhaps for lack of memory: use fewer workers."
-_WORKER_FAILED = "A worker could not go on ({kind}): try fewer workers, or the engine here."
+_WORKER_FAILED = "A worker failed ({kind}): try fewer workers, or the engine here."
 
 
 def _with_one_thread(work: Work, shared: Any, job: Any) -> Any:
@@ -188,7 +204,7 @@ def _with_one_thread(work: Work, shared: Any, job: Any) -> Any:
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """Compute on one thread: a result is then the same to the last bit however many workers share the machine."""
+    """Use one thread of torch, so that a result has the same bits for every number of workers."""
     import torch
 
     n_threads_before = torch.get_num_threads()

@@ -1,11 +1,11 @@
-"""A model for each teacher: any learner of the library, on the labels of one part, in worker processes or on Ray.
+"""Teachers that are models of any learner of the library, trained in worker processes or on Ray.
 
-Nothing that depends on labels is shared. Every teacher has a training of its own, whose seed is its number, and is a
-function of public facts and of its own labels alone: neither a clipping norm nor early stopping nor class weights are
-common to two of them. Where a learner fails on some labels (a scikit-learn classifier that saw one class only), in
-training or when it is asked, that teacher abstains: an error would tell the world about its labels, and an abstention
-is a vote less, which the noise covers. So would a warning, and none is shown. What is wrong whatever the labels are, a
-rehearsal on made-up labels finds before anything is spent.
+Teachers share nothing that depends on labels. Every teacher has a separate training with its index as the seed, and is
+a function of public facts and of the labels of its own part alone. No clipping norm, early stopping or class weight is
+common to two teachers. If a learner fails on some labels in training or in prediction, its teacher abstains: a
+scikit-learn classifier fails if it saw one class only, for example. An error or a warning would reveal labels, so none
+is shown. An abstention is one vote less, which the noise covers. A rehearsal on synthetic labels finds failures that do
+not depend on the labels, before anything is charged.
 """
 
 import hashlib
@@ -39,17 +39,25 @@ from labeldp.privacy.teachers.teacher_data import ABSTAIN, TeacherData, count_wi
 from labeldp.privacy.teachers.trainer_description import describe
 from labeldp.releases.derived import PseudoLabels
 
-_REHEARSAL_ROWS = 64  # rows of the rehearsal
+# The number of rows of the rehearsal.
+_REHEARSAL_ROWS = 64
 
 
 @dataclass(frozen=True)
 class Networks:
     """Teachers of any learner, each on its own part.
 
-    A teacher `sees` the features of its own part, or those of all rows, which it can use without labels (FixMatch, as
-    in PATE-FM): features are public under label privacy. `engine` is "here", "processes", "ray", or the address of a
-    Ray cluster, all of which see raw labels. Finished teachers are written to `keep`, a folder that is as secret as the
-    labels, and are not trained again.
+    Attributes:
+        learner: The learner of every teacher.
+        visible_features: The features that a teacher uses: those of its "own" part, or those of "all" rows. Features
+            are public under label privacy, and a semi-supervised learner uses rows without labels (FixMatch, as in
+            PATE-FM).
+        engine: Where teachers are trained: "here", "processes", "ray", or the address of a Ray cluster. Every engine
+            processes raw labels.
+        workers: The number of worker processes; None for one for each core.
+        retries: How often a job is repeated after its worker died.
+        checkpoint_folder: The folder for trained teachers, which are not trained again. It is as secret as the labels.
+        progress: Whether to show a progress bar.
     """
 
     learner: Learner | SklearnLearner = field(
@@ -63,7 +71,7 @@ class Networks:
     progress: bool = False
 
     def check(self, points: Any, query_points: Any, space: LabelSpace, whole_records: bool) -> None:
-        """Check the rows, and rehearse: fit made-up labels, to find what would fail for every teacher."""
+        """Check the rows, and rehearse a training on synthetic labels, which finds failures of every teacher."""
         if (
             not isinstance(points, Features)
             or type(points) is not type(query_points)
@@ -71,11 +79,12 @@ class Networks:
         ):
             raise InputError("Network teachers learn from Features, and vote on rows of the same kind and shape.")
         if whole_records and self.visible_features == "all":
-            raise InputError('A teacher that sees all features protects labels only: choose sees="own" with public=.')
-        public = (
-            query_points if whole_records else points
-        )  # where records are secret, not even a failure may tell of them
-        self.describe()  # says if the learner has no description, before anything is spent
+            raise InputError(
+                'A teacher that uses all features protects labels only: choose visible_features="own" with public=.'
+            )
+        # Where whole records are secret, a failure on `points` would reveal something about them.
+        public = query_points if whole_records else points
+        self.describe()  # raises an error for a learner without a description, before anything is charged
         row_ids = np.arange(min(len(public), _REHEARSAL_ROWS))
         synthetic_labels = PseudoLabels(
             codes=(row_ids % len(space)).astype(np.int32), **_raw_label_fields(space, len(row_ids))
@@ -87,7 +96,7 @@ class Networks:
                 rehearsal.save(Path(folder) / "rehearsal")
 
     def count_votes(self, data: TeacherData) -> NDArray[np.int64]:
-        """Train what is not kept yet, and count."""
+        """Train the teachers that are not stored, and count the votes of all."""
         if self.checkpoint_folder is not None:
             self.checkpoint_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         jobs = [
@@ -103,20 +112,20 @@ class Networks:
         return count_winners(winners, len(data.space))
 
     def teacher_learner(self, index: int, **changes: Any) -> Any:
-        """Return the learner of one teacher. Its checkpoints would be raw labels outside of the vault: it has none."""
+        """Return the learner of one teacher, without checkpoints: they would hold raw labels outside of the vault."""
         if not isinstance(self.learner, Learner):
             return self.learner
         overrides = {"seed": self.learner.training.seed + index, "checkpoint": None, "progress": False}
         return self.learner.with_training(**overrides | changes)
 
     def describe(self) -> str:
-        """Describe what a teacher depends on beside rows and labels; where it is trained is not of it."""
+        """Describe what a teacher depends on beside rows and labels. The engine is not part of it."""
         return f"{describe(self.teacher_learner(0))} sees {self.visible_features}"
 
 
 @dataclass(frozen=True, eq=False)
 class _SharedInputs:
-    """What all workers share: nothing of it depends on labels."""
+    """The inputs that all workers share. None depends on labels."""
 
     trainer: Networks
     points: Features
@@ -126,7 +135,7 @@ class _SharedInputs:
 
 
 def _train_and_vote(shared_inputs: _SharedInputs, job: tuple[int, NDArray[np.int64], Codes]) -> NDArray[np.int32]:
-    """Train one teacher, or find it in the folder, and return the class that it names for each row asked."""
+    """Train one teacher, or load it from the folder, and return its vote for each query."""
     index, row_ids, codes = job
     folder = None
     if shared_inputs.trainer.checkpoint_folder is not None:
@@ -135,13 +144,13 @@ def _train_and_vote(shared_inputs: _SharedInputs, job: tuple[int, NDArray[np.int
         folder = shared_inputs.trainer.checkpoint_folder / f"teacher-{index:05d}-{digest.hexdigest()[:16]}"
     stored = load_predictor(folder) if folder is not None and folder.is_dir() else None
     try:
-        with warnings.catch_warnings(action="ignore"), _isolated_random_state(index):  # warnings tell of labels, too
+        with warnings.catch_warnings(action="ignore"), _isolated_random_state(index):  # warnings reveal labels, too
             teacher = _train_teacher(shared_inputs, index, row_ids, codes) if stored is None else stored
             votes = teacher.predict_proba(shared_inputs.query_points).argmax(axis=1).astype(np.int32)
             if folder is not None and stored is None:
                 teacher.save(folder)
     except (MemoryError, torch.OutOfMemoryError, OSError):
-        raise  # not the labels' fault, and worth another try
+        raise  # independent of labels; the engine may try again
     except Exception:
         return np.full(len(shared_inputs.query_points), ABSTAIN, np.int32)
     return votes
@@ -149,10 +158,11 @@ def _train_and_vote(shared_inputs: _SharedInputs, job: tuple[int, NDArray[np.int
 
 @contextmanager
 def _isolated_random_state(seed: int) -> Iterator[None]:
-    """Give a teacher random numbers of its own.
+    """Isolate the random state of a teacher from that of other teachers.
 
-    A learner without a seed draws from the process's generators. How often it does may depend on its labels, and what
-    is left there for the next teacher would depend on them as well. (Such learners draw from NumPy's old generator.)
+    A learner without a seed draws from the global generators of the process. The number of draws may depend on its
+    labels, so the state that it leaves for the next teacher would depend on them. (Such learners use NumPy's legacy
+    generator.)
     """
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     np.random.seed(seed % 2**32)  # noqa: NPY002
@@ -178,7 +188,7 @@ def _train_teacher(shared_inputs: _SharedInputs, index: int, row_ids: NDArray[np
 
 
 def _raw_label_fields(space: LabelSpace, n_rows: int) -> dict[str, Any]:
-    """Return the facts of raw labels in the form that learners take. They, and models of them, stay inside."""
+    """Return the fields of a release of raw labels for a learner. It and its models stay inside the vault."""
     no_guarantee = Guarantee(math.inf, 0.0, derivation="raw labels, inside the vault")
     return {
         "space": space,

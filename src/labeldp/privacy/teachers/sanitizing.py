@@ -1,33 +1,33 @@
-"""A data-dependent cost that may be published: with noise of its own, scaled by smooth sensitivity.
+"""A publishable data-dependent epsilon, with noise scaled by smooth sensitivity.
 
-Proof. Fix beforehand, without a look at votes: the number of queries, the order a, the smoothness b and the width w.
+Proof. Fix in advance, without reading votes: the number of queries, the order a, the smoothness b and the width w.
 
 1. The cost. f(votes) is a bound on the Renyi divergence of order a between the answers at these votes and at any
-   neighbouring ones, summed over queries. A query's bound is a function of two whole numbers, its state:
-   its largest count, and the place of q on a ladder whose steps are the chances (classes - 1) P(D >= k), D the
+   neighboring ones, summed over queries. A query's bound is a function of two whole numbers, its state:
+   its largest count, and the place of q on a ladder whose steps are the probabilities (classes - 1) P(D >= k), D the
    difference of two noises, with rungs between them on straight lines; q is rounded up to a rung. For the confident
    vote the bound is the divergence of test and maximum together: the largest count m becomes m - 1, m or m + 1, which
-   gives the chances of the test exactly, and an answered query adds the bound of its maximum.
+   gives the probabilities of the test exactly, and an answered query adds the bound of its maximum.
 2. How far a state moves. A moved vote changes the largest count by one at most. It changes each lead by two at most.
-   The law of D is log-concave, so P(D >= k - 2) is a concave function of P(D >= k) (on the straight lines, too), and
-   P(D >= k + 2) a convex one. So the sum over classes moves by no more than if all leads were equal: two steps of the
-   ladder. This holds for the sum of each class taken as the winner, hence for the smallest of them, which is the
-   winner's: winners may change. One more rung is allowed for, against rounding.
+   The distribution of D is log-concave, so P(D >= k - 2) is a concave function of P(D >= k) (on the straight lines,
+   too), and P(D >= k + 2) a convex one. So the sum over classes moves by no more than if all leads were equal: two
+   steps of the ladder. This holds for the sum of each class taken as the winner, hence for the smallest of them, which
+   is the winner's: winners may change. One more rung is allowed for, against rounding.
 3. Smooth sensitivity (Nissim, Raskhodnikova and Smith 2007). V(state) is the largest change of the bound by one move,
-   V_d the largest V within d moves, S = max over d of exp(-b d) times the sum of V_d over the queries. A neighbour's
+   V_d the largest V within d moves, S = max over d of exp(-b d) times the sum of V_d over the queries. A neighbor's
    V_d is at most our V_(d+1), so S changes by a factor exp(b) at most; and f changes by at most S, to either side.
-4. What is drawn is E = f + w S (Z + z), Z standard normal and z its quantile at 1 - delta/2. E < f has chance delta/2.
-   Between neighbours, the mean f + w z S changes by at most S (1 + w z (exp(b) - 1)) and the deviation w S by a factor
-   exp(b) at most, whichever of the two S is taken. The Renyi divergence of two normal laws is known, and largest where
-   the neighbour's deviation is smallest: that is `own_cost`.
+4. What is drawn is E = f + w S (Z + z), Z standard normal and z its quantile at 1 - delta/2. E < f has probability
+   delta/2. Between neighbors, the mean f + w z S changes by at most S (1 + w z (exp(b) - 1)) and the deviation w S by a
+   factor exp(b) at most, whichever of the two S is taken. The Renyi divergence of two normal distributions is known,
+   and largest where the neighbor's deviation is smallest: that is `own_cost`.
 5. So answers and E together lose at most f + own_cost at the order a. Let S be a set of outcomes that all state at most
    some epsilon. If the true one is not above it, P(S) <= exp(epsilon) P'(S) + delta/2; otherwise S is within
-   the event E < f, of chance delta/2. Both together: (epsilon, delta) as stated, at every stated value.
+   the event E < f, of probability delta/2. Both together: (epsilon, delta) as stated, at every stated value.
 
 Z is exact discrete Gaussian noise on steps of 2^-46. The result is rounded up to 1e-4, far above those steps and
-the errors of float64; `_GRID_COST` covers what they change in the chance of a rounded value.
+the errors of float64; `_GRID_COST` covers their effect on the probability of a rounded value.
 
-Draw the figure once for one set of votes: the noise of several draws would average out.
+Draw it once for one set of votes: the noise of several draws would average out.
 """
 
 import math
@@ -57,24 +57,28 @@ from labeldp.privacy.teachers.vote_accounting import (
     smallest_epsilon,
 )
 
-_RUNGS_PER_STEP = 4  # of the ladder, for each step
+# The number of rungs of the ladder for each step.
+_RUNGS_PER_STEP = 4
 _MAX_RUNG_MOVE = 2 * _RUNGS_PER_STEP + 1
-_BLOCKS_PER_SIDE = 256  # blocks of states to a side
+# The number of blocks of states along each side of the table.
+_BLOCKS_PER_SIDE = 256
 _MAX_TEACHERS = 20_000
+# The Renyi divergence that the steps of the discrete noise and float64 errors may add.
 _GRID_COST = 1e-6
+# The published epsilon is rounded up to a multiple of this.
 _RESOLUTION = 1e-4
 
 
 @dataclass(frozen=True)
 class SanitizerSettings:
-    """The order, the smoothness and the width of the noise: public, chosen without a look at votes."""
+    """The Renyi order, the smoothness and the width of the noise. They are public, chosen without reading votes."""
 
     order: float
     smoothness: float
     width: float
 
     def own_cost(self, margin: float) -> float:
-        """Return the Renyi divergence of the figure itself; infinite where the smoothness is too large."""
+        """Return the Renyi divergence of the noisy cost itself; infinite if the smoothness is too large."""
         a, variance_ratio = self.order, math.exp(-2 * self.smoothness)
         if a * variance_ratio + 1 - a <= 0:
             return math.inf
@@ -101,7 +105,7 @@ class _QueryStates:
         """Return a smooth bound on how much one label changes the cost.
 
         V is rounded up to its largest value in a block of states, which keeps it a function of the state. The blocks
-        that a box of d moves meets are within those that a neighbour's box of d + 1 moves meets.
+        that a box of d moves meets are within those that a neighbor's box of d + 1 moves meets.
         """
         box_maxima = _BoxMaxima(self.changes)
         states, counts = np.unique(self.positions, axis=0, return_counts=True)
@@ -149,12 +153,23 @@ class _BoxMaxima:
 def sanitize(
     result: VoteAccount, votes: Votes, mechanism: Accountable, order: float | None = None, bits: Bits = SYSTEM
 ) -> VoteAccount:
-    """Add a sanitised figure to an account, for a run whose number of queries was fixed beforehand."""
+    """Add a sanitized epsilon to an account, for a run whose number of queries was fixed in advance.
+
+    Args:
+        result: The account of the run.
+        votes: The vote counts (queries, classes).
+        mechanism: The vote mechanism.
+        order: The Renyi order; None chooses one from public facts.
+        bits: The source of random bits.
+
+    Raises:
+        InputError: The votes or the order are not supported.
+    """
     counts = read_votes(votes)[: result.queries]
     if len(np.unique(counts.sum(axis=1))) != 1:
         raise InputError("Each query must have the same number of votes: the number of teachers is public.")
     if counts[0].sum() > _MAX_TEACHERS:
-        raise InputError(f"A sanitised figure is drawn for at most {_MAX_TEACHERS} teachers.")
+        raise InputError(f"A sanitized epsilon is drawn for at most {_MAX_TEACHERS} teachers.")
     settings = default_settings(mechanism, result.queries, result.delta, order)
     margin = _margin(result.delta)
     states = _collect_states(counts, mechanism, settings.order)
@@ -165,17 +180,17 @@ def sanitize(
     rdp = noisy_cost + settings.own_cost(margin)
     epsilon, _ = smallest_epsilon(np.array([rdp]), np.array([settings.order]), result.delta / 2, result.conversion)
     rounded = math.ceil(epsilon / _RESOLUTION) * _RESOLUTION
-    # This figure covers the answers and itself; any other would have to cover this one, too.
-    return replace(result, epsilon_sanitised=round(rounded, 4), publishable=("epsilon_sanitised",))
+    # This epsilon covers the answers and itself; any other would have to cover this one, too.
+    return replace(result, epsilon_sanitized=round(rounded, 4), publishable=("epsilon_sanitized",))
 
 
 def default_settings(
     mechanism: Accountable, n_queries: int, delta: float, order: float | None = None
 ) -> SanitizerSettings:
-    """Return a setting from public facts alone: 1.5 times the best order for any votes, if all were answered.
+    """Return settings from public facts alone: 1.5 times the best order for any votes, if all were answered.
 
-    The width weighs the figure's own cost against its margin, with a guess of the sensitivity: that a vote changes each
-    query's bound by 1/noise of the data-independent one.
+    The width balances the cost of the noise against its margin for a guessed sensitivity: a vote changes each query's
+    bound by 1/noise of the data-independent one.
     """
     if order is None:
         slope = float(data_independent_rdp(mechanism, n_queries, n_queries, np.array([2.0]))[0]) / 2
@@ -208,7 +223,7 @@ def _collect_states(votes: Votes, mechanism: Accountable, order: float) -> _Quer
     with np.errstate(divide="ignore"):
         ladder = np.logaddexp(steps[:-1, None] + np.log1p(-fractions), steps[1:, None] + np.log(fractions)).ravel()
     ladder = np.minimum.accumulate(ladder) + math.log(n_classes - 1)
-    # The lowest chance on the ladder that is not below q.
+    # The lowest probability on the ladder that is not below q.
     rungs = np.maximum(np.searchsorted(-ladder, -log_wrong_probability(votes, mechanism), "right") - 1, 0)
     maximum = _maximum_bound(np.minimum(ladder, 0.0), mechanism, order)
     is_confident = isinstance(mechanism, ConfidentGNMax)
@@ -230,14 +245,14 @@ def _collect_states(votes: Votes, mechanism: Accountable, order: float) -> _Quer
 
 
 def _largest_change(bounds: Floats) -> Floats:
-    """Return how much one move of a state can change its bound."""
+    """Return the largest change of each state's bound by one move."""
     window = (3, 2 * _MAX_RUNG_MOVE + 1)
     increase = maximum_filter(bounds, window, mode="nearest") - bounds
     return np.maximum(increase, bounds - minimum_filter(bounds, window, mode="nearest"))
 
 
 def _maximum_bound(log_q: Floats, mechanism: Accountable, order: float) -> Floats:
-    """Return the bound of a noisy maximum on each rung: a higher rung's bound holds, too, where it is smaller."""
+    """Return the bound of a noisy maximum on each rung. The bound of a higher rung holds, too, if it is smaller."""
     orders = np.array([order])
     if isinstance(mechanism, LNMax):
         bounds = laplace_rdp(log_q, mechanism.scale, orders)
@@ -260,4 +275,4 @@ def _confident_bounds(maximum: Floats, mechanism: Any, counts: NDArray[np.int64]
         answered = order * yes[center] - order_minus_one * yes[neighbor]
         both = np.logaddexp(refused[:, None], answered[:, None] + order_minus_one * maximum) / order_minus_one
         worst = np.maximum(worst, both)
-    return worst + 2e-9 * order  # the tails are rounded up by a hair, on either side
+    return worst + 2e-9 * order  # the slack of the rounded tails, on either side

@@ -1,4 +1,4 @@
-"""What teachers are given, and what is wanted of them: votes."""
+"""The data of teachers, the protocol of their trainers, and the count of their votes."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,9 +14,14 @@ ABSTAIN = -1
 
 @dataclass(frozen=True, eq=False)
 class TeacherData:
-    """Inside the vault: rows, their raw labels, the teacher of each row (-1 for none), and the rows to vote on.
+    """The training data of all teachers and their queries. It holds raw labels and stays inside the vault.
 
-    `points` and `asked` are matrices, or `Features`.
+    Attributes:
+        points: The rows of the vault, as a matrix or as `Features`.
+        codes: The raw label code of each row.
+        teacher_ids: The index of each row's teacher; -1 for none.
+        query_points: The rows to vote on, of the same type as `points`.
+        space: The classes.
     """
 
     points: Any
@@ -27,20 +32,20 @@ class TeacherData:
 
 
 class TeacherTrainer(Protocol):
-    """A way to train teachers, each on the labels of its own part alone."""
+    """Trains teachers, each on the labels of its own part alone."""
 
     def check(self, points: Any, query_points: Any, space: LabelSpace, whole_records: bool) -> None:
-        """Raise InputError if it does not fit these rows. Looks at no label."""
+        """Raise InputError if the trainer does not fit these rows. It reads no label."""
 
     def count_votes(self, data: TeacherData) -> NDArray[np.int64]:
-        """Train all teachers and count their votes: (rows asked, classes). Must not fail because of labels."""
+        """Train all teachers and return their vote counts (queries, classes). It must not fail because of labels."""
 
     def describe(self) -> str:
-        """Describe all that a teacher depends on beside its rows and labels, in the same words at every time."""
+        """Describe all that a teacher depends on beside its rows and labels. The text is the same in every process."""
 
 
 def count_winners(winners: list[NDArray[np.integer]], n_classes: int) -> NDArray[np.int64]:
-    """Count, for each row asked, how many teachers named each class; -1 names none."""
+    """Return the number of votes of each class for each query (queries, classes). `ABSTAIN` is no vote."""
     counts = np.zeros((len(winners[0]), n_classes), np.int64)
     for votes in winners:
         row_ids = np.flatnonzero(votes != ABSTAIN)
@@ -49,7 +54,7 @@ def count_winners(winners: list[NDArray[np.integer]], n_classes: int) -> NDArray
 
 
 def check_matrix(points: Any, name: str) -> None:
-    """Check a matrix of rows."""
+    """Check that points are a finite matrix of floats."""
     is_float_matrix = isinstance(points, np.ndarray) and points.ndim == 2 and np.issubdtype(points.dtype, np.floating)
     if not is_float_matrix or not np.isfinite(points).all():
         raise InputError(f"{name} must be a finite matrix of floats.")

@@ -1,13 +1,13 @@
-"""Teachers' votes behind the vault: trained inside, told through a vote mechanism, never to be read.
+"""Votes of teachers inside the vault, which only a vote mechanism releases.
 
-Proof. Teachers are dealt disjoint rows without a look at labels, and each depends on the labels of its own part alone
+Proof. Teachers get disjoint rows, assigned without reading labels, and each depends on the labels of its own part alone
 (`partition`, `heads`, `networks`). So one label changes one teacher, which casts one vote in each query or none: a
-query's counts move by +1 in one class, by -1 in another, by both, or not at all. That is within the neighbourhood for
+query's counts change by +1 in one class, by -1 in another, by both, or not at all. That is within the neighborhood for
 which `mechanisms.voting` states the loss of a whole run, up to its caps. The caps are reserved before the first draw.
 
-With `public=`, teachers vote on rows of other people. Where each teacher saw nothing but its own part, features and
-labels, a whole record reaches one teacher only, and the same argument protects the record. Every row of the vault is
-then dealt out, labelled or not: who has a label may be a secret, too.
+With `public=`, teachers vote on rows of other people. If each teacher uses the features and labels of its own part
+alone, a whole record reaches one teacher only, and the same argument protects the record. Then every row of the vault
+is assigned to a teacher, with a label or without, because the presence of a label may be secret, too.
 """
 
 import math
@@ -37,14 +37,21 @@ from labeldp.releases.derived import PseudoLabels
 
 @dataclass(frozen=True, eq=False)
 class TeacherVotes(Mechanism):
-    """Train teachers on the labels, let them vote on query rows, and tell the winners by `votes`.
+    """Train teachers on the labels, let them vote on queries, and release the winners by a vote mechanism.
 
-    `points` holds the vault's rows as teachers see them: for `Heads` a matrix of rows of length 1, public or from a
-    label-free encoder; for `Networks` features of any kind. `queries` are the rows to ask about, in the order in which
-    they are asked. With `public`, rows of other people of the same kind as `points`, the queries are among those (None:
-    all of them), the release is about them, and what is protected is the whole record, if no row of `points` depends on
-    another (so no encoder that saw the vault's rows). `seed` deals the rows out: it is public, no noise. With `users`,
-    whole users are dealt out, and the guarantee holds for users.
+    Attributes:
+        points: The features of the vault's rows: for `Heads` a matrix of rows of length 1, public or from a label-free
+            encoder; for `Networks` features of any type.
+        queries: The numbers of the rows to vote on, in this order. With `public`, they are numbers of public rows, and
+            None means all of them.
+        n_teachers: The number of teachers.
+        votes: The vote mechanism.
+        delta: The delta of the guarantee.
+        trainer: The trainer of the teachers.
+        seed: The seed by which rows are assigned to teachers. It is public and seeds no noise.
+        users: The owner of each row. Then all rows of a user have one teacher, and the guarantee holds for users.
+        public: Rows of other people, of the same type as `points`. The release is about these rows. It protects whole
+            records if no row of `points` depends on another, so no encoder may be trained on the vault's rows.
     """
 
     trust: ClassVar[Trust] = "central"
@@ -58,23 +65,23 @@ class TeacherVotes(Mechanism):
     seed: int = 0
     users: Any = None
     public: Any = None
-    _counts: NDArray[np.int64] | None = field(default=None, repr=False)  # in the vault's own copy only
+    _counts: NDArray[np.int64] | None = field(default=None, repr=False)  # in the copy that `prepare` returns
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
-        # Whether some rows are among the secret ones must not be told: only objects are compared, never what they hold.
+        # Only objects are compared: a comparison of values would reveal whether a row is among the secret ones.
         if self.public is not None and self.public is self.points:
             raise InputError("The public rows are those of the vault: give rows of other people, or none.")
-        if self.users is not None:  # numbers are the same in every process: the same request stays the same
+        if self.users is not None:  # codes are the same in every process, and so is the digest of the request
             object.__setattr__(self, "users", encode_users(self.users, len(self.users)))
         for name in ("points", "queries", "public"):
             value = getattr(self, name)
-            if value is not None and not hasattr(value, "batch"):  # features have no way to be changed in place
+            if value is not None and not hasattr(value, "batch"):  # features cannot be changed in place
                 object.__setattr__(self, name, frozen_copy(value))
 
     @cached_property
     def epsilon(self) -> float:  # type: ignore[override]
-        """What a run costs a label, whatever the votes are; the last digit is rounded up."""
+        """The epsilon of a run for any votes, rounded up at the ninth digit."""
         epsilon = self.loss().epsilon(self.delta)
         if isinstance(self.loss(), NoLoss):
             return epsilon
@@ -85,19 +92,21 @@ class TeacherVotes(Mechanism):
         return float(math.ceil(epsilon * 1e9) / 1e9)
 
     def loss(self, n_labels: int = 1) -> Loss:
-        """Return the loss of one teacher: a unit with several labels must not reach more than one."""
+        """Return the loss of one teacher. All labels of a unit must belong to one teacher."""
         if n_labels > 1 and self.users is None:
-            raise InputError("A user with several rows would reach several teachers: give users=, to deal users out.")
+            raise InputError(
+                "A user with several rows would reach several teachers: give users=, which assigns whole users."
+            )
         return self.votes.loss(*self.votes.caps)
 
     def price(self, n_labels: int = 1) -> tuple[Any, Any]:
-        """Return the cost of one teacher, however many labels of it a unit owns."""
+        """Return the cost of one teacher, for any number of its labels that a unit owns."""
         if isinstance(self.loss(n_labels), NoLoss):
             return math.inf, 0
         return super().price(1)
 
     def parameters(self) -> dict[str, Any]:
-        """Describe the request; the mechanism and the teaching by their own settings."""
+        """Describe the request by its arrays, the vote mechanism and the trainer."""
         vote_parameters = {
             "votes": repr(self.votes),
             "trainer": self.trainer.describe(),
@@ -106,16 +115,16 @@ class TeacherVotes(Mechanism):
         return super().parameters() | vote_parameters
 
     def protects(self, unit: Unit) -> Unit:
-        """Return the whole record, where the votes are on rows of other people."""
+        """Return "record" if the votes are on rows of other people, else the unit."""
         return "record" if self.public is not None and unit == "label" else unit
 
     def released_parameters(self) -> dict[str, Any]:
-        """Leave digests of secret records out: who has all but one of them could try what that one is."""
+        """Return the parameters without digests of secret records, which would confirm a guess of one record."""
         secret_names = () if self.public is None else ("points", "users")
         return {name: value for name, value in self.parameters().items() if name not in secret_names}
 
     def check(self, space: LabelSpace, n_rows: int) -> None:
-        """Check rows and queries, and that the teaching can learn from them."""
+        """Check rows and queries, and that the trainer fits them."""
         if len(self.points) != n_rows:
             raise InputError(f"There are {len(self.points)} points for {n_rows} rows of the vault.")
         if self.public is not None and not len(self.public):
@@ -147,7 +156,7 @@ class TeacherVotes(Mechanism):
         return candidates[self.queries] if isinstance(candidates, np.ndarray) else candidates.select(self.queries)
 
     def prepare(self, codes: Codes, space: LabelSpace, cache: dict[Any, Any]) -> "TeacherVotes":
-        """Train and count, before anything is charged; several mechanisms on the same votes train once."""
+        """Train teachers and count their votes before anything is charged. Equal trainings are done once."""
         vote_parameters = ("votes", "delta", "epsilon")
         training_parameters = {name: value for name, value in self.parameters().items() if name not in vote_parameters}
         key = repr(training_parameters), np.packbits(codes != MISSING).tobytes()
@@ -160,8 +169,8 @@ class TeacherVotes(Mechanism):
         return replace(self, _counts=cache[key])
 
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> PseudoLabels:
-        """Tell the winners."""
-        responses = self.votes.draw(self._counts, bits)  # type: ignore[arg-type]  # prepared before
+        """Draw the noisy winners."""
+        responses = self.votes.draw(self._counts, bits)  # type: ignore[arg-type]  # set by `prepare`
         return self._build_release(responses.codes, release_fields)
 
     def _build_release(self, responses: NDArray[np.integer], release_fields: dict[str, Any]) -> PseudoLabels:
@@ -172,8 +181,8 @@ class TeacherVotes(Mechanism):
         return PseudoLabels(**release_fields | {"row_mask": codes != MISSING}, codes=codes, confidence=1 - 1e-6)
 
     def _record_fields(self, release_fields: dict[str, Any]) -> dict[str, Any]:
-        """Change the facts of a release: it speaks of public rows, and rests on all rows of the vault."""
-        uses = tuple(replace(use, rows=None) for use in release_fields["lineage"])
+        """Return changed fields for a release about public rows that depends on all rows of the vault."""
+        uses = tuple(replace(use, packed_rows=None) for use in release_fields["lineage"])
         cost, label_guarantee = joint_cost(uses), release_fields["guarantee"]
         record_guarantee = replace(
             label_guarantee,
@@ -185,9 +194,9 @@ class TeacherVotes(Mechanism):
 
 
 class SealedVotes:
-    """Votes of teachers that nobody can read: they are counted inside the vault, when a release needs them.
+    """Votes of teachers that cannot be read. They are counted inside the vault when a release needs them.
 
-    `release` tells their noisy winners; several mechanisms on the same votes add up in the ledger.
+    `release` releases their noisy winners. The costs of several mechanisms on the same votes add up in the ledger.
     """
 
     def __init__(self, vault: Any, arguments: dict[str, Any], derived_from: Sequence[HasLineage] = ()) -> None:
@@ -195,7 +204,7 @@ class SealedVotes:
         self._derived_from = derived_from
 
     def release(self, votes: VoteMechanism, delta: float = 0.0) -> Release:
-        """Tell the winners by a vote mechanism; rows without an answer have no label."""
+        """Release the noisy winners by a vote mechanism. Rows without an answer have no label."""
         mechanism = TeacherVotes(votes=votes, delta=delta, **self._arguments)
         release: Release = self._vault.release(mechanism, derived_from=self._derived_from)
         return release

@@ -1,8 +1,9 @@
-"""A learner in words: the same in every process, and different for learners that can train different models.
+"""Text descriptions of learners, which are equal in every process and differ for learners of different models.
 
-The ledger compares requests by these words, so two learners with the same words count as one request, and the second
-gets the release of the first. A function or class at the top of a module is known by its name. One that was made inside
-a function is not, because each call can make another: it is described by its code and by the values that it uses.
+The ledger compares requests by these descriptions. Two learners with the same description are one request, and the
+second gets the release of the first. A function or class at the top of a module is described by its name. A function
+that was made inside another function is described by its code and by the values that it uses, because each call can
+make a different one.
 """
 
 import dis
@@ -21,7 +22,8 @@ import torch
 
 from labeldp.core.errors import InputError
 
-_MAIN_MODULES = ("__main__", "__mp_main__")  # a worker process knows the script by the second name
+# A worker process imports the main script by the second name.
+_MAIN_MODULES = ("__main__", "__mp_main__")
 
 
 def describe(value: Any) -> str:
@@ -32,7 +34,7 @@ def describe(value: Any) -> str:
             strings, also in lists, tuples and dictionaries.
 
     Returns:
-        A text that names everything that the value does depend on.
+        A text that names everything on which the behavior of the value depends.
 
     Raises:
         InputError: The value has no description that is the same in every process.
@@ -66,13 +68,13 @@ def _is_plain(value: Any) -> bool:
 
 
 def _qualified_name(value: Any) -> str:
-    """Name a class, function or module; those of this library by their own name alone, as earlier versions did."""
+    """Return the name of a class, function or module, without the module for those of this library."""
     if isinstance(value, ModuleType):
         return value.__name__
     name, module = value.__qualname__, getattr(value, "__module__", None) or "builtins"
     if "<locals>" in name:
         raise InputError(
-            f"{name} was defined inside a function, so that its name says too little: define it at the top."
+            f"{name} was defined inside a function, so its name does not identify it: define it at the top."
         )
     return (
         str(name)
@@ -82,7 +84,7 @@ def _qualified_name(value: Any) -> str:
 
 
 def _describe_function(function: FunctionType) -> str:
-    """Name a function of a module; describe one of a script, a closure or a lambda by code and values, too."""
+    """Describe a function of a module by its name, and one of a script, a closure or a lambda by code and values."""
     is_local = function.__closure__ or "<" in function.__qualname__
     if not is_local and function.__module__ not in _MAIN_MODULES:  # a notebook can define the same name again
         return _qualified_name(function)
@@ -99,14 +101,15 @@ def _describe_function(function: FunctionType) -> str:
         ]
     except (InputError, ValueError, RecursionError):
         raise InputError(
-            f"The function {function.__qualname__} uses values beside numbers, strings and functions, so that two of "
-            "them cannot be told apart: define it at the top of a module, or use functools.partial of such a function."
+            f"The function {function.__qualname__} uses values beside numbers, strings and functions, so two such "
+            "functions cannot be distinguished: define it at the top of a module, or use functools.partial of such a "
+            "function."
         ) from None
     return f"{function.__qualname__} {_digest(' '.join(words).encode())}"
 
 
 def _describe_code(code: CodeType) -> str:
-    """Describe what a function does, without where it is written."""
+    """Describe the code of a function, without its place in a file."""
     constants = [
         _describe_code(each) if isinstance(each, CodeType) else _describe_constant(each) for each in code.co_consts
     ]
@@ -114,12 +117,12 @@ def _describe_code(code: CodeType) -> str:
 
 
 def _describe_constant(value: Any) -> str:
-    """A set in a code has another order in every process."""
+    """Describe a constant. A set is sorted, because its order differs between processes."""
     return f"set{sorted(map(repr, value))}" if isinstance(value, frozenset) else repr(value)
 
 
 def _global_names(code: CodeType) -> set[str]:
-    """Return the global names that a function reads, also in functions inside of it."""
+    """Return the global names that a function and its inner functions read."""
     names = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     return names.union(*map(_global_names, _inner_codes(code)))
 
@@ -129,7 +132,7 @@ def _inner_codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _describe_object(value: Any) -> str:
-    """Describe an estimator by its parameters, and a few others by their own words; refuse what hides its state."""
+    """Describe an estimator by its parameters, and a few other types by `repr`; refuse objects with hidden state."""
     words = repr(value)
     if hasattr(value, "get_params"):
         is_abbreviated = "..." in words or " at 0x" in words
@@ -141,7 +144,7 @@ def _describe_object(value: Any) -> str:
     if isinstance(value, PurePath | Enum | np.generic | torch.device | torch.dtype):
         return words
     raise InputError(
-        f"A {type(value).__name__} has no description by which a request is known again: give numbers, strings, or "
+        f"A {type(value).__name__} has no description that identifies a request: give numbers, strings, or "
         "functions and classes at the top of a module."
     )
 

@@ -1,26 +1,27 @@
-"""What answers from teachers' votes cost: Renyi bounds for any votes, and smaller ones for the votes at hand.
+"""Privacy accounting of teachers' votes: Renyi bounds for any votes, and smaller ones for given votes.
 
-Two kinds of bounds. The data-independent one holds for any votes; ledgers, stopping rules and calibrations use it
-alone. The data-dependent one holds for these votes: where teachers agree, the winner would hardly change. It is itself
-a function of the secret, so it is for analysis and must not be published (`sanitising` makes a figure that may be).
+There are two bounds. The data-independent one holds for any votes; ledgers, stopping rules and calibrations use it
+alone. The data-dependent one holds for given votes: if teachers agree, one vote hardly changes the winner. It is itself
+a function of the secret, so it is for analysis and must not be published (`sanitizing` draws a publishable epsilon).
 
-Every query pays for its threshold test, answered or not, and every answer for its noisy maximum.
+Every query is charged for its threshold test, answered or not, and every answer for its noisy maximum.
 
-Proof of the data-dependent bounds. Let q be the chance that the outcome is not the expected one, P and P' the laws of
-outcomes at these votes and at neighbouring ones. `q` here bounds that chance for the sampler that runs: integer noise,
-ties by the public order of the classes. Class i beats the winner w only if the difference of their two noises reaches
-n_w - n_i, or one more where i comes after w; the chances are added up over the classes (`tails`).
+Proof of the data-dependent bounds. Let q be the probability that the outcome is not the expected one, and P and P' the
+distributions of outcomes at these votes and at neighboring ones. `q` here bounds that probability for the sampler that
+runs: integer noise, ties by the public order of the classes. Class i beats the winner w only if the difference of their
+two noises reaches n_w - n_i, or one more if i comes after w. The probabilities are summed over the classes
+(`vote_tails`).
 
 - Gaussian votes: Theorem 6 of Papernot et al. (2018), which needs nothing of the noise but its Renyi bounds at two
-  higher orders. The unexpected outcomes have chance at most (q exp(r2))^((m2-1)/m2) at the neighbour, by the bound r2
-  at the order m2; and Hoelder's inequality with the bound r1 at the order m1 gives the rest.
-- The threshold test is a mechanism of two outcomes with the Renyi bound order / (2 sigma1^2); q is the chance of the
-  rarer one, exactly. The same theorem holds with sigma = sqrt(2) sigma1.
-- Laplace votes change every probability by a factor exp(e) at most, e = 2/scale. Let s be the chance at the neighbour
-  of the unexpected outcomes, between q exp(-e) and q exp(e). Given s, the sum of P^a P'^(1-a) is largest if each
-  ratio P/P' is exp(e) or exp(-e); that largest value is convex in s, so an end of the range is the worst: a pair of
-  coins with chances q and q exp(-e), or q and q exp(e). Both divergences grow with q: a coin with a smaller q is a
-  thinned one.
+  higher orders. The unexpected outcomes have probability at most (q exp(r2))^((m2-1)/m2) at the
+  neighbor, by the bound r2 at the order m2; and Hoelder's inequality with the bound r1 at the order m1 gives the rest.
+- The threshold test is a mechanism of two outcomes with the Renyi bound order / (2 sigma1^2); q is the exact
+  probability of the rarer one. The same theorem holds with sigma = sqrt(2) sigma1.
+- Laplace votes change every probability by a factor exp(e) at most, e = 2/scale. Let s be the probability at the
+  neighbor of the unexpected outcomes, between q exp(-e) and q exp(e). Given s, the sum of P^a P'^(1-a) is largest if
+  each ratio P/P' is exp(e) or exp(-e); that largest value is convex in s, so an end of the range is the worst: a pair
+  of Bernoulli distributions with probabilities q and q exp(-e), or q and q exp(e). Both divergences grow with q,
+  because post-processing turns a Bernoulli variable into one with a smaller q.
 """
 
 import math
@@ -47,18 +48,28 @@ Accountable = LNMax | GNMax | ConfidentGNMax
 ORDERS: Floats = np.concatenate(
     [1 + np.geomspace(0.02, 1, 60)[:-1], np.geomspace(2, 64, 341), np.geomspace(65, 2000, 100)]
 )
-_BLOCK_SIZE = 128  # queries worked on at once: what fits in the cache
-_ROUNDING_SLACK = 1e-9  # more than the float64 sums can be short
+# The number of queries that are evaluated at once, which fits in the cache.
+_BLOCK_SIZE = 128
+# An upper bound on the rounding error of the float64 sums.
+_ROUNDING_SLACK = 1e-9
 
 
 @dataclass(frozen=True)
 class VoteAccount:
-    """What the first `queries` queries cost, if `answers` of them are expected to be answered.
+    """The privacy cost of the first queries of a run.
 
-    `epsilon_data_independent` holds for any votes, for a run whose caps on queries and answers were fixed beforehand at
-    these numbers; where the votes set them, it is for the reader of the votes alone. `epsilon_data_dependent` depends
-    on the votes: not publishable. `epsilon_sanitised` may be published, once, if the number of queries was fixed
-    beforehand: it covers the answers and itself, which the others do not.
+    Attributes:
+        epsilon_data_dependent: The epsilon for these votes. It depends on the votes and must not be published.
+        epsilon_data_independent: The epsilon for any votes, of a run whose caps on queries and answers were fixed in
+            advance at these numbers. If the votes set the caps, it must not be published either.
+        queries: The number of queries.
+        answers: The expected number of answered queries.
+        delta: The delta of each epsilon.
+        conversion: The conversion from Renyi bounds to epsilon.
+        order: The Renyi order of the data-dependent epsilon.
+        publishable: The names of the epsilons that may be published.
+        epsilon_sanitized: An epsilon that may be published once, if the number of queries was fixed in advance. It
+            covers the answers and itself; the other epsilons do not cover it.
     """
 
     epsilon_data_dependent: float
@@ -69,15 +80,19 @@ class VoteAccount:
     conversion: Conversion
     order: float
     publishable: tuple[str, ...]
-    epsilon_sanitised: float | None = None
+    epsilon_sanitized: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields, without a sanitised figure where none was asked for."""
+        """Return the fields, without a sanitized epsilon if none was drawn."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def read_votes(votes: Any) -> Votes:
-    """Return votes as integers, or say why they are none: files often hold whole numbers as floats."""
+    """Return votes as integers. Files often hold whole numbers as floats.
+
+    Raises:
+        InputError: They are no vote counts.
+    """
     counts = np.asarray(votes)
     is_numeric = counts.dtype.kind in "iuf" and counts.ndim == 2 and len(counts) > 0 and counts.shape[1] >= 2
     if not is_numeric or not np.isfinite(counts).all() or (counts < 0).any() or (counts % 1 != 0).any():
@@ -99,7 +114,20 @@ def account_votes(
     conversion: Conversion = "tight",
     orders: Floats = ORDERS,
 ) -> VoteAccount:
-    """Walk the queries in their order and add up; stop at so many queries, or at so many expected answers."""
+    """Sum the costs of the queries in their order.
+
+    Args:
+        votes: The vote counts (queries, classes).
+        mechanism: The vote mechanism.
+        delta: The delta of the result.
+        n_queries: The number of queries; None for all.
+        n_answers: The number of expected answers at which to stop; None for all queries.
+        conversion: The conversion from Renyi bounds to epsilon.
+        orders: The Renyi orders.
+
+    Raises:
+        InputError: A value is out of range, or both `n_queries` and `n_answers` are given.
+    """
     counts = read_votes(votes)
     check_delta(delta, positive=True)
     if not isinstance(mechanism, Accountable):
@@ -118,8 +146,8 @@ def account_votes(
     independent, _ = smallest_epsilon(
         data_independent_rdp(mechanism, n_walked, math.ceil(expected_answers), orders), orders, delta, conversion
     )
-    # How many queries are confident, and where so many answers are reached, is in the votes: caps that they set are not
-    # for others to read.
+    # The number of confident queries and the query at which the answers are reached depend on the votes. Caps that the
+    # votes set must not be published.
     depends_on_votes = n_answers is not None or isinstance(mechanism, ConfidentGNMax)
     publishable = () if depends_on_votes else ("epsilon_data_independent",)
     return VoteAccount(
@@ -128,7 +156,7 @@ def account_votes(
 
 
 def answer_probabilities(votes: Votes, mechanism: Accountable) -> Floats:
-    """Return the chance that each query is answered."""
+    """Return the probability that each query is answered."""
     if not isinstance(mechanism, ConfidentGNMax):
         return np.ones(len(votes))
     shortfall, tail = _shortfall(votes, mechanism)
@@ -138,7 +166,7 @@ def answer_probabilities(votes: Votes, mechanism: Accountable) -> Floats:
 
 
 def resolve_n_queries(probabilities: Floats, n_queries: int | None, n_answers: float | None) -> int:
-    """Return how many queries are walked."""
+    """Return the number of queries to account for."""
     if n_queries is not None and n_answers is not None:
         raise InputError("Stop at so many queries or at so many answers, not at both.")
     if n_queries is not None:
@@ -196,7 +224,7 @@ def smallest_epsilon(rdp: Floats, orders: Floats, delta: float, conversion: Conv
 
 
 def log_wrong_probability(votes: Votes, mechanism: Accountable) -> Floats:
-    """Return the log of a bound on the chance that each noisy maximum is not the winner."""
+    """Return the log of a bound on the probability that each noisy maximum is not the winner."""
     winner = np.argmax(votes, axis=1)[:, None]
     leads = np.take_along_axis(votes, winner, axis=1) - votes + (np.arange(votes.shape[1]) > winner)
     log_probabilities = difference_tail(mechanism, int(leads.max()))[leads]
@@ -205,7 +233,7 @@ def log_wrong_probability(votes: Votes, mechanism: Accountable) -> Floats:
 
 
 def difference_tail(mechanism: Accountable, max_difference: int) -> Floats:
-    """Return log P(difference of the noises of two counts >= k) for k from 0 to `last`."""
+    """Return log P(difference of the noises of two counts >= k) for k from 0 to `max_difference`."""
     if isinstance(mechanism, LNMax):
         return laplace_difference_tail(mechanism.scale, np.arange(max_difference + 1))
     sigma = mechanism.sigma2 if isinstance(mechanism, ConfidentGNMax) else mechanism.sigma
@@ -213,7 +241,7 @@ def difference_tail(mechanism: Accountable, max_difference: int) -> Floats:
 
 
 def log_rarer_probability(votes: Votes, mechanism: ConfidentGNMax) -> Floats:
-    """Return the log of the chance of the rarer outcome of each threshold test."""
+    """Return the log of the probability of the rarer outcome of each threshold test."""
     shortfall, tail = _shortfall(votes, mechanism)
     return tail[np.where(shortfall >= 1, shortfall, 1 - shortfall)]
 
@@ -235,7 +263,7 @@ def gaussian_rdp(log_q: Floats, sigma: float, orders: Floats, weights: Floats | 
         m2 = sigma * np.sqrt(-values)  # Proposition 10 of Papernot et al. (2018)
         m1 = m2 + 1
         r1, r2 = m1 / variance, m2 / variance
-        # Where the bound grows with q, so that a bound on q may stand for it, and the neighbour's chance is below 1.
+        # Valid where the bound grows with q, so a bound on q may replace q, and the neighbor's probability is below 1.
         limit = (m2 - 1) * r2 - m2 * (np.log(m1 / (m1 - 1)) + np.log(m2 / (m2 - 1)))
         is_valid = (m2 > 1) & (values <= limit) & (-values > r2)
         log_p = log_one_minus_exp(values)
@@ -279,7 +307,7 @@ def _two_outcome_bound(log_q: Floats, log_p: Floats, a: Floats, b: Floats, order
     rare = b[:, None] * order_minus_one
     rare += log_q[:, None]
     rare -= common
-    # Far above 0 the exponential would overflow; the bound is then beyond the data-independent one anyway.
+    # Far above 0 the exponential would overflow. The bound then exceeds the data-independent one anyway.
     np.minimum(rare, 700.0, out=rare)
     np.exp(rare, out=rare)
     np.log1p(rare, out=rare)

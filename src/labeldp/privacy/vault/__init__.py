@@ -1,4 +1,4 @@
-"""The private side: labels, what was spent on them, and the one way out."""
+"""The vault: secret labels, the ledger of their privacy costs, and the releases."""
 
 from labeldp.privacy.vault.entries import Entry
 from labeldp.privacy.vault.identity import Identity, identify

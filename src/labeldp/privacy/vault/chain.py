@@ -1,4 +1,4 @@
-"""The hash chain of a ledger: an append-only list of events, each with a digest of itself and of all before it.
+"""The hash chain of a ledger: an append-only list of events, each with a digest of itself and of all earlier events.
 
 A reservation, a commit, a failed draw, a change of the budget and a binding to a data set are one event each. The
 ledger stores the number of events and the last digest a second time, so that a missing last event is noticed as well.
@@ -33,7 +33,7 @@ class Event:
 
     Attributes:
         number: The place in the chain, from 1.
-        kind: One of `KINDS`.
+        kind: One of `EVENT_TYPES`.
         entry: The id of the entry that the event reserves, commits or records; empty for a binding.
         request: The digest of a reservation's request; empty for other events.
         label: The name of the label with a leading "=", or empty for a label without a name.
@@ -41,7 +41,7 @@ class Event:
         row_set: The SHA-256 of a reservation's packed rows; empty for all rows.
         body: The details of the entry or the facts of a binding, as JSON.
         at: The time.
-        digest: The SHA-256 of all of these and of the digest before.
+        digest: The SHA-256 of all other fields and of the previous digest.
     """
 
     number: int
@@ -56,7 +56,7 @@ class Event:
     digest: str = ""
 
     def digest_after(self, previous_digest: str) -> str:
-        """Return the digest of this event in a chain whose last digest is `before`."""
+        """Return the digest of this event in a chain whose last digest is `previous_digest`."""
         fields = (self.kind, self.entry, self.request, self.label, self.costs, self.row_set, self.body, self.at)
         lengths = ",".join([str(len(field)) for field in fields])
         text = f"{previous_digest}:{self.number}:{lengths}:{''.join(fields)}"
@@ -64,10 +64,10 @@ class Event:
 
 
 class Chain:
-    """The verified events of a ledger, and what follows from them: facts, entries by request, and charges.
+    """The verified events of a ledger, and its facts, entries by request, and charges.
 
-    A chain only grows. `extend` verifies new events, so that a process that has read a ledger once reads only what
-    came later. `charges` lists the row set and the costs of every reservation, in order.
+    A chain only grows. `extend` verifies new events, so that a process reads only the events that are new to it.
+    `charges` lists the row set and the costs of every reservation, in order.
     """
 
     def __init__(self) -> None:
@@ -78,17 +78,17 @@ class Chain:
         self._entry_events: dict[str, Event] = {}  # by entry: its reservation, or the change of the budget
         self._commit_events: dict[str, Event] = {}
         self._failed_entries: set[str] = set()
-        self._entry_cache: dict[str, Entry] = {}  # those that were asked for
+        self._entry_cache: dict[str, Entry] = {}  # of the entries that were read before
         self._entries_by_request: dict[str, list[str]] = {}
 
     def next_event(self, kind: str, body: Mapping[str, Any], at: str, **fields: str) -> Event:
         """Return a new event that follows the last one; it is not part of the chain yet.
 
         Args:
-            kind: One of `KINDS`.
-            body: What `json` can write.
+            kind: One of `EVENT_TYPES`.
+            body: The details or facts, which `json` can write.
             at: The time.
-            **fields: Other fields of `Event`; empty where they are not given.
+            **fields: Other fields of `Event`; fields that are not given are empty.
 
         Returns:
             The event with its number and digest.
@@ -104,7 +104,7 @@ class Chain:
             event: An event as it is stored.
 
         Raises:
-            ValueError: The event does not follow the last one, or is not what its digest says.
+            ValueError: The event does not follow the last one, or its digest does not fit.
         """
         if (
             event.number != self.n_events + 1
@@ -120,7 +120,7 @@ class Chain:
         ):
             raise ValueError("two entries have one id")
         if event.kind in RESERVATION_TYPES:
-            if parse_costs(event.costs):  # first: an interruption may count a charge twice, and never forget it
+            if parse_costs(event.costs):  # first, so that an interruption never loses a charge
                 self.charges.append((event.row_set, event.costs))
             self._entry_events[event.entry] = event
             self._entries_by_request.setdefault(event.request, []).append(event.entry)
@@ -141,7 +141,7 @@ class Chain:
 
     @property
     def has_entries(self) -> bool:
-        """Whether there is an entry, which binds the ledger to its data set for good."""
+        """Whether there is an entry. The first entry binds the ledger to its data set permanently."""
         return bool(self._entry_events)
 
     def entries(self) -> list[Entry]:
@@ -185,12 +185,12 @@ class Chain:
 
 
 def _check_facts(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of a binding; an exception if they are not what a ledger can be bound to."""
+    """Return the facts of a binding; raise an exception if a fact has another type or is out of range."""
     identity, budget = facts["identity"], facts["budget"]
     Budget(budget["epsilon"], budget["delta"], budget["composition"])
     columns = Identity(**identity).columns
     texts = [identity["name"], identity["label"] or "", facts["unit"], facts["mark"], facts["owners"] or ""]
-    texts += [identity.get("digest") or "", *(columns.values() if columns else ()), *facts.get("other secrets", [])]
+    texts += [identity.get("digest") or "", *(columns.values() if columns else ())]
     n_rows, order = identity["rows"], budget["order"]
     if not all(isinstance(text, str) for text in texts) or facts["unit"] not in ("label", "user"):
         raise TypeError("a fact is of another type")
@@ -217,7 +217,7 @@ def _read_entry(event: Event, commit: Event | None, failed: bool) -> Entry:
 
 
 def _read_details(event: Event) -> dict[str, Any]:
-    """Read the description of an entry; one that makes no sense is damage, though its digest may fit."""
+    """Read the description of an entry. A malformed description is damage, even with a fitting digest."""
     with suppress(ValueError, RecursionError):
         details = json.loads(event.body)
         if (
@@ -231,7 +231,7 @@ def _read_details(event: Event) -> dict[str, Any]:
 
 
 def decode_label(text: str) -> str | None:
-    """Read the label of an event: a leading "=" tells an empty name from none."""
+    """Read the label of an event. A leading "=" distinguishes an empty name from no name."""
     return text[1:] if text else None
 
 
@@ -241,7 +241,7 @@ def encode_label(label: str | None) -> str:
 
 
 def write_costs(costs: Mapping[int, Cost]) -> str:
-    """Write costs as an event keeps them; empty if there are none."""
+    """Write costs as an event stores them; empty if there are none."""
     return json.dumps({str(m): cost.to_json() for m, cost in costs.items()}) if costs else ""
 
 

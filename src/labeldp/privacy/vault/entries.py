@@ -1,5 +1,7 @@
-"""What a ledger records: one entry for each release, plan, step of a plan and change of the budget."""
+"""Entries of a ledger, one for each release, plan, step of a plan and change of the budget, and digests of requests."""
 
+import hashlib
+import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +10,8 @@ from typing import Any
 
 from labeldp.accounting.costs import Cost
 from labeldp.core.guarantee import json_number
-from labeldp.privacy.mechanisms.base import without_digests
+from labeldp.core.label_space import LabelSpace
+from labeldp.privacy.mechanisms.base import Mechanism, without_digests
 
 
 @dataclass(frozen=True)
@@ -17,12 +20,12 @@ class Entry:
 
     Attributes:
         kind: "release", "plan", "step" (a release that a plan has paid for) or "budget" (a new limit).
-        request: A digest of what was asked for. Equal requests get one release.
+        request: The digest of the request, from `hash_request`. Equal requests get one release.
         details: A public description of the entry.
-        costs: The cost to a unit, by how many of the released rows the unit owns. Empty for what costs nothing.
+        costs: The cost to a unit, by number of released rows that the unit owns. Empty for an entry without cost.
         row_set: The SHA-256 of the released rows as `pack_rows` writes them; empty for all rows.
-        label: The name of the label column; None if it has none, which matches every name.
-        id: A random name.
+        label: The name of the label; None for a label without a name, which matches every name.
+        id: A random identifier.
         status: "reserved", "committed" when the release is stored, or "failed" when its draw raised an exception. All
             of them count as spent.
         created: When the entry was reserved (UTC, ISO 8601).
@@ -46,9 +49,9 @@ class Entry:
         return str(self.details["step"]).rpartition(":")[0] if self.kind == "step" else self.id
 
     def to_redacted_json(self) -> dict[str, Any]:
-        """Return the entry without row sets, released values and digests of what was asked, for a copy that travels.
+        """Return the entry for a published copy, without row sets, released values and digests of arrays.
 
-        Features that are public in one training may be secret records in the next.
+        Features that are public in one training may be secret records in another.
         """
         max_cost = self.costs.get(max(self.costs, default=0), Cost())
         parameters = self.details.get("parameters")
@@ -62,10 +65,33 @@ class Entry:
             "created": self.created,
             "finished": self.finished,
         }
-        # The ledger's own facts come first, and a description cannot replace them.
+        # The description cannot replace a field of the entry: `own_fields` is merged last, and comes first in order.
         return {**own_fields, **self.details, **own_fields} | (
             {"parameters": without_digests(parameters)} if parameters else {}
         )
+
+
+def describe_request(mechanism: Mechanism, space: LabelSpace, step: str = "") -> dict[str, Any]:
+    """Describe a request without its rows. Two requests with equal descriptions and rows get one release.
+
+    Args:
+        mechanism: The mechanism with its parameters.
+        space: The classes of the labels.
+        step: The name of a plan's step; empty for a release of its own.
+    """
+    mechanism_type, parameters = type(mechanism), mechanism.parameters()
+    # A class of another package may have the name of a class of this one.
+    name = (
+        mechanism_type.__name__
+        if mechanism_type.__module__.startswith("labeldp.")
+        else f"{mechanism_type.__module__}.{mechanism_type.__qualname__}"
+    )
+    return {"mechanism": name, "parameters": parameters, "classes": list(space), "step": step}
+
+
+def hash_request(request: Mapping[str, Any]) -> str:
+    """Return the digest of a request. It depends on names of classes and fields: see `schema.FORMAT_VERSION`."""
+    return hashlib.sha256(json.dumps(request, sort_keys=True, default=repr).encode()).hexdigest()
 
 
 def labels_match(label: str | None, other: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""What is said where something fails after a charge: what was released is paid for, and the next run uses it."""
+"""Notes on exceptions after a charge: the releases are stored, and the next run uses them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,13 +9,13 @@ PAID_NOTE = "What was released is paid for and in the ledger: the same request u
 
 @contextmanager
 def note_charge_on_failure(vault: Any) -> Iterator[None]:
-    """Add a note to any exception that is raised inside after something was charged to a ledger that stays.
+    """Add a note to an exception that is raised inside after a charge to a ledger file.
 
     Args:
         vault: The vault whose ledger is watched.
 
     Raises:
-        Exception: Whatever is raised inside, with `PAID` among its notes (`__notes__`) if a charge preceded it.
+        Exception: The exception raised inside, with `PAID_NOTE` in its `__notes__` if a charge preceded it.
     """
     n_charges_before = len(vault.ledger.snapshot().charges)
     try:

@@ -1,4 +1,4 @@
-"""Which data set a ledger belongs to: public facts only, so that a changed label opens the same ledger."""
+"""The identity of a data set: digests of its public columns. A changed label opens the same ledger."""
 
 import hashlib
 import json
@@ -13,17 +13,16 @@ import pyarrow.compute as pc
 
 from labeldp.core.errors import InputError
 
-_ROWS_PER_BLOCK = (
-    1 << 16
-)  # rows hashed at once, whatever the batches of the source: the digest must not depend on those
+# Rows hashed at once. The digest must not depend on the batches of the source.
+_ROWS_PER_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Which rows a ledger counts for, and which label of theirs.
+    """The rows that a ledger counts for, and the name of their label.
 
     Attributes:
-        name: A name of the data set, which decides if there is no digest.
+        name: The name of the data set. It identifies data sets without a digest.
         label: The name of the label. All labels of the same rows share a ledger, and their costs add up. None for a
             label without a name, which matches every name.
         rows: The number of rows.
@@ -44,9 +43,9 @@ class Identity:
     def has_same_rows(self, other: "Identity") -> bool:
         """Whether these are the rows of `other`, in their order; their labels may differ.
 
-        Digests decide, because a name may change. Some of the columns are not enough: the rows may be sorted in another
-        way in a table without the others, and costs of one person would be counted for another. Only the column that
-        is the label here may be missing here, because it cannot identify the rows any more.
+        Digests are compared, because a name may change. A subset of the columns is not enough: a table without the
+        other columns may have another row order, and costs of one person would be counted for another. Only the column
+        that is the label here may be missing, because a label does not identify rows.
 
         Args:
             other: The identity that a ledger is bound to.
@@ -66,7 +65,7 @@ class Identity:
 
 
 def identify(name: str, label: str | None, batches: Iterable[pa.RecordBatch]) -> Identity:
-    """Identify a data set by its public columns (features, or row ids alone); the label is passed over.
+    """Identify a data set by its public columns: features, or row ids alone. The label is skipped.
 
     Raises:
         InputError: A column has a type that has no digest, such as a union.
@@ -91,8 +90,9 @@ def _update_digest(digest: Any, field: pa.Field, column: pa.Array) -> None:
     except pa.ArrowException:
         pass
     raise InputError(
-        f"Column {field.name!r} holds {field.type}, by which rows cannot be told apart: leave it out (--leave-out), or "
-        "write it as numbers, times or texts."
+        f"Column {field.name!r} holds {field.type}, which cannot identify rows: exclude the column, or write it as "
+        "numbers, times or texts.",
+        parameter="excluded_columns",
     )
 
 
@@ -109,7 +109,7 @@ def _rechunk(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
 
 
 def _canonical_bytes(column: pa.Array) -> Iterator[Any]:
-    """Give bytes that depend on values and number types alone, not on how Arrow happens to lay them out."""
+    """Yield bytes that depend on values and number types, not on the memory layout of Arrow."""
     dtype = column.type
     if isinstance(dtype, pa.BaseExtensionType) and pa.types.is_nested(dtype.storage_type):
         yield from _canonical_bytes(column.storage)
@@ -142,7 +142,7 @@ def _canonical_bytes(column: pa.Array) -> Iterator[Any]:
 
 
 def _canonical_text_bytes(column: pa.Array) -> Iterator[Any]:
-    """Give text, bytes, and whatever else can be written as text (dates, decimals)."""
+    """Yield the bytes of text, binary values and other values with a text form (dates, decimals)."""
     if "binary" in str(column.type):
         values = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
     else:
@@ -155,7 +155,7 @@ def _canonical_text_bytes(column: pa.Array) -> Iterator[Any]:
 
 
 def _as_text(column: pa.Array) -> pa.Array:
-    """Write dates, decimals and the like as text; times of a zone that is unknown here as they are in UTC."""
+    """Cast dates, decimals and similar values to text; times of an unknown time zone are written in UTC."""
     try:
         return column.cast(pa.large_string())
     except pa.ArrowInvalid:

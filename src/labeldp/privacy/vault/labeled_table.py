@@ -1,4 +1,4 @@
-"""A table whose label column is secret: its public identity, its label space, its vault."""
+"""A table with a secret label column: its public identity, its label space and its vault."""
 
 import csv
 import math
@@ -20,20 +20,25 @@ from labeldp.privacy.vault import Ledger, Vault, identify
 from labeldp.privacy.vault.account import BudgetChooser
 from labeldp.privacy.vault.ledger import default_ledger_path
 
-# What stands in the place of a number that is missing.
+# Texts of CSV files that mean a missing number.
 MISSING_NUMBERS = ["", "NA", "N/A", "n/a", "na", "#N/A", "NULL", "null", "None", "NaN", "nan", "?", ".", "-"]
 RowCallback = Callable[[int], None]
-_OTHER_SECRETS = "other secrets"  # the fact of an older ledger that names labels which have a ledger of their own
 
 
 @dataclass(frozen=True)
 class SecretTable:
-    """A file, its label column, and the classes that the column may hold.
+    """A table file, its label column, and the classes that the column may hold.
 
-    `ids` names a column of row ids, which is no feature and identifies the data set; otherwise all features do. `users`
-    names the column of the owner of each row, which is no feature either. With `pairs`, rows are a person and an item:
-    the classes are ordered, as ratings are, and the owner can be the person. Columns that are `left_out` are not looked
-    at: another secret of the same people, for example, which as a feature would be public.
+    Attributes:
+        file: The file.
+        label: The name of the label column.
+        space: The classes.
+        id_column: A column of row ids, which is no feature. It identifies the data set; otherwise all features do.
+        user_column: The column of the owner of each row, which is no feature.
+        is_pairs: Whether each row is a user and an item. Then the classes are ordered, as ratings are, and the owner
+            can be the user.
+        excluded_columns: Columns that are not read. Another secret of the same people must be excluded, because a
+            feature is public.
     """
 
     file: TableFile
@@ -58,13 +63,26 @@ class SecretTable:
         label_range: str | None = None,
         excluded_columns: Sequence[str] = (),
     ) -> "SecretTable":
-        """Check the columns and read the classes in the label's type: separated by commas, quoted if they hold one.
+        """Open a table and check its columns. It reads no label.
 
-        Instead of classes, `numbers` declares a range: its ends and its step, separated by commas.
+        Args:
+            path: The file.
+            label: The label column.
+            classes: The classes in the type of the column, separated by commas. A class that holds a comma is quoted.
+            missing: Whether a missing label is an error or a public fact.
+            id_column: A column of row ids.
+            user_column: The column of the owner of each row.
+            is_pairs: Whether each row is a user and an item.
+            label_range: The range of a numeric label instead of classes: its ends and its step, separated by commas.
+            excluded_columns: Columns that are not read.
+
+        Raises:
+            InputError: A column does not exist, or the classes do not fit its type.
         """
         if (classes is None) == (label_range is None):
             raise InputError(
-                "Declare what a label may be, by one of the two: --classes no,yes, or --range 0,100,1 for numbers."
+                "Declare the possible labels by either the classes, or a range for a numeric label.",
+                parameter="classes",
             )
         file = TableFile(path)
         dtype = file.column_type(label)
@@ -76,71 +94,71 @@ class SecretTable:
                 raise InputError("An empty class is declared: remove the extra comma.")
             space = LabelSpace([_parse_class(word, dtype) for word in words], ordered=is_pairs, missing=missing)
         if id_column is not None and (file.column_type(id_column) is None or id_column == label):
-            raise InputError("The label cannot identify its own data set: name a column of row ids.")
+            raise InputError(
+                "The label cannot identify its own data set: name a column of row ids.", parameter="id_column"
+            )
         if user_column is not None and (file.column_type(user_column) is None or user_column == label):
-            raise InputError("The label cannot own its own row: name the column of users.")
+            raise InputError("The label cannot own its own row: name the column of users.", parameter="user_column")
         for name in excluded_columns:
             if file.column_type(name) is None or name in (label, id_column, user_column):
-                raise InputError(f"{name!r} is the label, the row ids or the users, which cannot be left out.")
+                raise InputError(
+                    f"{name!r} is the label, the row ids or the users, which cannot be excluded.",
+                    parameter="excluded_columns",
+                )
         return cls(file, label, space, id_column, user_column, is_pairs, tuple(excluded_columns))
 
     @property
     def default_ledger_path(self) -> Path:
-        """The ledger's usual place."""
+        """The path of the ledger beside the data."""
         return default_ledger_path(self.file.path)
 
     @property
     def feature_columns(self) -> list[str]:
-        """All columns but the label, the row ids, the users and what is left out."""
+        """All columns but the label, the row ids, the users and the excluded columns."""
         names = [name for name in self.included_columns if name not in (self.label, self.id_column)]
         return names if self.is_pairs and len(names) == 2 else [name for name in names if name != self.user_column]
 
     @property
     def included_columns(self) -> list[str]:
-        """All columns but what is left out."""
+        """All columns but the excluded ones."""
         return [name for name in self.file.schema.names if name not in self.excluded_columns]
 
     def _choose_ledger(self, requested: Path | None) -> Path:
-        """Return the ledger of these rows, which is one for all of their labels.
+        """Return the path of the ledger of these rows. All labels of the same rows share one ledger.
 
         Args:
-            chosen: The ledger that the user names; None for the one beside the data.
+            requested: The ledger that the caller names; None for the one beside the data.
 
         Raises:
-            InputError: The user must name one, or another one counts for these rows, or a feature is a label there.
+            InputError: The caller must name a ledger, or another ledger counts for these rows, or a feature is a label
+                there.
         """
         if requested is None and self.file.path.stat().st_nlink > 1:
             raise InputError(
-                f"{self.file.path} has several names (hard links), and each would have a ledger of its own: name one "
-                "ledger for all of them (--ledger)."
+                f"{self.file.path} has several names (hard links), and each would have a separate ledger: name one "
+                "ledger for all of them.",
+                parameter="ledger",
             )
         default, path = self.default_ledger_path, requested or self.default_ledger_path
         self._check_link()
-        if default.is_file() and (chain := Ledger(default).snapshot()).has_entries:
-            in_other_ledger, is_default = (
-                self.label in chain.facts.get(_OTHER_SECRETS, []),
-                path.resolve() == default.resolve(),
+        if path.resolve() != default.resolve() and default.is_file() and Ledger(default).snapshot().has_entries:
+            raise InputError(
+                f"{default.name} records the privacy cost of these rows, and another ledger would forget it: use that "
+                "ledger, or move it away if it is about other people.",
+                parameter="ledger",
             )
-            if in_other_ledger and (is_default or not path.is_file()):
-                raise InputError(f"Column {self.label!r} has a ledger of its own: name that file (--ledger).")
-            if not is_default and not in_other_ledger:
-                raise InputError(
-                    f"{default.name} counts what these people have lost, and another ledger would forget it: leave "
-                    "--ledger out, or move that file away if it is about other people."
-                )
-            self._check_secrets(default, [*chain.label_names, *chain.facts.get(_OTHER_SECRETS, [])])
         if path.is_file() and (chain := Ledger(path).snapshot()).has_entries:
             self._check_secrets(path, chain.label_names)
         return path
 
     def _check_link(self) -> None:
-        """Refuse a ledger beside a link to the data: the ledger beside the data themselves would not know of it."""
+        """Refuse a ledger beside a link to the data, because the ledger beside the data does not count its entries."""
         link_ledger = self.file.path.with_name(self.file.path.name + ".ledger")
         is_other_file = link_ledger.resolve() != self.default_ledger_path.resolve() and link_ledger.is_file()
         if is_other_file and Ledger(link_ledger).snapshot().has_entries:
             raise InputError(
-                f"{link_ledger} lies beside a link to the data, whose ledger is {self.default_ledger_path}: move it there, or "
-                "name the data themselves if it is about others."
+                f"{link_ledger} lies beside a link to the data, whose ledger is {self.default_ledger_path}: move it "
+                "there, or open the data by their own path if it is about other people."
             )
 
     def _check_secrets(self, ledger: Path, labels: Sequence[str]) -> None:
@@ -148,21 +166,23 @@ class SecretTable:
         for secret in labels:
             if secret != self.label and secret in self.included_columns:
                 raise InputError(
-                    f"{ledger.name} says that column {secret!r} is a secret, too, and it would be a public "
-                    f"feature here: leave it out (--leave-out {secret})."
+                    f"{ledger.name} counts column {secret!r} as a secret label, and it would be a public feature here: "
+                    "exclude the column.",
+                    parameter="excluded_columns",
                 )
 
     def _identity_columns(self, ledger: Path) -> list[str]:
-        """Return the columns by which a ledger knows the rows: one that is left out later still says which they are."""
+        """Return the columns by which a ledger identifies the rows, including columns that are excluded now."""
         if not (ledger.is_file() and (chain := Ledger(ledger).snapshot()).has_entries):
             return []
         names = [name for name in chain.facts["identity"].get("columns") or {} if name != self.label]
         for name in names:
             if name not in self.file.schema.names:
                 raise InputError(
-                    f"{ledger.name} knows the rows by column {name!r}, too, which {self.file.path.name} lacks: use the "
-                    "table as it was (--leave-out keeps a column from being learnt), or another ledger if these are "
-                    "other people."
+                    f"{ledger.name} identifies the rows by column {name!r}, too, which {self.file.path.name} lacks: "
+                    "use the table as it was, or another ledger if these are other people. An excluded column is in "
+                    "the table and is no feature.",
+                    parameter="excluded_columns",
                 )
         return names
 
@@ -179,8 +199,18 @@ class SecretTable:
     ) -> Vault:
         """Read the labels into a vault, with the ledger of this data set.
 
-        Without `budget` and `delta_budget`, the totals stay what the ledger says, or become `epsilon` and `delta` for
-        a new ledger. `labels_per_user` is only looked at: a bad one makes no ledger.
+        Args:
+            epsilon: The epsilon of the budget of a new ledger, unless `budget` is given.
+            delta: The delta of the budget of a new ledger, unless `delta_budget` is given.
+            budget: The total epsilon; None keeps that of the ledger.
+            delta_budget: The total delta; None keeps that of the ledger.
+            labels_per_user: The cap that a later step applies. It is checked here, before a ledger is created.
+            ledger: The ledger; None for the one beside the data.
+            progress: Called with the number of rows of each batch.
+
+        Raises:
+            InputError: The table, its labels or the ledger's path do not fit.
+            LedgerError: The ledger belongs to other data, or is damaged.
         """
         path = self._choose_ledger(ledger)
         public_columns = (
@@ -193,7 +223,7 @@ class SecretTable:
         code_batches: list[np.ndarray] = []
         user_batches: list[pa.Array] = []
 
-        def watch() -> Iterator[pa.RecordBatch]:
+        def read_public_batches() -> Iterator[pa.RecordBatch]:
             n_read = 0
             for batch in self.file.batches(columns):
                 code_batches.append(self.space.encode(self._label_values(batch), first_row=n_read))
@@ -203,7 +233,7 @@ class SecretTable:
                 progress(batch.num_rows)
                 yield batch.select(public_columns)
 
-        identity = identify(self.file.path.name, self.label, watch())
+        identity = identify(self.file.path.name, self.label, read_public_batches())
         codes = np.concatenate(code_batches) if code_batches else np.empty(0, np.int8)
         if not codes.size:
             raise InputError(f"{self.file.path} has no rows.")
@@ -213,7 +243,7 @@ class SecretTable:
         return Vault(EncodedLabels(codes), self.space, choose_budget, users=users, ledger=path, identity=identity)
 
     def read_user_ids(self) -> np.ndarray | None:
-        """Read a number for the owner of each row; None without a column of users."""
+        """Read the number of the owner of each row; None without a column of users."""
         if self.user_column is None:
             return None
         user_batches, n_read = list[pa.Array](), 0
@@ -223,7 +253,7 @@ class SecretTable:
         return encode_users(user_batches)
 
     def read_public_codes(self) -> np.ndarray:
-        """Read the labels of a benchmark, which are declared public by whoever calls this."""
+        """Read the labels of a benchmark. The caller declares them public."""
         code_batches, n_read = [], 0
         for batch in self.file.batches([self.label]):
             code_batches.append(self.space.encode(self._label_values(batch), first_row=n_read))
@@ -233,7 +263,7 @@ class SecretTable:
         return np.concatenate(code_batches)
 
     def replace_labels(self, batch: pa.RecordBatch, codes: np.ndarray) -> pa.RecordBatch:
-        """Put released codes in the place of a batch's labels."""
+        """Return a batch with released codes in place of its labels."""
         position, dtype = batch.schema.get_field_index(self.label), self.file.column_type(self.label)
         codes = pa.array(codes, mask=codes < 0)
         values = pa.DictionaryArray.from_arrays(codes, pa.array(self._file_classes())).dictionary_decode()
@@ -247,18 +277,18 @@ class SecretTable:
         if pc.any(is_missing).as_py():
             row = first_row + int(np.argmax(is_missing.to_numpy(zero_copy_only=False)))
             raise InputError(
-                f"Row {row} (rows count from 0) has no user in column {self.user_column!r}: name an owner for each row, or "
-                "drop it."
+                f"Row {row} (rows count from 0) has no user in column {self.user_column!r}: name an owner for each "
+                "row, or drop it."
             )
         return column
 
     def check_label_type(self) -> None:
-        """Say if a column cannot hold what would be released in the place of its labels."""
+        """Check that the type of the label column can hold released labels."""
         if pa.types.is_integer(self.file.column_type(self.label)) and isinstance(self._file_classes()[0], float):
             raise InputError(f"Column {self.label!r} holds whole numbers: choose a range of whole numbers.")
 
     def _file_classes(self) -> list[Label]:
-        """Return the classes as a file has them: whole numbers of a range without a decimal point."""
+        """Return the classes as the file writes them: the whole numbers of a range as integers."""
         if self.space.step and all(float(value).is_integer() for value in self.space.classes):
             return [int(value) for value in self.space.classes]
         return list(self.space.classes)
@@ -272,7 +302,7 @@ class SecretTable:
 
 
 def encode_users(arrays: list[pa.Array]) -> np.ndarray:
-    """Number the different values of a column, in the order in which they come."""
+    """Return a code for each value of a column, numbered in order of first occurrence."""
     try:
         plain = [part.dictionary_decode() if pa.types.is_dictionary(part.type) else part for part in arrays]
         values = pa.chunked_array(plain).combine_chunks()
@@ -285,7 +315,7 @@ def encode_users(arrays: list[pa.Array]) -> np.ndarray:
 
 
 def check_total_budget(epsilon: float, total: float | None) -> None:
-    """Refuse a total below epsilon: what could never be paid shall not change the total of a data set."""
+    """Check that a total covers epsilon, before it changes the budget of a data set."""
     if total is not None and 0 < total < epsilon:
         raise BudgetExceeded(f"This costs epsilon {epsilon:g}, and the budget shall be {total:g} in all: ask for less.")
 
@@ -293,7 +323,7 @@ def check_total_budget(epsilon: float, total: float | None) -> None:
 def budget_chooser(
     epsilon: float, delta: float = 0.0, total_epsilon: float | None = None, total_delta: float | None = None
 ) -> BudgetChooser:
-    """Choose a vault's budget: the totals if they are given, else what its ledger says, else epsilon and delta."""
+    """Return a function that chooses a budget: the given totals, else the ledger's budget, else epsilon and delta."""
 
     def choose_budget(ledger_budget: Budget | None) -> Budget:
         ledger_budget = ledger_budget or Budget(epsilon, delta)
@@ -304,11 +334,13 @@ def budget_chooser(
 
 
 def read_range(text: str, missing: Literal["error", "public"] = "error") -> LabelSpace:
-    """Read a range that is written as low,high,step."""
+    """Parse a range that is written as "low,high,step"."""
     try:
         low, high, step = (float(word) for word in text.split(","))
     except ValueError:
-        raise InputError("Write the range as three numbers, its ends and its step: --range 0,100,1.") from None
+        raise InputError(
+            "Write the range as three numbers, its ends and its step, separated by commas.", parameter="value_range"
+        ) from None
     return LabelSpace.range(low, high, step, missing=missing)
 
 
@@ -317,7 +349,7 @@ def _parse_class(text: str, dtype: pa.DataType) -> Label:
         dtype = dtype.value_type
     if pa.types.is_boolean(dtype):
         if text.lower() not in ("true", "false"):
-            raise InputError("The label column holds booleans: declare --classes false,true.")
+            raise InputError("The label column holds booleans: declare the classes false,true.", parameter="classes")
         return text.lower() == "true"
     if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
         try:

@@ -1,11 +1,11 @@
-"""The ledger: what was spent on one data set, kept in one SQLite file beside the data.
+"""The ledger: the privacy costs of one data set, stored in one SQLite file beside the data.
 
-An entry is reserved, in a transaction of its own, before any noise is drawn, and committed together with the
-release. What is reserved counts as spent.
+An entry is reserved in a separate transaction before any noise is drawn, and committed together with the release. A
+reserved entry counts as spent.
 
-If a process is killed or interrupted between the two, nobody has seen what it drew, because `Vault` returns a release
-only after the commit. That it was killed does not depend on labels. The same request therefore draws again under the
-same reservation. If a draw raises an exception, its cause is unknown and might depend on labels: the entry is marked as
+If a process is killed or interrupted between the two, nobody has seen its noise, because `Vault` returns a release only
+after the commit. The interruption does not depend on labels. The same request therefore draws again under the same
+reservation. If a draw raises an exception, the cause is unknown and might depend on labels. The entry is then marked as
 failed, and the same request is charged again.
 """
 
@@ -24,12 +24,13 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from labeldp.accounting.costs import is_row_set, row_set_name
 from labeldp.core.errors import InputError, LedgerError
-from labeldp.privacy.vault import migration, schema
+from labeldp.privacy.vault import schema
 from labeldp.privacy.vault.chain import Chain, Event, encode_label, write_costs
 from labeldp.privacy.vault.entries import Entry, now
 from labeldp.privacy.vault.thread_lock import ThreadLock
 
-_PART_BYTES = 1 << 26  # bytes of a release in one database row: SQLite holds less than 1 GB in one
+# The number of bytes of a release in one database row. A row of SQLite holds less than 1 GB.
+_PART_BYTES = 1 << 26
 _LOCK_TIMEOUT_SECONDS = 600
 
 ChainCheck = Callable[[Chain], None]
@@ -43,7 +44,8 @@ class Ledger:
         self._file = None if self.path is None else _real_path(self.path)
         self._pid = os.getpid()
         self._thread_lock = ThreadLock()
-        self._lock_holder_pid: int | None = None  # the process that holds the file's lock through this object
+        # The process that holds the file's lock through this object.
+        self._lock_holder_pid: int | None = None
         self._chain = Chain()
         self._is_recognized = False
         self._pending_events: list[Event] = []  # written in the transaction that is under way
@@ -53,7 +55,7 @@ class Ledger:
             self._engine = _create_engine(self._file)
 
     def snapshot(self) -> Chain:
-        """Return the verified chain as it is now; only what came since the last call is read.
+        """Return the verified chain as it is now. Only events that are new since the last call are read.
 
         Raises:
             LedgerError: There is no ledger, or it is damaged.
@@ -65,7 +67,7 @@ class Ledger:
         return chain
 
     def facts(self) -> dict[str, Any]:
-        """Return what the ledger is bound to, and its budget."""
+        """Return the facts of the data set that the ledger is bound to, and its budget."""
         return dict(self.snapshot().facts)
 
     def entries(self) -> list[Entry]:
@@ -75,11 +77,11 @@ class Ledger:
     def open(self, facts: Mapping[str, Any], find_mismatch: Callable[[Chain], str | None]) -> Chain:
         """Bind a new ledger to a data set, or check that an old one belongs to it.
 
-        A ledger without an entry, as a refused command leaves it, has nothing to remember and is bound anew.
+        A ledger without entries, which a refused request leaves, is bound to the new facts.
 
         Args:
             facts: What to bind a new ledger to. A different `mark` alone does not bind it anew.
-            complaint: Says why a ledger with entries does not belong to the data; None if it does.
+            find_mismatch: Returns why a ledger with entries does not belong to the data; None if it does.
 
         Returns:
             The chain, which is bound.
@@ -103,11 +105,11 @@ class Ledger:
 
         Args:
             entry: A release, a plan or a step of one. Its `row_set` is computed here.
-            rows: The released rows as `pack_rows` writes them; None for all rows.
-            check: Raises if the entry cannot be afforded.
+            packed_rows: The released rows as `pack_rows` writes them; None for all rows.
+            check: Raises an exception if the budget does not cover the entry.
 
         Raises:
-            LabelDPError: Whatever `check` raises; then nothing is written.
+            LabelDPError: The exception of `check`. Nothing is written.
         """
         row_set = row_set_name(packed_rows)
         with self._transaction(write=True) as db:
@@ -126,7 +128,7 @@ class Ledger:
         """Store the release of a reserved entry and mark the entry as committed: one transaction.
 
         Args:
-            entry: The id of the entry.
+            entry_id: The id of the entry.
             payload: The release as `to_bytes` writes it; empty for a plan.
         """
         with self._transaction(write=True) as db:
@@ -141,7 +143,7 @@ class Ledger:
             self._append(db, chain.next_event("commit", details, now(), entry=entry_id))
 
     def fail(self, entry_id: str) -> None:
-        """Record that the draw of a reserved entry raised an exception: one transaction. It stays charged."""
+        """Record that the draw of a reserved entry raised an exception: one transaction. The entry stays charged."""
         with self._transaction(write=True) as db:
             self._append(db, self._refresh(db).next_event("fail", {}, now(), entry=entry_id))
 
@@ -178,9 +180,10 @@ class Ledger:
 
     @contextmanager
     def exclusive_lock(self) -> Iterator[None]:
-        """Hold the ledger against all other processes and threads; the system lets go if this process dies.
+        """Hold the lock of the ledger against all other processes and threads.
 
-        It may be held again inside. All names of a file (symbolic links, relative paths) share one lock.
+        The system releases the lock if this process dies. The lock is reentrant. All names of a file
+        (symbolic links, relative paths) share one lock.
 
         Raises:
             LedgerError: The ledger cannot be locked, or has several hard links.
@@ -196,7 +199,7 @@ class Ledger:
                 return
             self._check_path(self._file)
             lock = FileLock(_lock_path(self._file), timeout=_LOCK_TIMEOUT_SECONDS)
-            try:  # from before the lock is taken, so that an interruption never leaves it behind
+            try:  # begins before the lock is acquired, so that an interruption always releases it
                 self._acquire_lock(lock)
                 self._lock_holder_pid = os.getpid()
                 yield
@@ -205,7 +208,7 @@ class Ledger:
                 lock.release()
 
     def _check_path(self, file: Path) -> None:
-        """Say what is wrong with the path before there is a lock beside it."""
+        """Check the path and the format before a lock file is created beside it."""
         if not file.parent.is_dir():
             raise InputError(f"There is no folder {Path(self.path or file).parent} for the ledger.")
         if file.is_dir():
@@ -213,8 +216,7 @@ class Ledger:
         if file.is_file() and not self._is_recognized:
             self._check_integrity(file)
             with self._connection(write=False) as db, self._report_damage():
-                if not migration.is_old_format(schema.table_names(db)):
-                    schema.check_format(db, self.path)
+                schema.check_format(db, self.path)
 
     def _acquire_lock(self, lock: Any) -> None:
         try:
@@ -223,12 +225,12 @@ class Ledger:
             raise LedgerError(f"{self.path} has been in use for {_LOCK_TIMEOUT_SECONDS} s: try again later.") from None
         except OSError as error:
             raise LedgerError(
-                f"{self.path} cannot be locked ({error.strerror}): name a ledger in a folder that can be written to "
-                "(--ledger)."
+                f"{self.path} cannot be locked ({error.strerror}): name a ledger in a folder that can be written to.",
+                parameter="ledger",
             ) from None
 
     def _refresh(self, db: sa.Connection | None) -> Chain:
-        """Read and verify what other processes have appended since the last time."""
+        """Read and verify the events that other processes have appended since the last call."""
         if db is None:
             return self._chain
         with self._report_damage():
@@ -262,7 +264,7 @@ class Ledger:
         self._row_sets[row_set] = packed_rows
 
     def _append(self, db: sa.Connection | None, event: Event) -> None:
-        """Write the next event; the chain in memory takes it over when the transaction has succeeded."""
+        """Write the next event. The chain in memory is extended after the transaction has succeeded."""
         if db is None:
             self._chain.extend(event)
         else:
@@ -271,7 +273,7 @@ class Ledger:
 
     @contextmanager
     def _transaction(self, write: bool = False, create: bool = False) -> Iterator[Any]:
-        """Give a connection within a transaction; None for a ledger in memory."""
+        """Provide a connection within a transaction; None for a ledger in memory."""
         with self._thread_lock.hold():
             if self._file is None:
                 yield None
@@ -280,11 +282,9 @@ class Ledger:
                 if not create:
                     raise LedgerError(f"There is no ledger {self.path}: restore it from a backup.")
                 self._create(self._file)
-            if os.getpid() != self._pid:  # a thread of the parent may have been changing the chain at the fork
+            if os.getpid() != self._pid:  # a thread of the parent may have changed the chain at the fork
                 self._pid, self._chain, self._row_sets = os.getpid(), Chain(), {}
             self._check_integrity(self._file)
-            if not self._is_recognized:
-                self._migrate(self._file)
             self._pending_events = []
             with self._connection(write) as db:
                 yield db
@@ -292,8 +292,9 @@ class Ledger:
                 self._chain.extend(event)
 
     def _create(self, file: Path) -> None:
-        """Make an empty ledger, whole or not at all: a file without a byte is never a new ledger, but a damaged one."""
-        new_file = file.with_name(f".{file.name}.new")  # the lock is held: what is there was left by a killed process
+        """Create an empty ledger by one rename. An empty file is therefore a damaged ledger, and never a new one."""
+        # The lock is held, so an existing file was left by a killed process.
+        new_file = file.with_name(f".{file.name}.new")
         new_file.unlink(missing_ok=True)
         try:
             with _create_engine(new_file).begin() as db:
@@ -319,17 +320,8 @@ class Ledger:
         except sa.exc.DBAPIError as error:
             raise LedgerError(_explain_failure(self.path, str(error.orig))) from None
 
-    def _migrate(self, file: Path) -> None:
-        """Bring a ledger of the format before into the present one."""
-        with self._connection(write=False) as db:
-            is_old = migration.is_old_format(schema.table_names(db))
-        if is_old:
-            with self.exclusive_lock(), self._report_damage(), self._connection(write=False) as db:
-                if migration.is_old_format(schema.table_names(db)):  # no other process has migrated it meanwhile
-                    migration.migrate(file)
-
     def _check_integrity(self, file: Path) -> None:
-        """Refuse a file with several hard links, and one that was cut off."""
+        """Refuse a file with several hard links, and an empty file."""
         status = file.stat()
         if status.st_nlink > 1:
             raise LedgerError(
@@ -344,7 +336,7 @@ class Ledger:
 
     @contextmanager
     def _report_damage(self) -> Iterator[None]:
-        """Turn whatever goes wrong while stored values are read into one sentence: they are damaged."""
+        """Report any exception while stored values are read as damage of the ledger."""
         try:
             yield
         except (LedgerError, OSError, sa.exc.DBAPIError):
@@ -357,7 +349,7 @@ class Ledger:
 
 
 def default_ledger_path(data: Path) -> Path:
-    """Return the usual place of a table's ledger: beside the data, to which a link leads."""
+    """Return the path of the ledger beside a table. A link is resolved to the table first."""
     real = Path(os.path.realpath(data))  # `resolve` raises an exception for links in a circle
     return real.with_name(real.name + ".ledger")
 
@@ -373,7 +365,7 @@ def is_in_use(path: Path) -> bool:
 
 
 def _create_engine(file: Path) -> sa.Engine:
-    """Return a database without pooled connections: each transaction opens the file anew."""
+    """Return a database engine without pooled connections: each transaction opens the file."""
 
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(str(file), timeout=60, isolation_level=None, check_same_thread=False)
@@ -411,6 +403,6 @@ def _explain_failure(path: Path | None, reason: str) -> str:
     if "readonly" in reason or "unable to open" in reason:
         return f"{path} cannot be opened for writing: check the path and its permissions."
     if "full" in reason or "I/O" in reason:
-        return f"{path} cannot be written ({reason}): make room, and run it again. Keep it: it says what was spent."
+        return f"{path} cannot be written ({reason}): make room, and run it again. Keep it: it records what was spent."
     excerpt = shorten("".join(c if c.isprintable() else " " for c in reason), 80)  # SQLite can quote what it has read
     return f"{path} is not a ledger, or it is damaged ({excerpt}): restore it from a backup or name another file."

@@ -1,7 +1,7 @@
-"""The tables of a ledger file, and how events are written to them and read.
+"""The tables of a ledger file, the check of its format, and reading and writing of events.
 
-Later work has room without another format: the JSON of an event takes further facts (the attempt, the party), and
-payloads are kept by block of rows.
+The format leaves room for extensions: the JSON of an event can hold further facts (the attempt, the party), and
+payloads are stored by block of rows.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from labeldp.core.errors import LedgerError
 from labeldp.privacy.vault.chain import INITIAL_DIGEST, Event
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+_FORMAT_2_TABLES = {"labeldp_dataset", "labeldp_entries", "labeldp_payloads"}
 
 metadata = sa.MetaData()
 head = sa.Table(
@@ -45,26 +46,42 @@ payloads = sa.Table(
 
 
 def create(db: sa.Connection) -> None:
-    """Make the tables of an empty ledger."""
+    """Create the tables of an empty ledger."""
     metadata.create_all(db)
     db.execute(head.insert().values(format=FORMAT_VERSION, count=0, digest=INITIAL_DIGEST))
-
-
-def table_names(db: sa.Connection) -> set[str]:
-    """Return the names of all tables of a database."""
-    return set(sa.inspect(db).get_table_names())
 
 
 def check_format(db: sa.Connection, path: Path | None) -> None:
     """Check that a database is a ledger of this format.
 
+    The digest of a request depends on names of classes and fields. In a ledger written with other names, a request
+    would not find its stored release, and a repeated request would draw new noise. Older formats are therefore refused.
+
+    Args:
+        db: The database. It is only read.
+        path: The ledger's path, for the message.
+
     Raises:
-        LedgerError: It is something else, or of another version.
+        LedgerError: The database is no ledger, or has another format.
+        TypeError: The ledger states no format.
     """
-    if not set(metadata.tables) <= table_names(db):
+    table_names = set(sa.inspect(db).get_table_names())
+    if table_names >= _FORMAT_2_TABLES:
+        found = 2
+    elif table_names >= set(metadata.tables):
+        formats = db.execute(sa.select(head.c.format)).scalars().all()
+        if formats == [FORMAT_VERSION]:
+            return
+        if len(formats) != 1 or type(formats[0]) is not int:
+            raise TypeError("the format is no number")
+        found = formats[0]
+    else:
         raise LedgerError(f"{path} is not a labeldp ledger: name another file.")
-    if db.execute(sa.select(head.c.format)).scalars().all() != [FORMAT_VERSION]:
-        raise LedgerError(f"{path} was written by another version of labeldp: use that version.")
+    raise LedgerError(
+        f"{path} has ledger format {found}, and this version of labeldp writes format {FORMAT_VERSION}, in which "
+        "requests have other names: use the version that wrote it for these labels. A repeated request would "
+        "otherwise draw new noise."
+    )
 
 
 def read_head(db: sa.Connection) -> tuple[int, str]:
@@ -77,7 +94,7 @@ def events_after(db: sa.Connection, number: int) -> Iterator[Event]:
     """Read the events after a number, in order, as they are stored.
 
     Raises:
-        TypeError: A stored value is of another type than was written.
+        TypeError: A stored value does not have the type that was written.
     """
     query = sa.select(events).where(events.c.number > number).order_by(events.c.number)
     for values in db.execute(query).tuples():

@@ -1,4 +1,4 @@
-"""A lock between the threads of one process, which a fork does not leave locked."""
+"""A lock between the threads of one process that is free after a fork."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ class ThreadLock:
     """A reentrant lock for each process.
 
     A process that was forked while another thread held an ordinary lock waits for it forever, because that thread does
-    not exist there. Python is not told of every fork (one by libc, for example), so that the process id decides.
+    not exist in it. Python does not notice every fork (one by libc, for example), so each process id has its own lock.
     """
 
     def __init__(self) -> None:

@@ -4,7 +4,8 @@ import pytest
 from bound_vault import LABELS, RR, SPACE
 
 import labeldp as ldp
-from labeldp.privacy.vault.derivation import check_sources, combine_lineage, source_entries, source_guarantee
+from labeldp.accounting.lineage import check_sources, combine_lineage, source_guarantee
+from labeldp.privacy.vault.account import source_entries
 
 PUBLIC = SimpleNamespace(lineage=(), guarantee=None)
 
@@ -30,7 +31,7 @@ def test_what_has_no_lineage_or_no_guarantee_is_no_source(vault, other):
 
 
 def test_the_origin_names_every_entry_behind_a_source(vault):
-    first, second = vault.release(RR(0.5)), vault.release(RR(0.25), rows=[1, 2])
+    first, second = vault.release(RR(0.5)), vault.release(RR(0.25), row_selection=[1, 2])
     chain = vault.ledger.snapshot()
     both = first.concat(first, second)
     model = SimpleNamespace(lineage=(*first.lineage, *second.lineage), guarantee=first.guarantee)
