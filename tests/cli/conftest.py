@@ -26,7 +26,7 @@ def labeldp(folder, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["labeldp", *map(str, words)])
         with pytest.raises(SystemExit) as done:
             main()
-        said = capsys.readouterr()
-        return done.value.code or 0, said.out, said.err
+        captured = capsys.readouterr()
+        return done.value.code or 0, captured.out, captured.err
 
     return run

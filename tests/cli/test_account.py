@@ -23,33 +23,33 @@ def votes(folder):
 def test_json(labeldp, votes):
     code, out, err = labeldp("account", "votes.npy", *CONFIDENT, "--answers", 50, "--conversion", "classic", "--json")
     assert (code, err) == (0, "")
-    said = json.loads(out)
-    assert said["answers"] == 50
-    assert 50 < said["queries"] < 150
-    assert 0 < said["epsilon_data_dependent"] < said["epsilon_data_independent"]
-    assert said["publishable"] == []  # where 50 answers are reached is in the votes
-    assert "epsilon_sanitised" not in said
+    result = json.loads(out)
+    assert result["answers"] == 50
+    assert 50 < result["queries"] < 150
+    assert 0 < result["epsilon_data_dependent"] < result["epsilon_data_independent"]
+    assert result["publishable"] == []  # where 50 answers are reached is in the votes
+    assert "epsilon_sanitized" not in result
     tight = json.loads(labeldp("account", "votes.npy", *CONFIDENT, "--answers", 50, "--json")[1])
-    assert tight["epsilon_data_dependent"] < said["epsilon_data_dependent"]
+    assert tight["epsilon_data_dependent"] < result["epsilon_data_dependent"]
 
 
 @pytest.mark.parametrize(
     "words", [CONFIDENT, ("--mechanism", "gnmax", "--sigma", 40), ("--mechanism", "lnmax", "--scale", 20)]
 )
 def test_a_figure_to_publish(labeldp, votes, words):
-    code, out, _ = labeldp("account", "votes.npy", *words, "--queries", 100, "--sanitise", "--json")
-    said = json.loads(out)
+    code, out, _ = labeldp("account", "votes.npy", *words, "--queries", 100, "--sanitize", "--json")
+    result = json.loads(out)
     assert code == 0
-    assert said["queries"] == 100
-    assert said["epsilon_sanitised"] > said["epsilon_data_dependent"]
-    assert said["publishable"] == ["epsilon_sanitised"]  # any other figure would have to cover this one, too
+    assert result["queries"] == 100
+    assert result["epsilon_sanitized"] > result["epsilon_data_dependent"]
+    assert result["publishable"] == ["epsilon_sanitized"]  # any other figure would have to cover this one, too
 
 
 def test_words_say_what_must_not_be_published(labeldp, votes):
-    code, out, _ = labeldp("account", "votes.npy", "--mechanism", "gnmax", "--sigma", 40, "--sanitise", "--order", 9)
+    code, out, _ = labeldp("account", "votes.npy", "--mechanism", "gnmax", "--sigma", 40, "--sanitize", "--order", 9)
     assert code == 0
     assert "300 queries, 300.0 answers expected" in out
-    for name in ("epsilon_data_dependent", "epsilon_data_independent", "epsilon_sanitised", "do not publish"):
+    for name in ("epsilon_data_dependent", "epsilon_data_independent", "epsilon_sanitized", "do not publish"):
         assert name in out
     assert "not beside the next figure" in out
 
@@ -60,7 +60,7 @@ def test_words_say_so_also_where_votes_set_the_caps(labeldp, votes):
 
 
 BAD = {
-    "a cap by votes": (("votes.npy", *GNMAX, "--answers", 5, "--sanitise"), "leave --answers out"),
+    "a cap by votes": (("votes.npy", *GNMAX, "--answers", 5, "--sanitize"), "leave --answers out"),
     "no file": (("none.npy", *GNMAX), "There is no file none.npy"),
     "a folder": ((".", *GNMAX), "not a .npy file"),
     "text": (("text.npy", *GNMAX), "not a .npy file"),
@@ -76,8 +76,8 @@ BAD = {
     "both": (("votes.npy", *GNMAX, "--queries", 3, "--answers", 3), "not at both"),
     "answers": (("votes.npy", *CONFIDENT, "--answers", 300), "fewer than 300 expected answers"),
     "conversion": (("votes.npy", *GNMAX, "--conversion", "loose"), "classic or tight"),
-    "order alone": (("votes.npy", *GNMAX, "--order", 9), "add --sanitise"),
-    "order": (("votes.npy", *GNMAX, "--sanitise", "--order", 1), "order must be"),
+    "order alone": (("votes.npy", *GNMAX, "--order", 9), "add --sanitize"),
+    "order": (("votes.npy", *GNMAX, "--sanitize", "--order", 1), "order must be"),
 }
 
 

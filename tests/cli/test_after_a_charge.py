@@ -6,8 +6,8 @@ import labeldp as ldp
 from labeldp.learn.ridge import Ridge
 from labeldp.learn.short_training import is_shortened
 
-ASKED = ["train", "people.parquet", "--label", "income", "--classes", "low,high", "--epsilon", "1", "--out", "run"]
-MOMENTS = [*ASKED, "--recipe", "moments"]
+REQUEST = ["train", "people.parquet", "--label", "income", "--classes", "low,high", "--epsilon", "1", "--out", "run"]
+MOMENTS = [*REQUEST, "--recipe", "moments"]
 SPENT = ["ledger", "show", "people.parquet", "--json"]
 PAID = "What was released is paid for and in the ledger: the same request uses it at no further cost."
 
@@ -31,18 +31,18 @@ def failing_once(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("problem", "code", "said"),
+    ("problem", "code", "message"),
     [
         (IndexError("index 7 of the labels"), 1, "an unexpected IndexError ended this command."),
         (ldp.InputError("Rows are missing."), 2, "Rows are missing."),
         (ldp.LedgerError("The ledger is locked."), 2, "The ledger is locked."),
     ],
 )
-def test_a_failure_after_a_charge_says_that_the_next_run_is_free(labeldp, folder, failing_once, problem, code, said):
+def test_a_failure_after_a_charge_says_that_the_next_run_is_free(labeldp, folder, failing_once, problem, code, message):
     failing_once(problem)
     failed = labeldp(*MOMENTS)
     assert failed[0] == code
-    assert failed[2].startswith(f"labeldp: {said} {PAID}")
+    assert failed[2].startswith(f"labeldp: {message} {PAID}")
     assert failed[2].count("\n") == 1
     assert "index 7" not in failed[2]
     assert not (folder / "run").exists()
@@ -58,7 +58,7 @@ def test_a_failure_before_any_charge_says_nothing_of_one(labeldp, monkeypatch):
     def fail(*given, **more):
         raise IndexError
 
-    monkeypatch.setattr("labeldp.runs.config.Plan.read", fail)
+    monkeypatch.setattr("labeldp.runs.config.TrainConfig.read", fail)
     code, _, err = labeldp(*MOMENTS)
     assert (code, "unexpected IndexError" in err, "paid for" in err) == (1, True, False)
 
@@ -83,7 +83,7 @@ def test_a_candidate_that_is_left_out_is_a_note(labeldp, folder, monkeypatch):
         return fit(self, *given)
 
     monkeypatch.setattr(Boosting, "fit_averaged", tried)
-    code, _, err = labeldp(*[word.replace("1", "50") for word in ASKED])
+    code, _, err = labeldp(*[word.replace("1", "50") for word in REQUEST])
     note = "A candidate was left out: boosted trees could not be trained (IndexError)."
     assert (code, f"Note: {note}" in err) == (0, True)
     assert note in (folder / "run" / "run.json").read_text()

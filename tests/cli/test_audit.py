@@ -4,7 +4,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-SURE = ("--confidence", 0.999999)  # a sound mechanism must not fail a test by chance
+HIGH_CONFIDENCE = ("--confidence", 0.999999)  # a sound mechanism must not fail a test by chance
 LABELS = ("--label", "income", "--classes", "low,high")
 
 
@@ -15,17 +15,20 @@ def _no_processes(monkeypatch):
 
 
 def test_a_mechanism(labeldp):
-    code, out, err = labeldp("audit", "--mechanism", "rr", "--epsilon", 1, "--draws", 20_000, *SURE)
+    code, out, err = labeldp("audit", "--mechanism", "rr", "--epsilon", 1, "--draws", 20_000, *HIGH_CONFIDENCE)
     assert (code, err) == (0, "")
     stated, lower, fresh = out.splitlines()
     assert stated == "RandomizedResponse states epsilon 1."
     assert 0.7 < float(lower.split()[4]) <= 1
-    assert lower.endswith("(0.999999 confidence, 20,000 draws in each of two worlds): nothing was found against it.")
+    assert lower.endswith(
+        "(0.999999 confidence, 20,000 draws on each of two neighboring data sets): "
+        "the audit does not contradict the guarantee."
+    )
     assert fresh == "Two fresh processes drew different noise."
 
 
 def test_a_mechanism_as_json(labeldp):
-    words = ("--mechanism", "histogram", "--epsilon", 2, "--delta", 1e-5, "--draws", 2_000, *SURE)
+    words = ("--mechanism", "histogram", "--epsilon", 2, "--delta", 1e-5, "--draws", 2_000, *HIGH_CONFIDENCE)
     code, out, err = labeldp("audit", *words, "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
@@ -39,25 +42,27 @@ def test_a_false_claim_has_an_exit_code_of_its_own(labeldp):
     code, out, _ = labeldp("audit", "--mechanism", "immutable", "--epsilon", 0.5, "--draws", 2_000)
     assert code == 1
     assert "ImmutableArgmax states epsilon 0.5." in out
-    assert "THE CLAIM IS FALSE" in out
+    assert "THE STATED EPSILON IS WRONG" in out
 
 
 def test_a_constant_does_not_pass(labeldp):
     code, out, err = labeldp("audit", "--mechanism", "rr-informative", "--epsilon", 1e-7, "--draws", 1_000)
     assert (code, err) == (1, "")
     assert "THE AUDIT SHOWS NOTHING" in out
-    assert "nothing was found against it" not in out
+    assert "does not contradict" not in out
 
 
 def test_randomized_response_with_a_prior_has_something_to_audit(labeldp):
-    code, out, _ = labeldp("audit", "--mechanism", "rr-with-prior", "--epsilon", 0.5, "--draws", 20_000, *SURE)
+    code, out, _ = labeldp(
+        "audit", "--mechanism", "rr-with-prior", "--epsilon", 0.5, "--draws", 20_000, *HIGH_CONFIDENCE
+    )
     assert code == 0
     assert 0.2 < float(out.splitlines()[1].split()[4]) <= 0.5
 
 
 def test_seeded_noise_is_a_false_claim_too(labeldp, monkeypatch):
     monkeypatch.setattr("labeldp.audit.noise_repetition.prints_same_twice", lambda *_: True)
-    code, out, _ = labeldp("audit", "--mechanism", "laplace", "--epsilon", 1, "--draws", 1_000, *SURE)
+    code, out, _ = labeldp("audit", "--mechanism", "laplace", "--epsilon", 1, "--draws", 1_000, *HIGH_CONFIDENCE)
     assert code == 1
     assert "IT IS SEEDED" in out
 
@@ -66,13 +71,14 @@ def test_a_run(labeldp, folder):
     train = ("train", "people.csv", *LABELS, "--epsilon", 3, "--recipe", "randres", "--model", "linear", "--epochs", 3)
     assert labeldp(*train, "--out", "run")[0] == 0
     ledger = (folder / "people.csv.ledger").read_bytes()
-    code, out, err = labeldp("audit", "run", "people.csv", *SURE)
+    code, out, err = labeldp("audit", "run", "people.csv", *HIGH_CONFIDENCE)
     assert (code, err) == (0, "")
     stated, lower, gain = out.splitlines()
     assert stated == "The run states epsilon 3."
     assert lower.startswith("Epsilon is at least ")
-    assert "canaries): nothing was found against it." in lower
-    assert "from features alone; epsilon allows" in gain
+    assert "canaries): the audit does not contradict the guarantee." in lower
+    assert "% of the labels; from features alone " in gain
+    assert "%. Epsilon allows " in gain
     result = json.loads(Path("run/audit.json").read_text())
     assert 0 <= result["lower_bound"] <= 3
     assert (folder / "people.csv.ledger").read_bytes() == ledger  # nothing was spent
@@ -87,7 +93,7 @@ def test_a_run(labeldp, folder):
         ((), "Name a run folder and its table, or a mechanism"),
         (("run",), "Name the table too: labeldp audit run DATA"),
         (("run", "people.csv"), "run is not a run folder"),
-        (("--mechanism", "rr"), "Say by --epsilon"),
+        (("--mechanism", "rr"), "Set the epsilon of the mechanism: --epsilon 1"),
         (("--mechanism", "r", "--epsilon", 1), "There is no mechanism 'r' to audit: choose one of rr, rr-top-k"),
         (("run", "--mechanism", "rr"), "RUN is for a run, and --mechanism audits a mechanism"),
         (("--mechanism", "rr", "--epsilon", 1, "--canaries", 9), "--canaries is for a run"),
@@ -110,9 +116,9 @@ def test_a_mistake_is_one_sentence(labeldp, words, message):
 def test_a_run_on_public_rows_asks_for_them_again(labeldp, folder):
     people = pl.read_csv(folder / "people.csv")
     people.drop("income").write_csv(folder / "others.csv")
-    asked = ("--label", "income", "--classes", "low,high", "--epsilon", 50, "--delta", 1e-3, "--recipe", "pate")
+    request = ("--label", "income", "--classes", "low,high", "--epsilon", 50, "--delta", 1e-3, "--recipe", "pate")
     how = ("--engine", "here", "--option", "teachers=10", "--epochs", 1, "--model", "linear")
-    assert labeldp("train", "people.csv", *asked, "--public", "others.csv", *how, "--out", "run")[0] == 0
+    assert labeldp("train", "people.csv", *request, "--public", "others.csv", *how, "--out", "run")[0] == 0
     code, out, err = labeldp("audit", "run", "people.csv")
     assert (code, out) == (2, "")
     assert "--public" in err
@@ -120,6 +126,6 @@ def test_a_run_on_public_rows_asks_for_them_again(labeldp, folder):
     assert code == 0, err
     audit = json.loads((folder / "run" / "audit.json").read_text())
     assert audit["rows"] == 150  # half of the public ones, and no secret one
-    assert "half of the public rows stood in" in " ".join(audit["notes"])
-    code, _, err = labeldp("train", "people.csv", *asked, "--public", "people.csv", *how, "--out", "again")
-    assert (code, "those with the secret labels" in err) == (2, True)
+    assert "half of the public rows replaced them" in " ".join(audit["notes"])
+    code, _, err = labeldp("train", "people.csv", *request, "--public", "people.csv", *how, "--out", "again")
+    assert (code, "those with the private labels" in err) == (2, True)

@@ -30,11 +30,11 @@ from labeldp.cli import main
 ended = []
 for words in json.loads(sys.argv[1]):
     sys.argv = ["labeldp", *words]
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as output:
         try:
             main()
         except SystemExit as stop:
-            ended.append([stop.code or 0, said.getvalue()])
+            ended.append([stop.code or 0, output.getvalue()])
         except BaseException as problem:
             ended.append([1, repr(problem)])
 print(json.dumps(ended))
@@ -144,9 +144,9 @@ def test_what_needs_torch_names_the_extra(labeldp, tables, without):
     assert labeldp("train", "people.parquet", *made, "network", *network)[0] == 0
     pairs = ("--recipe", "randres", "--features", "pairs", "--epochs", 1, "--ledger", "other.ledger")
     assert labeldp("train", "pairs.csv", *made, "pairs", *pairs)[0] == 0
-    for words, (code, said) in zip(NEED_TORCH, without(COMMANDS, NEED_TORCH), strict=True):
-        assert (code, said.count("\n")) == (2, 1), (words, said)
-        assert said.endswith("needs torch, which is not installed: pip install 'labeldp[learn]'.\n"), (words, said)
+    for words, (code, output) in zip(NEED_TORCH, without(COMMANDS, NEED_TORCH), strict=True):
+        assert (code, output.count("\n")) == (2, 1), (words, output)
+        assert output.endswith("needs torch, which is not installed: pip install 'labeldp[learn]'.\n"), (words, output)
     for name in ("people.csv", "pictures.parquet", "pairs.csv"):
         assert not Path(f"{name}.ledger").exists()
 
@@ -154,17 +154,17 @@ def test_what_needs_torch_names_the_extra(labeldp, tables, without):
 def test_the_rest_works_without_torch(labeldp, folder, without):
     np.save("votes.npy", [[30, 12], [40, 2]])
     assert labeldp("train", "people.parquet", *LABELS, "--epsilon", 1, "--out", "run", "--recipe", "moments")[0] == 0
-    for words, (code, said) in zip(NEED_NONE, without(COMMANDS, NEED_NONE), strict=True):
-        assert code == 0, (words, said)
+    for words, (code, output) in zip(NEED_NONE, without(COMMANDS, NEED_NONE), strict=True):
+        assert code == 0, (words, output)
 
 
 def test_linear_models_and_trees_train_and_predict_without_torch(labeldp, tables, without):
     commands = list(TRAININGS.values())
     for run, words in TRAININGS.items():
         commands += [["predict", run, words[1], "--out", f"{run}.csv"], ["card", run, "--no-open"]]
-    for words, (code, said) in zip(commands, without(COMMANDS, commands), strict=True):
-        assert code == 0, (words, said)
-        assert "could not be trained" not in said, (words, said)
+    for words, (code, output) in zip(commands, without(COMMANDS, commands), strict=True):
+        assert code == 0, (words, output)
+        assert "could not be trained" not in output, (words, output)
     for run, words in TRAININGS.items():
         card = (Path(run) / "card.html").read_text()
         assert "<svg" in card

@@ -28,8 +28,8 @@ def test_privatize(labeldp, folder, kind):
     read = pl.read_csv if kind == "csv" else pl.read_parquet
     noisy = read(folder / f"noisy.{kind}")
     assert noisy.drop("income").equals(people().drop("income"))
-    kept = (noisy["income"] == people()["income"]).mean()
-    assert 0.6 < kept < 0.86
+    unchanged_fraction = (noisy["income"] == people()["income"]).mean()
+    assert 0.6 < unchanged_fraction < 0.86
     # The same request again: the same noise, no further cost.
     code, out, _ = labeldp("privatize", f"people.{kind}", *LABELS, "--epsilon", 1, "--out", f"again.{kind}", "--json")
     assert json.loads(out)["guarantee"]["epsilon"] == 1
@@ -54,11 +54,11 @@ def test_train_predict_and_ledger(labeldp, folder):
     assert len(out.splitlines()) == 301
     _, out, _ = labeldp("predict", "run", "people.csv", "--ids", "age")
     assert out.splitlines()[0] == "age,prediction,p(low),p(high)"
-    for name in ("said.parquet", "said.csv"):
+    for name in ("predicted.parquet", "predicted.csv"):
         code, out, err = labeldp("predict", "run", "people.parquet", "--out", name)
         assert (code, out) == (0, "")
         assert err == f"Wrote {name}: 300 rows.\n"
-    assert pl.read_parquet(folder / "said.parquet").height == pl.read_csv(folder / "said.csv").height == 300
+    assert pl.read_parquet(folder / "predicted.parquet").height == pl.read_csv(folder / "predicted.csv").height == 300
     code, out, _ = labeldp("ledger", "show", "people.csv")
     assert "LinearQuery" in out
     assert "GroupHistogram" in out
@@ -96,10 +96,10 @@ def test_models_are_chosen_by_the_criterion_that_is_asked_for(labeldp, folder, m
     report = json.loads(out)
     assert report["plan"]["choose_by"] == "auc"
     assert [each.get("by") for each in report["releases"] if each["mechanism"] == "HighestScore"] == ["auc"]
-    assert "a private choice on other rows decided by AUC" in (folder / "o" / "card.md").read_text()
+    assert "a private selection on other rows chose one by AUC" in (folder / "o" / "card.md").read_text()
 
 
-def test_training_again_adds_up_and_the_budget_is_kept(labeldp):
+def test_training_again_adds_up_and_the_budget_holds(labeldp):
     train = ("train", "people.csv", *LABELS, "--recipe", "moments", "--epsilon")
     assert "epsilon 1 of 1.5" in labeldp(*train, 1, "--out", "a", "--budget", 1.5)[1]
     code, _, err = labeldp(*train, 1, "--out", "b", "--seed", 1)
@@ -112,7 +112,7 @@ def test_training_again_adds_up_and_the_budget_is_kept(labeldp):
 def test_an_accuracy_that_was_not_measured_is_said_to_be_so(labeldp):
     people().head(50).write_csv("few.csv")
     _, out, _ = labeldp("train", "few.csv", *LABELS, "--epsilon", 1, "--out", "o", "--recipe", "moments")
-    assert "too few rows or users to set any aside" in out
+    assert "too few rows or users for a held-out set" in out
 
 
 BAD = {
@@ -337,17 +337,17 @@ def digits_file(tmp_path):
 def test_images_in_a_column_are_trained_on_and_predicted(labeldp, digits_file):
     words = ("--label", "odd", "--classes", "0,1", "--epsilon", 8, "--features", "images", "--epochs", 2)
     recipe = ("--recipe", "randres", "--model", "cnn")
-    code, said, err = labeldp("train", digits_file, *words, *recipe, "--out", "run")
+    code, out, err = labeldp("train", digits_file, *words, *recipe, "--out", "run")
     assert code == 0, err
-    code, said, _ = labeldp("predict", "run", digits_file)
+    code, out, _ = labeldp("predict", "run", digits_file)
     assert code == 0
-    assert len(said.splitlines()) == 401
+    assert len(out.splitlines()) == 401
     assert labeldp("train", "people.csv", *LABELS, "--epsilon", 1, "--features", "images", "--out", "r")[0] == 2
 
 
 def test_encoders_of_pictures_are_trained_without_labels_and_trained_from(labeldp, digits_file, tmp_path):
-    code, said, err = labeldp("encode", digits_file, "--model", "cnn", "--epochs", 1, "--out", "encoder")
-    assert (code, said) == (0, "Wrote encoder: two encoders of 400 pictures. No label was read.\n"), err
+    code, out, err = labeldp("encode", digits_file, "--model", "cnn", "--epochs", 1, "--out", "encoder")
+    assert (code, out) == (0, "Wrote encoder: two encoders of 400 images. No label was read.\n"), err
     assert not list(tmp_path.glob(".*"))
     other = pl.read_parquet(digits_file).with_columns(odd=pl.lit("nobody's label"))
     other.write_parquet("other.parquet")
@@ -356,23 +356,23 @@ def test_encoders_of_pictures_are_trained_without_labels_and_trained_from(labeld
     assert weights[0] == weights[1]
     words = ("--label", "odd", "--classes", "0,1", "--epsilon", 8, "--delta", 1e-5, "--features", "images")
     words = (*words, "--recipe", "refine", "--epochs", 1, "--model", "cnn", "--encoder", "encoder", "--out", "run")
-    code, said, err = labeldp("train", digits_file, *words)
+    code, out, err = labeldp("train", digits_file, *words)
     assert code == 0, err
     assert [entry["mechanism"] for entry in json.loads(Path("run/ledger.json").read_text())][:1] == ["LinearQuery"]
     encoder = json.loads(Path("run/run.json").read_text())["encoder"]
     made = json.loads(Path("encoder/made.json").read_text())
-    assert (made["digest"], made["data"], made["pictures"], made["flip"]) == (encoder, digits_file, 400, False)
+    assert (made["digest"], made["data"], made["images"], made["flip"]) == (encoder, digits_file, 400, False)
     assert f"trained without labels, {encoder}" in Path("run/card.html").read_text()
     code, _, err = labeldp("audit", "run", digits_file, "--canaries", 20)
-    assert (code, f"began from encoder {encoder}: name it by --encoder" in err) == (2, True)
+    assert (code, f"used encoder {encoder}: name it" in err) == (2, True)
     Path("digits.parquet.ledger").unlink()
     assert labeldp("train", "people.csv", *LABELS, "--epsilon", 1, "--recipe", "moments", "--out", "line")[0] == 0
     for changes, sentence in {
         ("--encoder", "run"): "run is a run: its model is run/model",
         ("--encoder", "run/model"): "This encoder has learnt from labels",
         ("--encoder", "nowhere"): "There is no folder nowhere",
-        ("--encoder", "line/model"): "holds no network: an encoder is made by `labeldp encode`",
-        ("--model", "resnet18"): "begin from the encoder, which is a cnn, not a resnet18: leave out --model",
+        ("--encoder", "line/model"): "contains no network: train an encoder, without labels. (--encoder FOLDER.)",
+        ("--model", "resnet18"): "start from the encoder, which is a cnn, not a resnet18: do not choose a model",
     }.items():
         code, _, err = labeldp("train", digits_file, *words[:-1], "other", *changes)
         assert code == 2
@@ -384,8 +384,8 @@ def test_encoders_of_pictures_are_trained_without_labels_and_trained_from(labeld
     ("words", "sentence"),
     [
         (("people.parquet", "--out", "e"), "Images need one column of picture files (PNG or JPEG as bytes)"),
-        (("people.csv", "--out", "e"), "Pictures come as PNG or JPEG files in a column of a .parquet table"),
-        (("two.parquet", "--out", "e"), "the table has 'front', 'back': leave out all but one (--leave-out)"),
+        (("people.csv", "--out", "e"), "Images must be PNG or JPEG files in a column of a .parquet table"),
+        (("two.parquet", "--out", "e"), "the table has 'front', 'back': leave out all but one. (--leave-out COLUMN.)"),
         (("nothing.parquet", "--out", "e"), "There is no file nothing.parquet"),
         (("people.csv", "--out", "people.csv"), "people.csv exists"),
         (("digits.parquet", "--out", "e", "--model", "vgg99"), "There is no network 'vgg99' for pictures: choose auto"),
@@ -396,8 +396,8 @@ def test_what_cannot_be_encoded_is_said_in_one_sentence(labeldp, digits_file, tm
     pictures = pl.read_parquet(digits_file).to_series(0)
     pl.DataFrame({"front": pictures, "back": pictures}).write_parquet("two.parquet")
     before = set(tmp_path.rglob("*"))
-    code, said, err = labeldp("encode", *words)
-    assert (code, said) == (2, "")
+    code, out, err = labeldp("encode", *words)
+    assert (code, out) == (2, "")
     assert sentence in err
     assert set(tmp_path.rglob("*")) == before
 
@@ -407,7 +407,7 @@ def test_other_columns_beside_pictures_are_named(labeldp, digits_file):
     words = ("--label", "odd", "--classes", "0,1", "--epsilon", 8, "--features", "images", "--epochs", 1)
     how = ("--recipe", "randres", "--model", "cnn", "--leave-out", "back", "--out", "run")
     code, _, err = labeldp("train", "more.parquet", *words, *how)
-    assert (code, "Images are learnt alone: 'age' had no part in it." in err) == (0, True)
+    assert (code, "The model uses images only: 'age' had no effect." in err) == (0, True)
     encode = ("encode", "more.parquet", "--model", "cnn", "--epochs", 1, "--out", "e")
     assert labeldp(*encode)[0] == 2
     assert labeldp(*encode, "--leave-out", "back")[0] == 0
@@ -435,7 +435,7 @@ def test_what_is_in_the_way_of_checkpoints_is_said(labeldp, digits_file, tmp_pat
     (tmp_path / ".e.checkpoints").write_text("mine")
     code, _, err = labeldp("encode", digits_file, "--model", "cnn", "--epochs", 1, "--out", "e")
     assert code == 2
-    assert "is in the way of checkpoints" in err
+    assert "is not a folder, but checkpoints need this name" in err
     assert (tmp_path / ".e.checkpoints").read_text() == "mine"
 
 
@@ -446,18 +446,18 @@ def test_two_commands_do_not_make_the_same_folder(labeldp, digits_file, tmp_path
     with FileLock(tmp_path / ".e.checkpoints" / "lock"):
         code, _, err = labeldp("encode", digits_file, "--model", "cnn", "--epochs", 1, "--out", "e")
     assert code == 2
-    assert "Another command is making e" in err
+    assert "Another process is writing e" in err
     assert labeldp("encode", digits_file, "--model", "cnn", "--epochs", 1, "--out", "e")[0] == 0
 
 
 def test_the_same_again_says_that_nothing_was_drawn(labeldp, folder):
     words = ("train", "people.csv", "--label", "income", "--classes", "low,high", "--recipe", "moments", "--epsilon", 1)
-    assert "Nothing was drawn" not in labeldp(*words, "--out", "first")[2]
+    assert "No noise was drawn" not in labeldp(*words, "--out", "first")[2]
     text = (folder / "people.csv").read_text()
     (folder / "people.csv").write_text(text.replace(",low", ",x").replace(",high", ",low").replace(",x", ",high"))
     code, _, err = labeldp(*words, "--out", "second")
     assert code == 0
-    assert "Nothing was drawn: the same was asked for before" in err
+    assert "No noise was drawn: the ledger already has these releases" in err
 
 
 def test_who_is_refused_and_follows_the_advice_is_not_refused_again(labeldp, folder):
@@ -474,4 +474,4 @@ def test_so_large_an_epsilon_is_no_error(labeldp, folder):
     words = ("privatize", "big.csv", "--label", "score", "--range", "0,10,1", "--out", "out.csv")
     code, out, _ = labeldp(*words, "--epsilon", 1e6)
     assert code == 0
-    assert "noise of deviation" in out
+    assert "noise of standard deviation" in out

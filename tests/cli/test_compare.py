@@ -14,7 +14,7 @@ def spent(labeldp):
 def test_a_table_a_plot_and_the_total_that_it_costs(labeldp, folder):
     code, out, err = labeldp(*SMALL)
     assert code == 0
-    assert err == "All cells together cost a label epsilon 3 and delta 0 at most.\n"
+    assert err == "All cells together cost each label at most epsilon 3 and delta 0.\n"
     assert "measured privately" in out
     assert "epsilon 2" in out
     assert sorted(path.name for path in (folder / "out").iterdir()) == [
@@ -124,7 +124,10 @@ BAD = {
     "delta 1": (["--out", "o", "--delta", 1], "delta must be"),
     "a file as folder": (["--out", "people.parquet"], "people.parquet exists"),
     "no folder": (["--out", "absent/o"], "There is no folder absent"),
-    "a test without public labels": (["--out", "o", "--test", "people.csv"], "add --labels-public, or drop --test"),
+    "a test without public labels": (
+        ["--out", "o", "--test", "people.csv"],
+        "add --labels-public, or leave --test out",
+    ),
     "no test": (["--out", "o", "--labels-public", "--test", "absent.csv"], "There is no file absent.csv"),
     "another test": (["--out", "o", "--labels-public", "--test", "other.csv"], "lacks the column 'age'"),
     "an empty test": (["--out", "o", "--labels-public", "--test", "empty.csv"], "has no rows"),
@@ -158,15 +161,15 @@ def test_labels_with_a_ledger_are_not_public(labeldp, folder):
     assert labeldp(*SMALL)[0] == 0
     public = (*SMALL[:8], "--out", "p", "--recipes", "moments", "--labels-public")
     code, _, err = labeldp(*public, "--ledger", "own.db")
-    assert (code, "own.db says that these labels are private" in err) == (2, True)
+    assert (code, "own.db records these labels as private" in err) == (2, True)
     assert labeldp(*public, "--ledger", "none.db")[0] == 2
     shutil.copy("people.csv", "others.csv")
     scored = ("compare", "others.csv", *DATA[2:], "--out", "p", "--recipes", "moments", "--labels-public")
     code, _, err = labeldp(*scored, "--test", "people.csv")
-    assert (code, "people.csv.ledger says that these labels are private" in err) == (2, True)
+    assert (code, "people.csv.ledger records these labels as private" in err) == (2, True)
     code, _, err = labeldp(*public)
     assert code == 2
-    assert "says that these labels are private" in err
+    assert "records these labels as private" in err
 
 
 def test_a_model_is_for_the_recipes_that_take_one(labeldp, folder):

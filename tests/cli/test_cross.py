@@ -13,11 +13,11 @@ def test_named_crosses_are_in_the_model_and_the_card(labeldp, folder):
     assert [each["names"] for each in report["effects"]["shown"] if each["kind"] == "cross"] == [["age", "job"]]
     code, _, err = labeldp("card", "run")
     assert code == 0, err
-    assert "What the model has learnt" in (folder / "run" / "card.md").read_text()
+    assert "Effects in the model" in (folder / "run" / "card.md").read_text()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--cross", "age,town"), "no feature column 'town'"),
         (("--cross", "age,income"), "no feature column 'income'"),
@@ -29,10 +29,10 @@ def test_named_crosses_are_in_the_model_and_the_card(labeldp, folder):
         (("--cross", "age,job", "--features", "embeddings"), "Crosses are for tables"),
     ],
 )
-def test_wrong_crosses_end_in_one_sentence_before_there_is_a_ledger(labeldp, folder, words, said):
+def test_wrong_crosses_end_in_one_sentence_before_there_is_a_ledger(labeldp, folder, words, message):
     code, out, err = labeldp(*TRAIN, *words)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
     assert not list(folder.glob("*.ledger"))
     assert not (folder / "run").exists()

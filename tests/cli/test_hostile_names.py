@@ -23,19 +23,19 @@ def trained(labeldp):
 @pytest.mark.usefixtures("trained")
 def test_predictions_hold_no_formulas(labeldp):
     _, out, err = labeldp("predict", "run", "t.csv", "--ids", "id")
-    assert err.startswith("Note: 300 texts begin as a spreadsheet's formulas do")
+    assert err.startswith("Note: 300 texts look like formulas of a spreadsheet")
     assert f"\n'-0+1,'{CALC}," in out
     assert "\x1b" not in out
     assert "\\x1b[31mno" in out
-    _, _, err = labeldp("predict", "run", "t.csv", "--out", "said.csv")
+    _, _, err = labeldp("predict", "run", "t.csv", "--out", "predicted.csv")
     assert err == (
-        "Note: 100 texts begin as a spreadsheet's formulas do and have a quote (') before them: a .parquet file "
-        "(--out) has them as they are.\nWrote said.csv: 200 rows.\n"
+        "Note: 100 texts look like formulas of a spreadsheet and have a quote (') before them: a .parquet file "
+        "(--out) contains them unchanged.\nWrote predicted.csv: 200 rows.\n"
     )
-    assert set(pl.read_csv("said.csv")["prediction"]) == {f"'{CALC}", f"{ESCAPE}no"}
-    _, _, err = labeldp("predict", "run", "t.csv", "--out", "said.parquet")
-    assert err == "Wrote said.parquet: 200 rows.\n"
-    assert set(pl.read_parquet("said.parquet")["prediction"]) == {CALC, f"{ESCAPE}no"}
+    assert set(pl.read_csv("predicted.csv")["prediction"]) == {f"'{CALC}", f"{ESCAPE}no"}
+    _, _, err = labeldp("predict", "run", "t.csv", "--out", "predicted.parquet")
+    assert err == "Wrote predicted.parquet: 200 rows.\n"
+    assert set(pl.read_parquet("predicted.parquet")["prediction"]) == {CALC, f"{ESCAPE}no"}
 
 
 @pytest.mark.usefixtures("trained")

@@ -19,8 +19,8 @@ def plan(monkeypatch, capsys):
         monkeypatch.setenv("COLUMNS", "100")
         with pytest.raises(SystemExit) as done:
             main()
-        said = capsys.readouterr()
-        return done.value.code or 0, said.out, said.err
+        captured = capsys.readouterr()
+        return done.value.code or 0, captured.out, captured.err
 
     return run
 
@@ -28,7 +28,7 @@ def plan(monkeypatch, capsys):
 def test_the_table(plan):
     code, out, err = plan(*SETTING, "--delta", 1e-5, "--features", "images", "--device", "cuda")
     assert (code, err) == (0, "")
-    assert "Take refine." in out
+    assert "Recommended: refine." in out
     assert "15.5%" in out
 
 
@@ -44,10 +44,10 @@ def test_json(plan):
 def test_repeated_releases_are_counted(plan):
     code, out, _ = plan("--rows", 48842, "--classes", 2, "--epsilon", 1, "--delta", 1e-5)
     assert code == 0
-    assert "Take additive." in out
+    assert "Recommended: additive." in out
     words = " ".join(out.split())
     assert "LinearQuery(0.657, 1e-05) + 4*LargestResiduals(0.0164) + 4*LinearQuery(0.329, 1e-05)" in words
-    assert "their epsilons add up to more than the whole" in words
+    assert "their epsilons add up to more than the total" in words
     _, alone, _ = plan("--rows", 48842, "--classes", 2, "--epsilon", 1)
     assert "their epsilons add up" not in " ".join(alone.split())
 
@@ -103,7 +103,7 @@ def test_numbers(plan):
     code, out, err = plan("--rows", 1000, "--range", "0,100,1", "--epsilon", 1)
     assert (code, err) == (0, "")
     assert "a number of RROnBins         26.7 " in out  # the root of 713.9, as docs/numbers.md has it
-    assert "Take auto" in out
+    assert "Recommended: auto" in out
     code, out, _ = plan("--rows", 1000, "--range", "0,100,1", "--epsilon", 1, "--json")
     assert json.loads(out)["RROnBins"] < json.loads(out)["guess"] < json.loads(out)["DiscreteLaplace"]
 
@@ -124,4 +124,4 @@ def test_what_a_label_may_be_is_said_once(plan, words):
 def test_what_says_nothing_about_numbers_is_refused(plan, words):
     code, out, err = plan("--rows", 1000, "--range", "0,100,1", "--epsilon", 1, *words)
     assert (code, out) == (2, "")
-    assert f"does not ask for {words[0]}: leave it out." in err
+    assert f"does not use {words[0]}: leave it out." in err

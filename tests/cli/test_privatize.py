@@ -26,8 +26,8 @@ def privatize(labeldp):
 
 
 def nothing_charged():
-    book = Path("t.parquet.ledger")
-    return not book.exists() or not Ledger(book).entries()
+    ledger = Path("t.parquet.ledger")
+    return not ledger.exists() or not Ledger(ledger).entries()
 
 
 def left_behind():
@@ -56,7 +56,7 @@ def test_columns_of_every_type_are_copied(privatize, name, ids):
     assert str(copied["x"]) == str(given["x"])
 
 
-KINDS = {
+LABEL_COLUMNS = {
     "large string": (pa.array(LABELS, pa.large_string()), "no,yes"),
     "string view": (pa.array(LABELS, pa.string_view()), "no,yes"),
     "dictionary": (pa.array(LABELS).dictionary_encode(), "no,yes"),
@@ -81,9 +81,9 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", LABEL_COLUMNS)
 def test_labels_of_every_type_are_written_or_refused_before_the_charge(privatize, name):
-    labels, classes = KINDS[name]
+    labels, classes = LABEL_COLUMNS[name]
     code, _, err = privatize(pa.table({"x": [1, 2, 3], "y": labels}), classes)
     if code == 0:
         assert pq.read_schema("o.parquet").field("y").type == pq.read_schema("t.parquet").field("y").type

@@ -9,7 +9,7 @@ TRAIN = ("--label", "rating", "--classes", "1,2,3,4,5", "--features", "pairs", "
 
 @pytest.fixture
 def rated(folder):
-    frame = ratings(rows=600).with_columns(user="u" + pl.col("user").cast(pl.String).str.zfill(3))
+    frame = ratings(n_rows=600).with_columns(user="u" + pl.col("user").cast(pl.String).str.zfill(3))
     frame.write_csv(folder / "ratings.csv")
     frame.write_parquet(folder / "ratings.parquet")
     frame.with_columns(when=0).write_csv(folder / "timed.csv")
@@ -28,8 +28,8 @@ def test_train_predict_and_audit(labeldp, rated, folder, kind, model):
     code, out, _ = labeldp("predict", "run", "new.csv")
     assert out.splitlines()[0] == "prediction,expected,p(1),p(2),p(3),p(4),p(5)"
     for line in out.splitlines()[1:]:
-        _, expected, *chances = map(float, line.split(","))
-        assert expected == pytest.approx(sum((i + 1) * p for i, p in enumerate(chances)), abs=1e-4)
+        _, expected, *probabilities = map(float, line.split(","))
+        assert expected == pytest.approx(sum((i + 1) * p for i, p in enumerate(probabilities)), abs=1e-4)
     code, out, err = labeldp("audit", "run", data, "--canaries", 20)
     assert (code, err) == (0, "")
 

@@ -46,7 +46,7 @@ def test_json_and_card(labeldp, amounts, folder):
     report = json.loads(out)
     assert report["space"]["step"] == 1.0
     assert set(report["score"]) == {"rows", "epsilon", "rmse", "mae", "careful", "method"}
-    assert [each["mechanism"] for each in report["releases"]] == ["NumberQuery", "RROnBins"]
+    assert [each["mechanism"] for each in report["releases"]] == ["NumberSums", "RROnBins"]
     card = (folder / "run" / "card.md").read_text()
     assert "Root mean squared error" in card
     assert "Mean absolute error" in card
@@ -61,9 +61,9 @@ def test_json_and_card(labeldp, amounts, folder):
 @pytest.mark.parametrize("name", ["amounts.parquet", "whole.parquet", "amounts.csv", "whole.csv"])
 def test_privatize(labeldp, amounts, name):
     out = f"noisy.{name.partition('.')[2]}"
-    code, said, _ = labeldp("privatize", name, *TRAIN, "--out", out)
+    code, text, _ = labeldp("privatize", name, *TRAIN, "--out", out)
     assert code == 0
-    assert "noise of deviation 35.4" in said
+    assert "noise of standard deviation 35.4" in text
     read = pl.read_parquet if name.endswith("parquet") else pl.read_csv
     before, after = read(name), read(out)
     assert after["amount"].is_between(0, 100).all()
@@ -75,7 +75,7 @@ def test_privatize(labeldp, amounts, name):
 
 
 BAD = {
-    "both": (("--classes", "a,b"), "by one of the two"),
+    "both": (("--classes", "a,b"), "either the classes, or a range"),
     "task": (("--task", "forecast"), "must be classification or regression"),
     "classification with a range": (("--task", "classification"), "Regression needs --range"),
     "a recipe for classes": (("--recipe", "moments"), "learns classes, and these labels are numbers"),
@@ -107,7 +107,7 @@ def test_a_range_that_is_none(labeldp, amounts, folder, text):
 def test_neither_classes_nor_range(labeldp, amounts):
     code, _, err = labeldp("train", "amounts.csv", "--label", "amount", "--epsilon", "1", "--out", "run")
     assert code == 2
-    assert "--range 0,100,1 for numbers" in err
+    assert "a range for a numeric label. (--classes no,yes, or --range LOW,HIGH,STEP.)" in err
 
 
 def test_whole_numbers_cannot_become_others(labeldp, amounts):

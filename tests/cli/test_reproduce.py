@@ -30,20 +30,32 @@ def test_a_trial_prints_a_table_and_says_what_was_not_run(labeldp, few):
 
 
 def test_a_trial_with_other_settings_is_another_trial(labeldp, few):
-    asked = ("reproduce", "ghazi-table-1", "--data", ".", "--work", "w", "--device", "cpu", "--epsilons", "8", "--json")
+    request = (
+        "reproduce",
+        "ghazi-table-1",
+        "--data",
+        ".",
+        "--work",
+        "w",
+        "--device",
+        "cpu",
+        "--epsilons",
+        "8",
+        "--json",
+    )
     accuracies = []
     for settings in (("--epochs", 1, "--model", "linear"), ("--epochs", 1, "--model", "linear", "--sample", 30)):
-        _, out, _ = labeldp(*asked, *settings)
+        _, out, _ = labeldp(*request, *settings)
         accuracies.append([line["seeds"] for line in json.loads(out)["lines"] if line["epsilon"] == 8])
     assert accuracies == [[1, 1], [1, 1]]
-    code, _, err = labeldp(*asked, "--epochs", 1, "--model", "nope")
+    code, _, err = labeldp(*request, "--epochs", 1, "--model", "nope")
     assert code == 2
     assert "nope" in err
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
 def test_trainings_tell_how_far_they_are(labeldp, few, monkeypatch, words):
-    monkeypatch.setattr("labeldp.learn.progress._SECONDS", 0.0)
+    monkeypatch.setattr("labeldp.learn.progress._REPORT_INTERVAL", 0.0)
     small = ("--device", "cpu", "--epochs", 3, "--model", "linear", "--epsilons", "8", "--method", "LP-1ST")
     code, _, err = labeldp("reproduce", "ghazi-table-1", "--data", ".", "--work", "w", *small, *words)
     assert code == 0

@@ -11,12 +11,12 @@ NETWORKS = ("--engine", "here", "--option", "teachers=10", "--epochs", 2, "--mod
 
 
 def test_network_teachers_on_an_engine(labeldp, folder):
-    taught = ("--recipe", "pate-fm", "--option", "teacher_kind=networks", *NETWORKS)
-    code, out, err = labeldp(*ASK, "--epsilon", 50, *taught)
+    options = ("--recipe", "pate-fm", "--option", "teacher_kind=networks", *NETWORKS)
+    code, out, err = labeldp(*ASK, "--epsilon", 50, *options)
     assert code == 0
     assert "hardly protected" in err
     assert "Wrote run" in out
-    assert not list(folder.glob(".run*"))  # the kept teachers, which are secret, went with the checkpoints
+    assert not list(folder.glob(".run*"))  # the stored teachers, which are secret, went with the checkpoints
 
 
 def test_public_rows_give_a_model_that_protects_records(labeldp, folder):
@@ -35,7 +35,7 @@ def test_public_rows_give_a_model_that_protects_records(labeldp, folder):
     [
         (("--engine", "ray"), "no option 'engine'"),
         (("--public", "people.parquet"), "no use for public rows"),
-        (("--recipe", "pate", "--delta", "1e-5", "--public", "people.csv"), "those with the secret labels"),
+        (("--recipe", "pate", "--delta", "1e-5", "--public", "people.csv"), "those with the private labels"),
         (("--recipe", "pate", "--public", "absent.csv"), "absent.csv"),
         (("--recipe", "pate-fm", "--option", "teacher_kind=networks", "--engine", "mars"), "no engine 'mars'"),
         (("--recipe", "immutable"), "allow_unproven"),

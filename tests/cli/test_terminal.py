@@ -25,7 +25,7 @@ def screen(terminal=True):
     return StatusDisplay(console, clock), file, clock
 
 
-def said(file):
+def shown_text(file):
     """Return what is on the screen, without its control codes."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
     file.seek(0)
@@ -43,20 +43,20 @@ def test_the_share_of_steps_and_the_remaining_time_are_shown():
     steps, file, clock = screen()
     with steps:
         steps.show_progress(0, 4)
-        text = said(file)
+        text = shown_text(file)
         assert "0% of 4 steps" in text
         assert "left" not in text  # nobody knows yet
         clock.now += 30
         steps.show_progress(1, 4)
-        assert "25% of 4 steps, about 2 min left" in said(file)  # 90 seconds
+        assert "25% of 4 steps, about 2 min left" in shown_text(file)  # 90 seconds
         clock.now += 10
         steps.show_progress(2, 4)
-        assert "50% of 4 steps, about 40 s left" in said(file)
+        assert "50% of 4 steps, about 40 s left" in shown_text(file)
         steps.show_status("releasing")
-        assert "releasing ..." in said(file)
+        assert "releasing ..." in shown_text(file)
         clock.now += 8
         steps.show_progress(3, 4)
-        assert "75% of 4 steps, about 16 s left" in said(file)
+        assert "75% of 4 steps, about 16 s left" in shown_text(file)
         steps.show_progress(4, 4)
         assert erased(file)
         assert steps._bar is None
@@ -82,7 +82,7 @@ def test_long_times_are_written_in_minutes_and_hours():
         steps.show_progress(0, 2)
         clock.now += 7200
         steps.show_progress(1, 2)
-        assert "about 2.0 h left" in said(file)
+        assert "about 2.0 h left" in shown_text(file)
 
 
 def test_nothing_is_shown_where_the_output_goes_elsewhere():

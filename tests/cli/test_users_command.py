@@ -36,8 +36,8 @@ def test_train_for_users_and_audit(labeldp, visits, kind):
     assert "measured privately on 25 held-out rows" in out
     assert "Each user has spent epsilon 4 of 4 so far." in out
     assert err == (
-        "Note: at most 2 labels of each of 250 users took part, and no row was dropped. A label that was learnt from "
-        "has epsilon 2 for itself.\n"
+        "Note: at most 2 labels were used of each of 250 users, and no row was dropped. Each label in the training "
+        "has epsilon 2 by itself.\n"
     )
     report = run_of("run")
     assert (report["guarantee"]["epsilon"], report["guarantee"]["unit"]) == (4.0, "user")
@@ -46,8 +46,8 @@ def test_train_for_users_and_audit(labeldp, visits, kind):
     assert json.loads(Path("run/features.json").read_text())["columns"] == ["a", "b", "c"]
     card = Path("run/card.md").read_text()
     assert "At most 2 labels of each user took part, and no row was dropped." in card
-    assert "A single label that the model learnt from loses epsilon 2." in card
-    assert "| Users | 250, who own 400 rows that took part |" in card
+    assert "The guarantee of a single label in the training has epsilon 2." in card
+    assert "| Users | 250, who own 400 rows of the training |" in card
     code, out, _ = labeldp("predict", "run", data)
     assert (code, len(out.splitlines())) == (0, 401)
     code, out, _ = labeldp("audit", "run", data, "--json", "--device", "cpu")
@@ -62,7 +62,7 @@ def test_surplus_rows_are_dropped_and_counted(labeldp, visits):
     words = ("train", "visits.csv", *LABELS, *USERS, "--epsilon", 1, "--recipe", "moments", "--out", "run")
     code, _, err = labeldp(*words, "--labels-per-user", 1)
     assert code == 0
-    assert "at most 1 label of each of 250 users took part, and 150 of 400 rows were dropped at random" in err
+    assert "at most 1 label was used of each of 250 users, and 150 of 400 rows were dropped at random" in err
     about = run_of("run")["users"]
     assert (about["rows"], about["dropped"], about["label"]["epsilon"]) == (250, 150, 1.0)
     assert "150 of 400 rows were dropped at random" in Path("run/card.md").read_text()
@@ -128,7 +128,7 @@ def test_privatize_for_users(labeldp, visits):
     words = ("privatize", "visits.csv", *LABELS, *USERS, "--epsilon", 2, "--labels-per-user", 1)
     code, out, _ = labeldp(*words, "--out", "noisy.csv")
     assert code == 0
-    assert "400 rows, of which 150 lost their label, as a user keeps 1." in out
+    assert "400 rows, of which 150 have no label (labels per user: 1)." in out
     assert "probability 0.881; each user has now spent epsilon 2 of 2" in out
     noisy = pl.read_csv("noisy.csv")
     assert noisy["income"].null_count() == 150
@@ -143,7 +143,7 @@ def test_compare_for_users(labeldp, visits):
     code, out, err = labeldp(*words, "--epsilons", "1,2", "--budget", 3, "--out", "c", "--json")
     assert code == 0
     assert [cell["measured"] for cell in json.loads(out)["cells"]] == ["privately"] * 2
-    assert "cost a user epsilon 3" in err
+    assert "cost each user at most epsilon 3" in err
     Path("visits.csv.ledger").unlink()
     code, out, _ = labeldp(*words, "--epsilons", 20, "--labels-public", "--out", "d", "--json")
     assert code == 0

@@ -23,12 +23,12 @@ def test_the_table_fits_its_window_and_begins_with_the_choice(setting, columns, 
     assert "…" not in "".join(lines)  # nothing was cut off
     assert lines[4].split()[0] == advice.recommended
     text = " ".join(" ".join(lines).split())
-    assert f"Take {advice.recommended}. {advice.reason}" in text
+    assert f"Recommended: {advice.recommended}. {advice.reason}" in text
     assert all(line.recipe in text for line in advice.forecasts)
     assert all(
         use.mechanism in text for line in advice.forecasts if not line.reason for use in line.uses
     )  # no broken word
-    assert ("A window of 100 columns shows agreed and nats too." in text) == (columns < 100)
+    assert ("A terminal with 100 columns also shows agreed and nats." in text) == (columns < 100)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -36,8 +36,10 @@ def test_json_holds_everything_and_no_infinity(setting):
     advice = advise(*setting)
     data = json.loads(json.dumps(to_json(advice), allow_nan=False))
     assert data["recommended"] == advice.recommended
-    assert data["setting"]["rows"] == setting[0]
+    assert data["setting"]["n_rows"] == setting[0]
     assert [line["recipe"] for line in data["recipes"]] == [line.recipe for line in advice.forecasts]
     first = data["recipes"][0]
-    assert first["uses"] == [{"mechanism": "RandomizedResponse", "epsilon": setting[2], "delta": 0.0, "rows": 1.0}]
-    assert all((line["cost"] is None) == bool(line["reason"]) for line in data["recipes"])
+    assert first["uses"] == [
+        {"mechanism": "RandomizedResponse", "epsilon": setting[2], "delta": 0.0, "row_fraction": 1.0}
+    ]
+    assert all((line["duration"] is None) == bool(line["reason"]) for line in data["recipes"])

@@ -33,7 +33,7 @@ def test_for_users_the_sum_is_an_upper_bound(tmp_path):
     assert report["spent"]["epsilon"] >= v.guarantee().epsilon
 
 
-def test_several_labels_of_the_same_rows_are_told_apart(tmp_path, capsys):
+def test_ledger_shows_each_of_several_labels_of_the_same_rows(tmp_path, capsys):
     vault(tmp_path / "l").release(ldp.RandomizedResponse(1.0))
     print_ledger(read_ledger_report(tmp_path / "l"))
     assert "people: column income" in capsys.readouterr().out
@@ -42,8 +42,8 @@ def test_several_labels_of_the_same_rows_are_told_apart(tmp_path, capsys):
         ldp.RandomizedResponse(0.5)
     )
     print_ledger(read_ledger_report(tmp_path / "l"))
-    said = capsys.readouterr().out
-    assert all(word in said for word in ("label", "income", "ill", "spent epsilon 1.5"))
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("label", "income", "ill", "spent epsilon 1.5"))
 
 
 def test_a_lost_release_is_shown_as_spent(tmp_path, monkeypatch, capsys):
@@ -54,9 +54,9 @@ def test_a_lost_release_is_shown_as_spent(tmp_path, monkeypatch, capsys):
     report = read_ledger_report(tmp_path / "l")
     assert report["entries"][0]["status"] == "failed, counted as spent"
     print_ledger(report)
-    said = " ".join(capsys.readouterr().out.split())
-    assert "failed, counted as spent" in said
-    assert "has spent epsilon 1 and delta 0 of epsilon 2 and delta 1e-05; epsilon 1 is left" in said
+    text = " ".join(capsys.readouterr().out.split())
+    assert "failed, counted as spent" in text
+    assert "has spent epsilon 1 and delta 0 of epsilon 2 and delta 1e-05; epsilon 1 remains" in text
 
 
 def test_a_release_under_way_is_shown_as_such(tmp_path):
@@ -82,10 +82,10 @@ def test_no_budget_cuts_what_has_no_guarantee(tmp_path, monkeypatch):
 
 
 def test_a_link_to_the_data_has_the_ledger_of_the_data(tmp_path):
-    (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / "people.csv").write_text("x,y\n")
-    (tmp_path / "link.csv").symlink_to(tmp_path / "kept" / "people.csv")
-    vault(tmp_path / "kept" / "people.csv.ledger").release(ldp.RandomizedResponse(1.0))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "people.csv").write_text("x,y\n")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "data" / "people.csv")
+    vault(tmp_path / "data" / "people.csv.ledger").release(ldp.RandomizedResponse(1.0))
     assert read_ledger_report(tmp_path / "link.csv")["spent"]["epsilon"] == 1.0
 
 

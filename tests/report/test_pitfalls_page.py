@@ -21,5 +21,7 @@ def test_the_table_of_guesses_is_what_the_audit_allows():
     lines = re.findall(r"^\| (\d\d) % \|(.*)\|$", PAGE, re.MULTILINE)
     assert len(lines) >= 3
     for line in lines:
-        chances = [max_guess_accuracy(epsilon, int(line[0]) / 100) for epsilon in (0.1, 0.5, 1, 2, 4)]
-        assert [cell.strip() for cell in line[1].split("|")] == [f"{100 * chance:.1f} %" for chance in chances]
+        probabilities = [max_guess_accuracy(epsilon, int(line[0]) / 100) for epsilon in (0.1, 0.5, 1, 2, 4)]
+        assert [cell.strip() for cell in line[1].split("|")] == [
+            f"{100 * probability:.1f} %" for probability in probabilities
+        ]

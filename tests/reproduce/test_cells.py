@@ -22,7 +22,7 @@ def cell(common, budget=1.0, labels=LABELS):
 
 
 @pytest.mark.parametrize("mechanism", [ldp.RandomizedResponse(0.5), LinearQuery(ROWS, 0.5, 1e-6)])
-def test_cells_of_a_row_hear_the_same_and_each_pays_for_it(tmp_path, mechanism):
+def test_cells_of_a_row_share_a_release_and_each_is_charged_for_it(tmp_path, mechanism):
     first, second = cell(tmp_path), cell(tmp_path, 3.0)
     ours, theirs = first.release(mechanism), second.release(mechanism)
     assert np.array_equal(ours.log_evidence(), theirs.log_evidence())
@@ -33,28 +33,28 @@ def test_cells_of_a_row_hear_the_same_and_each_pays_for_it(tmp_path, mechanism):
     assert second.guarantee().epsilon == 0.5
 
 
-def test_some_rows_are_heard_again_too(tmp_path):
+def test_releases_of_some_rows_are_shared_too(tmp_path):
     some = np.arange(60) < 30
     ours, theirs = (cell(tmp_path).release(ldp.RandomizedResponse(0.5), row_selection=some) for _ in range(2))
     assert np.array_equal(ours.log_evidence(), theirs.log_evidence())
     assert np.array_equal(theirs.row_mask, some)
 
 
-def test_other_labels_are_never_heard(tmp_path):
-    """At this epsilon, a label is told as it is."""
+def test_releases_of_other_labels_are_not_shared(tmp_path):
+    """At this epsilon, every label is released unchanged."""
     mechanism = ldp.RandomizedResponse(50.0)
     cell(tmp_path, 50.0).release(mechanism)
     for labels in (np.full(60, 2), np.full(90, 1)):
         assert np.array_equal(cell(tmp_path, 50.0, labels).release(mechanism).labels(), labels)
 
 
-def test_teachers_who_choose_their_rows_vote_again(tmp_path):
+def test_votes_on_rows_that_teachers_choose_are_not_shared(tmp_path):
     votes = TeacherVotes(ROWS, np.arange(0, 60, 6), 2, GNMax(1.0, 10), delta=1e-6)
     for _ in range(2):
         assert cell(tmp_path, 500.0).release(votes).row_mask.sum() == 10
 
 
-def test_two_processes_hear_the_same(tmp_path):
+def test_two_processes_share_a_release(tmp_path):
     """Threads stand for processes: the lock is a file."""
     mechanism = OneHotLaplace(0.5)
     with ThreadPoolExecutor(2) as pool:
@@ -63,7 +63,7 @@ def test_two_processes_hear_the_same(tmp_path):
     assert np.array_equal(ours.log_evidence(), theirs.log_evidence())
 
 
-def test_what_cannot_be_paid_for_is_not_heard(tmp_path):
+def test_a_release_above_the_budget_is_refused(tmp_path):
     mechanism = ldp.RandomizedResponse(0.5)
     cell(tmp_path).release(mechanism)
     poor = cell(tmp_path, 0.4)
@@ -72,7 +72,7 @@ def test_what_cannot_be_paid_for_is_not_heard(tmp_path):
     assert poor.guarantee().epsilon == 0
 
 
-def test_other_rows_and_other_requests_hear_their_own_noise(tmp_path):
+def test_other_rows_and_other_requests_have_noise_of_their_own(tmp_path):
     mechanism = OneHotLaplace(0.5)
     ours = cell(tmp_path / "a").release(mechanism).log_evidence()
     assert not np.array_equal(ours, cell(tmp_path / "b").release(mechanism).log_evidence())
@@ -82,8 +82,8 @@ def test_other_rows_and_other_requests_hear_their_own_noise(tmp_path):
 
 
 @pytest.mark.parametrize("recipe", ["randres-mixup", "lp-mst", "alibi", "noise-cluster"])
-def test_only_where_noise_is_rare_networks_train_for_less_long(tmp_path, recipe):
-    often, rarely = (CellConfig(tmp_path).training(recipe, wrong, 0, tmp_path) for wrong in (0.14, 0.022))
+def test_networks_train_for_fewer_epochs_where_few_labels_are_wrong(tmp_path, recipe):
+    often, rarely = (CellConfig(tmp_path).training(recipe, error_rate, 0, tmp_path) for error_rate in (0.14, 0.022))
     assert rarely.epochs < often.epochs
     assert replace(rarely, epochs=often.epochs) == often
 
@@ -116,20 +116,22 @@ def test_every_learner_of_a_recipe_has_its_own_schedule(tmp_path, monkeypatch, r
     seen = []
 
     def train(network, rows, loss, training, *, identity, **hooks):
-        seen.append((identity.split()[0], (training.epochs, training.batch, training.rate, training.average)))
+        seen.append(
+            (identity.split()[0], (training.epochs, training.batch_size, training.learning_rate, training.ema_decay))
+        )
         return network.eval()
 
     monkeypatch.setattr("labeldp.learn.base.train", train)
     row = ExperimentRow("a method", recipe, {20.0: None}, model="cnn")
     result = run_cell(
-        ExperimentCell(row, 20.0, 0, "a table"), DATA, 1e-4, CellConfig(tmp_path, "cpu"), lambda what: None
+        ExperimentCell(row, 20.0, 0, "a table"), DATA, 1e-4, CellConfig(tmp_path, "cpu"), lambda message: None
     )
     assert seen == TRAINED[recipe]
     assert result["epochs"] == TRAINED[recipe][-1][1][0]
 
 
 @pytest.mark.parametrize("recipe", ["refine", "randres-ssl", "pate-fm", "randres-augdescent"])
-def test_trainings_that_look_past_labels_take_as_long_as_ever(tmp_path, recipe):
+def test_schedules_of_semi_supervised_learners_do_not_depend_on_the_error_rate(tmp_path, recipe):
     assert CellConfig(tmp_path).training(recipe, 0.0, 0, tmp_path) == CellConfig(tmp_path).training(
         recipe, 0.9, 0, tmp_path
     )

@@ -22,13 +22,13 @@ def test_cells_are_trained_once_and_shown_beside_the_paper(cifar, tmp_path):
     experiment = EXPERIMENTS["ghazi-table-1"]
     data = run.read_dataset(experiment, cifar, "cpu")
     assert (len(data.train), len(data.test)) == (600, 120)
-    wanted = select_cells(experiment, 2, {1.0, 8.0}, {"LP-1ST"})
-    said = []
-    lines = run.fill_table(experiment, wanted, data, trial(tmp_path), said.append)
+    cells = select_cells(experiment, 2, {1.0, 8.0}, {"LP-1ST"})
+    messages = []
+    lines = run.fill_table(experiment, cells, data, trial(tmp_path), messages.append)
     assert [(line["epsilon"], line["epsilon spent"]) for line in lines] == [(1.0, 1.0), (8.0, 8.0)] * 2
-    assert "1 of 4: LP-1ST, epsilon 1, seed 0" in said
+    assert "1 of 4: LP-1ST, epsilon 1, seed 0" in messages
     assert not list((tmp_path / "unfinished").iterdir())
-    again = run.fill_table(experiment, wanted, data, trial(tmp_path), said.append)
+    again = run.fill_table(experiment, cells, data, trial(tmp_path), messages.append)
     assert again == lines
     assert len((tmp_path / "ghazi-table-1.jsonl").read_text().splitlines()) == 4
     table = {
@@ -47,20 +47,20 @@ def test_cells_are_trained_once_and_shown_beside_the_paper(cifar, tmp_path):
 def test_a_cell_that_was_stopped_goes_on_with_the_same_release(cifar, tmp_path, monkeypatch):
     experiment = EXPERIMENTS["ghazi-table-1"]
     data = run.read_dataset(experiment, cifar, "cpu")
-    wanted, told = select_cells(experiment, 1, {2.0}, {"LP-1ST"}), []
+    cells, observed = select_cells(experiment, 1, {2.0}, {"LP-1ST"}), []
     fit = Supervised.fit
 
     def stop(self, features, release, start=None):
-        told.append(release.labels())
-        if len(told) == 1:
+        observed.append(release.labels())
+        if len(observed) == 1:
             raise KeyboardInterrupt
         return fit(self, features, release, start)
 
     monkeypatch.setattr(Supervised, "fit", stop)
     with pytest.raises(KeyboardInterrupt):
-        run.fill_table(experiment, wanted, data, trial(tmp_path))
-    run.fill_table(experiment, wanted, data, trial(tmp_path))
-    assert np.array_equal(*told)
+        run.fill_table(experiment, cells, data, trial(tmp_path))
+    run.fill_table(experiment, cells, data, trial(tmp_path))
+    assert np.array_equal(*observed)
 
 
 FIRST = {}  # every recipe once, in the first table that has it; and once on a hundred classes
@@ -76,8 +76,8 @@ def test_every_recipe_of_the_tables_runs_on_a_sample(cifar, tmp_path, experiment
     data = run.read_dataset(experiment, cifar, "cpu", max_rows=120)
     row = replace(row, options=_small(row.options))
     epsilon = max(row.paper)
-    wanted = select_cells(replace(experiment, rows=(row,)), 1, {epsilon}, None)
-    (line,) = run.fill_table(experiment, wanted, data, trial(tmp_path, encoder=encoder))
+    cells = select_cells(replace(experiment, rows=(row,)), 1, {epsilon}, None)
+    (line,) = run.fill_table(experiment, cells, data, trial(tmp_path, encoder=encoder))
     assert (line["method"], line["epsilon"]) == (row.method, epsilon)
     assert 0 <= line["accuracy"] <= 100
     assert line["epsilon spent"] <= epsilon
@@ -97,7 +97,7 @@ class Repeats:
 
 
 def test_a_row_with_an_audited_epsilon_is_attacked(cifar, tmp_path, monkeypatch, capsys):
-    """At epsilon 8 most released labels are those of the vault: wrong ones tell which of two they were."""
+    """At epsilon 8 most released labels are those of the vault: wrong ones identify which of two they were."""
     experiment = EXPERIMENTS["antipodes-table-1"]
     data = run.read_dataset(experiment, cifar, "cpu")
     learn = labeldp.reproduce.cells.train_recipe
@@ -135,9 +135,9 @@ def encoder(cifar):
 def test_the_encoder_is_made_once(cifar, tmp_path, monkeypatch):
     data = run.read_dataset(EXPERIMENTS["tang-table-6"], cifar, "cpu", max_rows=8)
     setting = CellConfig(tmp_path, "cpu", epochs=1, model=partial(build, "resnet18", width=4))
-    first = run.train_or_load_encoder(data, setting, lambda what: None)
+    first = run.train_or_load_encoder(data, setting, lambda message: None)
     monkeypatch.setattr("labeldp.reproduce.run.train_two_encoders", None)
-    again = run.train_or_load_encoder(data, setting, lambda what: None)
+    again = run.train_or_load_encoder(data, setting, lambda message: None)
     assert np.array_equal(first.embed(data.test), again.embed(data.test))
 
 
@@ -146,4 +146,4 @@ def test_a_line_of_results_is_one_json_object(cifar, tmp_path):
     data = run.read_dataset(experiment, cifar, "cpu")
     run.fill_table(experiment, select_cells(experiment, 1, {4.0}, {"RandRes"}), data, trial(tmp_path))
     line = json.loads((tmp_path / "tang-table-2.jsonl").read_text())
-    assert line["accuracy"] == pytest.approx(85.9, abs=6)  # of the labels that randomized response tells
+    assert line["accuracy"] == pytest.approx(85.9, abs=6)  # of the labels that randomized response releases

@@ -53,12 +53,12 @@ def test_every_recipe_meets_every_epsilon_and_whole_rows_come_first(request_):
         ("moments", 2.0),
         ("randres", 2.0),
     ]
-    assert len(replace(request_, seeds=3).cells()) == 12
+    assert len(replace(request_, n_seeds=3).cells()) == 12
 
 
 def test_the_total_adds_up_exactly(request_):
-    many = replace(request_, epsilons=[0.1, 0.2], seeds=5, plan=replace(request_.plan, delta=1e-6))
-    assert many.total() == (Fraction(3), Fraction(20, 10**6))
+    many = replace(request_, epsilons=[0.1, 0.2], n_seeds=5, config=replace(request_.config, delta=1e-6))
+    assert many.total_cost() == (Fraction(3), Fraction(20, 10**6))
 
 
 def test_a_row_for_each_finished_cell_and_a_plot(request_):
@@ -75,11 +75,11 @@ def test_a_stopped_comparison_goes_on_where_it_was(request_):
     first, second = [], []
     with pytest.raises(KeyboardInterrupt):
         request_.run(pretend(first, die_at=3), nothing)
-    assert request_.still() == (Fraction(2), 0)  # the third was charged when it was begun, the fourth was not
+    assert request_.remaining_cost() == (Fraction(2), 0)  # the third was charged when it was begun, the fourth was not
     rows = request_.run(pretend(second), nothing)
     assert second == [("moments", 2.0, 0), ("randres", 2.0, 0)]
     assert len(rows) == 4
-    assert request_.still() == (0, 0)
+    assert request_.remaining_cost() == (0, 0)
     request_.run(pretend(none := []), nothing)
     assert none == []
 
@@ -91,15 +91,15 @@ def test_more_can_be_asked_later_and_less_shows_less(request_):
     assert later == [("moments", 2.0, 0), ("randres", 2.0, 0)]
     fewer = replace(request_, recipes=["randres"])
     assert len(fewer.run(pretend([]), nothing)) == 2
-    assert fewer.still() == (0, 0)
+    assert fewer.remaining_cost() == (0, 0)
 
 
 @pytest.mark.parametrize("damage", ['{"recipe": "moments", "eps', "nonsense", "[]", "{}", "\n\n"])
 def test_a_line_that_was_cut_off_is_trained_again_and_harms_no_other(request_, damage):
     request_.run(pretend([]), nothing)
     path = request_.folder / "cells.jsonl"
-    kept = path.read_text().splitlines()[:3]
-    path.write_text("\n".join([*kept, damage]))
+    complete_lines = path.read_text().splitlines()[:3]
+    path.write_text("\n".join([*complete_lines, damage]))
     again = []
     assert len(request_.run(pretend(again), nothing)) == 4
     assert again == [("randres", 2.0, 0)]
@@ -108,11 +108,11 @@ def test_a_line_that_was_cut_off_is_trained_again_and_harms_no_other(request_, d
 def test_cells_of_another_comparison_are_not_mixed_in(request_):
     request_.run(pretend([]), nothing)
     for other in (
-        replace(request_, of="other people"),
-        replace(request_, plan=replace(request_.plan, delta=1e-6)),
-        replace(request_, plan=replace(request_.plan, model="trees")),
-        replace(request_, plan=replace(request_.plan, features="embeddings")),
-        replace(request_, plan=replace(request_.plan, choose_by="auc")),
+        replace(request_, data_description="other people"),
+        replace(request_, config=replace(request_.config, delta=1e-6)),
+        replace(request_, config=replace(request_.config, model="trees")),
+        replace(request_, config=replace(request_.config, features="embeddings")),
+        replace(request_, config=replace(request_.config, choose_by="auc")),
     ):
         with pytest.raises(ldp.InputError, match="holds another comparison"):
             other.check()
@@ -122,15 +122,15 @@ def test_cells_of_another_comparison_are_not_mixed_in(request_):
 
 def test_a_wrong_request_is_one_sentence(request_, tmp_path):
     (tmp_path / "file").write_text("")
-    for changes, said in (
+    for changes, message in (
         ({"epsilons": []}, "at least one epsilon"),
         ({"recipes": []}, "at least one epsilon, one recipe"),
-        ({"seeds": 0}, "one seed"),
+        ({"n_seeds": 0}, "one seed"),
         ({"recipes": ["none such"]}, "There is no recipe"),
         ({"folder": tmp_path / "file"}, "exists"),
         ({"folder": tmp_path / "absent" / "out"}, "no folder"),
     ):
-        with pytest.raises(ldp.InputError, match=said):
+        with pytest.raises(ldp.InputError, match=message):
             replace(request_, **changes).check()
 
 
@@ -162,8 +162,11 @@ def test_private_labels_are_charged_for_each_cell_and_scored_privately(request_,
 
 def test_a_comparison_above_the_budget_is_refused_before_anything_is_spent(request_, people):
     vault = people.vault(5.0)
-    with pytest.raises(ldp.BudgetExceeded, match=r"cost epsilon 6 .* has epsilon 5 and delta 0 left.*--labels-public"):
+    with pytest.raises(
+        ldp.BudgetExceeded, match=r"cost epsilon 6 .* has epsilon 5 and delta 0 left.* labels public"
+    ) as caught:
         private_label_trainer(people, vault, request_)
+    assert caught.value.parameter == "public_labels"
     assert vault.guarantee().epsilon == 0
 
 
@@ -195,7 +198,9 @@ def test_public_labels_score_on_other_rows_and_leave_no_ledger(request_, people,
     assert row["measured"] == "on true labels"
     assert not list(tmp_path.glob("*.ledger"))
     test = features.select(np.arange(10)), 1 - codes[:10]
-    wrong = public_label_trainer(features, codes, people, test)(replace(request_.plan, recipe="moments", epsilon=50.0))
+    wrong = public_label_trainer(features, codes, people, test)(
+        replace(request_.config, recipe="moments", epsilon=50.0)
+    )
     assert wrong["accuracy"] < 0.5
 
 
@@ -212,12 +217,12 @@ def test_a_cell_that_cannot_be_scored_says_so(request_, tmp_path):
 def test_cells_of_another_encoder_or_with_mirrors_are_another_comparison(request_, tmp_path, monkeypatch):
     monkeypatch.setattr("labeldp.runs.config._check_encoder", lambda encoder, model: None)
     monkeypatch.setattr("labeldp.runs.compare.Model.load", lambda path, device: SimpleNamespace(digest=path.read_text))
-    for name in ("first_fraction", "second", "copy"):
-        (tmp_path / name).write_text(name.replace("copy", "first_fraction"))
-    plain = replace(request_.plan, features="images", encoder=tmp_path / "first_fraction")
-    first = replace(request_, plan=plain)
+    for name in ("first", "second", "copy"):
+        (tmp_path / name).write_text(name.replace("copy", "first"))
+    plain = replace(request_.config, features="images", encoder=tmp_path / "first")
+    first = replace(request_, config=plain)
     first.run(pretend([]), nothing)
-    replace(request_, plan=replace(plain, encoder=tmp_path / "copy")).check()
+    replace(request_, config=replace(plain, encoder=tmp_path / "copy")).check()
     for change in ({"encoder": tmp_path / "second"}, {"encoder": None}, {"flip": True}):
         with pytest.raises(ldp.InputError, match="holds another comparison"):
-            replace(request_, plan=replace(plain, **change)).check()
+            replace(request_, config=replace(plain, **change)).check()

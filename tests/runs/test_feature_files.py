@@ -89,20 +89,20 @@ def test_columns_that_are_not_what_they_seem_are_named(tmp_path):
             "weight": [f"{i},5" for i in range(rows)],
             "height": ["NA", "null", "", *map(str, range(3, rows))],
             "nothing": [""] * rows,
-            "good": np.arange(rows) % 2,  # tells y: a model that knows nothing gets a warning of its own
+            "good": np.arange(rows) % 2,  # predicts y: a constant model would cause another warning
             "y": ["no", "yes"] * (rows // 2),
         }
     )
     frame.write_csv(tmp_path / "t.csv")
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
-    said, vault = [], table.vault(8.0)
+    messages, vault = [], table.vault(8.0)
     found = train_run(
-        table, vault, TrainConfig(8.0, recipe="moments"), tmp_path / "run", lambda what: said.append(what)
+        table, vault, TrainConfig(8.0, recipe="moments"), tmp_path / "run", lambda message: messages.append(message)
     )
     assert [sentence.split("'")[1] for sentence in found["warnings"]] == ["id", "age", "weight", "nothing"]
-    for sentence, part in zip(found["warnings"], ("--ids", "but for 1 row,", "commas", "empty"), strict=True):
+    for sentence, part in zip(found["warnings"], ("id column", "except in 1 row,", "commas", "empty"), strict=True):
         assert part in sentence
-    assert said[:4] == [f"Note: {sentence}" for sentence in found["warnings"]]  # before anything is spent
+    assert messages[:4] == [f"Note: {sentence}" for sentence in found["warnings"]]  # before anything is spent
 
 
 @pytest.mark.parametrize("word", ["NA", "NULL", "n/a", "?", "NaN", ""])
@@ -114,9 +114,9 @@ def test_numbers_stay_numbers_where_a_word_stands_for_a_missing_one(tmp_path, wo
     table = SecretTable.open(tmp_path / "t.csv", "y", "no,yes")
     found = train_run(table, table.vault(50.0), TrainConfig(50.0, recipe="moments"), tmp_path / "run")
     assert found["warnings"] == ["Epsilon 50 is so large that a label is hardly protected."]
-    told = predict_run(tmp_path / "run", tmp_path / "t.csv")["prediction"].to_numpy()
+    predicted = predict_run(tmp_path / "run", tmp_path / "t.csv")["prediction"].to_numpy()
     present = np.arange(rows) % 7 != 0
-    assert (told == np.where(x > 0, "yes", "no"))[present].mean() > 0.9
+    assert (predicted == np.where(x > 0, "yes", "no"))[present].mean() > 0.9
     (tmp_path / "few.csv").write_text("x\nNA\n0.5\n")
     assert len(predict_run(tmp_path / "run", tmp_path / "few.csv")) == 2
 
@@ -126,4 +126,4 @@ def test_ids_that_repeat_may_be_people(tmp_path):
     frame.write_parquet(tmp_path / "t.parquet")
     table = SecretTable.open(tmp_path / "t.parquet", "y", "no,yes", id_column="person")
     found = train_run(table, table.vault(4.0), TrainConfig(4.0, recipe="moments"), tmp_path / "run")["warnings"]
-    assert "200 different ids for 400 rows. If they are people, name it by --user-column" in found[-1]
+    assert "200 different ids for 400 rows. If they are people, declare it as the user column" in found[-1]

@@ -79,7 +79,7 @@ def test_another_person_can_read_the_run_folder(trained):
     ledger = json.loads((run / "ledger.json").read_text())
     assert [(e["mechanism"], e["released"]) for e in ledger] == [
         ("LinearQuery", 1800),
-        ("RightCount", 200),
+        ("CorrectCount", 200),
         ("GroupHistogram", 200),
     ]
     assert json.loads((run / "features.json").read_text())["columns"] == ["age", "job", "city"]
@@ -143,9 +143,9 @@ def test_predictions_stand_beside_the_ids_of_their_rows(trained, tmp_path):
     _, run, _ = trained
     rows = {"city": ["A", "B"], "job": ["x", "y"], "age": [1.0, 2.0], "patient": ["007", "8"], "prediction": [1, 2]}
     pl.DataFrame(rows).write_csv(tmp_path / "new.csv")
-    told = predict_run(run, tmp_path / "new.csv", ids="patient")
-    assert told.columns[:2] == ["patient", "prediction"]
-    assert told["patient"].to_list() == ["007", "8"]  # as they are written
+    predictions = predict_run(run, tmp_path / "new.csv", ids="patient")
+    assert predictions.columns[:2] == ["patient", "prediction"]
+    assert predictions["patient"].to_list() == ["007", "8"]  # as they are written
     with pytest.raises(ldp.InputError, match="has no column 'ward'"):
         predict_run(run, tmp_path / "new.csv", ids="ward")
     with pytest.raises(ldp.InputError, match="the name of a column of predictions, 'prediction'"):
@@ -182,11 +182,11 @@ def test_a_damaged_file_is_one_sentence(trained, tmp_path, name, text):
 @pytest.mark.parametrize(
     ("model", "kind"), [("auto", "csv"), ("logistic", "csv"), ("trees", "csv"), ("mlp", "parquet"), ("linear", "csv")]
 )
-def test_every_model_can_be_trained_kept_and_used(tmp_path, model, kind):
+def test_every_model_can_be_trained_saved_and_used(tmp_path, model, kind):
     table = SecretTable.open(make_people(tmp_path, f"people.{kind}"), "rich", "false,true")
-    plan = TrainConfig(4.0, recipe="randres", model=model, epochs=1, device="cpu")
-    plan.check()
-    report = train_run(table, table.vault(4.0), plan, tmp_path / "run")
+    config = TrainConfig(4.0, recipe="randres", model=model, epochs=1, device="cpu")
+    config.check()
+    report = train_run(table, table.vault(4.0), config, tmp_path / "run")
     assert report["guarantee"]["epsilon"] == 4.0
     assert predict_run(tmp_path / "run", table.file.path).height == N
 
@@ -198,11 +198,11 @@ def test_columns_can_be_embeddings(tmp_path):
     for name in ("t.parquet", "t.csv"):
         frame.write_csv(tmp_path / name) if name.endswith("csv") else frame.write_parquet(tmp_path / name)
         table = SecretTable.open(tmp_path / name, "y", "0,1")
-        plan = TrainConfig(5.0, 1e-6, "moments", features="embeddings")
-        train_run(table, table.vault(5.0, 1e-6), plan, tmp_path / f"run of {name}")
+        config = TrainConfig(5.0, 1e-6, "moments", features="embeddings")
+        train_run(table, table.vault(5.0, 1e-6), config, tmp_path / f"run of {name}")
         assert json.loads((tmp_path / f"run of {name}" / "features.json").read_text())["kind"] == "embeddings"
-        said = predict_run(tmp_path / f"run of {name}", tmp_path / name)["prediction"]
-        assert (said.cast(pl.Int64) == frame["y"]).mean() > 0.8
+        predicted = predict_run(tmp_path / f"run of {name}", tmp_path / name)["prediction"]
+        assert (predicted.cast(pl.Int64) == frame["y"]).mean() > 0.8
 
 
 def test_row_ids_are_not_learnt_from(tmp_path):
@@ -240,8 +240,8 @@ def test_training_again_adds_up(people, tmp_path):
 
 
 def test_the_same_training_again_costs_nothing_and_gives_the_same(people, tmp_path):
-    plan = TrainConfig(1.0, recipe="moments")
-    first, second = (train_run(people, people.vault(1.0), plan, tmp_path / name) for name in "ab")
+    config = TrainConfig(1.0, recipe="moments")
+    first, second = (train_run(people, people.vault(1.0), config, tmp_path / name) for name in "ab")
     assert first["spent"] == second["spent"]
     assert first["score"] == second["score"]
     path = people.file.path
@@ -267,7 +267,7 @@ def test_rows_without_a_label_are_learnt_about_and_not_scored(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"recipe": "none such"}, "There is no recipe"),
         ({"options": {"none_such": 1}}, "has no option"),
@@ -282,8 +282,8 @@ def test_rows_without_a_label_are_learnt_about_and_not_scored(tmp_path):
         ({"device": "abacus"}, "no device 'abacus'"),
     ],
 )
-def test_a_wrong_plan_is_one_sentence(changes, said):
-    with pytest.raises(ldp.InputError, match=said):
+def test_a_wrong_plan_is_one_sentence(changes, message):
+    with pytest.raises(ldp.InputError, match=message):
         TrainConfig(1.0, **changes).check()
 
 
@@ -294,17 +294,19 @@ def test_numbers_fit_options_that_take_them():
 
 
 def test_the_label_column_is_never_parsed_by_the_learning_side(tmp_path, monkeypatch):
-    asked, read = [], TableFile.batches
-    monkeypatch.setattr(TableFile, "batches", lambda self, columns=None: asked.append(columns) or read(self, columns))
+    requested, read = [], TableFile.batches
+    monkeypatch.setattr(
+        TableFile, "batches", lambda self, columns=None: requested.append(columns) or read(self, columns)
+    )
     lines = [f"{i},{'0' if i < 150 else 'SECRET'}" for i in range(300)]
     (tmp_path / "t.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
     table = SecretTable.open(tmp_path / "t.csv", "y", "0,SECRET")
     vault = table.vault(1.0)
-    assert asked == [["x", "y"]]
-    asked.clear()
+    assert requested == [["x", "y"]]
+    requested.clear()
     train_run(table, vault, TrainConfig(1.0, recipe="moments"), tmp_path / "run")
-    assert asked
-    assert all(columns == ["x"] for columns in asked)
+    assert requested
+    assert all(columns == ["x"] for columns in requested)
 
 
 @pytest.mark.parametrize(
@@ -362,13 +364,13 @@ def test_an_interrupted_training_leaves_nothing_and_goes_on_without_a_second_cha
     assert err.startswith("labeldp: interrupted;")
     assert err.count("\n") == 1
     assert not [name for name in os.listdir(tmp_path) if "run" in name and name != ".run.checkpoints"]
-    before = Ledger(people.ledger_path).entries()
+    before = Ledger(people.default_ledger_path).entries()
     assert [e.details["mechanism"] for e in before] == ["RandomizedResponse"]
     done = subprocess.run(
         [*command, "--epochs", "1"], cwd=tmp_path, env=HERE, capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout)["spent"]["epsilon"] == 1.0
-    after = Ledger(people.ledger_path).entries()
+    after = Ledger(people.default_ledger_path).entries()
     assert after[0].id == before[0].id
     assert sum(e.details["mechanism"] == "RandomizedResponse" for e in after) == 1
 

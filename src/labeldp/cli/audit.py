@@ -1,4 +1,4 @@
-"""`labeldp audit`."""
+"""The command `labeldp audit`: lower bounds of epsilon for mechanisms and runs."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,31 +11,43 @@ _DRAWS, _SLOW_DRAWS = 100_000, 20_000
 
 
 def audit(
-    run: Annotated[Path | None, typer.Argument(help="A run folder that `labeldp train` made.")] = None,
+    run: Annotated[Path | None, typer.Argument(help="A run folder of `labeldp train`.")] = None,
     data: Annotated[
-        Path | None, typer.Argument(help="The table that the run was trained on; its label column is not read.")
+        Path | None, typer.Argument(help="The training table of the run; its label column is not read.")
     ] = None,
     mechanism: Annotated[
         str | None, typer.Option(help="Instead of a run, a mechanism by name: rr, laplace, histogram, gnmax ...")
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="The epsilon that the mechanism is set to.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Its delta: 1e-5 where it needs one, else 0.")] = None,
-    classes: Annotated[int | None, typer.Option(help="How many classes a label has; at first 2.")] = None,
-    queries: Annotated[int | None, typer.Option(help="For votes: how many queries a run answers; at first 1.")] = None,
-    draws: Annotated[int | None, typer.Option(help="Releases to draw in each of two worlds; at first 100,000.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="For a mechanism: its epsilon.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="For a mechanism: its delta; by default 1e-5 if it needs one, otherwise 0.")
+    ] = None,
+    classes: Annotated[int | None, typer.Option(help="For a mechanism: the number of classes; by default 2.")] = None,
+    queries: Annotated[int | None, typer.Option(help="For votes: the number of queries; by default 1.")] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            help="For a mechanism: the releases to draw on each of two neighboring data sets; by default 100,000."
+        ),
+    ] = None,
     canaries: Annotated[
-        int | None, typer.Option(help="For a run: by default a fifth of the rows, 1,000 at most.")
+        int | None,
+        typer.Option(help="For a run: the number of canaries; by default a fifth of the rows, at most 1,000."),
     ] = None,
-    trainings: Annotated[int | None, typer.Option(help="For a run: more trainings give a sharper bound.")] = None,
+    trainings: Annotated[
+        int | None, typer.Option(help="For a run: the number of trainings; more give a larger bound.")
+    ] = None,
     confidence: Annotated[
-        float | None, typer.Option(help="How sure a bound is; 0.99 for mechanisms, 0.95 for runs.")
+        float | None, typer.Option(help="The confidence of the bounds; by default 0.99 for mechanisms, 0.95 for runs.")
     ] = None,
-    encoder: Annotated[Path | None, typer.Option(help="For a run of images, if it was given an encoder.")] = None,
-    public: Annotated[Path | None, typer.Option(help="For a run whose teachers voted on public rows.")] = None,
+    encoder: Annotated[
+        Path | None, typer.Option(help="For a run that was trained with an encoder: that encoder.")
+    ] = None,
+    public: Annotated[Path | None, typer.Option(help="For a run with public rows: the table of these rows.")] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Check a promise: bound epsilon from below, of a mechanism by its draws or of a run by canaries."""
+    """Test a guarantee: compute a lower bound of epsilon of a mechanism or of a run."""
     run_options: dict[str, Any] = {"canaries": canaries, "trainings": trainings, "encoder": encoder, "public": public}
     mechanism_options = {"epsilon": epsilon, "delta": delta, "classes": classes, "queries": queries, "draws": draws}
     if mechanism is not None:
@@ -71,7 +83,7 @@ def _audit_mechanism(name: str, options: dict[str, Any], confidence: float | Non
     from labeldp.core.errors import InputError
 
     if options["epsilon"] is None:
-        raise InputError("Say by --epsilon how private the mechanism shall be: 1, for example.")
+        raise InputError("Set the epsilon of the mechanism: --epsilon 1, for example.")
     vote_options = {"classes": 2, "queries": 1} | _drop_none({name: options[name] for name in ("classes", "queries")})
     vote_mechanism, delta = make_mechanism(name, options["epsilon"], options["delta"], **vote_options)
     show_status("drawing")
@@ -84,14 +96,14 @@ def _audit_mechanism(name: str, options: dict[str, Any], confidence: float | Non
     claim = f"{result.mechanism} states epsilon {result.epsilon:.4g}" + (f" and delta {delta:g}." if delta else ".")
     noise = {
         False: "Two fresh processes drew different noise.",
-        None: "Two fresh processes drew the same, as chance alone often has it here: that tells nothing.",
-        True: "Two fresh processes drew the same noise: IT IS SEEDED, and protects nothing.",
+        None: "Two fresh processes drew the same values, which is likely by chance here: this is no evidence.",
+        True: "Two fresh processes drew the same noise: IT IS SEEDED and protects nothing.",
     }[seeded]
     lower = _bound_sentence(
-        result.lower, result.confidence, result.holds, f"{result.draws:,} draws in each of two worlds"
+        result.lower, result.confidence, result.holds, f"{result.draws:,} draws on each of two neighboring data sets"
     )
     if result.constant:
-        lower = "It gave the same outcome in every draw, whatever the label: THE AUDIT SHOWS NOTHING. Raise epsilon."
+        lower = "Every draw gave the same outcome for all labels: THE AUDIT SHOWS NOTHING. Raise epsilon."
     print_result(result.to_json() | {"seeded": seeded}, "\n".join([claim, lower, noise]), as_json)
     return result.holds and not seeded
 
@@ -106,7 +118,7 @@ def _audit_run(
         raise InputError("Name a run folder and its table, or a mechanism: --mechanism rr --epsilon 1, for example.")
     if data is None:
         raise InputError(f"Name the table too: labeldp audit {run} DATA. Its features are read, its labels are not.")
-    from labeldp.audit.run_audit import AuditConfig, audit_run  # torch, only now that the request makes sense
+    from labeldp.audit.run_audit import AuditConfig, audit_run  # imports torch, so only after the checks
     from labeldp.report.card import write_card
 
     confidence_option: dict[str, Any] = {} if confidence is None else {"confidence": confidence}
@@ -118,16 +130,16 @@ def _audit_run(
     claim = f"The run states epsilon {float(stated['epsilon']):g}" + (
         f" and delta {stated['delta']:g}." if stated["delta"] else "."
     )
-    evidence = f"{bound['correct']:,} of {bound['guesses']:,} guesses right about {bound['canaries']:,} canaries"
+    evidence = f"{bound['correct']:,} of {bound['guesses']:,} guesses correct about {bound['canaries']:,} canaries"
     lower = _bound_sentence(result["lower_bound"], result["confidence"], result["holds"], evidence)
     gain = (
-        f"Whoever sees the {inference['view']} guesses a label right in {inference['attack']:.1%} of rows, and in "
-        f"{inference['features_alone']:.1%} from features alone; epsilon allows {inference['allowed']:.1%} more."
+        f"With the {inference['view']}, an attacker guesses {inference['attack']:.1%} of the labels; from features "
+        f"alone {inference['features_alone']:.1%}. Epsilon allows {inference['allowed']:.1%} more."
     )
     print_result(result, "\n".join([claim, lower, gain]), as_json)
     return bool(result["holds"])
 
 
 def _bound_sentence(lower: float, confidence: float, holds: bool, evidence: str) -> str:
-    verdict = "nothing was found against it" if holds else "THE CLAIM IS FALSE"
+    verdict = "the audit does not contradict the guarantee" if holds else "THE STATED EPSILON IS WRONG"
     return f"Epsilon is at least {lower:.3f} ({confidence:.10g} confidence, {evidence}): {verdict}."

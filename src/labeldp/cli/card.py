@@ -1,4 +1,4 @@
-"""`labeldp card`."""
+"""The command `labeldp card`: the privacy card of a run."""
 
 import webbrowser
 from pathlib import Path
@@ -10,13 +10,16 @@ from labeldp.cli.terminal import echo
 
 
 def card(
-    run: Annotated[Path, typer.Argument(help="A run folder that `labeldp train` made.")],
+    run: Annotated[Path, typer.Argument(help="A run folder of `labeldp train`.")],
     form: Annotated[
-        str | None, typer.Option("--format", help="md and json go to the screen; html opens, or with --no-open, too.")
+        str | None,
+        typer.Option(
+            "--format", help="md and json are printed; html opens in a browser, or is printed with --no-open."
+        ),
     ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
 ) -> None:
-    """Say where the privacy card of a run is, with what audits have found since, and open it in a browser."""
+    """Update the privacy card of a run with its audits, print its path, and open it in a browser."""
     from labeldp.core.errors import InputError
     from labeldp.report.card import FORMATS, card_of_run, write_card
 
@@ -31,4 +34,4 @@ def card(
     if alert:
         echo(f"Note: {alert}", err=True)
     if not no_open and not webbrowser.open(page.as_uri()):
-        echo("No browser was found to open it: open that file in one, or choose --format md.", err=True)
+        echo("No browser was found: open that file in a browser, or choose --format md.", err=True)

@@ -1,4 +1,4 @@
-"""`labeldp compare`."""
+"""The command `labeldp compare`: several recipes at several epsilons."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,12 +33,12 @@ def compare(
     data: Data,
     label: LabelColumn,
     classes: Classes,
-    out: Annotated[Path, typer.Option(help="The folder for rows, table and plot; an unfinished one is gone on with.")],
+    out: Annotated[Path, typer.Option(help="The folder for cells and plot; an unfinished comparison resumes.")],
     epsilons: Annotated[str, typer.Option(help="Separated by commas.")] = "0.5,1,2,4",
     recipes: Annotated[str, typer.Option(help="Separated by commas.")] = "auto,moments,noise-cluster,randres",
     cross: Cross = None,
     delta: Delta = 0.0,
-    seeds: Annotated[int, typer.Option(min=1, help="How often each cell is trained.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="The number of trainings of each cell, with different seeds.")] = 1,
     features: FeatureKind = "table",
     model: ModelName = "auto",
     encoder: Encoder = None,
@@ -46,9 +46,12 @@ def compare(
     flip: Flip = False,
     device: Device = "auto",
     labels_public: Annotated[
-        bool, typer.Option("--labels-public", help="A benchmark: nobody's labels are protected, and true ones score.")
+        bool,
+        typer.Option("--labels-public", help="For a benchmark: labels are public, unprotected, and used for scores."),
     ] = False,
-    test: Annotated[Path | None, typer.Option(help="A table that scores, with --labels-public; else a fifth.")] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="With --labels-public: the test table; by default, a fifth of the rows.")
+    ] = None,
     budget: BudgetTotal = None,
     delta_budget: DeltaTotal = None,
     ledger: LedgerFile = None,
@@ -58,7 +61,7 @@ def compare(
     labels_per_user: LabelsPerUser = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train several recipes at several epsilons; print a table and draw a plot."""
+    """Train several recipes at several epsilons, print a table and draw a plot."""
     from labeldp.core.errors import InputError
     from labeldp.core.guarantee import check_delta, check_epsilon
     from labeldp.data.files import TableFile
@@ -68,16 +71,15 @@ def compare(
         epsilon_values = sorted({float(word) for word in epsilons.split(",")})
     except ValueError:
         raise InputError("--epsilons must be numbers separated by commas, like 0.5,1,2.") from None
-    for item in epsilon_values:
-        check_epsilon(item)
+    for epsilon_value in epsilon_values:
+        check_epsilon(epsilon_value)
     check_delta(delta)
-    table_options: dict[str, Any] = {"id_column": ids, "user_column": user_column, "is_pairs": features == "is_pairs"}
+    table_options: dict[str, Any] = {"id_column": ids, "user_column": user_column, "is_pairs": features == "pairs"}
     table_options |= {"excluded_columns": leave_out or ()}
     table = SecretTable.open(data, label, classes, **table_options)
     if test is not None and not labels_public:
-        raise InputError("True labels score only where they are declared public: add --labels-public, or drop --test.")
-    from labeldp.recipes.feature_crosses import CROSSING_RECIPES as CROSSING
-    from labeldp.recipes.feature_crosses import add_crosses, check_crosses, parse_cross
+        raise InputError("A test table needs public labels: add --labels-public, or leave --test out.")
+    from labeldp.recipes.feature_crosses import CROSSING_RECIPES, add_crosses, check_crosses, parse_cross
     from labeldp.report.comparison import print_comparison
     from labeldp.runs import compare as comparison
     from labeldp.runs.config import TrainConfig
@@ -86,7 +88,9 @@ def compare(
     recipe_names = list(dict.fromkeys(name.strip() for name in recipes.split(",") if name.strip()))
     settings: dict[str, Any] = {"encoder": encoder, "flip": flip, "device": device, "labels_per_user": labels_per_user}
     settings |= {"choose_by": choose_by}
-    cross_recipe = next((name for name in recipe_names if name in CROSSING), recipe_names[0] if recipe_names else "")
+    cross_recipe = next(
+        (name for name in recipe_names if name in CROSSING_RECIPES), recipe_names[0] if recipe_names else ""
+    )
     settings |= {"options": add_crosses(cross_recipe, {}, [parse_cross(item) for item in cross or ()])}
     config = TrainConfig(max(epsilon_values), delta, features=features, model=model, **settings)
     description = (
@@ -108,11 +112,11 @@ def compare(
     ledgers = [path for path in ledger_paths if path is not None and path.exists()]
     if labels_public and ledgers:
         raise InputError(
-            f"{ledgers[0].name} says that these labels are private: compare without --labels-public, or remove "
-            "the ledger if they never were."
+            f"{ledgers[0].name} records these labels as private: compare without --labels-public, or remove "
+            "the ledger if they never were private."
         )
     if labels_public:
-        show_status("labels are declared public: nothing is protected, every cell starts from a fresh budget")
+        show_status("labels are declared public: they are not protected, and every cell has a new budget")
         codes = table.read_public_codes()
         reader, X = read_features(table, features, len(codes), flip)
         test_data = None
@@ -124,16 +128,18 @@ def compare(
         train_cell = comparison.public_label_trainer(X, codes, table, test_data)
     else:
         if budget is None and not (ledger or table.default_ledger_path).exists():
-            flags = f"--budget {float(epsilon):g}" + (f" --delta-budget {float(total_delta):g}" if total_delta else "")
+            options = f"--budget {float(epsilon):g}" + (
+                f" --delta-budget {float(total_delta):g}" if total_delta else ""
+            )
             raise InputError(
-                f"All cells together cost a {unit} epsilon {float(epsilon):g} and delta {float(total_delta):g}: allow "
-                f"that by {flags}, or declare the labels public for a benchmark (--labels-public)."
+                f"All cells together cost each {unit} epsilon {float(epsilon):g} and delta {float(total_delta):g}: "
+                f"allow this with {options}, or declare the labels public for a benchmark (--labels-public)."
             )
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget, "labels_per_user": labels_per_user}
         vault = table.vault(float(epsilon), float(total_delta), **totals, ledger=ledger)
         train_cell = comparison.private_label_trainer(table, vault, comparison_request)
         cost = f"epsilon {float(epsilon):g} and delta {float(total_delta):g}"
-        echo(f"All cells together cost a {unit} {cost} at most.", err=True)
+        echo(f"All cells together cost each {unit} at most {cost}.", err=True)
     cells = comparison_request.run(train_cell, show_status)
     if not labels_public:
         note_reuse(vault)
@@ -146,4 +152,4 @@ def compare(
         print_comparison(
             curves, f"Accuracy {method}, ± half of its 95 % interval; {seeds} seed{'s' * (seeds > 1)}, delta {delta:g}"
         )
-        echo(f"Wrote {out}: a row for each cell in cells.jsonl, and accuracy.png.")
+        echo(f"Wrote {out}: one line for each cell in cells.jsonl, and accuracy.png.")

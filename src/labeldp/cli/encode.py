@@ -1,4 +1,4 @@
-"""`labeldp encode`."""
+"""The command `labeldp encode`: image encoders that are trained without labels."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,17 +10,19 @@ from labeldp.cli.terminal import print_result
 
 
 def encode(
-    data: Annotated[Path, typer.Argument(help="A .parquet table with a column of picture files.")],
-    out: Annotated[Path, typer.Option(help="The folder to make, for --encoder of other commands.")],
-    model: Annotated[str, typer.Option(help="auto (resnet18, on a CPU cnn), or a network for pictures.")] = "auto",
+    data: Annotated[Path, typer.Argument(help="A .parquet table with a column of image files.")],
+    out: Annotated[Path, typer.Option(help="The new folder, for --encoder of other commands.")],
+    model: Annotated[str, typer.Option(help="auto (resnet18, on a CPU cnn), or a network for images.")] = "auto",
     flip: Flip = False,
     leave_out: LeaveOut = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Of the first; by default they suit the device.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="The epochs of the first encoder; the default depends on the device.")
+    ] = None,
     device: Device = "auto",
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="For training.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The seed of the training.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Train encoders of pictures, without labels: no other column is read, and nothing is spent."""
+    """Train image encoders without labels: no other column is read, and no budget is spent."""
     import json
     import time
 
@@ -32,11 +34,11 @@ def encode(
     check_writable(out)
     if data.suffix != ".parquet":
         raise InputError(
-            "Pictures come as PNG or JPEG files in a column of a .parquet table, which Polars writes: "
-            "pl.DataFrame({'image': [path.read_bytes() for path in paths]}).write_parquet('pictures.parquet')."
+            "Images must be PNG or JPEG files in a column of a .parquet table, which Polars writes: "
+            "pl.DataFrame({'image': [path.read_bytes() for path in paths]}).write_parquet('images.parquet')."
         )
     file = TableFile(data)
-    from labeldp.data.base import choose_device  # torch, only now that the request makes sense
+    from labeldp.data.base import choose_device  # imports torch, so only after the checks
     from labeldp.learn.model import Model
     from labeldp.representation.restart import check_backbone, train_two_encoders
     from labeldp.runs.checkpoints import checkpoint_folder
@@ -51,14 +53,14 @@ def encode(
         encoders = train_two_encoders(images, model, epochs, **options)
         with atomic_write(out) as partial:
             encoders.save(partial, quantize=True)
-            # The digest is of weights as they are kept, by which runs name their encoder.
+            # Runs identify their encoder by the digest of the stored weights.
             measured = {
                 "digest": Model.load(partial, "cpu").digest()[:16],
                 "minutes": round((time.perf_counter() - start) / 60, 1),
             }
             facts = {
                 "data": data.name,
-                "pictures": len(images),
+                "images": len(images),
                 "flip": flip,
                 "epochs": epochs,
                 "seed": seed,
@@ -67,6 +69,6 @@ def encode(
             (partial / "made.json").write_text(json.dumps(facts | {"version": __version__}, indent=2) + "\n")
     print_result(
         {"out": str(out), **facts},
-        f"Wrote {out}: two encoders of {len(images):,} pictures. No label was read.",
+        f"Wrote {out}: two encoders of {len(images):,} images. No label was read.",
         as_json,
     )

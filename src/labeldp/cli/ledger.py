@@ -1,4 +1,4 @@
-"""`labeldp ledger`."""
+"""The command `labeldp ledger`: the privacy costs that a ledger records."""
 
 import json
 from pathlib import Path
@@ -9,15 +9,15 @@ import typer
 from labeldp.cli.options import AsJson
 from labeldp.cli.terminal import echo
 
-ledger_app = typer.Typer(help="Look at what was spent on a data set.", no_args_is_help=True)
+ledger_app = typer.Typer(help="Inspect the privacy costs of a data set.", no_args_is_help=True)
 
 
 @ledger_app.command("show")
 def show_ledger(
-    path: Annotated[Path, typer.Argument(help="A ledger, or the data that it lies beside.")],
+    path: Annotated[Path, typer.Argument(help="A ledger, or the data file that it belongs to.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show every release of a data set and what is left."""
+    """Show every release of a data set and the remaining budget."""
     from labeldp.report.ledger import print_ledger, read_ledger_report
 
     report = read_ledger_report(path)

@@ -1,4 +1,4 @@
-"""The `labeldp` command. Heavy modules are imported where they are used, so that help is instant."""
+"""The `labeldp` command line. Commands import heavy modules inside functions, so that help is fast."""
 
 import os
 import sys
@@ -25,7 +25,7 @@ from labeldp.core.errors import BudgetExceeded, LabelDPError, MissingExtra
 
 app = typer.Typer(
     name="labeldp",
-    help="Train models when the labels are the secret: label differential privacy.",
+    help="Train models on private labels with label differential privacy.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -33,7 +33,7 @@ _COMMANDS = (train, predict, encode, plan, compare, privatize, account, card, au
 for command in _COMMANDS:
     app.command()(command)
 app.add_typer(ledger_app, name="ledger")
-_INTERRUPTED_CODE = 130  # what shells expect of a command that ends on SIGINT
+_INTERRUPTED_CODE = 130  # by convention of shells, after SIGINT
 
 
 @app.callback(invoke_without_command=True)
@@ -49,14 +49,14 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; anything wrong with the request is one sentence and exit code 2, a bug one and code 1."""
-    from labeldp.privacy.vault.failure_notes import message_with_notes
-
+    """Run the command line and exit. A wrong request prints one sentence and has code 2, a bug has code 1."""
     if not sys.warnoptions:
-        warnings.simplefilter("ignore")  # they are for who writes code: python -W default -m labeldp shows them
+        warnings.simplefilter("ignore")  # for developers: python -W default -m labeldp shows them
     try:
         code = app(standalone_mode=False)
     except LabelDPError as problem:
+        from labeldp.privacy.vault.failure_notes import message_with_notes
+
         _fail(f"{message_with_notes(problem)}{_option_hint(problem)}", 2)
     except ModuleNotFoundError as problem:
         if problem.name not in ("torch", "safetensors", "PIL", "matplotlib"):
@@ -64,34 +64,34 @@ def main() -> None:
         _fail(str(MissingExtra("This command", problem.name)), 2)
     except MemoryError as problem:
         notes = " ".join(getattr(problem, "__notes__", ()))
-        _fail(f"this needs more memory than there is: ask for less, or take a larger machine. {notes}".rstrip(), 2)
+        _fail(f"there is not enough memory: reduce the request, or use a larger machine. {notes}".rstrip(), 2)
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED_CODE
-    except SystemExit as stop:  # how some versions of typer end an interrupted command
+    except SystemExit as stop:  # some versions of typer end an interrupted command by it
         code = stop.code
     except Exception as problem:
-        # What typer says of wrong options. Its exceptions have had several homes, and always these two attributes.
+        # Errors of typer about options. Their module depends on its version, but all have these two attributes.
         if not (hasattr(problem, "format_message") and hasattr(problem, "exit_code")):
             _fail_unexpectedly(problem)
         message = problem.format_message()
-        if not message:  # a group of commands without one of them: its help is on the screen
+        if not message:  # a group without a command: typer has printed its help
             sys.exit(problem.exit_code)
         names = {command.__name__ for command in _COMMANDS}
         hint_command = " ".join(["labeldp", *(word for word in sys.argv[1:2] if word in names), "--help"])
-        _fail(f"{message} ({hint_command} lists what there is.)", 2)
+        _fail(f"{message} ({hint_command} lists all options and commands.)", 2)
     if code == _INTERRUPTED_CODE:
-        _fail("interrupted; nothing is left half-written, and the same command goes on where it was.", code)
+        _fail("interrupted; there are no partial files, and the same command resumes.", code)
     sys.exit(code)
 
 
 def run() -> None:
-    """Run the command line as a process of its own."""
+    """Run the command line as the entry point of a process."""
     try:
         main()
     except SystemExit as stop:
         if stop.code == _INTERRUPTED_CODE:
-            # If the interrupt passed through an `exec` of some library, Python would end itself by the signal, whatever
-            # was made of it later. Everything is written or removed by now.
+            # After an interrupt within an `exec` of a library, Python ends itself by the signal, even if the exception
+            # was handled. All files are written or removed at this point.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(_INTERRUPTED_CODE)
@@ -99,21 +99,24 @@ def run() -> None:
 
 
 def _option_hint(problem: LabelDPError) -> str:
-    """Name the option by which a command takes the remedy of an error; the library names parameters alone."""
+    """Return the option that sets the parameter of an error; errors of the library name parameters only."""
+    options = []
     if isinstance(problem, BudgetExceeded):
-        delta = "" if sys.argv[1:2] == ["privatize"] else "; --delta-budget sets the total delta"
-        return f" (--budget sets the total for this data set{delta}.)"
-    option = OPTION_OF_PARAMETER.get(problem.parameter or "")
-    return f" ({option}.)" if option else ""
+        options.append("--budget sets the total for this data set")
+        if sys.argv[1:2] != ["privatize"]:
+            options.append("--delta-budget sets the total delta")
+    if problem.parameter in OPTION_OF_PARAMETER:
+        options.append(OPTION_OF_PARAMETER[problem.parameter])
+    return f" ({'; '.join(options)}.)" if options else ""
 
 
 def _fail_unexpectedly(problem: Exception) -> NoReturn:
-    """Say what kind of exception ended the command. Its message may quote data, and is shown on request alone."""
+    """Report the type of an unexpected exception. Its message may quote data, so it is shown on request only."""
     if os.environ.get("LABELDP_TRACEBACK") == "1":
         traceback.print_exception(problem)
     notes = " ".join(getattr(problem, "__notes__", ()))
     message = f"an unexpected {type(problem).__name__} ended this command. {notes}".rstrip()
-    _fail(f"{message} LABELDP_TRACEBACK=1 shows where it happened, with what it quotes of the data.", 1)
+    _fail(f"{message} LABELDP_TRACEBACK=1 shows the traceback, which may quote data.", 1)
 
 
 def _fail(sentence: str, code: int) -> NoReturn:

@@ -1,4 +1,4 @@
-"""`labeldp predict`."""
+"""The command `labeldp predict`: predictions of a run for new rows."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,16 +10,14 @@ from labeldp.cli.terminal import echo
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run folder that `labeldp train` made.")],
+    run: Annotated[Path, typer.Argument(help="A run folder of `labeldp train`.")],
     data: Data,
-    out: Annotated[
-        Path | None, typer.Option(help="A .csv or .parquet file; by default CSV goes to the screen.")
-    ] = None,
-    ids: Annotated[str | None, typer.Option(help="A column of the data that predictions stand beside.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file; by default, CSV is printed.")] = None,
+    ids: Annotated[str | None, typer.Option(help="A column of row ids to copy beside the predictions.")] = None,
 ) -> None:
     """Predict labels for new rows.
 
-    In CSV, a text that a spreadsheet would take for a formula has a quote (') before it; Parquet has it as it is.
+    In CSV, a quote (') precedes each text that a spreadsheet would execute as a formula. Parquet contains it unchanged.
     """
     from labeldp.core.atomic_files import atomic_write, check_writable
     from labeldp.data.spreadsheets import escape_formulas
@@ -32,8 +30,8 @@ def predict(
         frame, n_changed = escape_formulas(frame)
         if n_changed:
             echo(
-                f"Note: {n_changed:,} texts begin as a spreadsheet's formulas do and have a quote (') before them: a "
-                ".parquet file (--out) has them as they are.",
+                f"Note: {n_changed:,} texts look like formulas of a spreadsheet and have a quote (') before them: a "
+                ".parquet file (--out) contains them unchanged.",
                 err=True,
             )
     if out is None:

@@ -1,8 +1,8 @@
-"""`labeldp privatize`."""
+"""The command `labeldp privatize`: a copy of a table with noisy labels."""
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,14 +21,17 @@ from labeldp.cli.options import (
     Range,
     UserColumn,
 )
-from labeldp.cli.terminal import note_reuse, print_result, progress_bar
+from labeldp.cli.terminal import ProgressBar, note_reuse, print_result, progress_bar
+
+if TYPE_CHECKING:
+    from labeldp.privacy.vault.labeled_table import SecretTable
 
 
 def privatize(
     data: Data,
     label: LabelColumn,
     epsilon: Epsilon,
-    out: Annotated[Path, typer.Option(help="Where to write the table with noisy labels.")],
+    out: Annotated[Path, typer.Option(help="The new table with noisy labels.")],
     classes: NoClasses = None,
     value_range: Range = None,
     budget: BudgetTotal = None,
@@ -40,10 +43,10 @@ def privatize(
     labels_per_user: LabelsPerUser = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a copy of a table whose labels went through randomized response; numbers get Laplace noise instead.
+    """Write a copy of a table whose labels are replaced by randomized response; numeric labels get Laplace noise.
 
-    Classes and all other cells stay as they are written, also where a spreadsheet would take them for formulas, so that
-    the copy can be trained on as the table was.
+    Class names and all other cells are copied unchanged, even where a spreadsheet would execute them as formulas. The
+    copy can therefore be used for training like the table.
     """
     from labeldp.core.atomic_files import check_writable
     from labeldp.privacy.mechanisms import DiscreteLaplace, Mechanism, RandomizedResponse
@@ -85,14 +88,14 @@ def privatize(
             table.file.rewrite(out, change, label, facts, table.included_columns)
     note_reuse(vault)
     spent, n_dropped = vault.guarantee(), int((vault.labeled_mask & ~row_mask).sum())
-    dropped_text = f", of which {n_dropped:,} lost their label, as a user keeps {labels_per_user}" if n_dropped else ""
+    dropped_text = f", of which {n_dropped:,} have no label (labels per user: {labels_per_user})" if n_dropped else ""
     noise_facts: dict[str, float]
     if table.space.step is None:
         noise_facts = {"unchanged": response_probabilities(mechanism.epsilon, len(table.space))[0]}
-        noise_text = f"Each label is the true one with probability {noise_facts['unchanged']:.3f}"
+        noise_text = f"Each label is unchanged with probability {noise_facts['unchanged']:.3f}"
     else:
         noise_facts = {"deviation": table.space.step * laplace_deviation(mechanism.epsilon / (len(table.space) - 1))}
-        noise_text = f"Each number has noise of deviation {noise_facts['deviation']:.3g}, cut at the ends of the range"
+        noise_text = f"Each number has noise of standard deviation {noise_facts['deviation']:.3g}, clamped to the range"
     print_result(
         {"out": str(out), "rows": vault.n_rows, "dropped": n_dropped, **noise_facts, "guarantee": spent.to_json()},
         f"Wrote {out}: {vault.n_rows:,} rows{dropped_text}. {noise_text}; "
@@ -101,19 +104,19 @@ def privatize(
     )
 
 
-def _check_output(table: Any, out: Path, progress: Any) -> None:
-    """Write some rows with every declared class in turn, and no label, before anything is spent on the output."""
+def _check_output(table: "SecretTable", out: Path, progress: ProgressBar) -> None:
+    """Check, before any charge, that the output can hold every declared class: write rows with public values only."""
     import numpy as np
     import pyarrow as pa
 
     from labeldp.core.errors import InputError
 
-    codes = np.arange(-1, len(table.space))  # a missing label, and every class
+    codes = np.arange(-1, len(table.space))  # a missing label and every class
 
     def change(batch: Any) -> Any:
         progress.advance(batch.num_rows)
         try:
-            return table.replaced(batch, np.resize(codes, batch.num_rows))
+            return table.replace_labels(batch, np.resize(codes, batch.num_rows))
         except pa.ArrowException:
             dtype = table.file.column_type(table.label)
         raise InputError(
@@ -121,4 +124,4 @@ def _check_output(table: Any, out: Path, progress: Any) -> None:
             "labels, or write it in another type."
         )
 
-    table.file.rehearse(out, change, table.label, {}, table.trusted_mask, first=len(codes))
+    table.file.rehearse(out, change, table.label, {}, table.included_columns, min_rows=len(codes))

@@ -1,43 +1,48 @@
-"""`labeldp reproduce`."""
+"""The command `labeldp reproduce`: tables of papers, trained again."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from labeldp.cli.options import AsJson, Device, Encoder
 from labeldp.cli.terminal import print_result, show_status
 
+if TYPE_CHECKING:
+    from labeldp.reproduce.tables import Experiment
+
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="A table of a paper: ghazi-table-1, tang-table-3 ...; or list.")],
+    name: Annotated[
+        str, typer.Argument(help="A table of a paper: ghazi-table-1, tang-table-3 ...; list prints all names.")
+    ],
     data: Annotated[Path | None, typer.Option(help="The folder with the official files of CIFAR-10 or -100.")] = None,
-    work: Annotated[Path, typer.Option(help="Where results, the encoder and unfinished cells are kept.")] = Path(
+    work: Annotated[Path, typer.Option(help="The folder for results, the encoder and unfinished cells.")] = Path(
         "reproductions"
     ),
-    epsilons: Annotated[str | None, typer.Option(help="Only these columns, separated by commas.")] = None,
-    method: Annotated[list[str] | None, typer.Option(help="Only this row, by its name there; repeatable.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How often each cell is trained.")] = 1,
+    epsilons: Annotated[str | None, typer.Option(help="Only these epsilons, separated by commas.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="Only this row of the table, by name; repeatable.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="The number of trainings of each cell, with different seeds.")] = 1,
     encoder: Encoder = None,
     device: Device = "auto",
-    sample: Annotated[int | None, typer.Option(min=1, help="Only so many pictures: a trial.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Shorter trainings: a trial.")] = None,
-    model: Annotated[str | None, typer.Option(help="Another network for all rows: a trial.")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="For a trial: the number of images.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="For a trial: the number of epochs.")] = None,
+    model: Annotated[str | None, typer.Option(help="For a trial: another network for all rows.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a table of a paper again; what was trained before is kept, and a cell that was stopped goes on."""
+    """Train the cells of a paper's table. Finished cells are reused, and an interrupted cell resumes."""
     from labeldp.core.errors import InputError
     from labeldp.reproduce.tables import EXPERIMENTS, get_experiment
 
     if name == "list":
-        titles = {each.name: f"{each.title} ({_format_row_count(len(each.rows))})" for each in EXPERIMENTS.values()}
+        titles = {item.name: f"{item.title} ({_format_row_count(len(item.rows))})" for item in EXPERIMENTS.values()}
         print_result(titles, "\n".join(f"{key:<20}{title}" for key, title in titles.items()), as_json)
         return
     experiment = get_experiment(name)
     methods = {row.method for row in experiment.rows}
-    for each in method or []:
-        if each not in methods:
-            raise InputError(f"{name} has no row {each!r}: its rows are {'; '.join(sorted(methods))}.")
+    for row_name in method or []:
+        if row_name not in methods:
+            raise InputError(f"{name} has no row {row_name!r}: its rows are {'; '.join(sorted(methods))}.")
     epsilon_values = _parse_epsilons(epsilons)
     if data is None:
         raise InputError("Name the folder with the official files of the data set: --data FOLDER.")
@@ -55,7 +60,9 @@ def reproduce(
     shared_encoder = None if encoder is None else Model.load(encoder, torch_device)
     trial_options = {"sample": sample, "epochs": epochs, "model": model}
     trial = " ".join(f"{option} {value}" for option, value in trial_options.items() if value is not None)
-    folder = work / "trials" / trial if trial else work  # a trial's figures are not the table's, nor another trial's
+    folder = (
+        work / "trials" / trial if trial else work
+    )  # results of a trial are separate from those of the table and of other trials
     folder.mkdir(parents=True, exist_ok=True)
     run.fill_table(
         experiment,
@@ -84,6 +91,6 @@ def _parse_epsilons(text: str | None) -> set[float] | None:
         raise InputError("--epsilons must be numbers separated by commas, like 0.5,1,2.") from None
 
 
-def _format_epsilons(experiment: object) -> str:
-    values = sorted({epsilon for row in experiment.rows for epsilon in row.paper})  # type: ignore[attr-defined]
+def _format_epsilons(experiment: "Experiment") -> str:
+    values = sorted({epsilon for row in experiment.rows for epsilon in row.paper})
     return ", ".join(f"{value:g}" for value in values)

@@ -1,4 +1,4 @@
-"""`labeldp train`."""
+"""The command `labeldp train`: a private training from a table to a run folder."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -38,23 +38,23 @@ def train(
     data: Data,
     label: LabelColumn,
     epsilon: Epsilon,
-    out: Annotated[Path, typer.Option(help="The run folder to make.")],
+    out: Annotated[Path, typer.Option(help="The new run folder.")],
     classes: NoClasses = None,
     value_range: Range = None,
     task: Annotated[
-        str | None, typer.Option(help="classification or regression; by default as --classes or --range say.")
+        str | None, typer.Option(help="classification or regression; by default, --classes or --range decides.")
     ] = None,
-    recipe: Annotated[str, typer.Option(help="A pipeline by name; `labeldp plan` compares them.")] = "auto",
+    recipe: Annotated[str, typer.Option(help="The recipe by name; `labeldp plan` compares recipes.")] = "auto",
     option: Option = None,
     cross: Cross = None,
     engine: Annotated[
         str | None, typer.Option(help="Where teachers train: here, processes, ray, or a cluster's ray://HOST:PORT.")
     ] = None,
     public: Annotated[
-        Path | None, typer.Option(help="Unlabelled rows of other people for teachers to vote on: protects records.")
+        Path | None, typer.Option(help="A table of unlabeled public rows that teachers vote on: protects records.")
     ] = None,
     allow_unproven: Annotated[
-        str | None, typer.Option(help="Switch on, by its name, a recipe whose privacy claim does not hold.")
+        str | None, typer.Option(help="Allow, by name, a recipe whose privacy claim is false.")
     ] = None,
     delta: Delta = 0.0,
     features: FeatureKind = "table",
@@ -62,7 +62,9 @@ def train(
     encoder: Encoder = None,
     choose_by: ChooseBy = "auto",
     flip: Flip = False,
-    epochs: Annotated[int | None, typer.Option(min=1, help="For networks; by default it suits the rows.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="For networks; the default depends on the number of rows.")
+    ] = None,
     device: Device = "auto",
     budget: BudgetTotal = None,
     delta_budget: DeltaTotal = None,
@@ -73,11 +75,14 @@ def train(
     user_column: UserColumn = None,
     labels_per_user: LabelsPerUser = None,
     seed: Annotated[
-        int, typer.Option(min=0, max=2**32 - 1, help="For training and the choice of held-out rows; never for noise.")
+        int,
+        typer.Option(
+            min=0, max=2**32 - 1, help="The seed of training and of the held-out rows; privacy noise has none."
+        ),
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on a table whose labels stay private: a classifier, or a regressor for numbers."""
+    """Train a model on a table with private labels: a classifier, or a regressor for numeric labels."""
     from labeldp.core import unproven
     from labeldp.core.atomic_files import check_writable
     from labeldp.core.errors import InputError
@@ -94,7 +99,7 @@ def train(
         raise InputError("Regression needs --range low,high,step, and classification needs --classes.")
     missing: Literal["error", "public"] = "public" if missing_public else "error"
     table_options: dict[str, Any] = {
-        "pairs": features == "pairs",
+        "is_pairs": features == "pairs",
         "label_range": value_range,
         "excluded_columns": leave_out or (),
     }
@@ -115,7 +120,7 @@ def train(
     }
     training_options |= {"labels_per_user": labels_per_user, "choose_by": choose_by}
     options = read_options(option) | ({} if engine is None else {"engine": engine})
-    options = add_crosses(recipe, options, [parse_cross(each) for each in cross or ()])
+    options = add_crosses(recipe, options, [parse_cross(names) for names in cross or ()])
     config = TrainConfig(epsilon, delta, recipe, options, features, model, encoder, flip, **training_options)
     config.check(table.space, table)
     check_total_budget(epsilon, budget)
@@ -140,20 +145,22 @@ def train(
         note(f"Note: {warning}")
     note_reuse(vault)
     if report["users"] and not as_json:
-        echo(f"Note: {describe_users(report['users'])}", err=True)
+        echo(f"Note: {_describe_users(report['users'])}", err=True)
     print_result(report, _format_result(out, report, vault.budget.epsilon), as_json)
 
 
 def _format_result(out: Path, report: dict[str, Any], budget: float) -> str:
     spent, delta = float(report["spent"]["epsilon"]), report["spent"]["delta"]
     cost = f"epsilon {spent:g} of {budget:g}" + (f" and delta {delta:g}" if delta else "")
-    return f"Wrote {out}: {describe_score(report)}. Each {report['spent']['unit']} has spent {cost} so far."
+    return f"Wrote {out}: {_describe_score(report)}. Each {report['spent']['unit']} has spent {cost} so far."
 
 
-def describe_users(users: dict[str, Any]) -> str:
-    """Say how the labels of users took part."""
+def _describe_users(users: dict[str, Any]) -> str:
+    """Describe how many labels of each user were used."""
     max_labels, n_dropped = users["labels_per_user"], users["dropped"]
-    used_text = f"at most {max_labels} label{'s' * (max_labels > 1)} of each of {users['count']:,} users took part"
+    used_text = (
+        f"at most {max_labels} label{'s were' if max_labels > 1 else ' was'} used of each of {users['count']:,} users"
+    )
     dropped_text = (
         f"{n_dropped:,} of {users['rows'] + n_dropped:,} rows were dropped at random"
         if n_dropped
@@ -163,21 +170,21 @@ def describe_users(users: dict[str, Any]) -> str:
     cost_text = f"epsilon {float(label_cost['epsilon']):.4g}" + (
         f" and delta {label_cost['delta']:g}" if label_cost["delta"] else ""
     )
-    return f"{used_text}, and {dropped_text}. A label that was learnt from has {cost_text} for itself."
+    return f"{used_text}, and {dropped_text}. Each label in the training has {cost_text} by itself."
 
 
-def describe_score(report: dict[str, Any]) -> str:
-    """Say what was measured: the accuracy, or for numbers the root of the mean squared error."""
+def _describe_score(report: dict[str, Any]) -> str:
+    """Describe the score: the accuracy, or for numeric labels the root mean squared error."""
     score, is_numeric = report["score"], report["space"]["step"] is not None
     quantity = "error" if is_numeric else "accuracy"
     if score is None:
-        return f"too few rows or users to set any aside, so its {quantity} is not measured"
+        return f"too few rows or users for a held-out set, so its {quantity} is not measured"
     value, low, high = score["rmse" if is_numeric else "accuracy"]
     method = f"measured privately on {score['rows']:,} held-out rows"
     if is_numeric and value is None and high is not None:
         return f"root mean squared error below {high:.3g} (95 % confidence, {method})"
     if value is None:
-        return f"its {quantity} cannot be told apart from noise ({method})"
+        return f"its {quantity} cannot be distinguished from noise ({method})"
     if is_numeric:
         return f"root mean squared error about {value:.3g} (95 % interval {low:.3g} to {high:.3g}, {method})"
     return f"accuracy about {value:.1%} (95 % interval {low:.1%} to {high:.1%}, {method})"

@@ -1,1 +1,1 @@
-"""What people read: ledgers, cards, plots and tables."""
+"""Reports for readers: ledgers, privacy cards, plots and tables."""

@@ -1,4 +1,4 @@
-"""Advice as people read it: a table, the recommended recipe first, and why."""
+"""The advice on recipes as a table, with the recommended recipe first, and as JSON."""
 
 import math
 from collections import Counter
@@ -8,25 +8,26 @@ from typing import Any
 from labeldp.recipes.advisor.forecast import Advice, RecipeForecast, Use
 from labeldp.recipes.advisor.formulas import RELIABLE_VOTE
 
-_COLUMNS = ("recipe", "right", "agreed", "nats", "vote from", "time", "releases")
-_FULL_WIDTH = 100  # columns of a terminal, below which the table leaves some of its own out
+_COLUMNS = ("recipe", "correct", "agreed", "nats", "vote from", "time", "releases")
+# The table leaves out the optional columns on terminals with fewer characters per line.
+_FULL_WIDTH = 100
 _OPTIONAL_COLUMNS = ("agreed", "nats")
 
 
 def to_json(advice: Advice) -> dict[str, Any]:
-    """Return everything that the advisor found, ready for JSON: what is infinite or unknown is null."""
+    """Return all results of the advisor for JSON. Infinite and unknown values are null."""
     lines = [
-        {**asdict(line), "uses": [use._asdict() for use in line.uses], "cost": line.duration}
+        {**asdict(line), "uses": [use._asdict() for use in line.uses], "duration": line.duration}
         for line in advice.forecasts
     ]
     for line in lines:
-        line["cost"] = None if line["reason"] else line["cost"]
+        line["duration"] = None if line["reason"] else line["duration"]
     facts = {name: getattr(advice, name) for name in ("recommended", "reason", "nats", "max_clusters")}
     return _replace_infinite({"setting": asdict(advice.spec), **facts, "recipes": lines})
 
 
 def print_advice(advice: Advice) -> None:
-    """Print a table that fits 100 columns, or with fewer facts 80, and a paragraph."""
+    """Print a table and an explanation. The full table needs 100 columns, the short one 80."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -43,7 +44,7 @@ def print_advice(advice: Advice) -> None:
         pad_edge=False,
     )
     for name in shown:
-        is_numeric = name in ("right", "agreed", "nats", "vote from")
+        is_numeric = name in ("correct", "agreed", "nats", "vote from")
         table.add_column(name, justify="right" if is_numeric else "left", no_wrap=name != "releases", overflow="fold")
     available = [line for line in advice.forecasts if not line.reason]
     for line in sorted(available, key=lambda line: line.recipe != advice.recommended):
@@ -55,29 +56,28 @@ def print_advice(advice: Advice) -> None:
         if line.reason:
             unavailable.setdefault(line.reason, []).append(line.recipe)
     for reason, recipes in unavailable.items():
-        console.print(f"Not here ({reason}): {', '.join(recipes)}.", style="dim")
+        console.print(f"Not available ({reason}): {', '.join(recipes)}.", style="dim")
     if unavailable:
         console.print()
-    console.print(f"Take [bold]{advice.recommended}[/bold]. {advice.reason}")
+    console.print(f"Recommended: [bold]{advice.recommended}[/bold]. {advice.reason}")
     nats_text = ", ".join(f"{name} {nats:.3g}" for name, nats in advice.nats.items())
     console.print()
     is_composed = setting.delta and len(advice.forecast("additive").uses) > 1
     composition_note = (
-        " Releases of additive are composed, so that their epsilons add up to more than the whole."
-        if is_composed
-        else ""
+        " Releases of additive are composed, so their epsilons add up to more than the total." if is_composed else ""
     )
     width_note = (
         ""
         if len(shown) == len(_COLUMNS)
-        else f" A window of {_FULL_WIDTH} columns shows {' and '.join(_OPTIONAL_COLUMNS)} too."
+        else f" A terminal with {_FULL_WIDTH} columns also shows {' and '.join(_OPTIONAL_COLUMNS)}."
     )
     console.print(
-        "right: share of right labels after the mechanism. agreed: the same among labels that a cluster vote confirms. "
-        f"nats: what a release tells of one label ({nats_text}; a clean label tells {math.log(setting.n_classes):.3g}). vote "
-        f"from: the epsilon from which a cluster vote is right with probability {RELIABLE_VOTE:.0%}, for {setting.n_clusters:,} "
-        f"clusters of which {setting.purity:.0%} belong to one class (assumed: see --clusters, --purity); for moments, "
-        f"additive and log-linear, the sums of rows by class. Times are orders of magnitude.{composition_note}{width_note}",
+        "correct: fraction of correct labels after the mechanism. agreed: the same among labels that agree with the "
+        f"vote of their cluster. nats: information of a release about one label ({nats_text}; a clean label has "
+        f"{math.log(setting.n_classes):.3g}). vote from: the epsilon from which a cluster vote is correct with "
+        f"probability {RELIABLE_VOTE:.0%}, for {setting.n_clusters:,} clusters with a purity of {setting.purity:.0%} "
+        "(number and purity are assumed unless they are given); for moments, additive and log-linear, the same for "
+        f"sums of rows by class. Times are orders of magnitude.{composition_note}{width_note}",
         style="dim",
     )
 
@@ -112,7 +112,7 @@ def _format_number(value: float | None) -> str:
 
 
 def _replace_infinite(value: Any) -> Any:
-    """Replace infinities, which JSON does not have."""
+    """Replace infinite and undefined numbers, which JSON cannot represent, by None."""
     if isinstance(value, dict):
         return {name: _replace_infinite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

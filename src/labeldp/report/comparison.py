@@ -1,4 +1,4 @@
-"""A comparison as a table."""
+"""The results of a comparison as a table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from labeldp.report.plots import Point
 
 
 def print_comparison(curves: Mapping[str, Sequence[Point]], title: str) -> None:
-    """Print accuracy by recipe and epsilon, the best of each column in bold."""
+    """Print the accuracy of each recipe at each epsilon; the best of each column is bold."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""A ledger as people read it."""
+"""The entries and totals of a ledger, as data and as a table."""
 
 import math
 from pathlib import Path
@@ -14,15 +14,19 @@ from labeldp.privacy.vault.ledger import Ledger, default_ledger_path, is_in_use
 
 
 def read_ledger_report(path: Path) -> dict[str, Any]:
-    """Return the entries and totals of a ledger, named by its own path or by its data's."""
+    """Return the entries and totals of a ledger.
+
+    Args:
+        path: The path of the ledger, or of the data file that it belongs to.
+    """
     if path.is_dir():
-        raise LedgerError(f"{path} is a folder: name a ledger, or the data that it lies beside.")
+        raise LedgerError(f"{path} is a folder: name a ledger, or the data file that it belongs to.")
     adjacent = default_ledger_path(path)
     ledger_path = adjacent if adjacent.is_file() else path
     if not ledger_path.is_file():
         raise LedgerError(f"There is no ledger {adjacent} or {path}.")
     if ledger_path.suffix in (".csv", ".parquet"):
-        raise LedgerError(f"{path} has no ledger beside it: nothing has been spent on it yet.")
+        raise LedgerError(f"{path} has no ledger: nothing has been spent on it yet.")
     ledger = Ledger(ledger_path)
     chain = ledger.snapshot()
     entries = [entry.to_redacted_json() for entry in chain.entries()]
@@ -34,10 +38,10 @@ def read_ledger_report(path: Path) -> dict[str, Any]:
 
 
 def _total_spent(ledger: Ledger, chain: Chain) -> dict[str, Any]:
-    """Add up the entries. Who owns which rows is not in the ledger, so for users it is an upper bound.
+    """Add up the costs of the entries. For users the sum is an upper bound: the ledger does not know who owns a row.
 
-    No unit was ever charged more than the budget, so that there is no need to state more: but for what has no
-    guarantee, which no budget stops.
+    No unit is ever charged more than the budget, so the bound is at most the budget. Releases without a guarantee are
+    an exception: their epsilon is infinite.
     """
     is_exact, n_rows = chain.facts["unit"] != "user", chain.facts["identity"]["rows"]
     spending = Spending(n_rows)
@@ -56,7 +60,7 @@ def _total_spent(ledger: Ledger, chain: Chain) -> dict[str, Any]:
 
 
 def print_ledger(report: dict[str, Any]) -> None:
-    """Print a report as a table and a sentence."""
+    """Print a report of `read_ledger_report` as a table and a sentence."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -66,7 +70,7 @@ def print_ledger(report: dict[str, Any]) -> None:
     label = labels[0] if len(labels) == 1 else report["identity"]["label"] if not labels else None
     title = report["identity"]["name"] + (f": column {label}" if label is not None else "")
     table = Table(box=SIMPLE_HEAD, title=Text(escape_control_characters(title)), title_justify="left")
-    for name in ("when (UTC)", *["label"] * (len(labels) > 1), "what", "epsilon", "delta", "rows", "status"):
+    for name in ("when (UTC)", *["label"] * (len(labels) > 1), "entry", "epsilon", "delta", "rows", "status"):
         is_numeric = name in ("epsilon", "delta", "rows")
         table.add_column(name, justify="right" if is_numeric else "left", no_wrap=name != "status")
     for entry in report["entries"]:
@@ -75,7 +79,7 @@ def print_ledger(report: dict[str, Any]) -> None:
             Text(escape_control_characters(entry["created"][5:16].replace("T", " "))),
             *[Text(escape_control_characters(entry["label"] or ""))] * (len(labels) > 1),
             Text(escape_control_characters(entry["mechanism"])),
-            f"{entry['to']['epsilon']:g} in all" if new_budget else _format_number(entry["epsilon"]),
+            f"{entry['to']['epsilon']:g} in total" if new_budget else _format_number(entry["epsilon"]),
             "" if new_budget else f"{entry['delta']:g}",
             f"{entry['released']:,}" if "released" in entry else "",
             entry["status"],
@@ -87,7 +91,7 @@ def print_ledger(report: dict[str, Any]) -> None:
     bound = "" if spent["exact"] else "at most "
     console.print(
         f"Each {unit} has spent {bound}epsilon {_format_number(spent['epsilon'])} and delta {spent['delta']:g} "
-        f"of epsilon {budget['epsilon']:g} and delta {budget['delta']:g}; epsilon {_format_number(remaining)} is left.",
+        f"of epsilon {budget['epsilon']:g} and delta {budget['delta']:g}; epsilon {_format_number(remaining)} remains.",
         markup=False,
     )
 

@@ -1,11 +1,11 @@
-"""Plots in one style: readable in print and in the dark, and told apart without colour vision."""
+"""Plots of accuracy and audits, in colors and markers that color-blind readers can distinguish."""
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart; markers say the same again.
+# The palette of Okabe and Ito for color-blind readers, and two more colors. Markers distinguish the curves as well.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C510A")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
@@ -22,17 +22,24 @@ class Point(NamedTuple):
 def plot_accuracy_by_epsilon(
     curves: Mapping[str, Sequence[Point]], path: Path, title: str, non_private_accuracy: float | None = None
 ) -> None:
-    """Draw a line with intervals for each recipe; `clean` is the accuracy without privacy."""
+    """Draw a line with intervals for each recipe.
+
+    Args:
+        curves: The points of each recipe, by its name.
+        path: The file of the plot.
+        title: The title of the plot.
+        non_private_accuracy: The accuracy without privacy, drawn as a dashed line; None for no line.
+    """
     figure, axes = new_figure()
     for index, (name, points) in enumerate(curves.items()):
         points = sorted(points)
-        # Lines are moved apart a little, so that their intervals can be told apart.
+        # A small horizontal shift of each line keeps intervals apart.
         shift = 1.012 ** (index - (len(curves) - 1) / 2)
         x, y = [p.epsilon * shift for p in points], [100 * p.accuracy for p in points]
         below, above = ([p.accuracy - p.low for p in points], [p.high - p.accuracy for p in points])
         ends = [[100 * max(0.0, end) for end in errors] for errors in (below, above)]
         style = {"color": COLORS[index % 8], "marker": MARKERS[index % 8], "markersize": 5, "linewidth": 1.5}
-        if index >= len(COLORS):  # a second round of the same colours is dashed and hollow
+        if index >= len(COLORS):  # the second use of a color is dashed, with open markers
             style |= {"linestyle": "--", "markerfacecolor": "white"}
         axes.errorbar(x, y, yerr=ends, label=name, capsize=2, elinewidth=0.8, **style)
     if non_private_accuracy is not None:
@@ -49,7 +56,7 @@ def plot_accuracy_by_epsilon(
 
 
 class AuditPoint(NamedTuple):
-    """A stated epsilon, and the one that an audit proves at least."""
+    """A stated epsilon and the lower bound of an audit."""
 
     stated: float
     lower: float
@@ -58,9 +65,9 @@ class AuditPoint(NamedTuple):
 def plot_stated_and_audited(
     curves: Mapping[str, Sequence[AuditPoint]], path: Path, title: str = "Stated and audited"
 ) -> None:
-    """Draw what audits prove against what is stated. Above the diagonal, a statement is refuted.
+    """Draw lower bounds of audits against stated epsilons. A point above the diagonal refutes its stated epsilon.
 
-    An infinite stated epsilon, which promises nothing, stands at the right edge.
+    An infinite stated epsilon is drawn at the right edge.
     """
     figure, axes = new_figure()
     finite = [value for points in curves.values() for point in points for value in point if 0 < value < math.inf]
@@ -68,7 +75,7 @@ def plot_stated_and_audited(
     infinite_x = 2.0 * max_epsilon
     has_infinite = any(math.isinf(point.stated) for points in curves.values() for point in points)
     axes.plot(
-        [0, max_epsilon], [0, max_epsilon], color="#777777", linestyle="--", linewidth=1, label="as much as is stated"
+        [0, max_epsilon], [0, max_epsilon], color="#777777", linestyle="--", linewidth=1, label="audited = stated"
     )
     axes.fill_between(
         [0, max_epsilon], [0, max_epsilon], max_epsilon, color="#D55E00", alpha=0.1, linewidth=0, label="refuted"
@@ -94,7 +101,7 @@ def plot_stated_and_audited(
 
 
 def new_figure(n_rows: int = 1) -> tuple[Any, Any]:
-    """Return a figure and its axes, one below the other where there are several."""
+    """Return a figure with its axes; several axes are stacked vertically."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.2, 4.2 if n_rows == 1 else 2.4 * n_rows), layout="constrained")
@@ -108,5 +115,5 @@ def new_figure(n_rows: int = 1) -> tuple[Any, Any]:
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure on white, which a dark page can bear and print wants."""
+    """Write a figure with a white background, for print and for dark pages."""
     figure.savefig(path, dpi=150, bbox_inches="tight", facecolor="white")

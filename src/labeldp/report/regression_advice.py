@@ -1,4 +1,4 @@
-"""What `labeldp plan` says of numbers: how far off each mechanism's numbers are, by exact arithmetic."""
+"""Advice for numeric labels: the exact root mean squared error of each mechanism."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ from labeldp.privacy.mechanisms.numeric_responses import MAX_RANGE_VALUES, Discr
 
 
 def number_advice(n_rows: int, space: LabelSpace, epsilon: float) -> dict[str, Any]:
-    """Return root mean squared errors, if all numbers of the range were equally likely."""
+    """Return the root mean squared errors of the mechanisms under a uniform prior on the range."""
     check_epsilon(epsilon)
     if n_rows < 1:
         raise InputError("rows must be a whole number from 1.")
@@ -35,22 +35,22 @@ def number_advice(n_rows: int, space: LabelSpace, epsilon: float) -> dict[str, A
 
 
 def format_number_advice(advice: dict[str, Any]) -> str:
-    """Say it in words."""
+    """Return the advice as text."""
     low, high, step = advice["range"]
     setting = f"numbers from {low:g} to {high:g} in steps of {step:g}, epsilon {advice['epsilon']:g}"
     descriptions = {
         "guess": ("a guess without any label", ""),
-        "RROnBins": ("a number of RROnBins", "learn from its evidence: the recipe bins"),
-        "UnbiasedBins": ("a number of UnbiasedBins", "right on average: for sums and means"),
+        "RROnBins": ("a number of RROnBins", "as evidence for training: the recipe bins"),
+        "UnbiasedBins": ("a number of UnbiasedBins", "unbiased: for sums and means"),
         "DiscreteLaplace": ("a number of DiscreteLaplace", "the recipe laplace, a baseline"),
-        "mean of all": ("the mean of all labels", "by noisy sums, of which the recipe sums makes a line"),
+        "mean of all": ("the mean of all labels", "by noisy sums: the recipe sums, a linear model"),
     }
     lines = [
         f"{advice['rows']:,} rows, {setting}",
         "",
-        "How far off (root mean square), if all these numbers were equally likely:",
+        "Root mean squared error, if all these numbers were equally likely:",
         *(f"  {name:<28} {advice[key]:<8.3g} {use}".rstrip() for key, (name, use) in descriptions.items()),
         "",
-        "Take auto: it weighs sums against bins by public facts, and of many rows lets a private choice decide.",
+        "Recommended: auto. It selects sums or bins by public facts, or for many rows by a private selection.",
     ]
     return "\n".join(lines)

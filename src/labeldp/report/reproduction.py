@@ -1,11 +1,11 @@
-"""A paper's table beside ours, on a terminal."""
+"""A table of a paper with our results, for a terminal."""
 
 from collections.abc import Sequence
 from typing import Any
 
 
 def print_reproduction(title: str, lines: list[dict[str, Any]]) -> None:
-    """Print a line for each cell; one that was not run says so."""
+    """Print a line for each cell, with "not run" for a cell without results."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

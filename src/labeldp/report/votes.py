@@ -1,4 +1,4 @@
-"""Plots of a vote of teachers. They show the votes themselves, so they are for whoever may see the labels."""
+"""Plots of teachers' votes. They show secret votes, so only people who may see the labels may see them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,19 +12,19 @@ Counts = NDArray[np.integer]
 
 
 def plot_agreement(counts: Counts, path: Path, threshold: float | None = None) -> None:
-    """Draw how many teachers stand behind the winner of each query, and where the threshold lies."""
+    """Draw a histogram of the votes for the winner of each query, and the threshold."""
     figure, axes = new_figure()
     n_teachers = int(counts[0].sum())
     axes.hist(counts.max(axis=1), bins=np.linspace(0, n_teachers, 51).tolist(), color=COLORS[0])
     if threshold is not None:
         axes.axvline(threshold, color=COLORS[1], linewidth=1.5)
         axes.text(threshold, 0.97, " threshold", transform=axes.get_xaxis_transform(), va="top", color=COLORS[1])
-    axes.set(xlabel=f"votes for the winner, of {n_teachers}", ylabel="queries", title="How far teachers agree")
+    axes.set(xlabel=f"votes for the winner, of {n_teachers}", ylabel="queries", title="Agreement of teachers")
     save_figure(figure, path)
 
 
 def plot_leads(votes: Mapping[str, Counts], path: Path) -> None:
-    """Draw the share of queries whose winner leads by more than n votes, for each n."""
+    """Draw the fraction of queries whose winner leads by more than n votes, for each n."""
     figure, axes = new_figure()
     for index, (name, counts) in enumerate(votes.items()):
         ranked = np.sort(counts, axis=1)
@@ -32,7 +32,7 @@ def plot_leads(votes: Mapping[str, Counts], path: Path) -> None:
         n = np.arange(int(counts[0].sum()) + 1)
         fractions = 1 - np.searchsorted(lead, n, side="right") / len(lead)
         axes.plot(n, 100 * fractions, color=COLORS[index], linestyle=("-", "--", "-.", ":")[index % 4], label=name)
-    axes.set(xlabel="n", ylabel="queries that lead by more than n votes, %", title="Share of queries by lead")
+    axes.set(xlabel="n", ylabel="queries that lead by more than n votes, %", title="Fraction of queries by lead")
     axes.set_xscale("symlog")
     axes.legend(frameon=False, fontsize=8)
     save_figure(figure, path)
@@ -41,20 +41,20 @@ def plot_leads(votes: Mapping[str, Counts], path: Path) -> None:
 def plot_spending(
     n_queries: Sequence[int], n_answers: Sequence[float], epsilons_by_method: Mapping[str, Sequence[float]], path: Path
 ) -> None:
-    """Draw, against the number of queries asked, how many are answered and what they cost by each way to count."""
+    """Draw the number of answers and the epsilon of each accounting method against the number of queries."""
     figure, (above, below) = new_figure(n_rows=2)
     above.plot(n_queries, n_answers, color="#444444")
-    above.set(ylabel="answers", title="Answers, and what they cost")
+    above.set(ylabel="answers", title="Answers and their cost")
     for index, (name, epsilons) in enumerate(epsilons_by_method.items()):
         style = {"color": COLORS[index], "marker": MARKERS[index], "markevery": 0.15, "markersize": 5}
         below.plot(n_queries, epsilons, label=name, **style)
-    below.set(xlabel="queries asked", ylabel="epsilon")
+    below.set(xlabel="queries", ylabel="epsilon")
     below.legend(frameon=False, fontsize=8)
     save_figure(figure, path)
 
 
 def plot_accuracy_by_teachers(curves: Mapping[str, Mapping[int, float]], path: Path) -> None:
-    """Draw accuracies against the number of teachers."""
+    """Draw accuracy against the number of teachers."""
     figure, axes = new_figure()
     for index, (name, points) in enumerate(curves.items()):
         style = {"color": COLORS[index], "marker": MARKERS[index], "markersize": 5, "linewidth": 1.5}

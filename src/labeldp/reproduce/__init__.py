@@ -1,1 +1,1 @@
-"""The papers' tables, made again: what they printed, and the recipe that answers each cell."""
+"""Tables of papers: the printed results, and the recipe and training of each cell."""

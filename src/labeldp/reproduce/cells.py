@@ -1,7 +1,7 @@
-"""One cell of a table: a fresh vault, the row's recipe at one epsilon, and the accuracy that the paper measured.
+"""The training of one cell of a table: a new vault, the recipe of the row at one epsilon, and its accuracy.
 
-A cell has a ledger of its own in the work folder, so that a training which was stopped goes on with the same release,
-from its last whole epoch. The labels of these data sets are public: the vaults are here because the recipes need them.
+Each cell has its own ledger in the work folder. An interrupted training therefore resumes with the same release from
+its last complete epoch. The labels of these data sets are public; the recipes need vaults nevertheless.
 """
 
 import hashlib
@@ -37,12 +37,11 @@ from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
 from labeldp.reproduce.tables import Experiment, ExperimentRow
 
-# What a network needs to learn these pictures, by what it does in an epoch; the rest follows the papers' habits.
+# Schedules of networks for these images, by learner. The other hyperparameters follow the papers.
 _SUPERVISED_SCHEDULE = {"epochs": 120, "batch_size": 256, "learning_rate": 0.1, "weight_decay": 5e-4}
-_LOW_NOISE_SCHEDULE, _LOW_NOISE_RATE = (
-    {"epochs": 60},
-    0.05,
-)  # so few noisy labels that a network does not need long to see past them
+# With fewer wrong labels than this fraction, fewer epochs are enough.
+_LOW_NOISE_RATE = 0.05
+_LOW_NOISE_SCHEDULE = {"epochs": 60}
 _SEMI_SUPERVISED_SCHEDULE = {
     "epochs": 60,
     "batch_size": 256,
@@ -57,7 +56,8 @@ _LEARNER_SCHEDULES: dict[type[Learner], dict[str, Any]] = {
     SemiGAN: _SEMI_SUPERVISED_SCHEDULE,
     AugDescent: _AUGDESCENT_SCHEDULE,
 }
-_LAST_LEARNERS: dict[str, type[Learner]] = {  # what trains a recipe's last network, if that has a schedule of its own
+# The learner of the last network of each recipe, where that learner has its own schedule.
+_LAST_LEARNERS: dict[str, type[Learner]] = {
     **dict.fromkeys(["randres-ssl", "randres-denoise", "pate-fm", "pate-fm-ssl", "pate-fm-denoise"], FixMatch),
     **dict.fromkeys(["stable-vote", "immutable"], FixMatch),
     **dict.fromkeys(["pate", "pate-coteaching", "pate-plus", "pate-plus-plus"], SemiGAN),
@@ -67,7 +67,7 @@ _LAST_LEARNERS: dict[str, type[Learner]] = {  # what trains a recipe's last netw
 
 @dataclass(frozen=True)
 class ExperimentCell:
-    """A row at an epsilon, trained with a seed."""
+    """One training: a row of a table at an epsilon, with a seed."""
 
     row: ExperimentRow
     epsilon: float
@@ -76,17 +76,17 @@ class ExperimentCell:
 
     @property
     def key(self) -> str:
-        """Name the cell, for results and for its own folder."""
+        """The name of the cell in results and folders."""
         return f"{self.row.method}, epsilon {self.epsilon:g}, seed {self.seed}"
 
     def checkpoint_folder(self, work_folder: Path) -> Path:
-        """Return the folder that the cell needs until it is done."""
+        """Return the folder that the cell needs until it is finished."""
         return work_folder / "unfinished" / f"{self.table} {self.key}".replace("/", " ")
 
 
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
-    """A data set: what is learnt from, and what tests."""
+    """An image data set with training and test parts."""
 
     train: Images
     labels: Any
@@ -96,7 +96,16 @@ class ImageDataset:
 
 @dataclass(frozen=True)
 class CellConfig:
-    """How cells are trained: where, from which encoder, and shorter than usual for a trial."""
+    """The settings of all cells.
+
+    Args:
+        work_folder: The folder for results and unfinished cells.
+        device: The device of the trainings.
+        encoder: The encoder of rows that use one.
+        epochs: For a trial: the number of epochs of every training.
+        model: For a trial: the network of every row.
+        progress: Whether trainings show their progress.
+    """
 
     work_folder: Path
     device: str = "auto"
@@ -110,7 +119,7 @@ class CellConfig:
 
         Args:
             recipe: The recipe by name.
-            wrong: The share of labels that randomized response gets wrong.
+            error_rate: The fraction of labels that randomized response changes.
             seed: The seed of the training.
             checkpoints: The folder for its checkpoints.
         """
@@ -127,7 +136,7 @@ class CellConfig:
         )
 
     def schedules(self, seed: int, checkpoints: Path) -> dict[type[Learner], Training]:
-        """Return the schedules of learners that have one of their own, in whatever recipe they are."""
+        """Return the schedules of learners that have their own, which hold in all recipes."""
         return {
             learner: self._training(schedule, seed, checkpoints) for learner, schedule in _LEARNER_SCHEDULES.items()
         }
@@ -139,25 +148,29 @@ class CellConfig:
 
 
 class CellVault(Vault):
-    """The vault of a cell, which hears what other cells of its row heard if it asks for the same about the same labels.
+    """The vault of a cell, which shares releases with other cells of its row.
 
-    It pays for that as if it were new, so each cell has its guarantee by itself. What is learnt from such a release
-    need not be learnt again. The labels of these data sets are public: here, a file may be named by them.
+    Equal requests about the same labels return the same release. Each cell is charged for it, so each cell has a valid
+    guarantee by itself. A network that was trained on such a release need not be trained again. File names contain a
+    hash of the labels, which is acceptable only because the labels of these data sets are public.
+
+    Attributes:
+        shared_folder: The folder for the releases of a row.
     """
 
-    shared_folder: Path  # where the row keeps what its cells heard
+    shared_folder: Path
 
-    def _draw_noise(self, mechanism: Mechanism, codes: Codes, release_fields: dict[str, Any], request: str) -> Release:
+    def draw_noise(self, mechanism: Mechanism, codes: Codes, release_fields: dict[str, Any], request: str) -> Release:
+        """Return the release that another cell of the row stored for this request, or draw and store one."""
         self.shared_folder.mkdir(parents=True, exist_ok=True)
         path = self.shared_folder / f"{request[:32]}-{hashlib.sha256(codes.tobytes()).hexdigest()[:16]}"
         with path_lock(path):
             if path.is_file():
                 replaced = {name: release_fields[name] for name in ("entry", "lineage", "guarantee")}
                 return mechanism.restore(replace(from_bytes(path.read_bytes()), **replaced))
-            release = super()._draw_noise(mechanism, codes, release_fields, request)
-            if (
-                release.row_mask is release_fields["row_mask"] and release.n_rows == release_fields["n_rows"]
-            ):  # teachers choose rows themselves
+            release = super().draw_noise(mechanism, codes, release_fields, request)
+            # A vote of teachers selects its own rows and is not shared.
+            if release.row_mask is release_fields["row_mask"] and release.n_rows == release_fields["n_rows"]:
                 with atomic_write(path) as partial:
                     partial.write_bytes(to_bytes(release))
         return release
@@ -166,7 +179,14 @@ class CellVault(Vault):
 def select_cells(
     experiment: Experiment, seeds: int, epsilons: set[float] | None, methods: set[str] | None
 ) -> list[ExperimentCell]:
-    """Return the cells of a table that are asked for, seed by seed."""
+    """Return the requested cells of a table, ordered by seed.
+
+    Args:
+        experiment: The table.
+        seeds: The number of trainings of each row and epsilon.
+        epsilons: The epsilons; None for all.
+        methods: The names of the rows; None for all.
+    """
     return [
         ExperimentCell(row, epsilon, seed, experiment.name)
         for seed in range(seeds)
@@ -180,7 +200,7 @@ def select_cells(
 def run_cell(
     cell: ExperimentCell, data: ImageDataset, delta: float, config: CellConfig, report: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Train one cell and measure it."""
+    """Train one cell and return its results."""
     row, n_classes = cell.row, int(max(data.labels.max(), data.test_labels.max())) + 1
     folder = cell.checkpoint_folder(config.work_folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -188,7 +208,7 @@ def run_cell(
     identity = Identity(cell.key, "label", len(data.labels))
     budget = Budget(cell.epsilon, delta)
     row_mask = all_rows(len(data.labels))
-    # A training that is resumed has the same canaries: their coins are the game's, and no noise of the vault's.
+    # A resumed training has the same canaries. Their seeded coins are not privacy noise.
     canary_set = (
         plant_canaries(data.labels, row_mask, n_classes, np.random.default_rng(cell.seed)) if row.audited else None
     )
@@ -223,12 +243,12 @@ def run_cell(
 
 
 def _audited_interval(canary_set: CanarySet, trained: TrainingResult, images: Images) -> list[float | None]:
-    """Return the interval of epsilon by the paper's own attack: guesses where the model is sure."""
+    """Return the interval of epsilon from the attack of the paper, which guesses where the model is confident."""
     scores = score_canaries(canary_set, trained, images)
     result = measure_canary_game(scores.scores[CONFIDENT_VIEW], scores.model_confidence, canary_set.coins).to_json()
     return list(result["attack_interval"])
 
 
 def backbone(name: str) -> Any:
-    """Return a backbone by the name that tables use; WideResNets state their width."""
+    """Return a backbone by its name in the tables; names of WideResNets include the width."""
     return partial(build, "wrn28", k=4) if name == "wrn28-4" else name

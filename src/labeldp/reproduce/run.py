@@ -1,4 +1,4 @@
-"""Fill a table: train the cells that are missing, keep each as it comes, and set ours beside the paper's."""
+"""Fill a table: train the missing cells, store each result, and compare the results with the paper."""
 
 import shutil
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Line = dict[str, Any]
 
 
 def read_dataset(experiment: Experiment, folder: Path, device: str, max_rows: int | None = None) -> ImageDataset:
-    """Read a data set, or its first rows for a trial."""
+    """Read a data set; for a trial, its first `max_rows` rows only."""
     parts = [load(experiment.data, folder, split) for split in ("train", "test")]
     splits = [(x.select(np.arange(min(len(x), max_rows or len(x)))).to(device), y[:max_rows]) for x, y in parts]
     (train, labels), (test, test_labels) = splits
@@ -33,7 +33,7 @@ def fill_table(
     config: CellConfig,
     report: Callable[[str], None] = lambda message: None,
 ) -> list[Line]:
-    """Return a line for every cell asked for, training those that are not in the results yet."""
+    """Return a line for each requested cell; train the cells that have no result yet."""
     results = config.work_folder / f"{experiment.name}.jsonl"
     done = {line["cell"]: line for line in read_json_lines(results)}
     if any(cell.row.encoder and cell.key not in done for cell in cells) and config.encoder is None:
@@ -49,7 +49,7 @@ def fill_table(
 
 
 def train_or_load_encoder(data: ImageDataset, config: CellConfig, report: Callable[[str], None]) -> Model:
-    """Train the label-free encoders that all cells share, side by side, or read them from the work folder."""
+    """Return the encoder that all cells share: train it without labels, or load it from the work folder."""
     folder = config.work_folder / "encoder"
     if not folder.is_dir():
         report("training encoders without labels")
@@ -62,7 +62,7 @@ def train_or_load_encoder(data: ImageDataset, config: CellConfig, report: Callab
 
 
 def compare_with_paper(experiment: Experiment, results: Path) -> list[Line]:
-    """Return a line for every cell of the paper's table: its figure, ours over all seeds, and the difference."""
+    """Return a line for each cell of the paper's table: its result, our mean over seeds, and the difference."""
     lines_by_cell: dict[tuple[str, float], list[Line]] = {}
     for line in read_json_lines(results):
         method, _, rest = line["cell"].rpartition(", epsilon ")
@@ -79,7 +79,7 @@ def compare_with_paper(experiment: Experiment, results: Path) -> list[Line]:
             if ours:
                 line |= {
                     "ours": float(np.mean(ours)),
-                    "minutes": float(np.mean([each["seconds"] for each in runs])) / 60,
+                    "minutes": float(np.mean([run["seconds"] for run in runs])) / 60,
                 }
                 line["deviation"] = float(np.std(ours, ddof=1)) if len(ours) > 1 else None
                 line["difference"] = None if paper is None else line["ours"] - paper

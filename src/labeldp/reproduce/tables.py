@@ -1,7 +1,7 @@
-"""What the papers printed, row by row, and how each row is made here. Accuracies are in percent.
+"""The printed results of papers and the recipe of each row. Accuracies are in percent.
 
-Ghazi et al. (2021): tables 1 and 2, figures 1a and 1b (drawn, so that there is nothing to compare with). Malek et al.
-(2021): tables 1 and 2. Tang et al. (2022): tables 2, 3, 4, 6 and 9, and a figure of section 6.
+Ghazi et al. (2021): tables 1 and 2, figures 1a and 1b (without printed numbers, so there is no comparison). Malek et
+al. (2021): tables 1 and 2. Tang et al. (2022): tables 2, 3, 4, 6 and 9, and a result of section 6.
 """
 
 from collections.abc import Mapping
@@ -10,17 +10,28 @@ from typing import Any, Literal
 
 from labeldp.core.errors import InputError
 
-AccuracyByEpsilon = Mapping[float, float | None]  # by epsilon; None where the paper shows no number
+# None where the paper prints no number.
+AccuracyByEpsilon = Mapping[float, float | None]
 
 
 @dataclass(frozen=True)
 class ExperimentRow:
-    """One method of a table: its name there, its recipe here, and the paper's figures.
+    """One method of a table: its name in the paper, the recipe, and the paper's results.
 
-    `auto` is `refine` for so many pictures with an encoder, and named so here, so that it is for few, too.
-    `measures` says whose accuracy it is: the model's on test pictures, or that of the labels which were told (by the
-    mechanism itself, or by the student of teachers, on the training pictures). Where the paper states an `audited`
-    interval of epsilon, the training has canaries, and its outcome is attacked.
+    For this many images with an encoder, `auto` selects `refine`. Rows name `refine`, so that trials with few images
+    use it, too.
+
+    Args:
+        method: The name of the row in the paper.
+        recipe: The recipe by name.
+        paper: The accuracies of the paper by epsilon.
+        options: The options of the recipe.
+        model: The network by name.
+        encoder: Whether the recipe uses a label-free encoder.
+        measures: "test" for the accuracy of the model on test images; "labels" for that of the released labels of the
+            training images (of the student, if teachers vote).
+        audited: The intervals of epsilon that the paper reports. A row with such intervals is trained with canaries and
+            audited.
     """
 
     method: str
@@ -28,7 +39,7 @@ class ExperimentRow:
     paper: AccuracyByEpsilon
     options: Mapping[str, Any] = field(default_factory=dict)
     model: str = "resnet18"
-    encoder: bool = False  # it begins from a label-free encoder, or looks at its embeddings
+    encoder: bool = False
     measures: Literal["test", "labels"] = "test"
     audited: Mapping[float, tuple[float, float]] = field(default_factory=dict)
 
@@ -44,7 +55,8 @@ class Experiment:
     delta: float = 1e-5
 
 
-_ALIBI = {"augment": "strong", "mixup": 0.0}  # papers tell of no mixup; weak augmentation had 2 points less at 1
+# The papers mention no mixup. Weak augmentation had an accuracy 2 points lower at epsilon 1.
+_ALIBI = {"augment": "strong", "mixup": 0.0}
 
 
 def _make_row(
@@ -54,13 +66,11 @@ def _make_row(
 
 
 def _framework_rows(epsilons: tuple[float, ...], *figures: tuple[float, ...]) -> tuple[ExperimentRow, ...]:
-    """Return the eight rows that Tang et al. have for each data set, and `auto` beside the best of each column."""
+    """Return the eight rows of Tang et al. for a data set, and `auto` with the best result of each column."""
     clusters, denoise, ssl, descent, pate, pate_denoise, pate_ssl, pate_descent = figures
     best = tuple(max(column) for column in zip(*figures, strict=True))
-    cluster_options = {
-        "options": {"method": "balanced"},
-        "encoder": True,
-    }  # theirs are SCAN's, which are less pure here
+    # The paper uses SCAN clusters, which have a lower purity here.
+    cluster_options = {"options": {"method": "balanced"}, "encoder": True}
     encoder_options = {"encoder": True}
     return (
         _make_row("NoiseCluster (SCAN)", "noise-cluster", epsilons, *clusters, **cluster_options),
@@ -177,7 +187,7 @@ EXPERIMENTS = {
         ),
         Experiment(
             "tang-table-2",
-            "Private labels of the training pictures of CIFAR-10",
+            "Private labels of the training images of CIFAR-10",
             "cifar10",
             (
                 _make_row("RandRes", "randres", _LOW_EPSILONS, 15.5, 23.2, 45.2, 85.9, measures="labels"),
@@ -230,7 +240,7 @@ EXPERIMENTS = {
         ),
         Experiment(
             "tang-section-6",
-            "The smallest epsilons on CIFAR-10, of which the paper has one in its text",
+            "The smallest epsilons on CIFAR-10; the text of the paper has one result",
             "cifar10",
             (
                 _make_row(
@@ -247,7 +257,7 @@ EXPERIMENTS = {
 
 
 def get_experiment(name: str) -> Experiment:
-    """Return a table by name."""
+    """Return a table by name; raise an error if there is none."""
     if name not in EXPERIMENTS:
         raise InputError(f"There is no table {name!r}: choose one of {', '.join(EXPERIMENTS)}.")
     return EXPERIMENTS[name]

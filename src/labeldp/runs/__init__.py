@@ -1,1 +1,1 @@
-"""Run folders: how to train, what a run records, predictions and comparisons."""
+"""Run folders: training settings, records, predictions and comparisons."""

@@ -1,4 +1,4 @@
-"""A folder for the checkpoints of a training, which goes when the training is done."""
+"""The folder for checkpoints of a training, which is removed when the training is complete."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from labeldp.core.errors import InputError
 
 @contextmanager
 def checkpoint_folder(out: Path) -> Iterator[Path]:
-    """Give a folder for checkpoints beside `out`. It goes when all went well, or when nothing is in it."""
+    """Yield a folder for checkpoints beside `out`. It is removed after a success, or if it is empty."""
     folder = out.with_name(f".{out.name}.checkpoints")
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is in the way of checkpoints: remove it.")
+        raise InputError(f"{folder} is not a folder, but checkpoints need this name: remove it.")
     folder.mkdir(exist_ok=True)
     with _hold_lock(folder / "lock", out):
         try:
@@ -34,4 +34,4 @@ def _hold_lock(lock: Path, out: Path) -> Iterator[None]:
         with FileLock(lock, timeout=0):
             yield
     except Timeout:
-        raise InputError(f"Another command is making {out}: wait for it, or choose another path.") from None
+        raise InputError(f"Another process is writing {out}: wait for it, or choose another path.") from None

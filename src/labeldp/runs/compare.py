@@ -1,4 +1,4 @@
-"""Epsilons by recipes on one data set: a row for each finished cell, so that it can be stopped and resumed."""
+"""Comparisons of recipes and epsilons on one data set, which store each finished cell and can resume."""
 
 import json
 import time
@@ -28,7 +28,8 @@ from labeldp.runs.config import TrainConfig
 from labeldp.runs.feature_files import read_features
 
 _CELL_KEYS = {"recipe", "epsilon", "seed"}
-_TEST_FRACTION = 0.2  # the share of rows that score a benchmark with public labels
+# The fraction of rows that form the test set of a benchmark with public labels.
+_TEST_FRACTION = 0.2
 
 
 @dataclass(frozen=True)
@@ -42,29 +43,38 @@ class ComparisonCell:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What to compare. Cells are written to `folder` as they are finished."""
+    """A request for a comparison. Each finished cell is written to `folder`.
+
+    Args:
+        folder: The folder for cells and plot.
+        config: The settings that all cells share.
+        recipes: The recipes by name.
+        epsilons: The epsilons of the cells.
+        n_seeds: The number of trainings of each recipe and epsilon.
+        data_description: A text that identifies the data and the scores. A folder holds one comparison only.
+    """
 
     folder: Path
     config: TrainConfig
     recipes: Sequence[str]
     epsilons: Sequence[float]
     n_seeds: int = 1
-    data_description: str = ""  # the data and how they are scored
+    data_description: str = ""
 
     def cells(self) -> list[ComparisonCell]:
-        """Return every cell, epsilons first, so that whole rows of the table appear early."""
+        """Return every cell, ordered by seed, epsilon and recipe."""
         return [ComparisonCell(r, e, s) for s in range(self.n_seeds) for e in self.epsilons for r in self.recipes]
 
     def total_cost(self) -> tuple[Fraction, Fraction]:
-        """Return what all cells together cost a label at most: every cell is a training of its own."""
+        """Return the maximum epsilon and delta that all cells together cost a label."""
         return self._cost(self.cells())
 
     def remaining_cost(self) -> tuple[Fraction, Fraction]:
-        """Return what the cells to come cost at most. A cell that was stopped midway has been charged already."""
+        """Return the maximum epsilon and delta of the missing cells. An interrupted cell has been charged already."""
         return self._cost([cell for cell in self.missing_cells() if cell != self._started_cell()])
 
     def check(self, space: LabelSpace | None = None) -> None:
-        """Say at once what is wrong with the request, for these labels, or with a folder that holds other cells."""
+        """Raise an error if the request is invalid, or if its folder holds another comparison."""
         if not self.epsilons or not self.recipes or self.n_seeds < 1:
             raise InputError("A comparison needs at least one epsilon, one recipe and one seed.")
         for name in self.recipes:
@@ -76,7 +86,7 @@ class Comparison:
             raise InputError(f"{self.folder} holds another comparison: choose another folder for this one.")
 
     def finished_cells(self) -> list[dict[str, Any]]:
-        """Return the rows of the cells that are finished."""
+        """Return the records of the finished cells."""
         records = {
             _parse_cell(record): record
             for record in read_json_lines(self.folder / "cells.jsonl")
@@ -86,13 +96,13 @@ class Comparison:
 
     def missing_cells(self) -> list[ComparisonCell]:
         """Return the cells that are not finished."""
-        finished = {_parse_cell(row) for row in self.finished_cells()}
+        finished = {_parse_cell(record) for record in self.finished_cells()}
         return [cell for cell in self.cells() if cell not in finished]
 
     def run(
         self, train: Callable[[TrainConfig], dict[str, Any]], report: Callable[[str], None]
     ) -> list[dict[str, Any]]:
-        """Train the cells that are missing, and write table and plot."""
+        """Train the missing cells, write their records and the plot, and return the records of all cells."""
         self.check()
         self.folder.mkdir(exist_ok=True)
         (self.folder / "comparison.json").write_text(self._describe() + "\n")
@@ -117,7 +127,7 @@ class Comparison:
         return _parse_cell(records[0]) if records and records[0].keys() >= _CELL_KEYS else None
 
     def _describe(self) -> str:
-        """Say what the cells are of."""
+        """Return the description of data and settings as JSON."""
         config = self.config
         description = {
             "of": self.data_description,
@@ -137,26 +147,29 @@ class Comparison:
             plot_accuracy_by_epsilon(plotted, self.folder / "accuracy.png", "Accuracy by epsilon")
 
 
-def _parse_cell(row: dict[str, Any]) -> ComparisonCell:
-    return ComparisonCell(row["recipe"], row["epsilon"], row["seed"])
+def _parse_cell(record: dict[str, Any]) -> ComparisonCell:
+    return ComparisonCell(record["recipe"], record["epsilon"], record["seed"])
 
 
 def summarize(records: Sequence[dict[str, Any]], recipe: str) -> Iterator[Point]:
-    """Average the seeds of a recipe at each epsilon; one seed keeps the interval that it came with.
+    """Yield the mean accuracy of a recipe over its seeds at each epsilon, with an interval.
 
-    Seeds are scored on the same people, or on few of them: what a cell's own interval leaves open stays open, and what
-    seeds differ by comes to it.
+    One seed has the interval of its record. For several seeds, the interval combines the mean half-width of the records
+    with the variation between seeds. The seeds share test rows, so averaging does not reduce the former.
     """
-    recipe_rows = [record for record in records if record["recipe"] == recipe and record["accuracy"] is not None]
-    for epsilon in sorted({record["epsilon"] for record in recipe_rows}):
-        epsilon_rows = [record for record in recipe_rows if record["epsilon"] == epsilon]
-        values = np.array([record["accuracy"] for record in epsilon_rows])
-        if len(epsilon_rows) == 1:
-            yield Point(epsilon, epsilon_rows[0]["accuracy"], epsilon_rows[0]["low"], epsilon_rows[0]["high"])
+    recipe_records = [record for record in records if record["recipe"] == recipe and record["accuracy"] is not None]
+    for epsilon in sorted({record["epsilon"] for record in recipe_records}):
+        epsilon_records = [record for record in recipe_records if record["epsilon"] == epsilon]
+        values = np.array([record["accuracy"] for record in epsilon_records])
+        if len(epsilon_records) == 1:
+            yield Point(epsilon, epsilon_records[0]["accuracy"], epsilon_records[0]["low"], epsilon_records[0]["high"])
         else:
-            half_width = student_t.ppf(0.975, len(epsilon_rows) - 1) * values.std(ddof=1) / np.sqrt(len(epsilon_rows))
+            half_width = (
+                student_t.ppf(0.975, len(epsilon_records) - 1) * values.std(ddof=1) / np.sqrt(len(epsilon_records))
+            )
             below, above = (
-                np.mean([abs(record[end] - record["accuracy"]) for record in epsilon_rows]) for end in ("low", "high")
+                np.mean([abs(record[end] - record["accuracy"]) for record in epsilon_records])
+                for end in ("low", "high")
             )
             mean = float(values.mean())
             low, high = mean - np.hypot(half_width, below), mean + np.hypot(half_width, above)
@@ -166,19 +179,19 @@ def summarize(records: Sequence[dict[str, Any]], recipe: str) -> Iterator[Point]
 def private_label_trainer(
     table: SecretTable, vault: Vault, comparison: Comparison
 ) -> Callable[[TrainConfig], dict[str, Any]]:
-    """Return a way to train a cell on labels that stay private: scored privately, charged to the data set's ledger."""
+    """Return a function that trains a cell on private labels: scores are private, and the ledger is charged."""
     left_epsilon, left_delta = vault.remaining()
     epsilon, delta = comparison.remaining_cost()
     if epsilon > as_fraction(left_epsilon) or delta > as_fraction(left_delta):
         raise BudgetExceeded(
-            f"The cells to come cost epsilon {float(epsilon):g} and delta {float(delta):g}, and the budget has "
-            f"epsilon {left_epsilon:g} and delta {left_delta:g} left: compare less, raise the budget, or declare the "
-            "labels public for a benchmark (--labels-public)."
+            f"The missing cells cost epsilon {float(epsilon):g} and delta {float(delta):g}, and the budget has "
+            f"epsilon {left_epsilon:g} and delta {left_delta:g} left: compare fewer cells, raise the budget, or "
+            "declare the labels public for a benchmark.",
+            parameter="public_labels",
         )
     features = read_features(table, comparison.config.features, vault.n_rows, comparison.config.flip)[1]
-    row_mask = vault.cap_labels_per_user(
-        comparison.config.labels_per_user
-    )  # one choice for all seeds: a second would use more labels
+    # All cells use the same selection of rows: another one would use more labels of a user.
+    row_mask = vault.cap_labels_per_user(comparison.config.labels_per_user)
 
     def train_cell(config: TrainConfig) -> dict[str, Any]:
         trained = train_recipe(vault, config.make_task(features, table.space, row_mask), config.recipe, config.options)
@@ -193,7 +206,7 @@ def private_label_trainer(
 def public_label_trainer(
     features: Features, codes: NDArray[Any], table: SecretTable, test: tuple[Features, NDArray[Any]] | None = None
 ) -> Callable[[TrainConfig], dict[str, Any]]:
-    """Return a way to train a cell of a benchmark, whose labels are public: scored on true labels of other rows."""
+    """Return a function that trains a cell on public labels and scores it on the labels of other rows."""
     users = table.read_user_ids()
 
     def train_cell(config: TrainConfig) -> dict[str, Any]:

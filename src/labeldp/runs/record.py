@@ -1,4 +1,4 @@
-"""What a run folder says about itself: `run.json`, `features.json`, the ledger and the card."""
+"""The files of a run folder: `run.json`, `features.json`, the ledger entries, the card and the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from labeldp.runs.config import TrainConfig
 
 
 def describe_run(table: SecretTable, vault: Vault, config: TrainConfig, trained: TrainingResult) -> dict[str, Any]:
-    """Return what a run folder says about itself."""
+    """Return the contents of `run.json`."""
     return {
         "version": __version__,
         "python": platform.python_version(),
@@ -63,23 +63,23 @@ def write_run(
 
 
 def read_run(run: Path) -> dict[str, Any]:
-    """Return what a run folder says about itself."""
+    """Return the contents of `run.json`."""
     try:
         report: dict[str, Any] = json.loads((run / "run.json").read_text())
     except (OSError, ValueError):
-        raise InputError(f"{run} is not a run folder: `labeldp train --out` makes one.") from None
+        raise InputError(f"{run} is not a run folder: choose the output folder of a training.") from None
     return report
 
 
 def load_reader(run: Path) -> FeatureReader:
-    """Return how a run reads rows."""
+    """Return the feature reader of a run."""
     read_run(run)
     try:
         return FeatureReader.from_json(json.loads((run / "features.json").read_text()))
     except MissingExtra:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{run} is damaged: it does not say how to read features.") from None
+        raise InputError(f"{run} is damaged: features.json cannot be read. Train again, or restore a copy.") from None
 
 
 def _write_json(path: Path, data: Any) -> None:

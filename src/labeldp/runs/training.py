@@ -1,4 +1,4 @@
-"""One private training, whose result is a folder that another person can read."""
+"""One private training from a table to a run folder."""
 
 from __future__ import annotations
 
@@ -27,11 +27,20 @@ def train(
     report: Callable[[str], None] = lambda message: None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Train as planned and write the run folder `out`; return what it says.
+    """Train with a configuration and write a run folder.
 
-    What is being done is said to `report`, and `progress` counts the steps of recipes that plan them.
+    An interrupted training of networks leaves its checkpoints beside `out`. The same request resumes from them.
 
-    A training of networks that is stopped leaves its checkpoints beside `out`, and the same request goes on from there.
+    Args:
+        table: The table with the private labels.
+        vault: The vault of its labels.
+        config: The settings of the training.
+        out: The new run folder.
+        report: Called with status messages and warnings.
+        progress: Counts the steps of recipes that plan them.
+
+    Returns:
+        The contents of `run.json`.
     """
     row_mask = vault.cap_labels_per_user(config.labels_per_user, config.seed)
     with atomic_write(out) as folder, checkpoint_folder(out) as checkpoints:
@@ -40,7 +49,7 @@ def train(
             features, table.space, row_mask, checkpoints, public=public, progress=progress or Progress()
         )
         table_warnings = [] if public is not None else data_warnings(table, features)
-        for warning in table_warnings:  # before anything is charged: a column may have been read in the wrong way
+        for warning in table_warnings:  # before any charge, because a column may have been read in the wrong way
             report(f"Note: {warning}")
         encoder = task.encoder and task.encoder.digest()[:16]
 

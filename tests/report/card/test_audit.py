@@ -43,7 +43,7 @@ def test_a_file_of_several_audits_with_notes(tmp_path):
     text = make_card(FACTS | {"audits": audits}).to_markdown()
     assert "- No real label was used." in text
     assert "- Made in 2 trainings." in text
-    assert "right for 71% of rows by whoever sees the model, and for 68%" in text
+    assert "an attacker guesses 71% of labels with the model, and 68%" in text
     assert "allows 23% more" in text
 
 
@@ -58,5 +58,5 @@ def test_an_attack_that_finds_nothing_proves_nothing():
 
 def test_an_audit_of_what_is_not_private():
     card = make_card(NOT_PRIVATE | {"audits": [{"kind": "m", "lower_bound": 6.1, "stated_epsilon": "inf"}]})
-    assert "at least 6.1; nothing bounds it from above" in card.to_markdown()
+    assert "at least 6.1; there is no upper bound" in card.to_markdown()
     assert card.alert.startswith("NOTHING IS PROTECTED")

@@ -37,15 +37,15 @@ MANY = FACTS | {
 UNBROKEN = FACTS | {"space": {"classes": ["x" * 300, "y" * 300], "missing": "error"}, "audits": [{"kind": "z" * 300}]}
 CARDS = {"plain": FACTS, "not private": NOT_PRIVATE | {"audits": [ONE]}, "many": MANY, "unbroken": UNBROKEN}
 
-# Every text with the contrast between its colour and the first opaque background below it, as WCAG 2 defines it.
+# Every text with the contrast between its color and the first opaque background below it, as WCAG 2 defines it.
 CONTRASTS = """
 const linear = v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
 const luminance = rgb => { const [r, g, b] = rgb.map(linear); return .2126 * r + .7152 * g + .0722 * b; };
 const read = text => text.match(/[\\d.]+/g).map(Number);
 const below = node => {
   for (; node; node = node.parentElement) {
-    const colour = read(getComputedStyle(node).backgroundColor);
-    if (colour.length < 4 || colour[3] > 0) return colour.slice(0, 3);
+    const color = read(getComputedStyle(node).backgroundColor);
+    if (color.length < 4 || color[3] > 0) return color.slice(0, 3);
   }
   return [255, 255, 255];
 };
@@ -102,8 +102,8 @@ def opened(browser, page, width=1280, scheme="light"):
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get(page.as_uri())
-    said = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
-    return [each["params"]["request"]["url"] for each in said if each["method"] == "Network.requestWillBeSent"]
+    events = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
+    return [each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"]
 
 
 def text(browser, name):
@@ -132,14 +132,14 @@ def test_the_page_shows_the_figures_of_the_data_and_requests_nothing_else(browse
         assert part in body
 
 
-def test_the_bars_are_as_long_as_the_chances(browser, run):
+def test_the_bars_are_as_long_as_the_probabilities(browser, run):
     opened(browser, run / "card.html")
     data = json.loads((run / "card.json").read_text(encoding="utf-8"))["noisy_label"]
     measure = "return [...document.querySelectorAll(arguments[0])].map(n => n.getBoundingClientRect().width)"
-    (track, *_), (kept,), (moved,) = (
+    (track, *_), (unchanged,), (moved,) = (
         browser.execute_script(measure, f".bars .{c}") for c in ("track", "unchanged", "moved")
     )
-    assert kept / track == pytest.approx(data["unchanged"], abs=0.005)
+    assert unchanged / track == pytest.approx(data["unchanged"], abs=0.005)
     assert moved / track == pytest.approx(data["each_other"], abs=0.005)
     assert len(browser.execute_script(measure, "circle.unchanged")) == round(100 * data["unchanged"])
 

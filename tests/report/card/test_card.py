@@ -21,14 +21,14 @@ def test_the_card_says_what_how_much_how_and_how_good():
         "Features are not protected",
         "Epsilon 1 and delta 1e-06",
         "one in 1,000,000",
-        "right about it in 73% of cases at most",
+        "guesses it correctly in at most 73% of cases",
         "| one in a hundred | 1% | 2.7% |",
         "the curator who holds them",
         "| LinearQuery | training | 12,345 | 1 | 0 | `labeldp.privacy.mechanisms.linear` |",
         "Sums over rows: label moments A'Y",
         "Accuracy 81.2%, 95 % interval 75.0% to 87.5%.",
         "Not audited",
-        "`labeldp audit`",
+        "An audit attacks the training of a run folder",
         "- None.",
     ):
         assert part in text
@@ -36,8 +36,8 @@ def test_the_card_says_what_how_much_how_and_how_good():
 
 def test_pure_and_local_guarantees_read_as_such():
     text = make_card(guarantee(delta=0.0, trust="local", unit="user")).to_markdown()
-    assert "of cases at most.\n" in text
-    assert "nothing is lost beyond epsilon" in text
+    assert "% of cases.\n" in text
+    assert "there is no loss beyond epsilon" in text
     assert "nobody but their owners" in text
     assert "All labels of each user" in text
     assert "Features of these rows are protected" in make_card(guarantee(unit="record")).to_markdown()
@@ -63,14 +63,14 @@ def test_a_private_card_has_no_alert():
 
 
 @pytest.mark.parametrize(
-    ("score", "said"),
+    ("score", "message"),
     [
-        (None, "Not measured: no rows were set aside."),
-        ({"rows": 40, "accuracy": [None, 0.0, 1.0], "method": "m"}, "Accuracy cannot be told from 40 rows"),
+        (None, "Not measured: there were no held-out rows."),
+        ({"rows": 40, "accuracy": [None, 0.0, 1.0], "method": "m"}, "Accuracy cannot be measured on 40 rows"),
     ],
 )
-def test_a_score_that_is_not_there_is_said_to_be_so(score, said):
-    assert said in make_card(FACTS | {"score": score}).to_markdown()
+def test_a_score_that_is_not_there_is_said_to_be_so(score, message):
+    assert message in make_card(FACTS | {"score": score}).to_markdown()
 
 
 def test_a_score_of_numbers_has_no_accuracy():

@@ -8,7 +8,7 @@ from cardfacts import FACTS
 
 from labeldp.report.card import make_card
 
-SECTION = "What the model has learnt"
+SECTION = "Effects in the model"
 AGE = {
     "names": ["age"],
     "kind": "number",
@@ -62,14 +62,14 @@ def test_a_training_without_effects_has_no_such_section():
 
 def test_every_format_says_the_strongest_effects():
     made = card(AGE, JOB, CROSS, count=12)
-    said = section(made.to_markdown())
-    assert "the log-odds of “yes”" in said
-    assert "they cost no privacy beyond the model" in said
-    assert "3 of 12 effects are shown: the strongest." in said
-    assert "trees" not in said
-    assert "- **age.** Highest for above 12,500 (+4.00), lowest for no value (-4.00)." in said
-    assert "Highest for nurse (+0.25), lowest for cook & maid (-0.50)." in said
-    assert "Highest for nurse and up to 30 (+2.00), lowest for cook & maid and below 30 (-1.00)." in said
+    text = section(made.to_markdown())
+    assert "the log-odds of “yes”" in text
+    assert "they cost no privacy beyond the model" in text
+    assert "3 of 12 effects are shown: the strongest." in text
+    assert "trees" not in text
+    assert "- **age.** Highest for above 12,500 (+4.00), lowest for no value (-4.00)." in text
+    assert "Highest for nurse (+0.25), lowest for cook & maid (-0.50)." in text
+    assert "Highest for nurse and up to 30 (+2.00), lowest for cook & maid and below 30 (-1.00)." in text
     page = made.to_html()
     assert page.count('<svg class="effect"') == 3
     assert "<b>" not in page.partition("</h1>")[2]
@@ -83,11 +83,11 @@ def test_trees_are_mentioned_where_they_add_to_the_effects():
 
 def test_weak_effects_are_not_drawn():
     weak = AGE | {"names": ["weak"], "strength": 0.009}
-    said = section(card(JOB, weak).to_markdown())
-    assert "weak" not in said
-    assert "1 of 2 effects are shown: the strongest." in said
+    text = section(card(JOB, weak).to_markdown())
+    assert "weak" not in text
+    assert "1 of 2 effects are shown: the strongest." in text
     nothing = card(weak)
-    assert "No column moves the predictions by much" in section(nothing.to_markdown())
+    assert "No column has a strong effect on the predictions" in section(nothing.to_markdown())
     assert '<svg class="effect"' not in nothing.to_html()
 
 
@@ -127,11 +127,11 @@ def test_several_classes_are_rows_or_columns():
     ages = AGE | {"values": np.outer(AGE["values"], [1.0, -1.0]).tolist(), "classes": [0, 2]}
     jobs = JOB | {"values": np.outer(JOB["values"], [1.0, -1.0]).tolist(), "classes": [0, 2]}
     both = CROSS | {"values": np.expand_dims(CROSS["values"], -1).tolist(), "classes": [2]}
-    said = section(card(ages, jobs, both, classes=("a", "b", "c")).to_markdown())
-    assert "the score of each class" in said
-    assert "“a”: Highest for above 12,500 (+4.00). “c”: Highest for no value (+4.00)." in said
-    assert "Columns are classes: 1 “a”; 2 “c”." in said
-    assert "age x job <b>, class “c”" in said.replace("\\", "")
+    text = section(card(ages, jobs, both, classes=("a", "b", "c")).to_markdown())
+    assert "the score of each class" in text
+    assert "“a”: Highest for above 12,500 (+4.00). “c”: Highest for no value (+4.00)." in text
+    assert "Columns are classes: 1 “a”; 2 “c”." in text
+    assert "age x job <b>, class “c”" in text.replace("\\", "")
 
 
 @pytest.mark.parametrize("shown", [AGE, JOB, CROSS])

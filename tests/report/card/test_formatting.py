@@ -19,10 +19,10 @@ from labeldp.report.card.formatting import (
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_no_guesser_does_better_than_stated(epsilon, classes):
-    kept, other = response_probabilities(epsilon, classes)
-    channel = np.full((classes, classes), other) + (kept - other) * np.eye(classes)
+    unchanged, other = response_probabilities(epsilon, classes)
+    channel = np.full((classes, classes), other) + (unchanged - other) * np.eye(classes)
     assert np.allclose(channel.sum(axis=0), 1)
-    assert kept / other == pytest.approx(math.exp(epsilon))
+    assert unchanged / other == pytest.approx(math.exp(epsilon))
     for prior in (0.5, 0.1, 0.01):
         belief = np.full(classes, (1 - prior) / (classes - 1))
         belief[0] = prior
@@ -30,7 +30,7 @@ def test_no_guesser_does_better_than_stated(epsilon, classes):
         assert posterior[:, 0].max() <= max_guess_accuracy(epsilon, prior) + 1e-12
 
 
-def test_what_is_not_private_keeps_every_label():
+def test_without_privacy_every_label_is_unchanged():
     assert response_probabilities(math.inf, 10) == (1.0, 0.0)
     assert max_guess_accuracy(math.inf, 0.01) == 1.0
 
@@ -81,7 +81,7 @@ def test_numbers_of_files():
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
-def test_a_guess_of_one_number_of_two_is_as_near_as_its_chance_allows(epsilon):
+def test_the_best_guess_of_one_of_two_numbers_has_the_smallest_possible_error(epsilon):
     wrong = 1 / (1 + math.exp(epsilon))
     off, without = best_guess_error(epsilon, 3.0, 2)
     assert off == pytest.approx(3 * math.sqrt(wrong * (1 - wrong)))  # the deviation of what is left open

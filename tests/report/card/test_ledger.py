@@ -7,14 +7,14 @@ from labeldp.report.card.ledger import mark_own_entries
 from labeldp.report.card.proofs import describe_mechanism, proof_title, proofs
 
 
-@pytest.mark.parametrize("choice", ["BestCandidate", "HighestScore", "LeastLoss"])
+@pytest.mark.parametrize("choice", ["BestCandidate", "HighestScore", "NoisyMinLoss"])
 def test_a_model_owns_its_releases_and_its_last_score(choice):
     ledger = [
         entry("budget", kind="budget"),
         entry("a", "LinearQuery"),
         entry("b", choice, origin=["a"]),
-        entry("old", "RightCount", origin=["a", "b"]),
-        entry("new", "RightCount", origin=["b", "a"]),
+        entry("old", "CorrectCount", origin=["a", "b"]),
+        entry("new", "CorrectCount", origin=["b", "a"]),
         entry("more", "GroupHistogram", origin=["a", "b"]),
         entry("else", "RandomizedResponse"),
     ]
@@ -36,7 +36,7 @@ def test_a_plan_is_the_models_own_if_a_step_is_and_is_counted_for_it():
         entry("b", "BestCandidate", kind="step", step="p:1", epsilon=0.0, origin=["a"]),
         entry("q", "plan", kind="plan", epsilon=0.7),
         entry("c", "LinearQuery", kind="step", step="q:0", epsilon=0.0),
-        entry("score", "RightCount", origin=["a", "b"]),
+        entry("score", "CorrectCount", origin=["a", "b"]),
     ]
     marked = {each["id"]: each["purpose"] if each["own"] else None for each in mark_own_entries(ledger, ["a", "b"])}
     own = {"p": "training", "a": "training", "b": "choosing a model", "score": "scoring"}
@@ -44,7 +44,7 @@ def test_a_plan_is_the_models_own_if_a_step_is_and_is_counted_for_it():
     text = make_card(FACTS | {"ledger": ledger, "entries": ["a", "b"]}).to_markdown()
     assert "| plan | training | 10 | 0.9 |" in text
     assert text.count("| in its plan | in its plan |") == 3
-    assert "plan: nothing by itself; it paid for the releases that are its steps" in text
+    assert "plan: nothing by itself; it is the charge for several releases" in text
 
 
 def test_without_a_list_of_releases_all_are_taken_for_the_models():
@@ -69,14 +69,14 @@ def test_every_mechanism_has_a_sentence_and_a_proof():
 
 
 def test_votes_of_teachers_have_two_proofs():
-    asked = entry("v", "TeacherVotes", parameters={"votes": "ConfidentGNMax(threshold=1.0)"})
-    assert proofs(asked) == ("labeldp.privacy.teachers.teacher_votes", "labeldp.privacy.mechanisms.voting")
+    votes = entry("v", "TeacherVotes", parameters={"votes": "ConfidentGNMax(threshold=1.0)"})
+    assert proofs(votes) == ("labeldp.privacy.teachers.teacher_votes", "labeldp.privacy.mechanisms.voting")
 
 
 def test_a_release_without_a_proof_is_called_so():
-    asked = entry("v", "TeacherVotes", parameters={"votes": "ImmutableArgmax(1)"}, epsilon="inf")
-    text = make_card(FACTS | {"ledger": [asked], "entries": ["v"]}).to_markdown()
-    assert "| infinite | 0 | NONE; why there is none: " in text
+    votes = entry("v", "TeacherVotes", parameters={"votes": "ImmutableArgmax(1)"}, epsilon="inf")
+    text = make_card(FACTS | {"ledger": [votes], "entries": ["v"]}).to_markdown()
+    assert "| infinite | 0 | NONE; reason: " in text
     assert "unknown to this version" in make_card(FACTS | {"ledger": [entry("w", "Later")]}).to_markdown()
 
 

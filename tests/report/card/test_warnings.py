@@ -25,13 +25,13 @@ def test_other_uses_of_the_labels_are_added_up():
     ("how", "bad"),
     [
         ("GNMax: data-dependent, by Theorem 6", True),
-        ("GNMax: data-dependent, unsanitised", True),
-        ("GNMax: data-dependent, sanitised by smooth sensitivity", False),
+        ("GNMax: data-dependent, unsanitized", True),
+        ("GNMax: data-dependent, sanitized by smooth sensitivity", False),
         ("GNMax: data-independent, up to its caps", False),
     ],
 )
 def test_an_epsilon_that_depends_on_secret_votes(how, bad):
-    assert ("not sanitised" in warned(guarantee=SPENT | {"derivation": how})) is bad
+    assert ("not sanitized" in warned(guarantee=SPENT | {"derivation": how})) is bad
 
 
 def test_an_accuracy_on_clean_labels():

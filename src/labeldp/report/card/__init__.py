@@ -1,6 +1,6 @@
-"""The privacy card: what a model promises, what it cost and how good it is, for whoever receives it.
+"""The privacy card: the guarantee, the cost and the score of a model, for its recipients.
 
-One model of sections is written as a page, as Markdown and as JSON.
+A card is a list of sections, which are written as HTML, Markdown and JSON.
 """
 
 import json
@@ -40,7 +40,13 @@ _CRITERIA = {"log-loss": "log-loss", "auc": "AUC"}
 
 @dataclass(frozen=True)
 class Card:
-    """Sections of sentences, tables and pictures; `facts` holds the same as data, and `alert` what comes first."""
+    """A privacy card.
+
+    Args:
+        sections: Sentences, tables and figures by title.
+        facts: The same contents as data.
+        alert: The most important warning, which precedes all sections; empty if there is none.
+    """
 
     sections: Sections
     facts: dict[str, Any]
@@ -50,7 +56,7 @@ class Card:
         return f"Card({', '.join(self.sections)}): save(path) writes it as .html, .md or .json"
 
     def to_json(self) -> str:
-        """Return the facts as JSON, and the sections in words."""
+        """Return the facts and the text of the sections as JSON."""
         blocks = {
             title: [block if isinstance(block, str) else block.to_json() for block in blocks]
             for title, blocks in self.sections.items()
@@ -63,15 +69,15 @@ class Card:
         return to_markdown(_TITLE, self.alert, self.sections)
 
     def to_html(self) -> str:
-        """Return the card as one page that asks nothing of the network."""
+        """Return the card as one HTML page without external resources."""
         return to_html(_TITLE, _subtitle(self.facts), self.alert, self.sections)
 
     def text(self, extension: str) -> str:
-        """Return the card as "html", "md" or "json"."""
+        """Return the card in the format "html", "md" or "json"."""
         return {"html": self.to_html, "md": self.to_markdown, "json": self.to_json}[extension]()
 
     def save(self, path: str | Path) -> None:
-        """Write the card as `.html`, `.md` or `.json`, as its name says."""
+        """Write the card in the format of the suffix: `.html`, `.md` or `.json`."""
         path = Path(path)
         if path.suffix.removeprefix(".") not in FORMATS:
             raise InputError(f"{path} must end in .html, .md or .json.")
@@ -79,28 +85,28 @@ class Card:
 
 
 def make_card(facts: dict[str, Any]) -> Card:
-    """Write the card of a training from what its report says.
+    """Return the card of a training.
 
-    Beside the report, `facts` may hold the `ledger` (redacted entries), `entries` (the ids of the model's own releases)
-    and `audits`.
+    Args:
+        facts: The report of the training, which may also contain `ledger` (redacted entries), `entries` (the ids of the
+            releases of this model) and `audits`.
     """
     model = Guarantee(**facts["guarantee"])
-    stated = model.with_scoring_cost(
-        float((facts.get("score") or {}).get("epsilon") or 0.0)
-    )  # held-out labels lose to the score
+    # The score costs the held-out labels.
+    stated = model.with_scoring_cost(float((facts.get("score") or {}).get("epsilon") or 0.0))
     ledger = mark_own_entries(facts.get("ledger") or [], facts.get("entries"))
     classes = (facts.get("space") or {}).get("classes") or ["yes", "no"]
     is_numeric = (facts.get("space") or {}).get("step") is not None
     facts = facts | {"ledger": ledger, "audits": facts.get("audits")}
     facts["warnings"] = warnings(facts, (stated.epsilon, stated.delta))
-    mechanisms = {str(each["mechanism"]) for each in facts["releases"]}
+    mechanisms = {str(release["mechanism"]) for release in facts["releases"]}
     effects = effect_blocks(facts.get("effects"), classes, is_numeric)
     sections: Sections = {
         "In short": summary_blocks(stated, facts),
         "Warnings": list(facts["warnings"]) or ["None."],
         "What is protected": protection_blocks(stated, facts),
         "How much": epsilon_blocks(stated, model, facts),
-        "What a noisy label looks like": number_blocks(stated, classes)
+        "A noisy label": number_blocks(stated, classes)
         if is_numeric
         else noisy_label_blocks(stated, classes, mechanisms),
         "How": [
@@ -109,7 +115,7 @@ def make_card(facts: dict[str, Any]) -> Card:
             *ledger_blocks(ledger, facts["releases"], stated.unit),
         ],
         "How good": score_blocks(facts.get("score"), classes),
-        **({"What the model has learnt": effects} if effects else {}),
+        **({"Effects in the model": effects} if effects else {}),
         "Audit": audit_blocks(facts["audits"], stated.epsilon, is_numeric),
         "Data, model and versions": origin_blocks(facts),
     }
@@ -119,7 +125,7 @@ def make_card(facts: dict[str, Any]) -> Card:
 
 
 def card_of_run(run: Path) -> Card:
-    """Write the card of a run folder anew: an audit may have been added."""
+    """Return the current card of a run folder, with its audits."""
     facts, ledger = _read(run, "run.json"), _read(run, "ledger.json")
     try:
         return make_card(facts | {"ledger": ledger, "audits": read_audits(run / "audit.json")})
@@ -128,7 +134,7 @@ def card_of_run(run: Path) -> Card:
 
 
 def write_card(run: Path) -> Card:
-    """Write card.html, card.md and card.json into a run folder, where they would change."""
+    """Write card.html, card.md and card.json into a run folder; unchanged files are not rewritten."""
     card = card_of_run(run)
     for extension in FORMATS:
         path, text = run / f"card.{extension}", card.text(extension)
@@ -143,18 +149,18 @@ def _selection_sentences(facts: dict[str, Any]) -> list[str]:
     n_candidates = facts.get("candidates", 1)
     if n_candidates < 2:
         return []
-    selections = [each for each in facts["releases"] if each["mechanism"] in SELECTORS]
+    selections = [release for release in facts["releases"] if release["mechanism"] in SELECTORS]
     criterion = f" by {_CRITERIA[selections[0]['by']]}" if selections and selections[0].get("by") in _CRITERIA else ""
     decision = (
-        f"a private choice on other rows decided{criterion}"
+        f"a private selection on other rows chose one{criterion}"
         if selections
-        else "the first was taken, without a look at labels"
+        else "the first one is used, independently of labels"
     )
     return [f"{n_candidates} models were trained from the same releases, and {decision}."]
 
 
 def _computed_figures(stated: Guarantee, classes: list[Any], is_numeric: bool) -> dict[str, Any]:
-    """Return the figures that the card computes, for whoever reads the JSON."""
+    """Return the figures that the card computes, for its JSON format."""
     if is_numeric:
         error, prior_error = best_guess_error(stated.epsilon, classes[-1] - classes[0], len(classes))
         noisy: dict[str, Any] = {"values": len(classes), "guess_off_by": error, "without_label": prior_error}
@@ -180,4 +186,4 @@ def _read(run: Path, name: str) -> Any:
     try:
         return json.loads((run / name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise InputError(f"{run} is not a run folder: `labeldp train --out` makes one.") from None
+        raise InputError(f"{run} is not a run folder: choose the output folder of a training.") from None

@@ -1,4 +1,4 @@
-"""Audits as a card shows them: whatever `audit.json` holds, the bounds first."""
+"""The audit section of a card: the bounds first, then all other contents of `audit.json`."""
 
 import json
 import math
@@ -15,16 +15,22 @@ Audits = list[dict[str, Any]] | None
 
 
 def read_audits(path: Path) -> Audits:
-    """Return the audits of a file: one, a list of them, or several by name. None without a file.
+    """Return the audits of a file, which contains one audit, a list, or several by name.
 
-    What is no audit becomes an entry with a `note` alone.
+    Notes, and the report of a damaged file, become entries with a `note` only.
+
+    Args:
+        path: The file `audit.json` of a run folder.
+
+    Returns:
+        The audits; None if there is no file.
     """
     if not path.is_file():
         return None
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return [{"note": f"{path.name} cannot be read: remove it, and run `labeldp audit` again."}]
+        return [{"note": f"{path.name} cannot be read: remove it, and audit the run again."}]
     notes = list[dict[str, Any]]()
     if isinstance(data, dict) and isinstance(data.get("audits"), list | dict):
         own_notes = data["notes"] if isinstance(data.get("notes"), list) else []
@@ -36,7 +42,7 @@ def read_audits(path: Path) -> Audits:
 
 
 def _describe_origin(data: dict[str, Any]) -> list[str]:
-    """Say when and how the audits of a file were made."""
+    """Describe when and how the audits of a file were made."""
     date_text = f" on {str(data['created'])[:10]}" if "created" in data else ""
     n_trainings = parse_number(data.get("trainings"))
     training_text = "" if n_trainings is None else f" in {n_trainings:g} training{'s' * (n_trainings != 1)}"
@@ -46,36 +52,36 @@ def _describe_origin(data: dict[str, Any]) -> list[str]:
 
 
 def proven_epsilon(audits: Audits) -> float | None:
-    """Return the largest epsilon that any audit proves the training to lose at least."""
+    """Return the largest lower bound of epsilon of all audits; None if there is none."""
     bounds = [parse_number(each.get("lower_bound")) for each in audits or []]
     return max((value for value in bounds if value is not None), default=None)
 
 
 def contradicts(audits: Audits, epsilon: float) -> bool:
-    """Whether an audit proves more than is stated."""
+    """Whether an audit proves a larger epsilon than the stated one."""
     lower = proven_epsilon(audits)
     return lower is not None and lower > epsilon * (1 + 1e-9)
 
 
 def audit_blocks(audits: Audits, epsilon: float, is_numeric: bool = False) -> list[Block]:
-    """Say what audits found, or that there was none."""
+    """Return the results of audits, or a note that there is none."""
     if not audits and is_numeric:
         return [
-            "Not audited: the stated epsilon rests on its proofs alone. `labeldp audit --mechanism` attacks mechanisms "
-            "for numbers by name; a training on numbers cannot be attacked as a whole yet."
+            "Not audited: the stated epsilon relies on its proofs alone. Mechanisms for numeric labels can be audited "
+            "by name; a whole training on numeric labels cannot be audited yet."
         ]
     if not audits:
         return [
-            "Not audited: the stated epsilon rests on its proofs alone. `labeldp audit` attacks the training of a run "
-            "folder, and proves from the outcome how much is lost at least."
+            "Not audited: the stated epsilon relies on its proofs alone. An audit attacks the training of a run folder "
+            "and computes a lower bound of epsilon from the outcome."
         ]
     notes, audits = [each for each in audits if "note" in each], [each for each in audits if "note" not in each]
     blocks, lower = list[Block](), proven_epsilon(audits)
     if lower is not None:
         blocks.append(_bound_sentence(lower, epsilon))
         blocks.append(
-            "An audit attacks the training and proves from its success how much is lost at least. It cannot prove that "
-            "no more is lost: a low bound may mean strong privacy, or a weak attack."
+            "An audit attacks the training and computes a lower bound of epsilon from its success. It gives no upper "
+            "bound: a low value may mean strong privacy or a weak attack."
         )
     blocks += [sentence for each in audits if (sentence := _inference_sentence(each))]
     blocks += [str(each["note"]) for each in notes]
@@ -96,23 +102,26 @@ def audit_blocks(audits: Audits, epsilon: float, is_numeric: bool = False) -> li
 def _bound_sentence(lower: float, epsilon: float) -> str:
     bound = format_lower(lower)
     if lower <= 0:
-        return "The attack found nothing, and proves no loss. That agrees with what is stated, and is no proof of it."
+        return (
+            "The attack found nothing and proves no privacy loss. This is consistent with the stated epsilon, but is "
+            "not a proof of it."
+        )
     if lower > epsilon * (1 + 1e-9):
         return f"THE AUDIT CONTRADICTS THE STATED EPSILON: it proves at least {bound}. Do not rely on this card."
     if math.isinf(epsilon):
-        return f"The audit proves that epsilon is at least {bound}; nothing bounds it from above."
+        return f"The audit proves that epsilon is at least {bound}; there is no upper bound."
     return f"The true epsilon lies between {bound}, which the audit proves, and the stated {format_upper(epsilon)}."
 
 
 def _inference_sentence(audit: dict[str, Any]) -> str:
-    """Say how much better a guesser does with the model, where an audit measured that."""
+    """Describe how well an attacker guesses labels with the model and without, if an audit measured it."""
     rates = {name: parse_number(audit.get(name)) for name in ("attack", "features_alone", "allowed")}
     attack, baseline, allowed = rates.values()
     if attack is None or baseline is None:
         return ""
     bound = "" if allowed is None else f"; the stated epsilon allows {percent(max(allowed, 0.0))} more"
     return (
-        f"Guessing labels: right for {percent(attack)} of rows by whoever sees the model, and for {percent(baseline)} "
+        f"Label inference: an attacker guesses {percent(attack)} of labels with the model, and {percent(baseline)} "
         f"without its training on them{bound}."
     )
 
@@ -123,7 +132,7 @@ def _format_row(audit: dict[str, Any], epsilon: float) -> tuple[str, ...]:
     return (
         _kind(audit),
         format_lower(lower or 0.0),
-        "not said" if confidence is None else f"{100 * confidence:g}%",
+        "unknown" if confidence is None else f"{100 * confidence:g}%",
         format_upper(epsilon if stated is None else stated),
     )
 

@@ -1,4 +1,4 @@
-"""What a card is made of. A section is a list of blocks; a plain text is a sentence."""
+"""The blocks of a card. A section is a list of blocks, in which a plain text is one sentence."""
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True)
 class TableBlock:
-    """A table with a caption; `head` names its columns."""
+    """A table with a caption; `header` contains the names of its columns."""
 
     caption: str
     header: tuple[str, ...]
@@ -19,7 +19,7 @@ class TableBlock:
 
 @dataclass(frozen=True)
 class Tiles:
-    """The figures that a reader wants first: name, value and a note for each."""
+    """The most important figures, each with a name, a value and a note."""
 
     items: tuple[tuple[str, str, str], ...]
 
@@ -30,25 +30,25 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing as SVG; `alt` says in words all that it shows."""
+    """A drawing as SVG; `alt` describes it in words."""
 
     caption: str
     alt: str
     svg: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return the picture in words."""
+        """Return the description of the drawing."""
         return {"picture": self.caption, "shows": self.alt}
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Small pictures side by side."""
+    """Small figures side by side."""
 
     figures: tuple[Figure, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the pictures in words."""
+        """Return the descriptions of the figures."""
         return {"pictures": [figure.to_json() for figure in self.figures]}
 
 

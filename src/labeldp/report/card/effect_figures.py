@@ -1,4 +1,4 @@
-"""Small pictures of effects: bars for categories, steps for numbers, and grids for pairs."""
+"""Small figures of effects as SVG: bars for categories, steps for numbers, and grids for crosses."""
 
 import math
 from collections.abc import Sequence
@@ -10,16 +10,22 @@ from numpy.typing import NDArray
 from labeldp.report.card.formatting import truncate
 from labeldp.report.card.svg import svg_image, svg_line, svg_rect, svg_text
 
-_MAX_LETTERS = 22  # of a label beside bars and grids
-_BARS_LEFT, _BARS_CENTER, _BARS_RIGHT = 46.0, 66.0, 86.0  # of bars, in percent of the width
-_BAR_HEIGHT = 20  # height of a bar and of its label
-_PLOT_HEIGHT, _AXIS_HEIGHT = 110, 22  # heights of a plot and of the numbers below it
-_MAX_ROW_HEIGHT, _MAX_GRID_HEIGHT = 18, 220  # most pixels of a row of a grid, and of all its rows
+# The maximum number of characters of a label beside bars and grids.
+_MAX_LETTERS = 22
+# Positions of bars, in percent of the width.
+_BARS_LEFT, _BARS_CENTER, _BARS_RIGHT = 46.0, 66.0, 86.0
+# The height of a bar with its label, in pixels.
+_BAR_HEIGHT = 20
+# The heights of a plot and of the numbers below it, in pixels.
+_PLOT_HEIGHT, _AXIS_HEIGHT = 110, 22
+# The maximum heights of a row of a grid and of all its rows, in pixels.
+_MAX_ROW_HEIGHT, _MAX_GRID_HEIGHT = 18, 220
+# The number of shades of each color.
 _N_SHADES = 4
 
 
 def format_signed(value: float) -> str:
-    """Write an effect with its sign, in at most six characters."""
+    """Format an effect with its sign in at most six characters."""
     size = abs(value)
     if size >= 99_999.5:
         return f"{value:+.0e}"
@@ -28,7 +34,7 @@ def format_signed(value: float) -> str:
 
 
 def draw_bars(title: str, labels: Sequence[str], values: NDArray[np.float64]) -> str:
-    """Draw a bar to the right or left for each label."""
+    """Draw a bar for each label: to the right for positive values, to the left for negative ones."""
     max_abs, parts = _max_abs(values), list[str]()
     for index, (label, value) in enumerate(zip(labels, values, strict=True)):
         top, length = _BAR_HEIGHT * index, (_BARS_RIGHT - _BARS_CENTER) * abs(value) / max_abs
@@ -44,7 +50,7 @@ def draw_bars(title: str, labels: Sequence[str], values: NDArray[np.float64]) ->
 
 
 def draw_steps(title: str, labels: Sequence[str], edges: Sequence[float], values: NDArray[np.float64]) -> str:
-    """Draw ordered bins of equal width above and below zero; bins without order stand apart."""
+    """Draw ordered bins of equal width above and below zero; unordered bins are drawn separately."""
     low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
     unit = _PLOT_HEIGHT / max(high - low, 1e-9)
     left, zero = 14.0, 8 + high * unit
@@ -78,18 +84,18 @@ def draw_grid(
     values: NDArray[np.float64],
     row_edges: Sequence[float] = (),
 ) -> str:
-    """Draw cells whose shade says how far they are above or below zero.
+    """Draw cells whose shade represents their distance from zero.
 
     Args:
-        title: What is shown.
-        rows: The labels of the rows.
-        columns: The labels of the columns, used where they have no edges.
+        title: The description of the figure.
+        row_labels: The labels of the rows.
+        column_labels: The labels of the columns, used if they have no edges.
         edges: The edges of columns that are bins of numbers.
-        values: (rows, columns).
-        row_edges: The edges of rows that are bins of numbers, of which only some are labelled.
+        values: The effect of each cell, (rows, columns).
+        row_edges: The edges of rows that are bins of numbers, of which only some are labeled.
 
     Returns:
-        The picture.
+        The figure as SVG.
     """
     max_abs = _max_abs(values)
     row_height = max(6, min(_MAX_ROW_HEIGHT, _MAX_GRID_HEIGHT // len(row_labels)))
@@ -126,7 +132,7 @@ def draw_grid(
 
 
 def _draw_ticks(left: float, right: float, edges: Sequence[float], bottom: float, max_ticks: int) -> list[str]:
-    """Write at most so many edges below ordered bins of equal width. The first edge ends the second bin."""
+    """Write at most `max_ticks` edges below ordered bins of equal width. The first edge ends the second bin."""
     n_bins = len(edges) + 2
     chosen = np.unique(np.linspace(0, len(edges) - 1, min(len(edges), max_ticks)).round().astype(int))
     parts = []
@@ -141,7 +147,7 @@ def _draw_ticks(left: float, right: float, edges: Sequence[float], bottom: float
 
 
 def _format_edge(value: float) -> str:
-    """Write an edge in few letters."""
+    """Format an edge in a few characters."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
             return f"{value / (1e3 if unit == 'k' else limit):.3g}{unit}"
@@ -153,6 +159,6 @@ def _max_abs(values: NDArray[np.float64]) -> float:
 
 
 def _runs(shades: NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    """Return where equal shades begin and end, without cells near zero."""
+    """Return start, end and shade of each run of equal shades, without cells near zero."""
     cuts = [0, *(np.flatnonzero(np.diff(shades)) + 1).tolist(), len(shades)]
     return [(a, b, int(shades[a])) for a, b in pairwise(cuts) if shades[a]]

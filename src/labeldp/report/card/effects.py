@@ -1,4 +1,4 @@
-"""What an additive model has learnt, as a card shows it."""
+"""The effects of an additive model as figures of a card."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,44 +10,46 @@ from labeldp.report.card.blocks import Block, Figure, Gallery
 from labeldp.report.card.effect_figures import draw_bars, draw_grid, draw_steps, format_signed
 from labeldp.report.card.formatting import truncate
 
-_MAX_NAME, _MAX_LABEL = 40, 40  # letters of the names of columns and classes, and of bins
-_MIN_STRENGTH = 0.01  # strength of an effect that is worth a picture; of numbers, as a share of their range
+# The maximum numbers of characters of the names of columns and classes, and of bins.
+_MAX_NAME, _MAX_LABEL = 40, 40
+# The smallest strength of an effect with a figure; for numeric labels, as a fraction of their range.
+_MIN_STRENGTH = 0.01
 
 
 def effect_blocks(effects: dict[str, Any] | None, classes: Sequence[Any], is_numeric: bool = False) -> list[Block]:
-    """Draw the strongest effects of a model; nothing for models without effects.
+    """Draw the strongest effects of a model.
 
     Args:
-        effects: What a report says of them: `shown`, `count` and `trees`.
+        effects: The effects in the report of the training: `shown`, `count` and `trees`. None for other models.
         classes: The names of the classes, or the numbers of the range.
-        numbers: Whether labels are numbers.
+        is_numeric: Whether labels are numeric.
 
     Returns:
-        Sentences and small pictures.
+        Sentences and small figures; nothing for models without effects.
     """
     if not effects:
         return []
     min_strength = _MIN_STRENGTH * (float(classes[-1]) - float(classes[0])) if is_numeric else _MIN_STRENGTH
     strong_effects = [effect for effect in effects["shown"] if effect["strength"] >= min_strength]
     if not strong_effects:
-        return ["No column moves the predictions by much: noise hid what the columns say, or they say little."]
+        return ["No column has a strong effect on the predictions: the effects are weak, or smaller than the noise."]
     figures = [_draw_effect(effect, [str(name) for name in classes]) for effect in strong_effects]
     score_text = (
         f"the log-odds of “{truncate(str(classes[1]), _MAX_NAME)}”" if len(classes) == 2 else "the score of each class"
     )
     target_text = "the predicted number" if is_numeric else score_text
     sentences: list[Block] = [
-        f"Each picture shows how a column moves {target_text}. Blue is above the mean of the column's bins, and orange below. "
-        "All other columns stay the same.",
-        "The pictures are computed from the model and from public features alone: they cost no privacy beyond the "
-        "model. They contain its noise, and they are no rates in the data.",
+        f"Each figure shows the effect of a column on {target_text}, with all other columns fixed. Blue is above the "
+        "mean of the bins of the column, orange below.",
+        "The figures are computed from the model and public features only: they cost no privacy beyond the model. They "
+        "contain its noise and are not rates in the data.",
         "The smallest and largest values of numbers and the names of rare categories are not shown.",
-        "Each picture has a scale of its own.",
+        "Each figure has its own scale.",
     ]
     if effects["count"] > len(figures):
         sentences.append(f"{len(figures)} of {effects['count']:,} effects are shown: the strongest.")
     if effects["trees"]:
-        sentences.append("Boosted trees add to these effects; no picture shows what they add.")
+        sentences.append("Boosted trees add to these effects; the figures do not include them.")
     return [*sentences, Gallery(tuple(figures))]
 
 
@@ -71,7 +73,7 @@ def _draw_effect(effect: dict[str, Any], classes: Sequence[str]) -> Figure:
 def _draw_by_class(
     title: str, labels: Sequence[str], edges: Sequence[float], values: NDArray[np.float64], names: Sequence[str]
 ) -> Figure:
-    """Show bins by classes."""
+    """Draw the effects of bins by class."""
     text = " ".join(
         f"“{name}”: {_describe_extremes(labels, values[:, index], with_lowest=False)}"
         for index, name in enumerate(names)
@@ -90,14 +92,15 @@ def _draw_cross(
     edges: Sequence[Sequence[float]],
     values: NDArray[np.float64],
 ) -> Figure:
-    """Show the cells of a cross: numbers across where there are any, categories down."""
+    """Draw the cells of a cross: numbers horizontally if there are any, categories vertically."""
     if edges[0] and not edges[1]:
         names, bins, edges, values = names[::-1], bins[::-1], edges[::-1], values.T
     down, across = (truncate(name, _MAX_NAME) for name in names)
     high, low = (divmod(int(index), values.shape[1]) for index in (values.argmax(), values.argmin()))
     text = f"{down} down, {across} across. "
     text += ", ".join(
-        f"{end} for {truncate(bins[0][i], _MAX_LABEL)} and {truncate(bins[1][j], _MAX_LABEL)} ({format_signed(values[i, j])})"
+        f"{end} for {truncate(bins[0][i], _MAX_LABEL)} and {truncate(bins[1][j], _MAX_LABEL)} "
+        f"({format_signed(values[i, j])})"
         for end, (i, j) in (("Highest", high), ("lowest", low))
     )
     labels = bins[1]

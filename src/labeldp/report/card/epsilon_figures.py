@@ -1,7 +1,7 @@
-"""The pictures of a card, as SVG that a style sheet colours and that no file or script is needed for.
+"""Figures of epsilon and of a noisy label as SVG, with colors from the style sheet of the card.
 
-Positions across are shares of the width and sizes of letters are fixed, so that a narrow screen squeezes the picture
-and not its words.
+Horizontal positions are percentages of the width, and font sizes are fixed. A narrow screen therefore narrows the
+figure but not its text.
 """
 
 import html
@@ -14,13 +14,19 @@ from labeldp.report.card.blocks import Figure
 from labeldp.report.card.formatting import BANDS, band, format_lower, format_upper, percent, truncate
 from labeldp.report.card.svg import svg_image, svg_line, svg_rect
 
-_LEFT, _RIGHT, _NONE_FROM = 0.01, 20.0, 96.0  # epsilons at the ends of the line; where "none" begins, in percent
+# The epsilons at the ends of the scale.
+_LEFT, _RIGHT = 0.01, 20.0
+# The position from which the scale shows "no protection", in percent of the width.
+_NONE_FROM = 96.0
 _TICKS = (0.01, 0.1, 1.0, 3.0, 8.0)
-_MAX_BARS, _MAX_LETTERS = 6, 28  # classes with a bar of their own; letters of a name
+# The maximum number of bars.
+_MAX_BARS = 6
+# The maximum number of characters of a class name.
+_MAX_LETTERS = 28
 
 
 def draw_epsilon_scale(epsilon: float, lower: float | None = None) -> Figure:
-    """Draw the line from strong protection to none, with the stated epsilon and what an audit proves."""
+    """Draw the scale from strong protection to none, with the stated epsilon and the lower bound of an audit."""
     text = f"The stated epsilon, {format_upper(epsilon)}, is "
     text += f"{band(epsilon)} protection." if math.isfinite(epsilon) else "at the far right: no protection."
     x, height = _x_percent(epsilon), 100
@@ -42,12 +48,12 @@ def draw_epsilon_scale(epsilon: float, lower: float | None = None) -> Figure:
         ),
         *_draw_axis(),
     ]
-    title = "Epsilon on a line from strong protection to none"
+    title = "Epsilon on a scale from strong protection to none"
     return Figure(title, text, svg_image("scale", height, title, parts))
 
 
 def draw_noisy_label(epsilon: float, classes: Sequence[Any]) -> Figure:
-    """Draw what becomes of a hundred equal labels, and the chance of each answer."""
+    """Draw the randomized responses of a hundred equal labels, and the probability of each response."""
     names = [str(name) for name in classes]
     p_true, p_other = response_probabilities(epsilon, len(names))
     label_text, other_text = (
@@ -55,28 +61,28 @@ def draw_noisy_label(epsilon: float, classes: Sequence[Any]) -> Figure:
         "the other class" if len(names) == 2 else "other classes",
     )
     text = (
-        f"Of 100 rows whose label is {label_text}, about {round(100 * p_true)} would be told as they are and "
-        f"{100 - round(100 * p_true)} as {other_text}. The chance to be told as it is: {percent(p_true)}; as each other class: "
-        f"{percent(p_other)}."
+        f"Of 100 rows whose label is {label_text}, randomized response would release about "
+        f"{round(100 * p_true)} unchanged and {100 - round(100 * p_true)} as {other_text}. Probability of the "
+        f"unchanged label: {percent(p_true)}; of each other class: {percent(p_other)}."
     )
     if math.isinf(epsilon):
-        text = f"Every one of 100 rows whose label is {label_text} may be told as it is."
+        text = f"All of 100 rows whose label is {label_text} may be released unchanged."
     shown = names if len(names) <= _MAX_BARS else names[: _MAX_BARS - 2]
     bars = [(name, p_true if index == 0 else p_other, index == 0) for index, name in enumerate(shown)]
     if len(shown) < len(names):
         n_left = len(names) - len(shown)
         bars.append((f"each of the {n_left} other classes", p_other, False))
-    title = f"What could become of the label {label_text}"
+    title = f"Possible responses for the label {label_text}"
     drawing = _draw_dots(round(100 * p_true)) + _draw_bars(bars, title)
     return Figure(title, text, f'<div class="pair">{drawing}</div>')
 
 
 def _draw_axis() -> list[str]:
-    """Return ticks, their numbers, and the names of the parts of the line."""
+    """Return the ticks, their numbers, and the names of the bands of the scale."""
     parts = []
     edges = [_LEFT, *(bound for bound, _ in BANDS[:-1])]
     for start, end, name in zip(edges, [*edges[1:], _RIGHT], [name for _, name in BANDS], strict=True):
-        # Where there is no room for all names, the style sheet leaves out all but the ends.
+        # On narrow screens, the style sheet hides all names but those at the ends.
         kind = "name end" if start == _LEFT else "name"
         parts.append(_draw_text(kind, (_x_percent(start) + _x_percent(end)) / 2, 92, name))
     for tick in _TICKS:
@@ -85,7 +91,7 @@ def _draw_axis() -> list[str]:
 
 
 def _draw_dots(n_true: int) -> str:
-    """A hundred labels: full discs are told as they are, rings are not."""
+    """Draw a hundred labels: filled circles are unchanged, open circles are not."""
     dots = []
     for index in range(100):
         x, y = 9 + 17 * (index % 10), 9 + 17 * (index // 10)
@@ -98,7 +104,7 @@ def _draw_bars(bars: Sequence[tuple[str, float, bool]], title: str) -> str:
     parts = []
     for index, (name, probability, is_true) in enumerate(bars):
         top, kind = 34 * index, "unchanged" if is_true else "moved"
-        caption = f"{percent(probability)} {'as it is: ' if is_true else 'as '}{truncate(name, _MAX_LETTERS)}"
+        caption = f"{percent(probability)} {'unchanged: ' if is_true else 'as '}{truncate(name, _MAX_LETTERS)}"
         parts.append(f'<text class="bar-name" x="0" y="{top + 12}">{html.escape(caption)}</text>')
         parts.append(svg_rect("track", 0, top + 18, 100, 9))
         if probability > 0:
@@ -107,7 +113,7 @@ def _draw_bars(bars: Sequence[tuple[str, float, bool]], title: str) -> str:
 
 
 def _x_percent(epsilon: float) -> float:
-    """Return where an epsilon lies on the line, in percent of its width."""
+    """Return the position of an epsilon on the scale, in percent of the width."""
     if math.isinf(epsilon):
         return 98.0
     fraction = math.log(max(epsilon, _LEFT) / _LEFT) / math.log(_RIGHT / _LEFT)
@@ -115,12 +121,12 @@ def _x_percent(epsilon: float) -> float:
 
 
 def _draw_marker(kind: str, x: float, tip: float, path: str) -> str:
-    # A nested drawing is the way to move a shape by a share of the width.
+    # A nested SVG element is positioned in percent of the width, which a path cannot be.
     return f'<svg x="{x:.2f}%" y="{tip:g}" overflow="visible"><path class="{kind}" d="{path}"/></svg>'
 
 
 def _draw_text(kind: str, x: float, y: float, text: str) -> str:
     anchor = "end" if kind.endswith("last") else "middle"
-    if kind in ("stated", "proven"):  # long words, which must not leave the picture
+    if kind in ("stated", "proven"):  # long texts, which must stay inside the figure
         anchor = "start" if x < 25 else "end" if x > 75 else "middle"
     return f'<text class="{kind}" text-anchor="{anchor}" x="{x:.2f}%" y="{y:g}">{html.escape(text)}</text>'

@@ -1,29 +1,34 @@
-"""The figures of a card: what a guesser can gain, what noise does to a label, and how numbers are written."""
+"""Numbers of a card: bounds on the gains of an attacker, and the format of numbers."""
 
 import math
 from typing import Any
 
 from labeldp.core.guarantee import max_guess_accuracy
 
-# Names for epsilons up to each bound. They are a convention; what a guesser can gain is the fact.
+# Names of epsilons up to each bound, by convention.
 BANDS = ((0.1, "very strong"), (1.0, "strong"), (3.0, "moderate"), (8.0, "weak"), (math.inf, "hardly any"))
 _PRIORS = ((0.5, "even odds"), (0.1, "one in ten"), (0.01, "one in a hundred"))
 
 
 def band(epsilon: float) -> str:
-    """Return the usual word for the protection that an epsilon gives."""
+    """Return the conventional name of the protection of an epsilon."""
     return "none" if math.isinf(epsilon) else next(name for bound, name in BANDS if epsilon <= bound)
 
 
 def guess_gains(epsilon: float, delta: float = 0.0) -> list[dict[str, Any]]:
-    """Return what guessers with several chances beforehand can reach."""
+    """Return the best possible accuracies of attackers with several prior probabilities of the true label."""
     return [{"words": text, "before": p, "at_most": max_guess_accuracy(epsilon, p, delta)} for p, text in _PRIORS]
 
 
 def best_guess_error(epsilon: float, width: float, n_values: int) -> tuple[float, float]:
-    """Return how far off, as a root mean square, a guess of a number of so wide a range is: with its release, without.
+    """Return the smallest root mean squared errors of a guess of a number, with its release and without.
 
-    All numbers are equally likely beforehand. No release with this epsilon lets a guess be nearer.
+    The prior is uniform. No release with this epsilon allows a smaller error.
+
+    Args:
+        epsilon: The epsilon of the release.
+        width: The width of the range.
+        n_values: The number of values in the range.
     """
     from labeldp.core.label_space import LabelSpace
     from labeldp.privacy.mechanisms.numeric_responses import RROnBins
@@ -38,7 +43,7 @@ def best_guess_error(epsilon: float, width: float, n_values: int) -> tuple[float
 
 
 def percent(fraction: float) -> str:
-    """Write a share: two digits, and more near 100 %, which must not be reached by rounding."""
+    """Format a fraction as a percentage with two digits, or more near 100 %, so that it is not rounded to 100 %."""
     if fraction <= 0 or fraction >= 1:
         return f"{fraction:.0%}"
     if fraction < 0.1:
@@ -49,12 +54,12 @@ def percent(fraction: float) -> str:
 
 
 def format_odds(probability: float) -> str:
-    """Write a small chance as people say it."""
+    """Format a small probability as "one in N"."""
     return f"one in {float(f'{1 / probability:.2g}'):,.0f}"
 
 
 def format_upper(value: float) -> str:
-    """Write an upper bound in few digits, never below itself."""
+    """Format an upper bound in a few digits, rounded up."""
     if not math.isfinite(value) or value <= 0:
         return "infinite" if value > 0 else "0"
     text = f"{value:.4g}"
@@ -64,7 +69,7 @@ def format_upper(value: float) -> str:
 
 
 def format_lower(value: float) -> str:
-    """Write a lower bound in few digits, never above itself."""
+    """Format a lower bound in a few digits, rounded down."""
     if not math.isfinite(value) or value <= 0:
         return "infinite" if value > 0 else "0"
     text = f"{value:.3g}"
@@ -74,16 +79,16 @@ def format_lower(value: float) -> str:
 
 
 def truncate(name: str, max_length: int) -> str:
-    """Shorten a long name."""
+    """Shorten a name to `max_length` characters."""
     return name if len(name) <= max_length else name[: max_length - 1].rstrip() + "…"
 
 
 def parse_number(value: Any) -> float | None:
-    """Read a number that a JSON file holds, infinity as a text included; None if it is none."""
+    """Parse a number of a JSON file, which may be a text such as "inf". Return None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        read = float(value)
+        number = float(value)
     except ValueError:
         return None
-    return None if math.isnan(read) else read
+    return None if math.isnan(number) else number

@@ -1,4 +1,4 @@
-"""A card as one page: no script, no picture file, nothing from the network."""
+"""The HTML format of a card: one page without scripts, image files or network requests."""
 
 import html
 import re
@@ -6,7 +6,8 @@ from importlib.resources import files
 
 from labeldp.report.card.blocks import Block, Figure, Gallery, Sections, TableBlock, Tiles
 
-_MAX_SHORT = 18  # letters of a column that is never broken into lines
+# The maximum number of characters of a column whose cells are not wrapped.
+_MAX_SHORT = 18
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -33,7 +34,7 @@ _BREAK = r"\1<wbr>"
 
 
 def to_html(title: str, subtitle: str, alert: str, sections: Sections) -> str:
-    """Return the card as a page."""
+    """Return the card as an HTML page."""
     parts = [f'<p class="alert" role="alert">{_escape(alert)}</p>'] if alert else []
     for index, (name, blocks) in enumerate(sections.items()):
         css_class = "" if name != "Warnings" or blocks == ["None."] else ' class="warnings"'
@@ -44,7 +45,7 @@ def to_html(title: str, subtitle: str, alert: str, sections: Sections) -> str:
 
 
 def _blocks(blocks: list[Block]) -> list[str]:
-    """Render blocks; sentences that follow each other make one list."""
+    """Render blocks; consecutive sentences become one list."""
     parts, sentences = list[str](), list[str]()
 
     def close() -> None:
@@ -83,7 +84,7 @@ def _block(block: TableBlock | Tiles | Figure | Gallery) -> str:
 
 
 def _table(table: TableBlock) -> str:
-    """Roles are named, because a narrow screen stacks the cells of wide tables, and browsers then forget them."""
+    """Render a table with explicit roles, because browsers drop them when a narrow screen stacks the cells."""
     columns = list(zip(table.header, *table.rows, strict=True))
     css_classes = [' class="short"' if max(map(len, column)) <= _MAX_SHORT else "" for column in columns]
     head = "".join(
@@ -105,7 +106,7 @@ def _table(table: TableBlock) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape a text; what stands between backticks is code, which may break after dots and underscores."""
+    """Escape a text. Text between backticks becomes code, which may wrap after dots and underscores."""
     return re.sub(r"`([^`]+)`", lambda m: f"<code>{re.sub('([._])', _BREAK, m[1])}</code>", html.escape(text))
 
 

@@ -1,4 +1,4 @@
-"""The ledger as a card shows it: what each release of this training cost, and where that is proved."""
+"""The ledger section of a card: the cost of each release of a training, and the module with its proof."""
 
 import math
 from collections.abc import Sequence
@@ -8,18 +8,22 @@ from labeldp.report.card.blocks import Block, TableBlock
 from labeldp.report.card.formatting import format_upper
 from labeldp.report.card.proofs import SELECTORS, describe_mechanism, proof_title, proofs
 
-_MAX_OTHER_USES = 20  # other uses that are listed one by one
+# The maximum number of other uses in the list.
+_MAX_OTHER_USES = 20
 _HEADER = ("Mechanism", "Used for", "Labels", "Epsilon", "Delta", "Proof")
 
 
 def mark_own_entries(ledger: Sequence[dict[str, Any]], own_ids: Sequence[str] | None) -> list[dict[str, Any]]:
-    """Return the entries but changes of the budget, each with `own` and `purpose`.
+    """Return the entries except changes of the budget, each with `own` and `purpose`.
 
-    A plan is the model's own if one of its steps is. A model is scored by releases that name all the model's releases
-    as their origin; of several such scores the last of each kind is this model's. Without a list of its releases, all
-    entries are taken for its own.
+    A plan belongs to the model if one of its steps does. Scores of a model are the releases whose origin is the set of
+    all its releases. Of several such scores, the last of each kind belongs to this model.
+
+    Args:
+        ledger: The redacted entries.
+        own_ids: The ids of the releases of the model; None if all entries belong to it.
     """
-    own_names = {name for each in own_ids or () for name in each.split(",")}
+    own_names = {name for joined in own_ids or () for name in joined.split(",")}
     plan_ids = {str(each["step"]).rpartition(":")[0] for each in ledger if each.get("step") and each["id"] in own_names}
     marked = []
     for entry in ledger:
@@ -41,26 +45,27 @@ def mark_own_entries(ledger: Sequence[dict[str, Any]], own_ids: Sequence[str] | 
 
 
 def _score_kind(entry: dict[str, Any]) -> tuple[Any, Any]:
-    """Tell scores of different kinds apart: errors are measured by one mechanism for two losses."""
+    """Return the kind of a score: its mechanism and, because one mechanism measures two errors, the objective."""
     return entry["mechanism"], (entry.get("parameters") or {}).get("objective")
 
 
 def ledger_blocks(ledger: list[dict[str, Any]], releases: Sequence[dict[str, Any]], unit: str = "label") -> list[Block]:
-    """Say, mechanism by mechanism, what was told and at which price."""
-    if not ledger:  # only what the report says
+    """Return the releases with their costs, what each mechanism releases, and the proofs."""
+    if not ledger:  # only the facts in the report
         ledger = [each | {"own": True, "purpose": "training", "released": each.get("rows")} for each in releases]
     own, others = ([each for each in ledger if each["own"] is is_own] for is_own in (True, False))
     descriptions = [
         f"{name}: {describe_mechanism(name)}" for name in dict.fromkeys(str(each.get("mechanism")) for each in own)
     ]
     blocks: list[Block] = [
-        TableBlock("What was released of the labels for this model", _HEADER, tuple(map(_format_row, own))),
+        TableBlock("Releases of labels for this model", _HEADER, tuple(map(_format_row, own))),
         *descriptions,
     ]
     if len(own) > 1:
         unit_name, parts = ("user", "users") if unit == "user" else ("label", "rows")
         blocks.append(
-            f"A {unit_name} pays for the releases that it was part of, and for no other: different {parts} do not add up."
+            f"A {unit_name} is charged only for the releases that include it: releases of different {parts} do not "
+            "add up."
         )
     blocks += _proof_blocks(own)
     if others:
@@ -68,7 +73,7 @@ def ledger_blocks(ledger: list[dict[str, Any]], releases: Sequence[dict[str, Any
         blocks.append(TableBlock("Other uses of labels of the same data set", _HEADER, rows))
     if len(others) > _MAX_OTHER_USES:
         blocks.append(
-            f"Of {len(others):,} other uses the last {_MAX_OTHER_USES} are shown: `labeldp ledger show` lists all."
+            f"Of {len(others):,} other uses the last {_MAX_OTHER_USES} are shown: the ledger of the data set lists all."
         )
     return blocks
 
@@ -80,7 +85,7 @@ def _format_row(entry: dict[str, Any]) -> tuple[str, ...]:
     return (
         str(entry.get("mechanism")),
         entry["purpose"] + status_note,
-        "not said" if n_rows is None else f"{n_rows:,}",
+        "unknown" if n_rows is None else f"{n_rows:,}",
         "in its plan" if is_step else format_upper(float(entry["epsilon"])),
         "in its plan" if is_step else f"{float(entry.get('delta') or 0):g}",
         _proof_names(entry),
@@ -89,14 +94,14 @@ def _format_row(entry: dict[str, Any]) -> tuple[str, ...]:
 
 def _proof_names(entry: dict[str, Any]) -> str:
     modules = ", ".join(f"`{module}`" for module in proofs(entry)) or "unknown to this version"
-    return modules if math.isfinite(float(entry["epsilon"])) else f"NONE; why there is none: {modules}"
+    return modules if math.isfinite(float(entry["epsilon"])) else f"NONE; reason: {modules}"
 
 
 def _proof_blocks(entries: Sequence[dict[str, Any]]) -> list[Block]:
-    """Name the proofs by their first lines."""
+    """Return a table of the proofs, each with its first line."""
     modules = dict.fromkeys(module for entry in entries for module in proofs(entry))
     if not modules:
         return []
     rows = tuple((f"`{module}`", proof_title(module)) for module in modules)
-    caption = "Proofs: each stands in the text at the top of a module of labeldp"
+    caption = "Proofs: each is in the docstring of a module of labeldp"
     return [TableBlock(caption, ("Module", "About"), rows)]

@@ -1,4 +1,4 @@
-"""A card as Markdown."""
+"""The Markdown format of a card."""
 
 import re
 
@@ -6,7 +6,7 @@ from labeldp.report.card.blocks import Block, Figure, Gallery, Sections, TableBl
 
 
 def to_markdown(title: str, alert: str, sections: Sections) -> str:
-    """Return the card as Markdown that reads well as plain text, too."""
+    """Return the card as Markdown that is also readable as plain text."""
     lines = [f"# {title}"]
     if alert:
         lines += ["", f"> **{_escape(alert)}**"]
@@ -39,7 +39,7 @@ def _table(table: TableBlock) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    """Keep names of classes and files from being read as markup; code between backticks is meant."""
+    """Escape markup in names of classes and files; code between backticks is unchanged."""
     parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
     return "".join(
         part if part.startswith("`") else re.sub(r"([*\[\]\\]|<(?=[A-Za-z/!?]))", r"\\\1", part) for part in parts

@@ -1,4 +1,4 @@
-"""Data, model and versions of a training, as a card shows them."""
+"""The origin section of a card: data, model and versions of a training."""
 
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -7,16 +7,15 @@ from typing import Any
 from labeldp.report.card.blocks import Block, TableBlock
 from labeldp.report.card.formatting import truncate
 
-_MAX_CLASSES, _MAX_LETTERS, _MAX_NAME = (
-    12,
-    200,
-    60,
-)  # classes that are named, unless their names are long; letters of a name
+# The maximum number of listed classes, and the length of all their names from which only three are listed.
+_MAX_CLASSES, _MAX_LETTERS = 12, 200
+# The maximum number of characters of a class name.
+_MAX_NAME = 60
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "lightgbm", "torch", "polars", "dp-accounting", "cryptography")
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of the packages that a result depends on."""
+    """Return the versions of the installed packages that affect results."""
     found = {}
     for name in _PACKAGES:
         try:
@@ -27,9 +26,9 @@ def package_versions() -> dict[str, str]:
 
 
 def describe_model(model: Any) -> str:
-    """Name a trained model: its kind and its size."""
+    """Describe a trained model by its kind and size."""
     if hasattr(model, "encoder") and hasattr(model, "model"):
-        return f"{describe_model(model.model)} on the embeddings of an encoder that saw no labels"
+        return f"{describe_model(model.model)} on the embeddings of an encoder that was trained without labels"
     if hasattr(model, "members"):
         return "the mean of " + ", ".join(map(describe_model, model.members))
     if hasattr(model, "trees"):
@@ -52,12 +51,12 @@ def describe_model(model: Any) -> str:
 
 
 def origin_blocks(facts: dict[str, Any]) -> list[Block]:
-    """Say where the model comes from; what is not known is left out."""
+    """Return the known facts about the origin of a model."""
     data, space, users = facts.get("data") or {}, facts.get("space") or {}, facts.get("users")
     lines = {
         "Data": data.get("name"),
         "Rows": None if data.get("rows") is None else f"{data['rows']:,}",
-        "Users": f"{users['count']:,}, who own {users['rows']:,} rows that took part" if users else None,
+        "Users": f"{users['count']:,}, who own {users['rows']:,} rows of the training" if users else None,
         "Label": data.get("label"),
         "Numbers" if space.get("step") else "Classes": _describe_classes(
             space.get("classes") or [], "inferred" if facts.get("classes_inferred") else "declared", space.get("step")
@@ -68,9 +67,9 @@ def origin_blocks(facts: dict[str, Any]) -> list[Block]:
         "Options": ", ".join(f"{name}={value}" for name, value in (facts.get("options") or {}).items()),
         "Model": facts.get("model"),
         "Encoder": f"trained without labels, {facts['encoder']}" if facts.get("encoder") else None,
-        "Asked for": _requested_privacy(facts),
+        "Requested": _requested_privacy(facts),
         "Seed": None if facts.get("seed") is None else f"{facts['seed']}, for training; privacy noise has no seed",
-        "Made": str(facts.get("created") or "").replace("T", " ").replace("+00:00", " UTC"),
+        "Created": str(facts.get("created") or "").replace("T", " ").replace("+00:00", " UTC"),
         "labeldp": facts.get("version"),
         "Python": facts.get("python"),
         "Packages": ", ".join(f"{name} {number}" for name, number in (facts.get("packages") or {}).items()),

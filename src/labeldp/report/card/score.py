@@ -1,11 +1,12 @@
-"""How good a model is, as a card says it."""
+"""The score section of a card."""
 
 from typing import Any
 
 from labeldp.report.card.blocks import Block, TableBlock
 from labeldp.report.card.formatting import truncate
 
-_MAX_CLASSES = 12  # classes that are listed one by one
+# The maximum number of classes in the table.
+_MAX_CLASSES = 12
 _TITLES = {
     "accuracy": "Accuracy",
     "auc": "AUC",
@@ -15,17 +16,17 @@ _TITLES = {
     "mae": "Mean absolute error",
 }
 _FRACTIONS = ("accuracy", "calibration_error")
-_IN_UNITS = ("rmse", "mae")  # of the labels
+_IN_UNITS = ("rmse", "mae")  # in units of the labels
 _HEADER = ("Figure", "Estimate", "95 % interval")
 
 
 def score_blocks(score: dict[str, Any] | None, classes: list[Any]) -> list[Block]:
-    """Say what was measured and how, with intervals."""
+    """Return the measured scores with intervals and the method."""
     if score is None:
-        return ["Not measured: no rows were set aside."]
+        return ["Not measured: there were no held-out rows."]
     blocks: list[Block] = [_accuracy_sentence(score)] if "accuracy" in score else []
     if "rmse" in score:
-        blocks.append("Errors are in units of the label: how far a prediction is off.")
+        blocks.append("Errors are differences between predictions and labels, in units of the label.")
     if score.get("method"):
         blocks.append(f"Method: {score['method']}.")
     measured = measured_intervals(score)
@@ -37,12 +38,12 @@ def score_blocks(score: dict[str, Any] | None, classes: list[Any]) -> list[Block
 
 
 def uses_clean_labels(score: dict[str, Any]) -> bool:
-    """Whether a score says that it looked at labels as they are, which no epsilon accounts for."""
+    """Whether a score was measured on clean labels, which no epsilon accounts for."""
     return bool(score.get("clean")) or "clean label" in str(score.get("method", "")).lower()
 
 
 def measured_intervals(score: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return every figure that was measured with its interval: title, estimate, interval."""
+    """Return the title, estimate and interval of each measured score."""
     return [
         (_TITLES.get(name, name.replace("_", " ")), *_format_interval(value, _unit_of(name)))
         for name, value in score.items()
@@ -57,7 +58,7 @@ def _unit_of(name: str) -> str:
 def _accuracy_sentence(score: dict[str, Any]) -> str:
     value, low, high = score["accuracy"]
     if value is None:
-        return f"Accuracy cannot be told from {score['rows']:,} rows at this epsilon."
+        return f"Accuracy cannot be measured on {score['rows']:,} rows at this epsilon."
     return f"Accuracy {value:.1%}, 95 % interval {low:.1%} to {high:.1%}."
 
 
@@ -76,8 +77,8 @@ def _class_blocks(score: dict[str, Any], classes: list[Any]) -> list[Block]:
         blocks.append(TableBlock("By class, with 95 % intervals", ("Class", "Recall", "Precision"), rows))
     if len(known) < len(classes):
         blocks.append(
-            f"{len(known)} of {len(classes):,} classes are shown; the card as JSON has all, also those of which too "
-            "little is known."
+            f"{len(known)} of {len(classes):,} classes are shown; the JSON format of the card has all of them, also "
+            "those with too few rows."
         )
     return blocks
 

@@ -1,11 +1,11 @@
-"""Shapes of pictures as SVG. Positions across are percent of the width, positions down are pixels."""
+"""Shapes of SVG figures. Horizontal positions are percentages of the width, vertical ones are pixels."""
 
 import html
 from collections.abc import Sequence
 
 
 def svg_image(kind: str, height: int, title: str, shapes: Sequence[str]) -> str:
-    """Wrap shapes of a picture of this height."""
+    """Return an SVG element of a height with some shapes."""
     label = html.escape(title, quote=True)
     return f'<svg class="{kind}" role="img" aria-label="{label}" width="100%" height="{height}">{"".join(shapes)}</svg>'
 
@@ -21,5 +21,5 @@ def svg_line(kind: str, x: float, top: float, bottom: float) -> str:
 
 
 def svg_text(kind: str, x: float, y: float, content: str, anchor: str = "middle") -> str:
-    """Write words at a place: they start there, end there, or have their middle there."""
+    """Write a text that starts at, ends at or is centered on a position."""
     return f'<text class="{kind}" text-anchor="{anchor}" x="{x:.2f}%" y="{y:g}">{html.escape(content)}</text>'
