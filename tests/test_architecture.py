@@ -48,8 +48,9 @@ def test_every_package_is_described():
 def test_a_release_passes_the_modules_that_the_page_lists():
     rows = re.findall(r"^\| \d+ \| `([\w.]+)` \|", section("`vault.release`"), re.MULTILINE)
     vaults = [ldp.Vault(["no", "yes"] * 20, ldp.LabelSpace(["no", "yes"]), ldp.Budget(1.0)) for _ in range(2)]
-    vaults[0].release(ldp.RandomizedResponse(1.0))  # imports that happen at first use
-    called = modules_called(lambda: vaults[1].release(ldp.RandomizedResponse(1.0)))
+    mechanism = ldp.RandomizedResponse(1.0)
+    vaults[0].release(mechanism)  # imports that happen at first use
+    called = modules_called(lambda: vaults[1].release(mechanism))
     assert set(rows) == {name for name in called if not name.startswith(NOT_COUNTED)}
     assert len(rows) <= 8
 
