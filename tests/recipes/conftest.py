@@ -43,7 +43,7 @@ class Digits:
         return Task(
             features,
             SPACE,
-            **({"rows": all_rows(count), "epsilon": epsilon, "delta": delta, "seed": seed} | options)
+            **({"row_mask": all_rows(count), "epsilon": epsilon, "delta": delta, "seed": seed} | options)
             | ({} if "training" in options else {"training": training}),
         )
 

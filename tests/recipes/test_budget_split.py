@@ -15,13 +15,13 @@ SPACE = ldp.LabelSpace([0, 1, 2])
 
 @given(st.floats(1e-6, 1e4), st.floats(0.001, 0.99))
 @settings(max_examples=500)
-def test_two_parts_of_epsilon_add_up_to_it_and_never_to_more(epsilon, share):
-    first, second = split_epsilon(epsilon, share)
+def test_two_parts_of_epsilon_add_up_to_it_and_never_to_more(epsilon, fraction):
+    first, second = split_epsilon(epsilon, fraction)
     assume(second > 0)
     total, whole = Decimal(repr(first)) + Decimal(repr(second)), Decimal(repr(epsilon))
     assert total <= whole
     assert float(whole - total) <= 1e-9 * epsilon
-    assert first == pytest.approx(epsilon * share, rel=0.01)
+    assert first == pytest.approx(epsilon * fraction, rel=0.01)
     assert second > 0
 
 
@@ -29,8 +29,8 @@ def test_two_parts_of_epsilon_add_up_to_it_and_never_to_more(epsilon, share):
 def test_two_parts_of_awkward_epsilons_are_affordable_together(epsilon):
     first, second = split_epsilon(epsilon, 0.2)
     vault = ldp.Vault([0, 1, 2], SPACE, ldp.Budget(epsilon))
-    for part in (first, second):
-        vault.release(ldp.RandomizedResponse(part))
+    for budget in (first, second):
+        vault.release(ldp.RandomizedResponse(budget))
     assert vault.guarantee().epsilon == pytest.approx(epsilon, rel=1e-12)
 
 
@@ -47,16 +47,16 @@ def test_two_parts_of_awkward_epsilons_are_affordable_together(epsilon):
     ],
 )
 def test_sums_get_what_they_need_and_answers_the_rest(rows, epsilon, users, shares):
-    sums, answers = split_refine_epsilon(epsilon, rows / 10, users)
-    assert [*sums, answers] == pytest.approx(shares)
+    sums, response_epsilon = split_refine_epsilon(epsilon, rows / 10, users)
+    assert [*sums, response_epsilon] == pytest.approx(shares)
 
 
 @given(st.floats(1e-3, 50), st.floats(0, 1e6), st.integers(1, 5))
-def test_shares_are_above_zero_and_add_up_to_no_more_than_epsilon(epsilon, rows_a_class, users):
-    sums, answers = split_refine_epsilon(epsilon, rows_a_class, users)
+def test_shares_are_above_zero_and_add_up_to_no_more_than_epsilon(epsilon, rows_per_class, users):
+    sums, response_epsilon = split_refine_epsilon(epsilon, rows_per_class, users)
     assert min(sums) > 0
-    assert answers >= 0
-    total = sum(Decimal(repr(share)) for share in [*sums, answers])
+    assert response_epsilon >= 0
+    total = sum(Decimal(repr(fraction)) for fraction in [*sums, response_epsilon])
     assert Decimal(repr(epsilon)) * Decimal("0.999999") <= total <= Decimal(repr(epsilon))
 
 
@@ -69,22 +69,22 @@ def test_the_more_noisy_labels_say_the_less_sums_get_and_least_for_tables(epsilo
 
 
 GAUSSIAN, PURE = "gaussian", "pure"
-SHARES = st.lists(st.tuples(st.floats(0.1, 10), st.sampled_from([GAUSSIAN, PURE])), min_size=1, max_size=5)
+FRACTIONS = st.lists(st.tuples(st.floats(0.1, 10), st.sampled_from([GAUSSIAN, PURE])), min_size=1, max_size=5)
 
 
-@given(st.floats(0.01, 30), st.just(0.0) | st.floats(1e-12, 1e-2), SHARES)
+@given(st.floats(0.01, 30), st.just(0.0) | st.floats(1e-12, 1e-2), FRACTIONS)
 @settings(max_examples=80)
-def test_composed_steps_never_cost_more_than_the_whole_and_hardly_less(epsilon, delta, shares):
-    parts = split_composed(epsilon, delta, shares)
-    cost = compose([calibrated_loss(*part) for part in parts], delta)
+def test_composed_steps_never_cost_more_than_the_whole_and_hardly_less(epsilon, delta, fractions):
+    budgets = split_composed(epsilon, delta, fractions)
+    cost = compose([calibrated_loss(*budget) for budget in budgets], delta)
     assert cost <= epsilon
-    assert max(part for part, _ in parts) <= epsilon
+    assert max(budget for budget, _ in budgets) <= epsilon
     if delta < epsilon / 1000:  # else a step may be as large as the whole, and no more is given to it
         assert cost >= epsilon * (1 - 1e-2)
-    assert [part for _, part in parts] == [delta if noise == GAUSSIAN else 0.0 for _, noise in shares]
-    units = [part / share for (part, _), (share, _) in zip(parts, shares, strict=True)]
+    assert [budget for _, budget in budgets] == [delta if noise == GAUSSIAN else 0.0 for _, noise in fractions]
+    units = [budget / fraction for (budget, _), (fraction, _) in zip(budgets, fractions, strict=True)]
     assert max(units) == pytest.approx(min(units), rel=2e-3)
-    assert parts == split_composed(epsilon, delta, shares)
+    assert budgets == split_composed(epsilon, delta, fractions)
 
 
 def test_two_equal_gaussian_steps_get_clearly_more_than_half_each():
@@ -98,12 +98,12 @@ def test_two_equal_gaussian_steps_get_clearly_more_than_half_each():
 @pytest.mark.parametrize("epsilon", [0.1, 0.3, 1 / 3, 0.1 + 0.2, 1.0, 2 / 7])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_composed_steps_of_awkward_epsilons_are_affordable(epsilon, delta):
-    parts = split_composed(epsilon, delta, [(1, GAUSSIAN), (2, PURE), (4, GAUSSIAN)])
+    budgets = split_composed(epsilon, delta, [(1, GAUSSIAN), (2, PURE), (4, GAUSSIAN)])
     vault = ldp.Vault([0, 1, 2] * 20, SPACE, ldp.Budget(epsilon, delta))
-    plan = vault.plan(*[calibrated_loss(*part) for part in parts], delta=delta)
-    plan.release(LinearQuery([[1.0, 0.0], [0.6, 0.8], [0.0, -1.0]] * 20, *parts[0]))
-    plan.release(ldp.RandomizedResponse(parts[1][0]))
-    plan.release(LinearQuery([[0.3], [-7.0], [0.0]] * 20, *parts[2]))
+    plan = vault.plan(*[calibrated_loss(*budget) for budget in budgets], delta=delta)
+    plan.release(LinearQuery([[1.0, 0.0], [0.6, 0.8], [0.0, -1.0]] * 20, *budgets[0]))
+    plan.release(ldp.RandomizedResponse(budgets[1][0]))
+    plan.release(LinearQuery([[0.3], [-7.0], [0.0]] * 20, *budgets[2]))
     assert vault.guarantee().epsilon == pytest.approx(epsilon, rel=1e-3 if delta else 1e-12)
 
 

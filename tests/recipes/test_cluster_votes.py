@@ -20,22 +20,22 @@ from labeldp.recipes.task import Task
 ONE = Embeddings(np.zeros((1, 1)))
 
 
-def count(rows, classes, budget, **how):
+def count(rows, classes, budget, **options):
     task = Task(ONE, ldp.LabelSpace(list(range(classes))), np.ones(rows, bool), budget)
-    return choose_n_clusters(task, **how)
+    return choose_n_clusters(task, **options)
 
 
 @given(st.integers(1, 10**5), st.integers(2, 200), st.floats(1e-3, 1e5), st.booleans())
 @settings(max_examples=100)
-def test_more_rows_and_more_epsilon_never_mean_fewer_clusters(rows, classes, epsilon, local):
-    found = count(rows, classes, epsilon, local=local)
+def test_more_rows_and_more_epsilon_never_mean_fewer_clusters(rows, classes, epsilon, from_responses):
+    found = count(rows, classes, epsilon, from_responses=from_responses)
     assert classes <= found <= 30 * classes
-    assert found <= count(2 * rows, classes, epsilon, local=local)
-    assert found <= count(rows, classes, 1.5 * epsilon, local=local)
+    assert found <= count(2 * rows, classes, epsilon, from_responses=from_responses)
+    assert found <= count(rows, classes, 1.5 * epsilon, from_responses=from_responses)
 
 
 def test_noisy_labels_bear_fewer_clusters_than_noisy_counts_do():
-    assert count(50_000, 10, 0.5, local=True) < count(50_000, 10, 0.5)
+    assert count(50_000, 10, 0.5, from_responses=True) < count(50_000, 10, 0.5)
 
 
 def test_a_share_of_epsilon_bears_fewer_clusters():
@@ -52,17 +52,17 @@ def test_a_share_of_epsilon_bears_fewer_clusters():
     )
 )
 @settings(max_examples=50)
-def test_a_vote_is_the_plurality_of_what_was_said_in_the_group(case):
-    labels, groups, said = map(np.array, case)
+def test_a_vote_is_the_plurality_of_the_released_labels_of_the_group(case):
+    labels, groups, row_mask = map(np.array, case)
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2]), ldp.Budget(1.0))
-    release = vault.release(ldp.RandomizedResponse(1.0), row_selection=said)
+    release = vault.release(ldp.RandomizedResponse(1.0), row_selection=row_mask)
     released, found = release.labels(), plurality_vote(release, groups.astype(np.int32))
     for row, group in enumerate(groups):
-        there = released[(groups == group) & said]
+        there = released[(groups == group) & row_mask]
         votes = [int((there == c).sum()) for c in range(3)]
         assert votes[found[row]] == max(votes)
-    kept = keep_agreeing(release, found).labels()
-    assert np.array_equal(kept, np.where(said & (released == found), released, -1))
+    agreeing = keep_agreeing(release, found).labels()
+    assert np.array_equal(agreeing, np.where(row_mask & (released == found), released, -1))
 
 
 def test_all_rows_of_a_group_get_one_vote():
@@ -74,39 +74,39 @@ def test_all_rows_of_a_group_get_one_vote():
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1.0, 1e5])
 def test_one_row_and_two_classes_have_at_least_two_clusters(epsilon):
-    assert count(1, 2, epsilon) == count(1, 2, epsilon, local=True) == 2
+    assert count(1, 2, epsilon) == count(1, 2, epsilon, from_responses=True) == 2
 
 
-def test_each_group_gives_its_surest_rows_of_a_class():
-    likely = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4], [0.55, 0.45], [0.51, 0.49]])
+def test_each_group_contributes_its_most_confident_rows_of_a_class():
+    posterior = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4], [0.55, 0.45], [0.51, 0.49]])
     groups = np.array([0, 0, 0, 0, 1, 1])
-    assert select_confident_rows(likely, groups, 3).tolist() == [
+    assert select_confident_rows(posterior, groups, 3).tolist() == [
         0,
         0,
         -1,
         -1,
         0,
         -1,
-    ]  # half of each group, not the surest three
-    assert select_confident_rows(likely, groups, 6).tolist() == [0] * 6
-    assert select_confident_rows(likely, groups, 100).tolist() == [0] * 6
+    ]  # half of each group, not the three most confident rows
+    assert select_confident_rows(posterior, groups, 6).tolist() == [0] * 6
+    assert select_confident_rows(posterior, groups, 100).tolist() == [0] * 6
 
 
 def test_a_class_that_a_group_hardly_holds_gives_no_row_there():
-    likely = np.array([[0.9, 0.1]] * 4 + [[0.1, 0.9]])
-    assert select_confident_rows(likely, np.zeros(5, int), 9).tolist() == [0, 0, 0, 0, -1]
-    assert select_confident_rows(likely, np.zeros(5, int), 9, min_group_share=0.1).tolist() == [0, 0, 0, 0, 1]
+    posterior = np.array([[0.9, 0.1]] * 4 + [[0.1, 0.9]])
+    assert select_confident_rows(posterior, np.zeros(5, int), 9).tolist() == [0, 0, 0, 0, -1]
+    assert select_confident_rows(posterior, np.zeros(5, int), 9, min_group_share=0.1).tolist() == [0, 0, 0, 0, 1]
 
 
 def test_labels_are_balanced_where_guesses_are_not():
-    likely = np.concatenate([np.tile([0.8, 0.2], (900, 1)), np.tile([0.3, 0.7], (100, 1))])
-    codes = select_confident_rows(likely, np.repeat(np.arange(10), 100), 90)
+    posterior = np.concatenate([np.tile([0.8, 0.2], (900, 1)), np.tile([0.3, 0.7], (100, 1))])
+    codes = select_confident_rows(posterior, np.repeat(np.arange(10), 100), 90)
     assert np.bincount(codes[codes >= 0]).tolist() == [90, 90]
 
 
 def test_there_is_always_some_row_to_learn_from():
-    likely = np.tile([[0.6, 0.4], [0.3, 0.7]], (50, 1))
-    assert np.bincount(select_confident_rows(likely, np.repeat([0, 1], 50), 1) + 1).tolist() == [
+    posterior = np.tile([[0.6, 0.4], [0.3, 0.7]], (50, 1))
+    assert np.bincount(select_confident_rows(posterior, np.repeat([0, 1], 50), 1) + 1).tolist() == [
         96,
         2,
         2,

@@ -71,7 +71,7 @@ def test_delta_is_spent_only_where_it_buys_something(digits, name):
 def test_rows_outside_the_task_are_never_released(digits, name):
     rows = np.arange(SOME) % 3 > 0
     vault = digits.vault(2.7, count=SOME)
-    train(vault, digits.task(2.7, count=SOME, rows=rows), name)
+    train(vault, digits.task(2.7, count=SOME, row_mask=rows), name)
     assert vault.remaining(~rows)[0] == 2.7
     assert vault.remaining(rows)[0] < 1e-9
 
@@ -79,12 +79,12 @@ def test_rows_outside_the_task_are_never_released(digits, name):
 @pytest.mark.parametrize("name", WITHOUT_DELTA)
 def test_the_model_is_saved_and_predicts_the_same(digits, name, tmp_path):
     model = train(digits.vault(2.7, count=SOME), digits.task(2.7, count=SOME), name).model
-    chances = model.predict_proba(digits.new)
-    assert chances.shape == (397, 10)
-    assert np.allclose(chances.sum(axis=1), 1, atol=1e-5)
+    probabilities = model.predict_proba(digits.new)
+    assert probabilities.shape == (397, 10)
+    assert np.allclose(probabilities.sum(axis=1), 1, atol=1e-5)
     model.save(tmp_path / "m")
     again = load_predictor(tmp_path / "m", device="cpu")
-    assert np.allclose(again.predict_proba(digits.new), chances, atol=1e-6)
+    assert np.allclose(again.predict_proba(digits.new), probabilities, atol=1e-6)
     assert (again.space, again.guarantee, again.lineage) == (model.space, model.guarantee, model.lineage)
 
 

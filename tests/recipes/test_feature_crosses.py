@@ -30,7 +30,7 @@ def test_crosses_are_read_from_a_text(text, pairs):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("month", "must name two different columns"),
         ("month,month", "must name two different columns"),
@@ -41,10 +41,10 @@ def test_crosses_are_read_from_a_text(text, pairs):
         ('"month"x,day', "a quote that does not close"),
     ],
 )
-def test_wrong_crosses_are_refused(text, said):
-    with pytest.raises(InputError, match=said):
+def test_wrong_crosses_are_refused(text, message):
+    with pytest.raises(InputError, match=message):
         parse_crosses(text, COLUMNS)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         check_crosses("auto", {"cross": text}, COLUMNS)
     check_crosses("moments", {"cross": text}, COLUMNS)  # whose option of that name means something else
 
@@ -62,7 +62,7 @@ def test_no_crosses_leave_the_options_alone(none):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "options", "crosses", "said"),
+    ("recipe", "options", "crosses", "message"),
     [
         ("moments", {}, [("month", "day")], "for the recipes additive and auto, not moments"),
         ("auto", {"cross": "month,day"}, [("month", "day")], "give all of them in one way"),
@@ -73,8 +73,8 @@ def test_no_crosses_leave_the_options_alone(none):
         ("auto", {}, [("a", "b", "c")], "is a pair of names"),
     ],
 )
-def test_what_is_no_cross_is_refused(recipe, options, crosses, said):
-    with pytest.raises(InputError, match=said):
+def test_what_is_no_cross_is_refused(recipe, options, crosses, message):
+    with pytest.raises(InputError, match=message):
         add_crosses(recipe, options, crosses)
 
 

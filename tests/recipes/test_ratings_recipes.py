@@ -87,7 +87,7 @@ def test_recipes_that_take_pairs(rated, name):
         ("lp-mst", {"mixup": 1.0}, "mf", "A mixture of two ids is nobody"),
         ("randres", {"mixup": 1.0}, "mf", "A mixture of two ids is nobody"),
         ("randres-mixup", {"mixup": 1.0}, "mf", "A mixture of two ids is nobody"),
-        ("randres-augdescent", {}, "mf", "AugDescent varies or mixes rows"),
+        ("randres-augdescent", {}, "mf", "AugDescent augments or mixes rows"),
         ("randres-denoise", {}, "mf", "cannot be added up or clustered"),
         ("noise-cluster", {}, "mf", "cannot be added up or clustered"),
         ("cluster-prior", {}, "mf", "cannot be added up or clustered"),
@@ -134,7 +134,7 @@ def test_the_estimator_takes_frames_of_ids(rated):
     import polars as pl
     from rated import ratings
 
-    frame = ratings(rows=400)
+    frame = ratings(n_rows=400)
     clf = ldp.LabelPrivateClassifier(5.0, [1, 2, 3, 4, 5], features="pairs", random_state=0)
     clf.fit(frame.select("user", "item"), frame["rating"])
     assert [r["mechanism"] for r in clf.card_.facts["releases"]][1:2] == ["RROnBins"]

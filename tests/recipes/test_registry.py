@@ -9,7 +9,7 @@ from labeldp.recipes.task import Task
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "said"),
+    ("name", "options", "message"),
     [
         ("lp-mst", {"stages": True}, "'stages' must be a whole number, not True"),
         ("lp-mst", {"first_fraction": "half"}, "'first_fraction' must be a number, not 'half'"),
@@ -19,11 +19,11 @@ from labeldp.recipes.task import Task
         ("moments", {"stages": 2}, "no option 'stages': it takes none"),
         ("pate-fm", {"engine": 3}, "'engine' must be a text, not 3"),
         ("bins", {}, "learns numbers, and these labels are classes"),
-        ("refine", {}, "begins from an encoder of pictures"),
+        ("refine", {}, "begins from an encoder of images"),
     ],
 )
-def test_what_a_recipe_cannot_begin_with_is_one_sentence(name, options, said):
-    with pytest.raises(ldp.InputError, match=said):
+def test_what_a_recipe_cannot_begin_with_is_one_sentence(name, options, message):
+    with pytest.raises(ldp.InputError, match=message):
         get_recipe(name).check(ldp.LabelSpace([0, 1]), options, delta=1e-6)
 
 

@@ -8,7 +8,7 @@ from scripted import Seeded
 import labeldp as ldp
 from labeldp.accounting import PureLoss
 from labeldp.accounting.calibration import calibrated_loss
-from labeldp.estimators.search import _LimitedVault
+from labeldp.estimators.limited_vault import LimitedVault
 from labeldp.learn import Supervised
 from labeldp.mechanisms import BestCandidate, GroupHistogram, LinearQuery, OneHotLaplace
 from labeldp.privacy.vault import Identity, Ledger
@@ -26,11 +26,11 @@ def pixels(task):
     return task.features.batch(torch.arange(len(task.features))).numpy()
 
 
-def rounds(task, stop=lambda step: None, heard=None, fallback=0.3):
+def rounds(task, stop=lambda step: None, replies=None, fallback=0.3):
     """Sums, a noisy maximum of two columns for each row, and sums over the columns that it names."""
     parts = split_composed(task.epsilon, task.delta, SHARES)
     points = pixels(task)
-    replies = [] if heard is None else heard
+    replies = [] if replies is None else replies
     stop(0)
     reserved = yield Reserve([calibrated_loss(*part) for part in parts], task.delta)
     replies.append(reserved)
@@ -40,13 +40,13 @@ def rounds(task, stop=lambda step: None, heard=None, fallback=0.3):
     sums = yield Request(LinearQuery(points[:, :8], *parts[0]))
     replies.append(sums)
     stop(2)
-    guesses = np.stack(
+    predictions = np.stack(
         [np.abs(sums.moments).argmax(axis=1)[points[:, part : part + 4].argmax(axis=1)] for part in (0, 4)], 1
     )
-    best = yield Request(BestCandidate(guesses.astype(np.int32), parts[1][0]), derived_from=[sums])
+    best = yield Request(BestCandidate(predictions.astype(np.int32), parts[1][0]), derived_from=[sums])
     replies.append(best)
     stop(3)
-    columns = points[:, 8 + 8 * best.best : 16 + 8 * best.best]
+    columns = points[:, 8 + 8 * best.best_index : 16 + 8 * best.best_index]
     more = yield Request(LinearQuery(columns, *parts[2]), derived_from=[sums, best])
     replies.append(more)
     stop(4)
@@ -98,7 +98,7 @@ def test_three_rounds_cost_what_was_asked_for_and_say_so(digits, enter):
         [steps[0].id, steps[1].id],
     ]
     assert vault.guarantee_of(trained.releases).epsilon == float(plan.costs[1].epsilon)
-    assert right.details["mechanism"] == "RightCount"  # of other rows
+    assert right.details["mechanism"] == "CorrectCount"  # of other rows
     assert vault.remaining()[0] < 1e-3
 
 
@@ -122,8 +122,8 @@ def test_a_run_that_was_interrupted_after_any_step_goes_on_byte_for_byte(digits,
     after = drawn(vault.ledger)
     assert len(after) == 3
     assert after | before == after
-    kinds = [entry.kind for entry in vault.ledger.entries()]
-    assert (kinds.count("plan"), kinds.count("step")) == (1, 3)
+    entry_types = [entry.kind for entry in vault.ledger.entries()]
+    assert (entry_types.count("plan"), entry_types.count("step")) == (1, 3)
     again = train(opened(digits, tmp_path, 3), task, "tried")
     assert drawn(Ledger(tmp_path / "ledger.db")) == after
     assert np.array_equal(again.model.predict_proba(digits.new), trained.model.predict_proba(digits.new))
@@ -177,18 +177,18 @@ def greedy(task, epsilon, delta, first=0.0, again=False):
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
-        ({"epsilon": 1.01, "delta": 0.0}, "asks for more than it was given"),
-        ({"epsilon": 0.5, "delta": 2e-5}, "asks for more than it was given"),
-        ({"epsilon": 0.5, "delta": 0.0, "first": 0.6}, "asks for more than it was given"),
+        ({"epsilon": 1.01, "delta": 0.0}, "requests more than the epsilon and delta of its task"),
+        ({"epsilon": 0.5, "delta": 2e-5}, "requests more than the epsilon and delta of its task"),
+        ({"epsilon": 0.5, "delta": 0.0, "first": 0.6}, "requests more than the epsilon and delta of its task"),
         ({"epsilon": 0.5, "delta": 0.0, "again": True}, "reserves again before it drew all steps"),
     ],
 )
-def test_a_recipe_cannot_reserve_more_than_it_was_given(digits, enter, asked, said):
+def test_a_recipe_cannot_reserve_more_than_it_was_given(digits, enter, asked, message):
     enter(lambda task: greedy(task, **asked))
     vault = digits.vault(9.0, 1e-3, count=SOME)
-    with pytest.raises(ldp.LabelDPError, match=said):
+    with pytest.raises(ldp.LabelDPError, match=message):
         train(vault, digits.task(1.0, DELTA, count=SOME), "tried")
     assert vault.guarantee().epsilon == asked.get("first", 0.5 if asked.get("again") else 0.0)
 
@@ -233,12 +233,12 @@ def test_another_seed_or_option_is_another_plan_and_another_request_is_refused(d
 
 @pytest.mark.parametrize("users", [np.arange(SOME) // 2, np.arange(SOME)[::-1]])
 def test_users_with_several_labels_fall_back_to_one_release_after_another(digits, enter, users):
-    heard = []
-    enter(lambda task: rounds(task, heard=heard))
+    replies = []
+    enter(lambda task: rounds(task, replies=replies))
     vault = digits.vault(1.0, DELTA, count=SOME, users=users)
     trained = train(vault, digits.task(1.0, DELTA, count=SOME, users=users), "tried")
     several = users.max() < SOME - 1
-    assert heard[0] is not several
+    assert replies[0] is not several
     assert trained.guarantee.unit == "user"
     assert trained.guarantee.epsilon == pytest.approx(0.9 if several else 1.0, rel=1e-3)
     assert vault.guarantee().epsilon <= 1.0
@@ -247,10 +247,10 @@ def test_users_with_several_labels_fall_back_to_one_release_after_another(digits
 
 @pytest.mark.parametrize("labels", [1, 2])
 def test_steps_are_rehearsed_as_they_will_be_drawn(digits, enter, monkeypatch, labels):
-    heard, vaults = [], []
+    replies, vaults = [], []
 
     def steps(task):
-        return rounds(task, heard=heard)
+        return rounds(task, replies=replies)
 
     steps.__module__ = "labeldp.recipes.tried"
     made = rehearsal._SyntheticVault.__init__
@@ -261,11 +261,11 @@ def test_steps_are_rehearsed_as_they_will_be_drawn(digits, enter, monkeypatch, l
     users = np.arange(SOME) // labels
     vault = digits.vault(1.0, DELTA, count=SOME, users=users)
     trained = train(vault, digits.task(1.0, DELTA, count=SOME, users=users), "tried")
-    assert [reply for reply in heard if isinstance(reply, bool)] == [labels == 1] * 2
+    assert [reply for reply in replies if isinstance(reply, bool)] == [labels == 1] * 2
     assert len(vaults) == 1
-    assert vaults[0].rows < SOME
-    kinds = [entry.kind for entry in vaults[0].ledger.entries()]
-    assert kinds[:4] == (["plan", "step", "step", "step"] if labels == 1 else ["release"] * 4)
+    assert vaults[0].n_rows < SOME
+    entry_types = [entry.kind for entry in vaults[0].ledger.entries()]
+    assert entry_types[:4] == (["plan", "step", "step", "step"] if labels == 1 else ["release"] * 4)
     assert trained.guarantee.epsilon <= 1.0
 
 
@@ -284,19 +284,19 @@ def test_what_cannot_be_drawn_is_found_by_the_rehearsal_before_anything_is_reser
 
 def test_a_search_reserves_once_and_draws_the_same_steps():
     vault = ldp.Vault([0, 1] * 5, ldp.LabelSpace([0, 1]), ldp.Budget(9.0))
-    once = _LimitedVault(vault, 0.75, 0.0)
+    once = LimitedVault(vault, 0.75, 0.0)
     steps = ldp.RandomizedResponse(0.5), PureLoss(0.25)
     for _ in range(2):
         plan = once.plan(*steps)
         first = plan.release(steps[0])
-        assert plan.left == 1
+        assert plan.n_remaining == 1
     assert (vault.guarantee().epsilon, first.entry) == (0.75, vault.ledger.entries()[1].id)
     with pytest.raises(ldp.InputError, match="another release than the first"):
         once.plan(*steps).release(OneHotLaplace(0.5))
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "make_request",
     [
         lambda once, steps: once.plan(*steps, name="second"),
         lambda once, steps: once.plan(*steps, delta=1e-6),
@@ -305,19 +305,19 @@ def test_a_search_reserves_once_and_draws_the_same_steps():
         lambda once, steps: once.release(OneHotLaplace(0.26)),
     ],
 )
-def test_a_search_reserves_no_more_than_its_epsilon_and_delta(ask):
+def test_a_search_reserves_no_more_than_its_epsilon_and_delta(make_request):
     vault = ldp.Vault([0, 1] * 5, ldp.LabelSpace([0, 1]), ldp.Budget(9.0, 1e-3))
-    once, steps = _LimitedVault(vault, 1.0, 1e-6), [PureLoss(0.5), PureLoss(0.25)]
+    once, steps = LimitedVault(vault, 1.0, 1e-6), [PureLoss(0.5), PureLoss(0.25)]
     once.plan(*steps)
     with pytest.raises(ldp.InputError, match="another release than the first"):
-        ask(once, steps)
+        make_request(once, steps)
     assert len(vault.ledger.entries()) == 1
 
 
 def test_a_search_over_a_recipe_that_reserves_costs_one_epsilon(enter):
     def steps(task, depth: int = 1):
         yield Reserve([PureLoss(1.0), PureLoss(3.0)])
-        counts = yield Request(GroupHistogram(np.zeros(len(task.rows), int), 1.0))
+        counts = yield Request(GroupHistogram(np.zeros(len(task.row_mask), int), 1.0))
         noisy = yield Request(ldp.RandomizedResponse(3.0), derived_from=[counts])
         return task.learner(Supervised).fit(task.features, noisy)
 
@@ -332,5 +332,5 @@ def test_a_search_over_a_recipe_that_reserves_costs_one_epsilon(enter):
     own = {each["mechanism"]: each for each in found.best_estimator_.card_.facts["ledger"] if each["own"]}
     assert (own["plan"]["epsilon"], own["plan"]["purpose"]) == (4.0, "training")
     text = found.best_estimator_.card_.to_markdown()
-    assert "| plan | training | not said | 4 | 0 | `labeldp.accounting.losses` |" in text
+    assert "| plan | training | unknown | 4 | 0 | `labeldp.accounting.losses` |" in text
     assert "| RandomizedResponse | training | 480 | in its plan | in its plan |" in text

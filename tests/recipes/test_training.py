@@ -11,9 +11,8 @@ from labeldp.learn import Model, Supervised, Training
 from labeldp.learn.backbones import build
 from labeldp.mechanisms import GroupHistogram, OneHotLaplace
 from labeldp.privacy.vault import Identity, Ledger
-from labeldp.recipes import base
 from labeldp.recipes.held_out import all_rows
-from labeldp.recipes.registry import Recipe
+from labeldp.recipes.registry import RECIPES, Recipe, get_recipe
 from labeldp.recipes.request import Request
 from labeldp.recipes.task import Task
 from labeldp.recipes.training import train, train_best
@@ -26,19 +25,19 @@ def enter(monkeypatch):
     """Puts a recipe into the list for one test."""
 
     def put(steps, **facts):
-        base.get_recipe("randres")
-        monkeypatch.setitem(base.RECIPES, "tried", Recipe("tried", "of this test", steps, **facts))
+        get_recipe("randres")
+        monkeypatch.setitem(RECIPES, "tried", Recipe("tried", "of this test", steps, **facts))
 
     return put
 
 
 def by_part(vault, trained):
     """The rows that were trained on, chosen with and scored with, by the ledger."""
-    parts = {name: np.zeros(vault.rows, bool) for name in ("train", "choose", "score")}
-    learnt = {release.entry for release in trained.releases}
+    parts = {name: np.zeros(vault.n_rows, bool) for name in ("train", "choose", "score")}
+    training_entries = {release.entry for release in trained.releases}
     for entry in vault.ledger.entries():
         choice = entry.details["mechanism"] == "BestCandidate"
-        parts["choose" if choice else "train" if entry.id in learnt else "score"] |= rows_of(vault, entry)
+        parts["choose" if choice else "train" if entry.id in training_entries else "score"] |= rows_of(vault, entry)
     return parts
 
 
@@ -161,7 +160,7 @@ def test_a_recipe_that_asks_for_a_row_twice_is_refused(digits, enter):
 
     enter(steps)
     vault = digits.vault(1.0, count=SOME)
-    with pytest.raises(ldp.LabelDPError, match="asks for more than it was given"):
+    with pytest.raises(ldp.LabelDPError, match="requests more than the epsilon and delta of its task"):
         train(vault, digits.task(1.0, count=SOME), "tried", score=False)
     assert vault.guarantee().epsilon == 1.0
 
@@ -174,7 +173,7 @@ def test_a_recipe_that_overspends_is_refused_where_the_budget_would_allow_it(dig
 
     enter(steps)
     vault = digits.vault(9.0, count=SOME)
-    with pytest.raises(ldp.LabelDPError, match="'tried' asks for more than it was given"):
+    with pytest.raises(ldp.LabelDPError, match="'tried' requests more than the epsilon and delta of its task"):
         train(vault, digits.task(1.0, count=SOME), "tried")
     assert vault.guarantee().epsilon == 1.0  # before it was spent
 
@@ -199,17 +198,17 @@ def test_an_encoder_of_other_rows_is_refused_before_anything_is_spent(digits):
 
 
 def test_a_recipe_cannot_reach_rows_outside_the_task(digits, enter):
-    asked = []
+    releases = []
 
     def steps(task):
         noisy = yield Request(ldp.RandomizedResponse(task.epsilon), all_rows(SOME))
-        asked.append(noisy)
+        releases.append(noisy)
         return task.learner(Supervised).fit(task.features, noisy)
 
     enter(steps)
     rows = np.arange(SOME) < 100
-    train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME, rows=rows), "tried")
-    assert np.array_equal(asked[0].labels() >= 0, rows)
+    train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME, row_mask=rows), "tried")
+    assert np.array_equal(releases[0].labels() >= 0, rows)
 
 
 def test_several_models_are_chosen_from_privately(digits, enter):
@@ -264,20 +263,20 @@ def test_features_of_other_rows_are_refused_before_anything_is_spent(digits):
 
 def test_rows_without_a_label_are_left_out(digits):
     space = ldp.LabelSpace(list(range(10)), missing="public")
-    labelled = np.arange(1400) % 3 > 0
-    labels = [int(label) if known else None for label, known in zip(digits.labels, labelled, strict=True)]
+    labeled = np.arange(1400) % 3 > 0
+    labels = [int(label) if known else None for label, known in zip(digits.labels, labeled, strict=True)]
     vault = ldp.Vault(labels, space, ldp.Budget(2.0))
     vault._bits = Seeded(0)
     trained = train(vault, replace(digits.task(2.0, epochs=8), space=space), "cluster-prior")
     assert digits.accuracy(trained.model) > 0.85
     assert trained.score.rows < 140
-    assert not any((release.labels() >= 0)[~labelled].any() for release in trained.releases)
+    assert not any((release.labels() >= 0)[~labeled].any() for release in trained.releases)
 
 
-def test_progress_is_told_in_words(digits):
-    told = []
-    train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), "randres", report=told.append)
-    assert told == ["rehearsing", "preparing", "releasing", "training", "scoring"]
+def test_the_phases_of_a_training_are_reported(digits):
+    phases = []
+    train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), "randres", report=phases.append)
+    assert phases == ["rehearsing", "preparing", "releasing", "training", "scoring"]
 
 
 @pytest.mark.parametrize(
@@ -328,23 +327,23 @@ def test_where_few_users_own_all_rows_none_is_set_aside(digits):
     assert train(digits.vault(1.0, count=SOME), task, "moments").score is None
 
 
-@pytest.mark.parametrize(("positives", "told"), [(0.01, True), (0.5, False)])
-def test_a_model_that_names_one_class_only_is_told_of(positives, told):
+@pytest.mark.parametrize(("positives", "has_warning"), [(0.01, True), (0.5, False)])
+def test_a_model_that_predicts_one_class_only_has_a_warning(positives, has_warning):
     random, space = np.random.default_rng(0), ldp.LabelSpace([0, 1])
     codes = (random.random(2000) < positives).astype(int)
     features = Embeddings((random.normal(size=(2000, 3)) + 2 * codes[:, None]).astype(np.float32))
     vault, task = ldp.Vault(codes, space, ldp.Budget(2.0)), Task(features, space, all_rows(2000), 2.0)
     vault._bits = Seeded(0)
     warnings = train(vault, task, "moments").to_json()["warnings"]
-    assert ["to one class" in warning for warning in warnings] == [True] * told
+    assert ["predicts one class" in warning for warning in warnings] == [True] * has_warning
 
 
 def test_an_encoder_that_learnt_from_labels_is_refused_before_anything_is_spent(digits):
     """What it learnt would go unstated: its cost is no part of this training's."""
-    learnt = train(digits.vault(1.0), digits.task(1.0), "randres", score=False).model
+    trained_model = train(digits.vault(1.0), digits.task(1.0), "randres", score=False).model
     vault = digits.vault(1.0)
     with pytest.raises(ldp.InputError, match="This encoder has learnt from labels"):
-        train(vault, replace(digits.task(1.0), encoder=learnt), "randres")
+        train(vault, replace(digits.task(1.0), encoder=trained_model), "randres")
     assert not vault.ledger.entries()
 
 
@@ -374,7 +373,7 @@ def test_a_choice_is_made_where_the_rows_that_are_left_give_several_models(digit
     """Before any is set aside there are 1,400 rows, and one model would do; to train on there are 1,120."""
 
     def few(task):
-        return int(task.rows.sum()) < 1_200
+        return int(task.row_mask.sum()) < 1_200
 
     def steps(task):
         noisy = yield Request(ldp.RandomizedResponse(task.epsilon))
@@ -385,17 +384,17 @@ def test_a_choice_is_made_where_the_rows_that_are_left_give_several_models(digit
     trained = train(digits.vault(1.0), digits.task(1.0), "tried")
     assert trained.n_candidates == 2
     assert [release.mechanism for release in trained.releases] == ["RandomizedResponse", "BestCandidate"]
-    enter(steps, has_several_candidates=lambda task: int(task.rows.sum()) < 1_100)
+    enter(steps, has_several_candidates=lambda task: int(task.row_mask.sum()) < 1_100)
     alone = train(digits.vault(1.0), digits.task(1.0), "tried", score=False)
     assert alone.releases[0].row_mask is None  # nothing was set aside
 
 
-def test_what_features_look_like_stays_known_on_other_rows(digits):
+def test_encoded_features_are_shared_by_tasks_on_other_rows(digits):
     task = digits.task(1.0)
-    points = task.points
+    points = task.encoded_features
     rows = np.arange(1400) < 700
-    assert task.on(rows).points is points
-    assert task.on(rows).rows is rows
+    assert task.with_rows(rows).encoded_features is points
+    assert task.with_rows(rows).row_mask is rows
 
 
 def test_an_epsilon_without_a_half_costs_nothing(digits):

@@ -23,7 +23,7 @@ from labeldp.runs.predict import predict
 from labeldp.runs.training import train as train_run
 
 get_recipe("randres")
-FAST = sorted(name for name, recipe in RECIPES.items() if not recipe.asks_teachers and recipe.needs != "encoder")
+FAST = sorted(name for name, recipe in RECIPES.items() if not recipe.uses_teachers and recipe.needs != "encoder")
 MODELS = {
     "classes": ["auto", "auto", "logistic", HistGradientBoostingClassifier(max_iter=3), "linear"],
     "numbers": ["auto", "auto", "ridge", HistGradientBoostingRegressor(max_iter=3), "linear"],
@@ -56,8 +56,8 @@ def trained_or_refused(table, name, seed, ledger):
         assert not ledger.exists() or not Ledger(ledger).entries()
         return False
     assert private.guarantee_.epsilon <= table.epsilon
-    told = private.predict(table.frame) if table.numbers else private.predict_proba(table.frame)
-    assert np.isfinite(told).all()
+    predictions = private.predict(table.frame) if table.numbers else private.predict_proba(table.frame)
+    assert np.isfinite(predictions).all()
     return True
 
 
@@ -75,7 +75,7 @@ def test_so_is_one_in_a_file(seed, tmp_path):
     data, space = tmp_path / "data.parquet", table.space
     kind = pl.Float64 if table.numbers else pl.String
     table.frame.with_columns(secret=pl.Series(table.labels, dtype=kind)).write_parquet(data)
-    declared = {"numbers": f"{space.classes[0]},{space.classes[-1]},{space.step}"} if table.numbers else {}
+    declared = {"label_range": f"{space.classes[0]},{space.classes[-1]},{space.step}"} if table.numbers else {}
     classes = None if table.numbers else ",".join(map(str, space.classes))
     secret = SecretTable.open(data, "secret", classes, space.missing, **declared)
     vault = secret.vault(table.epsilon, table.delta)

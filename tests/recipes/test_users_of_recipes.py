@@ -15,7 +15,7 @@ from labeldp.mechanisms import OneHotGaussian
 from labeldp.privacy.mechanisms import RandomizedResponse, RRWithPrior
 from labeldp.recipes.cluster_votes import choose_n_clusters
 from labeldp.recipes.held_out import all_rows
-from labeldp.recipes.pipelines.teachers import Poll
+from labeldp.recipes.pipelines.teachers import QueryPlan
 from labeldp.recipes.registry import RECIPES, Recipe, get_recipe
 from labeldp.recipes.request import Request
 from labeldp.recipes.task import Task
@@ -24,7 +24,7 @@ from labeldp.recipes.training import train
 SOME = 700
 USERS = np.random.default_rng(5).permutation(np.repeat(np.arange(280), [1, 2, 3, 4] * 70))  # 1 to 4 rows each
 PURE = ["randres", "randres-denoise", "lp-mst", "cluster-prior", "noise-cluster", "moments", "alibi", "auto"]
-TAUGHT = ["pate", "pate-fm", "stable-vote"]
+WITH_TEACHERS = ["pate", "pate-fm", "stable-vote"]
 
 
 def asked(vault):
@@ -44,18 +44,18 @@ def paid(vault):
     return total
 
 
-def trained(digits, name, epsilon, delta=0.0, most=3, **options):
+def trained(digits, name, epsilon, delta=0.0, labels_per_user=3, **options):
     vault = digits.vault(epsilon, delta, count=SOME, users=USERS)
-    task = digits.task(epsilon, delta, count=SOME, rows=vault.cap_labels_per_user(most))
+    task = digits.task(epsilon, delta, count=SOME, row_mask=vault.cap_labels_per_user(labels_per_user))
     return vault, train(vault, task, name, options or None)
 
 
 @pytest.mark.parametrize(
-    ("name", "delta"), [*((n, d) for n in PURE for d in (0.0, 1e-6)), *((n, 1e-6) for n in TAUGHT)]
+    ("name", "delta"), [*((n, d) for n in PURE for d in (0.0, 1e-6)), *((n, 1e-6) for n in WITH_TEACHERS)]
 )
 def test_a_user_pays_epsilon_for_all_labels_and_is_in_one_part(digits, name, delta):
-    epsilon = 2.7 if name not in TAUGHT else 200.0
-    options = {"teachers": 20, "answers": 5} if name in TAUGHT else {}
+    epsilon = 2.7 if name not in WITH_TEACHERS else 200.0
+    options = {"teachers": 20, "answers": 5} if name in WITH_TEACHERS else {}
     vault, result = trained(digits, name, epsilon, delta, **options)
     spent = paid(vault)
     assert max(e for e, _ in spent.values()) <= Fraction(str(epsilon))
@@ -64,11 +64,11 @@ def test_a_user_pays_epsilon_for_all_labels_and_is_in_one_part(digits, name, del
     assert (result.guarantee.unit, result.model.guarantee.unit) == ("user", "user")
     assert result.guarantee.epsilon <= epsilon
     assert result.model.guarantee.epsilon <= epsilon  # also where stages are of different users
-    learnt = {release.entry for release in result.releases}
+    training_entries = {release.entry for release in result.releases}
     parts = {"learnt": np.zeros(280, int), "BestCandidate": np.zeros(280, int), "scored": np.zeros(280, int)}
     for entry, owned in asked(vault):
         assert owned.max() <= 3
-        own = "learnt" if entry.id in learnt else "scored"
+        own = "learnt" if entry.id in training_entries else "scored"
         parts["BestCandidate" if entry.details["mechanism"] == "BestCandidate" else own] |= owned
     in_parts = np.sum([owned > 0 for owned in parts.values()], axis=0)
     assert (in_parts == 1).all()
@@ -84,7 +84,7 @@ def test_stages_share_no_user(digits):
 
 
 def test_the_report_says_how_users_took_part(digits):
-    _, result = trained(digits, "randres", 1.5, most=2)
+    _, result = trained(digits, "randres", 1.5, labels_per_user=2)
     about = result.to_json()["users"]
     assert {name: about[name] for name in ("count", "labels_per_user", "rows", "dropped")} == {
         "count": 280,
@@ -140,14 +140,14 @@ def test_nobody_owns_public_rows(digits):
 
 def test_no_more_teachers_than_users(digits):
     task = digits.task(20.0, 1e-5, count=SOME, users=np.arange(SOME) // 40)
-    assert Poll(task, None, 10, 10, 0.5).teacher_limit == 18
-    assert Poll(replace(task, users=None), None, 10, 10, 0.5).teacher_limit == 35
+    assert QueryPlan(task, None, 10, 10, 0.5).teacher_limit == 18
+    assert QueryPlan(replace(task, users=None), None, 10, 10, 0.5).teacher_limit == 35
 
 
 # Two stages, two users, two labels each: every outcome.
 
 
-class Told:
+class ScriptedResponses:
     """Stands in for the noise: answers are given, and their chance is noted by the channel that is drawn from."""
 
     def __init__(self, monkeypatch):
@@ -156,13 +156,13 @@ class Told:
             monkeypatch.setattr(kind, "draw", self._instead_of(kind.draw))
 
     def _instead_of(self, draw):
-        def told(mechanism, codes, common, bits):
+        def draw_scripted(mechanism, codes, common, bits):
             release = draw(mechanism, codes, common, bits)
             rows = np.flatnonzero(codes >= 0)
             given = np.full_like(release.codes, -1)
             given[rows] = self.answers[rows]
             release = replace(release, codes=given)
-            # What no candidate can be answered is never told.
+            # What no candidate can be answered is never released.
             possible = np.ones(4, bool)
             if release.candidates is not None:
                 possible = np.unpackbits(release.candidates, axis=1, count=2)[np.arange(4), self.answers].astype(bool)
@@ -170,34 +170,34 @@ class Told:
             self.correct_probability *= float(np.prod(np.where(possible[rows], channel, 0.0)))
             return release
 
-        return told
+        return draw_scripted
 
 
 def test_every_outcome_of_two_stages_is_as_likely_within_epsilon(monkeypatch):
-    told, users = Told(monkeypatch), np.array([0, 1, 0, 1])
+    noise, users = ScriptedResponses(monkeypatch), np.array([0, 1, 0, 1])
     features, space = Embeddings(np.array([[0.0, 1.0], [1.0, 0.0], [0.2, 1.0], [1.0, 0.3]])), ldp.LabelSpace([0, 1])
     training = Training(epochs=1, batch_size=4, device="cpu", learning_rate=0.5)
-    neighbours = [(0, 0, 0, 0), (1, 0, 1, 0), (0, 1, 0, 1), (1, 1, 1, 1)]
-    law = {labels: [] for labels in neighbours}
+    neighbors = [(0, 0, 0, 0), (1, 0, 1, 0), (0, 1, 0, 1), (1, 1, 1, 1)]
+    law = {labels: [] for labels in neighbors}
     touched = set()
-    for labels, answers in product(neighbours, product([0, 1], repeat=4)):
-        told.answers, told.correct_probability = np.array(answers), 1.0
+    for labels, answers in product(neighbors, product([0, 1], repeat=4)):
+        noise.answers, noise.correct_probability = np.array(answers), 1.0
         vault = ldp.Vault(list(labels), space, ldp.Budget(1.0), users=users)
         task = Task(features, space, all_rows(4), 1.0, training=training, model="linear")
         train(vault, task, "lp-mst", {"stages": 2, "mixup": 0.0}, with_rehearsal=False)
-        law[labels].append(told.correct_probability)
+        law[labels].append(noise.correct_probability)
         touched.add(tuple(tuple(users[rows_of(vault, entry)].tolist()) for entry in vault.ledger.entries()))
     assert {frozenset(stage) for stages in touched for stage in stages} == {frozenset({0}), frozenset({1})}
-    chances = {labels: np.array(each) for labels, each in law.items()}
-    for each in chances.values():
+    probabilities = {labels: np.array(each) for labels, each in law.items()}
+    for each in probabilities.values():
         assert each.sum() == pytest.approx(1, abs=1e-6)
     worst = 0.0
-    for one, other in product(neighbours, repeat=2):
+    for one, other in product(neighbors, repeat=2):
         changed = {int(users[row]) for row in range(4) if one[row] != other[row]}
         if len(changed) == 1:
-            possible = chances[one] > 0
-            assert np.array_equal(possible, chances[other] > 0)
-            worst = max(worst, np.log(chances[one][possible] / chances[other][possible]).max())
+            possible = probabilities[one] > 0
+            assert np.array_equal(possible, probabilities[other] > 0)
+            worst = max(worst, np.log(probabilities[one][possible] / probabilities[other][possible]).max())
     assert 0.999 < worst <= 1 + 1e-5
 
 

@@ -1,4 +1,4 @@
-"""What takes long to make is made once, and kept in the task's folder for other runs on the same rows."""
+"""Cache of networks and embeddings in a task's folder, for other runs on the same rows."""
 
 from __future__ import annotations
 
@@ -24,9 +24,17 @@ if TYPE_CHECKING:
 def train_or_load(
     task: Task, learner: Learner, release: Release, starts: Sequence[Model], initial_posterior: NDArray[np.floating]
 ) -> list[Model]:
-    """Train a network from each start, or read those of a run that heard the same and began from the same.
+    """Train a network from each start, or load the networks of a run with the same evidence and starts.
 
-    Starts follow from the task's encoder and from `begun`, what was believed of each row when their heads were made.
+    Args:
+        task: The task, with its folder and encoder.
+        learner: The learner of the networks.
+        release: The release whose evidence the networks learn.
+        starts: The models to start from. They are functions of the task's encoder and `initial_posterior`.
+        initial_posterior: The posterior of each row from which the heads of the starts were fitted.
+
+    Returns:
+        A network for each start.
     """
     if task.folder is None:
         return learner.fit_many(task.features, release, starts)
@@ -46,7 +54,7 @@ def train_or_load(
             _train_and_save(folder, lambda: learner.fit_many(task.features, release, starts))
     from labeldp.learn.model import Model, load_network
 
-    # The network may be another run's, which paid for equal evidence: here it rests on this run's release.
+    # Another run may have trained the network on equal evidence. The lineage must name the release of this run.
     networks = [load_network(folder / str(index), learner.training.device) for index in range(len(starts))]
     return [Model.trained_on(network, release, *starts) for network in networks]
 
@@ -61,10 +69,11 @@ def _train_and_save(folder: Path, train: Callable[[], list[Model]]) -> None:
 
 
 def cached_embeddings(task: Task, models: Sequence[Model]) -> list[NDArray[np.float32]]:
-    """Return what each model makes of the rows, to the last bit as in a run that was stopped or shares its models.
+    """Return the embeddings of each model, equal to the last bit in every run that shares the models.
 
-    Such embeddings go into requests to the vault, and the last bits of a network's output can change from one machine
-    to the next: a request that differs would be another release. Without a folder of the task, checkpoints have one.
+    Embeddings are part of requests to the vault, and the last bits of a network's output differ between machines. A
+    request that differs is another release, which is charged. The cache is in the task's folder, or else in that of the
+    checkpoints.
     """
     folder = task.folder or (task.training.checkpoint if task.training else None)
     if folder is None:

@@ -1,6 +1,7 @@
-"""Models to choose from: one that cannot be trained is left out, and the others go on.
+"""Candidate models: the training of each, and the handling of those that fail.
 
-Learning sees releases only, so that whether a candidate fails says nothing about labels that the releases do not say.
+A candidate that fails is dropped, and the others are trained. Learning is post-processing of releases, so that a
+failure discloses nothing beyond the releases.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +14,12 @@ from labeldp.recipes.task import Task
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model by name, and how to train it from what was released."""
+    """A model to train.
+
+    Attributes:
+        name: The name of the model in notes.
+        fit: Trains the model from the releases.
+    """
 
     name: str
     fit: Callable[[], Predictor]
@@ -22,18 +28,18 @@ class Candidate:
 def fit_candidates(
     task: Task, candidates: Sequence[Candidate], trained_models: Sequence[Predictor] = ()
 ) -> list[Predictor]:
-    """Train every candidate, and leave out those that fail, as long as one model is left.
+    """Train every candidate, and drop those that fail while at least one model remains.
 
     Args:
-        task: The task, to whose notes each candidate that fails adds one.
-        candidates: What to train, in this order.
-        already: Models that were trained before and come first.
+        task: The task. Each candidate that fails adds a note to it.
+        candidates: The candidates, in the order of training.
+        trained_models: Models that are trained already. They come first in the result.
 
     Returns:
         The models, at least one.
 
     Raises:
-        Exception: The failure of the last candidate, if all of them failed.
+        Exception: The failure of the last candidate, if no model remains.
     """
     models, problem = list(trained_models), None
     for candidate in candidates:
@@ -50,5 +56,5 @@ def fit_candidates(
 
 
 def dropped_note(name: str, problem: Exception) -> str:
-    """Say that a candidate is left out. The message of an exception may quote data, so that its type is all."""
+    """Return the note about a failed candidate, without the message of the exception, which may quote data."""
     return f"A candidate was left out: {name} could not be trained ({type(problem).__name__})."

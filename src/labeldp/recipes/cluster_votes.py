@@ -1,4 +1,4 @@
-"""Clusters and their votes: how many clusters a budget bears, and what they say."""
+"""Clusters and their votes: the number of clusters, and the classes that votes assign to them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,16 +10,27 @@ from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.responses import response_probabilities
 
-_MIN_DEVIATIONS = 3.0  # deviations by which a typical cluster's vote must stand above its noise
-_TYPICAL_LEAD = 0.5  # by what share of its rows a typical cluster's first class leads
+# Standard deviations of noise by which the lead of a typical cluster's first class must exceed 0.
+_MIN_DEVIATIONS = 3.0
+# Lead of a typical cluster's first class, as a share of the cluster's rows.
+_TYPICAL_LEAD = 0.5
 
 
 def choose_n_clusters(task: Task, epsilon: float | None = None, from_responses: bool = False) -> int:
-    """Return how many clusters the budget bears, from public facts alone.
+    """Return the number of clusters whose votes stand out from the noise, from public facts alone.
 
     More clusters are purer, and smaller. In a cluster of m rows the first class leads by about m / 2 votes. The noise
-    of that lead is about 4 / epsilon for noisy counts, and sqrt(m / 2) / (p - q) for votes among labels that randomized
-    response kept with probability p and turned into any other with q. It must stay below a third of the lead.
+    of that lead must stay below a third of it. For noisy counts, the noise is about 4 / epsilon. For votes among
+    responses, it is about sqrt(m / 2) / (p - q). Randomized response retains a label with probability p, and changes
+    it to any given other label with probability q.
+
+    Args:
+        task: The task.
+        epsilon: The epsilon of the counts; None for that of the task.
+        from_responses: Whether votes are among labels of randomized response, and not from noisy counts.
+
+    Returns:
+        The number of clusters.
     """
     epsilon = (epsilon or task.epsilon) / task.labels_per_user
     n_rows, n_classes = int(task.row_mask.sum()), len(task.space)
@@ -31,17 +42,27 @@ def choose_n_clusters(task: Task, epsilon: float | None = None, from_responses: 
 
 
 def cluster_rows(task: Task, n_clusters: int | None, method: str, default: int) -> NDArray[np.signedinteger]:
-    """Group rows into so many clusters, or as many as are usual; those of one size are the classes by default."""
+    """Cluster the rows of a task.
+
+    Args:
+        task: The task.
+        n_clusters: The number of clusters; None for the default. Balanced clusters are then as many as classes.
+        method: The method, see `Task.find_clusters`.
+        default: The default number of clusters of other methods.
+
+    Returns:
+        The cluster of each row.
+    """
     if n_clusters is None:
         n_clusters = len(task.space) if method == "balanced" else default
     return task.find_clusters(n_clusters, method)
 
 
 def assign_cluster_classes(counts: NoisyCounts) -> NDArray[np.int64]:
-    """Return the label that leads in each group.
+    """Return the class with the largest noisy count in each cluster.
 
-    Of as many groups as classes, each has a class of its own if only noise may have hidden that: two draws of Laplace
-    noise differ by more than four times its scale about once in twenty times.
+    Of as many clusters as classes, each gets a class of its own if the noise explains why the counts say otherwise: two
+    draws of Laplace noise differ by more than four times its scale with a probability of about one in twenty.
     """
     leading = counts.counts.argmax(axis=1)
     if counts.counts.shape[0] != counts.counts.shape[1]:
@@ -52,7 +73,7 @@ def assign_cluster_classes(counts: NoisyCounts) -> NDArray[np.int64]:
 
 
 def cluster_class_posterior(counts: NoisyCounts, memberships: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return how much each row is of each class, by its shares in kinds and the class that leads in each of them."""
+    """Return the class probabilities of each row: its cluster memberships, summed over the clusters of each class."""
     posterior = np.zeros((len(memberships), counts.counts.shape[1]))
     for cluster, label in enumerate(assign_cluster_classes(counts)):
         posterior[:, label] += memberships[:, cluster]
@@ -60,7 +81,7 @@ def cluster_class_posterior(counts: NoisyCounts, memberships: NDArray[np.floatin
 
 
 def plurality_vote(release: Release, groups: NDArray[np.integer]) -> Codes:
-    """Return each row's label by the plurality of the released labels in its group."""
+    """Return each row's class by the plurality of the released labels in its group."""
     labels, n_classes = release.labels(), len(release.space)
     is_released = labels != MISSING
     votes = np.bincount(groups[is_released] * n_classes + labels[is_released], minlength=(groups.max() + 1) * n_classes)
@@ -68,12 +89,12 @@ def plurality_vote(release: Release, groups: NDArray[np.integer]) -> Codes:
 
 
 def keep_agreeing(release: Release, codes: Codes) -> Release:
-    """Keep the released labels that equal `codes`, which were worked out from the release itself."""
+    """Return the release restricted to labels that equal `codes`, which were computed from the release itself."""
     return release.keep(release.labels() == codes)
 
 
 def label_posterior(release: Release) -> NDArray[np.float64]:
-    """Return what a release that gives a prior says of each row, as probabilities."""
+    """Return the class probabilities of each row by a release that gives a prior."""
     posterior = np.exp(release.log_evidence().astype(np.float64))
     return posterior / posterior.sum(axis=1, keepdims=True)
 
@@ -81,11 +102,20 @@ def label_posterior(release: Release) -> NDArray[np.float64]:
 def select_confident_rows(
     posterior: NDArray[np.floating], groups: NDArray[np.integer], n_per_class: int, min_group_share: float = 0.3
 ) -> NDArray[np.int32]:
-    """Return labels for about `count` rows of each class, and none for the others.
+    """Return pseudo-labels for about `n_per_class` rows of each class, and none for the others.
 
-    The surest rows of all would be the easy ones, alike each other. So each group gives the same share of the rows that
-    seem to be of a class, its surest ones, if they are at least a share `common` of the group: those that a group holds
-    few of are mostly mistakes.
+    The most confident rows of all would be similar to each other. So each group contributes the same share of the rows
+    that are predicted as a class, its most confident ones. Classes that are rare in a group contribute none, because
+    they are mostly errors.
+
+    Args:
+        posterior: The class probabilities of each row.
+        groups: The group of each row.
+        n_per_class: The number of rows of each class.
+        min_group_share: The share of a group's rows from which a class contributes.
+
+    Returns:
+        The code of each selected row, and `MISSING` for the others.
     """
     prediction, confidence = posterior.argmax(axis=1), posterior.max(axis=1)
     codes = np.full(len(posterior), MISSING, np.int32)
@@ -96,6 +126,6 @@ def select_confident_rows(
             if 0 < len(row_ids) >= min_group_share * size:
                 n_selected = max(1, round(min(1.0, n_per_class / n_predicted) * len(row_ids)))
                 codes[row_ids[np.argsort(-confidence[row_ids], kind="stable")[:n_selected]]] = label
-    if min_group_share and (codes == MISSING).all():  # no group is of a class
+    if min_group_share and (codes == MISSING).all():  # no class has enough rows in any group
         return select_confident_rows(posterior, np.zeros_like(groups), n_per_class, 0.0)
     return codes

@@ -1,6 +1,6 @@
 """Crosses of columns that the user names, as an option of recipes: "month,day" or "month,day;origin,dest".
 
-A name that holds a comma, a semicolon or a quote is written in double quotes, with quotes inside doubled.
+A name with a comma, a semicolon or a quote is written in double quotes, and quotes inside are doubled.
 """
 
 import re
@@ -9,7 +9,8 @@ from typing import Any
 
 from labeldp.core.errors import InputError
 
-CROSSING_RECIPES = ("additive", "auto")  # that take crosses
+# The recipes that have an option for crosses.
+CROSSING_RECIPES = ("additive", "auto")
 _NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^,;"]*))\s*(,|;|\Z)')
 _SPECIAL = re.compile(r'[,;"]|\A\s|\s\Z')
 _EXAMPLE = "month,day for example"
@@ -47,25 +48,26 @@ def parse_crosses(text: str, columns: Sequence[str]) -> CrossPairs:
 
 
 def add_crosses(recipe: str, options: Mapping[str, Any], crosses: Iterable[Any] | None) -> dict[str, Any]:
-    """Return the options of a recipe with crosses that were given apart from them.
+    """Add crosses to the options of a recipe.
 
     Args:
         recipe: The name of the recipe.
-        options: Its other options.
-        crosses: Pairs of names of columns, or None.
+        options: The recipe's other options.
+        crosses: Pairs of column names, or None.
 
     Returns:
-        The options.
+        The options with the crosses.
 
     Raises:
-        InputError: The recipe takes no crosses, they are given twice, or one is no pair of names.
+        InputError: The recipe takes no crosses, the options already have some, or one is no pair of names.
     """
     pairs = [crosses] if isinstance(crosses, str) else list(crosses or ())
     if not pairs:
         return dict(options)
     if recipe not in CROSSING_RECIPES:
         raise InputError(
-            f"Crosses are for the recipes {' and '.join(CROSSING_RECIPES)}, not {recipe}: choose one of these, or name no cross."
+            f"Crosses are for the recipes {' and '.join(CROSSING_RECIPES)}, not {recipe}: choose one of these, or name "
+            "no cross."
         )
     if options.get("cross") is not None:
         raise InputError("Crosses are also given by the option 'cross': give all of them in one way.")
@@ -77,11 +79,11 @@ def add_crosses(recipe: str, options: Mapping[str, Any], crosses: Iterable[Any] 
 
 
 def check_crosses(recipe: str, options: Mapping[str, Any], columns: Sequence[str]) -> None:
-    """Say at once if a cross among the options of a recipe names no two columns.
+    """Check the crosses among the options of a recipe.
 
     Args:
         recipe: The name of the recipe.
-        options: Its options.
+        options: The recipe's options.
         columns: The names of the feature columns.
 
     Raises:
@@ -93,10 +95,16 @@ def check_crosses(recipe: str, options: Mapping[str, Any], columns: Sequence[str
 
 
 def parse_cross(text: str) -> tuple[str, str]:
-    """Read one cross from the command line: two names separated by a comma.
+    """Read one cross: two column names, separated by a comma.
+
+    Args:
+        text: The names.
+
+    Returns:
+        The two names.
 
     Raises:
-        InputError: The text is no such cross.
+        InputError: The text does not hold two names.
     """
     name_lists = _parse_names(text)
     if len(name_lists) != 1 or len(name_lists[0]) != 2:
@@ -105,12 +113,12 @@ def parse_cross(text: str) -> tuple[str, str]:
 
 
 def quote_name(name: str) -> str:
-    """Write a name so that it is read back whole."""
+    """Return a name in quotes if it holds a special character, so that it can be parsed."""
     return '"' + name.replace('"', '""') + '"' if _SPECIAL.search(name) else name
 
 
 def _parse_names(text: str) -> list[list[str]]:
-    """Return the names of each cross; empty names and crosses count for nothing."""
+    """Return the names of each cross, without empty names and crosses."""
     name_lists, names, position = list[list[str]](), list[str](), 0
     while position <= len(text):
         match = _NAME.match(text, position)

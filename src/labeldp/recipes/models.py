@@ -1,4 +1,4 @@
-"""What can be trained, by name: networks, logistic regression, and boosted trees."""
+"""Models by name: networks, logistic regression, ridge regression and boosted trees."""
 
 from typing import Any
 
@@ -9,14 +9,25 @@ from labeldp.core.errors import InputError
 from labeldp.learn.backbone_names import backbones_for
 from labeldp.learn.boosting import Boosting
 
-_SUITED_TO = {1: " for tables", 2: " for pairs", 3: ""}
+# Text of an error message by the number of axes of the features.
+_FEATURES_TEXT = {1: " for tables", 2: " for pairs", 3: ""}
 
 
 def find_model(name: Any, seed: int = 0, n_axes: int = 3, is_numeric: bool = False) -> Any:
-    """Return a model by its short name, a backbone's name as it is, and anything that is no name unchanged.
+    """Resolve the short name of a model.
 
-    Rows of 1 axis are columns, of 2 pairs of ids, which are for networks alone, of 3 images. For `numbers` it is a
-    regressor instead; its penalty goes with the data, so that `ridge` stays a name.
+    Args:
+        name: The name of a model or backbone, or a model.
+        seed: The seed of boosted trees.
+        n_axes: 1 for columns, 2 for pairs of ids, which only networks learn, and 3 for images.
+        is_numeric: Whether the labels are numbers, so that the model is a regressor. "ridge" stays a name, because its
+            penalty depends on the data.
+
+    Returns:
+        The model of a short name. The name of a backbone and a model are returned unchanged.
+
+    Raises:
+        InputError: There is no such model for these features, or a classifier would take ids for quantities.
     """
     if not isinstance(name, str):
         if n_axes == 2 and hasattr(name, "fit"):
@@ -28,6 +39,6 @@ def find_model(name: Any, seed: int = 0, n_axes: int = 3, is_numeric: bool = Fal
     known = ["auto", *(models if n_axes != 2 else ()), *backbones_for(n_axes)]
     if name not in known:
         raise InputError(
-            f"There is no model {name!r}{_SUITED_TO[n_axes]}: choose {', '.join(known[:-1])} or {known[-1]}."
+            f"There is no model {name!r}{_FEATURES_TEXT[n_axes]}: choose {', '.join(known[:-1])} or {known[-1]}."
         )
     return models.get(name, name)

@@ -1,4 +1,4 @@
-"""How far a training is: a recipe plans steps and counts them, and a screen shows it."""
+"""The progress of a training: the planned and completed steps of a recipe."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ def _show_nothing(n_done: int, n_planned: int) -> None:
 
 @dataclass
 class Progress:
-    """The steps of a training that are done, of those that its recipe has planned.
+    """The completed steps of a training, out of those that its recipe planned.
 
-    Steps are counted by public facts alone. A recipe that plans nothing shows nothing.
+    The numbers depend on public facts alone. A recipe that plans no steps shows no progress.
 
     Attributes:
-        show: Is called with the steps that are done and planned, after each change.
-        planned: The number of planned steps.
-        done: How many of them are done.
+        show: Is called with `n_done` and `n_planned` after each change.
+        n_planned: The number of planned steps.
+        n_done: The number of completed steps.
     """
 
     show: ProgressCallback = field(default=_show_nothing, repr=False)
@@ -27,16 +27,16 @@ class Progress:
     n_done: int = 0
 
     def plan(self, n_steps: int) -> None:
-        """Plan so many further steps."""
+        """Add steps to the plan."""
         self.n_planned += n_steps
         self.show(self.n_done, self.n_planned)
 
     def step(self) -> None:
-        """Count a step that is done; steps that nobody planned count for nothing."""
+        """Count a completed step, up to the number of planned steps."""
         if self.n_done < self.n_planned:
             self.n_done += 1
             self.show(self.n_done, self.n_planned)
 
     def restart(self) -> None:
-        """Forget the steps of an earlier training."""
+        """Reset both numbers for another training."""
         self.n_planned = self.n_done = 0

@@ -1,4 +1,4 @@
-"""The recipes by name, what each needs, and how a module adds one."""
+"""The registry of recipes: their names, requirements and options."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -19,19 +19,29 @@ from labeldp.recipes.request import Steps
 
 @dataclass(frozen=True)
 class Recipe:
-    """A pipeline by name: what it does in a sentence, and its steps."""
+    """A pipeline with its name and requirements.
+
+    Attributes:
+        name: The name of the recipe.
+        summary: One sentence that describes the pipeline.
+        steps: The generator function of the pipeline. Its parameters after the task are the recipe's options.
+        has_several_candidates: Whether the pipeline returns several models for a task and options.
+        uses_teachers: Whether the pipeline trains teachers, which can vote on public rows.
+        labels: The labels that the pipeline can learn.
+        needs: What the pipeline requires besides labels and features.
+        takes_model: Whether the pipeline trains the task's model. Otherwise it trains a linear model of its own.
+        networks: When the pipeline trains a network, which requires torch.
+    """
 
     name: str
     summary: str
     steps: Callable[..., Steps]
-    has_several_candidates: Callable[..., bool] = lambda task, **options: (
-        False
-    )  # whether it returns several models for a task
-    asks_teachers: bool = False  # who can vote on public rows
-    labels: Literal["classes", "numbers", "any"] = "classes"  # what it can learn
-    needs: Literal["nothing", "delta", "encoder"] = "nothing"  # without which it cannot begin
-    takes_model: bool = True  # whether it trains what it is told to, or a line of its own
-    networks: Literal["by default", "if named", "never"] = "if named"  # when it trains one, which needs torch
+    has_several_candidates: Callable[..., bool] = lambda task, **options: False
+    uses_teachers: bool = False
+    labels: Literal["classes", "numbers", "any"] = "classes"
+    needs: Literal["nothing", "delta", "encoder"] = "nothing"
+    takes_model: bool = True
+    networks: Literal["by default", "if named", "never"] = "if named"
 
     def check(
         self,
@@ -42,27 +52,31 @@ class Recipe:
         encoder: bool = False,
         model: Any = "auto",
     ) -> None:
-        """Say, before anything is spent, if it cannot begin: by its labels, its options, its model or what it lacks.
+        """Check labels, options, model and requirements before the first charge.
 
         Args:
             space: The declared labels, or None if they are not known yet.
-            options: The recipe's own settings by name.
+            options: The recipe's options by name.
             delta: The delta of the training.
-            encoder: Whether there is an encoder of pictures.
-            model: What to train, as for a task, or None if it is not known yet.
+            encoder: Whether there is an encoder of images.
+            model: The model to train, as for a task, or None if it is not known yet.
 
         Raises:
-            InputError: The recipe cannot begin.
-            MissingExtra: It trains networks, and torch is not installed.
+            InputError: The recipe cannot run with these labels, options, model or requirements.
+            MissingExtra: The recipe trains networks, and torch is not installed.
         """
         if space is not None:
             self._check_labels(space)
         if self.needs == "delta" and not delta:
-            raise InputError(f"The recipe {self.name!r} needs a delta above 0: 1e-6 for example.")
+            raise InputError(f"The recipe {self.name!r} needs a delta above 0: 1e-6 for example.", parameter="delta")
         if self.needs == "encoder" and not encoder:
-            raise InputError(f"The recipe {self.name!r} begins from an encoder of pictures: give one.")
+            raise InputError(
+                f"The recipe {self.name!r} begins from an encoder of images: give one.", parameter="encoder"
+            )
         if not self.takes_model and not (model is None or (isinstance(model, str) and model == "auto")):
-            raise InputError(f"The recipe {self.name!r} trains a linear model of its own: leave the model out.")
+            raise InputError(
+                f"The recipe {self.name!r} trains a linear model of its own: leave the model out.", parameter="model"
+            )
         if self._trains_networks(model):
             require_torch(f"Training a network by the recipe {self.name!r}")
         parameters = dict(list(_parameters(self.steps).items())[1:])
@@ -72,7 +86,7 @@ class Recipe:
                 raise InputError(f"The recipe {self.name!r} has no option {name!r}: {accepted}.")
             _check_value(name, value, parameters[name].annotation)
             is_negative = isinstance(value, Real) and not float(value) >= 0
-            if is_negative and self.steps.__module__.startswith("labeldp."):  # others may know what it means
+            if is_negative and self.steps.__module__.startswith("labeldp."):  # a user's recipe may define it
                 raise InputError(f"The option {name!r} must not be below zero, as {value!r} is.")
 
     def _trains_networks(self, model: Any) -> bool:
@@ -95,12 +109,15 @@ class Recipe:
 def _parameters(steps: Callable[..., Steps]) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(steps, eval_str=True).parameters
-    except NameError:  # types that are known to a type checker alone
+    except NameError:  # annotations that are imported for type checkers only
         return inspect.signature(steps).parameters
 
 
 def _check_value(name: str, value: Any, annotation: Any) -> None:
-    """Say if an option is no number, text or name, where its recipe takes one; of other types anything may be given."""
+    """Raise an error if an option is not the number, text or name that its annotation requires.
+
+    Options with other annotations are not checked.
+    """
     if get_origin(annotation) is Literal:
         if value not in get_args(annotation):
             names = ", ".join(map(str, get_args(annotation)))
@@ -121,7 +138,19 @@ RECIPES: dict[str, Recipe] = {}
 
 
 def recipe(name: str, summary: str, **attributes: Any) -> Callable[[Callable[..., Steps]], Callable[..., Steps]]:
-    """Enter a pipeline into the list."""
+    """Return a decorator that registers a pipeline.
+
+    Args:
+        name: The name of the recipe.
+        summary: One sentence that describes the pipeline.
+        attributes: Further attributes of `Recipe`.
+
+    Returns:
+        The decorator. It returns the pipeline unchanged.
+
+    Raises:
+        InputError: Another pipeline has this name.
+    """
 
     def register(steps: Callable[..., Steps]) -> Callable[..., Steps]:
         existing = RECIPES.get(name)
@@ -137,7 +166,17 @@ def recipe(name: str, summary: str, **attributes: Any) -> Callable[[Callable[...
 
 
 def get_recipe(name: str) -> Recipe:
-    """Return a recipe by name."""
+    """Return a recipe by name.
+
+    Args:
+        name: The name of the recipe.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        InputError: There is no recipe of this name.
+    """
     for module in iter_modules(pipelines.__path__, f"{pipelines.__name__}."):
         import_module(module.name)
     if name not in RECIPES:

@@ -1,10 +1,11 @@
-"""A rehearsal before the first charge: the whole recipe on a few rows, with labels that anybody could draw.
+"""Rehearsals: the whole recipe on a few rows with synthetic labels, before the first charge.
 
-What fails for public reasons (features, a model, an option) then fails before anything is spent. The labels come from a
-seeded generator over the declared classes, and the vault is thrown away, so that nothing here depends on a secret.
-A few rows can fail where all would not, so that a failure counts only if it also occurs on all rows. An error of this
-library can follow from the labels that were drawn (teachers disagree, for example): it is only reported where a recipe
-asks no teachers and something was released already, because before that the training itself reports it.
+A failure for public reasons (features, a model, an option) then occurs before the first charge. The labels come from a
+seeded generator over the declared classes, and the vault is discarded, so that a rehearsal depends on no secret. A few
+rows can fail where all rows would not, so that a failure counts only if it also occurs on all rows.
+
+An error of this library can result from the synthetic labels (teachers disagree, for example). It is raised only if the
+recipe has no teachers and the rehearsal released something before, because the training itself raises earlier errors.
 """
 
 import random
@@ -28,28 +29,34 @@ from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.noise.secure_stream import Bits
 from labeldp.privacy.teachers.teacher_votes import TeacherVotes
 from labeldp.privacy.vault import Vault
+from labeldp.privacy.vault.interface import ReleasingVault, VaultWrapper
 from labeldp.recipes.progress import Progress
 from labeldp.recipes.registry import Recipe
 from labeldp.recipes.task import RowMask, Task, default_training
-from labeldp.releases.base import Release
 from labeldp.releases.derived import PseudoLabels
 
-_N_TRAINING, _N_HELD_OUT, _N_UNLABELED = 120, 20, 10  # rows to train on, to choose or score with, and without a label
-_N_IMAGES = 16  # in place of all of these, as networks of pictures are slow
+# Numbers of training rows, of held-out rows in each part, and of unlabeled rows in a rehearsal.
+_N_TRAINING = 120
+_N_HELD_OUT = 20
+_N_UNLABELED = 10
+# Number of training rows of images, whose networks are slow; other parts have a quarter of it.
+_N_IMAGES = 16
+# Most rows with extreme values.
 _N_EXTREME = 60
-_SEED = 20_240_101  # of the public labels and of the choice of rows
+# Seed of the synthetic labels and of the selection of rows.
+_SEED = 20_240_101
 
 
 @dataclass(frozen=True)
 class RowSplit:
-    """The rows to train on, to choose with and to score with."""
+    """The masks of the training, selection and scoring rows; None for a part that does not exist."""
 
     training: RowMask
     selection: RowMask | None
     scoring: RowMask | None
 
     def select(self, row_ids: NDArray[np.int64]) -> "RowSplit":
-        """Return the parts of some rows."""
+        """Return the masks restricted to some rows."""
         held_out_masks = (
             None if row_mask is None else row_mask[row_ids] for row_mask in (self.selection, self.scoring)
         )
@@ -57,26 +64,26 @@ class RowSplit:
 
 
 # Trains variants of a recipe on given parts of the rows of a vault.
-Trainer = Callable[[Vault, Sequence[Task], Recipe, Sequence[Mapping[str, Any]], RowSplit], Any]
+Trainer = Callable[[ReleasingVault, Sequence[Task], Recipe, Sequence[Mapping[str, Any]], RowSplit], Any]
 
 
 def rehearse(
-    vault: Vault,
+    vault: ReleasingVault,
     tasks: Sequence[Task],
     recipe: Recipe,
     options: Sequence[Mapping[str, Any]],
     split: RowSplit,
     train: Trainer,
 ) -> None:
-    """Train in short on a few rows with public labels; if that fails, on all rows.
+    """Run a short training on a few rows with synthetic labels; if it fails, on all rows.
 
     Args:
         vault: The vault of the training. Only public facts are read: budget, users, and which rows have a label.
-        tasks: A task for each variant, on the rows to train on.
-        recipe: The recipe. One of somebody else's may only work on the rows it was written for: it is not rehearsed.
+        tasks: The task of each variant, on the training rows.
+        recipe: The recipe. A recipe of another package is not rehearsed, because it may work on its own rows only.
         options: The options of each variant.
-        parts: The rows of the training.
-        train: What trains.
+        split: The rows of the training.
+        train: Trains the variants.
 
     Raises:
         InputError: The recipe cannot be trained on these features.
@@ -89,31 +96,30 @@ def rehearse(
     if problem is not None and row_ids.size < vault.n_rows:
         problem, released = _try_training(np.arange(vault.n_rows), *arguments)
     if isinstance(problem, LabelDPError):
-        if released and not recipe.asks_teachers and not isinstance(problem, BudgetExceeded):
+        if released and not recipe.uses_teachers and not isinstance(problem, BudgetExceeded):
             raise problem
     elif problem is not None:
         raise InputError(
-            f"The recipe {recipe.name!r} cannot be trained on these features: a rehearsal with made-up labels ended in "
-            f"{type(problem).__name__}. Nothing was spent. Choose another recipe or model, or change the features."
+            f"The recipe {recipe.name!r} cannot be trained on these features: a rehearsal with synthetic labels ended "
+            f"in {type(problem).__name__}. Nothing was spent. Choose another recipe or model, or change the features."
         )
 
 
 def _try_training(
     row_ids: NDArray[np.int64],
-    vault: Vault,
+    vault: ReleasingVault,
     tasks: Sequence[Task],
     recipe: Recipe,
     options: Sequence[Mapping[str, Any]],
     split: RowSplit,
     train: Trainer,
 ) -> tuple[Exception | None, bool]:
-    """Train on some rows; return why it failed, if it did, and whether something was released before."""
+    """Train on some rows; return the failure, or None, and whether something was released before."""
     synthetic_vault = _SyntheticVault(
         vault, row_ids, max(task.epsilon for task in tasks), max(task.delta for task in tasks)
     )
-    limited_vault: Any = (
-        vault.around(synthetic_vault) if hasattr(vault, "around") else synthetic_vault
-    )  # a search has a limit of its own
+    # A search has a limit of its own.
+    limited_vault = vault.around(synthetic_vault) if isinstance(vault, VaultWrapper) else synthetic_vault
     try:
         with _without_side_effects():
             train(
@@ -127,9 +133,9 @@ def _try_training(
 
 
 class _SyntheticVault(Vault):
-    """A vault of some rows, whose labels anybody could draw. Teachers are not trained: that precedes any charge."""
+    """A vault of some rows with synthetic labels. It trains no teachers, which a training does before any charge."""
 
-    def __init__(self, vault: Vault, row_ids: NDArray[np.int64], epsilon: float, delta: float) -> None:
+    def __init__(self, vault: ReleasingVault, row_ids: NDArray[np.int64], epsilon: float, delta: float) -> None:
         codes = np.random.default_rng(_SEED).integers(0, len(vault.space), row_ids.size).astype(np.int32)
         codes[~vault.labeled_mask[row_ids]] = MISSING
         users = None if vault.users is None else vault.users[row_ids]
@@ -137,15 +143,13 @@ class _SyntheticVault(Vault):
         limit = Budget(max(budget.epsilon, epsilon), max(budget.delta, delta), budget.composition)
         super().__init__(EncodedLabels(codes), vault.space, limit, users=users)
 
-    def _check(self, mechanism: Mechanism) -> None:
-        super()._check_mechanism(_with_synthetic_votes(mechanism))
-
-    def _draw(self, mechanism: Mechanism, *arguments: Any) -> Release:
-        return super()._draw(_with_synthetic_votes(mechanism), *arguments)
+    def check_mechanism(self, mechanism: Mechanism) -> Mechanism:
+        """Check a mechanism, and return it with synthetic votes in place of those of teachers."""
+        return super().check_mechanism(_with_synthetic_votes(mechanism))
 
 
 def _with_synthetic_votes(mechanism: Mechanism) -> Mechanism:
-    """Return a mechanism as it is, or votes of teachers as votes that are made up."""
+    """Return a mechanism unchanged, or votes of teachers as synthetic votes."""
     if not isinstance(mechanism, TeacherVotes) or isinstance(mechanism, _SyntheticVotes):
         return mechanism
     attributes = {attribute.name: getattr(mechanism, attribute.name) for attribute in fields(mechanism)}
@@ -154,7 +158,7 @@ def _with_synthetic_votes(mechanism: Mechanism) -> Mechanism:
 
 @dataclass(frozen=True, eq=False)
 class _SyntheticVotes(TeacherVotes):
-    """Answers to all queries, for a student to learn from."""
+    """Synthetic answers to all queries, from which a student can learn."""
 
     def prepare(self, codes: Codes, space: LabelSpace, memory: dict[Any, Any]) -> "_SyntheticVotes":
         return self
@@ -165,7 +169,7 @@ class _SyntheticVotes(TeacherVotes):
 
 
 def _shorten_task(task: Task, row_ids: NDArray[np.int64]) -> Task:
-    """Return the task on some rows, with short trainings that leave nothing behind."""
+    """Return the task on some rows, with short trainings that write no files."""
     training = task.training or default_training(task)
     epochs = min(training.epochs, SHORT_STEPS)
     public = task.public
@@ -187,18 +191,27 @@ def _shorten_task(task: Task, row_ids: NDArray[np.int64]) -> Task:
 
 
 def sample_row_ids(features: Features, split: RowSplit, labeled_mask: RowMask) -> NDArray[np.int64]:
-    """Return rows for a rehearsal, by public facts: extreme ones, and some of each part."""
+    """Select rows for a rehearsal by public facts.
+
+    Args:
+        features: The features of all rows.
+        split: The parts of the rows.
+        labeled_mask: The rows that have a label.
+
+    Returns:
+        The ids of rows with extreme values, and of some rows of each part.
+    """
     if features.kind == "images":
-        max_rows = {"fit": _N_IMAGES, "held out": _N_IMAGES // 4, "others": _N_IMAGES // 4}
+        max_rows = {"training": _N_IMAGES, "held out": _N_IMAGES // 4, "unlabeled": _N_IMAGES // 4}
     else:
-        max_rows = {"fit": _N_TRAINING, "held out": _N_HELD_OUT, "others": _N_UNLABELED}
+        max_rows = {"training": _N_TRAINING, "held out": _N_HELD_OUT, "unlabeled": _N_UNLABELED}
     generator = np.random.default_rng(_SEED)
     row_id_groups = [_sample_at_most(features.extreme_row_ids(), _N_EXTREME, generator)]
-    row_id_groups.append(_sample_at_most(np.flatnonzero(split.training), max_rows["fit"], generator))
+    row_id_groups.append(_sample_at_most(np.flatnonzero(split.training), max_rows["training"], generator))
     for row_mask in (split.selection, split.scoring):
         if row_mask is not None:
             row_id_groups.append(_sample_at_most(np.flatnonzero(row_mask), max_rows["held out"], generator))
-    row_id_groups.append(_sample_at_most(np.flatnonzero(~labeled_mask), max_rows["others"], generator))
+    row_id_groups.append(_sample_at_most(np.flatnonzero(~labeled_mask), max_rows["unlabeled"], generator))
     return np.unique(np.concatenate(row_id_groups))
 
 
@@ -208,7 +221,7 @@ def _sample_at_most(row_ids: NDArray[np.int64], max_rows: int, generator: np.ran
 
 @contextmanager
 def _without_side_effects() -> Iterator[None]:
-    """Shorten trainings, and leave no trace: no warnings, and the random states of all libraries as they were."""
+    """Shorten trainings, suppress warnings, and restore the random states of all libraries."""
     numpy_state = check_random_state(None)
     states = random.getstate(), numpy_state.get_state()
     with _preserve_torch_state(), warnings.catch_warnings(), np.errstate(all="ignore"), shorten_training():
@@ -221,7 +234,7 @@ def _without_side_effects() -> Iterator[None]:
 
 
 def _preserve_torch_state() -> AbstractContextManager[Any]:
-    """Keep the random state of torch, where it is installed."""
+    """Restore the random state of torch, if it is installed."""
     if not has_torch():
         return nullcontext()
     import torch

@@ -1,4 +1,4 @@
-"""What a recipe asks of a vault: requests, and reservations of several releases at once."""
+"""Requests of a recipe to the vault: single releases, and reservations of several releases."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,13 @@ from labeldp.releases.base import Release
 
 @dataclass(frozen=True)
 class Request:
-    """A request to the vault. Without `rows`, it is for all rows of the task."""
+    """A request for one release.
+
+    Attributes:
+        mechanism: The mechanism of the release.
+        row_mask: The rows to release; None for all rows of the task.
+        derived_from: The earlier releases from which the mechanism's arrays were computed.
+    """
 
     mechanism: Mechanism
     row_mask: RowMask | None = None
@@ -22,18 +28,20 @@ class Request:
 
 @dataclass(frozen=True)
 class Reserve:
-    """A request to pay for several releases at once, which together cost less than one after another.
+    """A request to charge several releases at once, whose composed cost is less than the sum of their costs.
 
-    The reply is True or False. After True, the next requests are drawn as the steps, in order, each on all rows of the
-    task: ask for them without `rows`. What one computes from an earlier one names that in `derived_from`. After False
-    nothing was reserved, and requests add up as always: so it is where users own several labels in the rows of the
-    task, because a step by its loss does not say what several labels lose. Ask then for less.
+    The reply is True or False. After True, the next requests are drawn as the steps, in order and on all rows of the
+    task: yield them without a `row_mask`. A step that is computed from earlier ones names them in `derived_from`.
+
+    The reply is False if users own several labels in the rows of the task: the loss of a step does not determine the
+    loss of several labels. Nothing is reserved then, and each request is charged by itself. The recipe must then
+    request releases that cost less.
 
     Attributes:
-        steps: What each release may lose at most, as a mechanism or as a loss. `calibration.calibrated_loss` gives the
-            loss of a mechanism that is only known later, and `shares.composed_steps` divides epsilon.
+        steps: The maximal privacy loss of each release, as a mechanism or as a loss. `calibration.calibrated_loss`
+            gives the loss of a mechanism that is not known yet, and `budget_split.split_composed` divides epsilon.
         delta: The delta at which the steps are composed.
-        name: Tells several reservations of one shape apart.
+        name: Distinguishes several reservations of the same steps.
     """
 
     steps: Sequence[Mechanism | Loss]
@@ -41,5 +49,5 @@ class Reserve:
     name: str = ""
 
 
-# A recipe yields a request, is sent the reply, and so on; it returns one model, or several to choose from.
+# A recipe yields a request and receives the reply, repeatedly. It returns one model, or several candidates.
 Steps = Generator[Request | Reserve, Any, Predictor | list[Predictor]]

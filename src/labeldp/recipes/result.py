@@ -1,9 +1,9 @@
-"""What a training by a recipe returns."""
+"""The result of a training by a recipe."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labeldp.core.guarantee import Guarantee
 from labeldp.evaluate import ErrorScore, Score
@@ -13,27 +13,35 @@ from labeldp.privacy.vault import Vault
 from labeldp.recipes.registry import get_recipe
 from labeldp.releases.base import Release
 
-if TYPE_CHECKING:
-    pass
-
+# Share of rows predicted as one of two classes, from which a warning says that accuracy is not informative.
 _ONE_SIDED_SHARE = 0.95
+# Number of effects of an additive model that a report describes.
+_N_EFFECTS_SHOWN = 8
+# Epsilon above which a warning is given: even prior odds of a label can become a posterior of 99.97 %.
+_LARGE_EPSILON = 8.0
 
-_MAX_GRID_VALUES = 2_000  # values of a range
-
-_N_EFFECTS_SHOWN = 8  # effects that a report describes
-
-_LARGE_EPSILON = 8.0  # whoever gave a label even odds can be sure of it to 99.97 %
-
-Report = Callable[[str], None]
+# Is called in a rehearsal with the result and the vault of synthetic labels.
 RehearsalHook = Callable[["TrainingResult", Vault], None]
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a recipe gave: the model, all that was released on the way, and a private score of the model.
+    """The model of a recipe, all releases of the training, and a private score of the model.
 
-    Of several candidates, `winner` is the place of the model among them. `users` says how the labels of users
-    took part. `effects` describe an additive model of a table.
+    Attributes:
+        recipe: The name of the recipe.
+        model: The trained model; of several candidates, the selected one.
+        releases: All releases on which the model depends, the private selection included.
+        guarantee: The guarantee of these releases together.
+        score: The private score on held-out rows; None if no rows were held out.
+        n_candidates: The number of models to select from.
+        best_index: The index of the selected model among the candidates.
+        variant: The index of the variant that the selected model comes from.
+        user_summary: How many labels of users took part; None if each label is a privacy unit.
+        majority_share: The share of scored rows that the model predicts as the same one of two classes.
+        interval_widening: The factor by which intervals of predicted numbers are wider than the model's own.
+        notes: Notes for the user, about failed candidates for example.
+        effects: The effects of an additive model of a table.
     """
 
     recipe: str
@@ -43,16 +51,16 @@ class TrainingResult:
     score: Score | ErrorScore | None
     n_candidates: int = 1
     best_index: int = 0
-    variant: int = 0  # which of several variants of learning the winner comes from
+    variant: int = 0
     user_summary: dict[str, Any] | None = None
-    majority_share: float = 0.0  # the share of scored rows to which the model gives one of two classes
-    interval_widening: float = 1.0  # by how much intervals of its numbers are wider than what it believes
-    notes: tuple[str, ...] = ()  # what the user should know, candidates that were left out for example
+    majority_share: float = 0.0
+    interval_widening: float = 1.0
+    notes: tuple[str, ...] = ()
     effects: tuple[Effect, ...] | None = None
 
     @property
     def overall_guarantee(self) -> Guarantee:
-        """What holds for every label: the model's guarantee, and that of held-out labels, which lose to the score."""
+        """The guarantee of every label: that of the training labels and that of the held-out labels of the score."""
         return self.guarantee.with_scoring_cost(0.0 if self.score is None else self.score.epsilon)
 
     def to_json(self) -> dict[str, Any]:
@@ -71,7 +79,7 @@ class TrainingResult:
         }
 
     def _describe_effects(self) -> dict[str, Any] | None:
-        """Describe the strongest effects, and whether trees add to them."""
+        """Describe the strongest effects, and whether the model adds boosted trees to them."""
         if self.effects is None:
             return None
         shown = [effect.to_json() for effect in self.effects[:_N_EFFECTS_SHOWN]]
@@ -87,17 +95,18 @@ class TrainingResult:
             warnings.append(f"Epsilon {epsilon:g} is so large that a label is hardly protected.")
         if delta * n_rows > 1:
             warnings.append(
-                f"Delta {delta:g} is not small against one in {n_rows:,} rows: some label may be told outright."
+                f"Delta {delta:g} is not small against one in {n_rows:,} rows: some label may be disclosed outright."
             )
         if self.majority_share >= _ONE_SIDED_SHARE:
             warnings.append(
-                f"The model gives {self.majority_share:.1%} of the rows to one class, so that its accuracy says little: look "
-                "at AUC, recall and precision."
+                f"The model predicts one class for {self.majority_share:.1%} of the rows, so that its accuracy is not "
+                "informative: compare AUC, recall and precision."
             )
         return [*warnings, *self.notes]
 
 
 def describe_release(release: Release) -> dict[str, Any]:
+    """Describe a release for a report: mechanism, rows, epsilon and, of a selection, its criterion."""
     n_rows = release.n_rows if release.row_mask is None else int(release.row_mask.sum())
     epsilon = release.parameters.get("epsilon", release.guarantee.epsilon)
     criterion = {"by": release.parameters["by"]} if "by" in release.parameters else {}

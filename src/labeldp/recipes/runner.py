@@ -1,9 +1,9 @@
-"""Run the steps of a recipe against a vault: answer its requests within the budget of the task."""
+"""Running the steps of a recipe against a vault, within the budget of the task."""
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,56 +13,46 @@ from labeldp.core.errors import BudgetExceeded, LabelDPError
 from labeldp.core.exact_real import as_fraction
 from labeldp.learn.predictor import Predictor
 from labeldp.privacy.mechanisms.base import Mechanism
-from labeldp.privacy.vault import Vault
-from labeldp.privacy.vault.release_plan import ReleasePlan, step_losses
+from labeldp.privacy.vault.interface import PlannedReleases, ReleasingVault
+from labeldp.privacy.vault.release_plan import step_losses
 from labeldp.recipes.registry import Recipe
 from labeldp.recipes.request import Request, Reserve
 from labeldp.recipes.task import RowMask, Task
 from labeldp.releases.base import Release
 
-if TYPE_CHECKING:
-    pass
-
-_ONE_SIDED_SHARE = 0.95
-
-_MAX_GRID_VALUES = 2_000  # values of a range
-
-_N_EFFECTS_SHOWN = 8  # effects that a report describes
-
-_LARGE_EPSILON = 8.0  # whoever gave a label even odds can be sure of it to 99.97 %
-
-Report = Callable[[str], None]
+# Is called with the phase of a training: "preparing", "releasing" or "training", for example.
+ReportPhase = Callable[[str], None]
 
 
 def run_steps(
-    vault: Vault,
+    vault: ReleasingVault,
     task: Task,
     recipe: Recipe,
     options: Mapping[str, Any],
-    report: Report,
+    report: ReportPhase,
     earlier_releases: list[Release],
     training_name: str = "",
 ) -> Sequence[Predictor]:
-    """Answer a recipe's requests until it returns, and add new releases to the earlier ones of other variants.
+    """Answer the requests of a recipe until it returns its models.
 
     Args:
         vault: The vault of the training.
-        task: What to learn, and how much it may cost.
-        chosen: The recipe.
-        options: Its options.
-        report: Is called with what is being done.
-        earlier: The releases of other variants, which are free; new ones are added.
-        training: A name of the training, under which all variants reserve releases.
+        task: The task. Its epsilon and delta bound the composed cost of all releases.
+        recipe: The recipe.
+        options: The recipe's options.
+        report: Is called with each phase of the training.
+        earlier_releases: The releases of other variants, which are free. New releases are appended.
+        training_name: The name under which all variants of the training reserve releases.
 
     Returns:
         The models.
 
     Raises:
-        BudgetExceeded: The budget cannot pay for the training to its end, or a reserved step was drawn otherwise.
-        LabelDPError: The recipe asks for more than it may.
+        BudgetExceeded: The budget cannot pay for the whole training, or a reserved step was drawn with another request.
+        LabelDPError: The recipe requests more than the task's epsilon or delta.
     """
     steps, releases = recipe.steps(task, **options), list[Release]()
-    plan: ReleasePlan | None = None
+    plan: PlannedReleases | None = None
     reply: Any = None
     while True:
         report("training" if releases else "preparing")
@@ -72,12 +62,12 @@ def run_steps(
             return done.value if isinstance(done.value, list) else [done.value]
         report("releasing")
         if not releases and plan is None and task.encoder is not None:
-            task.encoder.check_shape(task.features)  # a learner would find out after the charge
+            task.encoder.check_shape(task.features)  # a learner would fail only after the charge
         is_first = not releases and plan is None and not earlier_releases
         if isinstance(request, Reserve):
             if plan is not None and plan.n_remaining:
                 raise LabelDPError(
-                    f"The recipe {recipe.name!r} reserves again before it drew all steps: a mistake in it."
+                    f"The recipe {recipe.name!r} reserves again before it drew all steps: a mistake in the recipe."
                 )
             plan = _reserve_steps(
                 vault, task, recipe, request, releases, f"{training_name} {request.name}".strip(), is_first
@@ -88,7 +78,7 @@ def run_steps(
         if plan is not None and plan.n_remaining:
             if not np.array_equal(row_mask, task.row_mask):
                 raise LabelDPError(
-                    f"The recipe {recipe.name!r} asks for some rows of a reserved step: a mistake in it."
+                    f"The recipe {recipe.name!r} requests some rows of a reserved step: a mistake in the recipe."
                 )
             reply = _draw_reserved(plan, request)
         else:
@@ -104,11 +94,19 @@ def run_steps(
 
 
 def _reserve_steps(
-    vault: Vault, task: Task, recipe: Recipe, request: Reserve, releases: Sequence[Release], name: str, is_first: bool
-) -> ReleasePlan | None:
-    """Pay for the steps of a recipe; None where users own several labels, whose losses a step may not say.
+    vault: ReleasingVault,
+    task: Task,
+    recipe: Recipe,
+    request: Reserve,
+    releases: Sequence[Release],
+    name: str,
+    is_first: bool,
+) -> PlannedReleases | None:
+    """Reserve the steps of a recipe.
 
-    A rehearsal on some rows decides as the training will.
+    Returns:
+        The plan of the releases. None if users own several labels, for which the loss of a step is not known. A
+        rehearsal on some rows decides by the full task, as the training does.
     """
     if task.full_task.labels_per_user > 1:
         return None
@@ -132,7 +130,7 @@ def _reserve_steps(
     return vault.plan(*request.steps, **plan_options)
 
 
-def _draw_reserved(plan: ReleasePlan, request: Request) -> Release:
+def _draw_reserved(plan: PlannedReleases, request: Request) -> Release:
     try:
         return plan.release(request.mechanism, derived_from=request.derived_from)
     except BudgetExceeded:
@@ -143,37 +141,42 @@ def _draw_reserved(plan: ReleasePlan, request: Request) -> Release:
 
 
 def _overspending_error(recipe: Recipe) -> LabelDPError:
-    return LabelDPError(f"The recipe {recipe.name!r} asks for more than it was given: a mistake in the recipe.")
+    return LabelDPError(
+        f"The recipe {recipe.name!r} requests more than the epsilon and delta of its task: a mistake in the recipe."
+    )
 
 
 def name_training(task: Task, recipe: Recipe, options: Mapping[str, Any]) -> str:
-    """Name a training in the ledger by what the user chose and what is written alike in every process."""
+    """Return the name of a training in the ledger: recipe, seed and plain options, the same in every process."""
     plain = {name: value for name, value in sorted(options.items()) if type(value) in (bool, int, float, str)}
     return f"{recipe.name} seed {task.seed} {json.dumps(plain) if plain else ''}".strip()
 
 
-def _check_remaining_budget(vault: Vault, task: Task, row_mask: RowMask, is_paid: bool) -> None:
-    """Refuse before the first release what could not be paid to the end, unless it is a run that goes on."""
+def _check_remaining_budget(vault: ReleasingVault, task: Task, row_mask: RowMask, is_paid: bool) -> None:
+    """Refuse a training that the budget cannot pay to the end, unless its first release `is_paid` already."""
     epsilon, delta = vault.remaining(row_mask)
     if epsilon < task.epsilon * (1 - 1e-9) and not is_paid:
         raise BudgetExceeded(
             f"This training costs epsilon {task.epsilon:g} in all, and the budget has epsilon {epsilon:.6g} and delta "
-            f"{delta:.3g} left: ask for less, or raise the budget."
+            f"{delta:.3g} left: lower epsilon, or raise the budget."
         )
 
 
 def _scale_to_task(
-    vault: Vault, task: Task, releases: Sequence[Release], requested: Mechanism, row_mask: RowMask
+    vault: ReleasingVault, task: Task, releases: Sequence[Release], requested: Mechanism, row_mask: RowMask
 ) -> Mechanism | None:
-    """Turn what a recipe asks for a unit into what its labels get, within what the task has left; None without such.
+    """Scale a mechanism from one privacy unit to all labels of the unit, within the rest of the task's budget.
 
-    The labels of a user share epsilon. Where delta is left over, many labels can share it to more effect. What is left
-    of the budget has no say: a run that goes on must ask for what it asked for before.
+    The labels of a user share epsilon. Unused delta allows a better composition over many labels. The rest of the
+    vault's budget must not matter: an interrupted run that continues must repeat its requests.
+
+    Returns:
+        The mechanism, or None if none fits into the task's epsilon and delta.
     """
     for delta in dict.fromkeys((min(task.delta, vault.budget.delta), 0.0)):
         mechanism = vault.scaled_to_unit(requested, row_mask, delta)
         composed = vault.guarantee_of(releases, mechanism, row_mask)
-        is_private = math.isfinite(composed.epsilon)  # what is not was switched on by name
+        is_private = math.isfinite(composed.epsilon)  # others need `allow_unproven`
         if not is_private or (composed.epsilon <= task.epsilon and composed.delta <= task.delta):
             return mechanism
     return None

@@ -1,4 +1,4 @@
-"""The public side of a private training: what recipes see, and the learners that suit it."""
+"""The public side of a private training: features, budget and models of a recipe, and the learners for them."""
 
 from __future__ import annotations
 
@@ -37,21 +37,36 @@ if TYPE_CHECKING:
     from labeldp.learn.model import Model
 
 RowMask = NDArray[np.bool_]
-# Learners of networks, by their names in `labeldp.learn`: recipes name them, so that they load without torch.
+# Learners of networks by their names in `labeldp.learn`. Recipes use names, so that they load without torch.
 LearnerName = Literal["AugDescent", "Bayes", "FixMatch", "SemiGAN", "SoftMatch", "Supervised"]
-_CLUSTER_COLUMNS = 32  # directions of smoothed rows in which kinds are looked for
+# Principal directions of smoothed rows in which balanced clusters are found.
+_CLUSTER_COLUMNS = 32
 
 
 @dataclass(frozen=True)
 class Task:
-    """The public side of a private training: features, and how much may be learnt of the labels of `rows`.
+    """The public side of a private training: features, and the budget of the labels of some rows.
 
-    `model` is a backbone by name, a function that makes a network, `Boosting`, or a scikit-learn classifier. `encoder`
-    was trained without labels; with images, clusters and linear queries look at its embeddings, and networks start from
-    it. `public` are rows of other people, for teachers to vote on: then their student sees nothing of `features`. Where
-    users own the rows, epsilon and delta are for a user, whose labels in `rows` share them. `training` is for every
-    network of a recipe but those whose learner has an entry in `schedules`. Of several models, a private choice takes
-    the best by `choose_by` (see `evaluate.choose`).
+    Attributes:
+        features: The features of all rows.
+        space: The declared labels.
+        row_mask: The rows whose labels are released.
+        epsilon: The epsilon of each privacy unit. Where users own the rows, all labels of a user share it.
+        delta: The delta of each privacy unit.
+        model: A backbone by name, a function that builds a network, `Boosting`, or a scikit-learn estimator.
+        training: The schedule of every network whose learner has no entry in `schedules`.
+        encoder: A model that was trained without labels. Clusters and linear queries use its embeddings of images, and
+            networks start from it.
+        seed: The seed of splits, clusters and trainings. It is public, and independent of the noise.
+        users: The owner of each row; None where each label is a privacy unit.
+        public: Features of other people, on which teachers vote. Their student then sees nothing of `features`.
+        choose_by: The criterion of the private selection among several models (see `evaluate.choose`).
+        folder: The folder in which slow intermediate results are cached for other runs on the same rows.
+        schedules: Schedules of learners that need one of their own.
+        reused_seconds: The training times of the networks that were loaded from the cache, in seconds.
+        progress: The planned and completed steps of the recipe.
+        notes: Notes for the user about the training.
+        sampled_from: In a rehearsal on some rows, the task that is rehearsed.
     """
 
     features: Features
@@ -66,25 +81,22 @@ class Task:
     users: NDArray[Any] | None = field(default=None, repr=False)
     public: Features | None = field(default=None, repr=False)
     choose_by: Criterion = "auto"
-    folder: Path | None = None  # where what takes long to make is kept for other runs on the same rows
-    schedules: Mapping[type[Learner], Training] = field(default_factory=dict)  # of learners that need one of their own
-    reused_seconds: list[float] = field(
-        default_factory=list, repr=False
-    )  # the seconds that others took for what was kept
-    progress: Progress = field(default_factory=Progress, repr=False, compare=False)  # the recipe's steps that are done
-    notes: list[str] = field(default_factory=list, repr=False)  # what the user should know about the training
-    sampled_from: Task | None = field(default=None, repr=False)  # of a rehearsal on some rows: the task itself
+    folder: Path | None = None
+    schedules: Mapping[type[Learner], Training] = field(default_factory=dict)
+    reused_seconds: list[float] = field(default_factory=list, repr=False)
+    progress: Progress = field(default_factory=Progress, repr=False, compare=False)
+    notes: list[str] = field(default_factory=list, repr=False)
+    sampled_from: Task | None = field(default=None, repr=False)
 
     def learner(self, kind: LearnerName | type[Learner], **options: Any) -> Any:
         """Return a learner for this task's model and training.
 
         Args:
-            kind: The learner of networks. Boosted trees or a scikit-learn model take the place of `Supervised` and
-                `Bayes`.
+            kind: The learner of networks. Boosted trees or a scikit-learn model replace `Supervised` and `Bayes`.
             options: The learner's own settings, which only networks use.
 
         Returns:
-            A learner of networks; `Boosting` for boosted trees; `Classical` for a scikit-learn model. The last two
+            A learner of networks; `Boosting` for boosted trees; `SklearnLearner` for a scikit-learn model. The last two
             need no torch.
 
         Raises:
@@ -94,13 +106,13 @@ class Task:
         model = find_model(self.model, self.seed, len(self.features.shape))
         name = kind if isinstance(kind, str) else kind.__name__
         if self.features.kind == "pairs" and name not in ("Supervised", "Bayes", "FixMatch"):
-            raise InputError(f"{name} varies or mixes rows, which ids do not allow: take lp-mst or randres.")
+            raise InputError(f"{name} augments or mixes rows, which ids do not allow: take lp-mst or randres.")
         if hasattr(model, "fit"):
             if isinstance(model, type):
-                raise InputError(f"The model is the class {model.__name__}: give one of it, {model.__name__}().")
+                raise InputError(f"The model is the class {model.__name__}: give an instance, {model.__name__}().")
             model_name = "boosted trees" if isinstance(model, Boosting) else type(model).__name__
             if name not in ("Supervised", "Bayes"):
-                raise InputError(f"{name} trains networks: choose a backbone, not {model_name}.")
+                raise InputError(f"{name} trains networks: choose a backbone, not {model_name}.", parameter="model")
             if isinstance(model, Boosting):
                 if self.encoder is not None:
                     raise InputError("Boosted trees cannot begin from an encoder: give its embeddings as features.")
@@ -123,22 +135,22 @@ class Task:
 
     @property
     def trains_networks(self) -> bool:
-        """Whether networks may be trained: for a model "auto" that needs torch; a named model was checked before."""
+        """Whether networks can be trained: a model "auto" requires torch, and a named model was checked already."""
         return has_torch() or self.model != "auto"
 
     def with_installed_model(self) -> Task:
-        """Return this task, with logistic regression for a model "auto" that would be a network without torch."""
+        """Return this task, with logistic regression as the model "auto" if torch is not installed."""
         return self if self.trains_networks else replace(self, model=LogisticRegression(C=0.1, max_iter=300))
 
     @cached_property
     def _standardized(self) -> StandardizedFeatures:
-        """The rows as a classifier of scikit-learn sees them, which all learners of this task share."""
+        """The standardized rows for classifiers of scikit-learn, shared by all learners of this task."""
         return StandardizedFeatures.of(
             self.features, find_model(self.model, self.seed, len(self.features.shape)), self.row_mask
         )
 
     def with_rows(self, row_mask: RowMask) -> Task:
-        """Return the same task on other rows; what all features look like, which can take long to see, stays known."""
+        """Return the same task on other rows, with the encoded features of all rows, which are slow to compute."""
         other = replace(self, row_mask=row_mask)
         if "encoded_features" in vars(self):
             vars(other)["encoded_features"] = self.encoded_features
@@ -146,11 +158,11 @@ class Task:
 
     @property
     def full_task(self) -> Task:
-        """The task by which a recipe decides its way: in a rehearsal on some rows, the one that is rehearsed."""
+        """The task on which a recipe bases its decisions: in a rehearsal on some rows, the task that is rehearsed."""
         return self if self.sampled_from is None else self.sampled_from
 
     def resolve_mixup(self, requested: float | None, default: float = 4.0) -> float:
-        """Return how much to mix rows: the usual amount if none is asked for, and nothing of ids."""
+        """Return the strength of mixup: the default if none is requested, and 0 for pairs of ids."""
         if requested is not None and not (isinstance(requested, int | float) and 0 <= requested < np.inf):
             raise InputError(
                 f"mixup is 0, for rows as they are, or a number above 0, 4 for example: not {requested!r}."
@@ -163,19 +175,19 @@ class Task:
 
     @cached_property
     def labels_per_user(self) -> int:
-        """The most labels of one user in `rows`; 1 where each label is a unit of its own."""
+        """The most labels of one user among the rows of the task; 1 where each label is a privacy unit."""
         if self.users is None:
             return 1
         return int(np.unique(self.users[self.row_mask], return_counts=True)[1].max(initial=1))
 
     @property
     def label_epsilon(self) -> float:
-        """What a label has for itself, about: by this, recipes tell what noise to expect."""
+        """The approximate epsilon of a single label, from which recipes estimate the noise."""
         return self.epsilon / self.labels_per_user
 
     @cached_property
     def encoded_features(self) -> Features:
-        """The rows as clusters and linear queries see them: images through the encoder, where there is one."""
+        """The features for clusters and linear queries: the embeddings of images if there is an encoder."""
         if self.features.kind == "pairs":
             raise InputError("Ids cannot be added up or clustered: take lp-mst, randres or alibi.")
         if self.features.kind == "images" and self.encoder is not None:
@@ -183,40 +195,40 @@ class Task:
         return self.features
 
     def signal_strength(self, epsilon: float) -> float:
-        """How much noisy sums say: the rows of a class, in units of what one label may move at this epsilon, about."""
+        """Return the signal-to-noise ratio of sums by class: epsilon of a label times rows per class."""
         return epsilon / self.labels_per_user * int(self.row_mask.sum()) / len(self.space)
 
     @cached_property
     def n_columns(self) -> int:
-        """How many directions of dense rows are worth their noise: pure noise grows with them, faint sums need few."""
+        """The number of principal directions of dense rows. Noise at delta 0 grows with it, and weak sums need few."""
         if self.features.kind == "table":
             return 256
         return int(np.clip(self.signal_strength(self.epsilon) / 3, 16, 256)) if self.delta else 32
 
     @cached_property
     def normalizer(self) -> RowNormalizer:
-        """The map to rows of bounded length."""
+        """The map to rows of norm 1."""
         return RowNormalizer.fit(self.encoded_features, n_columns=self.n_columns)
 
     @cached_property
     def normalized(self) -> NDArray[np.float32]:
-        """Every row, lifted."""
+        """All rows, normalized."""
         return self.normalizer(self.encoded_features)
 
     @cached_property
     def sum_normalizer(self) -> RowNormalizer:
-        """The map to rows that are summed: of a table, a short row stays short, as numbers near the mean say less."""
+        """The map to rows for sums. Short rows of a table stay short, as values near the mean hold less information."""
         if self.encoded_features.kind != "table":
             return self.normalizer
         return RowNormalizer.fit(self.encoded_features, n_columns=self.n_columns, clip=True, constant=CONSTANT_WEIGHT)
 
     @cached_property
     def normalized_for_sums(self) -> NDArray[np.float32]:
-        """Every row as it is summed."""
+        """All rows, normalized for sums."""
         return self.sum_normalizer(self.encoded_features) if self.encoded_features.kind == "table" else self.normalized
 
     def with_encoder(self, model: Predictor) -> Predictor:
-        """Return a model of `points` as one of `features`."""
+        """Return a model of the encoded features as a model of the features."""
         if self.encoded_features is self.features or self.encoder is None:
             return model
         from labeldp.learn.encoded import EncodedModel
@@ -224,7 +236,18 @@ class Task:
         return EncodedModel(self.encoder, model)
 
     def find_clusters(self, n_clusters: int, method: str = "kmeans") -> NDArray[np.signedinteger]:
-        """Group the rows without labels: by k-means, into groups of about one size, or by SCAN, from the encoder."""
+        """Cluster the rows without labels.
+
+        Args:
+            n_clusters: The number of clusters.
+            method: "kmeans", "balanced" for clusters of about equal size, or "scan" from the encoder.
+
+        Returns:
+            The cluster of each row.
+
+        Raises:
+            InputError: There is no such method, or SCAN has no encoder.
+        """
         if method == "kmeans":
             return kmeans(
                 self.normalized, min(n_clusters, len(self.features)) if n_clusters > 0 else n_clusters, self.seed
@@ -235,7 +258,7 @@ class Task:
             raise InputError(f"There is no clustering {method!r}: choose kmeans, balanced or scan.")
         if self.encoder is None:
             raise InputError("SCAN starts from an encoder: train one with labeldp.representation, or choose kmeans.")
-        if self.sampled_from is not None:  # SCAN itself takes long, and runs before anything is charged
+        if self.sampled_from is not None:  # SCAN is slow, and the training runs it before the first charge
             return self.find_clusters(n_clusters)
         return cached_array(
             self._cluster_cache_path(f"scan-{n_clusters}"), partial(self._find_scan_clusters, n_clusters, self.encoder)
@@ -250,25 +273,25 @@ class Task:
         return SCAN.assign(replace(scan, training=training).fit(self.features, encoder), self.features)
 
     def cluster_memberships(self, n_clusters: int) -> NDArray[np.float32]:
-        """Return how much each row is of each of so many kinds, found without labels and all of about one size."""
+        """Return the membership of each row in each of several balanced clusters, found without labels."""
         path = self._cluster_cache_path(f"balanced-{n_clusters}")
         return cached_array(
             path, lambda: balanced_kmeans(smooth_rows(self.encoded_features, _CLUSTER_COLUMNS), n_clusters, self.seed)
         )
 
     def _cluster_cache_path(self, name: str) -> Path | None:
-        """Return the file for clusters of these rows, to which the last bits of their encodings make no difference."""
+        """Return the cache file for clusters of these rows; its name does not depend on the last bits of embeddings."""
         if self.folder is None:
             return None
         encoder = "" if self.encoder is None else self.encoder.digest()[:16]
         return self.folder / f"{name}-{self.seed}-{self.features.digest()[:16]}-{encoder}.npy"
 
     def assign_pseudo_labels(self, probabilities: NDArray[np.floating]) -> Codes:
-        """Return the likeliest class of each row of the task, and of others none: those may score the model later."""
+        """Return the most probable class of each row of the task, and none for others, which may be held out."""
         return np.where(self.row_mask, probabilities.argmax(axis=1), MISSING).astype(np.int32)
 
     def split_rows(self, fractions: Sequence[float]) -> list[RowMask]:
-        """Cut the rows into disjoint parts at random; all rows of a user fall into one."""
+        """Split the rows at random into disjoint parts; all rows of a user fall into one part."""
         from labeldp.evaluate import split_rows
 
         row_ids = np.flatnonzero(self.row_mask)
@@ -280,9 +303,9 @@ class Task:
 
 
 def default_training(task: Task, **changes: Any) -> Training:
-    """Return a schedule that suits the size of the task: about a million rows seen, fewer epochs for more rows.
+    """Return a schedule for the size of the task: about a million rows in total, so fewer epochs for more rows.
 
-    Pictures on a GPU are seen six times as often, for which it pays to compile the training.
+    Images on a GPU are trained on for six times as many rows, for which compiling the training pays off.
     """
     n_rows, is_images = max(1, int(task.row_mask.sum())), task.features.kind == "images"
     on_gpu = is_images and choose_device(changes.get("device", "auto")).type == "cuda"
@@ -296,8 +319,8 @@ def default_training(task: Task, **changes: Any) -> Training:
     }
     settings |= {"compile": on_gpu and n_rows * changes.get("epochs", epochs) >= 1_000_000}
     if task.features.kind == "pairs":
-        # A prior weighs what labels tell, so that it suits clean labels as well as noisy ones: without it, factors
-        # learn noise by heart.
+        # The prior is weighed against the likelihood of the labels, so that it suits clean and noisy labels alike.
+        # Without a prior, factors memorize the noise.
         settings |= {"optimizer": "adam", "learning_rate": 0.01, "prior_deviation": 0.2, "epochs": 20}
         settings |= {"batch_size": min(max(n_rows // 64, 64), 1024)}
     return Training(**settings | changes)

@@ -1,4 +1,4 @@
-"""How many teachers vote, and with how much noise, by public facts alone: what recipes do, and what plans say."""
+"""The number of teachers and the noise of their votes, from public facts alone, for recipes and the advisor."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -6,19 +6,22 @@ from functools import lru_cache
 from labeldp.privacy.mechanisms.stable import StableVote
 from labeldp.privacy.mechanisms.voting import ConfidentGNMax
 
-# Malek et al. (2021): beyond 10 to 25 labels a class, answers of teachers hardly improve a semi-supervised student.
+# Answers of the teachers for each class. With more than 10 to 25, a semi-supervised student hardly improves (Malek et
+# al. 2021).
 ANSWERS_PER_CLASS = 20
+# Queries for each answer.
 QUERIES_PER_ANSWER = 3
-MIN_TEACHERS = 10  # no fewer teachers than that
+# Fewest teachers.
+MIN_TEACHERS = 10
 
-_TEST_NOISE_RATIO = (
-    3.0  # noise of threshold tests, in units of that of answers: tests are many, and may be wrong more often
-)
-_TEACHERS_PER_SIGMA = (
-    8.0  # teachers for each unit of noise: where half of them are ahead of the rest, that is four deviations
-)
-_MAX_UNSTABLE = 10  # queries that may fail before stable votes halt
-_PASS_PROBABILITY = 0.9  # the chance that a query passes which is far enough from another winner
+# Noise of threshold tests in units of the noise of answers. Tests are many, and their errors matter less.
+_TEST_NOISE_RATIO = 3.0
+# Teachers per standard deviation of the noise. A lead of half of the teachers is then four deviations.
+_TEACHERS_PER_SIGMA = 8.0
+# Unstable queries after which stable votes halt.
+_MAX_UNSTABLE = 10
+# Probability that a query passes the stability test at the required distance.
+_PASS_PROBABILITY = 0.9
 
 
 def max_teachers(n_rows: int, n_classes: int) -> int:
@@ -28,9 +31,9 @@ def max_teachers(n_rows: int, n_classes: int) -> int:
 
 @lru_cache(64)
 def calibrate_confident_votes(epsilon: float, delta: float, n_queries: int, n_answers: int) -> ConfidentGNMax:
-    """Return the votes with the least noise that stay within epsilon, whatever the teachers say.
+    """Return Confident-GNMax with the least noise within epsilon, for all possible votes.
 
-    Their threshold, of which the cost knows nothing, is for the caller to set.
+    The caller sets the threshold, on which the cost does not depend.
     """
 
     def with_noise(sigma: float) -> ConfidentGNMax:
@@ -42,28 +45,28 @@ def calibrate_confident_votes(epsilon: float, delta: float, n_queries: int, n_an
 
 
 def count_confident_teachers(votes: ConfidentGNMax, limit: int) -> int:
-    """Return how many teachers are heard above the noise, or as many as there can be."""
+    """Return the number of teachers whose lead exceeds the noise, at most `limit`."""
     return int(min(max(_TEACHERS_PER_SIGMA * votes.sigma2, MIN_TEACHERS), limit))
 
 
 @lru_cache(64)
 def calibrate_stable_votes(epsilon: float, delta: float, n_queries: int) -> StableVote:
-    """Return exact winners of so many queries, of which some may fail."""
+    """Return stable votes, which release exact winners, for a number of queries."""
     return StableVote(epsilon, delta, n_queries, min(_MAX_UNSTABLE, n_queries))
 
 
 def min_unanimous_teachers(votes: StableVote) -> int:
-    """Return how many teachers take a query far enough from another winner if all of them agree."""
+    """Return the number of teachers with which a unanimous query passes the stability test."""
     return 2 * votes.distance_for(_PASS_PROBABILITY)
 
 
 def count_stable_teachers(votes: StableVote, limit: int) -> int:
-    """Return teachers enough for a query to pass if half of them lead, or as many as there can be."""
+    """Return the number of teachers with which a query passes if half of them lead, at most `limit`."""
     return min(max(2 * min_unanimous_teachers(votes), MIN_TEACHERS), limit)
 
 
 def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float) -> float:
-    """Return the least noise that spends no more than epsilon, to one in a thousand."""
+    """Return the smallest noise that spends at most epsilon, to a relative precision of 0.001."""
     low, high = 0.5, 1e6
     while high / low > 1.001:
         mid = (low * high) ** 0.5

@@ -22,7 +22,7 @@ from labeldp.recipes.advisor.forecast import advise
 from labeldp.recipes.advisor.formulas import response_accuracy
 from labeldp.recipes.pipelines import auto
 from labeldp.recipes.pipelines.additive import additive_steps, choose_layout
-from labeldp.recipes.pipelines.teachers import Poll, choose_confident_votes, choose_stable_votes
+from labeldp.recipes.pipelines.teachers import QueryPlan, choose_confident_votes, choose_stable_votes
 from labeldp.recipes.task import Task
 
 
@@ -54,9 +54,9 @@ RECIPES = {
 @settings(max_examples=15)
 def test_more_epsilon_never_hurts_a_line(rows, classes, epsilon, gpu, delta):
     low, high = (advise(rows, classes, e, delta, "images", "cuda" if gpu else "cpu") for e in (epsilon, 1.5 * epsilon))
-    assert {line.recipe for line in low.forecasts} == RECIPES
+    assert {found.recipe for found in low.forecasts} == RECIPES
     for before, after in zip(low.forecasts, high.forecasts, strict=True):
-        for name in ("right", "agreed", "nats", "worth"):
+        for name in ("label_accuracy", "agreed_accuracy", "nats", "clean_labels_per_class"):
             if getattr(before, name) is not None:
                 assert getattr(before, name) <= getattr(after, name) + 1e-3  # sums stand for integrals there
         assert before.min_epsilon == after.min_epsilon  # a threshold does not depend on where one stands
@@ -77,7 +77,7 @@ def test_rare_positives_make_noisy_labels_worth_less_and_sums_harder_to_see():
 
 
 @pytest.mark.parametrize(
-    ("rows", "epsilon", "features", "positives", "best", "why"),
+    ("rows", "epsilon", "features", "positives", "best", "reason"),
     [
         (20_000, 1.0, "table", 0.01, "additive", "sums by class stand out"),
         (
@@ -94,10 +94,10 @@ def test_rare_positives_make_noisy_labels_worth_less_and_sums_harder_to_see():
         (2_000, 1.0, "images", 0.01, "randres-mixup", "Nothing works well"),
     ],
 )
-def test_rare_positives_have_a_choice_of_their_own(rows, epsilon, features, positives, best, why):
+def test_rare_positives_have_a_choice_of_their_own(rows, epsilon, features, positives, best, reason):
     advice = advise(rows, 2, epsilon, 1e-6, features, "cuda", positives=positives)
     assert advice.recommended == best
-    assert why in advice.reason
+    assert reason in advice.reason
     assert "Accuracy says little here: 99.0% is what always saying no gets" in advice.reason
     assert "Accuracy says little" not in advise(rows, 2, epsilon, 1e-6, features, "cuda").reason
 
@@ -133,24 +133,24 @@ def test_pictures_with_a_delta_are_refined_where_sums_say_enough(epsilon, best):
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "asks", "delta"),
+    ("epsilon", "expected_uses", "delta"),
     [
         (0.003, [("GroupHistogram", 0.003)], 0.0),
         (0.1, [("LinearQuery", 0.1)], 1e-5),
         (0.5, [("LinearQuery", 0.1), ("LinearQuery", 0.1), ("LinearQuery", 0.3)], 1e-5),
-        (2.0, [("LinearQuery", 0.1), ("LinearQuery", 0.1), ("LinearQuery", 0.2), ("RRInformative", 1.6)], 1e-5),
+        (2.0, [("LinearQuery", 0.1), ("LinearQuery", 0.1), ("LinearQuery", 0.2), ("RRMaxInformation", 1.6)], 1e-5),
     ],
 )
-def test_the_plan_of_refine_names_all_that_it_asks_for(epsilon, asks, delta):
+def test_the_plan_of_refine_names_all_that_it_asks_for(epsilon, expected_uses, delta):
     uses = advise(50_000, 10, epsilon, 1e-5, "images").forecast("refine").uses
-    assert [use.mechanism for use in uses] == [mechanism for mechanism, _ in asks]
-    assert [use.epsilon for use in uses] == pytest.approx([own for _, own in asks])
+    assert [use.mechanism for use in uses] == [mechanism for mechanism, _ in expected_uses]
+    assert [use.epsilon for use in uses] == pytest.approx([own for _, own in expected_uses])
     assert sum(use.delta for use in uses) == pytest.approx(delta)
 
 
 def test_the_vote_on_cifar10_survives_down_to_the_epsilon_that_the_paper_found():
-    line = advise(50_000, 10, 1.0, 1e-5, "images", purity=0.883).forecast("noise-cluster")
-    assert 0.002 < line.min_epsilon < 0.005
+    found = advise(50_000, 10, 1.0, 1e-5, "images", purity=0.883).forecast("noise-cluster")
+    assert 0.002 < found.min_epsilon < 0.005
 
 
 def test_choices_elsewhere():
@@ -171,9 +171,9 @@ def test_choices_elsewhere():
 def test_tables_get_bins_where_auto_takes_them(rows, classes, epsilon, delta):
     task = Task(_table(rows), ldp.LabelSpace(list(range(classes))), np.ones(rows, bool), epsilon, delta)
     advice = advise(rows, classes, epsilon, delta)
-    taken = "additive" if auto._uses_bins(task) else "log-linear"
-    assert advice.recommended in {taken, "cluster-prior", "noise-cluster"}
-    assert advice.recommended == taken or advice.forecast("moments").min_epsilon > epsilon
+    expected = "additive" if auto._uses_bins(task) else "log-linear"
+    assert advice.recommended in {expected, "cluster-prior", "noise-cluster"}
+    assert advice.recommended == expected or advice.forecast("moments").min_epsilon > epsilon
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_the_plan_of_additive_names_what_the_recipe_reserves(rows, epsilon, delt
 
 
 @pytest.mark.parametrize(
-    ("classes", "epsilon", "asks"),
+    ("classes", "epsilon", "expected_uses"),
     [
         (10, 1.4, [("LinearQuery", 1.4)]),
         (10, 2.0, [("LinearQuery", 1.0), ("RandomizedResponse", 1.0)]),
@@ -203,12 +203,12 @@ def test_the_plan_of_additive_names_what_the_recipe_reserves(rows, epsilon, delt
         (21, 4.0, [("LinearQuery", 1.2), ("RRWithPrior", 2.8)]),
     ],
 )
-def test_the_plan_of_log_linear_names_all_that_it_asks_for(classes, epsilon, asks):
-    line = advise(50_000, classes, epsilon, 1e-5, "embeddings").forecast("log-linear")
-    assert [(use.mechanism, use.epsilon) for use in line.uses] == asks
-    assert [use.delta for use in line.uses] == [1e-5] + [0.0] * (len(asks) - 1)
-    plain = line.uses[-1].mechanism == "RandomizedResponse"
-    assert line.label_accuracy == (response_accuracy(asks[-1][1], classes) if plain else None)
+def test_the_plan_of_log_linear_names_all_that_it_asks_for(classes, epsilon, expected_uses):
+    found = advise(50_000, classes, epsilon, 1e-5, "embeddings").forecast("log-linear")
+    assert [(use.mechanism, use.epsilon) for use in found.uses] == expected_uses
+    assert [use.delta for use in found.uses] == [1e-5] + [0.0] * (len(expected_uses) - 1)
+    plain = found.uses[-1].mechanism == "RandomizedResponse"
+    assert found.label_accuracy == (response_accuracy(expected_uses[-1][1], classes) if plain else None)
 
 
 def test_an_additive_model_needs_a_table_and_more_than_the_smallest_epsilon():
@@ -220,17 +220,17 @@ def test_an_additive_model_needs_a_table_and_more_than_the_smallest_epsilon():
 
 def test_what_cannot_run_says_why():
     pure = advise(50_000, 10, 1.0)
-    assert {line.recipe for line in pure.forecasts if "delta" in line.reason} == {
+    assert {found.recipe for found in pure.forecasts if "delta" in found.reason} == {
         name for name in RECIPES if name.startswith("pate") or name == "stable-vote"
     }
     assert "teachers" in advise(100, 10, 0.1, 1e-5, "images").forecast("pate-fm").reason
 
 
 def test_stable_votes_pass_with_the_teachers_that_the_plan_names():
-    line = advise(10**6, 10, 2.0, 1e-5, "embeddings", purity=0.8).forecast("stable-vote")
+    found = advise(10**6, 10, 2.0, 1e-5, "embeddings", purity=0.8).forecast("stable-vote")
     votes = StableVote(2.0, 1e-5, 600, 10)
-    others = line.n_teachers * (0.2 / 9)
-    lead = np.array([[round(0.8 * line.n_teachers), *[int(others)] * 9]])
+    others = found.n_teachers * (0.2 / 9)
+    lead = np.array([[round(0.8 * found.n_teachers), *[int(others)] * 9]])
     passed = [votes.draw(lead, Seeded(seed)).n_answered for seed in range(300)]
     assert np.mean(passed) > 0.85
     fewer = lead // 2
@@ -250,15 +250,15 @@ def test_stable_votes_pass_with_the_teachers_that_the_plan_names():
 def test_a_plan_names_the_teachers_that_the_recipe_takes(recipe, votes, rows, classes, epsilon):
     features = Embeddings(np.zeros((rows, 1), np.float32))
     task = Task(features, ldp.LabelSpace(list(range(classes))), np.ones(rows, bool), epsilon, 1e-5)
-    taken, _ = votes(Poll(task, None, 20 * classes, 60 * classes, 0.5))
-    assert advise(rows, classes, epsilon, 1e-5, "embeddings").forecast(recipe).n_teachers == taken
+    expected, _ = votes(QueryPlan(task, None, 20 * classes, 60 * classes, 0.5))
+    assert advise(rows, classes, epsilon, 1e-5, "embeddings").forecast(recipe).n_teachers == expected
 
 
 def test_every_recipe_spends_the_budget_once():
-    for line in advise(50_000, 10, 0.5, 1e-5, "images").forecasts:
-        if line.uses:
+    for found in advise(50_000, 10, 0.5, 1e-5, "images").forecasts:
+        if found.uses:
             assert math.isclose(
-                sum(use.epsilon * (use.row_fraction if line.recipe == "lp-mst" else 1) for use in line.uses), 0.5
+                sum(use.epsilon * (use.row_fraction if found.recipe == "lp-mst" else 1) for use in found.uses), 0.5
             )
 
 
@@ -280,16 +280,16 @@ def test_extremes_are_planned_too(epsilon, delta):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"rows": 0},
-        {"rows": 1.5},
-        {"classes": 1},
+        {"n_rows": 0},
+        {"n_rows": 1.5},
+        {"n_classes": 1},
         {"epsilon": 0.0},
         {"epsilon": math.nan},
         {"delta": 1.0},
         {"features": "sounds"},
         {"device": "abacus"},
-        {"clusters": -1},
-        {"clusters": 0},
+        {"n_clusters": -1},
+        {"n_clusters": 0},
         {"purity": 0.1},
         {"purity": 1.1},
         {"purity": math.nan},
@@ -297,4 +297,4 @@ def test_extremes_are_planned_too(epsilon, delta):
 )
 def test_bad_input(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
-        advise(**{"rows": 1000, "classes": 10, "epsilon": 1.0, **wrong})
+        advise(**{"n_rows": 1000, "n_classes": 10, "epsilon": 1.0, **wrong})

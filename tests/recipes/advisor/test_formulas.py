@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import xlogy
 
 import labeldp as ldp
+from labeldp import mechanisms
 from labeldp.accounting.calibration import unit_shift_sigma
 from labeldp.mechanisms import GroupHistogram, OneHotLaplace, RRWithPrior
 from labeldp.recipes.advisor import formulas
@@ -106,7 +107,8 @@ def test_share_of_right_labels_by_the_mechanism_itself(mechanism, epsilon, class
     delta = 1e-3 if mechanism == "OneHotGaussian" else 0.0
     labels = np.arange(30_000) % classes
     vault = ldp.Vault(labels, ldp.LabelSpace(list(range(classes))), ldp.Budget(epsilon=epsilon, delta=delta))
-    made = getattr(ldp, mechanism)(epsilon, delta) if delta else getattr(ldp, mechanism)(epsilon)
+    mechanism_type = getattr(mechanisms, mechanism)
+    made = mechanism_type(epsilon, delta) if delta else mechanism_type(epsilon)
     seen = (vault.release(made).labels() == labels).mean()
     expected = {
         "RandomizedResponse": lambda: formulas.response_accuracy(epsilon, classes),

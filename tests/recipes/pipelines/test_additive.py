@@ -92,8 +92,8 @@ def test_columns_come_first_then_named_crosses_then_selected_ones(people, option
     wanted = [pair.replace(" ", "").replace(",", " x ") for pair in options.get("cross", "").split(";") if pair]
     assert names[4 : 4 + len(wanted)] == wanted
     assert len(names) == 4 + asked.count("LinearQuery")
-    kinds = [entry.kind for entry in vault.ledger.entries()]
-    assert kinds.count("step") == (1 + len(asked) if asked else 0)
+    entry_types = [entry.kind for entry in vault.ledger.entries()]
+    assert entry_types.count("step") == (1 + len(asked) if asked else 0)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
@@ -112,7 +112,7 @@ def test_users_with_several_labels_pay_no_more_than_epsilon(people, delta):
 
 @pytest.mark.parametrize("name", ["additive", "auto"])
 def test_rows_without_a_label_take_no_part(people, name):
-    labels = [None if place % 4 == 0 else int(label) for place, label in enumerate(people.labels)]
+    labels = [None if index % 4 == 0 else int(label) for index, label in enumerate(people.labels)]
     _, trained = fitted(people.table, labels, 2.0, 1e-6, {"cross": "a,b"}, name=name)
     missing = np.arange(ROWS) % 4 == 0
     assert all(not release.row_mask[missing].any() for release in trained.releases)
@@ -121,7 +121,7 @@ def test_rows_without_a_label_take_no_part(people, name):
 
 
 @pytest.mark.parametrize(
-    ("cross", "said"),
+    ("cross", "message"),
     [
         ("a", "The cross 'a' must name two different columns"),
         ("a,a", "The cross 'a,a' must name two different columns"),
@@ -132,9 +132,9 @@ def test_rows_without_a_label_take_no_part(people, name):
     ],
 )
 @pytest.mark.parametrize("name", ["additive", "auto"])
-def test_bad_crosses_are_refused_before_the_charge(people, cross, said, name):
+def test_bad_crosses_are_refused_before_the_charge(people, cross, message, name):
     vault = vault_of(people.labels, 1.0, 1e-6)
-    with pytest.raises(ldp.InputError, match=said) as caught:
+    with pytest.raises(ldp.InputError, match=message) as caught:
         train(vault, Task(people.table, SPACE, all_rows(ROWS), 1.0, 1e-6), name, {"cross": cross})
     assert not vault.ledger.entries()
     assert "\n" not in str(caught.value)
@@ -143,12 +143,12 @@ def test_bad_crosses_are_refused_before_the_charge(people, cross, said, name):
 
 def test_other_features_and_models_are_refused_before_the_charge(people):
     vault, rows = vault_of(people.labels, 1.0, 0.0), all_rows(ROWS)
-    for change, said in (
+    for change, message in (
         ({"features": Embeddings(np.zeros((ROWS, 2)))}, "needs the columns of a table"),
         ({"model": "trees"}, "trains a linear model of its own"),
     ):
         task = replace(Task(people.table, SPACE, rows, 1.0), **change)
-        with pytest.raises(ldp.InputError, match=said):
+        with pytest.raises(ldp.InputError, match=message):
             train(vault, task, "additive")
     assert not vault.ledger.entries()
 
@@ -158,8 +158,8 @@ def test_exclusive_or_needs_a_cross(people):
     for name, options in {"none": {"crosses": 0}, "named": {"cross": "a,b"}, "selected": {"crosses": 1}}.items():
         _, trained = fitted(people.table, people.labels, 4.0, 1e-6, options, score=False)
         new = People(seed=1)
-        chances = trained.model.predict_proba(people.table.apply(new.frame))[:, 1]
-        aucs[name] = roc_auc_score(new.labels, chances)
+        probabilities = trained.model.predict_proba(people.table.apply(new.frame))[:, 1]
+        aucs[name] = roc_auc_score(new.labels, probabilities)
     assert aucs["none"] < 0.65
     assert aucs["selected"] > 0.8
     assert aucs["named"] > 0.8
@@ -171,18 +171,23 @@ def test_the_selection_sees_what_the_model_says_so_far(people, monkeypatch):
     seen = []
     made = LargestResiduals.__post_init__
     monkeypatch.setattr(LargestResiduals, "__post_init__", lambda self: made(self) or seen.append(self))
-    _, trained = fitted(people.table, people.labels, 4.0, 1e-6, {"crosses": 2}, rehearsed=False, score=False)
+    _, trained = fitted(people.table, people.labels, 4.0, 1e-6, {"crosses": 2}, with_rehearsal=False, score=False)
     first, second = seen[:2]
-    for asked in (first, second):
-        assert asked.expected.dtype == np.float32
-        assert np.allclose(asked.expected, asked.expected.astype(np.float64).round(6), rtol=0, atol=1e-7)
-        assert np.allclose(asked.expected.sum(axis=1), 1, rtol=0, atol=1e-6)
+    for requested in (first, second):
+        assert requested.expected_probabilities.dtype == np.float32
+        assert np.allclose(
+            requested.expected_probabilities,
+            requested.expected_probabilities.astype(np.float64).round(6),
+            rtol=0,
+            atol=1e-7,
+        )
+        assert np.allclose(requested.expected_probabilities.sum(axis=1), 1, rtol=0, atol=1e-6)
     model = trained.model
     before = replace(model, terms=model.terms[:4])
-    assert np.allclose(first.expected, before.predict_proba(people.table), atol=1e-5)
+    assert np.allclose(first.expected_probabilities, before.predict_proba(people.table), atol=1e-5)
     after = replace(model, terms=model.terms[:5])
-    assert np.allclose(second.expected, after.predict_proba(people.table), atol=1e-5)
-    assert len(second.pairs) == len(first.pairs) - 1 == 5
+    assert np.allclose(second.expected_probabilities, after.predict_proba(people.table), atol=1e-5)
+    assert len(second.column_pairs) == len(first.column_pairs) - 1 == 5
 
 
 def opened(people, folder, seed):
@@ -196,30 +201,30 @@ def drawn(folder):
     return {entry.details["step"]: ledger.payload(entry.id) for entry in steps}
 
 
-@pytest.mark.parametrize("place", range(5))
-def test_an_interrupted_run_goes_on_and_repeats_its_requests(people, tmp_path, monkeypatch, place):
+@pytest.mark.parametrize("index", range(5))
+def test_an_interrupted_run_goes_on_and_repeats_its_requests(people, tmp_path, monkeypatch, index):
     task, options, calls = Task(people.table, SPACE, all_rows(ROWS), 1.0, 1e-6), {"crosses": 2}, []
-    how = {"score": False, "with_rehearsal": False}
+    settings = {"score": False, "with_rehearsal": False}
     with monkeypatch.context() as patch:
         for kind in (LinearQuery, LargestResiduals):
 
             def draw(self, *given, own=kind.draw):
                 calls.append(type(self).__name__)
-                if len(calls) == place + 1:
+                if len(calls) == index + 1:
                     raise KeyboardInterrupt
                 return own(self, *given)
 
             patch.setattr(kind, "draw", draw)
         with pytest.raises(KeyboardInterrupt):
-            train(opened(people, tmp_path, 1), task, "additive", options, **how)
-    assert calls == ["LinearQuery", *STEP, *STEP][: place + 1]
+            train(opened(people, tmp_path, 1), task, "additive", options, **settings)
+    assert calls == ["LinearQuery", *STEP, *STEP][: index + 1]
     before = drawn(tmp_path)
-    assert len(before) == place
-    trained = train(opened(people, tmp_path, 2), task, "additive", options, **how)
+    assert len(before) == index
+    trained = train(opened(people, tmp_path, 2), task, "additive", options, **settings)
     after = drawn(tmp_path)
     assert len(after) == 5
     assert after | before == after
-    again = train(opened(people, tmp_path, 3), task, "additive", options, **how)
+    again = train(opened(people, tmp_path, 3), task, "additive", options, **settings)
     assert drawn(tmp_path) == after
     assert np.array_equal(again.model.predict_proba(people.table), trained.model.predict_proba(people.table))
     assert trained.guarantee.epsilon <= 1.0
@@ -246,9 +251,9 @@ def test_unusual_tables_are_learnt(name, classes):
         vault, trained = fitted(table, labels, 1.0, 1e-6, options, name=recipe, space=space)
         assert trained.guarantee.epsilon <= 1.0
         assert vault.guarantee().epsilon <= 1.0
-        chances = trained.model.predict_proba(table)
-        assert np.isfinite(chances).all()
-        assert np.allclose(chances.sum(axis=1), 1)
+        probabilities = trained.model.predict_proba(table)
+        assert np.isfinite(probabilities).all()
+        assert np.allclose(probabilities.sum(axis=1), 1)
         crosses = min(2, frame.width * (frame.width - 1) // 2)
         if recipe == "additive":
             assert mechanisms(trained) == ["LinearQuery", *STEP * crosses]
@@ -264,18 +269,18 @@ def test_wide_tables_have_fewer_bins(columns, bins):
 
 
 def test_of_wide_tables_the_strongest_columns_are_crossed(monkeypatch):
-    asked, made = [], LargestResiduals.__post_init__
-    monkeypatch.setattr(LargestResiduals, "__post_init__", lambda self: made(self) or asked.append(self))
+    requested, made = [], LargestResiduals.__post_init__
+    monkeypatch.setattr(LargestResiduals, "__post_init__", lambda self: made(self) or requested.append(self))
     generator = np.random.default_rng(0)
     rows = generator.normal(size=(4_000, 28))
     labels = (1.5 * rows[:, 25] + 1.5 * rows[:, 27] + generator.logistic(size=4_000) > 0).astype(int)
     table = Table.fit(pl.DataFrame(rows))
-    _, trained = fitted(table, labels, 2.0, 1e-6, {"crosses": 1}, score=False, rehearsed=False)
+    _, trained = fitted(table, labels, 2.0, 1e-6, {"crosses": 1}, score=False, with_rehearsal=False)
     choice = trained.releases[1]
-    assert choice.candidates == 24 * 23 // 2
-    pairs = {tuple(pair) for pair in np.asarray(asked[0].pairs).tolist()}
+    assert choice.n_candidates == 24 * 23 // 2
+    pairs = {tuple(pair) for pair in np.asarray(requested[0].column_pairs).tolist()}
     assert (25, 27) in pairs
-    assert len({place for pair in pairs for place in pair}) == 24
+    assert len({index for pair in pairs for index in pair}) == 24
 
 
 def test_the_layout_follows_rows_and_noise():
@@ -287,8 +292,8 @@ def test_the_layout_follows_rows_and_noise():
         layouts.append(choose_layout(task, 1.0))
         double = task_snr(task, 2.0)
         assert double > 1.5 * task_snr(task, 1.0)
-    assert [each.bins for each in layouts] == sorted(each.bins for each in layouts)
-    assert layouts[0].selected == 0
+    assert [each.max_bins for each in layouts] == sorted(each.max_bins for each in layouts)
+    assert layouts[0].n_selected == 0
     assert layouts[0].functions == BasisFunctions(2, 0.75, 0.0, 2)  # few rows tell little of single bins
     assert layouts[1].functions.detail_fraction == 0 < layouts[2].functions.detail_fraction < 1
     cosines = [each.functions.n_cosines for each in layouts[:3]]
@@ -338,19 +343,19 @@ def stepped(people, epsilon, delta, crosses=0, **changes):
     """What `additive_steps` asks for, and what it returns."""
     task, vault = Task(people.table, SPACE, all_rows(ROWS), epsilon, delta), vault_of(people.labels, epsilon, delta)
     layout = replace(choose_layout(task, epsilon, n_crosses=crosses), **changes)
-    steps, asked, answer = additive_steps(task, layout, epsilon, delta), [], None
+    steps, requested, answer = additive_steps(task, layout, epsilon, delta), [], None
     try:
         while True:
-            ask = steps.send(answer)
+            request = steps.send(answer)
             answer = None
-            if hasattr(ask, "mechanism"):
-                asked.append(ask.mechanism)
-                answer = vault.release(ask.mechanism)
+            if hasattr(request, "mechanism"):
+                requested.append(request.mechanism)
+                answer = vault.release(request.mechanism)
             else:
                 steps.close()
-                return asked, None
+                return requested, None
     except StopIteration as done:
-        return asked, done.value
+        return requested, done.value
 
 
 def longest_share(query, delta):
@@ -363,8 +368,8 @@ def longest_share(query, delta):
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("functions", [BasisFunctions(3, 0.75, 0.3, 2), BasisFunctions(3, 1.0, 0.0, 1), None])
 def test_what_is_summed_are_functions_of_bins_and_the_rows_of_each_class(people, delta, functions):
-    (asked,), (model, sums) = stepped(people, 1.0, delta, functions=functions)
-    query = asked.query.toarray()
+    (requested,), (model, sums) = stepped(people, 1.0, delta, functions=functions)
+    query = requested.query.toarray()
     assert (query[:, -1] == 1).all()
     assert type(sums) is AdditiveSums
     assert np.allclose(query[:, :-1], sums.design.to_sparse(sums.functions).toarray(), atol=1e-6)
@@ -382,9 +387,9 @@ def test_what_is_summed_are_functions_of_bins_and_the_rows_of_each_class(people,
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_every_row_has_the_length_that_its_noise_protects(people, delta):
     """Of a row that is shorter than others, a sum tells less with the same noise."""
-    (asked,), (_, sums) = stepped(people, 1.0, delta)
+    (requested,), (_, sums) = stepped(people, 1.0, delta)
     assert sums.functions[0] is not None
-    assert longest_share(asked.query, delta) > 0.999
+    assert longest_share(requested.query, delta) > 0.999
 
 
 def test_the_model_of_sums_of_functions_is_better_than_of_counts_under_noise():
@@ -400,9 +405,9 @@ def test_the_model_of_sums_of_functions_is_better_than_of_counts_under_noise():
         assert layout.functions is not None
         for name, own in (("functions", layout.functions), ("counts", None)):
             steps = additive_steps(task, replace(layout, functions=own), 0.25, 1e-6)
-            ask = next(steps)
+            request = next(steps)
             with pytest.raises(StopIteration) as done:
-                steps.send(vault_of(labels[:3_000], 0.25, 1e-6, seed, space).release(ask.mechanism))
+                steps.send(vault_of(labels[:3_000], 0.25, 1e-6, seed, space).release(request.mechanism))
             model, _ = done.value.value
             found[name].append(roc_auc_score(labels[3_000:], model.predict_proba(table.apply(new))[:, 1]))
     assert np.mean(found["functions"]) > np.mean(found["counts"]) + 0.02

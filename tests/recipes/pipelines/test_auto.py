@@ -70,7 +70,7 @@ def test_of_few_rows_whose_sums_noise_would_drown_clusters_vote(digits):
     assert [r.mechanism for r in trained.releases] == ["GroupHistogram"]
 
 
-def test_with_delta_sums_of_smoothed_rows_are_heard_where_others_drown(digits):
+def test_with_delta_sums_of_smoothed_rows_are_used_where_plain_sums_are_too_noisy(digits):
     one, two = (train(digits.vault(0.1, 1e-5), digits.task(0.1, 1e-5), name) for name in ("auto", "smooth-moments"))
     assert one.n_candidates == 1
     for ours, theirs in zip(one.releases, two.releases, strict=True):
@@ -301,8 +301,8 @@ def test_it_beats_randomized_response_at_a_low_epsilon(digits):
         assert digits.mean_accuracy("auto", epsilon, delta) > plain + margin
 
 
-@pytest.mark.parametrize(("epsilon", "least"), [(1.0, 0.9), (4.0, 0.92)])  # the labels themselves give 0.95
-def test_rare_classes_are_ranked(epsilon, least):
+@pytest.mark.parametrize(("epsilon", "min_auc"), [(1.0, 0.9), (4.0, 0.92)])  # the labels themselves give 0.95
+def test_rare_classes_are_ranked(epsilon, min_auc):
     """Means over draws of the noise, which hides 200 positives among 20,000 rows."""
     random, space, found = np.random.default_rng(0), ldp.LabelSpace([0, 1]), []
     codes = (random.random(20_000) < 0.01).astype(int)
@@ -314,16 +314,16 @@ def test_rare_classes_are_ranked(epsilon, least):
         trained = train(vault, task, "auto", score=False, with_rehearsal=False)
         assert trained.guarantee.epsilon <= epsilon
         assert trained.guarantee.delta <= 1e-6
-        chances = trained.model.predict_proba(features)[:, 1]
-        found.append([roc_auc_score(codes, chances), chances.mean() / codes.mean()])
-    auc, share = np.mean(found, axis=0)
-    assert auc > least
-    assert share == pytest.approx(1, abs=0.25)
+        probabilities = trained.model.predict_proba(features)[:, 1]
+        found.append([roc_auc_score(codes, probabilities), probabilities.mean() / codes.mean()])
+    auc, calibration = np.mean(found, axis=0)
+    assert auc > min_auc
+    assert calibration == pytest.approx(1, abs=0.25)
 
 
-@pytest.mark.parametrize(("enough", "refined"), [(20, True), (21, False)])
-def test_pictures_with_an_encoder_are_refined_if_there_are_many(digits, monkeypatch, enough, refined):
-    monkeypatch.setattr("labeldp.recipes.pipelines.auto._MIN_ROWS_PER_CLASS", enough)
+@pytest.mark.parametrize(("min_rows_per_class", "refined"), [(20, True), (21, False)])
+def test_pictures_with_an_encoder_are_refined_if_there_are_many(digits, monkeypatch, min_rows_per_class, refined):
+    monkeypatch.setattr("labeldp.recipes.pipelines.auto._MIN_ROWS_PER_CLASS", min_rows_per_class)
     monkeypatch.setattr("labeldp.recipes.pipelines.auto._MIN_SIGNAL_TO_CHOOSE", 0.0)
     monkeypatch.setattr("labeldp.recipes.pipelines.auto.refine", lambda task: iter(["refined"]))
     pixels = (digits.features.batch(torch.arange(200)) * 254).byte().reshape(-1, 1, 8, 8)

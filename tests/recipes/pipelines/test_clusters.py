@@ -32,7 +32,7 @@ def test_votes_survive_far_below_what_single_labels_do(digits):
     assert digits.mean_accuracy("noise-cluster", 0.1) > 0.5  # randomized response: 0.12, where chance is 0.1
 
 
-def test_kinds_of_one_size_survive_where_clusters_do_not(digits):
+def test_balanced_clusters_beat_kmeans_clusters_at_a_small_epsilon(digits):
     found = {}
     for method in ("kmeans", "balanced"):
         options, found[method] = {"method": method, "clusters": 10}, []
@@ -90,7 +90,7 @@ def test_a_share_that_leaves_nothing_is_refused(digits, epsilon_fraction):
 def test_randomized_response_is_asked_among_the_classes_of_the_cluster(digits):
     trained = train(digits.vault(2.0), digits.task(2.0), "cluster-prior", score=False)
     counts, noisy = trained.releases
-    inside = noisy._raw_label_fields(np.arange(1400))
+    inside = noisy._candidate_mask(np.arange(1400))
     assert inside.sum(axis=1).mean() < 5
     assert inside[np.arange(1400), counts.labels()].all()
     right = (noisy.labels() == digits.labels).mean()
@@ -129,43 +129,45 @@ def test_scan_is_run_once_for_all_tasks_of_a_folder(digits, tmp_path, monkeypatc
     task = replace(digits.task(5.0, count=200), features=images, encoder=encoders[0], folder=tmp_path)
     runs, fit = [], SCAN.fit
     monkeypatch.setattr(SCAN, "fit", lambda self, *others: runs.append(self) or fit(self, *others))
-    first = task.clusters(10, "scan")
-    assert np.array_equal(replace(task, epsilon=1.0).clusters(10, "scan"), first)
+    first = task.find_clusters(10, "scan")
+    assert np.array_equal(replace(task, epsilon=1.0).find_clusters(10, "scan"), first)
     assert len(runs) == 1
-    replace(task, encoder=encoders[1]).clusters(10, "scan")
-    replace(task, seed=1).clusters(10, "scan")
+    replace(task, encoder=encoders[1]).find_clusters(10, "scan")
+    replace(task, seed=1).find_clusters(10, "scan")
     assert len(runs) == 3
 
 
-def test_kinds_are_found_once_for_all_tasks_of_a_folder(digits, tmp_path, monkeypatch):
+def test_balanced_clusters_are_computed_once_for_all_tasks_of_a_folder(digits, tmp_path, monkeypatch):
     task, runs = digits.task(5.0, count=100, folder=tmp_path), []
-    shares = np.random.default_rng(0).random((100, 10))
-    monkeypatch.setattr("labeldp.recipes.task.balanced_kmeans", lambda rows, kinds, seed: runs.append(seed) or shares)
-    first = task.clusters(10, "balanced")
-    assert np.array_equal(first, shares.argmax(axis=1))
-    assert np.array_equal(replace(task, epsilon=1.0).clusters(10, "balanced"), first)
+    memberships = np.random.default_rng(0).random((100, 10))
+    monkeypatch.setattr(
+        "labeldp.recipes.task.balanced_kmeans", lambda rows, n_clusters, seed: runs.append(seed) or memberships
+    )
+    first = task.find_clusters(10, "balanced")
+    assert np.array_equal(first, memberships.argmax(axis=1))
+    assert np.array_equal(replace(task, epsilon=1.0).find_clusters(10, "balanced"), first)
     assert runs == [0]
-    replace(task, seed=1).clusters(10, "balanced")
-    replace(task, features=digits.features.select(np.arange(1, 101))).clusters(10, "balanced")
+    replace(task, seed=1).find_clusters(10, "balanced")
+    replace(task, features=digits.features.select(np.arange(1, 101))).find_clusters(10, "balanced")
     assert runs == [0, 1, 0]
 
 
-def test_a_row_between_two_kinds_is_half_of_each_and_rows_set_aside_are_not_learnt_from(digits, monkeypatch):
-    rows, learnt = np.arange(100) < 90, []
-    shares = np.full((100, 10), 0.05)
-    shares[np.arange(100), digits.labels[:100]] = shares[np.arange(100), (digits.labels[:100] + 1) % 10] = 0.3
-    shares[np.arange(100), digits.labels[:100]] += 1e-6
-    monkeypatch.setattr("labeldp.recipes.task.balanced_kmeans", lambda *words: shares)
+def test_a_row_between_two_clusters_is_half_of_each_class_and_held_out_rows_are_not_learned(digits, monkeypatch):
+    rows, fits = np.arange(100) < 90, []
+    memberships = np.full((100, 10), 0.05)
+    memberships[np.arange(100), digits.labels[:100]] = memberships[np.arange(100), (digits.labels[:100] + 1) % 10] = 0.3
+    memberships[np.arange(100), digits.labels[:100]] += 1e-6
+    monkeypatch.setattr("labeldp.recipes.task.balanced_kmeans", lambda *words: memberships)
     fit = Supervised.fit
-    monkeypatch.setattr(Supervised, "fit", lambda self, *words: learnt.append((self, words[1])) or fit(self, *words))
-    task = replace(digits.task(50.0, count=100), rows=rows)
+    monkeypatch.setattr(Supervised, "fit", lambda self, *words: fits.append((self, words[1])) or fit(self, *words))
+    task = replace(digits.task(50.0, count=100), row_mask=rows)
     train(
         digits.vault(50.0, count=100), task, "noise-cluster", {"method": "balanced"}, score=False, with_rehearsal=False
     )
-    ((learner, release),) = learnt
+    ((learner, release),) = fits
     assert learner.targets == "posteriors"
-    assert np.array_equal(release.active, rows)
-    said = np.exp(release.log_evidence()[rows])
+    assert np.array_equal(release.row_mask, rows)
+    posterior = np.exp(release.log_evidence()[rows])
     own = np.arange(90), digits.labels[:90]
-    assert np.allclose(said[own], 0.3, atol=1e-4)
-    assert np.allclose(said[own[0], (own[1] + 1) % 10], 0.3, atol=1e-4)
+    assert np.allclose(posterior[own], 0.3, atol=1e-4)
+    assert np.allclose(posterior[own[0], (own[1] + 1) % 10], 0.3, atol=1e-4)

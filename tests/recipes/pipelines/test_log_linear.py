@@ -74,7 +74,7 @@ def test_a_model_of_sums_and_labels_of_two_classes_is_read_back(tmp_path):
 @pytest.mark.parametrize("epsilon_fraction", [0, 1.5, -0.1, float("nan")])
 def test_a_share_outside_is_refused_before_the_charge(digits, epsilon_fraction):
     vault = digits.vault(1.0, count=SOME)
-    with pytest.raises(ldp.InputError, match=r"share.* must"):
+    with pytest.raises(ldp.InputError, match=r"epsilon_fraction.* must"):
         train(vault, digits.task(1.0, count=SOME), "log-linear", {"epsilon_fraction": epsilon_fraction})
     assert not vault.ledger.entries()
 
@@ -96,7 +96,7 @@ def test_users_share_epsilon_and_delta(digits, delta):
 
 def test_rows_without_a_label_take_no_part(digits):
     space = ldp.LabelSpace(list(range(10)), missing="public")
-    labels = [None if place % 3 == 0 else int(label) for place, label in enumerate(digits.labels)]
+    labels = [None if index % 3 == 0 else int(label) for index, label in enumerate(digits.labels)]
     vault = ldp.Vault(labels, space, ldp.Budget(8.0, 1e-6))
     vault._bits = Seeded(0)
     known = np.arange(1400) % 3 > 0
@@ -112,11 +112,11 @@ def test_it_learns_digits_better_than_ridge_regression(digits):
     assert ours > 0.9
 
 
-@pytest.mark.parametrize("place", range(2))
-def test_an_interrupted_run_goes_on_and_repeats_its_requests(digits, tmp_path, monkeypatch, place):
+@pytest.mark.parametrize("index", range(2))
+def test_an_interrupted_run_goes_on_and_repeats_its_requests(digits, tmp_path, monkeypatch, index):
     def opened(seed):
-        how = {"ledger": tmp_path / "ledger.db", "identity": Identity("digits", "digit", SOME)}
-        return digits.vault(4.0, 1e-6, seed, SOME, **how)
+        settings = {"ledger": tmp_path / "ledger.db", "identity": Identity("digits", "digit", SOME)}
+        return digits.vault(4.0, 1e-6, seed, SOME, **settings)
 
     def drawn():
         ledger = Ledger(tmp_path / "ledger.db")
@@ -125,18 +125,18 @@ def test_an_interrupted_run_goes_on_and_repeats_its_requests(digits, tmp_path, m
     def interrupt(*given):
         raise KeyboardInterrupt
 
-    task, how = digits.task(4.0, 1e-6, count=SOME), {"score": False, "with_rehearsal": False}
+    task, settings = digits.task(4.0, 1e-6, count=SOME), {"score": False, "with_rehearsal": False}
     with monkeypatch.context() as patch:
-        patch.setattr((LinearQuery, RandomizedResponse)[place], "draw", interrupt)
+        patch.setattr((LinearQuery, RandomizedResponse)[index], "draw", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            train(opened(1), task, "log-linear", **how)
+            train(opened(1), task, "log-linear", **settings)
     before = drawn()
-    assert len(before) == place
-    trained = train(opened(2), task, "log-linear", **how)
+    assert len(before) == index
+    trained = train(opened(2), task, "log-linear", **settings)
     after = drawn()
     assert len(after) == 2
-    assert after[:place] == before
-    again = train(opened(3), digits.task(4.0, 1e-6, count=SOME), "log-linear", **how)
+    assert after[:index] == before
+    again = train(opened(3), digits.task(4.0, 1e-6, count=SOME), "log-linear", **settings)
     assert drawn() == after
     assert np.array_equal(again.model.predict_proba(digits.new), trained.model.predict_proba(digits.new))
 
@@ -159,9 +159,9 @@ def test_unusual_features_are_learnt(name, classes):
     for epsilon in (0.1, 4.0):
         vault = ldp.Vault(np.arange(rows) % classes, space, ldp.Budget(epsilon, 1e-6))
         trained = train(vault, Task(features, space, all_rows(rows), epsilon, 1e-6), "log-linear")
-        chances = trained.model.predict_proba(features)
-        assert np.isfinite(chances).all()
-        assert np.allclose(chances.sum(axis=1), 1)
+        probabilities = trained.model.predict_proba(features)
+        assert np.isfinite(probabilities).all()
+        assert np.allclose(probabilities.sum(axis=1), 1)
         assert trained.guarantee.epsilon <= epsilon
 
 
@@ -169,6 +169,6 @@ def test_a_model_of_pictures_holds_their_encoder(digits):
     images = Images((digits.features.batch(torch.arange(200)).reshape(-1, 1, 8, 8) * 254).byte().numpy(), flip=False)
     encoder = Model(build("cnn", (1, 8, 8), 1, width=4), None)
     task = digits.task(4.0, 1e-6, count=200)
-    task = Task(images, task.space, task.rows, 4.0, 1e-6, encoder=encoder)
+    task = Task(images, task.space, task.row_mask, 4.0, 1e-6, encoder=encoder)
     model = train(digits.vault(4.0, 1e-6, count=200), task, "log-linear").model
     assert model.predict_proba(images).shape == (200, 10)

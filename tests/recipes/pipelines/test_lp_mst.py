@@ -52,7 +52,7 @@ def test_a_row_that_a_stage_has_used_is_not_released_again(digits):
     trained = train(vault, digits.task(1.0, count=SOME), "lp-mst", score=False)
     used = np.flatnonzero(trained.releases[0].labels() >= 0)[:1]
     with pytest.raises(ldp.BudgetExceeded):
-        vault.release(ldp.RandomizedResponse(1.0), rows=used)
+        vault.release(ldp.RandomizedResponse(1.0), row_selection=used)
 
 
 def test_users_stay_within_a_stage(digits):
@@ -86,7 +86,7 @@ def test_they_do_so_over_many_draws(digits, epsilon, margin):
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "options",
     [
         *({"stages": s} for s in (0, -1, 2.5, "2")),
         *({"first_fraction": f} for f in (0.0, 1.0, -0.5, 1.5)),
@@ -94,10 +94,10 @@ def test_they_do_so_over_many_draws(digits, epsilon, margin):
     ],
     ids=str,
 )
-def test_bad_options_are_refused_before_anything_is_spent(digits, wrong):
+def test_bad_options_are_refused_before_anything_is_spent(digits, options):
     vault = digits.vault(1.0, count=SOME)
-    with pytest.raises(ldp.InputError, match=r"lp-mst needs|The option '(stages|first|temperature)' must"):
-        train(vault, digits.task(1.0, count=SOME), "lp-mst", wrong)
+    with pytest.raises(ldp.InputError, match=r"lp-mst needs|The option '(stages|first_fraction|temperature)' must"):
+        train(vault, digits.task(1.0, count=SOME), "lp-mst", options)
     assert not vault.ledger.entries()
 
 
@@ -114,8 +114,8 @@ def test_the_last_network_varies_and_mixes_rows_as_asked_and_priors_as_usual(
 
     monkeypatch.setattr(Bayes, "fit", seen)
     options = {"augment": augment, "mixup": mixup}
-    how = {"score": False, "with_rehearsal": False}
-    train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), recipe, options, **how)
+    settings = {"score": False, "with_rehearsal": False}
+    train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), recipe, options, **settings)
     assert fits == [*[("weak", 4.0)] * (recipe == "lp-mst"), (augment, mixup)]
 
 
@@ -127,22 +127,24 @@ def test_no_other_way_to_vary_them_is_known(digits, recipe):
     assert not vault.ledger.entries()
 
 
-def test_an_unknown_option_is_told_what_there_is(digits):
-    with pytest.raises(ldp.InputError, match="no option 'stage': it takes stages, first, temperature, augment"):
+def test_the_error_about_an_unknown_option_lists_the_options(digits):
+    with pytest.raises(
+        ldp.InputError, match="no option 'stage': it takes stages, first_fraction, temperature, augment"
+    ):
         train(digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME), "lp-mst", {"stage": 3})
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=6).filter(any), st.floats(0.05, 20))
-def test_temperature_raises_chances_to_a_power(weights, temperature):
-    chances = np.array([weights]) / np.sum(weights)
-    found = temper(chances, temperature)
-    expected = np.maximum(chances, 1e-12) ** (1 / temperature)
+def test_temperature_raises_probabilities_to_a_power(weights, temperature):
+    probabilities = np.array([weights]) / np.sum(weights)
+    found = temper(probabilities, temperature)
+    expected = np.maximum(probabilities, 1e-12) ** (1 / temperature)
     assert np.allclose(found, expected / expected.sum(), rtol=1e-6, atol=1e-12)
     assert np.isclose(found.sum(), 1)
 
 
 def test_a_temperature_of_one_changes_nothing_and_certainty_stays_finite():
-    chances = np.array([[1.0, 0.0, 0.0], [0.2, 0.3, 0.5]], np.float32)
-    assert np.allclose(temper(chances, 1.0), chances, atol=1e-7)
-    assert np.isfinite(np.log(temper(chances, 0.5)[1])).all()
-    assert temper(chances, 1e9) == pytest.approx(1 / 3, abs=1e-6)
+    probabilities = np.array([[1.0, 0.0, 0.0], [0.2, 0.3, 0.5]], np.float32)
+    assert np.allclose(temper(probabilities, 1.0), probabilities, atol=1e-7)
+    assert np.isfinite(np.log(temper(probabilities, 0.5)[1])).all()
+    assert temper(probabilities, 1e9) == pytest.approx(1 / 3, abs=1e-6)

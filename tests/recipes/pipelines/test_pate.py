@@ -7,7 +7,7 @@ import labeldp as ldp
 from labeldp.learn import FixMatch
 from labeldp.learn.semigan import SemiGAN
 from labeldp.mechanisms import ConfidentGNMax
-from labeldp.recipes.pipelines.teachers import Poll, choose_confident_votes
+from labeldp.recipes.pipelines.teachers import QueryPlan, choose_confident_votes
 from labeldp.recipes.registry import RECIPES, get_recipe
 from labeldp.recipes.training import train
 
@@ -43,7 +43,7 @@ def test_without_delta_it_is_refused_before_anything_is_spent(digits, name):
 def test_rows_outside_the_task_have_no_teacher_and_no_query(digits):
     rows = np.arange(1400) < 900
     vault = digits.vault(2.0, 1e-5)
-    train(vault, digits.task(2.0, 1e-5, rows=rows), "pate-fm", {"teachers": 40})
+    train(vault, digits.task(2.0, 1e-5, row_mask=rows), "pate-fm", {"teachers": 40})
     assert vault.remaining(~rows)[0] == 2.0
 
 
@@ -56,8 +56,8 @@ def test_with_public_rows_the_student_sees_nothing_else_and_records_are_protecte
         monkeypatch.setattr(
             kind, "fit", lambda self, rows, *more, fit=fit: seen.append(len(rows)) or fit(self, rows, *more)
         )
-    how = {"score": False, "with_rehearsal": False}
-    trained = train(vault, task, name, {"teachers": 10, "engine": "here"}, **how)
+    settings = {"score": False, "with_rehearsal": False}
+    trained = train(vault, task, name, {"teachers": 10, "engine": "here"}, **settings)
     assert trained.model.guarantee.unit == "record"
     assert trained.guarantee.epsilon <= 400.0
     assert set(seen) == {len(digits.new)}
@@ -75,10 +75,10 @@ def test_network_teachers_vote_through_the_vault(digits):
     vault = digits.vault(100.0, 1e-5)
     options = {"teacher_kind": "networks", "engine": "here", "teachers": 10, "answers": 5}
     trained = train(vault, digits.task(100.0, 1e-5, epochs=2), "pate-fm", options, score=False)
-    told = trained.releases[0]
-    known = told.labels() >= 0
-    assert (told.labels()[known] == digits.labels[known]).mean() > 0.7
-    assert "FixMatch" in vault.ledger.entries()[0].details["parameters"]["teacher_kind"]
+    answers = trained.releases[0]
+    is_answered = answers.labels() >= 0
+    assert (answers.labels()[is_answered] == digits.labels[is_answered]).mean() > 0.7
+    assert "FixMatch" in vault.ledger.entries()[0].details["parameters"]["trainer"]
 
 
 def test_teachers_are_as_many_as_the_noise_asks_for(digits):
@@ -86,8 +86,8 @@ def test_teachers_are_as_many_as_the_noise_asks_for(digits):
     task = digits.task(1.0, 1e-5)
     counts = []
     for epsilon in (0.2, 1.0, 4.0):
-        poll = Poll(replace(task, rows=rows, epsilon=epsilon), None, 200, 600, 0.5)
-        count, votes = choose_confident_votes(poll)
+        query_plan = QueryPlan(replace(task, row_mask=rows, epsilon=epsilon), None, 200, 600, 0.5)
+        count, votes = choose_confident_votes(query_plan)
         counts.append(count)
         assert count == min(2500, int(8 * votes.sigma2))  # at least 20 rows each
         assert votes.threshold == count / 2
@@ -124,7 +124,7 @@ def test_immutable_votes_are_switched_on_by_name_and_their_guarantee_is_none(dig
         vault.release(ldp.RandomizedResponse(0.1))
 
 
-def test_teachers_are_kept_until_their_votes_are_told(digits, tmp_path, monkeypatch):
+def test_teachers_are_stored_until_their_votes_are_released(digits, tmp_path, monkeypatch):
     vault, task = digits.vault(8.0, 1e-5), digits.task(8.0, 1e-5, epochs=1)
     task = replace(task, training=replace(task.training, checkpoint=tmp_path))
     seen = []
@@ -135,17 +135,17 @@ def test_teachers_are_kept_until_their_votes_are_told(digits, tmp_path, monkeypa
 
 
 def watched(draw, folder, seen):
-    def look(self, counts, bits):
+    def counting_draw(self, counts, bits):
         seen.append(len(list(folder.iterdir())))
         return draw(self, counts, bits)
 
-    return look
+    return counting_draw
 
 
 @pytest.mark.parametrize("name", FAMILY)
 @pytest.mark.parametrize("teacher_kind", ["heads", "networks"])
-def test_students_are_networks_which_is_said_before_anything_is_spent(digits, name, taught):
+def test_students_are_networks_which_is_said_before_anything_is_spent(digits, name, teacher_kind):
     vault, task = digits.vault(8.0, 1e-5), replace(digits.task(8.0, 1e-5), model="trees")
     with pytest.raises(ldp.InputError, match="trains networks: choose a backbone"):
-        train(vault, task, name, {"teachers": 10, "teacher_kind": taught, "engine": "here"})
+        train(vault, task, name, {"teachers": 10, "teacher_kind": teacher_kind, "engine": "here"})
     assert not vault.ledger.entries()

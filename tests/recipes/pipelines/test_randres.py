@@ -54,8 +54,8 @@ def test_a_network_that_knows_the_noise_beats_one_that_learns_noisy_labels(digit
 def small_table(positives, rows=6000):
     generator = np.random.default_rng(0)
     numbers = generator.normal(size=(rows, 3))
-    chances = expit(3 * numbers[:, 0] + np.quantile(-3 * numbers[:, 0], positives))
-    labels = (generator.random(rows) < chances).astype(int)
+    probabilities = expit(3 * numbers[:, 0] + np.quantile(-3 * numbers[:, 0], positives))
+    labels = (generator.random(rows) < probabilities).astype(int)
     return Table.fit(pl.DataFrame(numbers, schema=["a", "b", "c"])), labels
 
 
@@ -72,9 +72,9 @@ def test_probabilities_for_a_table_are_those_of_the_true_label(model):
     table, labels = small_table(0.1)
     fitted = by_randres(table, labels, model=model)
     assert isinstance(fitted, BoostedModel) == (model in ("auto", "trees"))
-    chances = fitted.predict_proba(table)[:, 1]
-    assert abs(chances.mean() - labels.mean()) < 0.04
-    assert roc_auc_score(labels, chances) > 0.85
+    probabilities = fitted.predict_proba(table)[:, 1]
+    assert abs(probabilities.mean() - labels.mean()) < 0.04
+    assert roc_auc_score(labels, probabilities) > 0.85
 
 
 def test_a_table_whose_labels_are_learnt_as_they_are_trains_a_network():
@@ -96,12 +96,14 @@ def test_without_lightgbm_nothing_is_spent(monkeypatch):
 
 def test_what_denoising_keeps_is_part_of_what_was_released(digits):
     noisy = digits.vault(1.0).release(ldp.RandomizedResponse(1.0))
-    kept = keep_agreeing(noisy, plurality_vote(noisy, digits.task(1.0).clusters(20)))
-    said = kept.labels() >= 0
-    assert 0 < said.sum() < 1400
-    assert np.array_equal(kept.labels()[said], noisy.labels()[said])
-    assert (digits.labels[said] == kept.labels()[said]).mean() > (digits.labels == noisy.labels()).mean() + 0.3
-    assert kept.guarantee == noisy.guarantee
+    agreeing = keep_agreeing(noisy, plurality_vote(noisy, digits.task(1.0).find_clusters(20)))
+    is_agreeing = agreeing.labels() >= 0
+    assert 0 < is_agreeing.sum() < 1400
+    assert np.array_equal(agreeing.labels()[is_agreeing], noisy.labels()[is_agreeing])
+    assert (digits.labels[is_agreeing] == agreeing.labels()[is_agreeing]).mean() > (
+        digits.labels == noisy.labels()
+    ).mean() + 0.3
+    assert agreeing.guarantee == noisy.guarantee
 
 
 def test_denoising_costs_nothing(digits):

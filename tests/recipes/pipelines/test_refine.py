@@ -44,11 +44,11 @@ def refined(digits, encoder, epsilon, seed=0, training=None, **options):
     return train(vault, task, "refine", options, score=False)
 
 
-SUMS, ANSWERS = "LinearQuery", "RRInformative"
+SUMS, ANSWERS = "LinearQuery", "RRMaxInformation"
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "enough", "asks", "gain"),
+    ("epsilon", "sufficient_signal", "asks", "gain"),
     [
         (0.9, 500.0, [SUMS], -0.05),
         (0.9, 25.0, [SUMS] * 2, 0.0),
@@ -57,14 +57,13 @@ SUMS, ANSWERS = "LinearQuery", "RRInformative"
     ],
 )
 def test_it_ends_near_or_above_the_linear_model_of_its_sums(
-    digits, encoder, epsilon, enough, asks, gain, tmp_path, monkeypatch
+    digits, encoder, epsilon, sufficient_signal, asks, gain, tmp_path, monkeypatch
 ):
-    """Guesses on a thousand digits, of which all look alike to a small encoder, are little gain; answers are.
+    """Pseudo-labels of a thousand digits, which a small encoder hardly separates, gain little; responses gain more.
 
-    Where sums are said to need little, those over the network that SoftMatch gave are heard, too, and those over what
-    these taught.
+    Where sums need a small epsilon, there are also sums over the network of SoftMatch, and over the next network.
     """
-    monkeypatch.setattr("labeldp.recipes.budget_split.SUFFICIENT_SIGNAL", enough)
+    monkeypatch.setattr("labeldp.recipes.budget_split.SUFFICIENT_SIGNAL", sufficient_signal)
     trained = refined(digits, encoder, epsilon)
     assert [release.mechanism for release in trained.releases] == asks
     assert len(trained.releases[-1].lineage) == len(asks)  # each rests on all that came before it
@@ -78,7 +77,7 @@ def test_it_ends_near_or_above_the_linear_model_of_its_sums(
     assert np.allclose(again.predict_proba(new), trained.model.predict_proba(new), atol=1e-6)
 
 
-def test_at_the_smallest_epsilons_kinds_of_rows_are_counted(digits, encoder):
+def test_at_the_smallest_epsilons_balanced_clusters_are_counted(digits, encoder):
     trained = refined(digits, encoder, 0.2)
     assert [release.mechanism for release in trained.releases] == ["GroupHistogram"]
     assert (trained.guarantee.epsilon, trained.guarantee.delta) == (0.2, 0.0)
@@ -134,18 +133,18 @@ def test_two_encoders_have_a_network_each_and_one_model_learns_from_both(digits,
     assert len(model.lineage) == 1
 
 
-def test_the_model_rests_on_all_that_was_heard_on_the_way(digits, encoder, monkeypatch):
+def test_the_lineage_of_the_model_holds_all_releases(digits, encoder, monkeypatch):
     """Whoever runs a recipe says so of its model, too: here nobody does."""
     monkeypatch.setattr("labeldp.recipes.budget_split.SUFFICIENT_SIGNAL", 60.0)
     training = Training(epochs=1, batch_size=100, learning_rate=0.1, device="cpu")
     task = digits.task(4.0, 1e-5, count=SOME, training=training)
     steps = refine(replace(task, features=pictures(digits.features, SOME), encoder=encoder))
-    model, heard = answered(steps, digits.vault(4.0, 1e-5, count=SOME))
-    assert len(heard) == 4
-    assert {use.entry for use in model.lineage} == {release.entry for release in heard}
+    model, releases = answered(steps, digits.vault(4.0, 1e-5, count=SOME))
+    assert len(releases) == 4
+    assert {use.entry for use in model.lineage} == {release.entry for release in releases}
     planned = advise(SOME, 10, 4.0, 1e-5, "images").forecast("refine").uses
-    asked = [(release.mechanism, *map(release.parameters.get, ("epsilon", "delta"))) for release in heard]
-    assert [(use.mechanism, use.epsilon, use.delta or None) for use in planned] == asked
+    requested = [(release.mechanism, *map(release.parameters.get, ("epsilon", "delta"))) for release in releases]
+    assert [(use.mechanism, use.epsilon, use.delta or None) for use in planned] == requested
 
 
 def test_labels_of_one_owner_share_what_sums_need(digits, encoder, monkeypatch):
@@ -153,28 +152,28 @@ def test_labels_of_one_owner_share_what_sums_need(digits, encoder, monkeypatch):
     monkeypatch.setattr("labeldp.recipes.budget_split.SUFFICIENT_SIGNAL", 60.0)
     task = digits.task(1.0, 1e-5, count=SOME, training=Training(epochs=1, batch_size=100, device="cpu"))
     first = []
-    for owners in (None, np.arange(SOME) // 2):
-        own = replace(task, features=pictures(digits.features, SOME), encoder=encoder, epsilon=16.0, users=owners)
+    for users in (None, np.arange(SOME) // 2):
+        own = replace(task, features=pictures(digits.features, SOME), encoder=encoder, epsilon=16.0, users=users)
         first.append(next(refine(own)).mechanism.epsilon)
     assert first == [0.6, 1.2]
 
 
 def answered(steps, vault):
-    heard, reply = [], None
+    releases, reply = [], None
     try:
         while True:
-            ask = steps.send(reply)
-            reply = vault.release(ask.mechanism, derived_from=ask.derived_from)
-            heard.append(reply)
+            request = steps.send(reply)
+            reply = vault.release(request.mechanism, derived_from=request.derived_from)
+            releases.append(reply)
     except StopIteration as end:
-        return end.value, heard
+        return end.value, releases
 
 
 def test_it_needs_an_encoder_and_says_so_before_anything_is_spent(digits):
     vault, task = digits.vault(1.0, count=SOME), digits.task(1.0, count=SOME)
     for encoder in (None, Model(build("cnn", (1, 8, 8), 1, width=4), None)):
         for model in ("auto", LogisticRegression()):
-            with pytest.raises(ldp.InputError, match="begins from an encoder of pictures"):
+            with pytest.raises(ldp.InputError, match="begins from an encoder of images"):
                 train(vault, replace(task, encoder=encoder, model=model), "refine")
     assert not vault.ledger.entries()
 
@@ -194,8 +193,8 @@ def test_probabilities_are_as_sharp_as_they_are_right(epsilon):
     rows = generator.normal(size=(20_000, 8))
     rows = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    chances = softmax(9 * rows @ generator.normal(size=(9, 4)), axis=1)
-    labels = (chances.cumsum(axis=1) > generator.random((len(rows), 1))).argmax(axis=1)
+    probabilities = softmax(9 * rows @ generator.normal(size=(9, 4)), axis=1)
+    labels = (probabilities.cumsum(axis=1) > generator.random((len(rows), 1))).argmax(axis=1)
     vault = ldp.Vault(labels, ldp.LabelSpace([0, 1, 2, 3]), ldp.Budget(epsilon, 1e-5))
     vault._bits = Seeded(0)
     sums = vault.release(LinearQuery(rows, epsilon, 1e-5))

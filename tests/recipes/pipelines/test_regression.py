@@ -85,7 +85,7 @@ def test_delta_buys_gaussian_noise_for_sums():
 def test_rows_outside_the_task_are_never_released(name):
     rows = np.arange(600) % 3 > 0
     opened = vault(LABELS, 2.7)
-    train(opened, replace(task(FEATURES, 2.7), rows=rows), name)
+    train(opened, replace(task(FEATURES, 2.7), row_mask=rows), name)
     assert opened.remaining(~rows)[0] == 2.7
     assert opened.remaining(rows)[0] < 1e-9
 
@@ -127,15 +127,15 @@ def test_of_many_rows_auto_lets_a_private_choice_decide():
     features, labels = people(2600)
     trained = train(vault(labels, 1.0), task(features, 1.0), "auto")
     assert trained.n_candidates == 3  # embeddings: a line from sums, one from bins, and a network
-    assert [release.mechanism for release in trained.releases] == ["NumberQuery", "RROnBins", "LeastLoss"]
+    assert [release.mechanism for release in trained.releases] == ["NumberSums", "RROnBins", "NoisyMinLoss"]
     assert error(trained.model) < 0.6 * TRUTH.var()
 
 
 def test_sums_are_chosen_where_noise_is_small_against_rows():
     assert regression.sums_are_better(task(people(5000)[0], 0.5))
     assert not regression.sums_are_better(task(people(60)[0], 4.0))
-    asked = train(vault(LABELS, 0.5), task(FEATURES, 0.5), "auto", score=False).releases
-    assert [release.mechanism for release in asked] in (["NumberQuery"], ["NumberQuery", "RROnBins"])
+    requested = train(vault(LABELS, 0.5), task(FEATURES, 0.5), "auto", score=False).releases
+    assert [release.mechanism for release in requested] in (["NumberSums"], ["NumberSums", "RROnBins"])
 
 
 def test_the_first_share_is_what_the_mean_needs():
@@ -201,13 +201,13 @@ def test_bad_requests_cost_nothing(case):
 
 def test_a_fine_range_is_for_sums():
     space = ldp.LabelSpace.range(0, 100, 0.01)
-    asked = replace(task(FEATURES, 2.0), space=space)
+    numeric_task = replace(task(FEATURES, 2.0), space=space)
     opened = vault(LABELS, 2.0, space=space)
     with pytest.raises(ldp.InputError, match="10,001 values and the search for bins takes 2,000"):
-        train(opened, asked, "bins")
+        train(opened, numeric_task, "bins")
     assert not opened.ledger.entries()
-    trained = train(opened, asked, "auto")
-    assert [release.mechanism for release in trained.releases] == ["NumberQuery"]
+    trained = train(opened, numeric_task, "auto")
+    assert [release.mechanism for release in trained.releases] == ["NumberSums"]
     assert error(trained.model) < TRUTH.var()
 
 
@@ -220,8 +220,8 @@ def test_images_are_learnt_by_a_network_that_may_begin_from_an_encoder(tmp_path)
     images = Images(pixels, flip=False)
     encoder = Model(build("cnn", (1, 8, 8), 1, width=4), None)
     for name, start in {"none": None, "one": encoder, "two": concat_encoders([encoder, encoder], images)}.items():
-        asked = replace(task(images, 5.0, model="cnn", encoder=start), space=space)
-        model = train(vault(labels, 5.0, space=space), asked, "bins", score=False).model
+        numeric_task = replace(task(images, 5.0, model="cnn", encoder=start), space=space)
+        model = train(vault(labels, 5.0, space=space), numeric_task, "bins", score=False).model
         model.save(tmp_path / name)
         again = load_predictor(tmp_path / name, device="cpu")
         assert np.allclose(again.predict(images), model.predict(images), atol=1e-3)
@@ -233,7 +233,7 @@ def test_a_user_pays_epsilon_for_all_of_their_labels(name, delta):
     users = np.repeat(np.arange(200), 3)
     opened = ldp.Vault(LABELS, SPACE, ldp.Budget(3.0, delta), users=users)
     opened._bits = Seeded(0)
-    trained = train(opened, replace(task(FEATURES, 3.0, delta), rows=opened.cap_labels_per_user(2)), name)
+    trained = train(opened, replace(task(FEATURES, 3.0, delta), row_mask=opened.cap_labels_per_user(2)), name)
     assert (trained.guarantee.unit, opened.guarantee().unit) == ("user", "user")
     assert opened.guarantee().epsilon <= 3.0
     assert opened.guarantee().delta <= delta
@@ -244,13 +244,13 @@ def test_a_user_pays_epsilon_for_all_of_their_labels(name, delta):
 def test_numbers_of_pairs_are_learnt_by_factors(name):
     rated = Ratings()
     space = ldp.LabelSpace.range(1, 5, 0.5)
-    asked = Task(rated.features, space, all_rows(4000), 6.0)
-    model = train(vault(rated.labels, 6.0, space=space), asked, name, score=False).model
+    numeric_task = Task(rated.features, space, all_rows(4000), 6.0)
+    model = train(vault(rated.labels, 6.0, space=space), numeric_task, name, score=False).model
     off = np.sqrt(((model.predict(rated.new) - rated.new_labels) ** 2).mean())
     assert off < 0.9 * rated.new_labels.std()
     opened = vault(rated.labels, 6.0, space=space)
     with pytest.raises(ldp.InputError, match="Ids cannot be added up"):
-        train(opened, asked, "sums", score=False)
+        train(opened, numeric_task, "sums", score=False)
     assert not opened.ledger.entries()
 
 
@@ -267,8 +267,8 @@ def wide_table(rows=4_000):
 @pytest.mark.parametrize(
     ("epsilon", "asked", "model", "most"),
     [
-        (1.0, ["NumberQuery"], AdditiveNumberModel, 0.6),
-        (4.0, ["NumberQuery", "UnbiasedBins"], BoostedRegressionModel, 0.4),
+        (1.0, ["NumberSums"], AdditiveNumberModel, 0.6),
+        (4.0, ["NumberSums", "UnbiasedBins"], BoostedRegressionModel, 0.4),
     ],
 )
 def test_auto_fits_tables_with_rows_enough_by_sums_of_bins(epsilon, asked, model, most):
@@ -292,7 +292,7 @@ def test_another_loss_is_learnt_from_evidence():
     training = Training(epochs=1, device="cpu")
     task = Task(table, space, all_rows(len(table)), 2.0, 1e-6, training=training)
     trained = train(opened, task, "auto", {"loss": "absolute"})
-    assert [release.mechanism for release in trained.releases] == ["NumberQuery", "RROnBins", "LeastLoss"]
+    assert [release.mechanism for release in trained.releases] == ["NumberSums", "RROnBins", "NoisyMinLoss"]
     assert trained.n_candidates == 4
 
 

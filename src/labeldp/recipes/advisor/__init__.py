@@ -1,1 +1,1 @@
-"""What a budget can achieve, by arithmetic on public facts: forecasts and the choice of a recipe."""
+"""Forecasts of recipes and the choice among them, computed from public facts alone."""

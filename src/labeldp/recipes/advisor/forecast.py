@@ -1,12 +1,12 @@
-"""Which recipe to take, from public facts alone: rows, classes, epsilon, delta, kind of features, device.
+"""Forecasts of all recipes, and a recommendation, from public facts: rows, classes, epsilon, delta, features, device.
 
-There are no labels, no data and no randomness here: every figure comes from `arithmetic`, which knows the laws that the
-mechanisms sample from. What data alone could tell is one assumption, `purity`: the share of rows that belong to the
-largest class of their cluster, the other classes being even.
+Forecasts use no labels, no data and no randomness. Every figure comes from `formulas`, which computes with the
+distributions of the mechanisms. The only assumption about the data is `purity`: the share of rows that belong to the
+largest class of their cluster, the other classes being equally frequent.
 
-`choices` has the order in which recipes are considered. A recipe that would take more than a day on the device is
-passed over while another one holds. Teacher ensembles are listed and never chosen: what they cost depends on how far
-teachers agree, which is no public fact.
+`selection` has the order in which recipes are considered. A recipe that would take more than a day on the device is
+skipped while another one applies. Teacher ensembles are listed and never recommended: their cost depends on the
+agreement of the teachers, which is no public fact.
 """
 
 import math
@@ -65,10 +65,12 @@ from labeldp.recipes.vote_calibration import (
     min_unanimous_teachers,
 )
 
-PRIOR_EPSILON_FRACTION = 0.2  # of epsilon, for the counts that `cluster-prior` begins with
-_MAX_MINUTES = 24 * 60.0  # minutes
+# Fraction of epsilon for the counts of `cluster-prior`, its default.
+PRIOR_EPSILON_FRACTION = 0.2
+# Longest training that is recommended, in minutes.
+_MAX_MINUTES = 24 * 60.0
 
-# Rows a second through a network, forward and backward: orders of magnitude, for two cores and for a recent card.
+# Rows per second through a network, forward and backward: orders of magnitude, for two cores and for a recent GPU.
 _ROWS_PER_SECOND = {
     ("table", "cpu"): 1e5,
     ("table", "cuda"): 1e6,
@@ -77,7 +79,7 @@ _ROWS_PER_SECOND = {
     ("images", "cpu"): 50.0,
     ("images", "cuda"): 1e4,
 }
-# Passes over all rows that a part of a recipe takes: epochs times the work for a row, plain training being 1.
+# Passes over all rows in a phase of a recipe: epochs times the work for a row, in units of plain training.
 _PASSES = {
     "supervised": 100,
     "fixmatch": 600,
@@ -92,7 +94,7 @@ _PASSES = {
 
 
 class Use(NamedTuple):
-    """One use of labels: a mechanism, its privacy, and the share of rows that it touches."""
+    """One use of labels: a mechanism, its epsilon and delta, and the fraction of the rows that it releases."""
 
     mechanism: str
     epsilon: float
@@ -102,12 +104,20 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class RecipeForecast:
-    """What one recipe would do. A figure is None where public facts do not give it.
+    """The forecast of one recipe. A figure is None if public facts do not determine it.
 
-    `right` is the share of right labels after the mechanism, `agreed` that among the labels which agree with the
-    cluster vote, `kept` the share of labels that do; `nats` is the information of a label's release about a uniform
-    label, `worth` the number of clean labels a class that hold as much; the cluster vote survives from epsilon
-    `survives_from`. `reason` says why a recipe cannot run here, and is empty where it can.
+    Attributes:
+        recipe: The name of the recipe.
+        uses: The uses of labels.
+        minutes: The estimated time of training, in minutes.
+        label_accuracy: The share of correct labels after the mechanism.
+        agreed_accuracy: The share of correct labels among those that agree with the vote of their cluster.
+        agreement_rate: The share of labels that agree with the vote of their cluster.
+        nats: The mutual information of a released label and a uniform label.
+        clean_labels_per_class: The number of clean labels of a class with the information of all released labels.
+        min_epsilon: The smallest epsilon at which votes of clusters, or sums by class, stand out from the noise.
+        n_teachers: The number of teachers.
+        reason: Why the recipe cannot run; empty if it can.
     """
 
     recipe: str
@@ -124,29 +134,38 @@ class RecipeForecast:
 
     @property
     def duration(self) -> str:
-        """The time in words: no more is known."""
+        """The approximate time in words."""
         limits = {"seconds": 1.0, "minutes": 40.0, "an hour": 100.0, "hours": 20 * 60.0, "days": 14 * 24 * 60.0}
         return next((word for word, limit in limits.items() if self.minutes < limit), "weeks")
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A line for each recipe, the one to take, and why. `auto` has no line: it is the choice itself."""
+    """The forecast of each recipe, and the recommendation. `auto` has no forecast, because it chooses itself.
+
+    Attributes:
+        spec: The public facts.
+        forecasts: The forecast of each recipe.
+        recommended: The name of the recommended recipe.
+        reason: The reason of the recommendation.
+        nats: The information of a label by each mechanism that acts on single rows, the most informative first.
+        max_clusters: The most clusters of the assumed purity whose votes stand out from the noise.
+    """
 
     spec: ProblemSpec
     forecasts: tuple[RecipeForecast, ...]
     recommended: str
     reason: str
-    nats: dict[str, float]  # of each mechanism that acts row by row, the most informative first
-    max_clusters: int  # whose votes would survive at this epsilon, were they as pure
+    nats: dict[str, float]
+    max_clusters: int
 
     def forecast(self, recipe: str) -> RecipeForecast:
-        """Return the line of one recipe."""
+        """Return the forecast of one recipe."""
         return next(forecast for forecast in self.forecasts if forecast.recipe == recipe)
 
 
 def _forecast_recipes(spec: ProblemSpec, nats: dict[str, float]) -> Iterator[RecipeForecast]:
-    """Say what each recipe would do, in the order of the documentation."""
+    """Yield the forecast of each recipe, in the order of the documentation."""
     epsilon, delta, n_classes = spec.epsilon, spec.delta, spec.n_classes
     accuracy, response_nats = response_accuracy(epsilon, n_classes), nats["RandomizedResponse"]
     clean_labels_per_nat = spec.n_rows / math.log(n_classes) / n_classes
@@ -169,8 +188,8 @@ def _forecast_recipes(spec: ProblemSpec, nats: dict[str, float]) -> Iterator[Rec
 
     yield forecast_plain("randres", "supervised")
     yield forecast_plain("randres-mixup", "supervised")
-    # Half of the rows for each of two stages: a row is used once, so epsilon is spent once. With an honest prior
-    # the second stage is right at least as often as the first; how much oftener depends on the first stage's model.
+    # Each of two stages uses half of the rows, so that epsilon is spent once. With a calibrated prior, the labels of
+    # the second stage are at least as accurate as those of the first. The difference depends on the first model.
     stages = (Use("RandomizedResponse", epsilon, row_fraction=0.5), Use("RRWithPrior", epsilon, row_fraction=0.5))
     yield RecipeForecast("lp-mst", stages, _estimate_minutes(spec, "supervised", "supervised"), accuracy)
     yield _forecast_cluster_prior(spec, clustering)
@@ -238,7 +257,7 @@ def _forecast_cluster_prior(spec: ProblemSpec, clustering: str) -> RecipeForecas
 
 
 def _forecast_additive(spec: ProblemSpec) -> RecipeForecast:
-    """Plan counts of bins, and the crosses that are usual for a table of so many columns as are assumed."""
+    """Forecast counts of bins, and the default crosses for a table with the assumed number of columns."""
     if spec.features != "table":
         return RecipeForecast("additive", (), math.inf, reason="needs a table")
     n_crosses = default_n_crosses(bin_count_snr(spec.n_rows, spec.n_classes, spec.n_columns, spec.epsilon, spec.delta))
@@ -262,9 +281,8 @@ def _forecast_log_linear(spec: ProblemSpec, clustering: str) -> RecipeForecast:
             Use("LinearQuery", sums_epsilon, spec.delta),
             Use("RandomizedResponse" if among_all else "RRWithPrior", labels_epsilon),
         ]
-        accuracy = (
-            response_accuracy(labels_epsilon, spec.n_classes) if among_all else None
-        )  # what the sums make of a prior is not public
+        # With a prior, the accuracy depends on the sums, which are not public.
+        accuracy = response_accuracy(labels_epsilon, spec.n_classes) if among_all else None
     phases = (clustering,) if spec.features == "images" else ()
     minutes = _estimate_minutes(spec, *phases, "softmax")
     return RecipeForecast("log-linear", tuple(uses), minutes, accuracy, min_epsilon=min_epsilon_for_sums(spec))
@@ -286,20 +304,20 @@ def _forecast_refine(spec: ProblemSpec, clustering: str) -> RecipeForecast:
     uses = [Use("LinearQuery", epsilon, divide_epsilon(spec.delta, len(sum_epsilons))) for epsilon in sum_epsilons]
     if spec.epsilon * rows_per_class < CLUSTER_COUNTS_BELOW:
         uses = [Use("GroupHistogram", spec.epsilon)]
-    uses += [Use("RRInformative", response_epsilon)] if response_epsilon else []
-    # A network from each of two encoders by guesses, one by beliefs, and a last one: in part with fewer epochs.
+    uses += [Use("RRMaxInformation", response_epsilon)] if response_epsilon else []
+    # A network from each of two encoders by pseudo-labels, one by posteriors, and a last one; some have fewer epochs.
     minutes = _estimate_minutes(spec, clustering, "fixmatch", "supervised", "supervised", "supervised")
     reason = "" if spec.features == "images" else "needs images"
     return RecipeForecast("refine", tuple(uses), minutes, min_epsilon=min_epsilon_for_sums(spec), reason=reason)
 
 
 def min_epsilon_for_sums(spec: ProblemSpec) -> float:
-    """Return the epsilon from which noisy sums of rows by class tell classes apart as clusters do.
+    """Return the smallest epsilon at which noisy sums of rows separate classes as well as counts of clusters do.
 
-    A row of length 1 scores a class by the noisy sum of that class's rows: noise of deviation sigma on each column is
-    noise of deviation sigma on the score, and a label moves the sums as it would move counts of classes. So Gaussian
-    noise asks for what counts need, with one cluster for each class. Laplace noise answers to a row's magnitudes' sum,
-    at most the root of the number of columns: its deviation is sqrt(2) * 2 * sqrt(columns) / epsilon.
+    A row of norm 1 scores a class by the noisy sum of that class's rows. Noise of deviation sigma on each column is
+    noise of deviation sigma on the score. A label changes the sums as it would change counts of classes. So sums
+    with Gaussian noise need the epsilon of counts, with one cluster for each class. Laplace noise depends on the l1
+    norm of a row, at most sqrt(columns): its deviation is sqrt(2) * 2 * sqrt(columns) / epsilon.
     """
     class_spec = replace(spec, n_clusters=spec.n_classes)
     if spec.delta:
@@ -309,13 +327,13 @@ def min_epsilon_for_sums(spec: ProblemSpec) -> float:
 
 
 def _forecast_teachers(spec: ProblemSpec, clustering: str) -> Iterator[RecipeForecast]:
-    """Plan teacher ensembles by the accounting that holds whatever the teachers say: as many as the recipes take.
+    """Yield the forecasts of teacher ensembles, by worst-case accounting and with the recipes' number of teachers.
 
-    For a vote to survive its noise, so many teachers must agree as a cluster's rows would; `purity` stands for the
-    share of teachers that are right. Stable votes ask for a distance: half of the winner's lead.
+    For a vote to stand out from its noise, as many teachers must agree as rows of a cluster. `purity` stands for the
+    share of teachers that are correct. Stable votes need a distance, which is half of the winner's lead.
     """
     phases_of = {
-        "pate-fm": (clustering, "fixmatch"),  # teachers are heads on the rows that clusters look at: they cost nothing
+        "pate-fm": (clustering, "fixmatch"),  # teachers are heads on the rows for clusters, which take no time
         "pate-fm-ssl": (clustering, "fixmatch", "fixmatch"),
         "pate-fm-augdescent": (clustering, "fixmatch", "augdescent"),
         "pate-fm-denoise": (clustering, "fixmatch", "fixmatch"),
@@ -341,7 +359,7 @@ def _forecast_teachers(spec: ProblemSpec, clustering: str) -> Iterator[RecipeFor
         1e3,
     )
     lead = spec.purity - spec.other_class_share
-    n_teachers_of = {  # that are taken, and that are needed
+    n_teachers_of = {  # the number of teachers, and the number that is required
         "ConfidentGNMax": (count_confident_teachers(confident, limit), confident.sigma2 / noise_per_lead / lead),
         "StableVote": (count_stable_teachers(stable, limit), min_unanimous_teachers(stable) / lead),
     }
@@ -355,7 +373,7 @@ def _forecast_teachers(spec: ProblemSpec, clustering: str) -> Iterator[RecipeFor
 
 
 def _vote_label_accuracy(spec: ProblemSpec, vote_accuracy: float) -> float:
-    """Return the share of rows that carry their cluster's label, where it is the right one with probability `vote`."""
+    """Return the accuracy of cluster labels, whose vote is correct with probability `vote_accuracy`."""
     return vote_accuracy * spec.purity + (1 - vote_accuracy) * spec.other_class_share
 
 
@@ -374,29 +392,46 @@ def advise(
     purity: float | None = None,
     positives: float | None = None,
 ) -> Advice:
-    """Say what each recipe would do and which to take.
+    """Forecast each recipe, and recommend one.
 
-    `clusters` is the number of classes by default, as in the papers. `purity` is the share of rows in the largest class
-    of their cluster, by default half way between chance and perfection. `positives` is the share of the rarer of two
-    classes, if you know it without a look at labels.
+    Args:
+        n_rows: The number of labeled rows.
+        n_classes: The number of classes.
+        epsilon: The epsilon of a label.
+        delta: The delta of a label.
+        features: The type of the features.
+        device: The device of the training.
+        n_clusters: The number of clusters; by default that of the classes, as in the papers.
+        purity: The share of rows in the largest class of their cluster; by default half way from chance to 1.
+        positives: The share of the rarer of two classes, if it is known without inspecting the labels.
+
+    Returns:
+        The forecasts and the recommendation.
+
+    Raises:
+        InputError: A number is out of range, or there are no such features or device.
     """
     for name, value, minimum in (
-        ("rows", n_rows, 1),
-        ("classes", n_classes, 2),
-        ("clusters", 1 if n_clusters is None else n_clusters, 1),
+        ("n_rows", n_rows, 1),
+        ("n_classes", n_classes, 2),
+        ("n_clusters", 1 if n_clusters is None else n_clusters, 1),
     ):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not minimum <= value <= 10**12:
-            raise InputError(f"{name} must be a whole number from {minimum}, not {value!r}.")
+            raise InputError(f"{name} must be a whole number from {minimum}, not {value!r}.", parameter=name)
     if features not in get_args(Features):
-        raise InputError(f"features must be one of {', '.join(get_args(Features))}.")
+        raise InputError(f"features must be one of {', '.join(get_args(Features))}.", parameter="features")
     if device not in get_args(Device):
-        raise InputError("device must be cpu or cuda.")
+        raise InputError("device must be cpu or cuda.", parameter="device")
     if purity is not None and not (isinstance(purity, int | float) and 1 / n_classes < purity <= 1):
         raise InputError(
-            f"purity must be above {1 / n_classes:.3g}, which is chance with {n_classes} classes, and at most 1."
+            f"purity must be above {1 / n_classes:.3g}, which is chance with {n_classes} classes, and at most 1.",
+            parameter="purity",
         )
     if positives is not None and not (n_classes == 2 and isinstance(positives, int | float) and 0 < positives <= 0.5):
-        raise InputError("positives is the share of the rarer of two classes: above 0 and at most 0.5, with 2 classes.")
+        raise InputError(
+            "positives is the share of the rarer of two classes: above 0 and at most 0.5, with 2 classes.",
+            parameter="positives",
+        )
     spec = ProblemSpec(
         int(n_rows),
         int(n_classes),

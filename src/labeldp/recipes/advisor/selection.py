@@ -1,21 +1,21 @@
-"""The choice among recipes, by what an advisor's lines say of them.
+"""The recommendation of a recipe, by the forecasts of all recipes.
 
-| the first that holds | take |
+| the first that applies | recipe |
 |---|---|
-| randomized response keeps 95 % of the labels | `randres`; images: `randres-mixup` |
-| noisy sums by class stand out, of a table of up to 20 classes with rows enough for bins | `additive` |
+| randomized response retains 95 % of the labels | `randres`; images: `randres-mixup` |
+| noisy sums by class stand out, of a table with up to 20 classes and enough rows for bins | `additive` |
 | noisy sums by class stand out, of any other table or of embeddings | `log-linear` |
 | images, delta, and 500 rows a class, or 500 / epsilon | `refine`, with a label-free encoder |
 | noisy labels are worth 100 clean ones a class, or half of all | images: `randres-augdescent`; else see below |
-| images, and a cluster vote among the noisy labels survives | `randres-denoise` |
-| table or embeddings, and counts of clusters survive with a fifth of epsilon | `cluster-prior` |
+| images, and votes of clusters among the noisy labels are reliable | `randres-denoise` |
+| table or embeddings, and votes of noisy counts are reliable with a fifth of epsilon | `cluster-prior` |
 | otherwise | `noise-cluster` |
 
-If positives are said to be rare, votes of clusters are passed over, since all of them would say no, and a class counts
-as many rows as there are positives.
+If positives are rare, votes of clusters are skipped, because all of them would be negative. A class then has as many
+rows as there are positives.
 
-Elsewhere than on images, noisy labels are best learned from by `alibi` or `randres`, whose mechanism tells more about a
-label (in nats): one-hot noise for many classes and a small epsilon, randomized response for the rest.
+Except for images, the recipe for noisy labels is that of `alibi` and `randres` whose mechanism is more informative (in
+nats): one-hot noise for many classes and a small epsilon, and randomized response otherwise.
 """
 
 import math
@@ -34,11 +34,12 @@ from labeldp.recipes.budget_split import (
 if TYPE_CHECKING:
     from labeldp.recipes.advisor.forecast import RecipeForecast
 
-# Section 6 of Tang et al. (2022): where nearly all labels are right, plain training will do.
+# Accuracy of noisy labels from which plain training suffices (Tang et al. 2022, section 6).
 MIN_CLEAN_ACCURACY = 0.95
+# Clean labels of a class with the information of all noisy labels, from which noisy labels suffice to train a network.
 # Noisy labels of n rows hold n I nats, as many as n I / log K clean labels. In the tables of Tang et al. (2022), noisy
-# labels alone taught a network where that was 108 labels a class or more (CIFAR-100 at epsilon 4, CIFAR-10 at 1,
-# CINIC-10 at 1) and failed at 57 and less (CINIC-10 at 0.5, CIFAR-10 at 0.5, CIFAR-100 at 2).
+# labels sufficed from 108 labels per class (CIFAR-100 at epsilon 4, CIFAR-10 at 1, CINIC-10 at 1) and failed up to 57
+# (CINIC-10 at 0.5, CIFAR-10 at 0.5, CIFAR-100 at 2).
 MIN_CLEAN_LABELS = 100
 _SUMS_RATIONALE = {
     "additive": "An additive model needs only counts of bins by class, and one label moves one count in each column",
@@ -47,13 +48,10 @@ _SUMS_RATIONALE = {
 
 
 def applicable_recipes(spec: ProblemSpec, forecasts: "dict[str, RecipeForecast]") -> Iterator[tuple[str, str]]:
-    """Give what holds of the table above, in its order, each with a reason."""
+    """Yield the recipes of the table above that apply, in its order, each with a reason."""
     is_images = spec.features == "images"
-    accuracy, denoise, moments = (
-        forecasts["randres"].label_accuracy or 0.0,
-        forecasts["randres-denoise"],
-        forecasts["moments"],
-    )
+    accuracy = forecasts["randres"].label_accuracy or 0.0
+    denoise, moments = forecasts["randres-denoise"], forecasts["moments"]
     clean_accuracy = accuracy if spec.positives is None else rare_precision(spec.epsilon, spec.positives)
     sums_survive = moments.min_epsilon is not None and moments.min_epsilon <= spec.epsilon
     if clean_accuracy >= MIN_CLEAN_ACCURACY:
@@ -65,8 +63,9 @@ def applicable_recipes(spec: ProblemSpec, forecasts: "dict[str, RecipeForecast]"
         best = _choose_sums_recipe(spec, forecasts)
         yield (
             best,
-            f"{_SUMS_RATIONALE[best]}: sums by class stand out from about epsilon {_format_epsilon(moments.min_epsilon)}, "
-            f"while of the labels released one by one {accuracy:.1%} would be right.",
+            f"{_SUMS_RATIONALE[best]}: sums by class stand out from about epsilon "
+            f"{_format_epsilon(moments.min_epsilon)}, while of the labels released one by one {accuracy:.1%} would be "
+            "right.",
         )
     per_row_recipe = (
         "randres-augdescent" if is_images else max("randres", "alibi", key=lambda name: forecasts[name].nats or 0.0)
@@ -80,9 +79,9 @@ def applicable_recipes(spec: ProblemSpec, forecasts: "dict[str, RecipeForecast]"
     if is_images and spec.delta and sums_survive and has_enough_rows:
         yield (
             "refine",
-            "Sums of rows by class, as an encoder sees them that needs no label (`labeldp encode` makes one), stand "
-            f"out from about epsilon {_format_epsilon(moments.min_epsilon)}. They teach networks, and sums over what these "
-            f"see say more. Of the labels released one by one {accuracy:.1%} would be right.",
+            "Sums by class of the embeddings of an encoder, which is trained without labels, stand out from about "
+            f"epsilon {_format_epsilon(moments.min_epsilon)}. Networks learn from them, and sums over the networks' "
+            f"embeddings are more informative. Of the labels released one by one {accuracy:.1%} would be right.",
         )
     if (forecasts[per_row_recipe].clean_labels_per_class or 0.0) >= min(
         MIN_CLEAN_LABELS, spec.n_rows / spec.n_classes / 2
@@ -102,8 +101,9 @@ def applicable_recipes(spec: ProblemSpec, forecasts: "dict[str, RecipeForecast]"
     if is_images and (denoise.min_epsilon or math.inf) <= spec.epsilon:
         yield (
             "randres-denoise",
-            f"Only {accuracy:.1%} of the labels are right, but clusters vote reliably: of the {denoise.agreement_rate:.1%} of labels "
-            f"that agree with their cluster's vote, {denoise.agreed_accuracy:.1%} are right; the rest is learned without labels.",
+            f"Only {accuracy:.1%} of the labels are right, but clusters vote reliably: of the "
+            f"{denoise.agreement_rate:.1%} of labels that agree with their cluster's vote, "
+            f"{denoise.agreed_accuracy:.1%} are right; the rest is learned without labels.",
         )
     prior, counts = forecasts["cluster-prior"], forecasts["noise-cluster"]
     if not is_images and (prior.min_epsilon or math.inf) <= spec.epsilon:
@@ -126,13 +126,13 @@ def applicable_recipes(spec: ProblemSpec, forecasts: "dict[str, RecipeForecast]"
         )
         yield (
             "noise-cluster",
-            f"It is the least bad: nothing works well here. A vote of clusters survives {condition}: raise epsilon, bring "
-            "more rows, or take fewer clusters.",
+            f"It is the least bad: nothing works well here. A vote of clusters survives {condition}: raise epsilon, "
+            "bring more rows, or take fewer clusters.",
         )
 
 
 def _choose_sums_recipe(spec: ProblemSpec, forecasts: "dict[str, RecipeForecast]") -> str:
-    """Return the recipe of sums that `auto` begins with, for a table of so many columns as are assumed."""
+    """Return the recipe of sums that `auto` takes, for a table with the assumed number of columns."""
     sums_epsilon = spec.epsilon * sums_epsilon_fraction(
         spec.epsilon, spec.features == "table" and spec.n_classes <= FEW_CLASSES
     )
@@ -146,11 +146,11 @@ def _choose_sums_recipe(spec: ProblemSpec, forecasts: "dict[str, RecipeForecast]
 def _applicable_for_rare(
     spec: ProblemSpec, forecasts: "dict[str, RecipeForecast]", per_row_recipe: str, clean_precision: float
 ) -> Iterator[tuple[str, str]]:
-    """Where positives are rare, votes of clusters all say no: what is left are labels one by one, and sums."""
+    """Yield the recipes that apply to rare positives: those of single labels and of sums."""
     clean_labels = forecasts[per_row_recipe].clean_labels_per_class or 0.0
     statement = (
-        f"Of the rows that randomized response calls positive {clean_precision:.1%} are; all noisy labels are worth about "
-        f"{_round_to_two_digits(clean_labels):,} clean positives"
+        f"Of the rows that randomized response calls positive {clean_precision:.1%} are; all noisy labels are worth "
+        f"about {_round_to_two_digits(clean_labels):,} clean positives"
     )
     if clean_labels >= min(MIN_CLEAN_LABELS, spec.n_effective_rows / 4):
         yield per_row_recipe, f"{statement}."
@@ -158,13 +158,13 @@ def _applicable_for_rare(
     min_epsilon = _format_epsilon(forecasts["moments"].min_epsilon)
     yield (
         fallback,
-        f"Nothing works well here. {statement}, and sums of rows by class stand out from epsilon {min_epsilon} only: raise "
-        "epsilon, or bring more positives.",
+        f"Nothing works well here. {statement}, and sums of rows by class stand out from epsilon {min_epsilon} only: "
+        "raise epsilon, or bring more positives.",
     )
 
 
 def explain_rare_accuracy(spec: ProblemSpec) -> str:
-    """Say by what to judge a model where positives are rare."""
+    """Return a sentence about the metrics that suit rare positives."""
     positives, n_held_out = spec.positives or 0.0, min(spec.n_rows // 10, 2_500)
     return (
         f" Accuracy says little here: {1 - positives:.1%} is what always saying no gets. Judge by AUC, recall and "
@@ -177,5 +177,5 @@ def _format_epsilon(epsilon: float | None) -> str:
 
 
 def _round_to_two_digits(number: float) -> int:
-    """Round to two digits: the figure is no better."""
+    """Round to two significant digits."""
     return int(float(f"{number:.2g}"))

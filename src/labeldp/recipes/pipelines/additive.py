@@ -1,4 +1,4 @@
-"""Generalised additive models of tables, from noisy sums of functions of public bins by label."""
+"""Generalized additive models of tables, from noisy sums of functions of public bins by label."""
 
 import hashlib
 from collections.abc import Generator, Sequence
@@ -26,43 +26,50 @@ from labeldp.recipes.request import Request, Reserve, Steps
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 
-_BINS_FACTOR = 1.6  # bins of a column, in roots of the ratio of rows to noise
+# Most bins of a numeric column: this factor times the square root of the signal-to-noise ratio (`task_snr`).
+_BINS_FACTOR = 1.6
 _MIN_BINS, _MAX_BINS = 16, 64
-_CATEGORIES_FACTOR, _MIN_CATEGORIES, _MAX_CATEGORIES = 1.6, 12, 60  # bins of a categorical column, likewise
-_COSINES_FACTOR, _PURE_COSINES_FACTOR = (
-    0.35,
-    0.2,
-)  # cosines of a column, likewise; with delta 0, each adds more noise to all sums
+# Most bins of a categorical column, likewise.
+_CATEGORIES_FACTOR = 1.6
+_MIN_CATEGORIES, _MAX_CATEGORIES = 12, 60
+# Cosines of a column, likewise, for Gaussian and pure noise. With pure noise, each cosine adds noise to all sums.
+_COSINES_FACTOR = 0.35
+_PURE_COSINES_FACTOR = 0.2
 _MIN_COSINES = 2
-_COSINE_DECAY, _PURE_COSINE_DECAY = 0.75, 1.0  # the power of 1/j by which the j-th cosine is multiplied
-_DETAIL_WEIGHT, _MIN_SNR_FOR_DETAIL = (
-    0.6,
-    500.0,
-)  # the share of counts of bins beside cosines, and the ratio from which there are any
-_MIN_SNR_FOR_COUNTS = (
-    3_000.0  # ratio of rows to noise from which counts of bins have little noise, and take less memory
-)
-_MAX_ENTRIES = 40_000_000  # of a sparse matrix; more would take too much memory
-_MIN_CROSS_BINS = 4
-_CROSS_BINS_FACTOR, _MAX_CROSS_BINS = 0.4, 31  # bins of a column in a cross, likewise
-_MAX_TOTAL_BINS = 1_200  # bins of all columns together: the fit inverts matrices of this size
-_MAX_SUMS = 1_500  # of bins and cosines of all columns together, likewise
-_MAX_CROSSED_COLUMNS = 24  # columns among which crosses are searched
+# The j-th cosine is multiplied by this power of 1/j, for Gaussian and pure noise.
+_COSINE_DECAY = 0.75
+_PURE_COSINE_DECAY = 1.0
+# Share of the counts of bins beside cosines, and the signal-to-noise ratio from which there are such counts.
+_DETAIL_WEIGHT = 0.6
+_MIN_SNR_FOR_DETAIL = 500.0
+# Signal-to-noise ratio from which counts of bins have little noise. They take less memory than cosines.
+_MIN_SNR_FOR_COUNTS = 3_000.0
+# Most entries of a sparse matrix, which limit its memory.
+_MAX_ENTRIES = 40_000_000
+# Bins of a column in a cross, likewise.
+_CROSS_BINS_FACTOR = 0.4
+_MIN_CROSS_BINS, _MAX_CROSS_BINS = 4, 31
+# Most bins of all columns together, because the fit inverts matrices of this size.
+_MAX_TOTAL_BINS = 1_200
+# Most bins and cosines of all columns together, for the same reason.
+_MAX_SUMS = 1_500
+# Columns among which crosses are selected.
+_MAX_CROSSED_COLUMNS = 24
 
 AdditiveSteps = Generator[Request | Reserve, Any, tuple[AdditiveModel, AdditiveSums]]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What an additive model asks for, fixed by public facts.
+    """The sums that an additive model requests, fixed by public facts.
 
     Attributes:
-        bins: The most bins of a numeric column.
-        categories: The most bins of a categorical column.
-        cell_bins: The most bins of a column in a cross.
-        named: Crosses that the user names, by the names of their columns.
-        selected: How many crosses are selected privately.
-        functions: What is summed of numeric columns; None for the counts of their bins.
+        max_bins: The most bins of a numeric column.
+        max_categories: The most bins of a categorical column.
+        max_cross_bins: The most bins of a column in a cross.
+        named_crosses: The crosses that the user names, by the names of their columns.
+        n_selected: The number of crosses that are selected privately.
+        functions: The functions of numeric columns that are summed; None for the counts of their bins.
     """
 
     max_bins: int
@@ -79,14 +86,14 @@ class Layout:
     takes_model=False,
 )
 def additive(task: Task, crosses: int | None = None, cross: str | None = None) -> Steps:
-    """Fit effects of single columns first, then crosses of two columns, one after another.
+    """Fit the effects of single columns first, then crosses of two columns, one after another.
 
-    A label moves one count in each column, however many bins the columns have.
+    A label changes one count in each column, independently of the number of bins.
 
     Args:
-        task: What to learn. The features are a table.
-        crosses: How many crosses to select; by default what rows and noise allow.
-        cross: Crosses to include without a selection: "month,day" or "month,day;origin,dest".
+        task: The task. The features are a table.
+        crosses: The number of crosses to select privately; None for a number that suits rows and noise.
+        cross: Crosses to include without selection: "month,day" or "month,day;origin,dest".
 
     Returns:
         An additive model.
@@ -100,12 +107,12 @@ def additive(task: Task, crosses: int | None = None, cross: str | None = None) -
 
 
 def choose_layout(task: Task, epsilon: float, n_crosses: int | None = None, cross: str | None = None) -> Layout:
-    """Decide on bins and crosses by public facts.
+    """Choose bins and crosses by public facts.
 
     Args:
-        task: What to learn.
-        epsilon: What a label may spend on the sums.
-        crosses: How many crosses to select; None for a number that suits rows and noise.
+        task: The task.
+        epsilon: The epsilon of a label for the sums.
+        n_crosses: The number of crosses to select privately; None for a number that suits rows and noise.
         cross: The crosses that the user names.
 
     Returns:
@@ -131,9 +138,9 @@ def choose_layout(task: Task, epsilon: float, n_crosses: int | None = None, cros
 
 
 def _choose_functions(snr: float, max_bins: int, table: Table, is_gaussian: bool) -> BasisFunctions | None:
-    """Return what to sum of numeric columns with so many bins, at this ratio of rows to noise; None for counts."""
+    """Return the functions of numeric columns to sum at a signal-to-noise ratio; None for counts of bins."""
     n_columns = max(1, len(table.columns))
-    max_functions = _MAX_ENTRIES // (len(table) * n_columns) - 2  # beside one entry of detail
+    max_functions = _MAX_ENTRIES // (len(table) * n_columns) - 2  # the count of a bin has an entry, too
     if snr >= _MIN_SNR_FOR_COUNTS or max_functions < _MIN_COSINES:
         return None
     factor, decay = (_COSINES_FACTOR, _COSINE_DECAY) if is_gaussian else (_PURE_COSINES_FACTOR, _PURE_COSINE_DECAY)
@@ -143,16 +150,16 @@ def _choose_functions(snr: float, max_bins: int, table: Table, is_gaussian: bool
 
 
 def task_snr(task: Task, epsilon: float) -> float:
-    """Return the rows of an average class, times two, over the noise of a count of one bin.
+    """Return twice the rows of an average class over the noise of the count of one bin.
 
-    Numbers of a range count as two classes: both move a sum by one range at most.
+    Numbers of a range count as two classes, because both change a sum by at most one range.
 
     Args:
-        task: What to learn.
-        epsilon: What a label may spend on the counts.
+        task: The task.
+        epsilon: The epsilon of a label for the counts.
 
     Returns:
-        A ratio: the more, the finer the bins may be.
+        The signal-to-noise ratio. A larger ratio allows finer bins.
     """
     task = task.full_task
     n_columns = len(as_table(task.encoded_features).columns)
@@ -161,16 +168,16 @@ def task_snr(task: Task, epsilon: float) -> float:
 
 
 def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> AdditiveSteps:
-    """Ask for the counts of single columns, then for those of crosses, and fit the model.
+    """Request the sums of single columns, then those of crosses, and fit the model.
 
     Args:
-        task: What to learn.
-        layout: What to ask for.
-        epsilon: What all of it may cost together.
-        delta: Likewise.
+        task: The task.
+        layout: The sums to request.
+        epsilon: The epsilon of all releases together.
+        delta: The delta of all releases together.
 
     Returns:
-        The model, and the sums that it was fitted to.
+        The model, and the sums to which it was fitted.
     """
     n_crosses = len(layout.named_crosses) + layout.n_selected
     task.progress.plan(1 + n_crosses)
@@ -211,7 +218,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
 def _reserve_budgets(
     layout: Layout, epsilon: float, delta: float
 ) -> Generator[Request | Reserve, Any, list[tuple[float, float]]]:
-    """Return epsilon and delta of each request, reserved together where that costs less."""
+    """Return epsilon and delta of each request, after a joint reservation where that is possible."""
     n_crosses = len(layout.named_crosses) + layout.n_selected
     if not n_crosses:
         return [(epsilon, delta)]
@@ -234,11 +241,11 @@ def bin_columns(
     """Cut the columns of a task's table into bins.
 
     Args:
-        task: What to learn. The features are a table.
-        layout: The number of bins, and what is summed of numeric columns.
+        task: The task. The features are a table.
+        layout: The number of bins, and the functions of numeric columns.
 
     Returns:
-        The table, the bins of its columns, the rows in bins, and the functions of each column that are summed.
+        The table, the bins of its columns, the bin of each row and column, and the functions of each column.
     """
     table = as_table(task.encoded_features)
     bins = Bins.fit(table, layout.max_bins, layout.max_categories)
@@ -253,14 +260,14 @@ def bin_columns(
 
 
 def add_constant_column(matrix: csr_array) -> csr_array:
-    """Add a column of ones, whose sum is the number of rows of each class, or the sum of all numbers."""
+    """Append a column of ones, whose sum is the number of rows of each class, or the sum of all numbers."""
     return csr_array(hstack([matrix, csr_array(np.ones((matrix.shape[0], 1), matrix.dtype))]))
 
 
 def _query_cross(
     table: Table, columns: tuple[BinnedColumn, BinnedColumn], budget: tuple[float, float], releases: list[Release]
 ) -> Generator[Request | Reserve, Any, CrossSums]:
-    """Ask for the counts of a cross."""
+    """Request the counts of a cross."""
     width = columns[0].width * columns[1].width
     cells = Term(columns, np.zeros((width, 1))).cells(table)
     counts = yield Request(LinearQuery(BinDesign([cells], [width]).to_sparse(), *budget), derived_from=list(releases))
@@ -271,10 +278,10 @@ def _query_cross(
 def _expected_probabilities(
     task: Task, scores: NDArray[np.float64], releases: Sequence[Release]
 ) -> NDArray[np.float32]:
-    """Return the probabilities of the classes, as a request for crosses holds them.
+    """Return the expected class probabilities of a request for crosses.
 
-    A run that was interrupted must repeat its requests byte for byte, and another number of threads can change the last
-    bits of a sum. So the probabilities are rounded, and read again where the task has a folder for its progress.
+    An interrupted run that continues must repeat its requests byte for byte, and another number of threads can change
+    the last bits of a sum. So the probabilities are rounded, and cached if the task or its checkpoints have a folder.
     """
 
     def compute() -> NDArray[np.float32]:
@@ -287,7 +294,7 @@ def _expected_probabilities(
 
 
 def _candidate_crosses(model: AdditiveModel, layout: Layout) -> list[tuple[int, int]]:
-    """Return the crosses to select from: of all columns, or of those with the largest effects."""
+    """Return the crosses to select from: those of all columns, or of the columns with the largest effects."""
     strength = np.array([float(np.var(term.weights)) for term in model.terms])
     selected = np.sort(np.argsort(-strength, kind="stable")[:_MAX_CROSSED_COLUMNS])
     names = [term.name for term in model.terms]

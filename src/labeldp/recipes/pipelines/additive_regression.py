@@ -1,4 +1,4 @@
-"""Additive regression on tables, from noisy sums of public bins times numbers."""
+"""Additive regression on tables, from noisy sums of functions of public bins times numbers."""
 
 from collections.abc import Generator
 from functools import partial
@@ -21,7 +21,7 @@ from labeldp.recipes.task import Task
 
 
 def suits_binned_numbers(task: Task) -> bool:
-    """Whether labels are numbers, and the features a table of few columns with rows enough for sums of bins."""
+    """Whether the labels are numbers, and the features a table with few columns and enough rows for sums of bins."""
     task = task.full_task
     if task.space.step is None or task.features.kind != "table" or task.model != "auto":
         return False
@@ -31,10 +31,10 @@ def suits_binned_numbers(task: Task) -> bool:
 
 
 def binned_numbers(task: Task) -> Steps:
-    """Fit sums of bins, and where epsilon allows noisy numbers of single rows and boosted trees on top.
+    """Fit an additive model to sums of bins. Where epsilon allows, boost it on noisy numbers of single rows.
 
     Args:
-        task: What to learn: numbers of a table.
+        task: The task. The labels are numbers, and the features a table.
 
     Returns:
         One model.
@@ -56,14 +56,14 @@ def binned_numbers(task: Task) -> Steps:
 def additive_number_steps(
     task: Task, epsilon: float
 ) -> Generator[Request, Any, tuple[AdditiveNumberModel, AdditiveNumberSums]]:
-    """Ask for the sums of single columns times numbers, and fit the model.
+    """Request the sums of single columns times numbers, and fit the model.
 
     Args:
-        task: What to learn.
-        epsilon: What the sums may cost.
+        task: The task.
+        epsilon: The epsilon of the sums.
 
     Returns:
-        The model, and the sums that it was fitted to.
+        The model, and the sums to which it was fitted.
     """
     layout = choose_layout(task, epsilon / task.full_task.labels_per_user, n_crosses=0)
     table, column_bins, design, functions = bin_columns(task, layout)
@@ -73,13 +73,13 @@ def additive_number_steps(
 
 
 def _split_sums_epsilon(task: Task) -> tuple[float, float]:
-    """Return what sums get, and what is left for noisy numbers of single rows."""
+    """Return the epsilon of the sums, and that of noisy numbers of single rows."""
     fraction = 1.0 if len(task.space) > MAX_RANGE_VALUES else sums_epsilon_fraction(task.full_task.label_epsilon, True)
     return split_epsilon(task.epsilon, fraction) if fraction < 1 else (task.epsilon, 0.0)
 
 
 def _normal_prior(sums: AdditiveNumberSums) -> NDArray[np.float64]:
-    """Return a normal distribution over the range with the mean and variance that the sums tell."""
+    """Return a normal distribution over the range with the mean and variance from the sums."""
     grid, (mean, variance) = label_grid(sums.sums.space), sums.mean_and_variance
     density = np.exp(-((grid - mean) ** 2) / (2 * variance)) + 1e-6
     return density / density.sum()

@@ -18,15 +18,26 @@ def alibi(
     augment: Literal["weak", "strong"] = "weak",
     mixup: float | None = None,
 ) -> Steps:
-    """Laplace noise is purely private; Gaussian noise needs delta.
+    """Release noisy one-hot labels, then train with the model as the prior of each label.
 
-    Rows are mixed, 4.0 by default, of which the paper does not speak: a network then learns less noise by heart.
-    Pairs of ids are not.
+    Args:
+        task: The task.
+        noise: Laplace noise satisfies pure differential privacy; Gaussian noise needs delta.
+        augment: How rows are augmented.
+        mixup: The strength of mixup, by default 4, and 0 for pairs of ids. The paper does not use it. A network then
+            memorizes less noise.
+
+    Returns:
+        A model.
+
+    Raises:
+        InputError: Gaussian noise has no delta, or an option does not suit the task.
     """
     if noise == "gaussian" and not task.delta:
-        raise InputError("Gaussian noise needs a delta above 0: give one, 1e-6 for example, or use Laplace noise.")
-    laplace = noise == "laplace"
-    mechanism = OneHotLaplace(task.epsilon) if laplace else OneHotGaussian(task.epsilon, task.delta)
+        raise InputError(
+            "Gaussian noise needs a delta above 0: give one, 1e-6 for example, or use Laplace noise.", parameter="delta"
+        )
+    mechanism = OneHotLaplace(task.epsilon) if noise == "laplace" else OneHotGaussian(task.epsilon, task.delta)
     learner = task.learner("Bayes", augment=augment, mixup=task.resolve_mixup(mixup))
     noisy = yield Request(mechanism)
     return learner.fit(task.features, noisy, task.encoder)

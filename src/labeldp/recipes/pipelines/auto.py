@@ -1,4 +1,4 @@
-"""`auto`: a pipeline that public facts choose, and a private choice where it gives several models."""
+"""The recipe `auto`: a pipeline chosen by public facts, and a private selection among its models."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,21 +25,29 @@ from labeldp.recipes.registry import recipe
 from labeldp.recipes.request import Request, Steps
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
-from labeldp.representation.clusters import average_neighbors as average_neighbors
-from labeldp.representation.clusters import nearest_neighbors
+from labeldp.representation.clusters import average_neighbors, nearest_neighbors
 
-_MAX_NOISE_RATIO = 3.0  # noise of the sums, in units of their sampling error, below which more budget hardly helps them
-_MAX_FEW_ROWS = 10_000  # with more, sums have little noise without the help of neighbours
-_MAX_NEIGHBOR_ROWS = 100_000  # above, it would take long to find the neighbours of all
-_N_NEIGHBORS, _N_ROUNDS = 10, 2
-_MIN_ROWS_PER_CLASS = 500  # with fewer, a choice among simpler models is safer than many trainings one after another
-_MAX_ROWS_AVERAGED = 50_000  # rows up to which trees are fitted with and without the first model
-_MIN_SIGNAL_TO_CHOOSE = 2_000.0  # rows times epsilon of a class from which a private choice tells models apart
-_MAX_CLASSES_FOR_CANDIDATES = 50  # up to which other models are tried beside a log-linear one
+# Noise of the sums, in units of their sampling error, below which more epsilon hardly improves them.
+_MAX_NOISE_RATIO = 3.0
+# Rows up to which a network learns from sums that are averaged over neighbors.
+_MAX_FEW_ROWS = 10_000
+# Rows up to which finding the neighbors of all rows is fast enough.
+_MAX_NEIGHBOR_ROWS = 100_000
+# Neighbors of each row, and rounds of averaging over them.
+_N_NEIGHBORS = 10
+_N_ROUNDS = 2
+# Rows per class from which `refine` is used. With fewer, a selection among simpler models is more reliable.
+_MIN_ROWS_PER_CLASS = 500
+# Rows up to which boosted trees are averaged over fits with and without the first model.
+_MAX_ROWS_AVERAGED = 50_000
+# Rows per class times epsilon from which a private selection can distinguish models.
+_MIN_SIGNAL_TO_CHOOSE = 2_000.0
+# Classes up to which there are further candidates beside a log-linear model.
+_MAX_CLASSES_FOR_CANDIDATES = 50
 
 
 def has_several_candidates(task: Task, loss: LossName = "squared", cross: str | None = None) -> bool:
-    """Whether there will be models to choose from."""
+    """Whether the recipe returns several models to select from."""
     if task.space.step is not None:
         return has_several_number_candidates(task, loss)
     if (
@@ -64,23 +72,23 @@ def has_several_candidates(task: Task, loss: LossName = "squared", cross: str | 
 def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> Steps:
     """Choose a pipeline by public facts: the features, rows, columns, classes, epsilon and delta.
 
-    - Numbers: `auto_numbers`, for which there is a `loss`.
-    - Many pictures with an encoder: `refine`. Ids of people and items: `lp-mst`.
-    - Tables of up to 200 columns with rows enough: `additive`, then boosted trees from randomized response where that
-      adds something.
-    - Embeddings, pictures, wide tables and those of few rows: `log-linear`, with networks and boosted trees as further
-      models. Of tables and of few rows, their mean is taken; otherwise a private choice decides. If the noise of the
-      sums is too large, `smooth-moments`, or `noise-cluster` where delta is 0.
+    - Numbers: `auto_numbers`, which has a `loss`.
+    - Many images with an encoder: `refine`. Pairs of ids: `lp_mst`.
+    - Tables with up to 200 columns and enough rows: `additive`, then boosted trees from randomized response where
+      epsilon allows.
+    - Embeddings, images, and tables with many columns or few rows: `log_linear`, with networks and boosted trees as
+      further models. The models of tables and of few rows are averaged; otherwise a private selection decides. If the
+      noise of the sums is too large, `smooth_moments`, or `noise_cluster` where delta is 0.
 
     Without torch, which is a public fact, no network is among the candidates.
 
     Args:
-        task: What to learn.
+        task: The task.
         loss: The loss of numbers.
-        cross: Crosses of columns of a table that the user wants in the model, "month,day" for example.
+        cross: Crosses of columns of a table to include, "month,day" for example.
 
     Returns:
-        One model, or several to choose from.
+        One model, or several to select from.
 
     Raises:
         InputError: There is a loss for classes, or there are crosses where no columns are cut into bins.
@@ -105,7 +113,7 @@ def auto(task: Task, loss: LossName = "squared", cross: str | None = None) -> St
 
 
 def _binned_steps(task: Task, cross: str | None) -> Steps:
-    """Fit sums of bins, and boosted trees on top where epsilon allows both."""
+    """Fit an additive model to sums of bins. Where epsilon allows, boost it on randomized response."""
     if task.model != "auto":
         task.notes.append("The model was not used: the recipe auto chooses models itself. Take randres for your own.")
     sums_epsilon, labels_epsilon = split_counts_epsilon(task)
@@ -123,13 +131,13 @@ def _binned_steps(task: Task, cross: str | None) -> Steps:
 
 
 def _choose_tree_fit(task: Task) -> Callable[..., BoostedModel]:
-    """Return how to fit boosted trees: an average of two models takes twice as long and helps where rows are few."""
+    """Return the fit of boosted trees: for few rows an average of two models, which takes twice as long."""
     learner = Boosting(seed=task.seed)
     return learner.fit_averaged if int(task.full_task.row_mask.sum()) <= _MAX_ROWS_AVERAGED else learner.fit
 
 
 def split_counts_epsilon(task: Task) -> tuple[float, float]:
-    """Return what sums of bins get, and what is left for randomized response where that adds something."""
+    """Return the epsilon of sums of bins, and that of randomized response, which is 0 where it would add little."""
     fraction = sums_fraction(task) if len(task.space) <= FEW_CLASSES else 1.0
     return split_epsilon(task.epsilon, fraction) if fraction < 1 else (task.epsilon, 0.0)
 
@@ -142,7 +150,7 @@ def _can_be_binned(task: Task) -> bool:
 
 
 def _uses_bins(task: Task) -> bool:
-    """Whether columns are cut into bins: there must be rows enough for counts."""
+    """Whether columns are cut into bins, for whose counts there must be enough rows."""
     if not _can_be_binned(task):
         return False
     task = task.full_task
@@ -151,7 +159,7 @@ def _uses_bins(task: Task) -> bool:
 
 
 def _dense_steps(task: Task) -> Steps:
-    """Fit sums of rows; where epsilon allows, learn from noisy labels, too, and choose the best model."""
+    """Fit a log-linear model to sums of rows. Where epsilon allows, train further models on noisy labels."""
     learner = task.learner("Supervised", targets="posteriors") if task.trains_networks else None
     neighbor_ids = (
         nearest_neighbors(task.normalized, min(_N_NEIGHBORS, len(task.features) - 1)) if _has_few_rows(task) else None
@@ -179,21 +187,21 @@ def _dense_steps(task: Task) -> Steps:
 
 
 def _averages_candidates(task: Task) -> bool:
-    """Whether a private choice would cost more than it gains, so that models are averaged instead."""
+    """Whether models are averaged, because a private selection would cost more than it gains."""
     task = task.full_task
-    if task.encoded_features.kind == "table" and len(task.space) <= FEW_CLASSES:  # one of the models is of trees
+    if task.encoded_features.kind == "table" and len(task.space) <= FEW_CLASSES:  # there are boosted trees
         return True
     return int(task.row_mask.sum()) * task.label_epsilon / len(task.space) < _MIN_SIGNAL_TO_CHOOSE
 
 
 def smooth_pseudo_labels(task: Task, sums: Release, neighbor_ids: NDArray[np.int64]) -> Release:
-    """Let near rows agree on their labels: noise in the sums bends a linear model, but not the neighbourhoods."""
+    """Return pseudo-labels by sums, averaged over neighbors, which reduces the errors that noise causes."""
     posterior = average_neighbors(label_posterior(sums), neighbor_ids, _N_ROUNDS)
     return sums.relabel(task.assign_pseudo_labels(posterior))
 
 
 def _has_few_rows(task: Task) -> bool:
-    """Whether a network learns from the sums of near rows, which are found among few rows."""
+    """Whether a network learns from sums that are averaged over neighbors, which suits few rows."""
     task = task.full_task
     return (
         task.trains_networks
@@ -203,12 +211,12 @@ def _has_few_rows(task: Task) -> bool:
 
 
 def _uses_refine(task: Task) -> bool:
-    """Whether there are pictures enough for networks to learn more from than their encoder knew."""
+    """Whether there are enough images for networks to improve on their encoder."""
     return starts_from_encoder(task) and int(task.full_task.row_mask.sum()) >= _MIN_ROWS_PER_CLASS * len(task.space)
 
 
 def _has_too_noisy_sums(task: Task) -> bool:
-    """Whether noise drowns the sums of rows as they are, and something else can be heard."""
+    """Whether sums of rows are too noisy, and smoothed sums or counts of clusters are not."""
     task = task.full_task
     is_dense = task.encoded_features.kind != "table" and 1 < int(task.row_mask.sum()) <= _MAX_NEIGHBOR_ROWS
     return (
@@ -219,9 +227,10 @@ def _has_too_noisy_sums(task: Task) -> bool:
 
 
 def sufficient_epsilon_for_sums(task: Task) -> float:
-    """Return the epsilon of a label at which more would hardly help the sums, by rows, classes and columns.
+    """Return the epsilon of a label above which more epsilon hardly improves the sums.
 
-    A sum over n rows of length l in D columns has a sampling error of about l sqrt(n / D (1 - 1/K) / K) a column.
+    Consider sums over n rows of norm l in D columns, by K classes. The sampling error of a column is about
+    l sqrt(n / D (1 - 1/K) / K).
     """
     task = task.full_task
     n_rows, n_classes = int(task.row_mask.sum()), len(task.space)
@@ -231,6 +240,5 @@ def sufficient_epsilon_for_sums(task: Task) -> float:
     )
     sampling_error = row_norm * np.sqrt(n_rows / task.sum_normalizer.n_columns * (1 - 1 / n_classes) / n_classes)
     unit_query = LinearQuery(task.normalized_for_sums, 1.0, task.delta)
-    return float(
-        unit_query.sigma_for(n_classes) / unit_query.grid_scale / (_MAX_NOISE_RATIO * sampling_error)
-    )  # noise goes with 1 / epsilon
+    unit_noise = unit_query.sigma_for(n_classes) / unit_query.grid_scale  # noise is proportional to 1 / epsilon
+    return float(unit_noise / (_MAX_NOISE_RATIO * sampling_error))

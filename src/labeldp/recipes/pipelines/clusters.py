@@ -16,10 +16,18 @@ from labeldp.releases.base import Release
     networks="by default",
 )
 def noise_cluster(task: Task, clusters: int | None = None, method: str = "kmeans") -> Steps:
-    """The model learns the clusters' labels.
+    """Release noisy label counts of clusters, then train on the class that leads in each cluster.
 
-    A label moves two counts by one. Geometric noise for that is purely private, and smaller than Gaussian noise at the
-    usual deltas, so delta is left alone.
+    A label changes two counts by one. Geometric noise for that satisfies pure differential privacy, and is smaller than
+    Gaussian noise at the usual deltas, so that the recipe spends no delta.
+
+    Args:
+        task: The task.
+        clusters: The number of clusters; by default the number whose votes stand out from the noise.
+        method: The clustering, see `Task.find_clusters`.
+
+    Returns:
+        A model.
     """
     if method == "balanced":
         return (yield from _balanced_noise_cluster(task, clusters))
@@ -29,7 +37,7 @@ def noise_cluster(task: Task, clusters: int | None = None, method: str = "kmeans
 
 
 def _balanced_noise_cluster(task: Task, n_clusters: int | None) -> Steps:
-    """Kinds of one size are as many as classes by default. A row between two of them is half of each."""
+    """Release counts of balanced clusters, by default one for each class. A row can be a member of several of them."""
     learner = task.learner("Supervised", targets="posteriors", augment="strong")
     memberships = task.cluster_memberships(len(task.space) if n_clusters is None else n_clusters)
     counts = yield Request(GroupHistogram(memberships.argmax(axis=1), task.epsilon))
@@ -49,12 +57,26 @@ def cluster_prior(
     mixup: float | None = None,
     method: str = "kmeans",
 ) -> Steps:
-    """The counts say which classes a row may have; randomized response among these says more."""
+    """Release noisy label counts of clusters, then randomized response with the counts as the prior of each row.
+
+    Args:
+        task: The task.
+        clusters: The number of clusters; by default the number whose votes stand out from the noise.
+        epsilon_fraction: The fraction of epsilon for the counts.
+        mixup: The strength of mixup, see `Task.resolve_mixup`.
+        method: The clustering, see `Task.find_clusters`.
+
+    Returns:
+        A model of counts and responses.
+
+    Raises:
+        InputError: The fraction is out of range, or an option does not suit the task.
+    """
     if not 0 < epsilon_fraction < 1:
-        raise InputError("cluster-prior needs a share of epsilon for the counts that is above 0 and below 1.")
+        raise InputError("cluster-prior needs an epsilon_fraction for the counts that is above 0 and below 1.")
     counts_epsilon, labels_epsilon = split_epsilon(task.epsilon, epsilon_fraction)
     learner = task.learner("Supervised", mixup=task.resolve_mixup(mixup))
     groups = cluster_rows(task, clusters, method, choose_n_clusters(task, counts_epsilon))
     counts = yield Request(GroupHistogram(groups, counts_epsilon))
     noisy = yield Request(RRWithPrior(labels_epsilon, label_posterior(counts)), None, [counts])
-    return learner.fit(task.features, Release.concat(noisy, counts), task.encoder)  # what either says of a row
+    return learner.fit(task.features, Release.concat(noisy, counts), task.encoder)

@@ -19,7 +19,8 @@ from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 from labeldp.releases.moments import NoisyMoments
 
-_MIN_COLUMNS, _MAX_COLUMNS = 32, 256  # principal directions
+# Fewest and most principal directions of the rows.
+_MIN_COLUMNS, _MAX_COLUMNS = 32, 256
 
 
 @recipe(
@@ -28,34 +29,34 @@ _MIN_COLUMNS, _MAX_COLUMNS = 32, 256  # principal directions
     takes_model=False,
 )
 def log_linear(task: Task, epsilon_fraction: float | None = None) -> Steps:
-    """Fit sums by softmax regression, whose gradient needs nothing else of the labels.
+    """Release sums of rows by label, then fit softmax regression, whose gradient needs only these sums of the labels.
 
     Args:
-        task: What to learn.
-        share: The share of epsilon for the sums; 1 asks for no labels of single rows.
+        task: The task.
+        epsilon_fraction: The fraction of epsilon for the sums; with 1, there are no noisy labels of single rows.
 
     Returns:
         A log-linear model.
 
     Raises:
-        InputError: The share is out of range.
+        InputError: The fraction is out of range.
     """
     if epsilon_fraction is not None and not 0 < epsilon_fraction <= 1:
-        raise InputError("The share of epsilon for sums must be above 0 and at most 1.")
+        raise InputError("The epsilon_fraction for sums must be above 0 and at most 1.")
     fitted = yield from log_linear_steps(task, sums_fraction(task) if epsilon_fraction is None else epsilon_fraction)
     return task.with_encoder(fitted.refine() if fitted.labels else fitted.model)
 
 
 @dataclass(frozen=True)
 class LogLinearFit:
-    """A log-linear model of noisy sums, and noisy labels of the same rows if they were asked for.
+    """A log-linear model of noisy sums, and noisy labels of the same rows if they were requested.
 
     Attributes:
         model: The model of the sums alone.
         sums: The released sums.
-        labels: The released labels of single rows; None if the sums have all of epsilon.
-        rows: Every lifted row.
-        learner: What fitted the model.
+        labels: The released labels of single rows; None if the sums spent all of epsilon.
+        normalized: All rows, normalized.
+        learner: The learner that fitted the model.
     """
 
     model: LogLinearModel
@@ -65,36 +66,35 @@ class LogLinearFit:
     learner: LogLinear = field(repr=False)
 
     def refine(self) -> LogLinearModel:
-        """Return a model of the noisy labels that begins from that of the sums."""
+        """Return a model of the noisy labels that starts from the model of the sums."""
         if self.labels is None:
-            raise TypeError("No labels were asked for.")
+            raise TypeError("No labels were requested.")
         return self.learner.refine(self.normalized, self.labels, self.model)
 
 
 def sums_fraction(task: Task) -> float:
-    """Return the share of epsilon that sums get; it is 1 where noisy labels of single rows would say too little."""
+    """Return the fraction of epsilon for sums; 1 where noisy labels of single rows hold too little information."""
     task = task.full_task
     return sums_epsilon_fraction(task.label_epsilon, task.features.kind == "table" and len(task.space) <= FEW_CLASSES)
 
 
 def log_linear_steps(task: Task, fraction: float) -> Generator[Request, Any, LogLinearFit]:
-    """Ask for sums and, if their share is below 1, for noisy labels.
+    """Request sums and, if their fraction of epsilon is below 1, noisy labels.
 
-    Many classes are more than randomized response can tell apart, so that it chooses among those that the sums leave
-    open.
+    Randomized response among many classes is not informative. So the model of the sums is then its prior.
 
     Args:
-        task: What to learn.
-        share: The share of epsilon for the sums, at most 1.
+        task: The task.
+        fraction: The fraction of epsilon for the sums, at most 1.
 
     Returns:
         The model of the sums, and the releases.
     """
     sums_epsilon, labels_epsilon = split_epsilon(task.epsilon, fraction)
-    if labels_epsilon < SMALLEST_EPSILON:  # the share is 1, or is rounded to it
+    if labels_epsilon < SMALLEST_EPSILON:  # the fraction is 1, or is rounded to 1
         sums_epsilon, labels_epsilon = task.epsilon, 0.0
     normalizer_options: dict[str, Any] = (
-        {"cut": True, "constant": CONSTANT_WEIGHT} if task.encoded_features.kind == "table" else {}
+        {"clip": True, "constant": CONSTANT_WEIGHT} if task.encoded_features.kind == "table" else {}
     )
     normalizer = RowNormalizer.fit(task.encoded_features, n_columns=_choose_n_columns(task), **normalizer_options)
     normalized, learner = normalizer(task.encoded_features), LogLinear(normalizer)
@@ -110,6 +110,6 @@ def log_linear_steps(task: Task, fraction: float) -> Generator[Request, Any, Log
 
 
 def _choose_n_columns(task: Task) -> int:
-    """Return how many principal directions of the rows to sum up: pure noise grows with them."""
+    """Return the number of principal directions of the rows in sums, with which noise at delta 0 grows."""
     signal = task.full_task.signal_strength(task.full_task.epsilon)
     return int(np.clip(signal, _MIN_COLUMNS, _MAX_COLUMNS)) if task.delta else _MIN_COLUMNS

@@ -14,7 +14,8 @@ from labeldp.recipes.request import Request, Steps
 from labeldp.recipes.task import Task
 from labeldp.releases.base import Release
 
-_N_BIN_GROUPS = 64  # groups of rows that share their bins
+# Groups of rows with a common prior for bins.
+_N_BIN_GROUPS = 64
 
 
 @recipe(
@@ -31,25 +32,40 @@ def lp_mst(
     mixup: float | None = None,
     loss: Literal["auto", "right", "squared"] = "auto",
 ) -> Steps:
-    """Spend epsilon once: a row is asked in one stage only. `first` is the share of rows in the first stage.
+    """Release each row in one of several stages; the model of the earlier stages is the prior of the next stage.
 
-    Answers are learnt as evidence, not as the labels that they name: a network that learns noisy labels expects noisy
-    labels, which is no prior for true ones (and noisy ratings lean towards the middle). Rows are mixed, by 4.0, but for
-    ordered numbers and pairs of ids: a network that knows answers by heart is surer than it may be, which is no prior
-    either. For the last network alone, `mixup` and `augment` say how much rows are mixed and varied. `loss` says what
-    the answers of later stages are best at. "right" is the paper's: they are right as often as can be (`RRWithPrior`).
-    "squared" is for ordered numbers, ratings for example: answers are near (`RROnBins`). "auto" takes "squared" where
-    the classes are ordered numbers.
+    The stages are disjoint, so that each of them spends the whole epsilon. Networks learn the responses as evidence. A
+    network that learned them as labels would predict noisy labels, and would be no prior of the true ones.
+
+    Rows are mixed up with strength 4, except for ordered numbers and pairs of ids. A network that memorizes responses
+    is overconfident, and a poor prior.
+
+    Args:
+        task: The task.
+        stages: The number of stages.
+        first_fraction: The fraction of the rows in the first stage.
+        temperature: The temperature of the priors: above 1 flattens them.
+        augment: How rows are augmented for the last network.
+        mixup: The strength of mixup for the last network.
+        loss: The loss that the responses of later stages minimize. "right", as in the paper, maximizes the probability
+            of the true label (`RRWithPrior`). "squared" is for ordered classes that are numbers, such as ratings, and
+            minimizes the squared error (`RROnBins`). "auto" takes "squared" where the classes allow it.
+
+    Returns:
+        A model of the responses of all stages.
+
+    Raises:
+        InputError: An option is out of range or does not suit the labels.
     """
     if stages < 1 or not (first_fraction is None or 0 < first_fraction < 1) or not temperature > 0:
-        raise InputError("lp-mst needs a stage or more, a first share between 0 and 1, and a temperature above 0.")
+        raise InputError("lp-mst needs a stage or more, a first_fraction between 0 and 1, and a temperature above 0.")
     class_values = task.space.class_values if loss != "right" else None
     if loss == "squared" and class_values is None:
         raise InputError("A squared loss needs ordered classes that are numbers: declare them so, or take loss right.")
     default_mixup = 4.0 if class_values is None else 0.0
     stage_learner = task.learner("Bayes", mixup=task.resolve_mixup(None, default_mixup))
     final_learner = task.learner("Bayes", augment=augment, mixup=task.resolve_mixup(mixup, default_mixup))
-    # Bins tell more than classes even by a rough prior, so that a first part of less than half of the rows will do.
+    # Bins are informative even with a rough prior, so that less than half of the rows suffice for the first stage.
     default_fraction = 1 / stages if class_values is None else min(0.3, 1 / stages)
     fraction = default_fraction if first_fraction is None else first_fraction
     row_fractions = [1.0] if stages == 1 else [fraction, *[(1 - fraction) / (stages - 1)] * (stages - 1)]
@@ -68,7 +84,7 @@ def lp_mst(
 
 
 def _bins_near_expected(epsilon: float, prior: NDArray[np.float64], class_values: NDArray[np.float64]) -> RROnBins:
-    """Return bins for each group of rows whose expected numbers are about the same."""
+    """Return `RROnBins` with a common prior for each group of rows whose expected numbers are similar."""
     rank = (prior @ class_values).argsort(kind="stable").argsort(kind="stable")
     groups = rank * min(_N_BIN_GROUPS, len(prior)) // len(prior)
     means = np.array([prior[groups == group].mean(axis=0) for group in range(groups.max() + 1)])
@@ -76,6 +92,6 @@ def _bins_near_expected(epsilon: float, prior: NDArray[np.float64], class_values
 
 
 def temper(probabilities: NDArray[np.floating], temperature: float) -> NDArray[np.float64]:
-    """Flatten (above 1) or sharpen (below 1) distributions: p ** (1 / temperature), normalised."""
+    """Return p ** (1 / temperature), normalized: a temperature above 1 flattens, and below 1 sharpens."""
     positive_probabilities = np.maximum(probabilities.astype(np.float64), 1e-12)
     return softmax(np.log(positive_probabilities) / temperature, axis=1)

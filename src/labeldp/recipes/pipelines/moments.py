@@ -1,4 +1,4 @@
-"""Ridge regression on noisy sums of public rows: the label moments A'Y are all that is released."""
+"""Ridge regression on noisy sums of public rows: the only release are the label moments A'Y."""
 
 from labeldp.core.errors import InputError
 from labeldp.learn.ridge import Ridge
@@ -8,7 +8,8 @@ from labeldp.recipes.request import Request, Steps
 from labeldp.recipes.task import Task
 from labeldp.representation.smooth import smooth_rows
 
-_SMOOTHING_BELOW = 300.0  # what sums say (`Task.told`) below which rows had better be smoothed
+# Signal of sums (`Task.signal_strength`) below which sums of smoothed rows are more informative.
+_SMOOTHING_BELOW = 300.0
 
 
 @recipe(
@@ -17,20 +18,23 @@ _SMOOTHING_BELOW = 300.0  # what sums say (`Task.told`) below which rows had bet
     takes_model=False,
 )
 def moments(task: Task) -> Steps:
-    """One query for the whole budget; a label moves it as little as one row among all."""
+    """Release noisy sums of the rows of each class with the whole budget, then fit ridge regression."""
     sums = yield Request(LinearQuery(task.normalized_for_sums, task.epsilon, task.delta))
     return task.with_encoder(Ridge(task.sum_normalizer).fit(task.encoded_features, sums))
 
 
 @recipe(
     "smooth-moments",
-    "noisy sums of rows that were averaged with their neighbours; a network learns what they say",
+    "noisy sums of rows that were averaged with their neighbors; a network learns what they say",
     networks="by default",
 )
 def smooth_moments(task: Task) -> Steps:
-    """For noise that drowns `moments`. New rows have no neighbours here, so a model of the rows as they are learns."""
+    """Release noisy sums of smoothed rows, then train the task's model on their pseudo-labels.
+
+    It suits noise at which `moments` fails. The trained model needs no neighbors of new rows.
+    """
     if task.encoded_features.kind == "table":
-        raise InputError("Neighbours are found among embeddings and images: take moments for a table.")
+        raise InputError("Neighbors are found among embeddings and images: take moments for a table.")
     learner, query_rows = task.learner("Supervised"), smooth_rows(task.encoded_features, task.n_columns)
     sums = yield Request(LinearQuery(query_rows, task.epsilon, task.delta))
     pseudo_labels = sums.relabel(task.assign_pseudo_labels(query_rows @ sums.coefficients))
@@ -38,5 +42,5 @@ def smooth_moments(task: Task) -> Steps:
 
 
 def needs_smoothing(task: Task) -> bool:
-    """Whether smoothed rows give sums that say more than those of rows as they are."""
+    """Whether sums of smoothed rows are more informative than sums of the rows themselves."""
     return task.full_task.signal_strength(task.epsilon) < _SMOOTHING_BELOW

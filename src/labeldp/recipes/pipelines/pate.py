@@ -1,8 +1,8 @@
 """PATE for labels (Malek et al. 2021, Zhang et al. 2021, Tang et al. 2022): teachers vote, a student learns.
 
-Features are public, so all teachers may share one label-free view of them and be heads on it: a thousand times cheaper
-than a network each, and under the same guarantee. With public features of other people, teachers are networks that
-see their own rows alone, and whole records are protected, as in the papers on PATE.
+Features are public, so that all teachers can be heads on one label-free representation of them. Heads are a thousand
+times cheaper than networks, under the same guarantee. With public features of other people, teachers are networks that
+train on their own rows alone. The guarantee then protects whole records, as in the papers on PATE.
 """
 
 from dataclasses import replace
@@ -21,25 +21,25 @@ from labeldp.releases.base import Release
 
 
 def fixmatch(task: Task, votes: Release) -> Predictor:
-    """The student of PATE-FM: the answers, and all other rows without labels."""
+    """Train FixMatch on the answers of the teachers, and on all other rows without labels (PATE-FM)."""
     student: Predictor = task.learner("FixMatch").fit(task.features, votes, task.encoder)
     return student
 
 
 def ssl(task: Task, votes: Release) -> Predictor:
-    """FixMatch on what the first student says of every row: free, since that student is public."""
+    """Train FixMatch on the pseudo-labels of the first student for all rows, which is post-processing."""
     student: Predictor = task.learner("FixMatch").fit(task.features, _pseudo_label_all(task, votes), task.encoder)
     return student
 
 
 def augdescent(task: Task, votes: Release) -> Predictor:
-    """Two networks sort the first student's labels for each other."""
+    """Train Aug-Descent on the pseudo-labels of the first student: two networks select labels for each other."""
     student: Predictor = task.learner("AugDescent").fit(task.features, _pseudo_label_all(task, votes), task.encoder)
     return student
 
 
 def denoise(task: Task, votes: Release) -> Predictor:
-    """The first student's labels, where the vote of the row's cluster agrees."""
+    """Train FixMatch on the pseudo-labels of the first student that agree with the vote of the row's cluster."""
     labeled = _pseudo_label_all(task, votes)
     agreeing = keep_agreeing(labeled, plurality_vote(labeled, task.find_clusters(choose_n_clusters(task))))
     student: Predictor = task.learner("FixMatch").fit(task.features, agreeing, task.encoder)
@@ -47,14 +47,14 @@ def denoise(task: Task, votes: Release) -> Predictor:
 
 
 def gan(task: Task, votes: Release, **settings: Any) -> Predictor:
-    """A semi-supervised GAN, which learns with Adam."""
+    """Train a semi-supervised GAN with Adam on the answers of the teachers."""
     learner = task.learner("SemiGAN", **settings)
     training = replace(
         learner.training,
         optimizer="adamw",
         learning_rate=1e-3,
         weight_decay=0.0,
-        batch_size=min(100, learner.training.batch),
+        batch_size=min(100, learner.training.batch_size),
     )
     student: Predictor = replace(learner, training=training).fit(task.features, votes, task.encoder)
     return student
@@ -71,26 +71,26 @@ register_pate_recipe(
 )
 register_pate_recipe(
     "pate-fm-ssl",
-    "the student of pate-fm labels every row, and FixMatch learns those labels",
+    "the student of pate-fm labels all rows, and FixMatch learns these labels",
     ssl,
     choose_confident_votes,
 )
 register_pate_recipe(
     "pate-fm-augdescent",
-    "the student of pate-fm labels every row, and Aug-Descent learns those",
+    "the student of pate-fm labels all rows, and Aug-Descent learns these labels",
     augdescent,
     choose_confident_votes,
 )
 register_pate_recipe(
     "pate-fm-denoise",
-    "the labels of pate-fm, kept where the vote of the row's cluster agrees",
+    "the labels of pate-fm, retained where the vote of the row's cluster agrees",
     denoise,
     choose_confident_votes,
 )
 register_pate_recipe("pate", _VOTE_SUMMARY + "a semi-supervised GAN learns the answers", gan, choose_confident_votes)
 register_pate_recipe(
     "pate-coteaching",
-    "as pate, with two discriminators that pick rows for each other",
+    "as pate, with two discriminators that select rows for each other",
     lambda task, votes: gan(task, votes, n_discriminators=2),
     choose_confident_votes,
 )
@@ -102,7 +102,7 @@ register_pate_recipe(
 )
 register_pate_recipe(
     "pate-plus-plus",
-    "as pate-plus, twice: the labels that both contradict most are left out the second time",
+    "as pate-plus, twice: the second time without the labels that both discriminators contradict most",
     lambda task, votes: gan(task, votes, n_discriminators=2, plus=True, remove_fraction=0.3),
     choose_confident_votes,
 )

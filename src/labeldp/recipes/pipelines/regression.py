@@ -1,4 +1,4 @@
-"""Numbers: noisy bins and learning from their evidence, noisy sums for a line, and the plain noise to compare with."""
+"""Regression: randomized response over bins, noisy sums for a linear model, and Laplace noise as the baseline."""
 
 import copy
 from collections.abc import Callable
@@ -37,18 +37,21 @@ from labeldp.releases.base import Release
 from labeldp.releases.counts import NoisyCounts
 from labeldp.releases.moments import NoisySums
 
-_MEAN_PRECISION = 0.02  # of the range: how well the mean of all labels should be known beforehand
-_MIN_PRIOR_FRACTION, _MAX_PRIOR_FRACTION = 0.1, 0.5  # of epsilon, for what is known beforehand
-_MIN_COUNT_SNR = 10.0  # labels a value, over the noise, from which a histogram says more than mean and spread
-_LINEAR_ROUNDS, _FLEXIBLE_ROUNDS = (
-    50,
-    12,
-)  # a flexible model learns its own guesses by heart if they come back to it often
-_RELATIVE_VARIANCE = (
-    1 / 96
-)  # of the squared range: what signal and scatter are taken for each, as labels rarely fill their range
-_MAX_SIGNAL_LOSS = 0.05  # of the signal, by a forecast that flatters: what a line may lose for others to be worth a try
-_MIN_SIGNAL_TO_CHOOSE = 2_000  # rows times epsilon from which a private choice can tell models apart
+# Required error of the mean of all labels in the prior of bins, as a fraction of the range.
+_MEAN_PRECISION = 0.02
+# Smallest and largest fraction of epsilon for the prior.
+_MIN_PRIOR_FRACTION, _MAX_PRIOR_FRACTION = 0.1, 0.5
+# Labels per value, in units of the noise, from which a histogram is more informative than mean and variance.
+_MIN_COUNT_SNR = 10.0
+# Rounds of fitting linear and flexible models. A flexible model memorizes its own predictions in many rounds.
+_LINEAR_ROUNDS = 50
+_FLEXIBLE_ROUNDS = 12
+# Assumed variance of both signal and residuals, as a fraction of the squared range, which labels rarely fill.
+_RELATIVE_VARIANCE = 1 / 96
+# Expected loss of signal of a linear model up to which further candidates are trained. The estimate is optimistic.
+_MAX_SIGNAL_LOSS = 0.05
+# Rows times epsilon from which a private selection can distinguish models.
+_MIN_SIGNAL_TO_CHOOSE = 2_000
 
 
 @recipe(
@@ -58,7 +61,18 @@ _MIN_SIGNAL_TO_CHOOSE = 2_000  # rows times epsilon from which a private choice 
     networks="never",
 )
 def laplace(task: Task, loss: LossName = "squared") -> Steps:
-    """Noise as wide as the range, cut at its ends; nothing is made of what is known about it."""
+    """Release each number with Laplace noise, clipped to the range, then train a regressor that ignores the noise.
+
+    Args:
+        task: The task.
+        loss: The loss of the regressor.
+
+    Returns:
+        A model.
+
+    Raises:
+        InputError: The loss does not suit the labels, or the model is no regressor of scikit-learn.
+    """
     check_loss(loss, task.space)
     model = _resolve_regressor(task, loss)
     if not hasattr(model, "fit"):
@@ -70,13 +84,25 @@ def laplace(task: Task, loss: LossName = "squared") -> Steps:
 
 @recipe(
     "bins",
-    "mean and spread of all numbers, randomized response over the best bins, then learning from evidence",
+    "mean and variance of all numbers, randomized response over the best bins, then learning from evidence",
     labels="numbers",
 )
 def bins(task: Task, loss: LossName = "squared", epsilon_fraction: float | None = None) -> Steps:
-    """`share` of epsilon goes to what is known beforehand; by default what the mean of all labels needs."""
+    """Release a summary of all numbers, then randomized response over bins that are optimal for it (RR-on-bins).
+
+    Args:
+        task: The task.
+        loss: The loss that bins and model minimize.
+        epsilon_fraction: The fraction of epsilon for the summary; by default what the mean of all labels needs.
+
+    Returns:
+        A model of the responses.
+
+    Raises:
+        InputError: The fraction is out of range, or loss, range or model do not suit the recipe.
+    """
     if epsilon_fraction is not None and not 0 < epsilon_fraction < 1:
-        raise InputError("bins needs a share of epsilon that is above 0 and below 1.")
+        raise InputError("bins needs an epsilon_fraction that is above 0 and below 1.")
     fit = next(iter(make_number_learners(task, loss).values()))
     prior_epsilon, labels_epsilon = split_epsilon(task.epsilon, epsilon_fraction or prior_epsilon_fraction(task))
     summary = yield Request(make_prior_query(task, prior_epsilon))
@@ -92,7 +118,7 @@ def bins(task: Task, loss: LossName = "squared", epsilon_fraction: float | None 
     takes_model=False,
 )
 def sums(task: Task) -> Steps:
-    """One query for the whole budget; the model is a line, and its loss is the squared one."""
+    """Release sums of the features times the numbers with the whole budget, then fit ridge regression."""
     normalizer = _fit_normalizer(task)
     noisy = yield Request(
         NumberSums(normalizer(task.encoded_features), task.epsilon, task.delta, n_values=len(task.space))
@@ -101,10 +127,18 @@ def sums(task: Task) -> Steps:
 
 
 def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
-    """Sums of bins for an additive model of a table, or sums for a line with further models and a private choice.
+    """Choose a pipeline for numbers by public facts.
 
-    Of few rows, or where evidence would hold little of even a line, one model is trained: from sums or from bins,
-    whichever public facts promise less error.
+    - Tables with enough rows: `binned_numbers`, an additive model of sums of bins.
+    - Many rows: a linear model of noisy sums, further models of randomized response, and a private selection.
+    - Otherwise: one model from `sums` or from `bins`, whichever has the smaller expected error.
+
+    Args:
+        task: The task.
+        loss: The loss of the models.
+
+    Returns:
+        One model, or several to select from.
     """
     if loss == "squared" and suits_binned_numbers(task):
         return (yield from binned_numbers(task))
@@ -125,7 +159,7 @@ def auto_numbers(task: Task, loss: LossName = "squared") -> Steps:
 
 
 def has_several_number_candidates(task: Task, loss: LossName = "squared") -> bool:
-    """Whether `auto_numbers` will give models to choose from."""
+    """Whether `auto_numbers` returns several models to select from."""
     task = task.full_task
     if len(task.features.shape) != 1 or _exceeds_bin_range(task) or task.model != "auto":
         return False
@@ -138,25 +172,35 @@ def has_several_number_candidates(task: Task, loss: LossName = "squared") -> boo
 
 
 def _exceeds_bin_range(task: Task) -> bool:
-    """Whether the range has more values than the search for bins takes."""
+    """Whether the range has more values than the search for bins allows."""
     return len(task.space) > MAX_RANGE_VALUES
 
-
-# What to learn with.
 
 Fit = Callable[[Release, "LabelPrior"], Predictor]
 
 
 def make_number_learners(task: Task, loss: LossName) -> dict[str, Fit]:
-    """Return what learns numbers from evidence, for a task's model; with "auto", flexible ones come after a line.
+    """Return functions that learn numbers from evidence, by the name of the model.
 
-    What they need of the features alone is ready.
+    For the model "auto", flexible models follow a linear one. Computations on the features alone are done already.
+
+    Args:
+        task: The task.
+        loss: The loss of the models.
+
+    Returns:
+        The functions.
+
+    Raises:
+        InputError: The range has too many values, or the model does not suit the task.
+        MissingExtra: A network is to be trained, and torch is not installed.
     """
     check_loss(loss, task.space)
     if _exceeds_bin_range(task):
         raise InputError(
             f"The range has {len(task.space):,} values and the search for bins takes {MAX_RANGE_VALUES:,}: widen the "
-            "step, or take the recipe sums."
+            "step, or take the recipe sums.",
+            parameter="value_range",
         )
     model = _resolve_regressor(task, loss)
     if not hasattr(model, "fit"):
@@ -180,7 +224,7 @@ def _resolve_regressor(task: Task, loss: LossName) -> Any:
     n_axes = len(task.features.shape)
     model = find_model(task.model, task.seed, n_axes, is_numeric=True)
     if model == "ridge" or (model == "auto" and n_axes == 1):
-        # Features are standardised: a penalty of one for each column says that signal and scatter are about alike.
+        # Features are standardized: a penalty of one for each column means that signal and residuals are about equal.
         n_columns = float(np.prod(task.features.shape))
         if loss == "poisson":
             return PoissonRegressor(alpha=n_columns / max(1, int(task.row_mask.sum())), max_iter=300)
@@ -229,12 +273,16 @@ def _fit_network(task: Task, loss: LossName, backbone: Any, noisy: Release, labe
     return Bayes(backbone, task.training or default_training(task)).fit(task.features, noisy, start)
 
 
-# What is known beforehand.
-
-
 @dataclass(frozen=True)
 class LabelPrior:
-    """The distribution of all labels, as far as a first release tells it, and how far off its mean may be."""
+    """The distribution of all labels by a first release.
+
+    Attributes:
+        prior: The probability of each value of the range.
+        center: The mean of the labels.
+        deviation: The standard deviation of the labels.
+        error: The standard error of the mean.
+    """
 
     prior: Floats
     center: float
@@ -243,16 +291,14 @@ class LabelPrior:
 
     @classmethod
     def of(cls, release: Release) -> "LabelPrior":
-        """Read a histogram, or mean and spread."""
+        """Estimate the distribution from a histogram, or from sums of the labels and their squares."""
         grid = label_grid(release.space)
         midpoint, width = (grid[0] + grid[-1]) / 2, grid[-1] - grid[0]
         if isinstance(release, NoisyCounts):
-            # Noise of both signs averages out of these sums; cut at zero, it would look like spread.
+            # Noise of both signs averages out in these sums. Clipping counts at zero would add to the variance.
             frequencies = release.counts[0] / max(1, int(release.sizes[0]))
-            mean_offset, mean_square = (
-                float(frequencies @ (grid - midpoint)),
-                float(frequencies @ (grid - midpoint) ** 2),
-            )
+            mean_offset = float(frequencies @ (grid - midpoint))
+            mean_square = float(frequencies @ (grid - midpoint) ** 2)
             error = release.scale * 2**0.5 * float(np.linalg.norm(grid - midpoint)) / max(1, int(release.sizes[0]))
         elif isinstance(release, NoisySums):
             mean_offset, mean_square = release.mean, release.mean_square
@@ -262,19 +308,19 @@ class LabelPrior:
         center = float(np.clip(midpoint + mean_offset, grid[0], grid[-1]))
         deviation = float(np.sqrt(np.clip(mean_square - mean_offset**2, (width / 20) ** 2, width**2 / 12)))
         if isinstance(release, NoisyCounts):
-            prior = np.maximum(release.counts[0], 0.0) + release.scale  # a value that noise hides may well occur
+            prior = np.maximum(release.counts[0], 0.0) + release.scale  # values with small counts may occur, too
         else:
             prior = np.exp(-((grid - center) ** 2) / (2 * (deviation**2 + error**2)))
         return cls(prior / prior.sum(), center, deviation, error)
 
     def anchor(self, n_rows: int) -> TargetPrior:
-        """Return the average row: worth as many rows as know the mean as well, but never many against all."""
+        """Return the prior of targets, weighted as the rows that determine the mean equally well, at most a tenth."""
         equivalent_rows = (self.deviation / max(self.error, 1e-9)) ** 2
         return TargetPrior(self.center, self.deviation, min(equivalent_rows, n_rows / 10))
 
 
 def make_prior_query(task: Task, epsilon: float) -> Any:
-    """Return what tells the distribution of all labels: a histogram where its counts stand out, else two numbers."""
+    """Return the query for the distribution of all labels: a histogram if its counts exceed the noise, else sums."""
     n_rows, n_values = int(task.full_task.row_mask.sum()), len(task.space)
     if n_rows * epsilon / task.full_task.labels_per_user / n_values >= _MIN_COUNT_SNR:
         return GroupHistogram(np.zeros(len(task.row_mask), np.int64), epsilon)
@@ -282,7 +328,7 @@ def make_prior_query(task: Task, epsilon: float) -> Any:
 
 
 def prior_epsilon_fraction(task: Task) -> float:
-    """Return the share of epsilon that brings the mean of all labels as near as it should be known.
+    """Return the fraction of epsilon with which the mean of all labels has the required precision.
 
     The sum of n numbers has noise of deviation sqrt(2) times the range over epsilon.
     """
@@ -291,26 +337,23 @@ def prior_epsilon_fraction(task: Task) -> float:
     return float(np.clip(required_epsilon / task.label_epsilon, _MIN_PRIOR_FRACTION, _MAX_PRIOR_FRACTION))
 
 
-# Sums or bins?
-
-
 def _fit_normalizer(task: Task) -> RowNormalizer:
     is_dense = task.encoded_features.kind != "table"
     return RowNormalizer.fit(task.encoded_features, n_columns=32 if is_dense and not task.delta else 256, clip=True)
 
 
 def sums_are_better(task: Task) -> bool:
-    """Whether a line from noisy sums promises less error than one from the evidence of bins, by public facts.
+    """Whether a linear model of noisy sums has a smaller expected error than one of responses over bins.
 
-    Noise adds to every sum, however many rows there are; evidence makes every row worth less, but the mean of all
-    labels is known beside it.
+    The decision uses public facts alone. The noise of sums is independent of the number of rows. The noise of responses
+    reduces the information of every row, but they come with the mean of all labels.
     """
     task = task.full_task
-    if len(task.features.shape) > 1 and task.encoder is None:  # pixels make no line, and ids have no sums
+    if len(task.features.shape) > 1 and task.encoder is None:  # linear models do not suit pixels, nor ids
         return False
     normalized = _normalize_rows(task)
     query = NumberSums(normalized, task.label_epsilon, task.delta, n_values=len(task.space))
-    noise = (query.sigma / query.grid_scale / (2 * (len(task.space) - 1))) ** 2  # the range being 1 wide
+    noise = (query.sigma / query.grid_scale / (2 * (len(task.space) - 1))) ** 2  # in units of the range
     return _linear_error(normalized, 1.0, noise) < _bins_error(task, normalized)
 
 
@@ -319,7 +362,7 @@ def _normalize_rows(task: Task) -> Floats:
 
 
 def _bins_error(task: Task, normalized: Floats) -> float:
-    """Return the squared error, summed over rows, that a line from the evidence of bins is expected to have."""
+    """Return the expected squared error, summed over rows, of a linear model of responses over bins."""
     fraction = prior_epsilon_fraction(task)
     efficiency = bins_efficiency(float(f"{(1 - fraction) * task.label_epsilon:.2g}"))
     centered = normalized[:, :-1] - normalized[:, :-1].mean(axis=0)
@@ -330,7 +373,7 @@ def _bins_error(task: Task, normalized: Floats) -> float:
 
 
 def _linear_error(normalized: Floats, efficiency: float, noise: float) -> float:
-    """Return the squared error, summed over rows, that a line fitted as `NoisySums` does it is expected to have."""
+    """Return the expected squared error, summed over rows, of a linear model fitted as in `NoisySums`."""
     eigenvalues = np.maximum(np.linalg.eigvalsh(normalized.T @ normalized), 0)
     spread = _RELATIVE_VARIANCE * len(normalized) / max(float(eigenvalues.sum()), 1e-12)
     relative_error = spread * (
@@ -344,7 +387,7 @@ def _linear_error(normalized: Floats, efficiency: float, noise: float) -> float:
 
 @cache
 def bins_efficiency(epsilon: float) -> float:
-    """Return how much of a clean label's worth its evidence keeps: the share of variance that a guess from it takes."""
+    """Return the share of a label's variance that its response over bins explains."""
     space = LabelSpace.range(0, 100, 1)
     uniform: NDArray[np.float64] = np.full(101, 1 / 101)
     label_variance = float(np.var(np.arange(101)))
