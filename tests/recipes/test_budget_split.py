@@ -76,6 +76,7 @@ FRACTIONS = st.lists(st.tuples(st.floats(0.1, 10), st.sampled_from([GAUSSIAN, PU
 @example(4.0, 0.0, [(3, PURE), (3, PURE), (3, PURE), (0.25, PURE)])
 @settings(max_examples=80)
 def test_composed_steps_never_cost_more_than_the_whole_and_hardly_less(epsilon, delta, fractions):
+    assume(delta < epsilon / 20)  # a delta near epsilon composes to more than epsilon, whatever the noise
     budgets = split_composed(epsilon, delta, fractions)
     cost = compose([calibrated_loss(*budget) for budget in budgets], delta)
     assert cost <= epsilon
@@ -89,6 +90,11 @@ def test_composed_steps_never_cost_more_than_the_whole_and_hardly_less(epsilon, 
     for (budget, _), (fraction, _) in zip(budgets, fractions, strict=True):
         assert budget == pytest.approx(scale * fraction, abs=rounding)
     assert budgets == split_composed(epsilon, delta, fractions)
+
+
+def test_a_delta_that_no_noise_composes_to_is_refused():
+    with pytest.raises(ldp.InputError, match=r"3 releases .* epsilon 0\.01 at delta 0\.008: use a smaller"):
+        split_composed(0.01, 0.008, [(1, GAUSSIAN)] * 3)
 
 
 def test_two_equal_gaussian_steps_get_clearly_more_than_half_each():

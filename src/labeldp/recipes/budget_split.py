@@ -9,7 +9,7 @@ import numpy as np
 from labeldp.accounting.calibration import analytic_gaussian_ratio, calibrated_loss, largest_epsilon
 from labeldp.accounting.losses import compose
 from labeldp.core.errors import InputError
-from labeldp.core.guarantee import check_delta, check_epsilon
+from labeldp.core.guarantee import SMALLEST_EPSILON, check_delta, check_epsilon
 
 # Epsilon and delta of each release.
 StepBudgets = list[tuple[float, float]]
@@ -176,7 +176,8 @@ def split_composed(
         The epsilon and delta of the mechanism of each step, equal to the last digit in every run.
 
     Raises:
-        InputError: There is no step, a fraction is not above 0, or epsilon or delta is out of range.
+        InputError: There is no step, a fraction is not above 0, epsilon or delta is out of range, or delta is so large
+            that Gaussian noise of any size composes to more than epsilon.
     """
     check_epsilon(epsilon)
     check_delta(delta)
@@ -192,7 +193,14 @@ def split_composed(
         return [(_round_down(scale * fraction), delta if noise == "gaussian" else 0.0) for fraction, noise in fractions]
 
     def fits(scale: float) -> bool:
-        return compose([calibrated_loss(*budget) for budget in budgets_of(scale)], delta) <= epsilon
+        budgets = budgets_of(scale)
+        if min(step_epsilon for step_epsilon, _ in budgets) < SMALLEST_EPSILON:
+            raise InputError(
+                f"{len(budgets)} releases do not compose to epsilon {epsilon:g} at delta {delta:g}: "
+                "use a smaller delta.",
+                parameter="delta",
+            )
+        return compose([calibrated_loss(*budget) for budget in budgets], delta) <= epsilon
 
     return budgets_of(largest_epsilon(fits, epsilon / total, epsilon / largest))
 
