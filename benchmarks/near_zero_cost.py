@@ -29,7 +29,7 @@ from labeldp.data.loaders import load
 from labeldp.learn import Supervised, Training
 from labeldp.learn.backbones import build
 from labeldp.privacy.mechanisms.stable import ImmutableArgmax, StableVote, distances_to_instability
-from labeldp.privacy.mechanisms.voting import GNMax, LNMax
+from labeldp.privacy.mechanisms.vote_aggregators import GNMax, LNMax
 from labeldp.privacy.teachers import engines
 from labeldp.privacy.teachers.networks import Networks
 from labeldp.privacy.teachers.partition import assign_teachers

@@ -37,7 +37,7 @@ from labeldp.data.loaders import load
 from labeldp.learn import Training
 from labeldp.learn.backbones import Network
 from labeldp.learn.semigan import select_trusted_rows
-from labeldp.privacy.mechanisms.voting import GNMax
+from labeldp.privacy.mechanisms.vote_aggregators import GNMax
 from labeldp.representation.contrastive import SimCLR
 
 NEAR, COLUMNS, COMPARED = 20, 256, 64  # neighbours; directions that are kept; those by which rows are near

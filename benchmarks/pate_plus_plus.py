@@ -47,7 +47,7 @@ from labeldp.data.loaders import load
 from labeldp.learn import SemiGAN, Supervised, Training
 from labeldp.learn.backbones import Network
 from labeldp.learn.semigan import select_trusted_rows
-from labeldp.privacy.mechanisms.voting import ConfidentGNMax
+from labeldp.privacy.mechanisms.vote_aggregators import ConfidentGNMax
 from labeldp.releases.derived import PseudoLabels
 
 DELTA, LEVELS = 1e-5, (4.05, 5.04)

@@ -14,7 +14,7 @@ import polars as pl
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 
-from labeldp.runs.record import read_run
+from labeldp.runs.record import read_record
 
 OUT = Path("demo")
 
@@ -50,7 +50,7 @@ def protect_diagnoses() -> None:
         labeldp("train", OUT / "patients.parquet", *labels, *cost)
         labeldp("predict", run, OUT / "new.parquet", "--out", run / "predictions.csv")
         right = (pl.read_csv(run / "predictions.csv")["prediction"] == new["diagnosis"]).mean()
-        low, high = read_run(run)["score"]["accuracy"][1:]
+        low, high = read_record(run)["score"]["accuracy"][1:]
         said = f"the private interval said {low:.1%} to {high:.1%}"
         print(f"On {len(new)} new patients it is right for {right:.1%}; {said}.")
     print("\nBoth runs used the same diagnoses, so what they cost adds up:")

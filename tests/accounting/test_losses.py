@@ -23,7 +23,7 @@ from labeldp.accounting.losses import (
     smooth_sigma,
     unit_shift_delta,
 )
-from labeldp.privacy.mechanisms.voting import UnitShifts, VoteLoss
+from labeldp.privacy.mechanisms.vote_aggregators import UnitShifts, VoteLoss
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 2.0, 8.0])

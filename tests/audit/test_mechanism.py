@@ -31,12 +31,12 @@ from labeldp.mechanisms import (
     RRWithPrior,
     StableVote,
 )
-from labeldp.privacy.mechanisms.voting import Answers, draw_noisy_winners
+from labeldp.privacy.mechanisms.vote_aggregators import Answers, draw_noisy_winners
 from labeldp.privacy.teachers.teacher_votes import TeacherVotes
 
 SURE = 1 - 1e-7
 NUMBERS = {"rr-on-bins", "unbiased-bins", "discrete-laplace"}
-PURE = {"rr", "rr-top-k", "rr-with-prior", "rr-informative", "laplace", "histogram", "linear"} | NUMBERS
+PURE = {"rr", "rr-top-k", "rr-with-prior", "rr-max-information", "laplace", "histogram", "linear"} | NUMBERS
 SOUND = [name for name in MECHANISM_NAMES if name != "immutable"]
 
 
@@ -69,12 +69,12 @@ def test_sparse_sums_are_audited_by_their_largest_row():
         assert 1.2 < audit_mechanism(LinearQuery(query, 1.5), pairs=each, draws=40_000).lower <= 1.5
 
 
-@pytest.mark.parametrize("name", ["rr-top-k", "rr-with-prior", "rr-informative"])
+@pytest.mark.parametrize("name", ["rr-top-k", "rr-with-prior", "rr-max-information"])
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_named_mechanisms_with_a_prior_have_something_to_audit(name, classes):
     """Of one candidate, randomized response is a constant."""
     for epsilon in [1e-9, 1e-4, 0.01, 0.5, 1.0, 3.0, 20.0]:
-        if name == "rr-informative" and epsilon < 1e-5:  # which knows that nothing can be told
+        if name == "rr-max-information" and epsilon < 1e-5:  # which knows that nothing can be told
             continue
         mechanism, _ = make_mechanism(name, epsilon, classes=classes)
         assert mechanism.count_candidates(np.sort(mechanism.prior)[:, ::-1])[0] >= 2
@@ -234,7 +234,7 @@ def test_a_label_is_enough_to_break_immutable_votes_of_teachers():
     there = here.copy()
     there[0] = 1
     for votes, broken in ((ImmutableArgmax(20.0, 1), True), (LNMax(20.0, 1), False)):
-        mechanism = TeacherVotes(votes=votes, **common)
+        mechanism = TeacherVotes(aggregator=votes, **common)
 
         def view(release):
             return [release.codes[0]]

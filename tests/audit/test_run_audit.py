@@ -13,7 +13,7 @@ from labeldp.audit import run_audit as audited
 from labeldp.audit.run_audit import AuditConfig, audit_run
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.runs.config import TrainConfig
-from labeldp.runs.training import train as train_run
+from labeldp.runs.training import train_to_folder as train_run
 
 CLASSES = ",".join(map(str, range(10)))
 KEYS = {"format", "version", "created", "recipe", "stated", "trainings", "rows", "lower_bound", "confidence", "holds"}

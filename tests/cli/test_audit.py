@@ -46,7 +46,7 @@ def test_a_false_claim_has_an_exit_code_of_its_own(labeldp):
 
 
 def test_a_constant_does_not_pass(labeldp):
-    code, out, err = labeldp("audit", "--mechanism", "rr-informative", "--epsilon", 1e-7, "--draws", 1_000)
+    code, out, err = labeldp("audit", "--mechanism", "rr-max-information", "--epsilon", 1e-7, "--draws", 1_000)
     assert (code, err) == (1, "")
     assert "THE AUDIT SHOWS NOTHING" in out
     assert "does not contradict" not in out

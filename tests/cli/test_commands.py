@@ -94,7 +94,7 @@ def test_models_are_chosen_by_the_criterion_that_is_asked_for(labeldp, folder, m
     code, out, _ = labeldp(*TRAIN, "--features", "embeddings", "--epsilon", 5, "--choose-by", "auc", "--json")
     assert code == 0
     report = json.loads(out)
-    assert report["plan"]["choose_by"] == "auc"
+    assert report["settings"]["choose_by"] == "auc"
     assert [each.get("by") for each in report["releases"] if each["mechanism"] == "HighestScore"] == ["auc"]
     assert "a private selection on other rows chose one by AUC" in (folder / "o" / "card.md").read_text()
 

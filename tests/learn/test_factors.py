@@ -8,7 +8,7 @@ import labeldp as ldp
 from labeldp.data import Pairs
 from labeldp.learn import Bayes, Model, Training
 from labeldp.learn.backbones import build
-from labeldp.learn.loop import train
+from labeldp.learn.loop import train_network
 
 SHAPE, CELLS = (5, 7), torch.tensor([[0, 0], [4, 6], [4, 2], [1, 2]])
 TRAINING = Training(epochs=6, batch_size=128, learning_rate=0.03, optimizer="adam", prior_deviation=0.2, device="cpu")
@@ -70,7 +70,7 @@ def test_a_prior_weighs_as_much_as_its_rows_say(optimizer):
     for rows, deviation in ((4, 1.0), (64, 0.25)):
         network = torch.nn.Linear(1, 1, bias=False)
         training = Training(100, rows, optimizer, 0.2, prior_deviation=deviation, device="cpu")
-        train(network, rows, lambda at, w=network.weight: ((w - 1) ** 2).sum() / 2, training)
+        train_network(network, rows, lambda at, w=network.weight: ((w - 1) ** 2).sum() / 2, training)
         assert network.weight.item() == pytest.approx(rows / (rows + deviation**-2), abs=0.01)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 import labeldp as ldp
 import labeldp.learn
 from labeldp.learn import CrossFit, SoftMatch, Supervised
-from labeldp.learn.loop import Training, train
+from labeldp.learn.loop import Training, train_network
 
 
 def problem(seed=0):
@@ -32,7 +32,7 @@ SETTINGS = Training(epochs=6, batch_size=32, learning_rate=0.05, ema_decay=0.9, 
 def test_a_run_that_was_stopped_and_resumed_gives_the_same_weights(tmp_path, optimizer):
     settings = replace(SETTINGS, optimizer=optimizer)
     network, rows, loss = problem()
-    whole = weights(train(network, rows, loss, settings))
+    whole = weights(train_network(network, rows, loss, settings))
 
     class Stop(Exception):
         pass
@@ -44,9 +44,9 @@ def test_a_run_that_was_stopped_and_resumed_gives_the_same_weights(tmp_path, opt
     network, rows, loss = problem()
     settings = replace(settings, checkpoint=tmp_path / "c.pt")
     with pytest.raises(Stop):
-        train(network, rows, loss, settings, begin_epoch=stop_at_four)
+        train_network(network, rows, loss, settings, begin_epoch=stop_at_four)
     network, rows, loss = problem()
-    resumed = weights(train(network, rows, loss, settings))
+    resumed = weights(train_network(network, rows, loss, settings))
     assert torch.equal(whole, resumed)
 
 
@@ -54,7 +54,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_does_not():
     results = []
     for seed in (1, 1, 2):
         network, rows, loss = problem()
-        results.append(weights(train(network, rows, loss, replace(SETTINGS, seed=seed))))
+        results.append(weights(train_network(network, rows, loss, replace(SETTINGS, seed=seed))))
     assert torch.equal(results[0], results[1])
     assert not torch.equal(results[0], results[2])
 
@@ -62,14 +62,14 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_does_not():
 def test_a_checkpoint_of_another_model_or_a_damaged_one_is_refused(tmp_path):
     network, rows, loss = problem()
     settings = replace(SETTINGS, checkpoint=tmp_path / "c.pt")
-    train(network, rows, loss, settings)
+    train_network(network, rows, loss, settings)
     with pytest.raises(ldp.InputError, match="another model, release or training"):
-        train(nn.Linear(2, 2), rows, loss, settings)
+        train_network(nn.Linear(2, 2), rows, loss, settings)
     with pytest.raises(ldp.InputError, match="another model, release or training"):
-        train(network, rows, loss, replace(settings, learning_rate=0.01))
+        train_network(network, rows, loss, replace(settings, learning_rate=0.01))
     (tmp_path / "c.pt").write_bytes(b"nonsense")
     with pytest.raises(ldp.InputError, match="damaged"):
-        train(network, rows, loss, settings)
+        train_network(network, rows, loss, settings)
 
 
 def test_the_rate_rises_and_then_follows_a_cosine():
@@ -85,7 +85,7 @@ def test_the_rate_rises_and_then_follows_a_cosine():
 def test_what_begins_a_step_hears_how_far_the_training_is():
     network, rows, loss = problem()
     observed = []
-    train(network, rows, loss, replace(SETTINGS, epochs=2, batch_size=48), begin_step=observed.append)
+    train_network(network, rows, loss, replace(SETTINGS, epochs=2, batch_size=48), begin_step=observed.append)
     assert observed == [0, 0.25, 0.5, 0.75]
 
 
@@ -109,7 +109,7 @@ def test_the_average_is_the_average():
         warmup_fraction=0.0,
     )
     settings = replace(settings, optimizer="adamw")
-    averaged = train(network, 4, loss, settings)
+    averaged = train_network(network, 4, loss, settings)
     steps = [*history[1:], float(network.weight.detach())]
     expected = 0.0
     for step, value in enumerate(steps):
@@ -125,7 +125,7 @@ def test_every_row_is_seen_once_an_epoch():
         seen.append(rows.clone())
         return network.weight.sum()
 
-    train(network, 10, loss, Training(epochs=2, batch_size=5, device="cpu"))
+    train_network(network, 10, loss, Training(epochs=2, batch_size=5, device="cpu"))
     first, second = torch.cat(seen[:2]), torch.cat(seen[2:])
     assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(10))
     assert first.tolist() != second.tolist()
@@ -141,7 +141,7 @@ def test_begin_epoch_looks_without_touching():
         if epoch == 0:
             assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
 
-    train(network, rows, loss, replace(SETTINGS, epochs=2), begin_epoch=inspect_epoch)
+    train_network(network, rows, loss, replace(SETTINGS, epochs=2), begin_epoch=inspect_epoch)
     assert modes == [(False, False)] * 2
 
 
@@ -223,17 +223,19 @@ def test_where_the_compiler_fails_the_loss_runs_as_it_is(monkeypatch):
     compiler = torch.compile
     monkeypatch.setattr(torch, "compile", lambda loss, **_: compiler(loss, backend=fails))
     network, rows, loss = problem()
-    plain = weights(train(network, rows, loss, SETTINGS))
+    plain = weights(train_network(network, rows, loss, SETTINGS))
     network, rows, loss = problem()
     with pytest.warns(UserWarning, match="no such kernel"):
-        compiled = weights(train(network, rows, loss, replace(SETTINGS, compile=True)))
+        compiled = weights(train_network(network, rows, loss, replace(SETTINGS, compile=True)))
     assert torch.equal(plain, compiled)
 
 
 def test_a_progress_callback_is_called_after_each_epoch(tmp_path):
     reported = []
     network, rows, loss = problem()
-    train(network, rows, loss, replace(SETTINGS, epochs=3, progress=lambda epoch, mean: reported.append((epoch, mean))))
+    train_network(
+        network, rows, loss, replace(SETTINGS, epochs=3, progress=lambda epoch, mean: reported.append((epoch, mean)))
+    )
     assert [epoch for epoch, _ in reported] == [1, 2, 3]
     assert all(0 < mean < 3 for _, mean in reported)
 
@@ -259,7 +261,7 @@ def test_a_small_network_trains_on_one_thread_and_gives_the_others_back():
     seen, before = [], torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        train(network, rows, lambda at: seen.append(torch.get_num_threads()) or loss(at), SETTINGS)
+        train_network(network, rows, lambda at: seen.append(torch.get_num_threads()) or loss(at), SETTINGS)
         assert set(seen) == {1}
         assert torch.get_num_threads() == 2
     finally:
@@ -291,7 +293,7 @@ def test_a_bar_may_have_a_name(monkeypatch):
     plain, silent = replace(SETTINGS, epochs=2, progress=True), replace(SETTINGS, epochs=2)
     for training in (plain.with_progress_name("first of two"), plain):
         network, rows, loss = problem()
-        train(network, rows, loss, training)
+        train_network(network, rows, loss, training)
     said = shown.getvalue()
     assert "first of two" in said
     assert "training" in said

@@ -16,8 +16,8 @@ def test_steps_are_counted_up_to_the_plan():
     seen = []
     progress = Progress(lambda *how: seen.append(how))
     progress.step()
-    progress.plan(1)
-    progress.plan(1)
+    progress.add_steps(1)
+    progress.add_steps(1)
     progress.step()
     progress.step()
     progress.step()

@@ -29,18 +29,18 @@ def test_a_mixture_that_cannot_be_is_refused(wrong):
 
 def test_parts_are_disjoint_cover_the_rows_and_depend_on_the_seed_alone():
     rows = np.arange(60) % 2 == 0
-    parts = task(row_mask=rows).split_rows([0.5, 0.3, 0.2])
+    parts = task(row_mask=rows).split_row_masks([0.5, 0.3, 0.2])
     assert np.array_equal(np.sum(parts, axis=0), rows.astype(int))
     assert [int(p.sum()) for p in parts] == [15, 9, 6]
     assert all(
-        np.array_equal(a, b) for a, b in zip(parts, task(row_mask=rows).split_rows([0.5, 0.3, 0.2]), strict=True)
+        np.array_equal(a, b) for a, b in zip(parts, task(row_mask=rows).split_row_masks([0.5, 0.3, 0.2]), strict=True)
     )
-    assert not np.array_equal(parts[0], task(row_mask=rows, seed=1).split_rows([0.5, 0.3, 0.2])[0])
+    assert not np.array_equal(parts[0], task(row_mask=rows, seed=1).split_row_masks([0.5, 0.3, 0.2])[0])
 
 
 def test_all_rows_of_a_user_fall_into_one_part():
     users = np.arange(60) % 12
-    parts = task(row_mask=np.arange(60) < 50, users=users).split_rows([0.5, 0.5])
+    parts = task(row_mask=np.arange(60) < 50, users=users).split_row_masks([0.5, 0.5])
     assert not set(users[parts[0]]) & set(users[parts[1]])
     assert int(parts[0].sum() + parts[1].sum()) == 50
 

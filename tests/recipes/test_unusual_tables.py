@@ -20,7 +20,7 @@ from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes.registry import RECIPES, get_recipe
 from labeldp.runs.config import TrainConfig
 from labeldp.runs.predict import predict
-from labeldp.runs.training import train as train_run
+from labeldp.runs.training import train_to_folder as train_run
 
 get_recipe("randres")
 FAST = sorted(name for name, recipe in RECIPES.items() if not recipe.uses_teachers and recipe.needs != "encoder")

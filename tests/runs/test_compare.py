@@ -10,7 +10,13 @@ import pytest
 import labeldp as ldp
 from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.report.plots import Point
-from labeldp.runs.compare import Comparison, ComparisonCell, private_label_trainer, public_label_trainer, summarize
+from labeldp.runs.compare import (
+    Comparison,
+    ComparisonCell,
+    make_private_cell_trainer,
+    make_public_cell_trainer,
+    summarize,
+)
 from labeldp.runs.config import TrainConfig
 from labeldp.runs.feature_files import read_features
 
@@ -154,7 +160,7 @@ def test_seeds_are_averaged_and_one_seed_keeps_its_interval():
 def test_private_labels_are_charged_for_each_cell_and_scored_privately(request_, people):
     request_ = replace(request_, recipes=["moments"])
     vault = people.vault(3.0)
-    rows = request_.run(private_label_trainer(people, vault, request_), nothing)
+    rows = request_.run(make_private_cell_trainer(people, vault, request_), nothing)
     assert vault.guarantee().epsilon == 3.0
     assert {row["measured"] for row in rows} == {"privately"}
     assert all(row["low"] <= row["accuracy"] <= row["high"] for row in rows)
@@ -165,7 +171,7 @@ def test_a_comparison_above_the_budget_is_refused_before_anything_is_spent(reque
     with pytest.raises(
         ldp.BudgetExceeded, match=r"cost epsilon 6 .* has epsilon 5 and delta 0 left.* labels public"
     ) as caught:
-        private_label_trainer(people, vault, request_)
+        make_private_cell_trainer(people, vault, request_)
     assert caught.value.parameter == "public_labels"
     assert vault.guarantee().epsilon == 0
 
@@ -173,7 +179,7 @@ def test_a_comparison_above_the_budget_is_refused_before_anything_is_spent(reque
 def test_a_comparison_that_was_stopped_within_its_last_epsilon_can_go_on(request_, people):
     request_ = replace(request_, recipes=["moments"])
     vault = people.vault(3.0)
-    train = private_label_trainer(people, vault, request_)
+    train = make_private_cell_trainer(people, vault, request_)
 
     def stopped(plan):
         train(plan)
@@ -184,7 +190,7 @@ def test_a_comparison_that_was_stopped_within_its_last_epsilon_can_go_on(request
     with pytest.raises(KeyboardInterrupt):
         request_.run(stopped, nothing)
     assert vault.remaining() == (0.0, 0.0)
-    rows = request_.run(private_label_trainer(people, vault, request_), nothing)
+    rows = request_.run(make_private_cell_trainer(people, vault, request_), nothing)
     assert len(rows) == 2
     assert vault.guarantee().epsilon == 3.0
 
@@ -193,12 +199,12 @@ def test_public_labels_score_on_other_rows_and_leave_no_ledger(request_, people,
     request_ = replace(request_, recipes=["moments"], epsilons=[5.0])
     codes = people.read_public_codes()
     features = read_features(people, "table", N)[1]
-    (row,) = request_.run(public_label_trainer(features, codes, people), nothing)
+    (row,) = request_.run(make_public_cell_trainer(features, codes, people), nothing)
     assert row["accuracy"] > 0.8
     assert row["measured"] == "on true labels"
     assert not list(tmp_path.glob("*.ledger"))
     test = features.select(np.arange(10)), 1 - codes[:10]
-    wrong = public_label_trainer(features, codes, people, test)(
+    wrong = make_public_cell_trainer(features, codes, people, test)(
         replace(request_.config, recipe="moments", epsilon=50.0)
     )
     assert wrong["accuracy"] < 0.5
@@ -208,7 +214,7 @@ def test_a_cell_that_cannot_be_scored_says_so(request_, tmp_path):
     pl.DataFrame({"x": np.arange(50.0), "y": ["a", "b"] * 25}).write_csv(tmp_path / "few.csv")
     table = SecretTable.open(tmp_path / "few.csv", "y", "a,b")
     few = replace(request_, recipes=["moments"], epsilons=[1.0])
-    (row,) = few.run(private_label_trainer(table, table.vault(1.0), few), nothing)
+    (row,) = few.run(make_private_cell_trainer(table, table.vault(1.0), few), nothing)
     assert row["accuracy"] is None
     assert not (few.folder / "accuracy.png").exists()
     assert ComparisonCell(row["recipe"], row["epsilon"], row["seed"]) == few.cells()[0]

@@ -13,7 +13,7 @@ from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.runs.config import TrainConfig
 from labeldp.runs.feature_files import find_image_column, read_columns
 from labeldp.runs.predict import predict as predict_run
-from labeldp.runs.training import train as train_run
+from labeldp.runs.training import train_to_folder as train_run
 
 
 def test_columns_come_in_the_order_asked_for_and_texts_stay_texts(tmp_path):

@@ -22,8 +22,8 @@ from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.report.card import FORMATS, card_of_run
 from labeldp.runs.config import TrainConfig
 from labeldp.runs.predict import predict as predict_run
-from labeldp.runs.record import read_run
-from labeldp.runs.training import train as train_run
+from labeldp.runs.record import read_record
+from labeldp.runs.training import train_to_folder as train_run
 
 N = 2000
 HERE = os.environ | {"PYTHONPATH": str(Path(ldp.__file__).parents[1])}  # for processes in other folders
@@ -69,7 +69,7 @@ def test_another_person_can_read_the_run_folder(trained):
         "model",
         "run.json",
     ]
-    assert report == read_run(run)
+    assert report == read_record(run)
     assert report["guarantee"]["epsilon"] == report["spent"]["epsilon"] == report["epsilon"] == 1.0
     assert report["data"] == {"name": "people.parquet", "rows": N, "label": "rich"}
     assert report["space"]["classes"] == [False, True]

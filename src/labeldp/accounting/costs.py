@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
 
-Mask = NDArray[np.bool_]
+RowMask = NDArray[np.bool_]
 _MAX_CACHED_ROW_SETS = 256  # row sets whose counts by atom are cached
 
 
@@ -91,7 +91,7 @@ class Spending:
         # them change when an atom is split.
         self._cached_counts: dict[str, NDArray[np.int32]] = {}
 
-    def add(self, mask: Mask | None, costs: Mapping[int, Cost], key: str | None = None) -> None:
+    def add(self, mask: RowMask | None, costs: Mapping[int, Cost], key: str | None = None) -> None:
         """Add a release.
 
         Args:
@@ -111,7 +111,7 @@ class Spending:
             for total, count in zip(self._totals, n_owned.tolist(), strict=True)
         ]
 
-    def _refine(self, mask: Mask | None) -> NDArray[np.int32]:
+    def _refine(self, mask: RowMask | None) -> NDArray[np.int32]:
         """Split atoms until all units of an atom own equally many rows of a row set; return these counts by atom."""
         if mask is None and self._owner is None:
             return np.ones(len(self._totals), np.int32)
@@ -127,7 +127,7 @@ class Spending:
             self._cached_counts = {key: cached[old_atoms] for key, cached in self._cached_counts.items()}
         return (pairs % base).astype(np.int32)
 
-    def counts(self, mask: Mask | None) -> NDArray[np.int64]:
+    def counts(self, mask: RowMask | None) -> NDArray[np.int64]:
         """Return how many rows of `mask` each unit owns."""
         if self._owner is None:
             return np.ones(self._n_rows, np.int64) if mask is None else mask.astype(np.int64)
@@ -136,7 +136,7 @@ class Spending:
         )
 
     def max_cost(
-        self, mask: Mask | None = None, extra_costs: Mapping[int, Cost] | None = None, key: str | None = None
+        self, mask: RowMask | None = None, extra_costs: Mapping[int, Cost] | None = None, key: str | None = None
     ) -> Cost:
         """Return the largest cost of any unit that owns a row of `mask`.
 
@@ -152,7 +152,7 @@ class Spending:
         totals = [self._totals[atom] + (extra_costs[count] if extra_costs else Cost()) for atom, count in touched_atoms]
         return reduce(Cost.__or__, totals, Cost())
 
-    def _touched_atoms(self, mask: Mask | None, key: str | None) -> list[tuple[int, int]]:
+    def _touched_atoms(self, mask: RowMask | None, key: str | None) -> list[tuple[int, int]]:
         """Return the atoms whose units own rows of `mask`, each with the number of rows that a unit owns."""
         cached = self._cached_counts.get(key) if key is not None else None
         if cached is not None:
@@ -165,7 +165,7 @@ class Spending:
         return [divmod(pair, base) for pair in pairs.tolist() if pair % base or mask is None]
 
 
-def rows_per_unit(mask: Mask | None, owner: NDArray[np.int64] | None) -> list[int]:
+def rows_per_unit(mask: RowMask | None, owner: NDArray[np.int64] | None) -> list[int]:
     """Return the distinct numbers of rows of `mask` that units own."""
     if owner is None:
         return [1]
@@ -173,7 +173,7 @@ def rows_per_unit(mask: Mask | None, owner: NDArray[np.int64] | None) -> list[in
     return [int(c) for c in counts if c] or [1]
 
 
-def expand_to_units(mask: Mask | None, owner: NDArray[np.int64] | None) -> Mask | None:
+def expand_to_units(mask: RowMask | None, owner: NDArray[np.int64] | None) -> RowMask | None:
     """Return all rows of the units that own a row of `mask`; None is all rows.
 
     Two such sets are disjoint if and only if their units are.
@@ -185,8 +185,12 @@ def expand_to_units(mask: Mask | None, owner: NDArray[np.int64] | None) -> Mask 
 
 
 def cap_labels_per_user(
-    owner: NDArray[np.int64] | None, labeled_mask: Mask | None, n_rows: int, labels_per_user: int | None, seed: int = 0
-) -> Mask:
+    owner: NDArray[np.int64] | None,
+    labeled_mask: RowMask | None,
+    n_rows: int,
+    labels_per_user: int | None,
+    seed: int = 0,
+) -> RowMask:
     """Select at most `labels_per_user` labeled rows of each user at random, from `seed`.
 
     Args:
@@ -270,12 +274,12 @@ class LabelUse:
     cost: Cost
     packed_rows: bytes | None
     n_rows: int
-    data: str
+    ledger_mark: str
 
     def to_json(self) -> list[Any]:
         """Describe the use; `from_json` reads it back."""
         packed_rows = self.packed_rows and base64.b64encode(self.packed_rows).decode()
-        return [self.entry, self.cost.to_json(), packed_rows, self.n_rows, self.data]
+        return [self.entry, self.cost.to_json(), packed_rows, self.n_rows, self.ledger_mark]
 
     @classmethod
     def from_json(cls, data: list[Any]) -> "LabelUse":
@@ -298,12 +302,12 @@ def joint_cost(uses: Iterable[LabelUse], parallel: bool = True) -> Cost:
     """
     by_entry: dict[tuple[str, int, str], LabelUse] = {}
     for use in dict.fromkeys(uses):
-        earlier = by_entry.setdefault((use.data, use.n_rows, use.entry), use)
+        earlier = by_entry.setdefault((use.ledger_mark, use.n_rows, use.entry), use)
         if earlier != use:
-            by_entry[use.data, use.n_rows, use.entry] = _merge_uses(earlier, use)
+            by_entry[use.ledger_mark, use.n_rows, use.entry] = _merge_uses(earlier, use)
     by_data: dict[tuple[str, int], Spending] = {}
     for use in by_entry.values():
-        spending = by_data.setdefault((use.data, use.n_rows), Spending(use.n_rows))
+        spending = by_data.setdefault((use.ledger_mark, use.n_rows), Spending(use.n_rows))
         spending.add(unpack_rows(use.packed_rows, use.n_rows) if parallel else None, {1: use.cost})
     return sum((spending.max_cost() for spending in by_data.values()), Cost())
 
@@ -315,7 +319,7 @@ def _merge_uses(one: LabelUse, other: LabelUse) -> LabelUse:
     return replace(one, cost=one.cost | other.cost, packed_rows=pack_rows(union))
 
 
-def pack_rows(mask: Mask | None) -> bytes | None:
+def pack_rows(mask: RowMask | None) -> bytes | None:
     """Compress a row set as the ledger stores it; None is all rows."""
     return None if mask is None else zlib.compress(np.packbits(mask).tobytes(), 1)
 
@@ -334,7 +338,7 @@ def is_row_set(packed: bytes, n_rows: int) -> bool:
         return False
 
 
-def unpack_rows(packed: bytes | None, n_rows: int) -> Mask | None:
+def unpack_rows(packed: bytes | None, n_rows: int) -> RowMask | None:
     """Read what `pack_rows` returned."""
     if packed is None:
         return None

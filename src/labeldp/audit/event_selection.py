@@ -17,7 +17,7 @@ _LEVEL_DIVISOR = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Event:
+class DistinguishingEvent:
     """A set of values of one column, or one side of a threshold; and the world in which it is likelier."""
 
     column: int
@@ -44,12 +44,12 @@ class Event:
 
 def best_event(
     outcomes: Outcomes, neighbor_outcomes: Outcomes, delta: float, level: float, ordered: bool = False
-) -> tuple[float, Event]:
+) -> tuple[float, DistinguishingEvent]:
     """Return the event with the largest bound on these draws, and that bound, which is biased upwards.
 
     The level is stricter than the given one, because among many rare events some have a large bound by chance.
     """
-    candidates = list[tuple[Event, int, int]]()
+    candidates = list[tuple[DistinguishingEvent, int, int]]()
     for column in range(outcomes.shape[1]):
         list_events = _threshold_events if ordered else _value_set_events
         candidates += list_events(outcomes[:, column], neighbor_outcomes[:, column], column, 0)
@@ -62,19 +62,21 @@ def best_event(
 
 def _value_set_events(
     likely: NDArray[np.int64], rare: NDArray[np.int64], column: int, world: int
-) -> list[tuple[Event, int, int]]:
+) -> list[tuple[DistinguishingEvent, int, int]]:
     """Return the value with the largest ratio of counts, the set of the first two values, and so on."""
     values, inverse = np.unique(np.concatenate([likely, rare]), return_inverse=True)
     counts = [np.bincount(part, minlength=values.size) for part in (inverse[: likely.size], inverse[likely.size :])]
     order = np.argsort(-(counts[0] + 0.5) / (counts[1] + 0.5), kind="stable")
     hits, rare_hits = (np.cumsum(count[order]).tolist() for count in counts)
-    events = [Event(column, world, values[order[: last + 1]]) for last in range(min(values.size, _MAX_EVENTS))]
+    events = [
+        DistinguishingEvent(column, world, values[order[: last + 1]]) for last in range(min(values.size, _MAX_EVENTS))
+    ]
     return list(zip(events, hits, rare_hits, strict=False))
 
 
 def _threshold_events(
     likely: NDArray[np.int64], rare: NDArray[np.int64], column: int, world: int
-) -> list[tuple[Event, int, int]]:
+) -> list[tuple[DistinguishingEvent, int, int]]:
     """Return both sides of thresholds at evenly spaced quantiles of the distinct values, and of the draws."""
     all_draws = np.concatenate([likely, rare])
     steps = np.linspace(0, 1, _MAX_EVENTS // 2)
@@ -83,6 +85,8 @@ def _threshold_events(
     for cut in np.union1d(*cuts).tolist():
         n_below = [int(np.searchsorted(draws, cut, "left")) for draws in sorted_draws]
         n_up_to = [int(np.searchsorted(draws, cut, "right")) for draws in sorted_draws]
-        events.append((Event(column, world, min_value=cut), likely.size - n_below[0], rare.size - n_below[1]))
-        events.append((Event(column, world, max_value=cut), n_up_to[0], n_up_to[1]))
+        events.append(
+            (DistinguishingEvent(column, world, min_value=cut), likely.size - n_below[0], rare.size - n_below[1])
+        )
+        events.append((DistinguishingEvent(column, world, max_value=cut), n_up_to[0], n_up_to[1]))
     return events

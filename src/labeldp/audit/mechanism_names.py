@@ -31,7 +31,7 @@ MECHANISM_NAMES = (
     "rr",
     "rr-top-k",
     "rr-with-prior",
-    "rr-informative",
+    "rr-max-information",
     "laplace",
     "gaussian",
     "histogram",
@@ -47,8 +47,8 @@ MECHANISM_NAMES = (
 )
 _NEED_DELTA = ("gaussian", "gnmax", "confident-gnmax", "stable-vote")
 _NUMERIC = ("rr-on-bins", "unbiased-bins", "discrete-laplace")
-_NO_DELTA = ("rr", "rr-top-k", "rr-with-prior", "rr-informative", "laplace", *_NUMERIC, "lnmax")
-_MULTICLASS = ("rr-top-k", "rr-with-prior", "rr-informative", "rr-on-bins", "unbiased-bins")
+_NO_DELTA = ("rr", "rr-top-k", "rr-with-prior", "rr-max-information", "laplace", *_NUMERIC, "lnmax")
+_MULTICLASS = ("rr-top-k", "rr-with-prior", "rr-max-information", "rr-on-bins", "unbiased-bins")
 # Noise of threshold tests, as a multiple of the noise of votes.
 _TEST_NOISE_RATIO = 3.0
 
@@ -94,7 +94,7 @@ def _build(name: str, epsilon: float, delta: float, n_classes: int, n_queries: i
         "rr": lambda: RandomizedResponse(epsilon),
         "rr-top-k": lambda: RRTopK(epsilon, prior, max(2, n_classes // 2)),
         "rr-with-prior": lambda: RRWithPrior(epsilon, prior),
-        "rr-informative": lambda: RRMaxInformation(epsilon, prior),
+        "rr-max-information": lambda: RRMaxInformation(epsilon, prior),
         "laplace": lambda: OneHotLaplace(epsilon),
         "gaussian": lambda: OneHotGaussian(epsilon, delta),
         "histogram": lambda: GroupHistogram(np.zeros(1, np.int64), epsilon, delta),

@@ -22,16 +22,16 @@ from labeldp.audit.event_selection import Outcomes
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Guarantee
 from labeldp.core.label_space import Codes, LabelSpace
-from labeldp.privacy.mechanisms.additive import OneHotGaussian, OneHotLaplace
 from labeldp.privacy.mechanisms.base import Mechanism
 from labeldp.privacy.mechanisms.linear import GroupHistogram, LinearQuery
 from labeldp.privacy.mechanisms.numeric_responses import DiscreteLaplace, RROnBins, UnbiasedBins
 from labeldp.privacy.mechanisms.numeric_sums import LossSum, NoisyMinLoss, NumberSums
+from labeldp.privacy.mechanisms.one_hot import OneHotGaussian, OneHotLaplace
 from labeldp.privacy.mechanisms.randomized_response import RandomizedResponse, RRMaxInformation, RRTopK, RRWithPrior
 from labeldp.privacy.mechanisms.residual_selection import LargestResiduals
 from labeldp.privacy.mechanisms.selection import BestCandidate, CorrectCount, HighestScore
 from labeldp.privacy.mechanisms.stable import ImmutableArgmax, StableVote
-from labeldp.privacy.mechanisms.voting import ConfidentGNMax, LNMax, VoteMechanism
+from labeldp.privacy.mechanisms.vote_aggregators import ConfidentGNMax, LNMax, VoteAggregator
 from labeldp.privacy.noise.secure_stream import SYSTEM
 from labeldp.releases.base import Release
 
@@ -61,21 +61,21 @@ def stated_privacy(mechanism: Any, delta: float | None = None) -> tuple[float, f
     """Return the epsilon and delta that a mechanism states; for another delta, the epsilon that its loss proves."""
     if isinstance(mechanism, ImmutableArgmax):
         return mechanism.claimed_loss(mechanism.max_queries).epsilon(delta or 0.0), delta or 0.0
-    if not isinstance(mechanism, Mechanism | VoteMechanism):
+    if not isinstance(mechanism, Mechanism | VoteAggregator):
         raise InputError("An audit takes a mechanism, for example RandomizedResponse(epsilon=1.0).")
     own = float(getattr(mechanism, "delta", 0.0))
     if delta is not None and delta != own:
-        loss = mechanism.loss(*mechanism.caps) if isinstance(mechanism, VoteMechanism) else mechanism.loss()
+        loss = mechanism.loss(*mechanism.caps) if isinstance(mechanism, VoteAggregator) else mechanism.loss()
         return loss.epsilon(delta), delta
-    if isinstance(mechanism, VoteMechanism):
+    if isinstance(mechanism, VoteAggregator):
         return mechanism.guarantee(own).epsilon, own
     return float(mechanism.price()[0]), own
 
 
 def worst_neighbor_pairs(mechanism: Any) -> list[NeighborPair]:
     """Return pairs of neighboring worlds with a large privacy loss, for a mechanism of this library."""
-    if hasattr(mechanism, "votes") and isinstance(mechanism.votes, VoteMechanism):  # of teachers
-        return worst_neighbor_pairs(mechanism.votes)
+    if hasattr(mechanism, "aggregator") and isinstance(mechanism.aggregator, VoteAggregator):  # of teachers
+        return worst_neighbor_pairs(mechanism.aggregator)
     for kind, build in _PAIR_BUILDERS:
         if isinstance(mechanism, kind):
             return build(mechanism)
@@ -144,7 +144,7 @@ def pair_of_rows(
 
 
 def pair_of_votes(
-    mechanism: VoteMechanism, counts: Sequence[int], neighbor_counts: Sequence[int], name: str = ""
+    mechanism: VoteAggregator, counts: Sequence[int], neighbor_counts: Sequence[int], name: str = ""
 ) -> NeighborPair:
     """Return two worlds by the votes on a query, which differ by one vote that moves to another class.
 
@@ -353,7 +353,7 @@ def _gaps(scale: float) -> list[int]:
     return sorted({0, 1, max(1, round(scale)), max(1, round(2 * scale))})
 
 
-def _leading_pair(mechanism: VoteMechanism, low: int, gap: int) -> NeighborPair:
+def _leading_pair(mechanism: VoteAggregator, low: int, gap: int) -> NeighborPair:
     """Return two classes, the first ahead by `gap` votes; in the other world one of its votes goes to the second."""
     counts, neighbor_counts = (low + gap, low), (low + gap - 1, low + 1)
     return pair_of_votes(mechanism, counts, neighbor_counts)
@@ -383,5 +383,5 @@ _PAIR_BUILDERS: list[tuple[Any, Callable[[Any], list[NeighborPair]]]] = [
     (LargestResiduals, _residual_pairs),
     (ConfidentGNMax, _confident_pairs),
     (StableVote, _stable_pairs),
-    (VoteMechanism, _vote_pairs),
+    (VoteAggregator, _vote_pairs),
 ]

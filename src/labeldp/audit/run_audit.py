@@ -48,7 +48,7 @@ from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.recipes.task import Task
 from labeldp.runs.config import TrainConfig
 from labeldp.runs.feature_files import read_columns
-from labeldp.runs.record import load_reader, read_run
+from labeldp.runs.record import load_reader, read_record
 
 RESULT_FILE = "audit.json"
 _FORMAT_VERSION = 1
@@ -94,7 +94,7 @@ def audit_run(
         InputError: The run cannot be audited, or the settings do not fit it.
     """
     config = config or AuditConfig()
-    facts = read_run(run)
+    facts = read_record(run)
     if (run / RESULT_FILE).exists():
         raise InputError(f"{run / RESULT_FILE} holds an audit of this run: remove it to audit again.")
     if (facts.get("space") or {}).get("step") is not None:
@@ -146,7 +146,7 @@ def _read_inputs(run: Path, data: Path, facts: dict[str, Any], config: AuditConf
             f"{data} has {len(features)} rows and the run was trained on {facts['data']['rows']}: give the table that "
             "it was trained on."
         )
-    public, run_settings = None, facts.get("plan", {})  # settings of the training, where the run stores them
+    public, run_settings = None, facts.get("settings", {})
     if config.public is not None:
         public = reader(read_columns(TableFile(config.public), list(reader.columns), reader.text_columns))
     elif run_settings.get("public") or _protects_records(facts):

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from labeldp.cli.options import AsJson, Device
+from labeldp.cli.options import AsJson, DeviceOption
 
 _DRAWS, _SLOW_DRAWS = 100_000, 20_000
 
@@ -44,7 +44,7 @@ def audit(
         Path | None, typer.Option(help="For a run that was trained with an encoder: that encoder.")
     ] = None,
     public: Annotated[Path | None, typer.Option(help="For a run with public rows: the table of these rows.")] = None,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Test a guarantee: compute a lower bound of epsilon of a mechanism or of a run."""

@@ -14,9 +14,9 @@ from labeldp.cli.options import (
     Data,
     Delta,
     DeltaTotal,
-    Device,
+    DeviceOption,
     Encoder,
-    FeatureKind,
+    FeatureKindOption,
     Flip,
     Ids,
     LabelColumn,
@@ -39,12 +39,12 @@ def compare(
     cross: Cross = None,
     delta: Delta = 0.0,
     seeds: Annotated[int, typer.Option(min=1, help="The number of trainings of each cell, with different seeds.")] = 1,
-    features: FeatureKind = "table",
+    features: FeatureKindOption = "table",
     model: ModelName = "auto",
     encoder: Encoder = None,
     choose_by: ChooseBy = "auto",
     flip: Flip = False,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     labels_public: Annotated[
         bool,
         typer.Option("--labels-public", help="For a benchmark: labels are public, unprotected, and used for scores."),
@@ -125,7 +125,7 @@ def compare(
                 reader(read_columns(test_table.file, list(reader.columns), reader.text_columns)),
                 test_table.read_public_codes(),
             )
-        train_cell = comparison.public_label_trainer(X, codes, table, test_data)
+        train_cell = comparison.make_public_cell_trainer(X, codes, table, test_data)
     else:
         if budget is None and not (ledger or table.default_ledger_path).exists():
             options = f"--budget {float(epsilon):g}" + (
@@ -137,7 +137,7 @@ def compare(
             )
         totals: dict[str, Any] = {"budget": budget, "delta_budget": delta_budget, "labels_per_user": labels_per_user}
         vault = table.vault(float(epsilon), float(total_delta), **totals, ledger=ledger)
-        train_cell = comparison.private_label_trainer(table, vault, comparison_request)
+        train_cell = comparison.make_private_cell_trainer(table, vault, comparison_request)
         cost = f"epsilon {float(epsilon):g} and delta {float(total_delta):g}"
         echo(f"All cells together cost each {unit} at most {cost}.", err=True)
     cells = comparison_request.run(train_cell, show_status)

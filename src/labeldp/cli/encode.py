@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from labeldp.cli.options import AsJson, Device, Flip, LeaveOut
+from labeldp.cli.options import AsJson, DeviceOption, Flip, LeaveOut
 from labeldp.cli.terminal import print_result
 
 
@@ -18,7 +18,7 @@ def encode(
     epochs: Annotated[
         int | None, typer.Option(min=1, help="The epochs of the first encoder; the default depends on the device.")
     ] = None,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The seed of the training.")] = 0,
     as_json: AsJson = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from labeldp.cli.account import account
+from labeldp.cli.account_votes import account
 from labeldp.cli.audit import audit
 from labeldp.cli.card import card
 from labeldp.cli.compare import compare

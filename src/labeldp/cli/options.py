@@ -8,7 +8,7 @@ import typer
 Data = Annotated[Path, typer.Argument(help="A .csv or .parquet table.")]
 LabelColumn = Annotated[str, typer.Option("--label", help="The column with the private label.")]
 Classes = Annotated[str, typer.Option(help='All values of the label, always in the same order: no,yes or "a, or b",c.')]
-NoClasses = Annotated[
+OptionalClasses = Annotated[
     str | None,
     typer.Option("--classes", help='All values of the label, always in the same order: no,yes or "a, or b",c.'),
 ]
@@ -50,7 +50,7 @@ DeltaTotal = Annotated[
     float | None,
     typer.Option(help="The total delta of this data set; by default that of its ledger, or delta for a new one."),
 ]
-FeatureKind = Annotated[
+FeatureKindOption = Annotated[
     str,
     typer.Option(
         "--features",
@@ -76,7 +76,7 @@ ChooseBy = Annotated[
     ),
 ]
 Flip = Annotated[bool, typer.Option("--flip", help="Declare that a mirrored image has the same label.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Option = Annotated[
     list[str] | None, typer.Option("--option", help="An option of the recipe, as name=value; repeatable.")
 ]

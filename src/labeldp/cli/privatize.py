@@ -17,7 +17,7 @@ from labeldp.cli.options import (
     LeaveOut,
     LedgerFile,
     MissingPublic,
-    NoClasses,
+    OptionalClasses,
     Range,
     UserColumn,
 )
@@ -32,7 +32,7 @@ def privatize(
     label: LabelColumn,
     epsilon: Epsilon,
     out: Annotated[Path, typer.Option(help="The new table with noisy labels.")],
-    classes: NoClasses = None,
+    classes: OptionalClasses = None,
     value_range: Range = None,
     budget: BudgetTotal = None,
     ledger: LedgerFile = None,

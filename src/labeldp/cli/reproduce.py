@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from labeldp.cli.options import AsJson, Device, Encoder
+from labeldp.cli.options import AsJson, DeviceOption, Encoder
 from labeldp.cli.terminal import print_result, show_status
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def reproduce(
     method: Annotated[list[str] | None, typer.Option(help="Only this row of the table, by name; repeatable.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="The number of trainings of each cell, with different seeds.")] = 1,
     encoder: Encoder = None,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     sample: Annotated[int | None, typer.Option(min=1, help="For a trial: the number of images.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="For a trial: the number of epochs.")] = None,
     model: Annotated[str | None, typer.Option(help="For a trial: another network for all rows.")] = None,

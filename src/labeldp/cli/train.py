@@ -13,10 +13,10 @@ from labeldp.cli.options import (
     Data,
     Delta,
     DeltaTotal,
-    Device,
+    DeviceOption,
     Encoder,
     Epsilon,
-    FeatureKind,
+    FeatureKindOption,
     Flip,
     Ids,
     LabelColumn,
@@ -25,8 +25,8 @@ from labeldp.cli.options import (
     LedgerFile,
     MissingPublic,
     ModelName,
-    NoClasses,
     Option,
+    OptionalClasses,
     Range,
     UserColumn,
     read_options,
@@ -39,7 +39,7 @@ def train(
     label: LabelColumn,
     epsilon: Epsilon,
     out: Annotated[Path, typer.Option(help="The new run folder.")],
-    classes: NoClasses = None,
+    classes: OptionalClasses = None,
     value_range: Range = None,
     task: Annotated[
         str | None, typer.Option(help="classification or regression; by default, --classes or --range decides.")
@@ -57,7 +57,7 @@ def train(
         str | None, typer.Option(help="Allow, by name, a recipe whose privacy claim is false.")
     ] = None,
     delta: Delta = 0.0,
-    features: FeatureKind = "table",
+    features: FeatureKindOption = "table",
     model: ModelName = "auto",
     encoder: Encoder = None,
     choose_by: ChooseBy = "auto",
@@ -65,7 +65,7 @@ def train(
     epochs: Annotated[
         int | None, typer.Option(min=1, help="For networks; the default depends on the number of rows.")
     ] = None,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     budget: BudgetTotal = None,
     delta_budget: DeltaTotal = None,
     ledger: LedgerFile = None,
@@ -107,7 +107,7 @@ def train(
     from labeldp.recipes.feature_crosses import add_crosses, parse_cross
     from labeldp.recipes.progress import Progress
     from labeldp.runs.config import TrainConfig
-    from labeldp.runs.training import train as train_run
+    from labeldp.runs.training import train_to_folder as train_run
 
     if allow_unproven is not None:
         unproven.allow_unproven(allow_unproven)

@@ -16,7 +16,7 @@ Indices = NDArray[np.int64]
 LossName = Literal["squared", "absolute", "poisson"]
 
 
-class Bins(NamedTuple):
+class LabelBins(NamedTuple):
     """The bin of each value of the range, the output of each bin, and the expected loss."""
 
     bin_indices: Indices
@@ -24,7 +24,7 @@ class Bins(NamedTuple):
     loss: float
 
 
-def optimize_bins(grid: Floats, prior: Floats, epsilon: float, loss: LossName) -> Bins:
+def optimize_bins(grid: Floats, prior: Floats, epsilon: float, loss: LossName) -> LabelBins:
     """Return the bins and outputs with the least expected loss after randomized response over the bins.
 
     With q = exp(-epsilon), k bins and outputs v, the expected loss is the sum over bins of
@@ -56,7 +56,7 @@ def optimize_bins(grid: Floats, prior: Floats, epsilon: float, loss: LossName) -
     inner_cuts = cuts[1:-1]
     midpoints = np.searchsorted(grid, (outputs[:-1] + outputs[1:]) / 2, "right")
     edges = np.clip(midpoints, support[inner_cuts - 1] + 1, support[inner_cuts])
-    return Bins(np.searchsorted(edges, np.arange(grid.size), "right"), outputs, float(min_loss + constant))
+    return LabelBins(np.searchsorted(edges, np.arange(grid.size), "right"), outputs, float(min_loss + constant))
 
 
 def _mean_costs(values: Floats, mass: Floats, epsilon: float, loss: LossName) -> tuple[Floats, Floats, float]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.accounting.costs import Cost, Mask, Spending, rows_per_unit
+from labeldp.accounting.costs import Cost, RowMask, Spending, rows_per_unit
 from labeldp.accounting.lineage import HasLineage
 from labeldp.accounting.losses import Loss, compose
 from labeldp.core.errors import BudgetExceeded, InputError
@@ -114,7 +114,7 @@ class LimitedVault:
         return self._vault.users
 
     @property
-    def labeled_mask(self) -> Mask:
+    def labeled_mask(self) -> RowMask:
         """The rows that have a label."""
         return self._vault.labeled_mask
 

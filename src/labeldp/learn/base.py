@@ -18,7 +18,7 @@ from labeldp.data.base import Features, choose_device
 from labeldp.data.images import Images
 from labeldp.learn.backbones import Network, RegressionHead, build
 from labeldp.learn.encoded import split_encoder
-from labeldp.learn.loop import train
+from labeldp.learn.loop import train_network
 from labeldp.learn.model import Model
 from labeldp.learn.training import Training
 from labeldp.releases.base import Release
@@ -94,7 +94,7 @@ class Learner(ABC):
         settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("backbone", "training")}
         start_entries = [use.entry for start in starts if start is not None for use in start.lineage]
         identity = f"{type(self).__name__} {settings} on {_release_digest(release)} after {start_entries}"
-        return train(network, n_rows, loss, self.training, identity=identity, **hooks)
+        return train_network(network, n_rows, loss, self.training, identity=identity, **hooks)
 
 
 def _release_digest(release: Release) -> str:

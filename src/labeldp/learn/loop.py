@@ -23,7 +23,7 @@ from labeldp.learn.short_training import SHORT_STEPS, is_shortened
 from labeldp.learn.training import Training
 
 
-def train(
+def train_network(
     network: nn.Module,
     n_rows: int,
     loss: Callable[[Tensor], Tensor],

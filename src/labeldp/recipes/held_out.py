@@ -32,7 +32,7 @@ def split_held_out(
     if n_rows * fraction < _MIN_HELD_OUT or not (with_selection or with_scoring):
         return task.row_mask, None, None
     try:
-        training, *held_out_masks = task.split_rows(
+        training, *held_out_masks = task.split_row_masks(
             [1 - fraction * (with_selection + with_scoring), *[fraction] * (with_selection + with_scoring)]
         )
     except InputError:  # too few users for so many parts

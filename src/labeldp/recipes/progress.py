@@ -26,7 +26,7 @@ class Progress:
     n_planned: int = 0
     n_done: int = 0
 
-    def plan(self, n_steps: int) -> None:
+    def add_steps(self, n_steps: int) -> None:
         """Add steps to the plan."""
         self.n_planned += n_steps
         self.show(self.n_done, self.n_planned)

@@ -51,7 +51,7 @@ _SEED = 20_240_101
 class RowSplit:
     """The masks of the training, selection and scoring rows; None for a part that does not exist."""
 
-    training: RowMask
+    training_mask: RowMask
     selection: RowMask | None
     scoring: RowMask | None
 
@@ -60,11 +60,11 @@ class RowSplit:
         held_out_masks = (
             None if row_mask is None else row_mask[row_ids] for row_mask in (self.selection, self.scoring)
         )
-        return RowSplit(self.training[row_ids], *held_out_masks)
+        return RowSplit(self.training_mask[row_ids], *held_out_masks)
 
 
 # Trains variants of a recipe on given parts of the rows of a vault.
-Trainer = Callable[[ReleasingVault, Sequence[Task], Recipe, Sequence[Mapping[str, Any]], RowSplit], Any]
+TrainVariants = Callable[[ReleasingVault, Sequence[Task], Recipe, Sequence[Mapping[str, Any]], RowSplit], Any]
 
 
 def rehearse(
@@ -73,7 +73,7 @@ def rehearse(
     recipe: Recipe,
     options: Sequence[Mapping[str, Any]],
     split: RowSplit,
-    train: Trainer,
+    train: TrainVariants,
 ) -> None:
     """Run a short training on a few rows with synthetic labels; if it fails, on all rows.
 
@@ -112,7 +112,7 @@ def _try_training(
     recipe: Recipe,
     options: Sequence[Mapping[str, Any]],
     split: RowSplit,
-    train: Trainer,
+    train: TrainVariants,
 ) -> tuple[Exception | None, bool]:
     """Train on some rows; return the failure, or None, and whether something was released before."""
     synthetic_vault = _SyntheticVault(
@@ -160,12 +160,14 @@ def _with_synthetic_votes(mechanism: Mechanism) -> Mechanism:
 class _SyntheticVotes(TeacherVotes):
     """Synthetic answers to all queries, from which a student can learn."""
 
-    def prepare(self, codes: Codes, space: LabelSpace, memory: dict[Any, Any]) -> "_SyntheticVotes":
+    def prepare(self, codes: Codes, space: LabelSpace, cache: dict[Any, Any]) -> "_SyntheticVotes":
         return self
 
-    def draw(self, codes: Codes, common: dict[str, Any], bits: Bits) -> PseudoLabels:
+    def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> PseudoLabels:
         generator = np.random.default_rng(_SEED)
-        return self._build_release(generator.integers(0, len(common["space"]), len(self._query_points)), common)
+        return self._build_release(
+            generator.integers(0, len(release_fields["space"]), len(self._query_points)), release_fields
+        )
 
 
 def _shorten_task(task: Task, row_ids: NDArray[np.int64]) -> Task:
@@ -207,7 +209,7 @@ def sample_row_ids(features: Features, split: RowSplit, labeled_mask: RowMask) -
         max_rows = {"training": _N_TRAINING, "held out": _N_HELD_OUT, "unlabeled": _N_UNLABELED}
     generator = np.random.default_rng(_SEED)
     row_id_groups = [_sample_at_most(features.extreme_row_ids(), _N_EXTREME, generator)]
-    row_id_groups.append(_sample_at_most(np.flatnonzero(split.training), max_rows["training"], generator))
+    row_id_groups.append(_sample_at_most(np.flatnonzero(split.training_mask), max_rows["training"], generator))
     for row_mask in (split.selection, split.scoring):
         if row_mask is not None:
             row_id_groups.append(_sample_at_most(np.flatnonzero(row_mask), max_rows["held out"], generator))

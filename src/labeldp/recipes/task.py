@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import has_fit_parameter
 
+from labeldp.accounting.costs import RowMask as RowMask
 from labeldp.core.atomic_files import cached_array
 from labeldp.core.errors import InputError
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from labeldp.learn.base import Backbone, Learner
     from labeldp.learn.model import Model
 
-RowMask = NDArray[np.bool_]
 # Learners of networks by their names in `labeldp.learn`. Recipes use names, so that they load without torch.
 LearnerName = Literal["AugDescent", "Bayes", "FixMatch", "SemiGAN", "SoftMatch", "Supervised"]
 # Principal directions of smoothed rows in which balanced clusters are found.
@@ -290,7 +290,7 @@ class Task:
         """Return the most probable class of each row of the task, and none for others, which may be held out."""
         return np.where(self.row_mask, probabilities.argmax(axis=1), MISSING).astype(np.int32)
 
-    def split_rows(self, fractions: Sequence[float]) -> list[RowMask]:
+    def split_row_masks(self, fractions: Sequence[float]) -> list[RowMask]:
         """Split the rows at random into disjoint parts; all rows of a user fall into one part."""
         from labeldp.evaluate import split_rows
 

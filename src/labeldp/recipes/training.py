@@ -153,7 +153,7 @@ def train_best(
         task.with_rows(split_held_out(task, True, score)[0]), **options[0]
     )
     split = RowSplit(*split_held_out(task, with_selection, score))
-    unsplit_task, tasks = task, [variant.with_rows(split.training) for variant in tasks]
+    unsplit_task, tasks = task, [variant.with_rows(split.training_mask) for variant in tasks]
     for variant in tasks:
         variant.notes.clear()  # the same task may have been trained before
         variant.progress.restart()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from labeldp.privacy.mechanisms.stable import StableVote
-from labeldp.privacy.mechanisms.voting import ConfidentGNMax
+from labeldp.privacy.mechanisms.vote_aggregators import ConfidentGNMax
 
 # Answers of the teachers for each class. With more than 10 to 25, a semi-supervised student hardly improves (Malek et
 # al. 2021).

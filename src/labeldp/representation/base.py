@@ -12,7 +12,7 @@ from labeldp.core.errors import InputError
 from labeldp.data.base import Features
 from labeldp.learn.backbones import Network
 from labeldp.learn.base import Backbone, make_network, to_device
-from labeldp.learn.loop import train
+from labeldp.learn.loop import train_network
 from labeldp.learn.model import Model
 from labeldp.learn.training import Training
 
@@ -66,7 +66,7 @@ class Representation(ABC):
         settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("backbone", "training")}
         identity = f"{type(self).__name__} {settings} on {len(features)} rows of {features.kind}"
         identity += f" {features.digest()}" if self.training.checkpoint else ""  # a checkpoint belongs to these rows
-        trained = train(modules, len(features), loss, self.training, identity=identity, **hooks)
+        trained = train_network(modules, len(features), loss, self.training, identity=identity, **hooks)
         return Model(next(trained.children()), None)
 
 

@@ -13,7 +13,7 @@ from labeldp.core.label_space import LabelSpace
 from labeldp.data.base import Features
 from labeldp.learn.base import to_device, warm_start_network
 from labeldp.learn.fixmatch import predict_confident
-from labeldp.learn.loop import train
+from labeldp.learn.loop import train_network
 from labeldp.learn.model import Model
 from labeldp.learn.training import Training
 from labeldp.representation.clusters import nearest_neighbors
@@ -57,7 +57,7 @@ class SCAN:
             own, other = network(inputs).float().chunk(2)
             return scan_loss(own, other, self.entropy_weight)
 
-        network = train(network, len(features), agreement_loss, self.training)
+        network = train_network(network, len(features), agreement_loss, self.training)
         if self.self_label_epochs:
             network.requires_grad_(True)
 
@@ -74,7 +74,7 @@ class SCAN:
             # A tenth of the rate: pseudo-labels that change fast collapse to one cluster.
             lower_rate = self.training.learning_rate / 10
             schedule = replace(self.training, epochs=self.self_label_epochs, learning_rate=lower_rate, checkpoint=None)
-            network = train(network, len(features), self_training_loss, schedule)
+            network = train_network(network, len(features), self_training_loss, schedule)
         return Model(network, LabelSpace(list(range(self.n_clusters))), Provenance.of(encoder))
 
     @staticmethod

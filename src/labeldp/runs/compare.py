@@ -176,7 +176,7 @@ def summarize(records: Sequence[dict[str, Any]], recipe: str) -> Iterator[Point]
             yield Point(epsilon, mean, max(0.0, float(low)), min(1.0, float(high)))
 
 
-def private_label_trainer(
+def make_private_cell_trainer(
     table: SecretTable, vault: Vault, comparison: Comparison
 ) -> Callable[[TrainConfig], dict[str, Any]]:
     """Return a function that trains a cell on private labels: scores are private, and the ledger is charged."""
@@ -203,7 +203,7 @@ def private_label_trainer(
     return train_cell
 
 
-def public_label_trainer(
+def make_public_cell_trainer(
     features: Features, codes: NDArray[Any], table: SecretTable, test: tuple[Features, NDArray[Any]] | None = None
 ) -> Callable[[TrainConfig], dict[str, Any]]:
     """Return a function that trains a cell on public labels and scores it on the labels of other rows."""

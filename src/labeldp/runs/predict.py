@@ -16,7 +16,7 @@ from labeldp.data.files import TableFile
 from labeldp.learn.density import predict_intervals
 from labeldp.learn.predictor import Predictor, load_predictor
 from labeldp.runs.feature_files import read_columns
-from labeldp.runs.record import load_reader, read_run
+from labeldp.runs.record import load_reader, read_record
 
 
 def predict(
@@ -52,7 +52,7 @@ def predict(
         raise InputError(f"{run} is damaged: its model has no label space.")
     try:
         prediction_columns = _predicted_columns(
-            model, space, reader(frame), float(read_run(run).get("interval_widening", 1.0))
+            model, space, reader(frame), float(read_record(run).get("interval_widening", 1.0))
         )
     except InputError:
         raise

@@ -33,7 +33,7 @@ def describe_run(table: SecretTable, vault: Vault, config: TrainConfig, trained:
         **trained.to_json(),
         "options": dict(config.options),
         "features": config.features,
-        "plan": {
+        "settings": {
             "model": config.model,
             "epochs": config.epochs,
             "public": config.public is not None,
@@ -62,7 +62,7 @@ def write_run(
     trained.model.save(folder / "model")
 
 
-def read_run(run: Path) -> dict[str, Any]:
+def read_record(run: Path) -> dict[str, Any]:
     """Return the contents of `run.json`."""
     try:
         report: dict[str, Any] = json.loads((run / "run.json").read_text())
@@ -73,7 +73,7 @@ def read_run(run: Path) -> dict[str, Any]:
 
 def load_reader(run: Path) -> FeatureReader:
     """Return the feature reader of a run."""
-    read_run(run)
+    read_record(run)
     try:
         return FeatureReader.from_json(json.loads((run / "features.json").read_text()))
     except MissingExtra:

@@ -19,7 +19,7 @@ from labeldp.runs.feature_files import data_warnings
 from labeldp.runs.record import describe_run, write_run
 
 
-def train(
+def train_to_folder(
     table: SecretTable,
     vault: Vault,
     config: TrainConfig,

@@ -4,8 +4,8 @@ from scipy.optimize import check_grad, minimize
 from scipy.special import logsumexp, softmax
 
 from labeldp.learn.additive import softmax as module
-from labeldp.learn.additive.calibration import fit_calibration_factor
 from labeldp.learn.additive.design import DenseDesign
+from labeldp.learn.additive.probability_calibration import fit_calibration_factor
 from labeldp.learn.additive.softmax import RotatedRows, compute_uncertainty, default_penalty, fit_softmax
 
 CLASSES, COLUMNS = 5, 8

@@ -29,7 +29,8 @@ from labeldp.mechanisms import (
     RRWithPrior,
     UnbiasedBins,
 )
-from labeldp.privacy.mechanisms import additive, linear, selection
+from labeldp.privacy.mechanisms import linear, selection
+from labeldp.privacy.mechanisms import one_hot as additive
 from labeldp.privacy.mechanisms.base import divide_epsilon
 
 SEVERAL = [1, 2, 3]

@@ -15,7 +15,7 @@ from labeldp.learn import FixMatch, Supervised, Training
 from labeldp.learn.predictor import load_predictor
 from labeldp.learn.sklearn_learner import SklearnLearner
 from labeldp.mechanisms import CorrectCount, RRWithPrior
-from labeldp.privacy.mechanisms.voting import GNMax
+from labeldp.privacy.mechanisms.vote_aggregators import GNMax
 from labeldp.privacy.teachers.networks import Networks, _isolated_random_state
 from labeldp.privacy.teachers.partition import assign_teachers
 from labeldp.privacy.teachers.teacher_data import TeacherData, count_winners
@@ -180,7 +180,7 @@ def test_nothing_that_a_record_decides_goes_with_a_release_about_records():
     parameters = []
     for points in (private, Embeddings(pixels)):
         vault = ldp.Vault(LABELS[:1500], SPACE, ldp.Budget(100.0, 1e-4))
-        asked = vault.train_teachers(points, public=public, users=np.arange(1500), n_teachers=10, trainer=LINEAR)
+        asked = vault.prepare_teachers(points, public=public, users=np.arange(1500), n_teachers=10, trainer=LINEAR)
         release = asked.release(GNMax(20.0, 297), 1e-5)
         assert release.parameters == vault.ledger.entries()[0].details["parameters"]
         parameters.append(release.parameters)
@@ -199,7 +199,7 @@ def test_rows_of_the_vault_are_no_public_rows():
     vault = ldp.Vault(LABELS[:1500], SPACE, ldp.Budget(100.0, 1e-4))
     for rows in (private, matrix):
         with pytest.raises(ldp.InputError, match="The public rows are those of the vault"):
-            vault.train_teachers(rows, public=rows, n_teachers=10, trainer=LINEAR).release(GNMax(20.0, 1500), 1e-5)
+            vault.prepare_teachers(rows, public=rows, n_teachers=10, trainer=LINEAR).release(GNMax(20.0, 1500), 1e-5)
 
 
 def test_whether_a_row_is_among_the_records_is_not_revealed():
@@ -207,7 +207,7 @@ def test_whether_a_row_is_among_the_records_is_not_revealed():
     private, stranger = FEATURES.select(np.arange(1500)), FEATURES.select(np.arange(1500, 1501))
     for row in (private.select(np.arange(1)), stranger):
         vault = ldp.Vault(LABELS[:1500], SPACE, ldp.Budget(100.0, 1e-4))
-        asked = vault.train_teachers(private, public=row, n_teachers=10, trainer=LINEAR)
+        asked = vault.prepare_teachers(private, public=row, n_teachers=10, trainer=LINEAR)
         assert asked.release(GNMax(20.0, 1), 1e-5).guarantee.unit == "record"
 
 
@@ -226,14 +226,14 @@ def test_records_are_not_protected_by_what_was_derived_from_labels_alone():
     after = vault.release(RRWithPrior(1.0, prior), derived_from=[first])  # who protects records protects labels
     assert after.guarantee.unit == "label"
     assert after.guarantee.epsilon == pytest.approx(1.0 + first.guarantee.epsilon)
-    again = replace(votes, votes=GNMax(30.0, 297))
+    again = replace(votes, aggregator=GNMax(30.0, 297))
     both = vault.release(again, derived_from=[first])
     assert both.guarantee.epsilon == pytest.approx(first.guarantee.epsilon + again.epsilon)
 
 
 def _last_request(points, public):
     settings = {"users": np.arange(1500), "n_teachers": 10, "trainer": LINEAR, "public": public}
-    return TeacherVotes(points, None, votes=GNMax(20.0, 297), delta=1e-5, **settings)
+    return TeacherVotes(points, None, aggregator=GNMax(20.0, 297), delta=1e-5, **settings)
 
 
 def test_votes_through_the_vault_protect_labels_or_records():
@@ -241,9 +241,9 @@ def test_votes_through_the_vault_protect_labels_or_records():
     vault._bits = Seeded(0)
     private, public = FEATURES.select(np.arange(1500)), FEATURES.select(np.arange(1500, 1797))
     settings = {"n_teachers": 10, "trainer": LINEAR}
-    release = vault.train_teachers(private, np.arange(50), **settings).release(GNMax(4.0, 50), 1e-5)
+    release = vault.prepare_teachers(private, np.arange(50), **settings).release(GNMax(4.0, 50), 1e-5)
     assert (release.guarantee.unit, int(release.row_mask.sum())) == ("label", 50)
-    about = vault.train_teachers(private, public=public, **settings).release(GNMax(20.0, 297), 1e-5)
+    about = vault.prepare_teachers(private, public=public, **settings).release(GNMax(20.0, 297), 1e-5)
     assert (about.guarantee.unit, about.n_rows) == ("record", 297)
 
 

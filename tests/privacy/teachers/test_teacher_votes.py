@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 
 import labeldp as ldp
 from labeldp.privacy.mechanisms.stable import ImmutableArgmax
-from labeldp.privacy.mechanisms.voting import ConfidentGNMax, GNMax, LNMax
+from labeldp.privacy.mechanisms.vote_aggregators import ConfidentGNMax, GNMax, LNMax
 from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.partition import assign_teachers
 from labeldp.privacy.teachers.teacher_votes import TeacherVotes
@@ -40,7 +40,7 @@ def test_answers_are_mostly_right_and_no_more_than_were_paid_for():
 
 def test_the_ledger_pays_for_the_caps_before_noise_is_drawn(monkeypatch):
     mine, asked = vault(), votes()
-    paid = asked.votes.loss(100, 50).epsilon(1e-5)
+    paid = asked.aggregator.loss(100, 50).epsilon(1e-5)
 
     def fail(*_):
         raise RuntimeError
@@ -88,7 +88,7 @@ def test_votes_on_what_was_computed_from_a_release_rest_on_it_too(listed):
     noisy = mine.release(ldp.RandomizedResponse(3.0))
     points = np.concatenate([POINTS, 0.1 * np.eye(10, dtype=np.float32)[noisy.labels()]], axis=1)
     points /= np.linalg.norm(points, axis=1, keepdims=True)
-    release = mine.train_teachers(points, QUERIES, n_teachers=40, derived_from=[noisy] if listed else noisy).release(
+    release = mine.prepare_teachers(points, QUERIES, n_teachers=40, derived_from=[noisy] if listed else noisy).release(
         mechanism, 1e-5
     )
     direct = TeacherVotes(points, QUERIES, 40, mechanism, delta=1e-5)
@@ -150,7 +150,7 @@ def test_all_labels_of_a_user_move_one_vote_of_a_query_at_most(user):
 )
 def test_bad_requests_cost_nothing(changes, message):
     mine = vault()
-    asked = {"points": POINTS, "queries": QUERIES, "n_teachers": 40, "votes": GNMax(5, 100), "delta": 1e-5}
+    asked = {"points": POINTS, "queries": QUERIES, "n_teachers": 40, "aggregator": GNMax(5, 100), "delta": 1e-5}
     with pytest.raises(ldp.InputError, match=message):
         mine.release(TeacherVotes(**asked | changes))
     assert not mine.ledger.entries()
@@ -165,8 +165,8 @@ def test_sealed_votes_are_counted_once_and_never_shown(monkeypatch):
     mine, trained = vault(delta=1e-4), []
     fit = Heads.fit
     monkeypatch.setattr(Heads, "fit", lambda *asked: trained.append(1) or fit(*asked))
-    sealed = mine.train_teachers(POINTS, QUERIES, n_teachers=40)
-    assert repr(sealed) == "SealedVotes(40 teachers, 100 queries)"
+    sealed = mine.prepare_teachers(POINTS, QUERIES, n_teachers=40)
+    assert repr(sealed) == "TeacherEnsemble(40 teachers, 100 queries)"
     release = sealed.release(ConfidentGNMax(20, 10, 5, 100, 50), 1e-5)
     assert release.guarantee.epsilon == votes().epsilon
     sealed.release(GNMax(20, 100), 1e-6)
@@ -186,14 +186,14 @@ def test_a_request_never_holds_the_votes_that_it_asked_for():
 def test_votes_on_other_rows_protect_the_whole_record():
     private, public = POINTS[:1500], POINTS[1500:]
     mine = vault(LABELS[:1500])
-    release = mine.train_teachers(private, public=public, n_teachers=40).release(
+    release = mine.prepare_teachers(private, public=public, n_teachers=40).release(
         ConfidentGNMax(20, 20, 10, 297, 200), 1e-5
     )
     assert (release.n_rows, release.guarantee.unit, release.codes.dtype) == (297, "record", np.int32)
     known = release.labels() >= 0
     assert (release.labels()[known] == LABELS[1500:][known]).mean() > 0.7
     assert release.keep(known).guarantee == release.guarantee
-    again = mine.train_teachers(private, public=public, n_teachers=40).release(
+    again = mine.prepare_teachers(private, public=public, n_teachers=40).release(
         ConfidentGNMax(20, 20, 10, 297, 200), 1e-5
     )
     assert np.array_equal(again.labels(), release.labels())
@@ -212,7 +212,9 @@ def test_who_has_a_label_does_not_move_other_records_to_other_teachers(monkeypat
     for hidden in ([], [3, 400]):
         labels = [None if row in hidden else label for row, label in enumerate(LABELS[:1500].tolist())]
         mine = ldp.Vault(labels, ldp.LabelSpace(list(range(10)), missing="public"), ldp.Budget(20.0, 1e-5))
-        release = mine.train_teachers(POINTS[:1500], public=POINTS[1500:], n_teachers=40).release(GNMax(20, 297), 1e-5)
+        release = mine.prepare_teachers(POINTS[:1500], public=POINTS[1500:], n_teachers=40).release(
+            GNMax(20, 297), 1e-5
+        )
         assert [use.packed_rows for use in release.lineage] == [None]  # all rows took part, with a label or without
     assert np.array_equal(*parts)
 

@@ -16,7 +16,7 @@ from labeldp.data import Embeddings
 from labeldp.learn import FixMatch, Supervised, Training
 from labeldp.learn.backbones import build
 from labeldp.learn.sklearn_learner import SklearnLearner
-from labeldp.privacy.mechanisms.voting import GNMax
+from labeldp.privacy.mechanisms.vote_aggregators import GNMax
 from labeldp.privacy.teachers.networks import Networks
 from labeldp.privacy.teachers.trainer_description import describe
 
@@ -137,7 +137,7 @@ def test_what_has_no_words_is_refused_before_a_teacher_is_trained_or_paid(name, 
     monkeypatch.setattr(FixMatch, "fit", lambda *_: pytest.fail("trained"))
     vault = ldp.Vault(["no", "yes"] * 20, ldp.LabelSpace(["no", "yes"]), ldp.Budget(50.0, 1e-5))
     rows = Embeddings(np.random.default_rng(0).normal(size=(40, 2)))
-    asked = vault.train_teachers(
+    asked = vault.prepare_teachers(
         rows, np.arange(4), n_teachers=2, trainer=Networks(FixMatch(REFUSED[name], ONCE), engine="here")
     )
     with pytest.raises(ldp.InputError, match=r"cannot be distinguished|has no description") as found:
@@ -160,5 +160,5 @@ def test_teachers_of_another_width_are_another_request():
     rows = Embeddings(np.random.default_rng(0).normal(size=(40, 2)))
     for count, width in ((1, 4), (2, 8), (2, 4)):
         trainer = Networks(Supervised(wide(width), ONCE), engine="here")
-        vault.train_teachers(rows, np.arange(4), n_teachers=2, trainer=trainer).release(GNMax(20.0, 4), delta=1e-6)
+        vault.prepare_teachers(rows, np.arange(4), n_teachers=2, trainer=trainer).release(GNMax(20.0, 4), delta=1e-6)
         assert len(vault.ledger.entries()) == count

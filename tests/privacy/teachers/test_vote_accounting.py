@@ -14,11 +14,11 @@ from labeldp.privacy.teachers.vote_accounting import (
     answer_probabilities,
     data_dependent_rdp,
     data_independent_rdp,
+    epsilon_from_rdp,
     gaussian_rdp,
     laplace_rdp,
     log_rarer_probability,
     log_wrong_probability,
-    smallest_epsilon,
 )
 
 FEW = np.array([1.2, 2.0, 4.0, 9.0, 30.0])
@@ -114,7 +114,7 @@ def test_every_query_pays_for_its_test():
     result = account_votes(VOTES, mechanism, 1e-5, conversion="classic")
     assert result.answers < 1
     assert result.epsilon_data_independent == pytest.approx(
-        smallest_epsilon(ORDERS * 400 / (2 * 20.0**2) + ORDERS / 10.0**2, ORDERS, 1e-5, "classic")[0]
+        epsilon_from_rdp(ORDERS * 400 / (2 * 20.0**2) + ORDERS / 10.0**2, ORDERS, 1e-5, "classic")[0]
     )
     tests = gaussian_rdp(log_rarer_probability(VOTES, mechanism), math.sqrt(2) * 20, ORDERS, np.ones(400))
     assert (data_dependent_rdp(VOTES, mechanism) >= tests).all()
@@ -134,8 +134,8 @@ def test_conversions():
         assert tight.publishable == (() if by_votes else ("epsilon_data_independent",))
         assert "epsilon_sanitized" not in tight.to_json()
     rdp, order = np.array([0.5]), np.array([10.0])
-    assert smallest_epsilon(rdp, order, 1e-5, "classic")[0] == pytest.approx(0.5 + math.log(1e5) / 9)
-    assert smallest_epsilon(rdp, order, 1e-5, "tight")[0] == pytest.approx(rdp_to_epsilon(0.5, 10.0, 1e-5))
+    assert epsilon_from_rdp(rdp, order, 1e-5, "classic")[0] == pytest.approx(0.5 + math.log(1e5) / 9)
+    assert epsilon_from_rdp(rdp, order, 1e-5, "tight")[0] == pytest.approx(rdp_to_epsilon(0.5, 10.0, 1e-5))
 
 
 def test_the_walk_stops_at_queries_or_expected_answers():
@@ -186,7 +186,7 @@ def test_only_noisy_votes_are_accounted():
 def test_an_epsilon_is_rounded_up(conversion):
     rdp, orders = np.array([90.0]), np.array([4.0])
     exact = rdp_to_epsilon(90.0, 4.0, 1e-5, conversion)
-    assert exact < smallest_epsilon(rdp, orders, 1e-5, conversion)[0] <= exact * (1 + 1e-8)
+    assert exact < epsilon_from_rdp(rdp, orders, 1e-5, conversion)[0] <= exact * (1 + 1e-8)
 
 
 def test_one_query_and_every_answer_can_be_walked():

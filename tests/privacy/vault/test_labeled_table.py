@@ -5,7 +5,7 @@ import pytest
 
 import labeldp as ldp
 from labeldp.data.files import TableFile
-from labeldp.privacy.vault.labeled_table import SecretTable, budget_chooser, check_total_budget, encode_users
+from labeldp.privacy.vault.labeled_table import SecretTable, budget_chooser, check_total_budget, encode_user_columns
 
 N = 40
 
@@ -138,9 +138,9 @@ def test_bad_tables_make_no_ledger(tmp_path):
 
 
 def test_owners_are_one_if_their_values_are_equal():
-    assert encode_users([pa.array([0.0, -0.0]), pa.array([1.5, -0.0])]).tolist() == [0, 0, 1, 0]
+    assert encode_user_columns([pa.array([0.0, -0.0]), pa.array([1.5, -0.0])]).tolist() == [0, 0, 1, 0]
     twice = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", "a"]))
-    assert encode_users([twice]).tolist() == [0, 0, 0]
+    assert encode_user_columns([twice]).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv"])

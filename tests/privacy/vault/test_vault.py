@@ -707,7 +707,7 @@ def test_a_draw_that_was_interrupted_for_one_label_pays_for_no_other(tmp_path, m
 def test_a_release_names_the_rows_and_the_data_that_it_used():
     v = vault(9.0)
     (use,) = v.release(RR(0.5), row_selection=[0, 2]).lineage
-    assert (use.n_rows, use.data) == (6, v._account.mark)
+    assert (use.n_rows, use.ledger_mark) == (6, v._account.mark)
     assert unpack_rows(use.packed_rows, 6).tolist() == [True, False, True, False, False, False]
 
 

@@ -15,7 +15,7 @@ from labeldp.privacy.vault.labeled_table import SecretTable
 from labeldp.report.card import make_card, write_card
 from labeldp.report.card.formatting import format_lower, format_upper, percent
 from labeldp.runs.config import TrainConfig
-from labeldp.runs.training import train as train_run
+from labeldp.runs.training import train_to_folder as train_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium, which drives browsers, is not installed")
 from selenium.webdriver.chrome.service import Service  # noqa: E402

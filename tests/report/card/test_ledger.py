@@ -69,12 +69,12 @@ def test_every_mechanism_has_a_sentence_and_a_proof():
 
 
 def test_votes_of_teachers_have_two_proofs():
-    votes = entry("v", "TeacherVotes", parameters={"votes": "ConfidentGNMax(threshold=1.0)"})
-    assert proofs(votes) == ("labeldp.privacy.teachers.teacher_votes", "labeldp.privacy.mechanisms.voting")
+    votes = entry("v", "TeacherVotes", parameters={"aggregator": "ConfidentGNMax(threshold=1.0)"})
+    assert proofs(votes) == ("labeldp.privacy.teachers.teacher_votes", "labeldp.privacy.mechanisms.vote_aggregators")
 
 
 def test_a_release_without_a_proof_is_called_so():
-    votes = entry("v", "TeacherVotes", parameters={"votes": "ImmutableArgmax(1)"}, epsilon="inf")
+    votes = entry("v", "TeacherVotes", parameters={"aggregator": "ImmutableArgmax(1)"}, epsilon="inf")
     text = make_card(FACTS | {"ledger": [votes], "entries": ["v"]}).to_markdown()
     assert "| infinite | 0 | NONE; reason: " in text
     assert "unknown to this version" in make_card(FACTS | {"ledger": [entry("w", "Later")]}).to_markdown()

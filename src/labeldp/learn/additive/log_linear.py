@@ -13,9 +13,9 @@ from scipy.special import softmax
 from labeldp.accounting.lineage import Provenance
 from labeldp.data.base import Features
 from labeldp.data.row_normalizer import RowNormalizer
-from labeldp.learn.additive.calibration import fit_calibration_factor
 from labeldp.learn.additive.design import DenseDesign, Floats
 from labeldp.learn.additive.fit import PriorComponent, class_probabilities, fit_sums
+from labeldp.learn.additive.probability_calibration import fit_calibration_factor
 from labeldp.learn.additive.responses import fit_responses
 from labeldp.learn.additive.softmax import RotatedRows, compute_uncertainty, default_penalty, fit_softmax
 from labeldp.learn.additive.sums import compute_consistent_sums

@@ -50,21 +50,21 @@ from labeldp.core.errors import InputError
 from labeldp.core.exact_real import as_fraction
 from labeldp.core.guarantee import SMALLEST_EPSILON, check_delta, check_epsilon
 from labeldp.core.unproven import require_allowed
-from labeldp.privacy.mechanisms.vote_tails import laplace_difference_tail
-from labeldp.privacy.mechanisms.voting import (
+from labeldp.privacy.mechanisms.vote_aggregators import (
     NOT_ANSWERED,
     Answers,
     GNMax,
     LNMax,
     NoiseType,
     UnitShifts,
+    VoteAggregator,
     VoteLoss,
-    VoteMechanism,
     Votes,
     check_counts,
     check_positive,
     draw_noisy_winners,
 )
+from labeldp.privacy.mechanisms.vote_tails import laplace_difference_tail
 from labeldp.privacy.noise.samplers import MAX_SCALE, discrete_laplace
 from labeldp.privacy.noise.secure_stream import Bits
 
@@ -81,7 +81,7 @@ def distances_to_instability(votes: Votes) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class StableVote(VoteMechanism):
+class StableVote(VoteAggregator):
     """The exact winner of each stable query: one whose winner changes only if many votes move.
 
     This is the sparse vector technique on the distance to instability (after Bassily, Thakkar and Thakurta 2018). The
@@ -176,7 +176,7 @@ def _difference_quantile(scale: float, probability: float) -> int:
 
 
 @dataclass(frozen=True)
-class ImmutableArgmax(VoteMechanism):
+class ImmutableArgmax(VoteAggregator):
     """NOT PRIVATE: a published mechanism that adds a constant to the leading count, then noise to all counts.
 
     The paper chooses the constant such that noise changes the winner with probability at most `tau`. For L classes, it

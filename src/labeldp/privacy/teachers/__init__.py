@@ -7,7 +7,7 @@ from labeldp.core.lazy import lazy_exports
 if TYPE_CHECKING:
     from labeldp.privacy.teachers.heads import Heads as Heads
     from labeldp.privacy.teachers.networks import Networks as Networks
-    from labeldp.privacy.teachers.teacher_votes import SealedVotes as SealedVotes
+    from labeldp.privacy.teachers.teacher_votes import TeacherEnsemble as TeacherEnsemble
     from labeldp.privacy.teachers.teacher_votes import TeacherVotes as TeacherVotes
 
 __all__, __getattr__, __dir__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
@@ -15,6 +15,6 @@ __all__, __getattr__, __dir__ = lazy_exports(  # pyright: ignore[reportUnsupport
     {
         "heads": ["Heads"],
         "networks": ["Networks"],
-        "teacher_votes": ["SealedVotes", "TeacherVotes"],
+        "teacher_votes": ["TeacherEnsemble", "TeacherVotes"],
     },
 )

@@ -41,8 +41,8 @@ from scipy.ndimage import maximum_filter, minimum_filter
 from scipy.special import ndtri
 
 from labeldp.core.errors import InputError
+from labeldp.privacy.mechanisms.vote_aggregators import ConfidentGNMax, LNMax, Votes
 from labeldp.privacy.mechanisms.vote_tails import Floats, gaussian_tail, log_one_minus_exp
-from labeldp.privacy.mechanisms.voting import ConfidentGNMax, LNMax, Votes
 from labeldp.privacy.noise.samplers import discrete_gaussian
 from labeldp.privacy.noise.secure_stream import SYSTEM, Bits
 from labeldp.privacy.teachers.vote_accounting import (
@@ -50,11 +50,11 @@ from labeldp.privacy.teachers.vote_accounting import (
     VoteAccount,
     data_independent_rdp,
     difference_tail,
+    epsilon_from_rdp,
     gaussian_rdp,
     laplace_rdp,
     log_wrong_probability,
     read_votes,
-    smallest_epsilon,
 )
 
 # The number of rungs of the ladder for each step.
@@ -178,7 +178,7 @@ def sanitize(
     ceiling = data_independent_rdp(mechanism, result.queries, result.queries, np.array([settings.order]))[0]
     noisy_cost = min(max(0.0, states.cost + noise_scale * (noise + margin)), ceiling)  # public limits: post-processing
     rdp = noisy_cost + settings.own_cost(margin)
-    epsilon, _ = smallest_epsilon(np.array([rdp]), np.array([settings.order]), result.delta / 2, result.conversion)
+    epsilon, _ = epsilon_from_rdp(np.array([rdp]), np.array([settings.order]), result.delta / 2, result.conversion)
     rounded = math.ceil(epsilon / _RESOLUTION) * _RESOLUTION
     # This epsilon covers the answers and itself; any other would have to cover this one, too.
     return replace(result, epsilon_sanitized=round(rounded, 4), publishable=("epsilon_sanitized",))

@@ -3,7 +3,8 @@
 Proof. Teachers get disjoint rows, assigned without reading labels, and each depends on the labels of its own part alone
 (`partition`, `heads`, `networks`). So one label changes one teacher, which casts one vote in each query or none: a
 query's counts change by +1 in one class, by -1 in another, by both, or not at all. That is within the neighborhood for
-which `mechanisms.voting` states the loss of a whole run, up to its caps. The caps are reserved before the first draw.
+which `mechanisms.vote_aggregators` states the loss of a whole run, up to its caps. The caps are reserved before the
+first draw.
 
 With `public=`, teachers vote on rows of other people. If each teacher uses the features and labels of its own part
 alone, a whole record reaches one teacher only, and the same argument protects the record. Then every row of the vault
@@ -26,7 +27,7 @@ from labeldp.core.errors import InputError
 from labeldp.core.guarantee import Trust, Unit, check_delta, json_number
 from labeldp.core.label_space import MISSING, Codes, LabelSpace
 from labeldp.privacy.mechanisms.base import Mechanism, frozen_copy
-from labeldp.privacy.mechanisms.voting import VoteMechanism
+from labeldp.privacy.mechanisms.vote_aggregators import VoteAggregator
 from labeldp.privacy.noise.secure_stream import Bits
 from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.partition import assign_teachers
@@ -59,7 +60,7 @@ class TeacherVotes(Mechanism):
     points: Any
     queries: NDArray[np.integer] | None
     n_teachers: int
-    votes: VoteMechanism
+    aggregator: VoteAggregator
     delta: float = 0.0
     trainer: TeacherTrainer = field(default_factory=Heads)
     seed: int = 0
@@ -97,7 +98,7 @@ class TeacherVotes(Mechanism):
             raise InputError(
                 "A user with several rows would reach several teachers: give users=, which assigns whole users."
             )
-        return self.votes.loss(*self.votes.caps)
+        return self.aggregator.loss(*self.aggregator.caps)
 
     def price(self, n_labels: int = 1) -> tuple[Any, Any]:
         """Return the cost of one teacher, for any number of its labels that a unit owns."""
@@ -108,7 +109,7 @@ class TeacherVotes(Mechanism):
     def parameters(self) -> dict[str, Any]:
         """Describe the request by its arrays, the vote mechanism and the trainer."""
         vote_parameters = {
-            "votes": repr(self.votes),
+            "aggregator": repr(self.aggregator),
             "trainer": self.trainer.describe(),
             "epsilon": json_number(self.epsilon),
         }
@@ -157,7 +158,7 @@ class TeacherVotes(Mechanism):
 
     def prepare(self, codes: Codes, space: LabelSpace, cache: dict[Any, Any]) -> "TeacherVotes":
         """Train teachers and count their votes before anything is charged. Equal trainings are done once."""
-        vote_parameters = ("votes", "delta", "epsilon")
+        vote_parameters = ("aggregator", "delta", "epsilon")
         training_parameters = {name: value for name, value in self.parameters().items() if name not in vote_parameters}
         key = repr(training_parameters), np.packbits(codes != MISSING).tobytes()
         if key not in cache:
@@ -170,7 +171,7 @@ class TeacherVotes(Mechanism):
 
     def draw(self, codes: Codes, release_fields: dict[str, Any], bits: Bits) -> PseudoLabels:
         """Draw the noisy winners."""
-        responses = self.votes.draw(self._counts, bits)  # type: ignore[arg-type]  # set by `prepare`
+        responses = self.aggregator.draw(self._counts, bits)  # type: ignore[arg-type]  # set by `prepare`
         return self._build_release(responses.codes, release_fields)
 
     def _build_release(self, responses: NDArray[np.integer], release_fields: dict[str, Any]) -> PseudoLabels:
@@ -193,7 +194,7 @@ class TeacherVotes(Mechanism):
         return {"n_rows": len(self.public), "lineage": uses, "guarantee": record_guarantee}
 
 
-class SealedVotes:
+class TeacherEnsemble:
     """Votes of teachers that cannot be read. They are counted inside the vault when a release needs them.
 
     `release` releases their noisy winners. The costs of several mechanisms on the same votes add up in the ledger.
@@ -203,12 +204,12 @@ class SealedVotes:
         self._vault, self._arguments = vault, arguments
         self._derived_from = derived_from
 
-    def release(self, votes: VoteMechanism, delta: float = 0.0) -> Release:
-        """Release the noisy winners by a vote mechanism. Rows without an answer have no label."""
-        mechanism = TeacherVotes(votes=votes, delta=delta, **self._arguments)
+    def release(self, aggregator: VoteAggregator, delta: float = 0.0) -> Release:
+        """Release the noisy winners by a vote aggregator. Rows without an answer have no label."""
+        mechanism = TeacherVotes(aggregator=aggregator, delta=delta, **self._arguments)
         release: Release = self._vault.release(mechanism, derived_from=self._derived_from)
         return release
 
     def __repr__(self) -> str:
         queries = self._arguments["queries"] if self._arguments["queries"] is not None else self._arguments["public"]
-        return f"SealedVotes({self._arguments['n_teachers']} teachers, {len(queries)} queries)"
+        return f"TeacherEnsemble({self._arguments['n_teachers']} teachers, {len(queries)} queries)"

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from labeldp.core.errors import InputError
 from labeldp.core.guarantee import check_delta
+from labeldp.privacy.mechanisms.vote_aggregators import ConfidentGNMax, GNMax, LNMax, VoteAggregator, Votes
 from labeldp.privacy.mechanisms.vote_tails import (
     Floats,
     gaussian_difference_tail,
@@ -40,7 +41,6 @@ from labeldp.privacy.mechanisms.vote_tails import (
     laplace_difference_tail,
     log_one_minus_exp,
 )
-from labeldp.privacy.mechanisms.voting import ConfidentGNMax, GNMax, LNMax, VoteMechanism, Votes
 
 Conversion = Literal["classic", "tight"]
 Accountable = LNMax | GNMax | ConfidentGNMax
@@ -140,10 +140,10 @@ def account_votes(
     expected_answers = (
         math.fsum(probabilities) if n_answers is None else min(math.fsum(probabilities), float(n_answers))
     )
-    dependent, order = smallest_epsilon(
+    dependent, order = epsilon_from_rdp(
         data_dependent_rdp(counts, mechanism, orders, probabilities), orders, delta, conversion
     )
-    independent, _ = smallest_epsilon(
+    independent, _ = epsilon_from_rdp(
         data_independent_rdp(mechanism, n_walked, math.ceil(expected_answers), orders), orders, delta, conversion
     )
     # The number of confident queries and the query at which the answers are reached depend on the votes. Caps that the
@@ -189,7 +189,7 @@ def resolve_n_queries(probabilities: Floats, n_queries: int | None, n_answers: f
     return int(np.argmax(expected_answers >= n_answers * (1 - _ROUNDING_SLACK))) + 1
 
 
-def data_independent_rdp(mechanism: VoteMechanism, n_queries: int, n_answers: int, orders: Floats = ORDERS) -> Floats:
+def data_independent_rdp(mechanism: VoteAggregator, n_queries: int, n_answers: int, orders: Floats = ORDERS) -> Floats:
     """Return the Renyi bound of a run with so many queries and answers at each order, for any votes."""
     loss = mechanism.loss(n_queries, n_answers)
     return np.array([loss.rdp(order) for order in orders.tolist()])
@@ -211,7 +211,7 @@ def data_dependent_rdp(
     return tests + gaussian_rdp(log_q, mechanism.sigma2, orders, weights)
 
 
-def smallest_epsilon(rdp: Floats, orders: Floats, delta: float, conversion: Conversion) -> tuple[float, float]:
+def epsilon_from_rdp(rdp: Floats, orders: Floats, delta: float, conversion: Conversion) -> tuple[float, float]:
     """Turn Renyi bounds into the smallest epsilon, with the order that gives it."""
     if conversion == "tight":
         from dp_accounting.rdp import compute_epsilon

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.accounting.costs import Cost, LabelUse, Mask, Spending, joint_cost, rows_per_unit, unpack_rows
+from labeldp.accounting.costs import Cost, LabelUse, RowMask, Spending, joint_cost, rows_per_unit, unpack_rows
 from labeldp.accounting.filter import PrivacyFilter
 from labeldp.accounting.lineage import HasLineage, source_guarantee
 from labeldp.accounting.losses import Loss, compose
@@ -139,7 +139,7 @@ class Account:
             raise InputError("A step of this plan is not purely private: give the plan a delta above 0.")
         return privacy_filter.cost(as_fraction(epsilon), as_fraction(delta), losses)
 
-    def afford(self, chain: Chain, row_mask: Mask | None, row_set: str, costs: Mapping[int, Cost]) -> None:
+    def afford(self, chain: Chain, row_mask: RowMask | None, row_set: str, costs: Mapping[int, Cost]) -> None:
         """Check that the budget of every unit with labels in these rows covers a cost.
 
         Args:
@@ -187,7 +187,7 @@ class Account:
         return Guarantee(float(epsilon), float(delta), self.unit, trust, derivation)
 
     def guarantee_of(
-        self, entry_ids: set[str], extra: Mechanism | None, row_mask: Mask | None, unit: Unit | None
+        self, entry_ids: set[str], extra: Mechanism | None, row_mask: RowMask | None, unit: Unit | None
     ) -> Guarantee:
         """Return the guarantee of some entries together. Epsilons and deltas add up.
 

@@ -28,7 +28,7 @@ EVENT_TYPES = ("bind", "budget", "commit", "fail", *RESERVATION_TYPES)
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LedgerEvent:
     """One link of the chain. Every field is text, so that the digest covers exactly what is stored.
 
     Attributes:
@@ -75,13 +75,13 @@ class Chain:
         self.facts: dict[str, Any] = {}
         self.charges: list[tuple[str, str]] = []
         self.step_entries: dict[str, str] = {}  # the entry that drew each step of a plan
-        self._entry_events: dict[str, Event] = {}  # by entry: its reservation, or the change of the budget
-        self._commit_events: dict[str, Event] = {}
+        self._entry_events: dict[str, LedgerEvent] = {}  # by entry: its reservation, or the change of the budget
+        self._commit_events: dict[str, LedgerEvent] = {}
         self._failed_entries: set[str] = set()
         self._entry_cache: dict[str, Entry] = {}  # of the entries that were read before
         self._entries_by_request: dict[str, list[str]] = {}
 
-    def next_event(self, kind: str, body: Mapping[str, Any], at: str, **fields: str) -> Event:
+    def next_event(self, kind: str, body: Mapping[str, Any], at: str, **fields: str) -> LedgerEvent:
         """Return a new event that follows the last one; it is not part of the chain yet.
 
         Args:
@@ -94,10 +94,10 @@ class Chain:
             The event with its number and digest.
         """
         text_fields = {"entry": "", "request": "", "label": "", "costs": "", "row_set": ""} | fields
-        event = Event(self.n_events + 1, kind, body=json.dumps(body), at=at, **text_fields)
+        event = LedgerEvent(self.n_events + 1, kind, body=json.dumps(body), at=at, **text_fields)
         return replace(event, digest=event.digest_after(self.digest))
 
-    def extend(self, event: Event) -> None:
+    def extend(self, event: LedgerEvent) -> None:
         """Add the next event.
 
         Args:
@@ -199,7 +199,7 @@ def _check_facts(facts: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _read_entry(event: Event, commit: Event | None, failed: bool) -> Entry:
+def _read_entry(event: LedgerEvent, commit: LedgerEvent | None, failed: bool) -> Entry:
     details = _read_details(event)
     final_event = commit or (event if event.kind == "budget" else None)
     return Entry(
@@ -216,7 +216,7 @@ def _read_entry(event: Event, commit: Event | None, failed: bool) -> Entry:
     )
 
 
-def _read_details(event: Event) -> dict[str, Any]:
+def _read_details(event: LedgerEvent) -> dict[str, Any]:
     """Read the description of an entry. A malformed description is damage, even with a fitting digest."""
     with suppress(ValueError, RecursionError):
         details = json.loads(event.body)

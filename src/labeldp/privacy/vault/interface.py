@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from labeldp.accounting.costs import Mask
+from labeldp.accounting.costs import RowMask
 from labeldp.accounting.lineage import HasLineage
 from labeldp.accounting.losses import Loss
 from labeldp.core.guarantee import Budget, Guarantee, Unit
@@ -51,7 +51,7 @@ class ReleasingVault(Protocol):
         """A number for the owner of each row; None where each label is a unit."""
 
     @property
-    def labeled_mask(self) -> Mask:
+    def labeled_mask(self) -> RowMask:
         """The rows that have a label."""
 
     def release(

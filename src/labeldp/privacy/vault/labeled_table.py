@@ -238,7 +238,7 @@ class SecretTable:
         if not codes.size:
             raise InputError(f"{self.file.path} has no rows.")
         choose_budget = budget_chooser(epsilon, delta, budget, delta_budget)
-        users = None if self.user_column is None else encode_users(user_batches)
+        users = None if self.user_column is None else encode_user_columns(user_batches)
         cap_labels_per_user(users, codes != MISSING, codes.size, labels_per_user)
         return Vault(EncodedLabels(codes), self.space, choose_budget, users=users, ledger=path, identity=identity)
 
@@ -250,7 +250,7 @@ class SecretTable:
         for batch in self.file.batches([self.user_column]):
             user_batches.append(self._user_values(batch, n_read))
             n_read += batch.num_rows
-        return encode_users(user_batches)
+        return encode_user_columns(user_batches)
 
     def read_public_codes(self) -> np.ndarray:
         """Read the labels of a benchmark. The caller declares them public."""
@@ -301,7 +301,7 @@ class SecretTable:
         return column
 
 
-def encode_users(arrays: list[pa.Array]) -> np.ndarray:
+def encode_user_columns(arrays: list[pa.Array]) -> np.ndarray:
     """Return a code for each value of a column, numbered in order of first occurrence."""
     try:
         plain = [part.dictionary_decode() if pa.types.is_dictionary(part.type) else part for part in arrays]

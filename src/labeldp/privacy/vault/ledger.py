@@ -25,7 +25,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from labeldp.accounting.costs import is_row_set, row_set_name
 from labeldp.core.errors import InputError, LedgerError
 from labeldp.privacy.vault import schema
-from labeldp.privacy.vault.chain import Chain, Event, encode_label, write_costs
+from labeldp.privacy.vault.chain import Chain, LedgerEvent, encode_label, write_costs
 from labeldp.privacy.vault.entries import Entry, now
 from labeldp.privacy.vault.thread_lock import ThreadLock
 
@@ -48,7 +48,7 @@ class Ledger:
         self._lock_holder_pid: int | None = None
         self._chain = Chain()
         self._is_recognized = False
-        self._pending_events: list[Event] = []  # written in the transaction that is under way
+        self._pending_events: list[LedgerEvent] = []  # written in the transaction that is under way
         self._row_sets: dict[str, bytes] = {}
         self._payloads: dict[str, bytes] = {}  # of a ledger in memory
         if self._file is not None:
@@ -263,7 +263,7 @@ class Ledger:
             )
         self._row_sets[row_set] = packed_rows
 
-    def _append(self, db: sa.Connection | None, event: Event) -> None:
+    def _append(self, db: sa.Connection | None, event: LedgerEvent) -> None:
         """Write the next event. The chain in memory is extended after the transaction has succeeded."""
         if db is None:
             self._chain.extend(event)

@@ -10,7 +10,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from labeldp.core.errors import LedgerError
-from labeldp.privacy.vault.chain import INITIAL_DIGEST, Event
+from labeldp.privacy.vault.chain import INITIAL_DIGEST, LedgerEvent
 
 FORMAT_VERSION = 4
 _FORMAT_2_TABLES = {"labeldp_dataset", "labeldp_entries", "labeldp_payloads"}
@@ -27,7 +27,7 @@ events = sa.Table(
     "labeldp_events",
     metadata,
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
-    *(sa.Column(name, sa.Text, nullable=False) for name in Event.__slots__[1:]),
+    *(sa.Column(name, sa.Text, nullable=False) for name in LedgerEvent.__slots__[1:]),
 )
 row_sets = sa.Table(
     "labeldp_row_sets",
@@ -90,7 +90,7 @@ def read_head(db: sa.Connection) -> tuple[int, str]:
     return count, digest
 
 
-def events_after(db: sa.Connection, number: int) -> Iterator[Event]:
+def events_after(db: sa.Connection, number: int) -> Iterator[LedgerEvent]:
     """Read the events after a number, in order, as they are stored.
 
     Raises:
@@ -100,10 +100,10 @@ def events_after(db: sa.Connection, number: int) -> Iterator[Event]:
     for values in db.execute(query).tuples():
         if type(values[0]) is not int or any(type(value) is not str for value in values[1:]):
             raise TypeError("an event holds a value of another type")
-        yield Event(*values)
+        yield LedgerEvent(*values)
 
 
-def append(db: sa.Connection, event: Event) -> None:
+def append(db: sa.Connection, event: LedgerEvent) -> None:
     """Write an event and move the head to it."""
-    db.execute(events.insert().values({name: getattr(event, name) for name in Event.__slots__}))
+    db.execute(events.insert().values({name: getattr(event, name) for name in LedgerEvent.__slots__}))
     db.execute(head.update().values(count=event.number, digest=event.digest))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from labeldp.accounting.costs import (
     Cost,
     LabelUse,
-    Mask,
+    RowMask,
     cap_labels_per_user,
     encode_users,
     expand_to_units,
@@ -44,7 +44,7 @@ from labeldp.releases.base import Release
 from labeldp.releases.storage import from_bytes, to_bytes
 
 if TYPE_CHECKING:
-    from labeldp.privacy.teachers.teacher_votes import SealedVotes
+    from labeldp.privacy.teachers.teacher_votes import TeacherEnsemble
 
 
 class Vault:
@@ -166,11 +166,11 @@ class Vault:
         return self._user_ids
 
     @property
-    def labeled_mask(self) -> Mask:
+    def labeled_mask(self) -> RowMask:
         """The mask of the rows that have a label, which is public."""
         return np.ones(self.n_rows, bool) if self._labeled_mask is None else self._labeled_mask.copy()
 
-    def cap_labels_per_user(self, labels_per_user: int | None, seed: int = 0) -> Mask:
+    def cap_labels_per_user(self, labels_per_user: int | None, seed: int = 0) -> RowMask:
         """Return a mask that keeps at most some rows of each user, chosen without reading labels.
 
         Args:
@@ -230,13 +230,13 @@ class Vault:
 
     def _describe_plan(
         self, steps: Sequence[Mechanism | Loss], row_selection: Any, delta: float, name: str
-    ) -> tuple[Mask | None, dict[int, list[Loss]], dict[str, Any], str]:
+    ) -> tuple[RowMask | None, dict[int, list[Loss]], dict[str, Any], str]:
         """Return a plan's rows, its losses by number of rows that a unit owns, its description and its request."""
         row_mask = self._to_row_mask(row_selection)
         losses, details = describe_steps(steps, rows_per_unit(row_mask, self._user_ids), delta, name)
         return row_mask, losses, details, hash_request(details | {"rows": pack_rows(row_mask)})
 
-    def train_teachers(
+    def prepare_teachers(
         self,
         points: Any,
         queries: Any = None,
@@ -244,10 +244,10 @@ class Vault:
         n_teachers: int,
         derived_from: Sequence[HasLineage] = (),
         **settings: Any,
-    ) -> "SealedVotes":
+    ) -> "TeacherEnsemble":
         """Train teachers on disjoint parts of the labels, whose votes on queries stay inside the vault.
 
-        `SealedVotes.release` releases the noisy winners. Points, queries and settings are public, or are computed from
+        `TeacherEnsemble.release` releases the noisy winners. Points, queries and settings are public, or computed from
         the releases and models in `derived_from`, as in `release`.
 
         Args:
@@ -260,10 +260,10 @@ class Vault:
         Returns:
             The votes. They are counted when a release needs them.
         """
-        from labeldp.privacy.teachers.teacher_votes import SealedVotes
+        from labeldp.privacy.teachers.teacher_votes import TeacherEnsemble
 
         arguments = {"points": points, "queries": queries, "n_teachers": n_teachers, **settings}
-        return SealedVotes(self, arguments, derived_from)
+        return TeacherEnsemble(self, arguments, derived_from)
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee of all releases in the ledger together."""
@@ -319,7 +319,7 @@ class Vault:
     def _draw(
         self,
         mechanism: Mechanism,
-        row_mask: Mask | None,
+        row_mask: RowMask | None,
         derived_from: Sequence[HasLineage],
         step: str = "",
     ) -> Release:
@@ -393,7 +393,7 @@ class Vault:
         return release
 
     def _check_affordable(
-        self, chain: Chain, row_mask: Mask | None, packed_rows: bytes | None, costs: Mapping[int, Cost]
+        self, chain: Chain, row_mask: RowMask | None, packed_rows: bytes | None, costs: Mapping[int, Cost]
     ) -> None:
         self._account.check_bound(chain)
         self._account.afford(chain, row_mask, row_set_name(packed_rows), costs)
@@ -468,7 +468,7 @@ class Vault:
                 raise InputError("A user of this vault would reach several teachers: give the vault's own users.")
         return mechanism
 
-    def _to_row_mask(self, row_selection: Any) -> Mask | None:
+    def _to_row_mask(self, row_selection: Any) -> RowMask | None:
         if row_selection is None:
             return self._labeled_mask
         selection = np.asarray(row_selection)
@@ -487,7 +487,7 @@ class Vault:
         return None if mask.all() else _freeze(mask)
 
 
-def _freeze(mask: Mask) -> Mask:
+def _freeze(mask: RowMask) -> RowMask:
     """Make a row mask read-only: a plan draws the rows that were charged."""
     mask.setflags(write=False)
     return mask

@@ -23,7 +23,7 @@ from labeldp.privacy.mechanisms.base import divide_epsilon
 from labeldp.recipes.advisor.formulas import (
     RELIABLE_VOTE,
     Device,
-    Features,
+    FeatureKindName,
     ProblemSpec,
     agreed_accuracy,
     agreement_rate,
@@ -386,7 +386,7 @@ def advise(
     n_classes: int,
     epsilon: float,
     delta: float = 0.0,
-    features: Features = "table",
+    features: FeatureKindName = "table",
     device: Device = "cpu",
     n_clusters: int | None = None,
     purity: float | None = None,
@@ -418,8 +418,8 @@ def advise(
     ):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not minimum <= value <= 10**12:
             raise InputError(f"{name} must be a whole number from {minimum}, not {value!r}.", parameter=name)
-    if features not in get_args(Features):
-        raise InputError(f"features must be one of {', '.join(get_args(Features))}.", parameter="features")
+    if features not in get_args(FeatureKindName):
+        raise InputError(f"features must be one of {', '.join(get_args(FeatureKindName))}.", parameter="features")
     if device not in get_args(Device):
         raise InputError("device must be cpu or cuda.", parameter="device")
     if purity is not None and not (isinstance(purity, int | float) and 1 / n_classes < purity <= 1):

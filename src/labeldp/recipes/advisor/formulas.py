@@ -18,7 +18,7 @@ from labeldp.accounting.calibration import analytic_gaussian_ratio, bisect_large
 from labeldp.accounting.losses import LATTICE_SIGMA, GaussianLoss
 from labeldp.releases.responses import response_probabilities
 
-Features = Literal["table", "embeddings", "images"]
+FeatureKindName = Literal["table", "embeddings", "images"]
 Device = Literal["cpu", "cuda"]
 Noise = Literal["laplace", "gaussian"]
 
@@ -50,7 +50,7 @@ class ProblemSpec:
     n_classes: int
     epsilon: float
     delta: float
-    features: Features
+    features: FeatureKindName
     device: Device
     n_clusters: int
     purity: float

@@ -180,7 +180,7 @@ def additive_steps(task: Task, layout: Layout, epsilon: float, delta: float) -> 
         The model, and the sums to which it was fitted.
     """
     n_crosses = len(layout.named_crosses) + layout.n_selected
-    task.progress.plan(1 + n_crosses)
+    task.progress.add_steps(1 + n_crosses)
     budgets = yield from _reserve_budgets(layout, epsilon, delta)
     table, column_bins, design, functions = bin_columns(task, layout)
     counts = yield Request(LinearQuery(add_constant_column(design.to_sparse(functions)), *budgets[0]))

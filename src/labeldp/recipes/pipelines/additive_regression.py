@@ -40,7 +40,7 @@ def binned_numbers(task: Task) -> Steps:
         One model.
     """
     sums_epsilon, labels_epsilon = _split_sums_epsilon(task)
-    task.progress.plan(2 if labels_epsilon else 1)
+    task.progress.add_steps(2 if labels_epsilon else 1)
     model, sums = yield from additive_number_steps(task, sums_epsilon)
     task.progress.step()
     if not labels_epsilon:

@@ -118,7 +118,7 @@ def _binned_steps(task: Task, cross: str | None) -> Steps:
         task.notes.append("The model was not used: the recipe auto chooses models itself. Take randres for your own.")
     sums_epsilon, labels_epsilon = split_counts_epsilon(task)
     layout = choose_layout(task, sums_epsilon / task.full_task.labels_per_user, cross=cross)
-    task.progress.plan(1 if labels_epsilon else 0)
+    task.progress.add_steps(1 if labels_epsilon else 0)
     model, sums = yield from additive_steps(task, layout, sums_epsilon, task.delta)
     if not labels_epsilon:
         return model

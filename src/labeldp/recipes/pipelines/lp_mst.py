@@ -69,7 +69,7 @@ def lp_mst(
     default_fraction = 1 / stages if class_values is None else min(0.3, 1 / stages)
     fraction = default_fraction if first_fraction is None else first_fraction
     row_fractions = [1.0] if stages == 1 else [fraction, *[(1 - fraction) / (stages - 1)] * (stages - 1)]
-    row_mask, *later_masks = task.split_rows(row_fractions)
+    row_mask, *later_masks = task.split_row_masks(row_fractions)
     releases: list[Release] = [(yield Request(RandomizedResponse(task.epsilon), row_mask))]
     for row_mask in later_masks:
         model = stage_learner.fit(task.features, Release.concat(*releases), task.encoder)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from labeldp.core.errors import InputError
 from labeldp.learn.predictor import Predictor
 from labeldp.privacy.mechanisms.stable import ImmutableArgmax
-from labeldp.privacy.mechanisms.voting import VoteMechanism
+from labeldp.privacy.mechanisms.vote_aggregators import VoteAggregator
 from labeldp.privacy.teachers.heads import Heads
 from labeldp.privacy.teachers.teacher_votes import TeacherVotes
 from labeldp.recipes.registry import recipe
@@ -67,7 +67,7 @@ class QueryPlan:
 
 
 Student = Callable[[Task, Release], Predictor]
-VoteChooser = Callable[[QueryPlan], tuple[int, VoteMechanism]]
+VoteChooser = Callable[[QueryPlan], tuple[int, VoteAggregator]]
 
 
 def register_pate_recipe(name: str, summary: str, student: Student, choose_votes: VoteChooser) -> None:
@@ -130,13 +130,13 @@ def make_teacher_votes(
     task: Task,
     queries: NDArray[np.integer],
     n_teachers: int,
-    mechanism: VoteMechanism,
+    mechanism: VoteAggregator,
     teacher_kind: TeacherKind,
     engine: str,
 ) -> TeacherVotes:
     """Return the mechanism for votes on `queries`: ids of rows of the task, or of its public features."""
     delta = task.delta if mechanism.loss(*mechanism.caps).epsilon(task.delta) < np.inf else 0.0
-    settings: dict[str, Any] = {"n_teachers": n_teachers, "votes": mechanism, "delta": delta, "seed": task.seed}
+    settings: dict[str, Any] = {"n_teachers": n_teachers, "aggregator": mechanism, "delta": delta, "seed": task.seed}
     settings["users"] = task.users
     if task.public is not None:
         if teacher_kind == "heads" or task.encoder is not None:
@@ -178,7 +178,7 @@ def _shows_progress(task: Task) -> bool:
     return task.training is not None and task.training.progress is True
 
 
-def choose_confident_votes(query_plan: QueryPlan) -> tuple[int, VoteMechanism]:
+def choose_confident_votes(query_plan: QueryPlan) -> tuple[int, VoteAggregator]:
     """Return the number of teachers, and Confident-GNMax with the least noise within epsilon."""
     task = query_plan.task
     votes = calibrate_confident_votes(task.epsilon, task.delta, query_plan.n_queries, query_plan.n_answers)
@@ -186,7 +186,7 @@ def choose_confident_votes(query_plan: QueryPlan) -> tuple[int, VoteMechanism]:
     return n_teachers, replace(votes, threshold=query_plan.threshold * n_teachers)
 
 
-def choose_stable_votes(query_plan: QueryPlan) -> tuple[int, VoteMechanism]:
+def choose_stable_votes(query_plan: QueryPlan) -> tuple[int, VoteAggregator]:
     """Return the number of teachers, and stable votes, for which a query must be far from another winner."""
     task = query_plan.task
     votes = calibrate_stable_votes(task.epsilon, task.delta, query_plan.n_queries)
@@ -200,7 +200,7 @@ def choose_stable_votes(query_plan: QueryPlan) -> tuple[int, VoteMechanism]:
     return n_teachers, votes
 
 
-def choose_immutable_votes(query_plan: QueryPlan) -> tuple[int, VoteMechanism]:
+def choose_immutable_votes(query_plan: QueryPlan) -> tuple[int, VoteAggregator]:
     """Return the near-zero-cost votes, which are NOT PRIVATE, with the noise for which their authors claim epsilon."""
     task = query_plan.task
     n_teachers = query_plan.n_teachers or min(_N_CLAIMED_TEACHERS, max(MIN_TEACHERS, int(task.row_mask.sum()) // 200))

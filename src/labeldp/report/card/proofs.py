@@ -51,7 +51,7 @@ def describe_mechanism(name: str) -> str:
 def proofs(entry: dict[str, Any]) -> tuple[str, ...]:
     """Return the modules whose docstrings prove the guarantee of a ledger entry."""
     names = [str(entry.get("mechanism", ""))]
-    votes = (entry.get("parameters") or {}).get("votes")
+    votes = (entry.get("parameters") or {}).get("aggregator")
     if isinstance(votes, str):  # another mechanism with its own proof releases the votes of teachers
         names.append(votes.partition("(")[0])
     if names == ["plan"]:

@@ -127,7 +127,7 @@ class VoteLoss:
         return composed
 
 
-class VoteMechanism(ABC):
+class VoteAggregator(ABC):
     """A mechanism that releases winners of votes. Subclasses are frozen dataclasses; construction does no work."""
 
     max_queries: int
@@ -167,7 +167,7 @@ class VoteMechanism(ABC):
 
 
 @dataclass(frozen=True)
-class LNMax(VoteMechanism):
+class LNMax(VoteAggregator):
     """The winner after discrete Laplace noise on each count (PATE, Papernot et al. 2017)."""
 
     scale: float
@@ -186,7 +186,7 @@ class LNMax(VoteMechanism):
 
 
 @dataclass(frozen=True)
-class GNMax(VoteMechanism):
+class GNMax(VoteAggregator):
     """The winner after discrete Gaussian noise on each count (Papernot et al. 2018)."""
 
     sigma: float
@@ -205,7 +205,7 @@ class GNMax(VoteMechanism):
 
 
 @dataclass(frozen=True)
-class ConfidentGNMax(VoteMechanism):
+class ConfidentGNMax(VoteAggregator):
     """GNMax with noise sigma2, only for queries whose largest count plus noise sigma1 reaches the threshold.
 
     Every query pays for its test, with or without an answer. Every answer pays for its noisy maximum, with fresh noise.

@@ -97,7 +97,7 @@ def _format_warning(result: Any) -> str:
 
 def _make_mechanism(name: str, parameters: dict[str, float | None]) -> Any:
     from labeldp.core.errors import InputError
-    from labeldp.privacy.mechanisms.voting import ConfidentGNMax, GNMax, LNMax
+    from labeldp.privacy.mechanisms.vote_aggregators import ConfidentGNMax, GNMax, LNMax
 
     if name not in _REQUIRED:
         raise InputError(f"--mechanism must be one of {', '.join(_REQUIRED)}.")

@@ -11,7 +11,7 @@ import labeldp as ldp
 from labeldp.accounting import GaussianLoss, PureLoss, compose
 from labeldp.accounting.losses import rdp_to_epsilon, smallest_epsilon, unit_shift_delta
 from labeldp.mechanisms import ConfidentGNMax, GNMax, LNMax
-from labeldp.privacy.mechanisms.voting import UnitShifts, VoteLoss
+from labeldp.privacy.mechanisms.vote_aggregators import UnitShifts, VoteLoss
 
 ORDERS = [1.3, 2.0, 5.0, 20.0]
 
@@ -69,7 +69,7 @@ def test_the_threshold_test_adds_noise_to_the_largest_count_alone(monkeypatch):
         requests.append((float(width), count))
         return np.zeros(count, np.int64)
 
-    monkeypatch.setattr("labeldp.privacy.mechanisms.voting.discrete_gaussian", nothing)
+    monkeypatch.setattr("labeldp.privacy.mechanisms.vote_aggregators.discrete_gaussian", nothing)
     votes = np.array([[5, 1, 0], [2, 2, 2], [0, 1, 5], [3, 3, 0]])
     answers = ConfidentGNMax(5, 3.0, 2.0, 4, 4).draw(votes)
     assert requests == [(3.0, 4), (2.0, 6)]  # one number for each query; then each count of the two that passed
@@ -78,7 +78,9 @@ def test_the_threshold_test_adds_noise_to_the_largest_count_alone(monkeypatch):
 
 
 def test_ties_go_to_the_first_class(monkeypatch):
-    monkeypatch.setattr("labeldp.privacy.mechanisms.voting.discrete_laplace", lambda w, n, b: np.zeros(n, np.int64))
+    monkeypatch.setattr(
+        "labeldp.privacy.mechanisms.vote_aggregators.discrete_laplace", lambda w, n, b: np.zeros(n, np.int64)
+    )
     assert LNMax(1.0, 2).draw(np.array([[1, 3, 3], [2, 2, 2]])).codes.tolist() == [1, 0]
 
 

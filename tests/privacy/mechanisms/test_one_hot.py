@@ -7,7 +7,7 @@ from noiselaws import sampled_noise_law
 
 import labeldp as ldp
 from labeldp.mechanisms import OneHotGaussian, OneHotLaplace
-from labeldp.privacy.mechanisms import additive
+from labeldp.privacy.mechanisms import one_hot as additive
 from labeldp.privacy.noise import samplers
 
 SPACE = ldp.LabelSpace(["a", "b", "c"])

@@ -92,5 +92,5 @@ def test_bad_input_is_one_sentence(labeldp, votes, case):
 
 
 def test_nothing_heavy_is_loaded_for_help():
-    script = "import sys, labeldp.cli.account; assert not {'numpy', 'scipy'} & set(sys.modules)"
+    script = "import sys, labeldp.cli.account_votes; assert not {'numpy', 'scipy'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60).returncode == 0
