@@ -39,10 +39,10 @@ def row(result):
 def published(votes):
     """The settings of the papers, with both conversions."""
     settings = {
-        "Confident-GNMax (200, 150, 40), 286 answers": (CONFIDENT, {"answers": 286}),
-        "LNMax (20), 100 queries": (LNMax(20, 9000), {"queries": 100}),
-        "LNMax (20), 1,000 queries": (LNMax(20, 9000), {"queries": 1000}),
-        "GNMax (40), 1,000 queries": (GNMax(40, 9000), {"queries": 1000}),
+        "Confident-GNMax (200, 150, 40), 286 answers": (CONFIDENT, {"n_answers": 286}),
+        "LNMax (20), 100 queries": (LNMax(20, 9000), {"n_queries": 100}),
+        "LNMax (20), 1,000 queries": (LNMax(20, 9000), {"n_queries": 1000}),
+        "GNMax (40), 1,000 queries": (GNMax(40, 9000), {"n_queries": 1000}),
     }
     return {
         f"{name}, {conversion}": row(account_votes(votes, mechanism, DELTA, conversion=conversion, **stop))

@@ -11,7 +11,7 @@ RR = ldp.RandomizedResponse
 
 
 def identity(**change):
-    return ldp.Identity(**{"name": "people", "label": "income", "rows": len(LABELS), "digest": "abc"} | change)
+    return ldp.Identity(**{"name": "people", "label": "income", "n_rows": len(LABELS), "digest": "abc"} | change)
 
 
 def open_vault(path, epsilon=1.0, labels=LABELS, **options):

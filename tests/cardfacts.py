@@ -5,7 +5,7 @@ FACTS = {
     "summary": "sums <b>of</b> rows & labels",
     "guarantee": {"epsilon": 1.0, "delta": 1e-6, "unit": "label", "trust": "central", "derivation": ""},
     "releases": [{"mechanism": "LinearQuery", "rows": 12345, "epsilon": 1.0}],
-    "score": {"rows": 400, "accuracy": [0.8125, 0.75, 0.875], "method": "noisy counts"},
+    "score": {"n_rows": 400, "accuracy": [0.8125, 0.75, 0.875], "method": "noisy counts"},
     "warnings": [],
 }
 NOT_PRIVATE = FACTS | {"guarantee": FACTS["guarantee"] | {"epsilon": "inf"}}

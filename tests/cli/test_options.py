@@ -43,7 +43,20 @@ def test_the_command_line_appends_the_option_of_a_parameter(monkeypatch, capsys,
         raise InputError("Choose another value.", parameter=parameter)
 
     monkeypatch.setattr(COMMAND_LINE, "app", fail)
+    monkeypatch.setattr("sys.argv", ["labeldp"])
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 2
     assert capsys.readouterr().err == f"labeldp: Choose another value. ({OPTION_OF_PARAMETER[parameter]}.)\n"
+
+
+@pytest.mark.parametrize(("command", "hint"), [("compare", ""), ("train", " (--missing-public.)")])
+def test_only_options_of_the_command_are_named(monkeypatch, capsys, command, hint):
+    def fail(**_):
+        raise InputError("Choose another value.", parameter="missing")
+
+    monkeypatch.setattr(COMMAND_LINE, "app", fail)
+    monkeypatch.setattr("sys.argv", ["labeldp", command, "people.csv"])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err == f"labeldp: Choose another value.{hint}\n"

@@ -45,7 +45,7 @@ def test_json_and_card(labeldp, amounts, folder):
     assert code == 0
     report = json.loads(out)
     assert report["space"]["step"] == 1.0
-    assert set(report["score"]) == {"rows", "epsilon", "rmse", "mae", "careful", "method"}
+    assert set(report["score"]) == {"n_rows", "epsilon", "rmse", "mae", "careful", "method"}
     assert [each["mechanism"] for each in report["releases"]] == ["NumberSums", "RROnBins"]
     card = (folder / "run" / "card.md").read_text()
     assert "Root mean squared error" in card

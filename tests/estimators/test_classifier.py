@@ -388,7 +388,7 @@ def test_the_score_is_measured_on_other_rows_and_can_be_left_out(data):
     X, y = data
     model = private(random_state=0).fit(X, y)
     estimate = model.score_estimate_
-    assert estimate.rows == N / 10
+    assert estimate.n_rows == N / 10
     assert estimate.accuracy.low <= model.score(X, y) <= estimate.accuracy.high + 0.1
     without = private(estimate=False).fit(-X, y)
     assert without.score_estimate_ is None
@@ -667,7 +667,7 @@ def test_some_rows_may_have_no_label_where_that_is_public():
     ).fit(X, partial_labels)
     assert (fitted.predict(X) == y).mean() > 0.9
     assert fitted.classes_.tolist() == ["no", "yes"]
-    assert 70 < fitted.score_estimate_.rows < 130  # a tenth of those that have one
+    assert 70 < fitted.score_estimate_.n_rows < 130  # a tenth of those that have one
     with pytest.raises(ldp.InputError, match="A label is missing, first in row 0"):
         ldp.LabelPrivateClassifier(2.0, classes=["no", "yes"]).fit(X, partial_labels)
 

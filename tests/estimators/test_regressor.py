@@ -166,7 +166,7 @@ def test_some_rows_may_have_no_number_where_that_is_public(data, recipe):
     space = ldp.LabelSpace.range(*RANGE, missing="public")
     fitted = private(epsilon=50.0, range=space, recipe=recipe).fit(X, partial_labels)
     assert np.abs(fitted.predict(X) - y).mean() < 8
-    assert fitted.score_estimate_.rows < 40  # a tenth of those that have one
+    assert fitted.score_estimate_.n_rows < 40  # a tenth of those that have one
     with pytest.raises(ldp.InputError, match="A label is missing, first in row 0"):
         private().fit(X, partial_labels)
     with pytest.raises(ldp.InputError, match="must be a range of numbers"):

@@ -33,7 +33,7 @@ def test_with_hardly_any_noise_it_is_the_error():
     assert score.rmse.value == pytest.approx(np.sqrt(((predictions - labels) ** 2).mean()), rel=0.01)
     assert score.mae.value == pytest.approx(np.abs(predictions - labels).mean(), rel=0.01)
     assert score.rmse.low < 8 < score.rmse.high
-    assert score.rows == 2000
+    assert score.n_rows == 2000
 
 
 @pytest.mark.parametrize("objective", ["squared", "absolute"])

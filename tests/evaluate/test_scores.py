@@ -27,7 +27,7 @@ def test_a_score_costs_its_epsilon_and_no_more():
     score = measure(mine, PROBA, ROWS, 1.0)
     assert mine.guarantee().epsilon == 1.0
     assert mine.remaining(np.arange(200))[0] == 1.0
-    assert (score.rows, score.epsilon) == (400, 1.0)
+    assert (score.n_rows, score.epsilon) == (400, 1.0)
     assert {entry.details["mechanism"] for entry in mine.ledger.entries()} == {"CorrectCount", "GroupHistogram"}
 
 
@@ -98,7 +98,7 @@ def test_users_pay_for_all_their_rows():
 def test_missing_labels_take_no_part():
     labels = [None if i % 2 else ["no", "yes"][c] for i, c in enumerate(CODES)]
     mine = ldp.Vault(labels, ldp.LabelSpace(["no", "yes"], missing="public"), ldp.Budget(1.0))
-    assert measure(mine, PROBA, ROWS, 1.0).rows == 200
+    assert measure(mine, PROBA, ROWS, 1.0).n_rows == 200
 
 
 def test_constant_predictions_are_scored():

@@ -48,7 +48,7 @@ def test_rows_are_set_aside_for_choosing_and_scoring(digits):
     assert trained.n_candidates > 1
     assert np.array_equal(np.sum(list(parts.values()), axis=0), np.ones(1400))
     assert [int(parts[name].sum()) for name in ("train", "choose", "score")] == [1120, 140, 140]
-    assert trained.score.rows == 140
+    assert trained.score.n_rows == 140
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_rows_without_a_label_are_left_out(digits):
     vault._bits = Seeded(0)
     trained = train(vault, replace(digits.task(2.0, epochs=8), space=space), "cluster-prior")
     assert digits.accuracy(trained.model) > 0.85
-    assert trained.score.rows < 140
+    assert trained.score.n_rows < 140
     assert not any((release.labels() >= 0)[~labeled].any() for release in trained.releases)
 
 

@@ -74,7 +74,7 @@ def test_a_user_pays_epsilon_for_all_labels_and_is_in_one_part(digits, name, del
     assert (in_parts == 1).all()
     assert parts["learnt"].max() == 3
     assert parts["scored"].max() == 1  # intervals take rows as independent
-    assert result.score.rows == (parts["scored"] > 0).sum()
+    assert result.score.n_rows == (parts["scored"] > 0).sum()
 
 
 def test_stages_share_no_user(digits):

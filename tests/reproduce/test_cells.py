@@ -121,7 +121,7 @@ def test_every_learner_of_a_recipe_has_its_own_schedule(tmp_path, monkeypatch, r
         )
         return network.eval()
 
-    monkeypatch.setattr("labeldp.learn.base.train", train)
+    monkeypatch.setattr("labeldp.learn.base.train_network", train)
     row = ExperimentRow("a method", recipe, {20.0: None}, model="cnn")
     result = run_cell(
         ExperimentCell(row, 20.0, 0, "a table"), DATA, 1e-4, CellConfig(tmp_path, "cpu"), lambda message: None

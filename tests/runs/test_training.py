@@ -262,7 +262,7 @@ def test_rows_without_a_label_are_learnt_about_and_not_scored(tmp_path):
     table = SecretTable.open(tmp_path / "t.csv", "y", "a,b", "public")
     report = train_run(table, table.vault(2.0), TrainConfig(2.0, recipe="moments"), tmp_path / "run")
     assert sum(each["rows"] for each in report["releases"]) < N / 2
-    assert report["score"]["rows"] < 0.07 * N
+    assert report["score"]["n_rows"] < 0.07 * N
     assert predict_run(tmp_path / "run", tmp_path / "t.csv").height == N
 
 

@@ -56,7 +56,8 @@ def calibrated_loss(epsilon: float, delta: float = 0.0) -> Loss:
     sensitivity that meets (epsilon, delta). A ratio that misses it is smaller than every one that meets it, because
     delta falls as the ratio grows. The returned loss has such a ratio, and so much noise that the grid adds nothing to
     its Renyi bound. So `covers` holds for every query that meets its target by the lattice bound: those whose noise
-    is many grid steps wide, as of `LinearQuery` without a `bound` far above its rows. Counts meet it by another bound.
+    is many grid steps wide, as of `LinearQuery` without a `max_row_norm` far above its rows. Counts meet it by another
+    bound.
 
     Args:
         epsilon: The epsilon of the query.

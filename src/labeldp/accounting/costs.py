@@ -107,8 +107,8 @@ class Spending:
                     del self._cached_counts[next(iter(self._cached_counts))]
                 self._cached_counts[key] = n_owned
         self._totals = [
-            total + costs[count] if count else total
-            for total, count in zip(self._totals, n_owned.tolist(), strict=True)
+            total + costs[n_unit_rows] if n_unit_rows else total
+            for total, n_unit_rows in zip(self._totals, n_owned.tolist(), strict=True)
         ]
 
     def _refine(self, mask: RowMask | None) -> NDArray[np.int32]:
@@ -149,14 +149,17 @@ class Spending:
             The largest epsilon, delta and Renyi divergence, each separately.
         """
         touched_atoms = self._touched_atoms(mask, key)
-        totals = [self._totals[atom] + (extra_costs[count] if extra_costs else Cost()) for atom, count in touched_atoms]
+        totals = [
+            self._totals[atom] + (extra_costs[n_unit_rows] if extra_costs else Cost())
+            for atom, n_unit_rows in touched_atoms
+        ]
         return reduce(Cost.__or__, totals, Cost())
 
     def _touched_atoms(self, mask: RowMask | None, key: str | None) -> list[tuple[int, int]]:
         """Return the atoms whose units own rows of `mask`, each with the number of rows that a unit owns."""
         cached = self._cached_counts.get(key) if key is not None else None
         if cached is not None:
-            return [(atom, count) for atom, count in enumerate(cached.tolist()) if count]
+            return [(atom, n_unit_rows) for atom, n_unit_rows in enumerate(cached.tolist()) if n_unit_rows]
         if mask is None and self._owner is None:
             return [(atom, 1) for atom in range(len(self._totals))]
         counts = self.counts(mask)
@@ -267,7 +270,7 @@ class LabelUse:
         cost: The cost to a unit.
         packed_rows: The rows, as `pack_rows` returns them; None for all.
         n_rows: The number of rows of the data set.
-        data: The name of the vault's data set. Equal row numbers of two data sets are unrelated.
+        ledger_mark: The mark of the vault's ledger. Equal row numbers of two ledgers are unrelated.
     """
 
     entry: str

@@ -67,7 +67,7 @@ def _value_set_events(
     values, inverse = np.unique(np.concatenate([likely, rare]), return_inverse=True)
     counts = [np.bincount(part, minlength=values.size) for part in (inverse[: likely.size], inverse[likely.size :])]
     order = np.argsort(-(counts[0] + 0.5) / (counts[1] + 0.5), kind="stable")
-    hits, rare_hits = (np.cumsum(count[order]).tolist() for count in counts)
+    hits, rare_hits = (np.cumsum(world_counts[order]).tolist() for world_counts in counts)
     events = [
         DistinguishingEvent(column, world, values[order[: last + 1]]) for last in range(min(values.size, _MAX_EVENTS))
     ]

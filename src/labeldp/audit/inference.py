@@ -36,7 +36,7 @@ class LabelInference:
     attack: float
     features_alone: float
     allowed: float  # the largest advantage within the stated epsilon and delta
-    rows: int
+    n_rows: int
     confidence: float
     view: str  # what the guesser uses: "model", or "releases"
 

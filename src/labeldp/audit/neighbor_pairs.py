@@ -182,8 +182,13 @@ def pair_of_votes(
 def draw_release(mechanism: Mechanism, codes: Codes, space: LabelSpace) -> Any:
     """Draw a release of these labels as a vault does, with the bits of the operating system."""
     guarantee = Guarantee(0.0)
-    common = {"space": space, "guarantee": guarantee, "mechanism": type(mechanism).__name__, "n_rows": codes.size}
-    return mechanism.prepare(codes, space, {}).draw(codes, common, SYSTEM)
+    release_fields = {
+        "space": space,
+        "guarantee": guarantee,
+        "mechanism": type(mechanism).__name__,
+        "n_rows": codes.size,
+    }
+    return mechanism.prepare(codes, space, {}).draw(codes, release_fields, SYSTEM)
 
 
 def project_on_move(values: NDArray[Any], mean: NDArray[Any], neighbor_mean: NDArray[Any]) -> Outcomes:

@@ -84,15 +84,15 @@ def _audit_mechanism(name: str, options: dict[str, Any], confidence: float | Non
 
     if options["epsilon"] is None:
         raise InputError("Set the epsilon of the mechanism: --epsilon 1, for example.")
-    vote_options = {"classes": 2, "queries": 1} | _drop_none({name: options[name] for name in ("classes", "queries")})
-    vote_mechanism, delta = make_mechanism(name, options["epsilon"], options["delta"], **vote_options)
+    size_options = {"classes": 2, "queries": 1} | _drop_none({name: options[name] for name in ("classes", "queries")})
+    audited_mechanism, delta = make_mechanism(name, options["epsilon"], options["delta"], **size_options)
     show_status("drawing")
     defaults = {"draws": _SLOW_DRAWS if name == "stable-vote" else _DRAWS, "confidence": 0.99}
     result = audit_mechanism(
-        vote_mechanism, delta=delta, **defaults | _drop_none({"draws": options["draws"], "confidence": confidence})
+        audited_mechanism, delta=delta, **defaults | _drop_none({"draws": options["draws"], "confidence": confidence})
     )
     show_status("comparing fresh processes")
-    seeded = repeats_noise(name, options["epsilon"], delta, **vote_options)
+    seeded = repeats_noise(name, options["epsilon"], delta, **size_options)
     claim = f"{result.mechanism} states epsilon {result.epsilon:.4g}" + (f" and delta {delta:g}." if delta else ".")
     noise = {
         False: "Two fresh processes drew different noise.",

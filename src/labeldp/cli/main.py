@@ -4,7 +4,7 @@ import os
 import sys
 import traceback
 import warnings
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -33,6 +33,7 @@ _COMMANDS = (train, predict, encode, plan, compare, privatize, account, card, au
 for command in _COMMANDS:
     app.command()(command)
 app.add_typer(ledger_app, name="ledger")
+_APPLICATION = app
 _INTERRUPTED_CODE = 130  # by convention of shells, after SIGINT
 
 
@@ -105,9 +106,18 @@ def _option_hint(problem: LabelDPError) -> str:
         options.append("--budget sets the total for this data set")
         if sys.argv[1:2] != ["privatize"]:
             options.append("--delta-budget sets the total delta")
-    if problem.parameter in OPTION_OF_PARAMETER:
-        options.append(OPTION_OF_PARAMETER[problem.parameter])
+    option = OPTION_OF_PARAMETER.get(problem.parameter or "")
+    if option and _takes(option.split()[0]):
+        options.append(option)
     return f" ({'; '.join(options)}.)" if options else ""
+
+
+def _takes(option: str) -> bool:
+    """Return whether the command that runs has an option; without a command, as in tests, any option counts."""
+    command: Any = typer.main.get_command(_APPLICATION)
+    for word in sys.argv[1:]:
+        command = getattr(command, "commands", {}).get(word, command)
+    return hasattr(command, "commands") or any(option in parameter.opts for parameter in command.params)
 
 
 def _fail_unexpectedly(problem: Exception) -> NoReturn:

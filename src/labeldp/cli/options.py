@@ -93,6 +93,7 @@ Cross = Annotated[
 # The option that sets each parameter that errors of the library name (`LabelDPError.parameter`).
 OPTION_OF_PARAMETER = {
     "allow_unproven": "--allow-unproven NAME",
+    "choose_by": "--choose-by CRITERION",
     "classes": "--classes no,yes, or --range LOW,HIGH,STEP",
     "delta": "--delta NUMBER",
     "device": "--device NAME",
@@ -104,13 +105,17 @@ OPTION_OF_PARAMETER = {
     "ledger": "--ledger FILE",
     "missing": "--missing-public",
     "model": "--model NAME",
+    "n_answers": "--answers NUMBER",
+    "n_classes": "--classes NUMBER",
     "n_clusters": "--clusters NUMBER",
+    "n_queries": "--queries NUMBER",
+    "n_rows": "--rows NUMBER",
     "positives": "--positives NUMBER",
     "public": "--public TABLE",
     "public_labels": "--labels-public",
     "purity": "--purity NUMBER",
     "user_column": "--user-column COLUMN",
-    "value_range": "--range LOW,HIGH,STEP",
+    "label_range": "--range LOW,HIGH,STEP",
 }
 
 

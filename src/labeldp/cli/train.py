@@ -180,7 +180,7 @@ def _describe_score(report: dict[str, Any]) -> str:
     if score is None:
         return f"too few rows or users for a held-out set, so its {quantity} is not measured"
     value, low, high = score["rmse" if is_numeric else "accuracy"]
-    method = f"measured privately on {score['rows']:,} held-out rows"
+    method = f"measured privately on {score['n_rows']:,} held-out rows"
     if is_numeric and value is None and high is not None:
         return f"root mean squared error below {high:.3g} (95 % confidence, {method})"
     if value is None:

@@ -49,7 +49,8 @@ def check_criterion(criterion: str, space: LabelSpace) -> None:
         raise InputError(f"There is no criterion {criterion!r}: choose by one of {', '.join(known)}.")
     if space.step is not None and criterion != "auto":
         raise InputError(
-            f"Models of numbers are chosen by absolute error, not by {criterion}: leave choose_by at auto."
+            f"Models of numbers are chosen by absolute error, not by {criterion}: choose by auto.",
+            parameter="choose_by",
         )
     if criterion == "auc" and len(space) != 2:
         raise InputError(f"AUC is for two classes, and there are {len(space)}: choose by log-loss or accuracy.")

@@ -99,14 +99,18 @@ class ExactTest:
         mean, spread = self._size * probability, math.sqrt(self._size * probability * (1 - probability))
         first, last = max(0, math.floor(mean - 9 * spread - 9)), min(self._size, math.ceil(mean + 9 * spread + 9))
         # Of very many counts, an evenly spaced subset is used: the distribution is smooth on that scale.
-        count = np.arange(first, last + 1, max(1, (last - first) // 4000))
-        pmf = binom.pmf(count, self._size, probability)
+        possible_counts = np.arange(first, last + 1, max(1, (last - first) // 4000))
+        pmf = binom.pmf(possible_counts, self._size, probability)
         pmf /= pmf.sum()
 
         def cdf(y: int) -> float:
             """P(clipped count <= y)."""
             return (
-                0.0 if y < self._min_count else 1.0 if y >= self._max_count else float(pmf @ self._noise_cdf(y - count))
+                0.0
+                if y < self._min_count
+                else 1.0
+                if y >= self._max_count
+                else float(pmf @ self._noise_cdf(y - possible_counts))
             )
 
         def lower_tail(y: int) -> float:

@@ -31,7 +31,7 @@ class ErrorScore:
     is the root again, with one deviation of the privacy noise added to the mean: it calibrates prediction intervals.
     """
 
-    rows: int
+    n_rows: int
     epsilon: float
     rmse: Interval
     mae: Interval
@@ -46,7 +46,7 @@ class ErrorScore:
     def from_json(cls, data: dict[str, Any]) -> "ErrorScore":
         """Read what `to_json` wrote."""
         measured = {name: Interval.from_json(data[name]) for name in ("rmse", "mae")}
-        return cls(data["rows"], data["epsilon"], **measured, careful=data["careful"], method=data["method"])
+        return cls(data["n_rows"], data["epsilon"], **measured, careful=data["careful"], method=data["method"])
 
 
 def measure_errors(

@@ -33,7 +33,7 @@ class Score:
     classes of one against the others.
     """
 
-    rows: int
+    n_rows: int
     epsilon: float
     accuracy: Interval
     recall: tuple[Interval, ...]
@@ -104,7 +104,7 @@ def measure(
     prediction_table = PredictionTable(histogram, row_probabilities, groups[row_ids].astype(np.int64))
     class_codes = range(len(vault.space))
     return Score(
-        rows=row_ids.size,
+        n_rows=row_ids.size,
         epsilon=epsilon,
         accuracy=proportion_interval(correct.n_correct, correct.n_labels, correct.scale),
         recall=tuple(prediction_table.recall(c) for c in class_codes),

@@ -93,8 +93,8 @@ class ChannelLoss:
                 if n_classes == 2
                 else np.log(np.maximum(probability, 1e-9)) - np.log1p(-np.minimum(probability, 0.9999))
             )
-            columns = zip(logit.T, self.curves, strict=True)
-            curvature = np.stack([np.interp(each, _LOGIT_GRID, curve) for each, curve in columns], axis=1)
+            logits_and_curves = zip(logit.T, self.curves, strict=True)
+            curvature = np.stack([np.interp(each, _LOGIT_GRID, curve) for each, curve in logits_and_curves], axis=1)
         factor = 1.0 if n_classes == 2 else n_classes / (n_classes - 1)
         return probability - target, np.maximum(factor * curvature, _MIN_CURVATURE)
 

@@ -155,6 +155,8 @@ def _standardize(
         standardized = X - mean
         standardized /= deviation
         if (overflowed := ~np.isfinite(standardized)).any():
-            columns = np.nonzero(overflowed)[1]
-            standardized[overflowed] = (X[overflowed].astype(np.float64) - mean[columns]) / deviation[columns]
+            column_indices = np.nonzero(overflowed)[1]
+            standardized[overflowed] = (X[overflowed].astype(np.float64) - mean[column_indices]) / deviation[
+                column_indices
+            ]
     return np.clip(standardized, -_MAX_DEVIATIONS, _MAX_DEVIATIONS, out=standardized)

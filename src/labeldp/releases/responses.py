@@ -41,13 +41,13 @@ class Responses(Release):
         total = np.zeros((n_classes, n_classes))
         active_rows = np.flatnonzero(self._is_active(np.arange(self.n_rows)))
         patterns, counts = np.unique(self.candidates[active_rows], axis=0, return_counts=True)
-        for is_candidate, count in zip(self._unpack(patterns), counts, strict=True):
+        for is_candidate, n_pattern_rows in zip(self._unpack(patterns), counts, strict=True):
             k = int(is_candidate.sum())
             p_same, p_other = response_probabilities(self.epsilon, k)
             channel = np.where(is_candidate[:, None] & is_candidate, p_other, 0.0)
             channel[is_candidate, is_candidate] = p_same
             channel[np.ix_(is_candidate, ~is_candidate)] = 1 / k
-            total += count * channel
+            total += n_pattern_rows * channel
         return total / max(1, active_rows.size)
 
     def _unbiased_labels(self, row_ids: NDArray[np.int64]) -> NDArray[np.float64]:

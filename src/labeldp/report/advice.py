@@ -97,7 +97,7 @@ def _format_cells(line: RecipeForecast) -> dict[str, str]:
 
 def _format_releases(uses: tuple[Use, ...]) -> str:
     counts = Counter(f"{use.mechanism}({use.epsilon:.3g}{f', {use.delta:.3g}' if use.delta else ''})" for use in uses)
-    texts = (f"{count}*{text}" if count > 1 else text for text, count in counts.items())
+    texts = (f"{n_releases}*{text}" if n_releases > 1 else text for text, n_releases in counts.items())
     return (", other rows " if uses[0].row_fraction < 1 else " + ").join(texts)
 
 

@@ -43,7 +43,7 @@ def _total_spent(ledger: Ledger, chain: Chain) -> dict[str, Any]:
     No unit is ever charged more than the budget, so the bound is at most the budget. Releases without a guarantee are
     an exception: their epsilon is infinite.
     """
-    is_exact, n_rows = chain.facts["unit"] != "user", chain.facts["identity"]["rows"]
+    is_exact, n_rows = chain.facts["unit"] != "user", chain.facts["identity"]["n_rows"]
     spending = Spending(n_rows)
     for entry in chain.entries():
         if entry.costs:

@@ -15,7 +15,7 @@ def number_advice(n_rows: int, space: LabelSpace, epsilon: float) -> dict[str, A
     """Return the root mean squared errors of the mechanisms under a uniform prior on the range."""
     check_epsilon(epsilon)
     if n_rows < 1:
-        raise InputError("rows must be a whole number from 1.")
+        raise InputError("n_rows must be a whole number from 1.", parameter="n_rows")
     if len(space) > MAX_RANGE_VALUES:
         raise InputError(f"The range has {len(space)} values and a plan takes {MAX_RANGE_VALUES}: widen the step.")
     uniform_prior = np.full(len(space), 1 / len(space))

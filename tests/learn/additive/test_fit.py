@@ -350,7 +350,7 @@ def test_the_linear_kernel_is_that_of_a_line_over_ordered_bins():
 
 def test_the_prior_has_a_smooth_a_linear_and_a_rough_part_for_many_ordered_bins():
     parts = make_prior([9, 5, 3], [8, 4, 0])
-    assert [(part.columns.start, part.columns.stop, part.kernel is None) for part in parts] == [
+    assert [(part.column_slice.start, part.column_slice.stop, part.kernel is None) for part in parts] == [
         (0, 9, False),
         (0, 9, False),
         (0, 9, True),

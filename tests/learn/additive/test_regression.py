@@ -71,8 +71,8 @@ def test_weights_are_the_posterior_mean_of_slow_linear_algebra(noise, functions)
     left = values.var() - (design.dot(fit.weights)[:, 0]).var()
     spread = np.zeros((10, 10))
     for part in fit.components:
-        kernel = np.eye(part.columns.stop - part.columns.start) if part.kernel is None else part.kernel
-        spread[part.columns, part.columns] += part.variance * kernel
+        kernel = np.eye(part.column_slice.stop - part.column_slice.start) if part.kernel is None else part.kernel
+        spread[part.column_slice, part.column_slice] += part.variance * kernel
     centred = dense - dense.mean(axis=0)
     gram, seen = centred.T @ centred, np.eye(10) if blocks is None else blocks
     total = seen.T @ (gram @ spread @ gram + left * gram) @ seen + noise**2 * np.eye(seen.shape[1])

@@ -26,10 +26,10 @@ def test_a_changed_label_opens_the_same_ledger(path):
     assert changed.guarantee().epsilon == 0.6
 
 
-@pytest.mark.parametrize("change", [{"rows": 999}, {"digest": "abd"}])
+@pytest.mark.parametrize("change", [{"n_rows": 999}, {"digest": "abd"}])
 def test_another_data_set_is_refused(path, change):
     open_vault(path).release(RR(0.5))
-    rows = change.get("rows", len(LABELS))
+    rows = change.get("n_rows", len(LABELS))
     with pytest.raises(ldp.LedgerError, match="belongs to other data"):
         open_vault(path, labels=LABELS[:rows], identity=identity(**change))
 
@@ -58,10 +58,10 @@ def test_a_ledger_without_an_entry_remembers_nothing(path):
     open_vault(path, 0.1)
     open_vault(path, users=np.arange(1000) // 2)
     ldp.Vault(LABELS, SPACE, ldp.Budget(1.0, 1e-5, "rdp"), ledger=path, identity=identity())
-    again = open_vault(path, 2.0, labels=LABELS[:10], identity=identity(rows=10))
+    again = open_vault(path, 2.0, labels=LABELS[:10], identity=identity(n_rows=10))
     again.release(RR(2.0))
     assert [entry.kind for entry in again.ledger.entries()] == ["release"]
-    assert Ledger(path).facts()["identity"]["rows"] == 10
+    assert Ledger(path).facts()["identity"]["n_rows"] == 10
     with pytest.raises(ldp.LedgerError, match="belongs to other data"):
         open_vault(path)
 
@@ -149,7 +149,7 @@ def test_a_file_needs_an_identity(path):
     with pytest.raises(ldp.InputError, match="say which by identity"):
         ldp.Vault(LABELS, SPACE, ldp.Budget(1.0), ledger=path)
     with pytest.raises(ldp.InputError, match="names 3 rows"):
-        open_vault(path, identity=identity(rows=3))
+        open_vault(path, identity=identity(n_rows=3))
     assert not path.exists()
 
 
@@ -221,7 +221,7 @@ def test_a_ledger_whose_only_entry_is_reserved_is_not_bound_anew(path, monkeypat
             open_vault(path).release(RR(0.6))
     assert open_vault(path).guarantee().epsilon == 0.6
     with pytest.raises(ldp.LedgerError, match="belongs to other data"):
-        open_vault(path, labels=LABELS[:10], identity=identity(rows=10))
+        open_vault(path, labels=LABELS[:10], identity=identity(n_rows=10))
     with pytest.raises(ldp.InputError, match="spent already"):
         open_vault(path, 0.5)
 

@@ -188,7 +188,7 @@ def test_a_chain_whose_digests_fit_is_still_not_believed(path, kind, body, field
 
 
 def test_an_event_fits_at_its_own_place_only():
-    facts = {"unit": "label", "owners": None, "mark": "m", "identity": {"name": "n", "label": None, "rows": 3}}
+    facts = {"unit": "label", "owners": None, "mark": "m", "identity": {"name": "n", "label": None, "n_rows": 3}}
     facts["budget"] = {"epsilon": 1.0, "delta": 0.0, "composition": "sum", "order": None}
     chain = Chain()
     assert (chain.n_events, chain.digest) == (0, INITIAL_DIGEST)
@@ -250,16 +250,16 @@ def test_an_interrupted_event_is_no_reservation_without_a_charge():
     assert vault.guarantee().epsilon == 0.5
 
 
-FACTS = {"unit": "label", "owners": None, "mark": "m", "identity": {"name": "n", "label": None, "rows": 1000}}
+FACTS = {"unit": "label", "owners": None, "mark": "m", "identity": {"name": "n", "label": None, "n_rows": 1000}}
 FACTS["budget"] = {"epsilon": 9.0, "delta": 0.0, "composition": "sum", "order": None}
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"identity": FACTS["identity"] | {"rows": 3.5}},
-        {"identity": FACTS["identity"] | {"rows": -1}},
-        {"identity": FACTS["identity"] | {"rows": 10**30}},
+        {"identity": FACTS["identity"] | {"n_rows": 3.5}},
+        {"identity": FACTS["identity"] | {"n_rows": -1}},
+        {"identity": FACTS["identity"] | {"n_rows": 10**30}},
         {"identity": FACTS["identity"] | {"columns": 5}},
         {"identity": FACTS["identity"] | {"more": 5}},
         {"budget": FACTS["budget"] | {"order": -2}},

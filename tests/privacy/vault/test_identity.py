@@ -64,7 +64,7 @@ def test_the_length_of_a_block_is_no_special_number_of_rows():
         == identify("d", "y", [b for half in halves for b in half.to_batches()])
         == identify("d", "y", table.to_batches(max_chunksize=1000))
     )
-    assert identify("d", "y", table.to_batches()).rows == identity._ROWS_PER_BLOCK * 2 + 5
+    assert identify("d", "y", table.to_batches()).n_rows == identity._ROWS_PER_BLOCK * 2 + 5
 
 
 def one_column(values):
@@ -223,7 +223,7 @@ def test_the_name_and_the_label_are_not_hashed():
     batches = pa.table({"age": [30, 40]}).to_batches()
     one, two = identify("people", "ill", batches), identify("persons", "income", batches)
     assert one.digest == two.digest
-    assert (one.name, one.label, one.rows) == ("people", "ill", 2)
+    assert (one.name, one.label, one.n_rows) == ("people", "ill", 2)
 
 
 def test_a_renamed_data_set_is_the_same_by_its_digest_only():

@@ -132,7 +132,7 @@ def test_redacted_entries_are_plain_json(path):
     line = v.ledger.entries()[0].to_redacted_json()
     assert json.loads(json.dumps(line)) == line
     assert (line["epsilon"], line["released"], line["status"]) == (0.5, 2, "committed")
-    assert "rows" not in line
+    assert "n_rows" not in line
 
 
 def test_no_digest_travels(path):
@@ -447,6 +447,6 @@ def test_times_are_those_of_greenwich(path):
 
 def test_a_ledger_of_one_row_is_read_again(path):
     for _ in range(2):
-        vault = open_vault(path, labels=[1], identity=identity(rows=1))
+        vault = open_vault(path, labels=[1], identity=identity(n_rows=1))
         vault.release(RR(0.5))
         assert vault.guarantee().epsilon == 0.5

@@ -35,7 +35,7 @@ def test_bounds_stand_beside_what_is_stated_and_the_rest_is_shown_as_it_is():
 
 
 def test_a_file_of_several_audits_with_notes(tmp_path):
-    inferred = {"kind": "label inference", "attack": 0.71, "features_alone": 0.68, "allowed": 0.23, "rows": 900}
+    inferred = {"kind": "label inference", "attack": 0.71, "features_alone": 0.68, "allowed": 0.23, "n_rows": 900}
     data = {"format": 1, "trainings": 2, "audits": [ONE, inferred], "notes": ["No real label was used."]}
     (tmp_path / "audit.json").write_text(json.dumps(data))
     audits = read_audits(tmp_path / "audit.json")

@@ -66,7 +66,7 @@ def test_a_private_card_has_no_alert():
     ("score", "message"),
     [
         (None, "Not measured: there were no held-out rows."),
-        ({"rows": 40, "accuracy": [None, 0.0, 1.0], "method": "m"}, "Accuracy cannot be measured on 40 rows"),
+        ({"n_rows": 40, "accuracy": [None, 0.0, 1.0], "method": "m"}, "Accuracy cannot be measured on 40 rows"),
     ],
 )
 def test_a_score_that_is_not_there_is_said_to_be_so(score, message):
@@ -74,7 +74,7 @@ def test_a_score_that_is_not_there_is_said_to_be_so(score, message):
 
 
 def test_a_score_of_numbers_has_no_accuracy():
-    text = make_card(FACTS | {"score": {"rows": 40, "mean_error": [0.5, 0.25, None], "method": "m"}}).to_markdown()
+    text = make_card(FACTS | {"score": {"n_rows": 40, "mean_error": [0.5, 0.25, None], "method": "m"}}).to_markdown()
     assert "- mean error: **0.500** (0.250 to unknown, measured privately)" in text
     assert "| mean error | 0.500 | 0.250 to unknown |" in text
 

@@ -46,7 +46,7 @@ class PriorComponent:
         kind: Components of one kind have a common prior of their variances.
     """
 
-    columns: slice
+    column_slice: slice
     kernel: Floats | None = None
     variance: float = 0.1
     kind: str = ""
@@ -204,8 +204,8 @@ def compute_posterior(
     for curvature, residual in problems:
         prior_product = np.zeros(curvature.shape)  # H T
         for component in components:
-            block = curvature[:, component.columns]
-            prior_product[:, component.columns] += component.variance * (
+            block = curvature[:, component.column_slice]
+            prior_product[:, component.column_slice] += component.variance * (
                 block if component.kernel is None else block @ component.kernel
             )
         total = prior_product @ curvature
@@ -223,7 +223,7 @@ def compute_posterior(
         explained = observed.T @ cho_solve(cholesky, observed, check_finite=False)
         means.append(prior_product.T @ (solution if functions is None else functions @ solution))
         for index, component in enumerate(components):
-            own, inner = dual[component.columns], explained[component.columns, component.columns]
+            own, inner = dual[component.column_slice], explained[component.column_slice, component.column_slice]
             fits[index] += own @ own if component.kernel is None else own @ component.kernel @ own
             dof[index] += np.trace(inner) if component.kernel is None else np.sum(component.kernel * inner)
     return means, _variance_factors(components, fits, dof, len(problems))
@@ -321,13 +321,13 @@ def make_prior(widths: Sequence[int], n_ordered: Sequence[int], variance: float 
     """
     components, start = [], 0
     for width, n_column_ordered in zip(widths, n_ordered, strict=True):
-        columns = slice(start, start + width)
+        column_slice = slice(start, start + width)
         if n_column_ordered > 4:
-            components.append(PriorComponent(columns, smooth_kernel(n_column_ordered, width), variance, "smooth"))
-            components.append(PriorComponent(columns, linear_kernel(n_column_ordered, width), variance, "linear"))
+            components.append(PriorComponent(column_slice, smooth_kernel(n_column_ordered, width), variance, "smooth"))
+            components.append(PriorComponent(column_slice, linear_kernel(n_column_ordered, width), variance, "linear"))
         components.append(
             PriorComponent(
-                columns,
+                column_slice,
                 None,
                 variance / 2 if n_column_ordered > 4 else 2 * variance,
                 "rough" if n_column_ordered > 4 else "free",

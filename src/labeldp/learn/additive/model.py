@@ -124,8 +124,8 @@ class AdditiveModel(HasProvenance):
                 arrays = dict(file.items())
             n_outputs = cls._n_outputs(metadata["space"])
             terms = [
-                _read_term(term_index, columns, arrays, n_outputs)
-                for term_index, columns in enumerate(json.loads((Path(folder) / "terms.json").read_text()))
+                _read_term(term_index, column_descriptions, arrays, n_outputs)
+                for term_index, column_descriptions in enumerate(json.loads((Path(folder) / "terms.json").read_text()))
             ]
             intercept = _check_finite(arrays["intercept"], (n_outputs,))
             return cls(metadata["space"], metadata["provenance"], intercept, tuple(terms), **cls._extra_fields(arrays))
@@ -194,16 +194,18 @@ def as_table(features: Features) -> Table:
     return features
 
 
-def _read_term(term_index: int, columns: Sequence[dict[str, Any]], arrays: dict[str, Any], n_outputs: int) -> Term:
+def _read_term(
+    term_index: int, column_descriptions: Sequence[dict[str, Any]], arrays: dict[str, Any], n_outputs: int
+) -> Term:
     """Return a term from arrays of a file.
 
     Raises:
         ValueError: The arrays are inconsistent.
     """
     binned_columns = []
-    if not 1 <= len(columns) <= 2:
+    if not 1 <= len(column_descriptions) <= 2:
         raise ValueError("A term has one column or two.")
-    for column_index, description in enumerate(columns):
+    for column_index, description in enumerate(column_descriptions):
         edges, bin_of_code = (arrays.get(f"{term_index}.{column_index}.{name}") for name in ("edges", "map"))
         if (edges is None) == (bin_of_code is None):
             raise ValueError("A column has edges or a map.")

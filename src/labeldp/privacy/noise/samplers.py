@@ -41,9 +41,9 @@ class Categorical:
         # A bucket of 16-bit words that contains an edge is undecided. A cell number that does not exist marks it.
         self._lookup = np.where(below == up_to, up_to, self.n_cells).astype(np.min_scalar_type(self.n_cells))
 
-    def sample(self, count: int, bits: Bits = SYSTEM) -> NDArray[np.unsignedinteger]:
-        """Draw `count` cells."""
-        words = bits.uint16(count)
+    def sample(self, n_draws: int, bits: Bits = SYSTEM) -> NDArray[np.unsignedinteger]:
+        """Draw `n_draws` cells."""
+        words = bits.uint16(n_draws)
         cells = self._lookup.take(words)
         open_ = np.flatnonzero(cells == self.n_cells)
         if open_.size:
@@ -69,22 +69,22 @@ def _resolve_tie(edges: Sequence[Real], uniform: int, bits: Bits) -> int:
         uniform, length = uniform << 64 | int(bits.uint64(1)[0]), length + 64
 
 
-def bernoulli(probability: Fraction, n: int, bits: Bits = SYSTEM) -> NDArray[np.bool_]:
-    """Draw `n` booleans that are true with exactly `probability`."""
+def bernoulli(probability: Fraction, n_draws: int, bits: Bits = SYSTEM) -> NDArray[np.bool_]:
+    """Draw `n_draws` booleans that are true with exactly `probability`."""
     if probability in (0, 1):
-        return np.full(n, probability == 1)
-    return categorical([probability, 1 - probability], n, bits) == 0
+        return np.full(n_draws, probability == 1)
+    return categorical([probability, 1 - probability], n_draws, bits) == 0
 
 
-def uniform(n_cells: int, count: int, bits: Bits = SYSTEM) -> Integers:
-    """Draw `count` integers from 0 to `n_cells` - 1 with equal probabilities."""
-    return fill_in_blocks(count, np.int64, lambda rows: uniform_offset(n_cells).sample(_block_length(rows), bits))
+def uniform(n_cells: int, n_draws: int, bits: Bits = SYSTEM) -> Integers:
+    """Draw `n_draws` integers from 0 to `n_cells` - 1 with equal probabilities."""
+    return fill_in_blocks(n_draws, np.int64, lambda block: uniform_offset(n_cells).sample(_block_length(block), bits))
 
 
-def categorical(weights: Sequence[Fraction], count: int, bits: Bits = SYSTEM) -> Integers:
-    """Draw `count` cells with probabilities exactly proportional to positive rational weights."""
+def categorical(weights: Sequence[Fraction], n_draws: int, bits: Bits = SYSTEM) -> Integers:
+    """Draw `n_draws` cells with probabilities exactly proportional to positive rational weights."""
     law = _categorical_from_weights(tuple(weights))
-    return fill_in_blocks(count, np.int64, lambda rows: law.sample(_block_length(rows), bits))
+    return fill_in_blocks(n_draws, np.int64, lambda block: law.sample(_block_length(block), bits))
 
 
 @lru_cache(64)
@@ -124,13 +124,13 @@ def _geometric_digit(rate: Fraction) -> Categorical:
     return Categorical([one_minus_exp_minus(rate * g, rate * _DIGIT) for g in range(1, _DIGIT)])
 
 
-def _geometric(rate: Fraction, count: int, bits: Bits) -> Integers:
+def _geometric(rate: Fraction, n_draws: int, bits: Bits) -> Integers:
     if rate * _DIGIT < 4:  # the mean is beyond one digit
-        low = _geometric_digit(rate).sample(count, bits)
-        return _DIGIT * _geometric(rate * _DIGIT, count, bits) + low
+        low = _geometric_digit(rate).sample(n_draws, bits)
+        return _DIGIT * _geometric(rate * _DIGIT, n_draws, bits) + low
     table = _geometric_start(rate)
     restart_cell = table.n_cells - 1
-    total = table.sample(count, bits).astype(np.int64)
+    total = table.sample(n_draws, bits).astype(np.int64)
     active = np.flatnonzero(total == restart_cell)
     while active.size:
         more = table.sample(active.size, bits)
@@ -144,7 +144,7 @@ def laplace_deviation(decay: float) -> float:
     return 1 / (math.sqrt(2) * math.sinh(min(decay / 2, 700.0)))  # above 700, sinh overflows and the noise is zero
 
 
-def discrete_laplace(scale: Fraction, count: int, bits: Bits = SYSTEM) -> Integers:
+def discrete_laplace(scale: Fraction, n_draws: int, bits: Bits = SYSTEM) -> Integers:
     """Draw integers with P(x) proportional to exp(-|x| / scale).
 
     The difference of two independent geometric variables with q = exp(-1/scale) has that law: summing
@@ -157,10 +157,10 @@ def discrete_laplace(scale: Fraction, count: int, bits: Bits = SYSTEM) -> Intege
         n = _block_length(block)
         return _geometric(1 / scale, n, bits) - _geometric(1 / scale, n, bits)
 
-    return fill_in_blocks(count, np.int64, draw)
+    return fill_in_blocks(n_draws, np.int64, draw)
 
 
-def discrete_gaussian(sigma: Fraction, count: int, bits: Bits = SYSTEM) -> Integers:
+def discrete_gaussian(sigma: Fraction, n_draws: int, bits: Bits = SYSTEM) -> Integers:
     """Draw integers with P(x) proportional to exp(-x^2 / (2 sigma^2)).
 
     Rejection (Canonne, Kamath and Steinke 2020, Algorithm 3): propose y from the discrete Laplace law of
@@ -179,7 +179,7 @@ def discrete_gaussian(sigma: Fraction, count: int, bits: Bits = SYSTEM) -> Integ
             n_missing -= parts[-1].size
         return np.concatenate(parts)
 
-    return fill_in_blocks(count, np.int64, draw)
+    return fill_in_blocks(n_draws, np.int64, draw)
 
 
 def _check_scale(scale: Fraction) -> None:
@@ -205,11 +205,11 @@ def _draw_acceptance(distance: Integers, center: Fraction, width: Fraction, bits
     return heads
 
 
-def fill_in_blocks(count: int, dtype: Any, draw: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
-    """Fill an array of `count` rows by calling `draw` on slices that fit in the processor cache."""
-    out = np.empty(count, dtype)
-    for start in range(0, count, _BLOCK):
-        block = slice(start, min(start + _BLOCK, count))
+def fill_in_blocks(n_rows: int, dtype: Any, draw: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
+    """Fill an array of `n_rows` rows by calling `draw` on slices that fit in the processor cache."""
+    out = np.empty(n_rows, dtype)
+    for start in range(0, n_rows, _BLOCK):
+        block = slice(start, min(start + _BLOCK, n_rows))
         out[block] = draw(block)
     return out
 

@@ -19,32 +19,32 @@ _ZEROS = memoryview(bytes(1 << 20))
 class Bits(Protocol):
     """The source of randomness of a sampler: independent, uniform words of 16 and of 64 bits."""
 
-    def uint16(self, count: int) -> NDArray[np.uint16]:
-        """Return `count` uniform 16-bit words."""
+    def uint16(self, n_words: int) -> NDArray[np.uint16]:
+        """Return `n_words` uniform 16-bit words."""
 
-    def uint64(self, count: int) -> NDArray[np.uint64]:
-        """Return `count` uniform 64-bit words."""
+    def uint64(self, n_words: int) -> NDArray[np.uint64]:
+        """Return `n_words` uniform 64-bit words."""
 
 
 class SystemStream:
     """Uniform words from fresh AES-256-CTR keystreams; safe across threads and across every way to fork."""
 
-    def uint16(self, count: int) -> NDArray[np.uint16]:
-        """Return `count` uniform 16-bit words."""
-        return _random_bytes(2 * count).view(np.uint16)
+    def uint16(self, n_words: int) -> NDArray[np.uint16]:
+        """Return `n_words` uniform 16-bit words."""
+        return _random_bytes(2 * n_words).view(np.uint16)
 
-    def uint64(self, count: int) -> NDArray[np.uint64]:
-        """Return `count` uniform 64-bit words."""
-        return _random_bytes(8 * count).view(np.uint64)
+    def uint64(self, n_words: int) -> NDArray[np.uint64]:
+        """Return `n_words` uniform 64-bit words."""
+        return _random_bytes(8 * n_words).view(np.uint64)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("A noise stream cannot be copied or pickled: use labeldp.privacy.noise.secure_stream.SYSTEM.")
 
 
-def _random_bytes(count: int) -> NDArray[np.uint8]:
-    out = np.empty(count, np.uint8)
+def _random_bytes(n_bytes: int) -> NDArray[np.uint8]:
+    out = np.empty(n_bytes, np.uint8)
     keystream = _new_keystream()
-    for start in range(0, count, len(_ZEROS)):
+    for start in range(0, n_bytes, len(_ZEROS)):
         part = out[start : start + len(_ZEROS)]
         keystream.update_into(_ZEROS[: part.size], part)
     return out

@@ -38,7 +38,7 @@ from labeldp.releases.derived import PseudoLabels
 
 @dataclass(frozen=True, eq=False)
 class TeacherVotes(Mechanism):
-    """Train teachers on the labels, let them vote on queries, and release the winners by a vote mechanism.
+    """Train teachers on the labels, let them vote on queries, and release the winners by a vote aggregator.
 
     Attributes:
         points: The features of the vault's rows: for `Heads` a matrix of rows of length 1, public or from a label-free
@@ -46,7 +46,7 @@ class TeacherVotes(Mechanism):
         queries: The numbers of the rows to vote on, in this order. With `public`, they are numbers of public rows, and
             None means all of them.
         n_teachers: The number of teachers.
-        votes: The vote mechanism.
+        aggregator: The vote aggregator.
         delta: The delta of the guarantee.
         trainer: The trainer of the teachers.
         seed: The seed by which rows are assigned to teachers. It is public and seeds no noise.

@@ -175,12 +175,15 @@ def resolve_n_queries(probabilities: Floats, n_queries: int | None, n_answers: f
             or not isinstance(n_queries, int | np.integer)
             or not 1 <= n_queries <= len(probabilities)
         ):
-            raise InputError(f"queries must be a whole number from 1 to the {len(probabilities)} that the votes hold.")
+            raise InputError(
+                f"n_queries must be a whole number from 1 to the {len(probabilities)} queries of the votes.",
+                parameter="n_queries",
+            )
         return int(n_queries)
     if n_answers is None:
         return len(probabilities)
     if isinstance(n_answers, bool) or not isinstance(n_answers, int | float) or not 0 < n_answers < math.inf:
-        raise InputError("answers must be a number above zero.")
+        raise InputError("n_answers must be a number above zero.", parameter="n_answers")
     expected_answers = np.cumsum(probabilities)
     if expected_answers[-1] < n_answers * (1 - _ROUNDING_SLACK):
         raise InputError(

@@ -46,7 +46,7 @@ class Account:
     ) -> None:
         self.ledger, self._identity, self._user_ids = ledger, identity, user_ids
         self.unit: Unit = "label" if user_ids is None else "user"
-        self._totals, self._thread_lock = (Spending(identity.rows, user_ids), 0), ThreadLock()
+        self._totals, self._thread_lock = (Spending(identity.n_rows, user_ids), 0), ThreadLock()
 
         def choose_budget(ledger_budget: Budget | None) -> Budget:
             return budget if isinstance(budget, Budget) else budget(ledger_budget)
@@ -94,13 +94,13 @@ class Account:
         with self._thread_lock.hold():
             totals, n_counted = self._totals
             # After an interruption, the totals are computed again from the first charge.
-            self._totals = Spending(self._identity.rows, self._user_ids), 0
+            self._totals = Spending(self._identity.n_rows, self._user_ids), 0
             new_charges = Counter(chain.charges[n_counted:])
             costs_by_row_set: dict[str, dict[int, Cost]] = {}
-            for (row_set, costs), count in new_charges.items():
+            for (row_set, costs), n_charges in new_charges.items():
                 row_set_costs = costs_by_row_set.setdefault(row_set, {})
                 for n_labels, cost in _with_single_label_cost(parse_costs(costs)).items():
-                    row_set_costs[n_labels] = row_set_costs.get(n_labels, Cost()) + cost * count
+                    row_set_costs[n_labels] = row_set_costs.get(n_labels, Cost()) + cost * n_charges
             for row_set, row_set_costs in costs_by_row_set.items():
                 self._add_costs(totals, row_set, row_set_costs)
             self._totals = totals, n_counted + new_charges.total()
@@ -108,14 +108,14 @@ class Account:
 
     def sum_entries(self, entries: Sequence[Entry], unit: Unit | None = None) -> Spending:
         """Sum the costs of some entries for each unit: a label with `unit="label"`, else the unit of the account."""
-        spending = Spending(self._identity.rows, None if unit == "label" else self._user_ids)
+        spending = Spending(self._identity.n_rows, None if unit == "label" else self._user_ids)
         for entry in entries:
             if entry.costs:
                 self._add_costs(spending, entry.row_set, _with_single_label_cost(entry.costs))
         return spending
 
     def _add_costs(self, spending: Spending, row_set: str, costs: Mapping[int, Cost]) -> None:
-        row_mask = unpack_rows(self.ledger.packed_rows(row_set), self._identity.rows)
+        row_mask = unpack_rows(self.ledger.packed_rows(row_set), self._identity.n_rows)
         try:
             spending.add(row_mask, costs, row_set)
         except KeyError:
@@ -228,7 +228,7 @@ class Account:
         if not self._identity.has_same_rows(Identity(**ledger_facts["identity"])):
             known = ledger_facts["identity"]
             return (
-                f"belongs to other data ({known['name']}, label {known['label']!r}, {known['rows']} rows): features, "
+                f"belongs to other data ({known['name']}, label {known['label']!r}, {known['n_rows']} rows): features, "
                 "row ids or number of rows differ. Use the data as they were, or another ledger if these are other "
                 "people; a new ledger for the same people would forget what was spent."
             )

@@ -88,7 +88,7 @@ class Chain:
             kind: One of `EVENT_TYPES`.
             body: The details or facts, which `json` can write.
             at: The time.
-            **fields: Other fields of `Event`; fields that are not given are empty.
+            **fields: Other fields of `LedgerEvent`; fields that are not given are empty.
 
         Returns:
             The event with its number and digest.
@@ -188,10 +188,10 @@ def _check_facts(facts: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of a binding; raise an exception if a fact has another type or is out of range."""
     identity, budget = facts["identity"], facts["budget"]
     Budget(budget["epsilon"], budget["delta"], budget["composition"])
-    columns = Identity(**identity).columns
+    columns = Identity(**identity).column_digests
     texts = [identity["name"], identity["label"] or "", facts["unit"], facts["mark"], facts["owners"] or ""]
     texts += [identity.get("digest") or "", *(columns.values() if columns else ())]
-    n_rows, order = identity["rows"], budget["order"]
+    n_rows, order = identity["n_rows"], budget["order"]
     if not all(isinstance(text, str) for text in texts) or facts["unit"] not in ("label", "user"):
         raise TypeError("a fact is of another type")
     if type(n_rows) is not int or not 0 < n_rows < 1 << 48 or (order is not None and not 1 < order < math.inf):

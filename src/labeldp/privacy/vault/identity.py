@@ -25,16 +25,16 @@ class Identity:
         name: The name of the data set. It identifies data sets without a digest.
         label: The name of the label. All labels of the same rows share a ledger, and their costs add up. None for a
             label without a name, which matches every name.
-        rows: The number of rows.
+        n_rows: The number of rows.
         digest: A digest of the row ids or features, in order.
-        columns: A digest of each of these columns.
+        column_digests: A digest of each of these columns.
     """
 
     name: str
     label: str | None
-    rows: int
+    n_rows: int
     digest: str | None = None
-    columns: Mapping[str, str] | None = None
+    column_digests: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.label, str) and any("\ud800" <= character <= "\udfff" for character in self.label):
@@ -50,14 +50,14 @@ class Identity:
         Args:
             other: The identity that a ledger is bound to.
         """
-        if self.rows != other.rows:
+        if self.n_rows != other.n_rows:
             return False
         if self.digest is None or other.digest is None:
             return self.digest == other.digest and self.name == other.name
         if self.digest == other.digest:
             return True
-        other_columns = {name: digest for name, digest in (other.columns or {}).items() if name != self.label}
-        return bool(other_columns) and dict(self.columns or {}) == other_columns
+        other_columns = {name: digest for name, digest in (other.column_digests or {}).items() if name != self.label}
+        return bool(other_columns) and dict(self.column_digests or {}) == other_columns
 
     def to_json(self) -> dict[str, Any]:
         """Describe the identity; `Identity(**data)` reads it back."""

@@ -175,7 +175,7 @@ class SecretTable:
         """Return the columns by which a ledger identifies the rows, including columns that are excluded now."""
         if not (ledger.is_file() and (chain := Ledger(ledger).snapshot()).has_entries):
             return []
-        names = [name for name in chain.facts["identity"].get("columns") or {} if name != self.label]
+        names = [name for name in chain.facts["identity"].get("column_digests") or {} if name != self.label]
         for name in names:
             if name not in self.file.schema.names:
                 raise InputError(
@@ -339,7 +339,7 @@ def read_range(text: str, missing: Literal["error", "public"] = "error") -> Labe
         low, high, step = (float(word) for word in text.split(","))
     except ValueError:
         raise InputError(
-            "Write the range as three numbers, its ends and its step, separated by commas.", parameter="value_range"
+            "Write the range as three numbers, its ends and its step, separated by commas.", parameter="label_range"
         ) from None
     return LabelSpace.range(low, high, step, missing=missing)
 

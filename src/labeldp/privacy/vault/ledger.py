@@ -252,7 +252,7 @@ class Ledger:
             return
         query = sa.select(schema.row_sets.c.packed).where(schema.row_sets.c.digest == row_set)
         packed = _require_bytes(db.execute(query).scalar_one())
-        if row_set_name(packed) != row_set or not is_row_set(packed, self._chain.facts["identity"]["rows"]):
+        if row_set_name(packed) != row_set or not is_row_set(packed, self._chain.facts["identity"]["n_rows"]):
             raise self._damage_error("a row set is not what was reserved")
         self._row_sets[row_set] = packed
 

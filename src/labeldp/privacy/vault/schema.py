@@ -86,8 +86,8 @@ def check_format(db: sa.Connection, path: Path | None) -> None:
 
 def read_head(db: sa.Connection) -> tuple[int, str]:
     """Return the number of events and the last digest, as they are stored beside the events."""
-    count, digest = db.execute(sa.select(head.c.count, head.c.digest)).one()
-    return count, digest
+    n_events, digest = db.execute(sa.select(head.c.count, head.c.digest)).one()
+    return n_events, digest
 
 
 def events_after(db: sa.Connection, number: int) -> Iterator[LedgerEvent]:

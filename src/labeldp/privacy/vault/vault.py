@@ -92,8 +92,8 @@ class Vault:
         if ledger is not None and identity is None:
             raise InputError("A ledger belongs to a data set: say which by identity=Identity(name, ...).")
         identity = identity or Identity("in memory", "label", self.n_rows)
-        if identity.rows != self.n_rows:
-            raise InputError(f"The identity names {identity.rows} rows and there are {self.n_rows} labels.")
+        if identity.n_rows != self.n_rows:
+            raise InputError(f"The identity names {identity.n_rows} rows and there are {self.n_rows} labels.")
         self._account = Account(self.ledger, identity, self._user_ids, budget)
 
     def release(

@@ -200,7 +200,7 @@ def make_number_learners(task: Task, loss: LossName) -> dict[str, Fit]:
         raise InputError(
             f"The range has {len(task.space):,} values and the search for bins takes {MAX_RANGE_VALUES:,}: widen the "
             "step, or take the recipe sums.",
-            parameter="value_range",
+            parameter="label_range",
         )
     model = _resolve_regressor(task, loss)
     if not hasattr(model, "fit"):

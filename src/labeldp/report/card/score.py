@@ -58,7 +58,7 @@ def _unit_of(name: str) -> str:
 def _accuracy_sentence(score: dict[str, Any]) -> str:
     value, low, high = score["accuracy"]
     if value is None:
-        return f"Accuracy cannot be measured on {score['rows']:,} rows at this epsilon."
+        return f"Accuracy cannot be measured on {score['n_rows']:,} rows at this epsilon."
     return f"Accuracy {value:.1%}, 95 % interval {low:.1%} to {high:.1%}."
 
 
