@@ -369,7 +369,7 @@ def test_encoders_of_pictures_are_trained_without_labels_and_trained_from(labeld
     assert labeldp("train", "people.csv", *LABELS, "--epsilon", 1, "--recipe", "moments", "--out", "line")[0] == 0
     for changes, sentence in {
         ("--encoder", "run"): "run is a run: its model is run/model",
-        ("--encoder", "run/model"): "This encoder has learnt from labels",
+        ("--encoder", "run/model"): "This encoder was trained with labels",
         ("--encoder", "nowhere"): "There is no folder nowhere",
         ("--encoder", "line/model"): "contains no network: train an encoder, without labels. (--encoder FOLDER.)",
         ("--model", "resnet18"): "start from the encoder, which is a cnn, not a resnet18: do not choose a model",

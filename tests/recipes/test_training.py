@@ -342,7 +342,7 @@ def test_an_encoder_that_learnt_from_labels_is_refused_before_anything_is_spent(
     """What it learnt would go unstated: its cost is no part of this training's."""
     trained_model = train(digits.vault(1.0), digits.task(1.0), "randres", score=False).model
     vault = digits.vault(1.0)
-    with pytest.raises(ldp.InputError, match="This encoder has learnt from labels"):
+    with pytest.raises(ldp.InputError, match="This encoder was trained with labels"):
         train(vault, replace(digits.task(1.0), encoder=trained_model), "randres")
     assert not vault.ledger.entries()
 

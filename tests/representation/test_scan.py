@@ -47,7 +47,7 @@ def test_clusters_from_an_encoder_that_learnt_from_labels_cost_what_it_cost(digi
     learnt = Supervised(cnn, once).fit(images, vault.release(ldp.RandomizedResponse(8.0)))
     found = SCAN(2, n_neighbors=5, training=once, self_label_epochs=1).fit(images, learnt)
     assert (found.guarantee, found.lineage) == (learnt.guarantee, learnt.lineage)
-    with pytest.raises(ldp.InputError, match="has learnt from labels"):
+    with pytest.raises(ldp.InputError, match="was trained with labels"):
         check_encoder_without_labels(found)
     counts = vault.release(GroupHistogram(SCAN.assign(found, images), 0.5), derived_from=[found])
     assert counts.guarantee.epsilon == 8.5

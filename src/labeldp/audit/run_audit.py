@@ -191,7 +191,7 @@ def _read_users(data: Path, facts: dict[str, Any]) -> NDArray[np.int64] | None:
 
 def _checkpoint_folder(run: Path, facts: dict[str, Any], config: AuditConfig) -> Path:
     """Return the folder of this request's checkpoints, which holds the seed of its canaries."""
-    key_parts = [facts["created"], config.canaries, _max_canaries(facts, config), config.trainings]
+    key_parts = [_FORMAT_VERSION, facts["created"], config.canaries, _max_canaries(facts, config), config.trainings]
     key_parts += [str(config.encoder), str(config.public)]
     folder = run / f".audit.{hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:12]}.checkpoints"
     if not (folder / "request.json").is_file():

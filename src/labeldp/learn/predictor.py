@@ -95,7 +95,7 @@ def not_a_model_error(folder: str | Path) -> InputError:
     if not Path(folder).exists():
         return InputError(f"There is no folder {folder}.")
     if (Path(folder) / "run.json").is_file():
-        return InputError(f"{folder} is a run: its model is {Path(folder) / 'model'}, which learnt from labels.")
+        return InputError(f"{folder} is a run: its model is {Path(folder) / 'model'}, which was trained with labels.")
     return InputError(f"{folder} is not a model that labeldp wrote, or it is damaged.")
 
 

@@ -83,7 +83,7 @@ def check_encoder_without_labels(encoder: "Model | None") -> None:
     """Refuse an encoder that was trained on released labels, because its cost would be missing in the guarantee."""
     if encoder is not None and (encoder.lineage or encoder.guarantee):
         raise InputError(
-            "This encoder has learnt from labels: give one that was trained without labels.", parameter="encoder"
+            "This encoder was trained with labels: give one that was trained without.", parameter="encoder"
         )
 
 
