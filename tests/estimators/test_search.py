@@ -43,7 +43,7 @@ def test_all_settings_are_trained_within_one_epsilon_and_none_is_warned_about(da
     assert (found.predict(X) == found.best_estimator_.predict(X)).all()
     assert (found.predict_proba(X) == found.best_estimator_.predict_proba(X)).all()
     assert found.classes_.tolist() == ["no", "yes"]
-    assert found.score_estimate_.rows == N / 10
+    assert found.score_estimate_.n_rows == N / 10
     assert is_classifier(found)
     assert found.score(X, y) > 0.7
     assert [r["mechanism"] for r in found.best_estimator_.card_.facts["releases"]] == [
