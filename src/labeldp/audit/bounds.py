@@ -38,10 +38,8 @@ def epsilon_lower_bound(hits: CountLike, neighbor_hits: CountLike, trials: int, 
     fixed in advance: epsilon >= log((p - delta) / q). With p bounded from below and q from above, each wrong with
     probability level / 2 at most, this is too large with a probability of `level` at most.
     """
-    p_low, q_high = (
-        proportion_lower_bound(hits, trials, level / 2),
-        proportion_upper_bound(neighbor_hits, trials, level / 2),
-    )
+    p_low = proportion_lower_bound(hits, trials, level / 2)
+    q_high = proportion_upper_bound(neighbor_hits, trials, level / 2)
     with np.errstate(divide="ignore"):
         return np.maximum(np.log(np.maximum(p_low - delta, 0.0)) - np.log(q_high), 0.0)
 

@@ -233,11 +233,9 @@ class CanaryGameResult:
 
 def measure_canary_game(scores: Any, model_confidence: Any, coins: Any, confidence: float = 0.95) -> CanaryGameResult:
     """Choose a threshold of confidence on every second canary, and measure the rate of right guesses on the others."""
-    scores, model_confidence, coins = (
-        np.asarray(scores, np.float64),
-        np.asarray(model_confidence, np.float64),
-        np.asarray(coins),
-    )
+    scores = np.asarray(scores, np.float64)
+    model_confidence = np.asarray(model_confidence, np.float64)
+    coins = np.asarray(coins)
     if not scores.shape == model_confidence.shape == coins.shape or coins.size < _MIN_CANARIES:
         raise InputError(f"A canary game needs a score, a confidence and a coin of at least {_MIN_CANARIES} canaries.")
     error = error_rate(confidence)

@@ -69,11 +69,9 @@ def measure_label_inference(
         confidence: The confidence of the interval.
         evidence: The log-likelihoods of each row's releases, or None.
     """
-    labels, prior, model_probabilities = (
-        np.asarray(labels),
-        np.asarray(prior, np.float64),
-        np.asarray(model_probabilities, np.float64),
-    )
+    labels = np.asarray(labels)
+    prior = np.asarray(prior, np.float64)
+    model_probabilities = np.asarray(model_probabilities, np.float64)
     if (
         prior.shape != model_probabilities.shape
         or prior.ndim != 2

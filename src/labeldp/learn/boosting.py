@@ -324,11 +324,9 @@ class BoostedModel(HasProvenance):
         try:
             with np.load(Path(folder) / "arrays.npz") as arrays:
                 trees, constant = Trees.from_arrays(dict(arrays)), np.asarray(arrays["constant"], np.float64)
-            space, has_start, start_weight = (
-                metadata["space"],
-                metadata["start"],
-                float(metadata.get("start_weight", 1.0)),
-            )
+            space = metadata["space"]
+            has_start = metadata["start"]
+            start_weight = float(metadata.get("start_weight", 1.0))
             n_outputs = 1 if len(space) == 2 else len(space)
             is_valid = isinstance(has_start, bool) and constant.shape == (n_outputs,) and trees.n_outputs == n_outputs
             is_valid = is_valid and bool(np.isfinite(constant).all()) and 0 < start_weight <= 1

@@ -150,10 +150,8 @@ class Regression:
             posterior = model_probabilities * np.exp(evidence - evidence.max(axis=1, keepdims=True))
             posterior /= np.maximum(posterior.sum(axis=1, keepdims=True), 1e-300)
             distance = np.abs(density.grid - centers[block][:, None])
-            expected, modeled = (
-                expected + float((posterior * distance**2).sum()),
-                modeled + float((model_probabilities * distance**2).sum()),
-            )
+            expected += float((posterior * distance**2).sum())
+            modeled += float((model_probabilities * distance**2).sum())
             if self.loss == "absolute":
                 posterior = posterior / np.maximum(distance, _MIN_DISTANCE * density.scale)
             weights.append(posterior.sum(axis=1))

@@ -136,11 +136,9 @@ class _Booster:
             predictions += booster.predict(self.X[validation_ids], start_iteration=round_number - 1, num_iteration=1)
             saved = start_errors - (self.residuals[validation_ids] - predictions) ** 2
             if saved.mean() > gain:
-                gain, standard_error, best_round = (
-                    float(saved.mean()),
-                    float(saved.std()) / n_validation**0.5,
-                    round_number,
-                )
+                gain = float(saved.mean())
+                standard_error = float(saved.std()) / n_validation**0.5
+                best_round = round_number
             elif round_number - best_round >= self.settings.patience:
                 break
         return (best_round, gain) if gain > _MIN_GAIN * standard_error else (0, 0.0)

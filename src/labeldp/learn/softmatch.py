@@ -52,11 +52,9 @@ class SoftMatch(Learner):
             [self._make_network(features, n_classes, start, index) for index, start in enumerate(starts)]
         )
         ema_networks = copy.deepcopy(networks).requires_grad_(False)
-        released_ids, evidence, evidence_loss = (
-            released_row_ids(release, device),
-            make_evidence_fn(release, device),
-            EvidenceLoss(),
-        )
+        released_ids = released_row_ids(release, device)
+        evidence = make_evidence_fn(release, device)
+        evidence_loss = EvidenceLoss()
         pseudo_labeler = PseudoLabeler(
             fit_class_proportions([evidence(block_ids) for block_ids in torch.split(released_ids, 1 << 16)])
         ).to(device)

@@ -194,11 +194,9 @@ class Trees:
             return False
         local_ids = np.arange(self.node_offsets[-1]) - np.repeat(self.node_offsets[:-1], node_counts)
         tree = np.repeat(np.arange(len(self)), node_counts)
-        children, parents, trees = (
-            np.append(self.left, self.right).astype(np.int64),
-            np.tile(local_ids, 2),
-            np.tile(tree, 2),
-        )
+        children = np.append(self.left, self.right).astype(np.int64)
+        parents = np.tile(local_ids, 2)
+        trees = np.tile(tree, 2)
         is_node = children >= 0
         in_range = np.where(is_node, children < node_counts[trees], ~children < leaf_counts[trees])
         if not in_range.all() or not (children[is_node] > parents[is_node]).all():

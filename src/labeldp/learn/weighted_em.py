@@ -54,10 +54,8 @@ class WeightedEM:
         if len(features) != release.n_rows:
             raise InputError(f"There are {len(features)} rows of features and {release.n_rows} in the release.")
         row_ids = np.arange(release.n_rows) if release.row_mask is None else np.flatnonzero(release.row_mask)
-        features, evidence = (
-            prebin(features[row_ids], self.classifier),
-            release.log_evidence(row_ids).astype(np.float64),
-        )
+        features = prebin(features[row_ids], self.classifier)
+        evidence = release.log_evidence(row_ids).astype(np.float64)
         if release.kind == "prior":
             return self._fit(features, softmax(evidence, axis=1))
         log_prior = (
@@ -87,11 +85,9 @@ class WeightedEM:
         singletons = np.flatnonzero(np.bincount(labels)[labels] == 1)
         if singletons.size:  # early stopping needs two rows of each class, so a single row becomes two of half weight
             weights[singletons] /= 2
-            row_ids, labels, weights = (
-                np.append(row_ids, row_ids[singletons]),
-                np.append(labels, labels[singletons]),
-                np.append(weights, weights[singletons]),
-            )
+            row_ids = np.append(row_ids, row_ids[singletons])
+            labels = np.append(labels, labels[singletons])
+            weights = np.append(weights, weights[singletons])
         with limit_threads(features):
             return limit_iterations(clone(self.classifier)).fit(features[row_ids], labels, sample_weight=weights)
 

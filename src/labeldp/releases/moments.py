@@ -213,11 +213,9 @@ class NoisySums(_QueryRelease):
         variances.
         """
         square_scale = self._half_step**2 * (len(self.space) - 1) / self.square_weight / max(1, self.n_labels)
-        observed, square_noise, expected = (
-            square_scale * float(self.sums[-1]),
-            square_scale * self.sigma,
-            self._range_width**2 / 24,
-        )
+        observed = square_scale * float(self.sums[-1])
+        square_noise = square_scale * self.sigma
+        expected = self._range_width**2 / 24
         weight = expected**2 / (expected**2 + square_noise**2)
         return float(np.clip(weight * observed + (1 - weight) * expected, self._half_step**2, self._range_width**2 / 4))
 

@@ -52,10 +52,8 @@ def _total_spent(ledger: Ledger, chain: Chain) -> dict[str, Any]:
     privacy_filter = PrivacyFilter.from_json(chain.facts["budget"])
     epsilon, delta = privacy_filter.guarantee(spending.max_cost())
     if not is_exact and math.isfinite(epsilon):
-        epsilon, delta = (
-            min(epsilon, as_fraction(privacy_filter.budget.epsilon)),
-            min(delta, as_fraction(privacy_filter.budget.delta)),
-        )
+        epsilon = min(epsilon, as_fraction(privacy_filter.budget.epsilon))
+        delta = min(delta, as_fraction(privacy_filter.budget.delta))
     return {"epsilon": float(epsilon), "delta": float(delta), "exact": is_exact}
 
 

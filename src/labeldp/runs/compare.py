@@ -212,12 +212,10 @@ def make_public_cell_trainer(
     def train_cell(config: TrainConfig) -> dict[str, Any]:
         if test is None:
             train_ids, test_ids = split_rows(len(codes), (1 - _TEST_FRACTION, _TEST_FRACTION), config.seed, users)
-            train_features, train_codes, test_features, test_codes = (
-                features.select(train_ids),
-                codes[train_ids],
-                features.select(test_ids),
-                codes[test_ids],
-            )
+            train_features = features.select(train_ids)
+            train_codes = codes[train_ids]
+            test_features = features.select(test_ids)
+            test_codes = codes[test_ids]
             train_users = None if users is None else users[train_ids]
         else:
             train_features, train_codes, train_users, (test_features, test_codes) = features, codes, users, test

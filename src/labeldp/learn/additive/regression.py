@@ -59,11 +59,9 @@ def fit_number_sums(
     """
     with threadpool_limits(1, user_api="blas"):
         n_rows, scale = len(design), variance**0.5  # numbers are standardized
-        fitted_components, curvature, residual_fraction = (
-            copy_components(components),
-            compute_curvature(design, np.ones(n_rows)),
-            1.0,
-        )
+        fitted_components = copy_components(components)
+        curvature = compute_curvature(design, np.ones(n_rows))
+        residual_fraction = 1.0
         scaled_sums, scaled_noise = sums[:, 0] / scale, noise_covariance / variance
         for _ in range(_MAX_ROUNDS):
             previous = residual_fraction
@@ -133,10 +131,8 @@ class AdditiveNumberSums:
                 responses.unbiased_values(np.arange(responses.n_rows)[row_selection]) - self.sums.center
             )
             scatter = max(float((values_of_responses**2).mean()) - self.sums.mean_square, 1e-12)
-            response_sums, gram = (
-                active_design.transpose_dot(values_of_responses[:, None]),
-                active_design.gram(np.ones(n_rows)),
-            )
+            response_sums = active_design.transpose_dot(values_of_responses[:, None])
+            gram = active_design.gram(np.ones(n_rows))
             if block_functions is not None:
                 response_sums, gram = block_functions.T @ response_sums, block_functions.T @ gram @ block_functions
             total += sum_variance / (sum_variance + scatter * n_rows) * (float(values_of_responses.sum()) - total)

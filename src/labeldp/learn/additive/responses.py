@@ -62,10 +62,8 @@ def _softmax(scores: Matrix) -> Matrix:
 
 def _fit_factor(scores: Matrix, evidence: NDArray[np.float32]) -> float:
     informative = np.ptp(evidence, axis=1) > 0  # equal likelihoods of all classes are no evidence
-    informative_scores, informative_evidence = (
-        scores[informative].astype(np.float64),
-        evidence[informative].astype(np.float64),
-    )
+    informative_scores = scores[informative].astype(np.float64)
+    informative_evidence = evidence[informative].astype(np.float64)
     if not len(informative_scores):
         return 1.0
 

@@ -56,10 +56,8 @@ def draw_noisy_label(epsilon: float, classes: Sequence[Any]) -> Figure:
     """Draw the randomized responses of a hundred equal labels, and the probability of each response."""
     names = [str(name) for name in classes]
     p_true, p_other = response_probabilities(epsilon, len(names))
-    label_text, other_text = (
-        f"“{truncate(names[0], _MAX_LETTERS)}”",
-        "the other class" if len(names) == 2 else "other classes",
-    )
+    label_text = f"“{truncate(names[0], _MAX_LETTERS)}”"
+    other_text = "the other class" if len(names) == 2 else "other classes"
     text = (
         f"Of 100 rows whose label is {label_text}, randomized response would release about "
         f"{round(100 * p_true)} unchanged and {100 - round(100 * p_true)} as {other_text}. Probability of the "
