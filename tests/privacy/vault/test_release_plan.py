@@ -25,6 +25,21 @@ def vault(epsilon=1.0, delta=0.0, labels=LABELS, **options):
     return ldp.Vault(labels, SPACE, ldp.Budget(epsilon, delta), **options)
 
 
+class Replacing(ldp.Vault):
+    """A vault whose checks return another mechanism, with twice the loss."""
+
+    def check_mechanism(self, mechanism):
+        return super().check_mechanism(RR(2 * mechanism.epsilon))
+
+
+def test_a_step_is_covered_by_the_loss_of_the_mechanism_that_is_drawn():
+    v = Replacing(LABELS, SPACE, ldp.Budget(1.0))
+    plan = v.plan(RR(0.5))
+    with pytest.raises(ldp.InputError, match="declared with another loss"):
+        plan.release(RR(0.5))
+    assert plan.release(RR(0.25)).guarantee.epsilon == 0.5
+
+
 def test_a_plan_costs_less_than_its_parts_and_is_charged_at_once():
     steps = [GroupHistogram(np.full(6, i), 0.2, 1e-7) for i in range(8)]
     v = vault(1.2, 1e-5)

@@ -66,7 +66,7 @@ class ReleasePlan:
             step = self._next_step
             if not self.n_remaining:
                 raise BudgetExceeded("Every step of this plan is drawn: make a new plan.")
-            if not all(covers(losses[step], mechanism.loss(m)) for m, losses in self._losses.items()):
+            if not all(covers(losses[step], drawn_mechanism.loss(m)) for m, losses in self._losses.items()):
                 raise InputError(
                     "The next step of this plan was declared with another loss, which does not cover this one: use the "
                     "same mechanism, or one that loses less."
