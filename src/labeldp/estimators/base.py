@@ -124,6 +124,15 @@ class LabelPrivate(BaseEstimator):  # type: ignore[misc]
         -------
         int
             The index of the best variant.
+
+        Raises
+        ------
+        InputError
+            A variant sets another parameter or requests another release than the first, or there are too few rows.
+
+        Notes
+        -----
+        Privacy: each label, or all labels of a user, lose at most `epsilon` and `delta` to all variants and the choice.
         """
         for name in {name for variant in variants for name in variant}:
             if name not in _LEARNING_PARAMETERS:
